@@ -174,7 +174,8 @@ DDP_API ddp_status ddp_model_get_value(const ddp_model *model, int32_t index, dd
  * Give this pass's address of a gradient, for frameworks whose gradients move. Call before ddp_model_mark_ready of that
  * parameter. The parameter must have been registered with a gradient of its own (not NULL).
  * @param data as many elements as the parameter has, of its gradient's dtype; used until the next set_grad
- * Local. Errors: INVALID_ARGUMENT, INVALID_STATE (already marked in this pass, or libddp owns the gradient). Since 0.1.
+ * Local. Errors: INVALID_ARGUMENT, INVALID_STATE (already marked in this pass, libddp owns the gradient, or it lies in
+ * ddp_group_alloc memory and is reduced there). Since 0.1.
  */
 DDP_API ddp_status ddp_model_set_grad(ddp_model *model, int32_t index, void *data);
 

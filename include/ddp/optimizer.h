@@ -32,9 +32,12 @@ typedef struct ddp_optimizer_options {
                           ends the step and is called after every REDUCE pass. Mark a parameter only when its value is no
                           longer read in this pass. With max_norm, nonfinite or a dynamic loss scale the update waits for
                           ddp_optimizer_step after all. Default 0 */
-  int32_t undo; /**< with in_backward, and with a rule of the program: 1 (default) keeps what a pass or step changes (own
-                   values and state once more), and takes it back when the pass or the rule fails; 0 saves that memory, and
-                   after such a failure nothing goes on (INVALID_STATE) until parameters and optimizer are loaded again */
+  int32_t undo; /**< with in_backward, and with a rule of the program: 1 (default) keeps what a pass or step changes (values
+                   and state once more), and takes it back when the pass or the rule fails; 0 saves that memory, and
+                   after such a failure nothing goes on (INVALID_STATE) until parameters and optimizer are loaded again.
+                   On GPUs, with in_backward, each rank keeps its slice alone, and the ranks take a void pass back together;
+                   when the group breaks in a pass that had begun to update, it is as with 0. Ranks keep all that they change
+                   with a rule of the program, with uneven_inputs, and from a LOCAL pass on */
   int32_t master_weights;  /**< 1: F16 and BF16 parameters are rounded copies of F32 master weights, which belong to the
                               state. Default 0 */
   ddp_nonfinite nonfinite; /**< gradients with infinite or NaN elements: DDP_NONFINITE_KEEP (default), SKIP or FAIL */

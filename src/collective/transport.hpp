@@ -89,7 +89,8 @@ struct BucketSpec {
   struct Piece {
     std::byte* data = nullptr;
     int64_t count = 0;   // elements
-    bool owned = false;  // libddp's own memory, from alloc(), laid out as the plan says, padded with zeros to the next piece
+    bool owned = false;  // libddp's own memory, from alloc(), laid out as the plan says, padded with zeros to the next
+                         // piece; or the program's, of a bucket that lies so without padding and is tied
     int64_t offset = 0;  // elements, of the piece in the plan's bucket; for a bucket on a GPU
   };
   std::vector<Piece> pieces;
@@ -97,6 +98,7 @@ struct BucketSpec {
   int64_t largest_bytes = 0;  // of the buckets of the model on a GPU
   bool on_gpu = false;        // where all pieces lie
   bool all_on_gpu = false;    // and those of all buckets of the model
+  bool dense = false;         // on a GPU, on all ranks: the pieces lie one behind the other, in the same order, and are tied
   bool partial_allowed =
       false;  // a rank need not have all of them, or weighs what it has: nothing is known before all ranks have spoken
   [[nodiscard]] size_t used_words() const noexcept { return (pieces.size() + 63) / 64; }  // length of BucketHeader::used
@@ -176,6 +178,9 @@ class BucketOperation {
   /// New address of one of `pieces`; not between start and done. False if it is tied to its address (the others reach into
   /// it).
   [[nodiscard]] virtual bool set_address(int32_t piece, std::byte* data) noexcept = 0;
+  /// May the next one leave a mean as its sum, because the work on it divides? Gives what is to be divided by; 1: nothing
+  /// is. Not between start and done.
+  [[nodiscard]] virtual double leave_sum(bool) noexcept { return 1; }
   /// "in place", "staged 3 of 4", "gloo": for describe_plan.
   [[nodiscard]] virtual std::string describe() const = 0;
 };

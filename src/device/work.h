@@ -31,9 +31,9 @@ typedef struct ddp_gpu_gate {
 /* Elements of one parameter that a rule changes. */
 typedef struct ddp_gpu_update {
   void *value;
-  const void *grad;
-  void *state[2]; /* Adam: exp_avg, exp_avg_sq; SGD: momentum buffer or NULL, NULL. F32 (F64 for F64 values) */
-  void *master;   /* F32 copy of an F16 or BF16 value, or NULL */
+  const void *grad; /* only read, unless it is divided */
+  void *state[2];   /* Adam: exp_avg, exp_avg_sq; SGD: momentum buffer or NULL, NULL. F32 (F64 for F64 values) */
+  void *master;     /* F32 copy of an F16 or BF16 value, or NULL */
   int64_t count;
   int64_t rule; /* its position in the array of rules */
 } ddp_gpu_update;
@@ -54,6 +54,8 @@ typedef struct ddp_gpu_shape {
   double scale;
   double limit;
   const ddp_gpu_gate *gate; /* device memory, or NULL: its scale in the place of `scale`, and its skip */
+  double divisor; /* not 0: gradients are sums, and before all else become in memory what they are divided by it, as by
+                     move_quotient. Not with a gate */
 } ddp_gpu_shape;
 
 /* How far an optimizer has come whose steps a GPU counts. Page-locked memory: plan_step changes it in the order of its

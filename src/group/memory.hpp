@@ -3,7 +3,9 @@
 // Tested by capi/memory_test.c, unit/collective/memory_holds_test.cpp and gpu_host/group_test.cpp.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -30,14 +32,18 @@ class Memory {
   /// Shared memory, whatever the group was made for; or on the tensor's GPU if it lies on one.
   [[nodiscard]] void* alloc_beside(const Tensor& tensor, int64_t bytes);
   void free(void* data);
+  /// Does all of this lie in one piece of memory of a GPU that was given out here?
+  [[nodiscard]] bool gave_on_gpu(const std::byte* data, int64_t bytes) const noexcept;
 
  private:
   [[nodiscard]] void* alloc_in_host(int64_t bytes);
+  [[nodiscard]] void* alloc_on_gpu(int64_t bytes);
 
   const ddp_group_options& options_;
   const Health& health_;
   const Arenas& arenas_;
   Gpu& gpu_;
+  std::map<const std::byte*, int64_t> on_gpu_;  // bytes of what was given out there
 };
 
 }  // namespace ddp::group

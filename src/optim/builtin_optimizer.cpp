@@ -66,7 +66,7 @@ void BuiltinOptimizer::set_loss_scale(const ddp_loss_scale_options& options) {
 
 pass::StepRequest BuiltinOptimizer::request() const noexcept {
   return pass::StepRequest{policy_.shard, policy_.in_backward, needs_whole_gradient(policy_, progress_.loss_scale),
-                           takes_whole_tensors()};
+                           takes_whole_tensors(), divides()};
 }
 
 /// Once there is memory for state.
@@ -95,12 +95,32 @@ void BuiltinOptimizer::prepare_blocks() {
   if (!device::of(model().table()).is_immediate()) prepare_gpu();
   shape_ = for_devices(plain_shape(policy_, progress_.loss_scale));
   undoes_ = (request().in_pass() || may_fail()) && policy_.undo;
-  if (!undoes_) return;
+  if (undoes_) prepare_undo();
+}
+
+/// Where the ranks can take a step back together each keeps its slice alone; not when they may differ.
+void BuiltinOptimizer::prepare_undo() {
+  const pass::OptimizerStage* const stage = model().optimizer_slot().stage_of(*this);
+  const bool sliced = stage != nullptr && stage->may_keep_slices() && !model().pass().results().went_alone();
+  if (sliced != undo_.sliced) undo_.all = Undo();
+  undo_.sliced = sliced;
   std::vector<const OptimizerState*> stores;
   if (store() != nullptr) stores.push_back(store());
   if (policy_.master_weights) stores.push_back(&masters_.store());
-  undo_.allocate(model().table(), stores, [&](int32_t index) { return owned(index); });
-  undo_.clear();
+  undo_.all.allocate(model().table(), stores, [&](int32_t index) { return sliced ? stage->kept(index) : owned(index); });
+  undo_.all.clear();
+}
+
+std::vector<pass::BlockUpdate::Beside> BuiltinOptimizer::beside(int32_t index) {
+  const Parameter& parameter = model().table().parameter(index);
+  std::vector<Beside> arrays;
+  const auto add = [&](const OptimizerState& from) {
+    for (size_t k = 0; k < from.arrays(); ++k)
+      arrays.push_back(Beside{from.data(index, k), cpu::moment_dtype(parameter.value.dtype)});
+  };
+  if (store() != nullptr) add(*store());
+  if (policy_.master_weights && Masters::has(parameter)) add(masters_.store());
+  return arrays;
 }
 
 /// A planned step goes on from what the GPU has counted, which the host does not know.
@@ -127,13 +147,13 @@ void BuiltinOptimizer::update_block(int32_t index, int64_t first, int64_t count)
 void BuiltinOptimizer::change(int32_t index, int64_t first, int64_t count) {
   if (count == 0 || (!planned_ && progress_.groups.is_frozen(index))) return;
   const Parameter& parameter = model().table().parameter(index);
-  if (undoes_) undo_.save(parameter, index, first, count);
+  if (undoes_) undo_.all.save(parameter, index, first, count);
   update(block_of(index, first, count), shape_);
 }
 
 bool BuiltinOptimizer::restore() noexcept {
   updates().clear();
-  if (undoes_) undo_.restore(model().table());
+  if (undoes_) undo_.all.restore(model().table());
   return undoes_;
 }
 
@@ -151,15 +171,30 @@ bool BuiltinOptimizer::awaits_step() const noexcept {
 void BuiltinOptimizer::lose_parts() noexcept {
   if (store() != nullptr) store()->clear();
   masters_.clear();
-  undo_ = Undo();
+  undo_.all = Undo();
 }
 
 void BuiltinOptimizer::flush(void* stream) {
-  if (undoes_) undo_.flush(model().table(), stream);
+  if (undoes_) undo_.all.flush(model().table(), stream);
   if (updates().empty()) return;
   // What stops kernels has stopped a planned step where it was decided.
   const ddp_gpu_stop stop = planned_ ? nullptr : model().group().gpu().stop_on(stream);
   updates().launch(device::of(model().table()), shape_, {stream, stop});
+}
+
+/// A frozen parameter is not updated, so its gradient would stay a sum.
+bool BuiltinOptimizer::divides() const noexcept {
+  if (may_fail()) return false;
+  for (int32_t index = 0; index < model().table().parameter_count(); ++index)
+    if (progress_.groups.is_frozen(index)) return false;
+  return true;
+}
+
+void BuiltinOptimizer::divide_and_flush(void* stream, double divisor) {
+  shape_.divisor = divisor;
+  const std::optional<Error> problem = try_to([&] { flush(stream); });
+  shape_.divisor = 0;
+  if (problem) throw Error(*problem);
 }
 
 void BuiltinOptimizer::step(void* stream) {

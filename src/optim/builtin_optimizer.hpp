@@ -117,6 +117,12 @@ class BuiltinOptimizer : public Optimizer, public pass::BlockUpdate {
   [[nodiscard]] std::vector<model::StateTensor> named_tensors(const std::vector<std::string>& fields);
 
  private:
+  // As a BlockUpdate alone.
+  void divide_and_flush(void* stream, double divisor) final;
+  [[nodiscard]] bool keeps_slices() const noexcept final { return undoes_ && undo_.sliced; }
+  [[nodiscard]] std::vector<Beside> beside(int32_t index) final;
+
+  [[nodiscard]] bool divides() const noexcept;
   void require_outside_made_step(const char* function) const;
   void require_new_gradients() const;
   void allocate();
@@ -139,6 +145,7 @@ class BuiltinOptimizer : public Optimizer, public pass::BlockUpdate {
   [[nodiscard]] bool is_planned() const noexcept;
   void require_capturable() const;
   void prepare_gpu();
+  void prepare_undo();
   void make_planned_step(void* stream);
   [[nodiscard]] const int64_t* start_sum_of_squares(void* stream);
   void make_step(void* stream);
@@ -156,7 +163,10 @@ class BuiltinOptimizer : public Optimizer, public pass::BlockUpdate {
   mutable Progress progress_;  // as the host knows it
   Policy policy_;
   Masters masters_;
-  Undo undo_;
+  struct {
+    Undo all;
+    bool sliced = false;  // of the own slices alone
+  } undo_;
   std::vector<OwnedSpan> whole_;           // each parameter, for who owns all of it
   std::unique_ptr<GpuDecision> decision_;  // NULL: no device has had to decide about a step
   std::unique_ptr<GpuSteps> gpu_steps_;    // NULL: none is to count steps

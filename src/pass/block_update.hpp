@@ -4,10 +4,13 @@
 // Tested by conformance/fused_test.cpp.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "core/error.hpp"
+#include "ddp/types.h"
 #include "pass/step_plan.hpp"
 
 namespace ddp::pass {
@@ -27,6 +30,15 @@ class BlockUpdate {
   /// Take back what this step's blocks have changed on this rank. False: it was not kept, so parameters and state are
   /// updated in part.
   [[nodiscard]] virtual bool restore() noexcept = 0;
+  /// To take a step back, does this rank keep its slice of parameters and state alone (OptimizerStage::kept)? Then the
+  /// others have the rest.
+  [[nodiscard]] virtual bool keeps_slices() const noexcept { return false; }
+  /// What changes beside a parameter: whole arrays, of an update that is not sharded.
+  struct Beside {
+    std::byte* data = nullptr;
+    ddp_dtype dtype = DDP_F32;
+  };
+  [[nodiscard]] virtual std::vector<Beside> beside(int32_t) { return {}; }
   /// May a block fail, because the program's own function changes it? The same on all ranks.
   [[nodiscard]] virtual bool may_fail() const noexcept { return false; }
   /// The first failure of this step's blocks, and forget it; no block after it has changed. Once all of them are done.
@@ -38,6 +50,8 @@ class BlockUpdate {
   /// Blocks of parameters on a GPU are only noted by update_block and restore; now they change, in this stream's order.
   /// Throws what a GPU throws.
   virtual void flush(void* stream) = 0;
+  /// As flush, of blocks whose gradients are sums (StepRequest::divides).
+  virtual void divide_and_flush(void* stream, double) { flush(stream); }
 };
 
 }  // namespace ddp::pass

@@ -51,7 +51,9 @@ class BucketStep final : public collective::SliceWork, public collective::Bucket
   void work_on(const Ownership::Slice& slice) noexcept;
   /// The step is made already: an exchange only gives the values.
   void set_made(bool made) noexcept { made_ = made; }
-  void flush(void* stream) override { update_.flush(stream); }
+  /// 1: the gradients are means already.
+  void set_divisor(double divisor) noexcept { divisor_ = divisor; }
+  void flush(void* stream) override { divisor_ == 1 ? update_.flush(stream) : update_.divide_and_flush(stream, divisor_); }
 
   void start(collective::BucketOperation& reduction) noexcept {
     reduction_ = &reduction;
@@ -81,6 +83,7 @@ class BucketStep final : public collective::SliceWork, public collective::Bucket
   const StepState& state_;
   const bool before_;
   bool made_ = false;
+  double divisor_ = 1;
   collective::BucketOperation* reduction_ = nullptr;
   size_t piece_ = 0;
   int64_t at_ = 0;

@@ -27,7 +27,7 @@ Buckets::Buckets(const group::Channel& channel, const Parameters& table, const d
       plan_hash_(plan_hash),
       hook_(std::move(hook)),
       places_(plan_, table.parameters().size()),
-      on_gpu_(std::any_of(plan_.begin(), plan_.end(), [](const PlannedBucket& bucket) { return bucket.on_gpu; })),
+      layout_(channel.group(), table, plan_),
       largest_bytes_(largest_on_gpu(plan_, hook_)),
       parts_(channel.group(), table, plan_, rules()),
       pending_(plan_.size()) {
@@ -80,13 +80,15 @@ collective::BucketSpec Buckets::describe(size_t bucket) const {
   spec.plan_hash = plan_hash_;
   spec.on_gpu = planned.on_gpu;
   spec.all_on_gpu = std::all_of(plan_.begin(), plan_.end(), [](const PlannedBucket& each) { return each.on_gpu; });
+  spec.dense = layout_.of(bucket) == GradientLayout::Block::kDense;
   spec.partial_allowed = partial_allowed();
   spec.count = planned.count;
   spec.largest_bytes = largest_bytes_;
   for (const PlannedPiece& piece : planned.pieces) {
     const Parameter& parameter = table_.parameter(piece.parameter);
     const Tensor part = flat_part(parameter.grad, piece.first, piece.count);
-    spec.pieces.push_back(collective::BucketSpec::Piece{part.data, part.count, parameter.owned_grad, piece.offset});
+    const bool owned = parameter.owned_grad || layout_.of(bucket) == GradientLayout::Block::kPlanned;
+    spec.pieces.push_back(collective::BucketSpec::Piece{part.data, part.count, owned, piece.offset});
   }
   return spec;
 }
@@ -109,7 +111,12 @@ std::string Buckets::describe_plan() const {
 }
 
 bool Buckets::set_address(int32_t index, std::byte* data, OptimizerStage* stage) noexcept {
+  if (data == table_.parameter(index).grad.data) return true;
   const std::span<const PiecePlace> all = places(index);
+  const auto is_tied = [&](const PiecePlace& place) {
+    return layout_.of(static_cast<size_t>(place.bucket)) != GradientLayout::Block::kNone;
+  };
+  if (std::any_of(all.begin(), all.end(), is_tied)) return false;
   return std::all_of(all.begin(), all.end(), [&](const PiecePlace& place) {
     const auto bucket = static_cast<size_t>(place.bucket);
     std::byte* const begin = data + piece(place).first * dtype_size(plan_[bucket].dtype);
@@ -123,6 +130,7 @@ void Buckets::begin_pass(OptimizerStage* stage) noexcept {
   for (size_t b = 0; b < buckets_.size(); ++b) {
     Bucket& bucket = *buckets_[b];
     pending_[b].store(static_cast<int32_t>(plan_[b].pieces.size()), std::memory_order_relaxed);
+    if (stage == nullptr) static_cast<void>(bucket.operation->leave_sum(false));
     bucket.active = stage != nullptr ? &stage->reduction(b, *bucket.operation) : bucket.operation.get();
   }
   if (hooked_ != nullptr) hooked_->begin_pass();

@@ -22,6 +22,7 @@
 #include "core/plan.hpp"
 #include "ddp/model.h"
 #include "group/channels.hpp"
+#include "pass/gradient_layout.hpp"
 #include "pass/hook.hpp"
 #include "pass/hooked_buckets.hpp"
 #include "pass/optimizer_stage.hpp"
@@ -37,8 +38,9 @@ class Buckets {
 
   [[nodiscard]] const Plan& plan() const noexcept { return plan_; }
   [[nodiscard]] size_t size() const noexcept { return plan_.size(); }
+  [[nodiscard]] const ddp_model_options& options() const noexcept { return options_; }
   /// Some of them.
-  [[nodiscard]] bool are_on_gpu() const noexcept { return on_gpu_; }
+  [[nodiscard]] bool are_on_gpu() const noexcept { return layout_.some_on_gpu(); }
   /// Is what a rank contributes known only when the pass ends?
   [[nodiscard]] bool partial_allowed() const noexcept {
     return options_.unused == DDP_UNUSED_ALLOW || options_.divisor == DDP_DIVISOR_WEIGHTS;
@@ -70,7 +72,7 @@ class Buckets {
   }
   /// The gradients of the bucket were written on this stream of a GPU. In host memory nothing is ordered by streams.
   void add_stream(size_t bucket, void* stream) {
-    if (on_gpu_ && plan_[bucket].on_gpu) note_stream(bucket, stream);
+    if (layout_.some_on_gpu() && plan_[bucket].on_gpu) note_stream(bucket, stream);
   }
   /// Calls begin(bucket) for each bucket that is complete and whose turn it is.
   template <class Begin>
@@ -122,7 +124,7 @@ class Buckets {
   void join_streams(size_t begin, size_t end);
   template <class Begin>
   void start_all(size_t end, const Begin& begin) {
-    if (on_gpu_) join_streams(next_, end);
+    if (layout_.some_on_gpu()) join_streams(next_, end);
     for (; next_ < end; ++next_) begin(next_);
   }
 
@@ -133,7 +135,7 @@ class Buckets {
   const uint64_t plan_hash_;
   const Hook hook_;
   const PlanPlaces places_;
-  const bool on_gpu_;
+  const GradientLayout layout_;
   const int64_t largest_bytes_;  // of a bucket on a GPU
   Parts parts_;
   std::vector<std::atomic<int32_t>> pending_;  // by bucket: pieces of this pass that are still to come

@@ -53,7 +53,7 @@ OptimizerStage::OptimizerStage(const group::Channel& channel, const Parameters& 
       describe_(std::move(describe)),
       setting_(setting),
       request_(update.request()),
-      ownership_(own_plan(plan, counts_of(table), channel.group().size(), division_of(request_))) {
+      owners_(make_owners()) {
   setting_ = setting_of(!plan_.empty() && plan_.front().on_gpu);
   setting_.polled = channel_.transport().pollable();
   for (const PlannedBucket& bucket : plan_) setting_.mixed = setting_.mixed || bucket.on_gpu != setting_.on_gpu;
@@ -63,6 +63,16 @@ OptimizerStage::OptimizerStage(const group::Channel& channel, const Parameters& 
 }
 
 OptimizerStage::~OptimizerStage() = default;
+
+OptimizerStage::Owners OptimizerStage::make_owners() const {
+  const group::Group& group = channel_.group();
+  const bool on_gpu = std::any_of(plan_.begin(), plan_.end(), [](const PlannedBucket& bucket) { return bucket.on_gpu; });
+  Owners owners{own_plan(plan_, counts_of(table_), group.size(), division_of(request_)), std::nullopt};
+  if (on_gpu && !request_.sharded && !setting_.uneven && !update_.may_fail() && group.size() > 1 &&
+      group.options().recoverable == 0)
+    owners.kept = own_plan(plan_, counts_of(table_), group.size(), Division::kSlices);
+  return owners;
+}
 
 StepSetting OptimizerStage::setting_of(bool on_gpu) const noexcept {
   StepSetting setting = setting_;
@@ -87,7 +97,7 @@ void OptimizerStage::prepare() {
     const StepExchanges wanted = step_exchanges(request_, part.setting);
     if (!wanted.all_gather) continue;
     collective::ExchangeSpec fused = describe_(b);
-    fused.ownership = &ownership_.buckets[b];
+    fused.ownership = &owners_.all.buckets[b];
     for (const PlannedPiece& piece : plan_[b].pieces) {
       const Parameter& parameter = table_.parameter(piece.parameter);
       const Tensor values = flat_part(parameter.value, piece.first, piece.count);
@@ -120,9 +130,14 @@ void OptimizerStage::begin() {
 
 collective::BucketOperation& OptimizerStage::reduction(size_t bucket, collective::BucketOperation& usual) noexcept {
   Part& part = *parts_[bucket];
-  if (plan_of(bucket).reduction == StepPlan::Reduction::kEverywhere) return usual;
-  if (plan_of(bucket).when == StepPlan::When::kInExchange) step_.give();
-  return plan_of(bucket).when == StepPlan::When::kInExchange ? *part.fused : *part.reduce_scatter;
+  const StepPlan& plan = plan_of(bucket);
+  collective::BucketOperation& chosen = plan.reduction == StepPlan::Reduction::kEverywhere ? usual
+                                        : plan.when == StepPlan::When::kInExchange         ? *part.fused
+                                                                                           : *part.reduce_scatter;
+  if (plan.when == StepPlan::When::kInExchange) step_.give();
+  const bool divides = request_.divides && plan.when == StepPlan::When::kBehindBucket && part.setting.on_gpu;
+  part.step.set_divisor(chosen.leave_sum(divides));
+  return chosen;
 }
 
 void OptimizerStage::follow(size_t bucket, collective::BucketOperation& reduction, const collective::BucketHeader& mine,
@@ -189,11 +204,7 @@ bool OptimizerStage::end(bool is_void) {
   if (exchanges_ == Exchanges::kNotPrepared) prepare();
   if (is_void) {
     step_.take_back();
-    if (!pass_plan_.follows()) return true;
-    const bool restored = update_.restore();
-    update_.flush(gpu_stream());
-    publish(true);
-    return restored;
+    return !pass_plan_.follows() || take_back();
   }
   if (!step_.is(StepState::Is::kPending)) return true;
   if (setting_.some_on_gpu()) refuse_capture();
@@ -202,6 +213,58 @@ bool OptimizerStage::end(bool is_void) {
   update_.count_step();
   step_.make();
   return true;
+}
+
+/// The pass is void on all ranks. False: a change stays.
+bool OptimizerStage::take_back() {
+  const bool restored = update_.restore();
+  update_.flush(gpu_stream());
+  publish(true);
+  if (!owners_.kept) return restored;
+  const std::vector<std::string> all = channel_.group().gather("undo", update_.keeps_slices() ? "slices" : "");
+  if (std::any_of(all.begin(), all.end(), [](const std::string& theirs) { return !theirs.empty(); })) give_kept();
+  return restored;
+}
+
+/// What each rank has kept goes to all: values, and what lies beside them. It happens once in a while, so the exchanges are
+/// made when they are needed.
+void OptimizerStage::give_kept() {
+  for (size_t b = 0; b < plan_.size(); ++b) {
+    const PlannedBucket& bucket = plan_[b];
+    if (bucket.pieces.empty()) continue;
+    const bool owned = std::all_of(bucket.pieces.begin(), bucket.pieces.end(),
+                                   [&](const PlannedPiece& piece) { return table_.parameter(piece.parameter).owned_value; });
+    give_kept(
+        b, bucket.dtype, [&](int32_t index) { return table_.parameter(index).value.data; }, owned);
+    const size_t arrays = update_.beside(bucket.pieces.front().parameter).size();
+    for (size_t k = 0; k < arrays; ++k)
+      give_kept(
+          b, update_.beside(bucket.pieces.front().parameter)[k].dtype,
+          [&](int32_t index) { return update_.beside(index)[k].data; }, false);
+  }
+}
+
+void OptimizerStage::give_kept(size_t bucket, ddp_dtype dtype, const std::function<std::byte*(int32_t parameter)>& array,
+                               bool owned) {
+  collective::ExchangeSpec spec = describe_(bucket);
+  spec.collects = false;
+  spec.ownership = &owners_.kept->buckets[bucket];
+  spec.rule = cpu::ReduceRule{dtype};
+  spec.dense = false;
+  spec.largest_bytes = std::max(spec.largest_bytes, spec.count * dtype_size(dtype));
+  spec.pieces.clear();
+  collective::BucketHeader header;
+  header.used.resize(spec.used_words());
+  for (const PlannedPiece& piece : plan_[bucket].pieces) {
+    const size_t at = spec.pieces.size();
+    std::byte* const data = piece.count > 0 ? array(piece.parameter) + piece.first * dtype_size(dtype) : nullptr;
+    spec.pieces.push_back(collective::BucketSpec::Piece{data, piece.count, owned, piece.offset});
+    header.used.resize(spec.used_words());
+    header.used[at / 64] |= uint64_t{1} << (at % 64);
+  }
+  const std::unique_ptr<collective::BucketOperation> operation = channel_.prepare(spec);
+  operation->start(header);
+  operation->finish();
 }
 
 bool OptimizerStage::attend(bool is_void) {
@@ -235,7 +298,8 @@ std::optional<Error> OptimizerStage::settle(const char* function, bool collectiv
 /// A rank takes back its own parts alone. The others have written theirs here, or have died in the middle of that.
 void OptimizerStage::give_up() {
   if (step_.is(StepState::Is::kNone) || step_.is(StepState::Is::kMade)) return;  // what was made whole and counted stays
-  if (!update_.restore() || is_given_away()) update_.tear();                     // a recovery must not take it for whole
+  if (!update_.restore() || update_.keeps_slices() || is_given_away())
+    update_.tear();  // a recovery must not take it for whole
   join_updates();
   update_.flush(gpu_stream());
 }
@@ -275,7 +339,7 @@ std::optional<Error> OptimizerStage::make_step(const char* function, bool collec
 /// One launch for the own slices of all buckets on the GPU. Between the gathers it would be one for each bucket.
 void OptimizerStage::work_on_gpu() {
   for (size_t b = 0; b < plan_.size(); ++b) {
-    if (parts_[b]->setting.on_gpu) parts_[b]->step.work_on(ownership_.buckets[b].slice(channel_.group().rank()));
+    if (parts_[b]->setting.on_gpu) parts_[b]->step.work_on(owners_.all.buckets[b].slice(channel_.group().rank()));
   }
   update_.flush(gpu_stream());
   for (const auto& part : parts_) part->step.set_made(part->setting.on_gpu);

@@ -42,9 +42,17 @@ class OptimizerStage {
   [[nodiscard]] const BlockUpdate& update() const noexcept { return update_; }
   [[nodiscard]] bool is_sharded() const noexcept { return request_.sharded; }
   /// Who owns what of the parameters, by number: everybody everything unless sharded.
-  [[nodiscard]] const Ownership& ownership() const noexcept { return ownership_.parameters; }
+  [[nodiscard]] const Ownership& ownership() const noexcept { return owners_.all.parameters; }
   /// This rank's parts of a parameter: one for each bucket in which it owns some of it.
   [[nodiscard]] OwnedParts owned(int32_t index) const noexcept { return ownership().parts(channel_.group().rank(), index); }
+
+  /// May each rank keep a slice of what a pass changes, because the ranks can take it back together? For the memory of GPUs.
+  /// They cannot when the group is broken, or some rank only answers; nor must they, when the program's rule fails on one.
+  [[nodiscard]] bool may_keep_slices() const noexcept { return owners_.kept.has_value(); }
+  /// This rank's slices of a parameter, if so.
+  [[nodiscard]] OwnedParts kept(int32_t index) const noexcept {
+    return owners_.kept->parameters.parts(channel_.group().rank(), index);
+  }
 
   // A REDUCE pass, in this order.
   void begin();
@@ -84,14 +92,22 @@ class OptimizerStage {
 
  private:
   struct Part;
+  struct Owners {
+    PlanOwnership all;
+    std::optional<PlanOwnership> kept;  // slices, where every rank may keep one
+  };
   enum class Exchanges { kNotPrepared, kPrepared };
 
   [[nodiscard]] StepSetting setting_of(bool on_gpu) const noexcept;
+  [[nodiscard]] Owners make_owners() const;
   [[nodiscard]] const StepPlan& plan_of(size_t bucket) const noexcept;
   void make_plans() noexcept;
   void prepare();
   void publish(bool restored);
   [[nodiscard]] bool is_given_away() const noexcept { return step_.gives() && channel_.group().size() > 1; }
+  [[nodiscard]] bool take_back();
+  void give_kept();
+  void give_kept(size_t bucket, ddp_dtype dtype, const std::function<std::byte*(int32_t parameter)>& array, bool owned);
   [[nodiscard]] std::optional<Error> make_step(const char* function, bool collective, void* stream);
   [[nodiscard]] std::optional<Error> settle(const char* function, bool collective, void* stream);
   void update_now(size_t bucket);
@@ -108,7 +124,7 @@ class OptimizerStage {
   DescribeBucket describe_;
   StepSetting setting_;  // of the first bucket
   StepRequest request_;  // of the last pass
-  const PlanOwnership ownership_;
+  const Owners owners_;
   StepPlan pass_plan_;                        // of the last pass: what all of its buckets have in common
   std::vector<std::unique_ptr<Part>> parts_;  // by bucket
   Exchanges exchanges_ = Exchanges::kNotPrepared;

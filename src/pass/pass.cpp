@@ -30,6 +30,7 @@ void Pass::attach(std::weak_ptr<BlockUpdate> update) {
   StepSetting setting;
   setting.reduces_copy = buckets_.reduce_copies();
   setting.partial_allowed = buckets_.partial_allowed();
+  setting.uneven = buckets_.options().uneven_inputs != 0;
   optimizer_.attach(std::move(update), std::make_unique<OptimizerStage>(
                                            channel_, marks_.table(), buckets_.plan(), *held,
                                            [this](size_t bucket) { return buckets_.describe(bucket); }, setting));
@@ -55,6 +56,7 @@ void Pass::begin(ddp_pass mode, Role role) {
   optimizer_.set_active(mode == DDP_PASS_REDUCE && role != Role::kJoined);
   opened_.emplace(channel_, this, mode == DDP_PASS_REDUCE && buckets_.are_on_gpu(), queue_);
   mode_ = mode;
+  if (mode == DDP_PASS_LOCAL) results_.go_alone();
   incomplete_ = false;
   attendance_.begin(role);
   marks_.begin_pass();

@@ -33,6 +33,8 @@ class Results {
   [[nodiscard]] bool was_used(int32_t index) const noexcept { return used_[static_cast<size_t>(index)] != 0; }
   /// A pass was captured into a graph: a launch of it makes gradients that nobody here hears of.
   [[nodiscard]] bool was_captured() const noexcept { return was_captured_; }
+  /// There was a LOCAL pass: ranks may hold different values and states.
+  [[nodiscard]] bool went_alone() const noexcept { return went_alone_; }
   /// A void pass has updated a part of parameters and optimizer for good (no undo).
   [[nodiscard]] bool is_torn() const noexcept { return torn_; }
 
@@ -46,6 +48,7 @@ class Results {
   }
   void use(int32_t index, bool used) noexcept { used_[static_cast<size_t>(index)] = used ? 1 : 0; }
   void capture() noexcept { was_captured_ = true; }
+  void go_alone() noexcept { went_alone_ = true; }
   void tear() noexcept { torn_ = true; }
   [[nodiscard]] bool take_torn() noexcept { return std::exchange(torn_, false); }
   /// The passes of before are those of another group; what is in the gradients is nobody's.
@@ -65,6 +68,7 @@ class Results {
   bool sliced_ = false;
   bool was_captured_ = false;
   bool torn_ = false;
+  bool went_alone_ = false;
 };
 
 }  // namespace ddp::pass

@@ -13,6 +13,7 @@ struct StepRequest {
   bool in_backward = false;     // a step follows the reduction of its bucket, if possible
   bool whole_gradient = false;  // the whole gradient is needed first: clipping by norm, non-finite check, dynamic loss scale
   bool whole_tensors = false;   // the rule changes a parameter as a whole
+  bool divides = false;         // on a GPU its blocks may find gradients that are sums, and make means of them; all of them
 
   /// Is the step made by the pass, and not by ddp_optimizer_step?
   [[nodiscard]] bool in_pass() const noexcept { return in_backward && !whole_gradient && !whole_tensors; }
@@ -27,6 +28,7 @@ struct StepSetting {
   bool polled = false;              // the host's transport can work on several operations at once
   bool can_reduce_scatter = false;  // Group::can, where the bucket is
   bool can_fuse = false;            // the same: reduce-scatter, step and all-gather in one exchange
+  bool uneven = false;              // a rank may only answer, with old values
 
   [[nodiscard]] bool some_on_gpu() const noexcept { return on_gpu || mixed; }
   [[nodiscard]] bool some_in_host() const noexcept { return !on_gpu || mixed; }

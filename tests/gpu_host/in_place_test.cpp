@@ -144,6 +144,63 @@ void a_step_takes_few_calls(void**) {
   }
 }
 
+/// Within a pass the update divides what it reads: no launch divides a bucket, and the gradients are means all the same.
+void updates_divide_the_sums_that_they_read(void**) {
+  for (const int ranks : {2, 3})
+    for (const bool shard : {false, true}) {
+      const FakeGpus gpus;
+      run_gpu_groups(ranks, [&](group::Group& group, int rank) {
+        Ways ways{.shard = shard, .undo = false, .counts = gpt2(1024), .smaller = 1024};
+        Trained plain(group, rank, ways);
+        ways.in_backward = true;
+        Trained tested(group, rank, ways);
+        const auto program = static_cast<int64_t>(plain.ways.counts.size());
+        const auto divisions = [&] {
+          return fake_gpu::calls("move", rank) + fake_gpu::calls("move_quotient", rank) - program;
+        };
+        for (int step = 0; step < 3; ++step) {
+          plain.train(step);
+          expect(divisions() >= 3, "launches that divide: " + std::to_string(divisions()));
+          group.barrier();
+          tested.train(step);
+          if (step > 0) expect_equal(divisions(), int64_t{0}, "launches that divide in the pass");
+          for (int32_t p = 0; p < tested.model->table().parameter_count(); ++p) {
+            expect(tested.value(p) == plain.value(p), "value " + std::to_string(p));
+            const auto grad = [p](const Trained& of) {
+              const Tensor& tensor = of.model->table().parameter(p).grad;
+              return read_on(of.stream, of.rank, tensor.data, tensor.count);
+            };
+            // Of slices the rest is what the pass left, which is the same too.
+            if (!shard) expect(grad(tested) == grad(plain), "gradient " + std::to_string(p));
+          }
+          group.barrier();
+        }
+      });
+      FakeGpus::expect_correct();
+    }
+}
+
+/// A frozen parameter has a mean as well, though nothing updates it.
+void gradients_of_frozen_parameters_are_means(void**) {
+  const FakeGpus gpus;
+  run_gpu_groups(3, [&](group::Group& group, int rank) {
+    Trained plain(group, rank, {.counts = gpt2(1024), .smaller = 1024});
+    Trained tested(group, rank, {.in_backward = true, .counts = gpt2(1024), .smaller = 1024});
+    for (Trained* const each : {&plain, &tested}) each->optimizer->set_group(3, 0, 0);
+    for (int step = 0; step < 2; ++step) {
+      plain.train(step);
+      tested.train(step);
+    }
+    for (const int32_t p : {2, 3, 4}) {
+      const Tensor &one = plain.model->table().parameter(p).grad, &other = tested.model->table().parameter(p).grad;
+      expect(read_on(plain.stream, rank, one.data, one.count) == read_on(tested.stream, rank, other.data, other.count),
+             "gradient " + std::to_string(p));
+    }
+    group.barrier();
+  });
+  FakeGpus::expect_correct();
+}
+
 /// Bytes above the values for AdamW in F32: the gradient, and two moments divided by the ranks.
 void memory_is_divided_by_the_ranks(void**) {
   for (const int ranks : {1, 2, 4})
@@ -165,6 +222,26 @@ void memory_is_divided_by_the_ranks(void**) {
         group.barrier();
       });
     }
+}
+
+/// What takes back a step within the pass is divided too: value and moments, of a rank's slice.
+void memory_to_take_a_step_back_is_divided(void**) {
+  constexpr int kRanks = 4;
+  const FakeGpus gpus;
+  run_gpu_groups(kRanks, [&](group::Group& group, int rank) {
+    static_cast<void>(group.gpu().nccl());
+    group.barrier();
+    const int64_t before = fake_gpu::live(rank).bytes;
+    Trained trained(group, rank, {.in_backward = true, .counts = gpt2(16), .smaller = 16});
+    for (int step = 0; step < 2; ++step) trained.train(step);
+    group.barrier();
+    const double elements = static_cast<double>(sum_of(trained.ways.counts));
+    const double above = static_cast<double>(fake_gpu::live(rank).bytes - before) / elements - 4;
+    if (rank == 0) print_message("%d ranks, in backward: %.2f bytes a parameter above its value\n", kRanks, above);
+    expect(above <= (4 + 8 + 12.0 / kRanks) * 1.02, "bytes a parameter above its value: " + std::to_string(above));
+    group.barrier();
+  });
+  FakeGpus::expect_correct();
 }
 
 /// Every way of stepping gives the values of the plainest one. Two and four ranks and whole numbers: every order of adding
@@ -227,7 +304,10 @@ int main() {
   using namespace ddp::test;
   const CMUnitTest tests[] = {
       ddp_test(a_step_takes_few_calls),
+      ddp_test(updates_divide_the_sums_that_they_read),
+      ddp_test(gradients_of_frozen_parameters_are_means),
       ddp_test(memory_is_divided_by_the_ranks),
+      ddp_test(memory_to_take_a_step_back_is_divided),
       ddp_test(every_way_gives_the_same_values),
       ddp_test(updates_run_beside_reductions),
   };

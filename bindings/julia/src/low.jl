@@ -715,7 +715,8 @@ end
 Give this pass's address of a gradient, for frameworks whose gradients move. Call before ddp_model_mark_ready of that
 parameter. The parameter must have been registered with a gradient of its own (not NULL).
 - `data`: as many elements as the parameter has, of its gradient's dtype; used until the next set_grad
-Local. Errors: INVALID_ARGUMENT, INVALID_STATE (already marked in this pass, or libddp owns the gradient). Since 0.1.
+Local. Errors: INVALID_ARGUMENT, INVALID_STATE (already marked in this pass, libddp owns the gradient, or it lies in
+ddp_group_alloc memory and is reduced there). Since 0.1.
 """
 function ddp_model_set_grad(model, index, data)
     return ccall((:ddp_model_set_grad, libddp), ddp_status, (Ptr{ddp_model}, Int32, Ptr{Cvoid}), model, index, data)

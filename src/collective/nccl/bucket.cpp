@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kMostWords = kMostPieces / 64;  // of used bits that a transport takes
 
-/// One block of the library's memory, laid out as the plan says?
+/// One block, laid out as the plan says?
 bool is_one_block(const collective::BucketSpec& spec) noexcept {
   return !spec.pieces.empty() && std::all_of(spec.pieces.begin(), spec.pieces.end(),
                                              [](const collective::BucketSpec::Piece& piece) { return piece.owned; });
@@ -30,10 +30,15 @@ collective::BucketSpec metadata_of(const collective::ExchangeSpec& spec) {
   return metadata;
 }
 
-Block::Block(NcclTransport& transport, const collective::BucketSpec& spec, ddp_dtype dtype, bool kept)
+Block::Block(NcclTransport& transport, const collective::ExchangeSpec& spec, ddp_dtype dtype, bool kept)
     : transport_(transport), dtype_(dtype), count_(spec.count), ranks_(transport.size()) {
   if (ranks_ == 1 || count_ == 0) return;
-  in_place_ = is_one_block(spec) && !kept && dtype == spec.rule.dtype;
+  const bool fits = !kept && dtype == spec.rule.dtype;
+  if (fits && spec.dense && spec.kind() == collective::Collective::kBucket && transport.tree() == nullptr) {
+    lie_on(spec);
+    return;
+  }
+  in_place_ = fits && is_one_block(spec);
   if (in_place_) {
     data_ = spec.pieces.front().data - spec.pieces.front().offset * dtype_size(dtype);
     return;
@@ -41,6 +46,16 @@ Block::Block(NcclTransport& transport, const collective::BucketSpec& spec, ddp_d
   kept_ = kept;
   const int64_t bytes = count_ * dtype_size(dtype);
   data_ = static_cast<std::byte*>(kept ? transport.alloc(bytes) : transport.staging(std::max(bytes, spec.largest_bytes)));
+}
+
+/// NCCL's sum is the same wherever a gradient lies in it.
+void Block::lie_on(const collective::ExchangeSpec& spec) noexcept {
+  in_place_ = true;
+  count_ = 0;
+  for (const collective::BucketSpec::Piece& piece : spec.pieces) {
+    if (piece.count > 0 && (data_ == nullptr || piece.data < data_)) data_ = piece.data;
+    count_ += piece.count;
+  }
 }
 
 Block::~Block() {
@@ -121,10 +136,15 @@ void Operation::settle_once() {
   settle(metadata_->header());
 }
 
-/// What the library has laid out does not move: the model refuses that.
+/// What lies in one block does not move: the model refuses that.
 bool Operation::set_address(int32_t piece, std::byte* data) noexcept {
   if (spec_.collects) spec_.pieces[static_cast<size_t>(piece)].data = data;  // else they are values
   return true;
+}
+
+double Operation::leave_sum(bool may) noexcept {
+  leaves_sum_ = may && block_.is_in_place() && !factors_of(spec_.rule, 1, adder()).after.is_one();
+  return leaves_sum_ ? spec_.rule.divisor : 1;
 }
 
 Range Operation::own() const noexcept {
@@ -206,7 +226,7 @@ void Bucket::launch(const collective::BucketHeader& mine) {
     transport().communicator().all_reduce(block().data(), block().data(), block().count(), block().dtype(), DDP_GPU_SUM,
                                           transport().stream());
   if (block().is_in_place())
-    scale(all, factors.after);
+    divide(all, factors.after);
   else if (!spec().partial_allowed)
     unpack({all}, nullptr, factors.after);
 }

@@ -5,14 +5,14 @@
 // everything that holds for gradients in host memory holds here too: what is missing is named, ranks that do different
 // things find out, weights and skipped ranks count. The host waits for the metadata of other hosts, never for a device.
 //
-// Where the gradients lie in one block of the library they are reduced in place. Otherwise one kernel packs them into a
-// block of the same layout and one writes the result back, so ranks may differ. It does so at once if every rank must
-// contribute everything (`partial_allowed` is false); then a pass that turns out void leaves gradients undefined. Otherwise
-// it waits for the bucket headers, and a void pass or an unused gradient is left as it was.
-// In a capture NCCL is called by finish(), when the headers of all ranks have come (captured_start.hpp).
-// mean.hpp says where the sum is divided and in which type it travels.
-// Cost: on the host two calls for each stream, one to three launches and one message; nothing is allocated after prepare.
-// Tested by gpu_host/pass_test.cpp and gpu_host/in_place_test.cpp.
+// Where the gradients lie in one block they are reduced in place: the library's, or the program's
+// (pass/gradient_layout.hpp). Otherwise one kernel packs them into a block of the same layout and one writes the result
+// back, so ranks may differ. It does so at once if every rank must contribute everything (`partial_allowed` is false); then
+// a pass that turns out void leaves gradients undefined. Otherwise it waits for the bucket headers, and a void pass or an
+// unused gradient is left as it was. In a capture NCCL is called by finish(), when the headers of all ranks have come
+// (captured_start.hpp). mean.hpp says where the sum is divided and in which type it travels. Cost: on the host
+// two calls for each stream, one to three launches and one message; nothing is allocated after prepare. Tested by
+// gpu_host/pass_test.cpp and gpu_host/in_place_test.cpp.
 #pragma once
 
 #include <initializer_list>
@@ -35,10 +35,11 @@ namespace ddp::nccl {
 /// behind them, so that it has a slice of the same length for each rank.
 class Block {
  public:
-  /// The pieces where they are, if the library has laid them out so and they travel as they are. Else a copy: memory that
+  /// The pieces where they are, if they are laid out so and travel as they are; of an all-reduce by NCCL also if they are
+  /// `dense`, and then the block has no more than them. Else a copy: memory that
   /// the buckets of a group use one after the other (the next one is packed when this one is unpacked), or, if `kept`, its
   /// own, where something waits in it for the other ranks. Throws OUT_OF_MEMORY.
-  Block(NcclTransport& transport, const collective::BucketSpec& spec, ddp_dtype dtype, bool kept);
+  Block(NcclTransport& transport, const collective::ExchangeSpec& spec, ddp_dtype dtype, bool kept);
   ~Block();
   Block(const Block&) = delete;
   Block& operator=(const Block&) = delete;
@@ -54,9 +55,11 @@ class Block {
   [[nodiscard]] std::byte* at(int64_t element) const noexcept { return data_ + element * dtype_size(dtype_); }
 
  private:
+  void lie_on(const collective::ExchangeSpec& spec) noexcept;
+
   NcclTransport& transport_;
   const ddp_dtype dtype_;
-  const int64_t count_;
+  int64_t count_;
   const int32_t ranks_;
   bool in_place_ = false;
   bool kept_ = false;
@@ -86,6 +89,8 @@ class Operation : public collective::BucketOperation {
   [[nodiscard]] bool local_done() const noexcept final { return captured_ || metadata_->local_done(); }
   [[nodiscard]] const collective::BucketHeader& header() const noexcept final { return metadata_->header(); }
   [[nodiscard]] bool set_address(int32_t piece, std::byte* data) noexcept final;
+  /// In place alone: what is written back is divided on its way.
+  [[nodiscard]] double leave_sum(bool may) noexcept final;
 
  protected:
   /// Enqueue what needs nothing from the other ranks; the producers are waited for already. The same collectives on all
@@ -108,6 +113,10 @@ class Operation : public collective::BucketOperation {
   void collect(const Range& range, const collective::BucketHeader& uses);
   /// In place.
   void scale(const Range& range, const Scale& by);
+  /// The sum, in place, to a mean, unless it is left.
+  void divide(const Range& range, const Scale& by) {
+    if (!leaves_sum_) scale(range, by);
+  }
   /// Who adds.
   [[nodiscard]] Adder adder() const noexcept { return adder_of(transport_); }
   /// NULL: NCCL adds.
@@ -139,6 +148,7 @@ class Operation : public collective::BucketOperation {
   bool settled_ = true;
   bool captured_ = false;  // launched by finish()
   CapturedStart capture_;
+  bool leaves_sum_ = false;
 };
 
 /// All ranks get the whole sum.

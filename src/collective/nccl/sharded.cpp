@@ -17,7 +17,7 @@ void ReduceScatter::launch(const collective::BucketHeader& mine) {
     transport().communicator().reduce_scatter(block().data(), block().slice(transport().rank()), block().slice_count(),
                                               block().dtype(), DDP_GPU_SUM, transport().stream());
   if (block().is_in_place())
-    scale(own(), factors.after);
+    divide(own(), factors.after);
   else if (!spec().partial_allowed)
     unpack({own()}, nullptr, factors.after);
 }

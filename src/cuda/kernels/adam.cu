@@ -15,20 +15,20 @@ struct AdamRule {
 
 /// One tile, by the rule of its piece.
 template <class E, class T>
-__device__ __forceinline__ void adam_piece(const UpdatePiece& piece, uint32_t first, uint32_t count, T scale, T limit,
-                                           const AdamRule<T>& rule) {
+__device__ __forceinline__ void adam_piece(const UpdatePiece& piece, uint32_t first, uint32_t count,
+                                           const Shaping<T>& shaping, const AdamRule<T>& rule) {
   if constexpr (sizeof(E) == 2) {
-    if (piece.master != nullptr) return update_tile<E, 2, true>(piece, first, count, scale, limit, rule);
+    if (piece.master != nullptr) return update_tile<E, 2, true>(piece, first, count, shaping, rule);
   }
-  update_tile<E, 2, false>(piece, first, count, scale, limit, rule);
+  update_tile<E, 2, false>(piece, first, count, shaping, rule);
 }
 
 template <class E, class Parameters>
 __global__ void __launch_bounds__(kThreads) adam_kernel(const __grid_constant__ Parameters p) {
   if (halted(p.step.stop, p.step.gate)) return;
-  const Wide<E> scale = p.step.scale_now();
+  const Shaping<Wide<E>> shaping = p.step.now();
   each_tile<kUpdateTile>(p.table, [&](const UpdatePiece& piece, uint32_t first, uint32_t count) {
-    adam_piece<E>(piece, first, count, scale, p.step.limit, AdamRule<Wide<E>>{p.rules[piece.rule]});
+    adam_piece<E>(piece, first, count, shaping, AdamRule<Wide<E>>{p.rules[piece.rule]});
   });
 }
 
@@ -36,11 +36,10 @@ template <class E, class Parameters>
 __global__ void __launch_bounds__(kThreads) planned_adam_kernel(const __grid_constant__ Parameters p) {
   using T = Wide<E>;
   if (halted(p.step.stop, p.step.gate)) return;
-  const T scale = p.step.scale_now();
+  const Shaping<T> shaping = p.step.now();
   each_tile<kUpdateTile>(p.table, [&](const UpdatePiece& piece, uint32_t first, uint32_t count) {
     const ddp_gpu_planned_rule& planned = p.rules[piece.rule];
-    if (planned.active != 0)
-      adam_piece<E>(piece, first, count, scale, p.step.limit, AdamRule<T>{AdamScalars<T>(planned.adam)});
+    if (planned.active != 0) adam_piece<E>(piece, first, count, shaping, AdamRule<T>{AdamScalars<T>(planned.adam)});
   });
 }
 

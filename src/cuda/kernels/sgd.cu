@@ -13,30 +13,30 @@ struct SgdRule {
 
 /// With or without a momentum buffer, which the rule of the piece says.
 template <class E, bool has_master, class T>
-__device__ __forceinline__ void sgd_tile(const UpdatePiece& piece, uint32_t first, uint32_t count, T scale, T limit,
+__device__ __forceinline__ void sgd_tile(const UpdatePiece& piece, uint32_t first, uint32_t count, const Shaping<T>& shaping,
                                          const SgdRule<T>& rule) {
   if (rule.scalars.mode != 0)
-    update_tile<E, 1, has_master>(piece, first, count, scale, limit, rule);
+    update_tile<E, 1, has_master>(piece, first, count, shaping, rule);
   else
-    update_tile<E, 0, has_master>(piece, first, count, scale, limit, rule);
+    update_tile<E, 0, has_master>(piece, first, count, shaping, rule);
 }
 
 /// One tile, by the rule of its piece.
 template <class E, class T>
-__device__ __forceinline__ void sgd_piece(const UpdatePiece& piece, uint32_t first, uint32_t count, T scale, T limit,
-                                          const SgdRule<T>& rule) {
+__device__ __forceinline__ void sgd_piece(const UpdatePiece& piece, uint32_t first, uint32_t count,
+                                          const Shaping<T>& shaping, const SgdRule<T>& rule) {
   if constexpr (sizeof(E) == 2) {
-    if (piece.master != nullptr) return sgd_tile<E, true>(piece, first, count, scale, limit, rule);
+    if (piece.master != nullptr) return sgd_tile<E, true>(piece, first, count, shaping, rule);
   }
-  sgd_tile<E, false>(piece, first, count, scale, limit, rule);
+  sgd_tile<E, false>(piece, first, count, shaping, rule);
 }
 
 template <class E, class Parameters>
 __global__ void __launch_bounds__(kThreads) sgd_kernel(const __grid_constant__ Parameters p) {
   if (halted(p.step.stop, p.step.gate)) return;
-  const Wide<E> scale = p.step.scale_now();
+  const Shaping<Wide<E>> shaping = p.step.now();
   each_tile<kUpdateTile>(p.table, [&](const UpdatePiece& piece, uint32_t first, uint32_t count) {
-    sgd_piece<E>(piece, first, count, scale, p.step.limit, SgdRule<Wide<E>>{p.rules[piece.rule]});
+    sgd_piece<E>(piece, first, count, shaping, SgdRule<Wide<E>>{p.rules[piece.rule]});
   });
 }
 
@@ -44,10 +44,10 @@ template <class E, class Parameters>
 __global__ void __launch_bounds__(kThreads) planned_sgd_kernel(const __grid_constant__ Parameters p) {
   using T = Wide<E>;
   if (halted(p.step.stop, p.step.gate)) return;
-  const T scale = p.step.scale_now();
+  const Shaping<T> shaping = p.step.now();
   each_tile<kUpdateTile>(p.table, [&](const UpdatePiece& piece, uint32_t first, uint32_t count) {
     const ddp_gpu_planned_rule& planned = p.rules[piece.rule];
-    if (planned.active != 0) sgd_piece<E>(piece, first, count, scale, p.step.limit, SgdRule<T>{SgdScalars<T>(planned.sgd)});
+    if (planned.active != 0) sgd_piece<E>(piece, first, count, shaping, SgdRule<T>{SgdScalars<T>(planned.sgd)});
   });
 }
 

@@ -7,6 +7,7 @@
 // Tested by unit/cuda/rules_test.cpp (the formulas).
 #pragma once
 
+#include "cuda/kernels/joins.hpp"
 #include "cuda/kernels/launch.cuh"
 #include "cuda/kernels/rules.hpp"
 
@@ -14,7 +15,7 @@ namespace ddp::cuda {
 
 struct UpdatePiece {
   void* value;
-  const void* grad;
+  const void* grad;  // written where it is divided
   void* state[2];
   void* master;
   uint32_t count;
@@ -25,15 +26,26 @@ struct UpdatePiece {
 
 inline constexpr uint32_t kUpdateTile = 4096;
 
-/// How a gradient is shaped, and whether anything happens at all.
+/// How a gradient is shaped. divisor 0: it is no sum.
+template <class T>
+struct Shaping {
+  T scale, limit, divisor;
+};
+
+/// That, and whether anything happens at all.
 template <class T>
 struct Step {
-  T scale;
-  T limit;
+  Shaping<T> shaping;
   const ddp_gpu_gate* gate;
   ddp_gpu_stop stop;
-  __device__ __forceinline__ T scale_now() const { return gate != nullptr ? static_cast<T>(gate->scale) : scale; }
+  __device__ __forceinline__ Shaping<T> now() const {
+    return {gate != nullptr ? static_cast<T>(gate->scale) : shaping.scale, shaping.limit, shaping.divisor};
+  }
 };
+template <class T>
+[[nodiscard]] Step<T> step_of(const ddp_gpu_shape& shape, ddp_gpu_stop stop) noexcept {
+  return {{static_cast<T>(shape.scale), static_cast<T>(shape.limit), static_cast<T>(shape.divisor)}, shape.gate, stop};
+}
 
 template <class Scalars, class T, int rule_count, int pieces>
 struct UpdateParameters {
@@ -67,10 +79,10 @@ template <class E, int states, bool has_master, class Rule>
 struct Update {
   using T = Wide<E>;
   E* value;
-  const E* grad;
+  E* grad;
   T* state[2];
   T* master;
-  T scale, limit;
+  Shaping<T> shaping;
   Rule rule;
 
   template <uint32_t width>
@@ -95,11 +107,15 @@ struct Update {
     for (uint32_t k = 0; k < width; ++k) {
       T x = widened(loaded.value.element[k]);
       if constexpr (has_master) x = refreshed(loaded.master.element[k], loaded.value.element[k]);
-      rule(shaped(widened(loaded.grad.element[k]), scale, limit), x, loaded.state[0].element[k], loaded.state[1].element[k]);
+      if (shaping.divisor != 0)
+        loaded.grad.element[k] = Narrow<E>::of(quotient(widened(loaded.grad.element[k]), T{1}, shaping.divisor, true));
+      rule(shaped(widened(loaded.grad.element[k]), shaping.scale, shaping.limit), x, loaded.state[0].element[k],
+           loaded.state[1].element[k]);
       if constexpr (has_master) loaded.master.element[k] = x;
       loaded.value.element[k] = Narrow<E>::of(x);
     }
     store_pack<E, width>(value, at, loaded.value);
+    if (shaping.divisor != 0) store_pack<E, width>(grad, at, loaded.grad);
 #pragma unroll
     for (int k = 0; k < states; ++k) store_pack<T, width>(state[k], at, loaded.state[k]);
     if constexpr (has_master) store_pack<T, width>(master, at, loaded.master);
@@ -108,16 +124,15 @@ struct Update {
 
 /// One tile of a piece.
 template <class E, int states, bool has_master, class Rule>
-__device__ __forceinline__ void update_tile(const UpdatePiece& piece, uint32_t first, uint32_t count, Wide<E> scale,
-                                            Wide<E> limit, const Rule& rule) {
+__device__ __forceinline__ void update_tile(const UpdatePiece& piece, uint32_t first, uint32_t count,
+                                            const Shaping<Wide<E>>& shaping, const Rule& rule) {
   using T = Wide<E>;
   constexpr uint32_t kWidth = 16 / sizeof(T);
   Update<E, states, has_master, Rule> update{static_cast<E*>(piece.value) + first,
-                                             static_cast<const E*>(piece.grad) + first,
+                                             static_cast<E*>(const_cast<void*>(piece.grad)) + first,
                                              {nullptr, nullptr},
                                              nullptr,
-                                             scale,
-                                             limit,
+                                             shaping,
                                              rule};
   for (int k = 0; k < states; ++k) update.state[k] = static_cast<T*>(piece.state[k]) + first;
   if constexpr (has_master) update.master = static_cast<T*>(piece.master) + first;
@@ -177,7 +192,7 @@ int32_t launch_updates_with(void (*kernel)(Parameters), const ddp_gpu_update* up
   static_assert(sizeof(Parameters) <= kLarge);
   using T = Wide<E>;
   Parameters p;
-  p.step = {static_cast<T>(shape.scale), static_cast<T>(shape.limit), shape.gate, stop};
+  p.step = step_of<T>(shape, stop);
   RuleSlots<Scalars, Parameters::kRules> slots(p.rules);
   Batches batches(kernel, p, kUpdateTile, stream);
   for (int64_t i = 0; i < count; ++i) {
@@ -215,7 +230,7 @@ int32_t launch_planned_with(void (*kernel)(Parameters), const ddp_gpu_update* up
   static_assert(sizeof(Parameters) <= kLarge);
   using T = Wide<E>;
   Parameters p;
-  p.step = {static_cast<T>(shape.scale), static_cast<T>(shape.limit), shape.gate, stop};
+  p.step = step_of<T>(shape, stop);
   p.rules = rules;
   Batches batches(kernel, p, kUpdateTile, stream);
   for (int64_t i = 0; i < count; ++i) {

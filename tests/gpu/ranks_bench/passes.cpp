@@ -9,10 +9,11 @@ namespace {
 using namespace ddp::test::card;
 
 struct Model {
-  Model(const World& w, const std::vector<int64_t>& counts) : world(w), values(w.place, bytes_of(counts)) {
+  Model(const World& w, const std::vector<int64_t>& counts, ddp_reduce reduce)
+      : world(w), values(w.place, bytes_of(counts)) {
     ddp_model_options options;
     OK(ddp_model_options_init(&options, sizeof options));
-    options.reduce = DDP_SUM;  // a mean is a kernel more for each bucket
+    options.reduce = reduce;
     ddp_model* made = nullptr;
     OK(ddp_model_create(world.group, &options, &made));
     model.reset(made);
@@ -46,10 +47,11 @@ struct Model {
   int32_t parameters = 0;
 };
 
-void measure_pass(const World& world, Table& table, const Options& options, const char* name, std::vector<int64_t> counts) {
+void measure_pass(const World& world, Table& table, const Options& options, const char* name, ddp_reduce reduce,
+                  std::vector<int64_t> counts) {
   if (is_fake())
     for (int64_t& count : counts) count = count / 4096 + 1;
-  const Model model(world, counts);
+  const Model model(world, counts, reduce);
   const int64_t calls = model.stats.buckets, count = model.stats.gradient_bytes / 4 / calls;
   const Memory same(world.place, count * 4 * calls);
   const auto nccl = [&] {
@@ -58,15 +60,18 @@ void measure_pass(const World& world, Table& table, const Options& options, cons
   };
   const Times times = in_turn(
       world, options.quick ? 3 : 9, is_fake() ? 2 : 5, [&] { model.pass(); }, nccl);
-  table.add({std::string("pass, ") + name + ", " + std::to_string(calls) + " buckets", model.stats.gradient_bytes,
-             times.ours_us, times.nccl_us, 2.0 * (world.size - 1) / world.size, 1.05, 0});
+  const std::string what = reduce == DDP_SUM ? "pass that sums, " : "pass that averages, ";
+  table.add({what + name + ", " + std::to_string(calls) + " buckets", model.stats.gradient_bytes, times.ours_us,
+             times.nccl_us, 2.0 * (world.size - 1) / world.size, 1.05, 0});
 }
 
 }  // namespace
 
 void measure_passes(const World& world, Table& table, const Options& options) {
-  measure_pass(world, table, options, "MLP", mlp_counts());
-  measure_pass(world, table, options, "GPT-2", gpt2_counts());
+  for (const ddp_reduce reduce : {DDP_SUM, DDP_AVERAGE}) {  // a mean is a kernel more for each bucket
+    measure_pass(world, table, options, "MLP", reduce, mlp_counts());
+    measure_pass(world, table, options, "GPT-2", reduce, gpt2_counts());
+  }
 }
 
 }  // namespace ddp::bench

@@ -1,5 +1,6 @@
 // The update rules, with the arithmetic of the CPU.
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <optional>
 
@@ -18,6 +19,7 @@ struct Shaping {
   cpu::GradShape shape;
   const ddp_gpu_gate* gate = nullptr;
   const uint32_t* stop = nullptr;
+  double divisor = 0;
 };
 
 Shaping read_shape(Touches& touches, const ddp_gpu_shape& shape, ddp_gpu_stop stop) {
@@ -26,11 +28,12 @@ Shaping read_shape(Touches& touches, const ddp_gpu_shape& shape, ddp_gpu_stop st
   shaping.shape.limit = shape.limit;
   if (shape.gate != nullptr) shaping.gate = touches.read(shape.gate, sizeof *shape.gate);
   shaping.stop = touches.stop_word(stop);
+  shaping.divisor = shape.divisor;
   return shaping;
 }
 
 /// The arrays with real addresses.
-ddp_gpu_update real_update(Touches& touches, const ddp_gpu_update& update, ddp_dtype dtype) {
+ddp_gpu_update real_update(Touches& touches, const ddp_gpu_update& update, ddp_dtype dtype, const ddp_gpu_shape& shape) {
   ddp_gpu_update real = update;
   if (update.count == 0) return real;
   using Bytes = unsigned char;
@@ -39,7 +42,9 @@ ddp_gpu_update real_update(Touches& touches, const ddp_gpu_update& update, ddp_d
     return memory == nullptr ? nullptr : touches.change(static_cast<Bytes*>(memory), bytes);
   };
   real.value = touches.change(static_cast<Bytes*>(update.value), update.count * dtype_size(dtype));
-  real.grad = touches.read(static_cast<const Bytes*>(update.grad), update.count * dtype_size(dtype));
+  const int64_t bytes = update.count * dtype_size(dtype);
+  real.grad = shape.divisor != 0 ? changed(const_cast<void*>(update.grad), bytes)
+                                 : touches.read(static_cast<const Bytes*>(update.grad), bytes);
   for (size_t k = 0; k < 2; ++k) real.state[k] = changed(update.state[k], moments);
   real.master = changed(update.master, update.count * static_cast<int64_t>(sizeof(float)));
   return real;
@@ -112,6 +117,22 @@ void update_master(const Step& step, ddp_dtype dtype, const ddp_gpu_update& upda
   }
 }
 
+/// Sums become means, where they lie.
+void divide_gradient(const ddp_gpu_update& update, ddp_dtype dtype, double divisor) {
+  const bool wide = dtype == DDP_F64;
+  auto* const grad = static_cast<std::byte*>(const_cast<void*>(update.grad));
+  for (int64_t i = 0; i < update.count; ++i) {
+    double number = 0;
+    float single = 0;
+    void* const between = wide ? static_cast<void*>(&number) : &single;
+    cpu::convert(dtype, grad + i * dtype_size(dtype), wide ? DDP_F64 : DDP_F32, between, 1);
+    cpu::scale(wide ? DDP_F64 : DDP_F32, between, 1, 1);  // makes NaNs one
+    if (!std::isnan(number)) number /= divisor;
+    if (!std::isnan(single)) single /= static_cast<float>(divisor);
+    cpu::convert(wide ? DDP_F64 : DDP_F32, between, dtype, grad + i * dtype_size(dtype), 1);
+  }
+}
+
 /// step_of(number of a rule): its scalars, or none if it is not active.
 template <class StepOf>
 void run_updates(const std::vector<ddp_gpu_update>& updates, const StepOf& step_of_rule, ddp_dtype dtype,
@@ -120,6 +141,7 @@ void run_updates(const std::vector<ddp_gpu_update>& updates, const StepOf& step_
   for (const ddp_gpu_update& update : updates) {
     auto active = step_of_rule(static_cast<size_t>(update.rule));
     if (update.count == 0 || !active) continue;
+    if (shaping.divisor != 0) divide_gradient(update, dtype, shaping.divisor);
     auto& step = *active;
     step.shape = shaping.shape;
     if (shaping.gate != nullptr) step.shape.scale = shaping.gate->scale;
@@ -161,7 +183,7 @@ int32_t launch_updates(const char* name, const ddp_gpu_update* updates, int64_t 
     for (int64_t k = 0; k < count; ++k) {
       if (!is_sound(updates[k], type, rule_count)) return nullptr;
       if (!is_complete(updates[k], steps[static_cast<size_t>(updates[k].rule)])) return nullptr;
-      real.push_back(real_update(touches, updates[k], type));
+      real.push_back(real_update(touches, updates[k], type, *shape));
     }
     const Shaping shaping = read_shape(touches, *shape, stop);
     return [=, real = std::move(real), steps = std::move(steps)] {
@@ -182,7 +204,7 @@ int32_t launch_planned(const char* name, const ddp_gpu_update* updates, int64_t 
     std::vector<ddp_gpu_update> real;
     for (int64_t k = 0; k < count; ++k) {
       if (!is_sound(updates[k], type, rule_count)) return nullptr;
-      real.push_back(real_update(touches, updates[k], type));
+      real.push_back(real_update(touches, updates[k], type, *shape));
     }
     const auto* const planned = touches.read(rules, rule_count * static_cast<int64_t>(sizeof *rules));
     const Shaping shaping = read_shape(touches, *shape, stop);

@@ -95,7 +95,7 @@ void adam_has_the_cpus_bits(void**) {
         auto got = some_parameters(dtype, masters, 2), wanted = got;
         std::vector<ddp_gpu_update> updates;
         for (Parameter& p : got) updates.push_back(p.update());
-        const ddp_gpu_shape how{shape.scale, shape.limit, nullptr};
+        const ddp_gpu_shape how{shape.scale, shape.limit, nullptr, 0};
         expect_equal(
             cuda::adam_step(updates.data(), static_cast<int64_t>(updates.size()), rules, 2, dtype, &how, nullptr, nullptr),
             0, "code");
@@ -107,6 +107,34 @@ void adam_has_the_cpus_bits(void**) {
             cpu::adam_update(step, type, value, grad, p.first.data(), p.second.data(), p.value.count());
           });
           got[k].expect_same(p, "Adam");
+        }
+      }
+}
+
+/// Sums become means as they are read, in memory too: as a division before the update, whatever else is done to them.
+void sums_are_divided_as_they_are_read(void**) {
+  const ddp_gpu_adam_rule rules[] = {rule_of(kAdams[0]), rule_of(kAdams[1])};
+  for (const ddp_dtype dtype : kFloats)
+    for (const bool masters : {false, true})
+      for (const double divisor : {2.0, 3.0}) {
+        if (masters && !is_small(dtype)) continue;
+        auto got = some_parameters(dtype, masters, 2), wanted = got;
+        std::vector<ddp_gpu_update> updates, after;
+        for (Parameter& p : got) updates.push_back(p.update());
+        for (Parameter& p : wanted) after.push_back(p.update());
+        const auto count = static_cast<int64_t>(updates.size());
+        const ddp_gpu_shape at_once{0.25, 0.75, nullptr, divisor}, behind{0.25, 0.75, nullptr, 0};
+        expect_equal(cuda::adam_step(updates.data(), count, rules, 2, dtype, &at_once, nullptr, nullptr), 0, "code");
+        for (const ddp_gpu_update& each : after) {
+          void* const grad = const_cast<void*>(each.grad);
+          const ddp_gpu_span span{grad, grad, each.count};
+          expect_equal(cuda::move_quotient(&span, 1, dtype, dtype, 1, divisor, nullptr, nullptr), 0, "code");
+        }
+        expect_equal(cuda::adam_step(after.data(), count, rules, 2, dtype, &behind, nullptr, nullptr), 0, "code");
+        for (size_t k = 0; k < got.size(); ++k) {
+          got[k].expect_same(wanted[k], "Adam");
+          expect(std::memcmp(got[k].grad.data(), wanted[k].grad.data(), static_cast<size_t>(got[k].grad.bytes())) == 0,
+                 "the gradient is the mean");
         }
       }
 }
@@ -132,7 +160,7 @@ void sgd_has_the_cpus_bits(void**) {
       auto got = some_parameters(dtype, masters, static_cast<int64_t>(rules.size())), wanted = got;
       std::vector<ddp_gpu_update> updates;
       for (Parameter& p : got) updates.push_back(p.update(steps[static_cast<size_t>(p.rule)].mode != cpu::Momentum::kNone));
-      const ddp_gpu_shape how{0.5, 1.5, nullptr};
+      const ddp_gpu_shape how{0.5, 1.5, nullptr, 0};
       expect_equal(cuda::sgd_step(updates.data(), static_cast<int64_t>(updates.size()), rules.data(),
                                   static_cast<int64_t>(rules.size()), dtype, &how, nullptr, nullptr),
                    0, "code");
@@ -179,7 +207,7 @@ void any_number_of_parameters_and_rules_is_updated(void**) {
   auto wanted = got;
   std::vector<ddp_gpu_update> updates;
   for (Parameter& p : got) updates.push_back(p.update());
-  const ddp_gpu_shape how{1, kInfinity, nullptr};
+  const ddp_gpu_shape how{1, kInfinity, nullptr, 0};
   expect_equal(cuda::adam_step(updates.data(), kCount, rules.data(), 110, DDP_F32, &how, nullptr, nullptr), 0, "code");
   for (size_t k = 0; k < got.size(); ++k) {
     Parameter& p = wanted[k];
@@ -195,7 +223,7 @@ void the_gate_gives_the_scale_and_may_skip(void**) {
     for (const uint32_t stop : {0U, 1U}) {
       Parameter got(DDP_F16, 5000, 1, true, 0), wanted = got;
       const ddp_gpu_gate gate{0.25, 3, skip, 0};
-      const ddp_gpu_shape how{77, kInfinity, &gate};
+      const ddp_gpu_shape how{77, kInfinity, &gate, 0};
       const ddp_gpu_update update = got.update();
       expect_equal(cuda::adam_step(&update, 1, &rule, 1, DDP_F16, &how, &stop, nullptr), 0, "code");
       cpu::AdamStep step = kAdams[0];
@@ -232,7 +260,7 @@ void planned_rules_have_the_cpus_bits(void**) {
           rules[k].active = k % 7 != 5 ? 1 : 0;
         }
         const ddp_gpu_gate gate{0.5, 3, 0, 0};
-        const ddp_gpu_shape how{77, 1.5, &gate};
+        const ddp_gpu_shape how{77, 1.5, &gate, 0};
         auto* const launch = is_adam ? cuda::planned_adam : cuda::planned_sgd;
         expect_equal(launch(updates.data(), count, rules.data(), count, dtype, &how, nullptr, nullptr), 0, "code");
         for (size_t k = 0; k < got.size(); ++k) {
@@ -263,6 +291,7 @@ void a_parameter_that_its_owner_changed_begins_anew(void**) {
 int main() {
   const CMUnitTest tests[] = {
       ddp_test(adam_has_the_cpus_bits),
+      ddp_test(sums_are_divided_as_they_are_read),
       ddp_test(sgd_has_the_cpus_bits),
       ddp_test(averages_have_the_cpus_bits),
       ddp_test(any_number_of_parameters_and_rules_is_updated),
