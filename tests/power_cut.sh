@@ -8,6 +8,10 @@
 #
 # Needs root and loop devices; where they are missing it says so and ends with 77.
 set -u
+# In a mount namespace of its own: a process elsewhere that copied the mount would keep the dead file system alive.
+if [ -z "${DDP_OWN_MOUNTS:-}" ] && unshare --mount true 2>/dev/null; then
+  DDP_OWN_MOUNTS=1 exec unshare --mount --propagation private sh "$0" "$@"
+fi
 sync_works=1
 [ "${1:-}" = --without-sync ] && sync_works=0 && shift
 cuts=${1:-200}

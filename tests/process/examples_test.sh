@@ -111,7 +111,7 @@ mkdir "$work/saved"
 timeout -s KILL 60 "$ddprun" -n 2 "$examples/09_survive" --epochs 1000 --pause 3 --folder "$work/saved" >"$work/out" 2>"$work/err" &
 pid=$!
 within 20 grep -q '^\[0\] epoch   5' "$work/out"
-kill -9 $(process_of 1) $(process_of 2)
+kill -9 "$(process_of 1)" "$(process_of 2)"
 wait "$pid" || true
 check three_checkpoints_stay [ "$(ls "$work/saved" | grep -c '^step-.*safetensors$')" = 3 ]
 newest=$(ls "$work/saved"/step-*.safetensors | tail -n 1)
@@ -121,6 +121,20 @@ run 0 -n 3 "$examples/09_survive" --epochs $(($(basename "$newest" | tr -dc 0-9 
 check the_newest_whole_checkpoint_is_taken grep -q "goes on from $before" "$work/out"
 check what_is_damaged_is_told grep -q "skipped a newer file: checkpoint \"$newest\": it is truncated" "$work/err"
 check it_ends_with_all_ranks grep -q 'ranks that are left: 3, all equal' "$work/out"
+
+# With too few ranks left the launcher starts all again, and they load by themselves.
+mkdir "$work/again"
+: >"$work/out"
+timeout -s KILL 60 "$ddprun" -n 3 --min-ranks 2 --max-restarts 3 "$examples/09_survive" --epochs 30 --pause 3 --folder "$work/again" >"$work/out" 2>"$work/err" &
+pid=$!
+within 20 grep -q '^\[0\] epoch   5' "$work/out"
+kill -9 "$(process_of 1)" "$(process_of 2)"
+code=0
+wait "$pid" || code=$?
+check a_job_that_is_started_again_ends_well [ "$code" = 0 ]
+check it_goes_on_from_its_newest_checkpoint grep -q "goes on from $work/again/step-0000000000" "$work/out"
+check all_ranks_are_there_again grep -q 'ranks that are left: 3, all equal' "$work/out"
+check no_epoch_is_made_from_the_beginning [ "$(grep -c 'epoch   2 ' "$work/out")" = 1 ]
 
 # A killed rank ends the job soon, with the reason from the library on the others.
 SECONDS=0
