@@ -71,7 +71,7 @@ bool Survival::is_joined_by_others() const {
 
 bootstrap::LostGroup Survival::describe(const bootstrap::Control& control) const {
   const bootstrap::Member& me = control.member(control.rank());
-  return {me.id, me.world_rank, records_, {}, memberships_};
+  return {me.id, me.world_rank, records_, {}, false, memberships_};
 }
 
 std::vector<int32_t> Survival::suspects(const bootstrap::Control& control, const bootstrap::Failure& failure,
@@ -94,6 +94,8 @@ std::unique_ptr<bootstrap::Control> Survival::meet(bootstrap::Control& old, cons
   std::vector<int32_t> silent = suspects(old, failure, options.dead_after_ms);
   if (!old.settle().has_value()) silent.push_back(0);  // it was told that the group has broken, and does not answer
   for (const int32_t rank : silent) lost.suspects.push_back(old.member(rank).id);
+  for (int32_t rank = 0; rank < old.size(); ++rank)
+    lost.is_out_of_touch |= rank != old.rank() && old.last_sign(rank).stood_still;
   return bootstrap::meet_again(*standby_, lost, rule, options, std::move(lobby_));
 }
 

@@ -86,8 +86,8 @@ class Control {
     int64_t at_ns = 0;  // 0: nothing
     int64_t pass = -1;
     int32_t bucket = -1;
-    bool stood_still = false;  // this rank alone knows: stopped, or its machine paused, when the group broke, afterwards or
-                               // shortly before, so that the others may count it as dead
+    bool stood_still = false;  // of this rank: stopped, or its machine paused, when the group broke, afterwards or shortly
+                               // before, so others may count it as dead. Of another: silent to this one when it broke
   };
   [[nodiscard]] virtual Sign last_sign(int32_t) const { return Sign{}; }
 

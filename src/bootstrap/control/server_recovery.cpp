@@ -15,6 +15,15 @@ std::vector<int32_t> ServerState::present() const {
 }
 
 void ServerState::form(const std::vector<int32_t>& ids) {
+  const auto most = static_cast<size_t>(config_.most_ranks);
+  for (std::vector<int32_t> here = present(); most > 0 && here.size() > most; here.pop_back()) {
+    refuse(
+        slot_of(here.back()).connection,
+        make_error(DDP_ERROR_INVALID_ARGUMENT,
+                   "ddp_group_create: the group has %d virtual ranks and as many ranks: there is nothing for one more to do",
+                   config_.most_ranks));
+    free_slot(here.back());
+  }
   if (phase_ != Phase::kForming || ids != present()) return;  // somebody has come or gone meanwhile
   renumber();
   form();

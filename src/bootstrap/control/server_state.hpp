@@ -46,6 +46,7 @@ struct ServerConfig {
   bool recovers = false;  // ranks of a broken group meet: `size` is how many it ever had, ranks are their ids, and the
                           // group forms with those that form() names, who are numbered anew
   std::vector<int32_t> fenced{};  // ids that the others went on without
+  int32_t most_ranks = 0;         // of them with ranks that are new, which are turned away beyond; 0: any number
 };
 
 /// To be done by the owner, in this order.

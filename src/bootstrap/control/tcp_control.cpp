@@ -106,7 +106,11 @@ class TcpControl final : public Control {
     const std::lock_guard lock(mutex_);
     Sign sign = heard_[static_cast<size_t>(rank)];
     const int64_t until_ns = still_.until_ns.load();
-    sign.stood_still = rank == rank_ && until_ns != 0 && until_ns > still_.broke_ns.load() - still_.dead_after_ns;
+    const int64_t broke_ns = still_.broke_ns.load();
+    if (rank == rank_)
+      sign.stood_still = until_ns != 0 && until_ns > broke_ns - still_.dead_after_ns;
+    else
+      sign.stood_still = sign.at_ns != 0 && broke_ns != INT64_MAX && broke_ns - sign.at_ns > still_.dead_after_ns / 2;
     return sign;
   }
 

@@ -7,8 +7,10 @@ namespace {
 
 struct Count {
   int32_t here = 0;
-  int32_t silent = 0;
-  bool lowest_is_here = false;  // of those that are not dead
+  int32_t others = 0;  // silent, or ended
+  int32_t ended = 0;
+  bool lowest_is_here = false;            // of those that are not dead
+  bool lowest_not_ended_is_here = false;  // and have not ended
 };
 
 Count count(const std::vector<Standing>& by_id, const Membership& members) {
@@ -16,14 +18,22 @@ Count count(const std::vector<Standing>& by_id, const Membership& members) {
   for (const int32_t id : members) {
     const Standing standing = by_id[static_cast<size_t>(id)];
     if (standing == Standing::kDead) continue;
-    if (counted.here + counted.silent == 0) counted.lowest_is_here = standing == Standing::kHere;
-    ++(standing == Standing::kHere ? counted.here : counted.silent);
+    const bool is_here = standing == Standing::kHere;
+    if (counted.here + counted.others == 0) counted.lowest_is_here = is_here;
+    if (counted.here + counted.others == counted.ended) counted.lowest_not_ended_is_here = is_here;
+    if (standing == Standing::kEnded) ++counted.ended;
+    ++(is_here ? counted.here : counted.others);
   }
   return counted;
 }
 
+bool is_enough(int32_t here, int32_t others, bool allow_half, bool have_lowest) noexcept {
+  return here > others || (allow_half && here == others && have_lowest);
+}
+
 bool may_go_on(const Count& counted, bool allow_half) noexcept {
-  return counted.here > counted.silent || (allow_half && counted.here == counted.silent && counted.lowest_is_here);
+  if (counted.ended > 0 && is_enough(counted.others, counted.here, allow_half, !counted.lowest_is_here)) return false;
+  return is_enough(counted.here, counted.others - counted.ended, allow_half, counted.lowest_not_ended_is_here);
 }
 
 }  // namespace

@@ -12,7 +12,8 @@ enum class Standing {
   kHere,
   kExpected,  // alive, as far as anybody knows: it may still come
   kSilent,    // it may be dead, or on the other side of a cut
-  kDead       // seen to be
+  kEnded,  // its process is no more, but this rank was out of touch: it may have gone on with others first, and ended then
+  kDead    // seen to be
 };
 
 struct RecoveryRule {
@@ -33,7 +34,7 @@ using Membership = std::vector<int32_t>;
 
 /// `by_id`: the standing of every id. `memberships`: the last one that all its ranks have confirmed, and each that was
 /// formed after it: those who are here must be able to go on in every one of them. If ranks are only silent, that takes more
-/// than half of those that are not dead.
+/// than half of those that are not dead. Who has ended counts as dead if those who are not here were too few to go on alone.
 [[nodiscard]] Verdict judge(const std::vector<Standing>& by_id, const std::vector<Membership>& memberships,
                             const RecoveryRule& rule);
 

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <map>
 #include <optional>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -73,12 +74,18 @@ class Recovery {
         own_(address_of(read(standby.record()))),
         lobby_(std::move(lobby)),
         standstill_(options.dead_after_ms / 2) {
-    for (const int32_t id : lost.memberships.front()) watches_.emplace(id, Watch(address_of(read(lost.records[at(id)]))));
+    const Record own = read(standby.record());
+    for (const int32_t id : lost.memberships.front()) {
+      const Record record = read(lost.records[at(id)]);
+      watches_.emplace(id, Watch(address_of(record)));
+      if (record.boot_id != own.boot_id || record.host != own.host) elsewhere_.ids.insert(id);
+    }
     int32_t last = 0;
     for (const Membership& members : lost.memberships) last = std::max(last, members.back());
     suspected_.resize(at(last + 1));
     for (const int32_t id : lost.suspects) suspected_[at(id)] = true;
     standing_.assign(at(last + 1), Standing::kDead);
+    elsewhere_.is_out_of_touch = lost.is_out_of_touch;
     came_by_ = os::Deadline::in_ms(rule.wait_ms);
     if (rule.wait_ms > 0) gave_up_by_ = os::Deadline::in_ms(rule.wait_ms + kDecideMs);
     if (suspected_[at(lost.id)]) suspect_this();
@@ -107,7 +114,9 @@ class Recovery {
 
   [[nodiscard]] Standing look_at(int32_t id) {
     if (id == lost_.id) return Standing::kHere;
-    return standing_of(id, watches_.at(id).look());
+    const Watch::State state = watches_.at(id).look();
+    if (state == Watch::State::kUnreachable) elsewhere_.is_out_of_touch = true;
+    return standing_of(id, state);
   }
 
   /// The lowest rank below this one that serves, else the lowest that is expected. What is behind the first that serves is
@@ -126,7 +135,9 @@ class Recovery {
 
   [[nodiscard]] Standing standing_of(int32_t id, Watch::State state) const {
     switch (state) {
-      case Watch::State::kGone: return suspected_[at(lost_.id)] ? Standing::kSilent : Standing::kDead;
+      case Watch::State::kGone:
+        if (suspected_[at(lost_.id)]) return Standing::kSilent;
+        return elsewhere_.is_out_of_touch && elsewhere_.ids.count(id) != 0 ? Standing::kEnded : Standing::kDead;
       case Watch::State::kUnreachable: return Standing::kSilent;
       case Watch::State::kListening: return came_by(id).passed() ? Standing::kSilent : Standing::kExpected;
       case Watch::State::kServing: return gave_up_by_.passed() ? Standing::kSilent : Standing::kExpected;
@@ -199,7 +210,11 @@ class Recovery {
       case Verdict::kWait: return;
       case Verdict::kForm: return server.form(here);
       case Verdict::kTooFew: return server.dismiss(texts::too_few(here, all(Standing::kDead), rule_.min_ranks));
-      case Verdict::kMinority: return server.dismiss(texts::minority(here, all(Standing::kSilent), rule_.allow_half));
+      case Verdict::kMinority: {
+        std::vector<int32_t> others = all(Standing::kSilent);
+        for (const int32_t id : all(Standing::kEnded)) others.push_back(id);
+        return server.dismiss(texts::minority(here, others, rule_.allow_half));
+      }
     }
   }
 
@@ -226,8 +241,12 @@ class Recovery {
   const Address own_;
   std::unique_ptr<Server> lobby_;
   std::map<int32_t, Watch> watches_;  // by id
-  std::vector<bool> suspected_;       // the same
-  std::vector<Standing> standing_;    // the same; dead: not a member
+  struct {
+    std::set<int32_t> ids;         // on other hosts
+    bool is_out_of_touch = false;  // there may be, or have been, a cut between them and this one
+  } elsewhere_;
+  std::vector<bool> suspected_;     // by id
+  std::vector<Standing> standing_;  // the same; dead: not a member
   os::Deadline came_by_ = os::Deadline::never();
   os::Deadline follow_by_ = os::Deadline::never();  // never: this rank does not serve
   os::Deadline gave_up_by_ = os::Deadline::never();
@@ -266,6 +285,7 @@ std::unique_ptr<Server> open_lobby(const Standby& standby, const LostGroup& lost
   config.dead_after_ms = options.dead_after_ms;
   config.world_rank = lost.world_rank;
   config.recovers = true;
+  config.most_ranks = options.virtual_ranks;
   const Membership& members = lost.memberships.front();
   for (int32_t id = 0; id < config.size; ++id)
     if (std::find(members.begin(), members.end(), id) == members.end()) config.fenced.push_back(id);

@@ -69,6 +69,21 @@ void who_is_expected_is_waited_for(void**) {
   expect(judge({Standing::kHere, Standing::kExpected, Standing::kHere}, {all_of(3)}, {}) == Verdict::kWait, "it may come");
 }
 
+/// Who comes back from behind a cut finds nobody: the others have died, or have gone on without it and ended.
+void who_was_out_of_touch_goes_on_only_if_the_others_could_not(void**) {
+  const auto here = Standing::kHere, ended = Standing::kEnded, silent = Standing::kSilent, dead = Standing::kDead;
+  RecoveryRule half;
+  half.allow_half = true;
+  expect(judge({ended, here, ended}, {all_of(3)}, {}) == Verdict::kMinority, "two of three could go on");
+  expect(judge({here, here, ended}, {all_of(3)}, {}) == Verdict::kForm, "one of three could not");
+  expect(judge({here, here, ended, silent}, {all_of(4)}, {}) == Verdict::kForm, "two of four could not");
+  expect(judge({ended, here, here, silent}, {all_of(4)}, half) == Verdict::kMinority, "with the lowest they could");
+  expect(judge({here, ended}, {all_of(2)}, {}) == Verdict::kForm, "one of two could not");
+  expect(judge({ended, here}, {all_of(2)}, half) == Verdict::kMinority, "with the lowest it could");
+  expect(judge({dead, here, ended}, {all_of(3)}, {}) == Verdict::kForm, "one of the two that were left could not");
+  expect(judge({here, silent, ended}, {all_of(3)}, half) == Verdict::kMinority, "two of three could, without the lowest");
+}
+
 void half_needs_the_option_and_the_lowest(void**) {
   const std::vector<Standing> low{Standing::kHere, Standing::kSilent}, high{Standing::kSilent, Standing::kHere};
   RecoveryRule half;
@@ -91,7 +106,7 @@ int main() {
   const CMUnitTest tests[] = {
       ddp_test(two_sides_of_a_cut_never_both_go_on), ddp_test(deaths_that_are_seen_leave_any_number),
       ddp_test(who_is_expected_is_waited_for),       ddp_test(half_needs_the_option_and_the_lowest),
-      ddp_test(every_membership_must_agree),
+      ddp_test(every_membership_must_agree),         ddp_test(who_was_out_of_touch_goes_on_only_if_the_others_could_not),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
