@@ -22,6 +22,8 @@ bool are_level(const ReplicaVersion& a, const ReplicaVersion& b) noexcept {
 
 }  // namespace
 
+bool are_alike(const ReplicaVersion& a, const ReplicaVersion& b) noexcept { return are_level(a, b) && a.rest == b.rest; }
+
 std::string write_version(const ReplicaVersion& version) {
   ByteWriter writer;
   writer.number(static_cast<uint8_t>(version.is_new)).number(static_cast<uint8_t>(version.loaded));

@@ -23,6 +23,9 @@ struct ReplicaVersion {
   int32_t size = 0;
 };
 
+/// Do both hold the same, whole? What one of them sends changes nothing at the other.
+[[nodiscard]] bool are_alike(const ReplicaVersion& a, const ReplicaVersion& b) noexcept;
+
 [[nodiscard]] std::string write_version(const ReplicaVersion& version);
 /// Throws INTERNAL for bytes that cannot be one.
 [[nodiscard]] ReplicaVersion read_version(std::string_view bytes);

@@ -137,7 +137,8 @@ int32_t Replicas::make_equal(void* stream) {
     model_.values().tear();
     return -1;
   }
-  if (found.rank != model_.group().rank()) is_whole_ = false;  // until all has come: the group may break before
+  // The group may break before all has come. Who holds the same stays whole, so that the death of the source costs nothing.
+  if (!are_alike(mine, all[static_cast<size_t>(found.rank)])) is_whole_ = false;
   send(found, stream);
   is_whole_ = true;
   settle(found);

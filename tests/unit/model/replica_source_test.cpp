@@ -53,6 +53,17 @@ void expect_rules(const std::vector<ReplicaVersion>& ranks) {
   expect_equal(found.same_ranks, all_same, "the ranks are those of before");
 }
 
+void who_holds_the_same_is_alike(void**) {
+  const ReplicaVersion one = version(false, true, 4, 4, 0);
+  ReplicaVersion other = version(false, true, 4, 4, 1);
+  expect(are_alike(one, other), "the same on another rank");
+  other.rest = 1;
+  expect(!are_alike(one, other), "other buffers");
+  expect(!are_alike(one, version(false, false, 4, 4, 1)), "one is torn");
+  expect(!are_alike(one, version(false, true, 4, 5, 1)), "one is a step ahead");
+  expect(!are_alike(version(true, true, 0, 0, 0), version(true, true, 0, 0, 1)), "who is new holds nothing");
+}
+
 void every_mixture_has_the_right_source(void**) {
   for (int mixture = 0; mixture < 9 * 9 * 9; ++mixture)
     expect_rules({numbered(mixture % 9, 0), numbered(mixture / 9 % 9, 1), numbered(mixture / 81, 2)});
@@ -91,6 +102,7 @@ void a_version_survives_its_way(void**) {
 
 int main() {
   const CMUnitTest tests[] = {
+      ddp_test(who_holds_the_same_is_alike),
       ddp_test(every_mixture_has_the_right_source),
       ddp_test(a_load_before_commit_sends_the_state_too),
       ddp_test(other_ranks_or_bits_are_not_the_same),
