@@ -29,7 +29,9 @@ Host parse_host(const std::string& text, int32_t ranks, const std::string& where
   Host host{text.substr(0, has_number ? colon : std::string::npos), ranks};
   if (host.name.find(':') != std::string::npos && host.name.find('[') == std::string::npos)
     refuse(where + ": write an IPv6 address in brackets, as [fd00::1]:4, not " + text + ".");
-  if (address_of(host).empty() || host.name.front() == '-')
+  const bool has_spaces =
+      std::any_of(host.name.begin(), host.name.end(), [](unsigned char c) { return c <= ' ' || c == 127; });
+  if (address_of(host).empty() || host.name.front() == '-' || has_spaces)
     refuse(where + " needs hosts such as a:4,b:4, not \"" + text + "\".");
   if (has_number) host.ranks = to_ranks(text.substr(colon + 1), where);
   if (host.ranks < 1)

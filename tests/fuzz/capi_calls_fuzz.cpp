@@ -1,7 +1,7 @@
-// Any bytes as a program: a sequence of calls of the public API, right and wrong ones, made by one rank or by two that are
-// threads. Whatever the sequence, a call returns a documented status and no INTERNAL, a failure has a text, two ranks that
-// make the same calls get the same answers, and in the end they hold the same parameters.
-// A byte selects a call, the next ones are its arguments; missing bytes are 0.
+// Any bytes as a program: calls of the public API, right and wrong ones, made by one rank or by two that are threads. A call
+// returns a documented status and no INTERNAL, a failure has a text, two ranks that make the same calls get the same
+// answers, and hold the same parameters in the end. A byte selects a call, the next ones are its arguments; missing bytes
+// are 0.
 #include <algorithm>
 #include <atomic>
 #include <barrier>
@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "ddp/experimental.h"
+#include "fuzz/survival_calls.hpp"
 
 namespace {
 
@@ -31,9 +32,10 @@ void must(bool holds, const char* what) {
 using Answers = std::vector<int64_t>;
 
 struct Shared {
-  explicit Shared(int32_t ranks) : ends(ranks) {}
+  explicit Shared(uint8_t bits) : ends(1 + bits % 2), virtual_ranks(bits / 2 == 1 ? 4 : 0) {}
   std::atomic<bool> aborted{false};  // the program has asked for it
   std::barrier<> ends;               // who leaves the group early would fail the others' last calls
+  const int32_t virtual_ranks;
 };
 
 class Rank {
@@ -49,7 +51,7 @@ class Rank {
 
   Answers run() {
     create_group();
-    while (at_ < end_) call(next() % 44);
+    while (at_ < end_) call(next() % (44 + ddp_fuzz::kSurvivalCalls));
     finish();
     return std::move(answers_);
   }
@@ -76,6 +78,7 @@ class Rank {
     options.rank = rank_;
     options.world_size = ranks_;
     options.timeout_ms = 20'000;
+    options.virtual_ranks = shared_.virtual_ranks;
     note(ddp_group_create(place_.c_str(), &options, &group_));
     must(group_ != nullptr, "a group");
   }
@@ -117,15 +120,11 @@ class Rank {
     ddp_tensor buffer;
     ddp_tensor_init(&buffer, buffer_.data(), DDP_F32, 1, &three);
     note(ddp_model_add_buffer(model_, "b", &buffer, nullptr));
-    switch (next() % 4) {
-      case 2: {
-        ddp_powersgd_options powersgd;
-        ddp_powersgd_options_init(&powersgd, sizeof powersgd);
-        powersgd.start_pass = next() % 3;
-        note(ddp_model_set_hook(model_, ddp_hook_powersgd, &powersgd, nullptr));
-        break;
-      }
-      default: break;
+    if (next() % 4 == 2) {
+      ddp_powersgd_options powersgd;
+      ddp_powersgd_options_init(&powersgd, sizeof powersgd);
+      powersgd.start_pass = next() % 3;
+      note(ddp_model_set_hook(model_, ddp_hook_powersgd, &powersgd, nullptr));
     }
     if (next() % 4 != 3) note(ddp_model_commit(model_, nullptr));
   }
@@ -244,7 +243,9 @@ class Rank {
   /// The first calls are about a model and its passes, the others about the rest.
   void call(uint8_t which) {
     if (which < 21) return call_model(which);
-    call_others(which);
+    if (which < 44) return call_others(which);
+    ddp_fuzz::call_survival(
+        group_, static_cast<uint8_t>(which - 44), [&] { return next(); }, [&](auto s) { note(s); });
   }
 
   void call_model(uint8_t which) {
@@ -341,8 +342,7 @@ class Rank {
   }
 
   void destroy_model() {
-    if (open_) aborted_ = true;  // the others would wait for this rank
-    open_ = false;
+    if (std::exchange(open_, false)) aborted_ = true;  // the others would wait for this rank
     ddp_model_destroy(std::exchange(model_, nullptr));
   }
   void destroy_optimizer() { ddp_optimizer_destroy(std::exchange(optimizer_, nullptr)); }
@@ -386,7 +386,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   must(ddp_set_log(DDP_LOG_OFF, nullptr, nullptr) == DDP_OK, "no log");
   static std::atomic<int64_t> count{0};
   const std::string place = "local://calls" + std::to_string(++count);
-  Shared shared(1 + data[0] % 2);
+  Shared shared(data[0]);
   if (data[0] % 2 == 0) {
     Rank(data + 1, size - 1, 0, 1, place, shared).run();
     return 0;

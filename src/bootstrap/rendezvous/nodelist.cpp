@@ -16,7 +16,7 @@ std::string first_host(std::string_view nodelist) {
     if (close == std::string_view::npos) return "";
     const std::string_view inside = nodelist.substr(i + 1, close - i - 1);
     const std::string_view first = inside.substr(0, inside.find_first_of(",-"));
-    if (first.empty()) return "";
+    if (first.empty() || first.find('[') != std::string_view::npos) return "";
     host += first;
     i = close + 1;
   }

@@ -149,7 +149,7 @@ std::optional<Record> read_record(std::string_view text) {
   std::vector<std::string> lines;
   for (size_t end; (end = text.find('\n')) != std::string_view::npos; text.remove_prefix(end + 1))
     lines.emplace_back(text.substr(0, end));
-  if (lines.size() != 6 || lines[0] != kFirstLine) return std::nullopt;
+  if (lines.size() != 6 || !text.empty() || lines[0] != kFirstLine) return std::nullopt;
   return Record{lines[1], lines[2], lines[3], lines[4], lines[5]};
 }
 

@@ -44,6 +44,8 @@ void lists_of_hosts(void**) {
   expect_refused("needs hosts", [] { (void)parse_hosts("", 1); });
   expect_refused("needs hosts", [] { (void)parse_hosts("a:1,,b:1", 1); });
   expect_refused("needs hosts", [] { (void)parse_hosts("-oProxyCommand=x:1", 1); });
+  expect_refused("needs hosts", [] { (void)parse_hosts("a b:1", 1); });
+  expect_refused("needs hosts", [] { (void)parse_hosts("a,\nb", 1); });
 }
 
 void files_of_hosts(void**) {
