@@ -59,6 +59,8 @@ int main(int argc, char** argv) {
     return 0;
   } catch (const Error& error) {
     std::printf("%s: %s\n", status_name(error.status()), error.what());
-    return 1;
+  } catch (const std::exception& error) {
+    std::printf("wrong: %s\n", error.what());
   }
+  return 1;
 }

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "support/goes_on.hpp"
 #include "support/on_processes.hpp"
 
 using namespace ddp;
@@ -46,6 +47,7 @@ void all_name_the_first(Hosts hosts, End end) {
       report.say(hear(*group, rank, victim, 1 + run % 5));
       if (end == End::kExit) _exit(0);
       group.reset();
+      if (run == 0 && rank != victim) and_goes_on(folder, rank - (rank > victim ? 1 : 0), kRanks - 1, options_on(hosts));
       return "";
     });
     const std::vector<ProcResult> results = procs.wait(60'000);
@@ -53,6 +55,7 @@ void all_name_the_first(Hosts hosts, End end) {
       if (rank == victim) continue;
       ++heard;
       const ProcResult& result = results[static_cast<size_t>(rank)];
+      expect(run != 0 || end == End::kExit || result.exit_code == 0, "it goes on: " + result.describe());
       if (result.said.rfind("rank " + std::to_string(victim) + " (", 0) == 0 && !result.timed_out) continue;
       ++wrong;
       example = "rank " + std::to_string(rank) + " of a run in which rank " + std::to_string(victim) +

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "conformance/hook_semantics.hpp"
+#include "support/goes_on.hpp"
 #include "support/on_processes.hpp"
 
 namespace ddp::test {
@@ -41,6 +42,7 @@ void dies_inside_a_hook(Hosts hosts, bool is_pulled) {
         else
           expect(error.status() == DDP_ERROR_PEER_FAILED && error.text().find("rank 1") != std::string::npos, error.text());
         expect_contains(expect_error(DDP_ERROR_PEER_FAILED, [&] { group->barrier(); }), "rank 1");
+        and_goes_on(folder, rank == 0 ? 0 : 1, 2, options_on(hosts));
         return std::string(told ? "told inside" : "told outside");
       }
     return std::string("never told");

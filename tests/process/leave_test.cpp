@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "support/goes_on.hpp"
 #include "support/on_processes.hpp"
 
 namespace {
@@ -90,6 +91,7 @@ void what_a_rank_did_not_join_ends_with_its_name_on_all(void**) {
       if (rank == leaver) {
         sleep_ms(200);  // the others wait by now
         group.reset();
+        and_goes_on(folder, rank, kRanks, options_on(Hosts::kSeveral));
         return std::string("done");
       }
       const auto begin = std::chrono::steady_clock::now();
@@ -98,6 +100,8 @@ void what_a_rank_did_not_join_ends_with_its_name_on_all(void**) {
       expect_contains(text, "rank " + std::to_string(leaver) + " (");
       expect_contains(text, "left the group");
       sleep_ms(1000);  // that this rank keeps its group must hold nobody up
+      group.reset();
+      and_goes_on(folder, rank, kRanks, options_on(Hosts::kSeveral));
       return std::string("done");
     });
     expect_done(procs);

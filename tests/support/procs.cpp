@@ -193,6 +193,11 @@ void Procs::wait_for(int rank, std::string_view part, int64_t limit_ms) {
   }
 }
 
+bool Procs::ended(int rank) {
+  pump(0);
+  return children_.at(static_cast<size_t>(rank)).reaped;
+}
+
 const ProcResult& Procs::wait_one(int rank, int64_t limit_ms) {
   Child& child = children_.at(static_cast<size_t>(rank));
   const double limit = now_seconds() + static_cast<double>(limit_ms) * 1e-3;

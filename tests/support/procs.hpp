@@ -60,6 +60,8 @@ class Procs {
   void signal(int rank, int number);
   /// Wait until the child has said a line that contains `part`. Throws if it ends first or the limit passes.
   void wait_for(int rank, std::string_view part, int64_t limit_ms = 20'000);
+  /// Has this child ended? Takes what it has said.
+  bool ended(int rank);
   /// Wait until this child has ended.
   const ProcResult& wait_one(int rank, int64_t limit_ms = 20'000);
   /// Wait until all have ended; those that have not after `limit_ms` are killed and marked timed_out.

@@ -3,6 +3,8 @@
 // two, so each operation is exact or rounded once, whatever the order of the sum.
 #pragma once
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
@@ -18,16 +20,39 @@ namespace ddp::test {
 
 enum class Update { kOwn, kSgd, kInBackward, kShard, kNoUndo };
 
+/// What a rank is about when a test strikes.
+enum class State { kRendezvous, kCommit, kPass, kStep, kSave, kRecover };
+
+/// Ends a training whose length nobody knows beforehand: in memory that all ranks share. Who sees first that the end was
+/// asked for names a step that no rank can have passed, because each step needs all.
+struct Ending {
+  std::atomic<bool> asked{false};
+  std::atomic<int64_t> step{0};  // 0: not named yet
+  [[nodiscard]] bool reached(int64_t now) noexcept {
+    int64_t none = 0;
+    if (asked) step.compare_exchange_strong(none, now + 2);
+    return step != 0 && now >= step;
+  }
+};
+
 struct Survival {
   std::string rendezvous;
   int32_t ranks = 4;
+  int32_t absent = -1;  // this id takes no part from the start on
   ddp_backend backend = DDP_BACKEND_AUTO;
   Update update = Update::kSgd;
   int64_t steps = 45;
   int64_t pause_ms = 5;  // what a step computes
   int64_t dead_after_ms = 1'000;
+  int64_t rendezvous_timeout_ms = 120'000;
   ddp_recover_options rule{};
   bool own_values = false;
+  int32_t virtual_ranks = 0;
+  std::string save_path;  // a checkpoint after every `save_every` steps
+  int64_t save_every = 0;
+  Ending* ending = nullptr;                             // NULL: after `steps`
+  std::function<void(State)> enters;                    // may be empty
+  std::function<void(int64_t, uint64_t members)> made;  // a step is made; may be empty
 };
 
 constexpr int64_t kSizes[] = {7, 5'000, 70'000};
@@ -103,7 +128,13 @@ class Survivor {
       weights_.emplace_back(static_cast<size_t>(size), 1.0F);
       momenta_.emplace_back(static_cast<size_t>(size), 0.0F);
     }
-    must(create_group());
+    // Who joins while another rank dies is told so, and tries again.
+    ddp_status status = DDP_OK;
+    for (int attempt = 0; attempt == 0 || (joins_ && status == DDP_ERROR_PEER_FAILED && attempt < 5); ++attempt) {
+      enter(State::kRendezvous);
+      status = create_group();
+    }
+    must(status);
     must(create_model());
   }
   ~Survivor() {
@@ -114,20 +145,38 @@ class Survivor {
   Survivor(const Survivor&) = delete;
   Survivor& operator=(const Survivor&) = delete;
 
+  /// The hash of the weights in a checkpoint, and the step that it says.
+  uint64_t load(const std::string& path, int64_t* step) {
+    const ddp_state state = all_state();
+    ddp_load_report report{};
+    report.struct_size = sizeof report;
+    must(ddp_state_load_file(&state, path.c_str(), nullptr, &report));
+    must(ddp_model_commit(model_, nullptr));
+    *step = report.step;
+    return hash_of(values());
+  }
+
   Story run() {
     say_("created");
-    const auto commit = [&] { return ddp_model_commit(model_, nullptr); };
-    for (ddp_status status = commit(); status != DDP_OK; status = commit()) go_on(status);
+    const auto commit = [&] {
+      enter(State::kCommit);
+      return ddp_model_commit(model_, nullptr);
+    };
+    bool knows_members = false;  // a recovery commits the model if any rank has
+    for (ddp_status status = commit(); status != DDP_OK; status = commit()) knows_members = go_on(status);
     say_("committed");
     if (joins_ && optimizer_ != nullptr) must(ddp_optimizer_get_step_count(optimizer_, &step_));
-    story_.members.assign(static_cast<size_t>(step_), 0);  // who made those it does not know
-    go_on(learn_members());
-    while (step_ < plan_.steps) {
-      const ddp_status status = train_step();
+    story_.members.resize(static_cast<size_t>(step_));  // 0, who made it, where that is not known
+    if (!knows_members) go_on(learn_members());
+    while (plan_.ending == nullptr ? step_ < plan_.steps : !plan_.ending->reached(step_)) {
+      ddp_status status = train_step();
       if (status == DDP_OK) {
-        story_.members.push_back(members_);
+        const uint64_t parts = (uint64_t{1} << plan_.virtual_ranks) - 1;
+        story_.members.push_back(parts != 0 ? parts : members_);
         if (optimizer_ != nullptr) ++step_;
-        if (step_ % 10 == 0) say_("step " + std::to_string(step_));
+        if (plan_.made) plan_.made(step_, members_);
+        if (plan_.ending == nullptr && step_ % 10 == 0) say_("step " + std::to_string(step_));
+        if (plan_.save_every != 0 && step_ % plan_.save_every == 0) status = save();
       }
       go_on(status);
     }
@@ -144,13 +193,16 @@ class Survivor {
   ddp_status create_group() {
     ddp_group_options options;
     must(ddp_group_options_init(&options, sizeof options));
-    options.rank = id_;
-    options.world_size = plan_.ranks;
+    const bool some_absent = plan_.absent >= 0;
+    options.rank = some_absent && id_ > plan_.absent ? id_ - 1 : id_;
+    options.world_size = plan_.ranks - (some_absent ? 1 : 0);
     options.backend = plan_.backend;
     options.heartbeat_ms = std::min<int64_t>(plan_.dead_after_ms / 5, 100);
     options.dead_after_ms = plan_.dead_after_ms;
     options.timeout_ms = 20'000;
     options.recoverable = 1;
+    options.virtual_ranks = plan_.virtual_ranks;
+    options.rendezvous_timeout_ms = plan_.rendezvous_timeout_ms;
     options.join = joins_ ? 1 : 0;
     if (joins_) options.rank = options.world_size = -1;
     return ddp_group_create(plan_.rendezvous.c_str(), &options, &group_);
@@ -200,19 +252,25 @@ class Survivor {
     return ddp_optimizer_create_sgd(model_, &rule, &options, &optimizer_);
   }
 
-  /// Who are we? An exchange of its own, as a program has them.
+  /// Who are we, and are we at the same step with the same weights? An exchange of its own, as a program has them.
   ddp_status learn_members() {
-    std::vector<int64_t> ids(static_cast<size_t>(ddp_group_size(group_)));
-    int64_t mine = id_;
-    const int64_t one = 1;
-    const auto all = static_cast<int64_t>(ids.size());
+    constexpr size_t kWords = 3;
+    std::vector<int64_t> words(kWords * static_cast<size_t>(ddp_group_size(group_)));
+    int64_t mine[kWords] = {id_, step_, static_cast<int64_t>(hash_of(values()))};
+    const int64_t each = kWords;
+    const auto all = static_cast<int64_t>(words.size());
     ddp_tensor input, output;
-    must(ddp_tensor_init(&input, &mine, DDP_I64, 1, &one));
-    must(ddp_tensor_init(&output, ids.data(), DDP_I64, 1, &all));
+    must(ddp_tensor_init(&input, mine, DDP_I64, 1, &each));
+    must(ddp_tensor_init(&output, words.data(), DDP_I64, 1, &all));
     const ddp_status status = ddp_group_all_gather(group_, &input, &output, nullptr);
     if (status != DDP_OK) return status;
     members_ = 0;
-    for (const int64_t id : ids) members_ |= uint64_t{1} << id;
+    for (size_t at = 0; at < words.size(); at += kWords) {
+      members_ |= uint64_t{1} << words[at];
+      expect(words[at + 1] == mine[1], "all are at step " + std::to_string(mine[1]) + ", but " + std::to_string(words[at]) +
+                                           " is at " + std::to_string(words[at + 1]));
+      expect(words[at + 2] == mine[2], "all have the weights of id " + std::to_string(words[at]));
+    }
     return DDP_OK;
   }
 
@@ -228,16 +286,36 @@ class Survivor {
     return static_cast<float*>(tensor.data);
   }
 
-  ddp_status train_step() {
-    if (const ddp_status status = ddp_model_begin_backward(model_, DDP_PASS_REDUCE); status != DDP_OK) return status;
+  /// One part of the batch: this rank's, or one of its virtual ranks'.
+  ddp_status run_pass(int32_t part, ddp_pass mode) {
+    enter(State::kPass);
+    if (const ddp_status status = ddp_model_begin_backward(model_, mode); status != DDP_OK) return status;
     for (size_t p = weights_.size(); p-- > 0;) {
       std::this_thread::sleep_for(std::chrono::milliseconds(plan_.pause_ms) / weights_.size());
       auto* const gradient = gradient_at(p);
-      for (size_t i = 0; i < weights_[p].size(); ++i) gradient[i] = gradient_of(id_, step_, static_cast<int64_t>(i));
+      for (size_t i = 0; i < weights_[p].size(); ++i) gradient[i] = gradient_of(part, step_, static_cast<int64_t>(i));
       if (const ddp_status status = ddp_model_mark_ready(model_, static_cast<int32_t>(p), nullptr); status != DDP_OK)
         return status;
     }
-    if (const ddp_status status = ddp_model_end_backward(model_, nullptr); status != DDP_OK) return status;
+    return ddp_model_end_backward(model_, nullptr);
+  }
+
+  ddp_status run_passes() {
+    if (plan_.virtual_ranks == 0) return run_pass(id_, DDP_PASS_REDUCE);
+    ddp_virtual_ranks mine{};
+    mine.struct_size = sizeof mine;
+    must(ddp_group_get_virtual_ranks(group_, &mine));
+    for (int32_t part = mine.first; part < mine.first + mine.count; ++part) {
+      const bool is_last = part + 1 == mine.first + mine.count;
+      if (const ddp_status status = run_pass(part, is_last ? DDP_PASS_REDUCE : DDP_PASS_PART); status != DDP_OK)
+        return status;
+    }
+    return DDP_OK;
+  }
+
+  ddp_status train_step() {
+    if (const ddp_status status = run_passes(); status != DDP_OK) return status;
+    enter(State::kStep);
     if (optimizer_ != nullptr) return ddp_optimizer_step(optimizer_, nullptr);
     for (size_t p = 0; p < weights_.size(); ++p) {
       const float* const gradient = gradient_at(p);
@@ -251,18 +329,40 @@ class Survivor {
     return DDP_OK;
   }
 
-  /// Goes on after what breaks a group, as often as it takes; throws anything else.
-  void go_on(ddp_status status) {
+  [[nodiscard]] ddp_state all_state() const {
+    ddp_state state;
+    must(ddp_state_init(&state, sizeof state));
+    state.model = model_;
+    state.optimizer = optimizer_;
+    state.step = step_;
+    return state;
+  }
+
+  ddp_status save() {
+    enter(State::kSave);
+    const ddp_state state = all_state();
+    return ddp_state_save_file(&state, plan_.save_path.c_str());
+  }
+
+  void enter(State state) const {
+    if (plan_.enters) plan_.enters(state);
+  }
+
+  /// Goes on after what breaks a group, as often as it takes; throws anything else. Gives true if it had to.
+  bool go_on(ddp_status status) {
+    if (status == DDP_OK) return false;
     while (status != DDP_OK) {
       if (status != DDP_ERROR_PEER_FAILED && status != DDP_ERROR_ABORTED && status != DDP_ERROR_TIMED_OUT) must(status);
       ddp_recovery recovery{};
       recovery.struct_size = sizeof recovery;
+      enter(State::kRecover);
       must(ddp_group_recover(group_, &plan_.rule, &recovery));
       say_("recovered " + std::to_string(recovery.size) + " in " + std::to_string(recovery.seconds));
       if (optimizer_ != nullptr) must(ddp_optimizer_get_step_count(optimizer_, &step_));
       story_.members.resize(static_cast<size_t>(step_));
       status = learn_members();
     }
+    return true;
   }
 
   [[nodiscard]] std::vector<std::vector<float>> values() const {
