@@ -66,6 +66,10 @@ end
     first_of_both = [indices(Sampler(; dataset_size = 9, rank = r, size = 2), 4)[1] for r in 0:1]
     rest = indices(Sampler(; dataset_size = 9, seen = 2), 4)
     @test sort(vcat(first_of_both, rest)) == 1:9
+    alone() do group
+        @test indices(resumed(Sampler(; dataset_size = 9, rank = 1, size = 2), group, 1), 4) == rest
+        @test length(resumed(Sampler(; dataset_size = 9, size = 2), group, 5)) == 0
+    end
 end
 
 @testset "ranks meet at a store of the caller" begin
