@@ -31,6 +31,11 @@ bool judges = false;
 int windows = 1;
 constexpr int64_t kWindowMs = 200;
 
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
 void sleep_ms(int64_t ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
 
 class Job {
@@ -51,7 +56,7 @@ class Job {
   void spawn(int id) {
     processes_.push_back(std::make_unique<Procs>(1, [&, id](int, Reporter& report) {
       plan_.made = [&, id](int64_t step, uint64_t members) {
-        if (step % 20 == 0) board_->of(id).heap_bytes = static_cast<int64_t>(mallinfo2().uordblks);
+        if (step % 5 == 0) board_->of(id).heap_bytes = static_cast<int64_t>(mallinfo2().uordblks);
         board_->note_step(id, step, members);
       };
       return write_story(Survivor(plan_, id, to(report), id == kNewcomer).run());
@@ -75,13 +80,27 @@ class Job {
     return static_cast<double>(os::now_ns() - begin) * 1e-9;
   }
 
+  /// The first steps allocate what all need.
+  void warm_up() {
+    const int64_t limit = os::now_ns() + INT64_C(60'000'000'000);
+    while (board_->of(0).step < 200 && os::now_ns() < limit) sleep_ms(5);
+  }
+
   double steps_per_s(int64_t ms) {
     const int64_t before = board_->of(0).step, begin = os::now_ns();
     sleep_ms(ms);
     return static_cast<double>(board_->of(0).step - before) * 1e9 / static_cast<double>(os::now_ns() - begin);
   }
 
-  [[nodiscard]] int64_t heap() { return board_->of(0).heap_bytes; }
+  /// Of rank 0, as it is most of the time: in the middle of a step there is more.
+  double heap() {
+    std::vector<double> samples;
+    for (int i = 0; i < 21; ++i) {
+      sleep_ms(10);
+      samples.push_back(static_cast<double>(board_->of(0).heap_bytes));
+    }
+    return median(samples);
+  }
 
   void end() {
     board_->ending.asked = true;
@@ -110,34 +129,27 @@ class Job {
   std::vector<std::unique_ptr<Procs>> processes_;
 };
 
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
 /// Forks happen before the stranger's thread begins.
 void the_job_goes_on(Attack attack) {
   Job job;
-  job.steps_per_s(100);
-  const int64_t heap_before = job.heap();
+  job.warm_up();
+  const double heap_before = job.heap();
   double speed = 0, bytes_each = 0;
   int64_t connections = 0;
   {
     Stranger stranger({job.pid(0), job.pid(1), job.pid(2)}, attack, 512);
-    std::vector<double> ratios, heap;
+    std::vector<double> ratios;
     for (int i = 0; i < windows; ++i) {
       stranger.rest(true);
       const double quiet = job.steps_per_s(kWindowMs);
       stranger.rest(false);
       ratios.push_back(job.steps_per_s(kWindowMs) / quiet);
-      heap.push_back(static_cast<double>(job.heap()));
     }
     for (int i = 0; i < 4'000 && stranger.connections() < kEnough; ++i) sleep_ms(5);
     speed = median(ratios);
     connections = stranger.connections();
     const auto pending = static_cast<int64_t>(bootstrap::limits::kUnauthenticatedPending);
-    bytes_each = (median(heap) - static_cast<double>(heap_before)) /
-                 static_cast<double>(std::clamp<int64_t>(connections, 1, pending));
+    bytes_each = (job.heap() - heap_before) / static_cast<double>(std::clamp<int64_t>(connections, 1, pending));
   }
   // A process of its own attacks on, because this one forks.
   Procs attacker(1, [&, pids = std::vector<pid_t>{job.pid(0), job.pid(1), job.pid(2)}](int, Reporter& report) {
