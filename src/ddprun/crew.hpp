@@ -23,8 +23,6 @@ class Crew {
   virtual void start(const std::vector<int32_t>& ranks, Start how) = 0;
   /// Those that have ended since the last call; `rank`, `status`, `lost`, `peak_kib`.
   [[nodiscard]] virtual std::vector<Outcome> collect() = 0;
-  /// Pass a signal on to all.
-  virtual void signal(int number) noexcept = 0;
   /// SIGKILL to whatever was started on this machine.
   virtual void let_go() noexcept = 0;
   /// No rank will be started any more, and none runs.

@@ -16,7 +16,6 @@ class HostCrew final : public Crew {
 
   void start(const std::vector<int32_t>& ranks, Start how) override;
   [[nodiscard]] std::vector<Outcome> collect() override;
-  void signal(int number) noexcept override { leads_.signal(number); }
   void let_go() noexcept override { hosts_.let_go(); }
   void finish() noexcept override { leads_.say_to_all(write_order({})); }
   void end() noexcept override { hosts_.end(); }

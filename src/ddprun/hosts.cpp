@@ -126,6 +126,10 @@ std::vector<std::string> remote_command(const Options& options, int32_t node, co
                                   "--grace",      seconds_of(options.grace_s)};
   if (options.machines.silence_s != Machines().silence_s)
     theirs.insert(theirs.end(), {"--silence", seconds_of(options.machines.silence_s)});
+  if (options.bind != Bind::kAuto)
+    theirs.insert(theirs.end(), {"--bind", options.bind == Bind::kCore   ? "core"
+                                           : options.bind == Bind::kNuma ? "numa"
+                                                                         : "none"});
   if (options.leads_ranks()) theirs.emplace_back("--obey");
   if (!options.machines.show.empty()) theirs.insert(theirs.end(), {"--show", options.machines.show});
   if (!options.output_dir.empty()) theirs.insert(theirs.end(), {"--output-dir", options.output_dir});

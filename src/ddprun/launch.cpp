@@ -5,6 +5,7 @@
 #include "ddprun/launch.hpp"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -59,6 +60,13 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
   return list;
 }
 
+std::vector<cpu_set_t> mask_of(const Processors& processors) {
+  std::vector<cpu_set_t> mask(static_cast<size_t>(processors.back()) / CPU_SETSIZE + 1);
+  for (const int32_t number : processors)
+    CPU_SET_S(static_cast<size_t>(number), mask.size() * sizeof(cpu_set_t), mask.data());
+  return mask;
+}
+
 struct ChildPlan {
   const char* program;
   char** arguments;
@@ -66,6 +74,7 @@ struct ChildPlan {
   sigset_t signal_mask;
   pid_t parent;
   int in, out, err, failure;
+  const std::vector<cpu_set_t>& processors;  // empty: all
 };
 
 // In the child. Never returns.
@@ -74,6 +83,8 @@ struct ChildPlan {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != plan.parent) _exit(kExitInternal);
   signal(SIGPIPE, SIG_DFL);
+  if (!plan.processors.empty())  // before the program touches memory; a machine that refuses runs it anywhere
+    static_cast<void>(sched_setaffinity(0, plan.processors.size() * sizeof(cpu_set_t), plan.processors.data()));
   dup2(plan.in, 0);
   dup2(plan.out, 1);
   dup2(plan.err, 2);
@@ -130,6 +141,17 @@ std::string make_folder() {
   return name;
 }
 
+void divide_threads(const Options& options, Job& job) {
+  if (options.ranks < 2 || is_set(job.environment, "OMP_NUM_THREADS")) return;
+  const int32_t cores = usable_cores();
+  int32_t threads = std::max(cores / options.ranks, 1);
+  if (!job.placed.empty()) threads = std::min(threads, threads_of(job.placed));
+  const std::string assignment = "OMP_NUM_THREADS=" + std::to_string(threads);
+  set(job.environment, assignment);
+  job.threads = assignment + " for each rank, because it was not set (cores: " + std::to_string(cores) +
+                ", ranks: " + std::to_string(options.ranks) + ")";
+}
+
 }  // namespace
 
 std::string find_program(const std::string& name) {
@@ -177,6 +199,13 @@ Job prepare_job(const Options& options, const sigset_t& signal_mask) {
   set(job.environment, "MASTER_PORT=" + port);
   set(job.environment, "WORLD_SIZE=" + std::to_string(options.machines.world_size()));
   set(job.environment, "LOCAL_WORLD_SIZE=" + std::to_string(options.ranks));
+  if (options.machines.placement.size() > 1 && !options.machines.led) {
+    std::string placement;  // nobody has said how the hosts are called
+    int32_t node = 0;
+    for (const int32_t ranks : options.machines.placement)
+      placement += (placement.empty() ? "" : ",") + ("--node-rank " + std::to_string(node++)) + ":" + std::to_string(ranks);
+    set(job.environment, "DDP_PLACEMENT=" + placement);
+  }
   job.notes =
       std::to_string(options.ranks) + " ranks of " + job.program + ", MASTER_ADDR=" + address + " MASTER_PORT=" + port;
   if (is_set(job.environment, "DDP_TOKEN") || is_set(job.environment, "DDP_TOKEN_FILE")) {
@@ -190,13 +219,10 @@ Job prepare_job(const Options& options, const sigset_t& signal_mask) {
     set(job.environment, "DDP_TOKEN=" + make_token());
     job.notes += ", a new DDP_TOKEN";
   }
-  if (options.ranks > 1 && !is_set(job.environment, "OMP_NUM_THREADS")) {
-    const int32_t cores = usable_cores();
-    const std::string assignment = "OMP_NUM_THREADS=" + std::to_string(std::max(cores / options.ranks, 1));
-    set(job.environment, assignment);
-    job.threads = assignment + " for each rank, because it was not set (cores: " + std::to_string(cores) +
-                  ", ranks: " + std::to_string(options.ranks) + ")";
-  }
+  job.placed = place_ranks(read_topology("/sys/devices/system", usable_processors()), options.ranks, options.bind);
+  for (size_t rank = 0; rank < job.placed.size(); ++rank)
+    job.notes += (rank == 0 ? ", processors " : " | ") + to_text(job.placed[rank]);
+  divide_threads(options, job);
   if (!is_set(job.environment, "PYTHONUNBUFFERED")) set(job.environment, "PYTHONUNBUFFERED=1");
   if (options.survives()) {
     job.join_folder = make_folder();
@@ -221,6 +247,10 @@ Job prepare_hosts(const Options& options, const sigset_t& signal_mask) {
   job.signal_mask = signal_mask;
   job.terminals = false;
   std::vector<std::string> assignments = options.environment;
+  std::string placement;
+  for (const Host& host : options.machines.hosts)
+    placement += (placement.empty() ? "" : ",") + address_of(host) + ":" + std::to_string(host.ranks);
+  assignments.push_back("DDP_PLACEMENT=" + placement);
   if (options.leads_ranks()) {
     const std::string word = make_token().substr(0, 16);
     job.mark = report_mark(word);
@@ -260,6 +290,8 @@ Rank launch_rank(const Job& job, int32_t rank, int input, const std::vector<std:
   Channel out = job.terminals ? make_terminal(size) : make_pipe(), err = job.terminals ? make_terminal(size) : make_pipe();
   Channel failure = make_pipe();
   const Fd null(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  const std::vector<cpu_set_t> processors =
+      job.placed.empty() ? std::vector<cpu_set_t>() : mask_of(job.placed[static_cast<size_t>(rank)]);
   const ChildPlan plan{job.program.c_str(),
                        const_cast<char**>(argument_list.data()),
                        const_cast<char**>(environment_list.data()),
@@ -268,7 +300,8 @@ Rank launch_rank(const Job& job, int32_t rank, int input, const std::vector<std:
                        input >= 0 ? input : null.get(),
                        out.theirs.get(),
                        err.theirs.get(),
-                       failure.theirs.get()};
+                       failure.theirs.get(),
+                       processors};
   const pid_t pid = fork();
   if (pid < 0) {
     throw make_error(DDP_ERROR_OUT_OF_MEMORY, "Rank %d could not be started (%s): use fewer ranks or raise ulimit -u.",

@@ -30,6 +30,7 @@ struct Job {
   std::string join_folder;                         // where new ranks find the others; "": the job does not survive failures
   std::string allocation;                          // what is said about machines that were found; "": none were
   std::string notes;                               // what --verbose says about it
+  std::vector<Processors> placed;                  // by rank that is started here; empty: not bound
   std::string threads;  // what is said about OMP_NUM_THREADS; "": it was set, or there is one rank
 };
 

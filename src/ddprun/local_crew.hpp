@@ -21,11 +21,12 @@ class LocalCrew final : public Crew {
 
   void start(const std::vector<int32_t>& ranks, Start how) override;
   [[nodiscard]] std::vector<Outcome> collect() override;
-  void signal(int number) noexcept override;
   void let_go() noexcept override;
   void end() noexcept override;
   [[nodiscard]] std::deque<std::string> last_lines(int32_t rank) const override { return relay_.last_lines(rank); }
 
+  /// Pass a signal on to all.
+  void signal(int number) noexcept;
   /// Has this one been started, and not ended as collect() says?
   [[nodiscard]] bool running(int32_t process) const noexcept;
 

@@ -82,7 +82,7 @@ constexpr int32_t kMostRanks = 4096;
 
 /// What is given as text and becomes something else.
 struct Words {
-  std::string hosts, hostfile, placement;
+  std::string hosts, hostfile, placement, bind;
   int32_t ranks = 0;  // 0: -n is not given
   int32_t nodes = 1;
   int32_t node = -1;  // -1: not given
@@ -138,6 +138,11 @@ void add_options(CLI::App& app, Options& options, Words& words) {
   app.add_option("--placement", words.placement)->group("");  // by a ddprun that leads this one
   app.add_flag("--led", options.machines.led)->group("");
   app.add_flag("--obey", options.machines.obeys)->group("");
+  app.add_option(
+         "--bind", words.bind,
+         "Bind each rank to its share of the cores (core), to a NUMA node (numa), or not (none); default: numa where "
+         "there are several nodes")
+      ->type_name("HOW");
   app.add_flag("-v,--verbose", options.verbose, "Say what is set, and how each rank ended");
   app.set_version_flag("--version", std::string("ddprun ") + DDP_VERSION_STRING);
   app.set_help_flag("-h,--help", "Print this help");
@@ -208,6 +213,14 @@ void check(const Options& options) {
   }
   if (options.command.empty()) refuse("Which program? For example: ddprun -n 4 ./train.");
   if (options.command.front().starts_with('-')) refuse("There is no option " + options.command.front() + ".");
+}
+
+Bind parse_bind(const std::string& text) {
+  if (text == "core") return Bind::kCore;
+  if (text == "numa") return Bind::kNuma;
+  if (text == "none") return Bind::kNone;
+  if (!text.empty()) refuse("--bind needs core, numa or none, not " + text + ".");
+  return Bind::kAuto;
 }
 
 std::string read_hostfile(const std::string& path) {
@@ -326,6 +339,7 @@ Options parse(int argc, char** argv) {
     use_allocation(options, words);
     ranks_given = words.ranks > 0;
   }
+  options.bind = parse_bind(words.bind);
   place(options, words, ranks_given);
   check(options);
   if (options.machines.show.empty()) options.machines.show = options.output_dir.empty() ? "all" : "none";

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "ddprun/binding.hpp"
+
 namespace ddp::ddprun {
 
 /// A machine, as ssh knows it.
@@ -46,6 +48,7 @@ struct Options {
   bool terminals = true;  // a pseudo-terminal for each output of a rank, else a pipe
   bool prefix = true;
   bool verbose = false;
+  Bind bind = Bind::kAuto;
   std::vector<std::string> command;  // program and its arguments
 
   Machines machines;

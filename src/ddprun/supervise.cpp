@@ -115,12 +115,18 @@ int64_t Supervisor::left_ms() const noexcept {
   return left;
 }
 
+/// Machines get it by their stdin: the processes that we have started are connections, which must stay.
+void Supervisor::signal_ranks(int signal) noexcept {
+  if (!job_.commands.empty()) return inputs_.leads.signal(signal);
+  crews_.local.signal(signal);
+}
+
 void Supervisor::handle_signal(int signal) {
   if (signal == SIGCHLD) return collect_ends();
   if (signal == SIGTSTP) {  // Ctrl-Z stops the ranks, then us; they go on when we do
-    crews_.main().signal(SIGSTOP);
+    signal_ranks(SIGSTOP);
     raise(SIGSTOP);
-    return crews_.main().signal(SIGCONT);
+    return signal_ranks(SIGCONT);
   }
   if (signal == SIGWINCH) relay_.resize();
   if (asks_to_stop(signal) && now_.phase == Phase::kRunning && stop_.signal == 0) stop_.signal = signal;
@@ -128,10 +134,10 @@ void Supervisor::handle_signal(int signal) {
   if (asks_to_stop(signal) && now_.phase == Phase::kFlushing) now_.phase = Phase::kDone;  // nobody reads the report
   if (signal == SIGINT && stop_.requests > 1 && now_.phase < Phase::kKilled) {
     relay_.note("second interrupt: sending SIGKILL to " + running_ranks());
-    crews_.main().signal(SIGKILL);
+    signal_ranks(SIGKILL);
     return enter(Phase::kKilled, kLastWordsMs);
   }
-  crews_.main().signal(signal);
+  signal_ranks(signal);
   if (signal == SIGTERM && (now_.phase == Phase::kRunning || now_.phase == Phase::kGrace)) {
     if (!status_.all_ended())
       relay_.note("SIGTERM: sent on to " + running_ranks() + "; SIGKILL follows after " + short_seconds(options_.grace_s) +
@@ -143,7 +149,7 @@ void Supervisor::handle_signal(int signal) {
 /// The ddprun that leads this one says it.
 void Supervisor::handle_lead(int signal) {
   if (signal != SIGKILL && signal != SIGSTOP && signal != SIGCONT) return handle_signal(signal);
-  crews_.main().signal(signal);
+  signal_ranks(signal);
   if (signal == SIGKILL) enter(Phase::kKilled, 0);
 }
 
@@ -197,7 +203,7 @@ void Supervisor::advance() {
 void Supervisor::on_deadline() {
   if (now_.phase == Phase::kTerminated) {
     if (!status_.all_ended()) relay_.note(running_ranks() + " did not exit after SIGTERM: sending SIGKILL");
-    crews_.main().signal(SIGKILL);
+    signal_ranks(SIGKILL);
     return enter(Phase::kKilled, kLastWordsMs);
   }
   if (now_.phase == Phase::kKilled) {  // a machine that does not answer: let go of the connection, which ends its ranks
@@ -211,7 +217,7 @@ void Supervisor::on_deadline() {
   } else {
     relay_.note(running_ranks() + " did not exit within " + short_seconds(options_.grace_s) + " (--grace): sending SIGTERM");
   }
-  crews_.main().signal(SIGTERM);
+  signal_ranks(SIGTERM);
   enter(Phase::kTerminated, kTerminateMs);
 }
 

@@ -45,6 +45,7 @@ class Supervisor {
   void handle_order(const std::string& line);
   void handle_loss();
   void handle_signal(int signal);
+  void signal_ranks(int signal) noexcept;
   void advance();
   void on_deadline();
   void enter(Phase phase, int64_t for_ms);  // 0 ms: no limit

@@ -106,4 +106,15 @@ refused 'write --show RANKS' --local-ranks-filter 0 true
 refused 'write python3 -m MODULE' -m train
 run 0 -n 1 echo -np 4
 check the_programs_own_options_are_left_alone same "$(cat "$work/out")" '[0] -np 4'
+# Processors: the mask is there before the program begins.
+masks() { sort "$work/out" | sed 's/.*list:[[:space:]]*//' | paste -sd' '; }
+usable=$(sed -n 's/Cpus_allowed_list:[[:space:]]*//p' /proc/self/status)
+run 0 -n 2 --bind none grep Cpus_allowed_list /proc/self/status
+check without_binding_all_processors_are_there same "$(masks)" "$usable $usable"
+if [ "$usable" = 0-1 ] && [ "$(cat /sys/devices/system/cpu/cpu0/topology/thread_siblings_list)" = 0 ]; then
+  run 0 -n 2 --bind core grep Cpus_allowed_list /proc/self/status
+  check each_rank_has_a_core same "$(masks)" '0 1'
+fi
+run 2 --bind socket true
+check what_is_possible_is_said grep -q 'core, numa or none, not socket' "$work/err"
 finish

@@ -1,5 +1,6 @@
 # Hosts of netns_support.sh with an sshd in each, for the tests that source this; leaves what that leaves, $ddprun, $ssh (for --ssh) and some
-# words. The hosts have the addresses 10.77.0.N and fd77::N. Skips where there is no sshd; DDP_SSHD names one that is not in PATH.
+# words. The hosts have the addresses 10.77.0.N and fd77::N, and call
+# each other a and b. Skips where there is no sshd; DDP_SSHD names one that is not in PATH.
 ddprun=$DDP_BUILD_DIR/bin/ddprun
 worker=$DDP_BUILD_DIR/examples/02_train
 sshd=${DDP_SSHD:-$(PATH=$PATH:/usr/sbin command -v sshd || true)}
@@ -21,7 +22,10 @@ ssh-keygen -q -t ed25519 -N '' -f "$work/host" && ssh-keygen -q -t ed25519 -N ''
 printf '%s\n' "IdentityFile $work/user" "StrictHostKeyChecking no" "UserKnownHostsFile /dev/null" "LogLevel ERROR" "ConnectionAttempts 20" \
   >"$work/config"
 ssh="ssh -F $work/config"
+trap 'clean; rm -rf /etc/netns/"$id"-1 /etc/netns/"$id"-2' EXIT
 for host in 1 2; do
+  mkdir -p "/etc/netns/$id-$host" # what ip netns exec puts in the place of /etc/hosts
+  printf '127.0.0.1 localhost\n10.77.0.1 a\n10.77.0.2 b\n' >"/etc/netns/$id-$host/hosts"
   ip -n "$id-$host" address add "fd77::$host/64" dev eth0 nodad && start_sshd "$host" || exit 1
 done
 

@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 
+#include "core/attempt.hpp"
 #include "core/error.hpp"
 
 namespace ddp::bootstrap::net {
@@ -65,6 +66,19 @@ std::optional<Endpoint> find(std::string_view wanted, const std::vector<Interfac
 }
 
 }  // namespace
+
+// Connecting a datagram socket sends nothing, but chooses the way.
+std::string way_to(const Endpoint& target) {
+  const Socket socket(::socket(target.address.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!socket || ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&target.address), target.length) != 0) return "";
+  const std::string host = local_end(socket).host();
+  std::string text;
+  static_cast<void>(try_to([&] {
+    for (const Interface& one : interfaces_here())
+      if (text.empty() && one.address.host() == host) text = " from " + one.name + " (" + host + ")";
+  }));
+  return text;
+}
 
 std::vector<Interface> interfaces_here() {
   ifaddrs* list = nullptr;

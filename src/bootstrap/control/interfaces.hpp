@@ -25,6 +25,9 @@ struct Interface {
 /// Those of this host, in the kernel's order, with addresses that need no scope. Throws IO, OUT_OF_MEMORY.
 [[nodiscard]] std::vector<Interface> interfaces_here();
 
+/// " from eth0 (10.0.0.1)": the interface by which this host would send there; "" if none is known.
+[[nodiscard]] std::string way_to(const Endpoint& target);
+
 enum class Family { kAny, kV4, kV6 };  // kAny: IPv4 where an interface has both
 
 /// Port 0. Throws INVALID_ARGUMENT with what this host has.

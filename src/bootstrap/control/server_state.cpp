@@ -343,7 +343,7 @@ void ServerState::check_deadlines(int64_t now_ns) {
   if (phase_ == Phase::kForming) {
     for (int32_t rank = 0; rank < config_.size; ++rank) {
       if (slot_of(rank).state != MemberSlot::State::kTaken || slot_of(rank).deadline_ns > now_ns) continue;
-      const Error why = texts::never_came(absent(), config_.size, slot_of(rank).limit_ms, config_.place);
+      const Error why = texts::never_came(absent(), config_.size, slot_of(rank).limit_ms, config_.place, config_.placement);
       if (rank == 0) return dismiss(why);  // the place is gone for all
       refuse(slot_of(rank).connection, why);
       free_slot(rank);

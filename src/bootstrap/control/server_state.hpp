@@ -41,6 +41,7 @@ struct ServerConfig {
   int64_t heartbeat_ms = 1'000;
   int64_t dead_after_ms = 10'000;
   std::string place;  // where rank 0 listens and what to do if that is out of reach, for the error text; "" if it cannot be
+  std::string placement{};  // which ranks are on which host, for the error text; as texts::expected_on() takes it
   int32_t world_rank = -1;  // of rank 0, as in Member
   size_t most_unauthenticated = limits::kUnauthenticatedPending;
   bool recovers = false;  // ranks of a broken group meet: `size` is how many it ever had, ranks are their ids, and the

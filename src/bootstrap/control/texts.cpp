@@ -1,6 +1,8 @@
 #include "bootstrap/control/texts.hpp"
 
 #include <algorithm>
+#include <cerrno>
+#include <charconv>
 #include <cstdio>
 
 #include "bootstrap/control/limits.hpp"
@@ -131,16 +133,62 @@ Error gather_timed_out(const std::vector<Member>& missing, std::string_view call
   return error(DDP_ERROR_TIMED_OUT, text).about(missing.empty() ? -1 : missing.front().rank);
 }
 
-Error never_came(const Absent& absent, int32_t size, int64_t ms, std::string_view place) {
+Error never_came(const Absent& absent, int32_t size, int64_t ms, std::string_view place, std::string_view placement) {
   std::string text;
   if (!absent.never_came.empty())
     text = list_ranks(absent.never_came) + " of " + std::to_string(size) + " did not come within " + seconds(ms);
+  const std::string where = expected_on(absent.never_came, placement);
+  if (!where.empty()) text += " (expected: " + where + ")";
   if (!absent.gone_again.empty())
     text +=
         (text.empty() ? "" : "; ") + list_ranks(absent.gone_again) + " of " + std::to_string(size) +
         " came but ended or gave up before all were there: start the ranks closer together, or raise rendezvous_timeout_ms";
   if (!absent.never_came.empty() && !place.empty()) text += "; rank 0 listened at " + std::string(place);
   return error(DDP_ERROR_TIMED_OUT, text);
+}
+
+std::string expected_on(const std::vector<int32_t>& ranks, std::string_view placement) {
+  std::string text;
+  int32_t first = 0;
+  size_t next = 0, shown = 0;
+  while (!placement.empty() && next < ranks.size()) {
+    const std::string_view entry = placement.substr(0, placement.find(','));
+    placement.remove_prefix(std::min(entry.size() + 1, placement.size()));
+    const size_t colon = entry.rfind(':');
+    int32_t count = 0;
+    const char* const end = entry.data() + entry.size();
+    if (colon == std::string_view::npos || std::from_chars(entry.data() + colon + 1, end, count).ptr != end || count < 1 ||
+        count > limits::kRanks)
+      return "";
+    first += count;
+    std::vector<int32_t> there;
+    while (next < ranks.size() && ranks[next] < first) there.push_back(ranks[next++]);
+    if (there.empty()) continue;
+    if (++shown > kNamesShown) return text + " and more";
+    const std::string_view name = entry.substr(0, colon);
+    const bool by_hand = name.substr(0, 2) == "--";  // nobody has said how the host is called
+    text += (text.empty() ? "" : ", ") + list_ranks(there) + (by_hand ? " with " : " on host ") + std::string(name);
+  }
+  return next == ranks.size() ? text : "";
+}
+
+std::string unreachable_advice(int error) {
+  const std::string which = "DDP_PORT_RANGE says on which ports ranks listen, DDP_SOCKET_IFNAME on which network interface";
+  switch (error) {
+    case 0:
+    case ETIMEDOUT:
+      return "nothing came back: is there a firewall between the hosts that drops what is sent there, or is that host "
+             "down? " +
+             which;
+    case ECONNREFUSED:
+      return "the host answers, but nothing listens on that port: the rank there has not begun to listen or has ended, and "
+             "then "
+             "its own output says why; or a firewall refuses the port (DDP_PORT_RANGE)";
+    case EHOSTUNREACH:
+    case ENETUNREACH:
+      return "no way leads there from this host, or that host is down: do the hosts share this network? " + which;
+    default: return which;
+  }
 }
 
 std::string other_interface_hint() {

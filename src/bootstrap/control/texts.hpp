@@ -60,8 +60,17 @@ struct Absent {
   std::vector<int32_t> gone_again;  // was there, but ended or gave up before the others came
 };
 
-/// TIMED_OUT: "rank 2 of 4 did not come within 5 s". `place` is where rank 0 waited, "" if that cannot be the reason.
-[[nodiscard]] Error never_came(const Absent& absent, int32_t size, int64_t ms, std::string_view place);
+/// TIMED_OUT: "rank 2 of 4 did not come within 5 s". `place` is where rank 0 waited, "" if that cannot be the reason;
+/// `placement` as expected_on() takes it.
+[[nodiscard]] Error never_came(const Absent& absent, int32_t size, int64_t ms, std::string_view place,
+                               std::string_view placement = "");
+
+/// "rank 1 on host a, ranks 2 and 3 on host b", of ranks in ascending order. `placement`: hosts and how many ranks each has,
+/// as ddprun gives it in DDP_PLACEMENT: "a:2,b:2". "" if it does not say.
+[[nodiscard]] std::string expected_on(const std::vector<int32_t>& ranks, std::string_view placement);
+
+/// What it means that a connection failed with this errno, and what to do; 0: nothing has answered.
+[[nodiscard]] std::string unreachable_advice(int error);
 
 /// What to do if rank 0 listens where the others do not reach it.
 [[nodiscard]] std::string other_interface_hint();

@@ -75,6 +75,7 @@ class Encounter {
   std::string doubted_;  // the word of a record that leads nowhere
   os::Deadline doubt_ends_ = os::Deadline::never();
   std::string trouble_;                                       // what the last round met, for the error text
+  std::string advice_;                                        // and what that means
   std::string reached_;                                       // where rank 0 was looked for
   std::optional<std::pair<std::string, os::Deadline>> lost_;  // where rank 0 was; it counts as dead from then on
   bool is_meant_for_here_ = false;  // all ranks are on this host: nothing has to be reached from elsewhere
@@ -209,6 +210,9 @@ std::unique_ptr<Control> Encounter::lead(Listening listening, const Address& tar
   config.dead_after_ms = options_.dead_after_ms;
   config.world_rank = meeting_.world_rank;
   os::log(DDP_LOG_INFO, "rank 0 listens at %s for %d ranks", target.where.text().c_str(), meeting_.size);
+  if (const char* const placement = environment("DDP_PLACEMENT");
+      placement != nullptr && meeting_.kind == Meeting::Kind::kEnvironment && meeting_.world_rank < 0)
+    config.placement = placement;
   if (!is_meant_for_here_) config.place = target.where.text() + "; " + texts::other_interface_hint();
   auto server = std::make_unique<Server>(std::move(listening.socket), std::move(config));
   announce();
@@ -221,6 +225,7 @@ std::unique_ptr<Control> Encounter::join(const std::function<std::vector<Address
     if (check_) check_();
     if (lost_ && lost_->second.passed()) throw texts::server_gone_early(lost_->first);
   }
+  if (!is_meant_for_here_ && !advice_.empty()) trouble_ += "; " + advice_;
   if (!is_meant_for_here_ && !reached_.empty())
     trouble_ += "; rank 0 was looked for at " + reached_ +
                 " and its log says where it listens (DDP_LOG=info): " + texts::other_interface_hint();
@@ -231,7 +236,7 @@ std::unique_ptr<Control> Encounter::join(const std::function<std::vector<Address
 // One round. A refusal counts only if no other place lets us in: it may come from somebody else's group.
 std::unique_ptr<Control> Encounter::try_spots(const std::vector<Address>& targets, std::unique_ptr<Server>& server) {
   std::optional<Error> refusal;
-  std::string nobody, somebody;
+  std::string nobody, somebody, advice;
   if (!targets.empty()) reached_ = targets.front().where.text();
   for (const Address& target : targets) {
     if (deadline_.passed()) break;
@@ -243,10 +248,12 @@ std::unique_ptr<Control> Encounter::try_spots(const std::vector<Address>& target
     }
     if (answer.answer == Probe::Answer::kRefused && !refusal.has_value()) refusal = answer.refusal;
     std::string& record = answer.answer == Probe::Answer::kNobody ? nobody : somebody;
+    if (record.empty() && answer.error != 0) advice = texts::unreachable_advice(answer.error);
     if (record.empty()) record = answer.record;
   }
   if (refusal.has_value()) throw Error(*refusal);
   if (!nobody.empty() || !somebody.empty()) trouble_ = somebody.empty() ? nobody : somebody;
+  advice_ = somebody.empty() ? advice : "";
   return nullptr;
 }
 

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "bootstrap/control/codec.hpp"
+#include "bootstrap/control/interfaces.hpp"
 #include "bootstrap/control/limits.hpp"
 #include "bootstrap/control/messages.hpp"
 #include "bootstrap/control/texts.hpp"
@@ -132,7 +133,11 @@ Probe probe(const Address& target, int32_t rank, int32_t size, os::Deadline dead
   int error = 0;
   net::Socket socket =
       require_descriptors(net::connect_to(target.where, sooner(deadline, kConnectMs), error), target, error);
-  if (!socket) return nobody(target.where.text() + ": " + std::strerror(error));
+  if (!socket) {
+    Probe answer = nobody(target.where.text() + net::way_to(target.where) + ": " + std::strerror(error));
+    answer.error = error;
+    return answer;
+  }
   return enter_at(std::move(socket), target, rank, size, deadline);
 }
 

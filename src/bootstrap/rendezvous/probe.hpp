@@ -36,6 +36,7 @@ struct Probe {
   std::optional<Admission> admission;
   std::optional<Error> refusal;
   std::string record;  // for the error text of whoever gives up
+  int error = 0;       // kNobody: errno of the connection, if there was none
 };
 
 [[nodiscard]] Probe probe(const Address& target, int32_t rank, int32_t size, os::Deadline deadline);

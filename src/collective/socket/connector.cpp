@@ -103,7 +103,7 @@ Connected Connector::unfinished(LinkResult result) const {
   const LinkDialer* worst = nullptr;
   for (const LinkDialer& dialer : dialers_)
     if (worst == nullptr || dialer.refused_ms() > worst->refused_ms()) worst = &dialer;
-  if (worst != nullptr) return {result, worst->peer(), worst->trouble()};
+  if (worst != nullptr) return {result, worst->peer(), worst->trouble(), worst->error()};
   for (size_t at = 0; at < links_.size(); ++at) {
     const auto peer = static_cast<int32_t>(at / static_cast<size_t>(lanes_));
     if (peer != index_ && !links_[at]) return {result, peer, ""};

@@ -24,7 +24,8 @@ namespace ddp::socket {
 struct Connected {
   LinkResult result = LinkResult::kDone;  // kTimedOut, kAborted, or kFailed: the other side refuses
   int32_t peer = -1;
-  std::string trouble;  // "10.0.0.2:50001 (Connection refused)"; "" if that member was to connect to us
+  std::string trouble;  // "10.0.0.2:50001 from eth0 (10.0.0.1): Connection refused"; "" if that member was to connect to us
+  int error = 0;        // errno of that; 0: no answer
 };
 
 class Connector {

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "bootstrap/control/interfaces.hpp"
 #include "collective/socket/link_listener.hpp"
 #include "core/error.hpp"
 #include "os/clock.hpp"
@@ -116,7 +117,7 @@ int64_t LinkDialer::refused_ms() const noexcept {
 
 std::string LinkDialer::trouble() const {
   const char* what = error_ != 0 ? std::strerror(error_) : phase_ == Phase::kConnecting ? "no answer" : "it says nothing";
-  return where_.text() + " (" + what + ")";
+  return where_.text() + net::way_to(where_) + ": " + what;
 }
 
 }  // namespace ddp::socket

@@ -34,8 +34,10 @@ class LinkDialer {
 
   /// How long the other side has answered nothing but "no" (refused, unreachable).
   [[nodiscard]] int64_t refused_ms() const noexcept;
-  /// "10.0.0.2:50001 (Connection refused)"
+  /// "10.0.0.2:50001 from eth0 (10.0.0.1): Connection refused"
   [[nodiscard]] std::string trouble() const;
+  /// errno of the last attempt; 0: it has not failed yet.
+  [[nodiscard]] int error() const noexcept { return error_; }
 
  private:
   enum class Phase { kPause, kConnecting, kChallenge, kWelcome };

@@ -104,20 +104,18 @@ void SocketMember::connect(const collective::TransportContext& context, const st
 }
 
 void SocketMember::explain(const Connected& how, const std::string& place, bootstrap::Control& control, int64_t limit_ms) {
-  static const char* const kAdvice =
-      "is there a firewall between the hosts? DDP_PORT_RANGE says on which ports ranks listen, DDP_SOCKET_IFNAME on which "
-      "network interface";
+  const std::string advice = bootstrap::texts::unreachable_advice(how.error);
   if (how.result == LinkResult::kAborted || how.peer < 0) links_.was_aborted();
   const std::string who = control.member(links_.rank_at(how.peer)).name();
   const std::string within = " within " + bootstrap::texts::seconds(limit_ms);
   if (how.result == LinkResult::kFailed)
     links_.give_up(make_error(DDP_ERROR_PEER_FAILED, "%s cannot be reached for data at %s; %s", who.c_str(),
-                              how.trouble.c_str(), kAdvice));
+                              how.trouble.c_str(), advice.c_str()));
   if (!how.trouble.empty())
     links_.give_up(make_error(DDP_ERROR_TIMED_OUT, "%s could not be reached for data%s at %s; %s", who.c_str(),
-                              within.c_str(), how.trouble.c_str(), kAdvice));
+                              within.c_str(), how.trouble.c_str(), advice.c_str()));
   links_.give_up(make_error(DDP_ERROR_TIMED_OUT, "%s did not connect for data%s to %s; %s", who.c_str(), within.c_str(),
-                            place.c_str(), kAdvice));
+                            place.c_str(), advice.c_str()));
 }
 
 }  // namespace ddp::socket
