@@ -9,10 +9,11 @@
 // (pass/gradient_layout.hpp). Otherwise one kernel packs them into a block of the same layout and one writes the result
 // back, so ranks may differ. It does so at once if every rank must contribute everything (`partial_allowed` is false); then
 // a pass that turns out void leaves gradients undefined. Otherwise it waits for the bucket headers, and a void pass or an
-// unused gradient is left as it was. In a capture NCCL is called by finish(), when the headers of all ranks have come
-// (captured_start.hpp). mean.hpp says where the sum is divided and in which type it travels. Cost: on the host
-// two calls for each stream, one to three launches and one message; nothing is allocated after prepare. Tested by
-// gpu_host/pass_test.cpp and gpu_host/in_place_test.cpp.
+// unused gradient is left as it was.
+// In a capture NCCL is called by finish(), when the headers of all ranks have come (captured_start.hpp).
+// mean.hpp says where the sum is divided and in which type it travels.
+// Cost: on the host two calls for each stream, none to three launches and one message; nothing is allocated after prepare.
+// Tested by gpu_host/pass_test.cpp and gpu_host/in_place_test.cpp.
 #pragma once
 
 #include <initializer_list>
