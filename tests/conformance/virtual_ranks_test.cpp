@@ -2,7 +2,11 @@
 // passes come, and what is refused. That a training has the same bits is in same_bits_test.cpp.
 #include "ddp/virtual_ranks.h"
 
+#include <atomic>
+#include <cstdlib>
+
 #include "model/sync_buffers.hpp"
+#include "os/memory.hpp"
 #include "support/parts_world.hpp"
 
 namespace ddp::test {
@@ -198,12 +202,61 @@ void what_depends_on_the_ranks_is_refused(Path path) {
   });
 }
 
+std::atomic<int64_t> live_bytes{0};
+void* counted_allocate(size_t bytes) noexcept {
+  live_bytes += static_cast<int64_t>(bytes);
+  return std::calloc(bytes, 1);
+}
+void counted_release(void* memory, size_t bytes) noexcept {
+  live_bytes -= static_cast<int64_t>(bytes);
+  std::free(memory);
+}
+constexpr os::MemoryTable kCounted{&counted_allocate, &counted_release};
+
+/// Of large arrays, for a model that is committed and has made a step.
+int64_t bytes_of_a_model(const Ways& ways, int parts) {
+  int64_t bytes = 0;
+  run_at(Path::kLocal, 1, [&](const std::string& place, const ddp_group_options& options, int) {
+    const auto group = group::Group::create(place.c_str(), with_parts(options, parts));
+    const int64_t before = live_bytes;
+    FusedWorld world(*group, Rule::kAdamW, ways);
+    make_step(world, ranks_of(*group), 0, no_problem);
+    world.optimizer->step();
+    bytes = live_bytes - before;
+  });
+  return bytes;
+}
+
+/// The guide says: for p parts ceil(log2 p) arrays as large as the gradients; where these have 16 bits in
+/// F32, and one more.
+void partial_sums_take_what_the_guide_says(void**) {
+  os::set_memory_table(&kCounted);
+  int64_t elements = 0;
+  for (const int64_t count : kShapes) elements += count;
+  for (const bool is_small : {false, true})
+    for (const bool shard : {false, true}) {
+      Ways ways = plain_case().ways;
+      ways.shard = shard;
+      if (is_small) ways.dtype = DDP_BF16;
+      const int64_t without = bytes_of_a_model(ways, 1);
+      for (const auto& [parts, arrays] :
+           {std::pair(2, 1), std::pair(3, 2), std::pair(4, 2), std::pair(5, 3), std::pair(8, 3)}) {
+        const int64_t more = bytes_of_a_model(ways, parts) - without;
+        const int64_t all = arrays + (is_small ? 1 : 0), borders = 1024;  // of buckets and arrays
+        expect(more >= all * elements * 4 && more <= all * (elements * 4 + borders),
+               std::to_string(parts) + " parts take " + std::to_string(more) + " bytes more");
+      }
+    }
+  os::set_memory_table(nullptr);
+}
+
 }  // namespace
 }  // namespace ddp::test
 
 int main() {
   using namespace ddp::test;
   const CMUnitTest tests[] = {
+      ddp_test(partial_sums_take_what_the_guide_says),
       ddp_paths_test(a_part_with_a_gap_voids_the_step_on_all_ranks),
       ddp_paths_test(a_part_that_is_abandoned_does_too),
       ddp_paths_test(parts_may_be_skipped),
