@@ -137,21 +137,22 @@ int32_t Replicas::make_equal(void* stream) {
     model_.values().tear();
     return -1;
   }
-  // The group may break before all has come. Who holds the same stays whole, so that the death of the source costs nothing.
-  if (!are_alike(mine, all[static_cast<size_t>(found.rank)])) is_whole_ = false;
-  send(found, stream);
+  // Who holds the same stays whole, so that the death of the source costs nothing.
+  send(found, !are_alike(mine, all[static_cast<size_t>(found.rank)]), stream);
   is_whole_ = true;
   settle(found);
   return found.is_recovery && found.sends != ReplicaSource::Sends::kNothing ? found.rank : -1;
 }
 
-/// What was sent is not believed to have come: a recovery looks, and sends it once more.
-void Replicas::send(const ReplicaSource& found, void* stream) {
+/// What was sent is not believed to have come: a recovery looks, and sends it once more. `spoils`: this rank is not whole
+/// until all has come, and the group may break before.
+void Replicas::send(const ReplicaSource& found, bool spoils, void* stream) {
   if (found.sends == ReplicaSource::Sends::kNothing) return;
   if (found.sends == ReplicaSource::Sends::kValues)
     return distribute_values(model_.group(), model_.table(), found.rank, stream);
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
-    replicate_from(found.rank, is_new_ ? "ddp_model_commit" : kRecover, stream);
+    replicate(model_.group(), is_new_ ? "ddp_model_commit" : kRecover, values_and_buffers(), kept_equal(), found.rank,
+              stream, [&] { is_whole_ = is_whole_ && !spoils; });
     if (!found.is_recovery) return;
     NamedTensors all = beside_values();
     all.add_values(model_.table());
@@ -178,10 +179,14 @@ void Replicas::lose_parts() {
 }
 
 void Replicas::replicate_from(int32_t source, const char* function, void* stream) {
+  replicate(model_.group(), function, values_and_buffers(), kept_equal(), source, stream);
+}
+
+std::vector<Tensor> Replicas::values_and_buffers() const {
   std::vector<Tensor> tensors;
   for (const Parameter& parameter : model_.table().parameters()) tensors.push_back(parameter.value);
   for (const Buffer& buffer : model_.table().buffers()) tensors.push_back(buffer.value);
-  replicate(model_.group(), function, std::move(tensors), kept_equal(), source, stream);
+  return tensors;
 }
 
 }  // namespace ddp::model

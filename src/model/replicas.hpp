@@ -61,8 +61,9 @@ class Replicas {
  private:
   void lose_parts();
   [[nodiscard]] NamedTensors beside_values();
+  [[nodiscard]] std::vector<Tensor> values_and_buffers() const;
   [[nodiscard]] uint64_t hash_rest(void* stream);
-  void send(const ReplicaSource& found, void* stream);
+  void send(const ReplicaSource& found, bool spoils, void* stream);
   void settle(const ReplicaSource& found);
 
   Model& model_;

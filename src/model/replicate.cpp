@@ -50,17 +50,21 @@ void check_alike(group::Group& group, const char* function, const std::string& k
 std::string settings_of(const ReplicaState& state) { return pack(state.state_fields()); }
 
 void replicate(group::Group& group, const char* function, std::vector<Tensor> tensors,
-               const std::vector<std::shared_ptr<ReplicaState>>& states, int32_t source, void* stream) {
+               const std::vector<std::shared_ptr<ReplicaState>>& states, int32_t source, void* stream,
+               const std::function<void()>& begin) {
   std::string kinds;
   group::all_or_none(group, "replica parts", [&] { kinds = list(states, tensors); });
   check_alike(group, function, kinds);
   const bool sends = group.rank() == source;
-  for (const auto& state : states) {
-    const std::vector<std::string> all = group.gather("replica fields", sends ? settings_of(*state) : std::string());
+  std::vector<std::string> settings;  // all of them, before any is changed
+  for (const auto& state : states)
+    settings.push_back(
+        group.gather("replica fields", sends ? settings_of(*state) : std::string())[static_cast<size_t>(source)]);
+  if (begin) begin();
+  for (size_t i = 0; i < states.size(); ++i)
     group::all_or_none(group, "replica fields", [&] {
-      if (!sends) state->load_fields(unpack(all[static_cast<size_t>(source)]));
+      if (!sends) states[i]->load_fields(unpack(settings[i]));
     });
-  }
   broadcast_coalesced(group, tensors, source, stream);
 }
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -16,9 +17,10 @@
 namespace ddp::model {
 
 /// `tensors` and all replicated states from `source` to everybody. `function` names the caller in errors. Throws MISMATCH if
-/// the ranks have different states; nothing was changed then.
+/// the ranks have different states; nothing was changed then. `begin` is called before anything is changed.
 void replicate(group::Group& group, const char* function, std::vector<Tensor> tensors,
-               const std::vector<std::shared_ptr<ReplicaState>>& states, int32_t source, void* stream = nullptr);
+               const std::vector<std::shared_ptr<ReplicaState>>& states, int32_t source, void* stream = nullptr,
+               const std::function<void()>& begin = {});
 
 /// The settings of a state as one text, equal for equal settings.
 [[nodiscard]] std::string settings_of(const ReplicaState& state);

@@ -7,74 +7,12 @@
 #include <csignal>
 #include <thread>
 
-#include "group/recovery.hpp"
-#include "model/model.hpp"
-#include "optim/sgd.hpp"
-#include "support/group_procs.hpp"
-#include "support/values.hpp"
+#include "support/trained_rank.hpp"
 
 using namespace ddp;
 using namespace ddp::test;
 
 namespace {
-
-constexpr ddp_pass kReduce = DDP_PASS_REDUCE;
-
-/// One rank of a training in which every gradient is 1.
-struct Rank {
-  Rank(const Folder& folder, int its_rank, int64_t parameters, bool sharded)
-      : weight(static_cast<size_t>(parameters), 1.0F) {
-    ddp_group_options options = world_options();
-    options.recoverable = 1;
-    rank = its_rank;
-    group = join_process_group(folder, rank, 3, options);
-    ddp_model_options model_options{};
-    model_options.first_bucket_bytes = 1 << 20;
-    model_options.own_values = sharded ? 1 : 0;
-    model = std::make_shared<model::Model>(group, model_options);
-    model->add_parameter("weight", flat_tensor(weight.data(), DDP_F32, parameters), nullptr);
-    model->add_buffer("mean", flat_tensor(mean.data(), DDP_F32, 3));
-    ddp_optimizer_options shared = optim::default_optimizer_options();
-    shared.shard = shared.in_backward = sharded ? 1 : 0;
-    ddp_sgd_options rule = optim::default_sgd_options();
-    rule.rate = 0.5;
-    rule.momentum = 0.5;
-    sgd = std::make_shared<optim::Sgd>(model, rule, shared);
-    if (sgd->in_passes() != nullptr)
-      model->optimizer_slot().attach(std::shared_ptr<pass::BlockUpdate>(sgd, sgd->in_passes()));
-    model->replicas().keep_equal(sgd);
-    model->commit();
-    step();
-    step();
-    group->barrier();
-  }
-
-  [[nodiscard]] float* values() const { return reinterpret_cast<float*>(model->table().parameter(0).value.data); }
-  [[nodiscard]] float* momentum() const { return reinterpret_cast<float*>(sgd->state_tensors().front().tensor.data); }
-
-  void step() const {
-    model->begin_backward(kReduce);
-    const Tensor& grad = model->table().parameter(0).grad;
-    std::fill_n(reinterpret_cast<float*>(grad.data), grad.count, 1.0F);
-    model->pass().mark_ready(0);
-    model->end_backward();
-    sgd->step();
-  }
-
-  /// The last rank is killed. Gives the source.
-  int32_t recover() const {
-    if (rank == 2) std::raise(SIGKILL);
-    while (!try_to([&] { group->barrier(); })) {
-    }
-    return group::Recovery::run(*group, group::RecoveryRule());
-  }
-
-  int rank = 0;
-  std::vector<float> weight, mean = {7, 8, 9};
-  std::shared_ptr<group::Group> group;
-  std::shared_ptr<model::Model> model;
-  std::shared_ptr<optim::Sgd> sgd;
-};
 
 /// The state of an optimizer of the program: at every look it lies elsewhere, if `moves`, so nothing that comes over stays.
 class OwnState final : public model::ReplicaState {
@@ -94,10 +32,10 @@ class OwnState final : public model::ReplicaState {
   std::vector<float> memory_[2] = {{1, 2, 3}, {4, 5, 6}};
 };
 
-void on_two_of_three(const std::function<std::string(Rank&)>& body, const std::string& expected) {
+void on_two_of_three(const std::function<std::string(TrainedRank&)>& body, const std::string& expected) {
   const Folder folder;
   Procs procs(3, [&](int number, Reporter&) {
-    Rank rank(folder, number, 5, false);
+    TrainedRank rank(folder, number, 3);
     return body(rank);
   });
   const std::vector<ProcResult> results = procs.wait(30'000);
@@ -110,12 +48,13 @@ std::string text_of(int32_t source, const float* values) {
 }
 
 void equal_replicas_send_nothing(void**) {
-  on_two_of_three([](Rank& rank) { return text_of(rank.recover(), rank.mean.data()); }, "source -1: 7.000000 8.000000");
+  on_two_of_three([](TrainedRank& rank) { return text_of(rank.recover(), rank.mean.data()); },
+                  "source -1: 7.000000 8.000000");
 }
 
 void unequal_buffers_are_made_equal(void**) {
   on_two_of_three(
-      [](Rank& rank) {
+      [](TrainedRank& rank) {
         rank.mean[1] += static_cast<float>(rank.rank);
         return text_of(rank.recover(), rank.mean.data());
       },
@@ -124,7 +63,7 @@ void unequal_buffers_are_made_equal(void**) {
 
 void unequal_state_of_the_optimizer_is_made_equal(void**) {
   on_two_of_three(
-      [](Rank& rank) {
+      [](TrainedRank& rank) {
         rank.momentum()[1] += static_cast<float>(rank.rank);
         return text_of(rank.recover(), rank.momentum());
       },
@@ -133,7 +72,7 @@ void unequal_state_of_the_optimizer_is_made_equal(void**) {
 
 void an_unequal_rate_is_made_equal(void**) {
   on_two_of_three(
-      [](Rank& rank) {
+      [](TrainedRank& rank) {
         rank.sgd->set_rate(0.25 + rank.rank);
         static_cast<void>(rank.recover());
         return "rate " + std::to_string(rank.sgd->rate());
@@ -143,12 +82,12 @@ void an_unequal_rate_is_made_equal(void**) {
 
 void what_does_not_come_over_is_found(void**) {
   on_two_of_three(
-      [](Rank& rank) {
+      [](TrainedRank& rank) {
         const auto own = std::make_shared<OwnState>(rank.rank == 1);
         rank.model->replicas().keep_equal(own);
         const std::optional<Error> found = try_to([&] { static_cast<void>(rank.recover()); });
         rank.group->barrier();  // the group goes on
-        const std::optional<Error> refused = try_to([&] { rank.model->begin_backward(kReduce); });
+        const std::optional<Error> refused = try_to([&] { rank.model->begin_backward(DDP_PASS_REDUCE); });
         return (found ? found->text() : "nothing") + " | " + (refused ? refused->text() : "used");
       },
       "differ after they were made equal: \"weight.trace\" of the optimizer has no content that most ranks hold: one on "
@@ -178,7 +117,7 @@ class Killer {
 };
 
 std::string shard_and_be_killed(const Folder& folder, int number) {
-  const Rank rank(folder, number, kLarge, true);
+  const TrainedRank rank(folder, number, 3, kLarge, true);
   int64_t pids[3] = {}, mine = getpid();
   rank.group->all_gather(flat_tensor(&mine, DDP_I64, 1), flat_tensor(pids, DDP_I64, 3));
   const float* const values = rank.values();
@@ -189,7 +128,7 @@ std::string shard_and_be_killed(const Folder& folder, int number) {
     }
   }
   static_cast<void>(group::Recovery::run(*rank.group, group::RecoveryRule()));
-  const std::optional<Error> refused = try_to([&] { rank.model->begin_backward(kReduce); });
+  const std::optional<Error> refused = try_to([&] { rank.model->begin_backward(DDP_PASS_REDUCE); });
   if (!refused) return "goes on with a part of the state";
   if (refused->text().find("part of the parameters") != std::string::npos) return "torn";
   for (int64_t i = 0; i < kLarge; ++i)
