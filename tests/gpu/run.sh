@@ -314,7 +314,7 @@ fi
 
 if wanted experiments 0; then
   heading EXPERIMENTS
-  for part in stop_word rates pending fork init_kill contexts; do
+  for part in stop_word pending fork init_kill graph_register contexts rates reproducible; do
     [ -x "$kit/bin/experiments.gpu" ] || continue
     stage "experiments.$part" 60 hard "$kit/bin/experiments.gpu" ${quick:+--quick} --part "$part"
     grep -E '^(PASS|FAIL|-) ' "$log" 2>/dev/null | tee -a "$summary"

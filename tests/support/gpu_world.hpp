@@ -42,8 +42,10 @@ class FakeGpus {
   }
 };
 
-/// Ranks as threads, rank r on GPU r.
-inline void run_gpu_groups_with(int size, ddp_group_options options, const std::function<void(group::Group&, int)>& body) {
+/// Ranks as threads, rank r on GPU r; adjust(rank, options) makes those of a rank.
+inline void run_gpu_groups_with(int size, ddp_group_options options,
+                                const std::function<void(int, ddp_group_options&)>& adjust,
+                                const std::function<void(group::Group&, int)>& body) {
   static std::atomic<int> next{0};
   const std::string place = "local://gpu-world-" + std::to_string(next++);
   run_ranks(size, [&](int rank) {
@@ -51,10 +53,15 @@ inline void run_gpu_groups_with(int size, ddp_group_options options, const std::
     mine.rank = rank;
     mine.world_size = size;
     mine.device_index = rank;
+    adjust(rank, mine);
     expect(fake_gpu::table().set_device(rank) == 0, "a program has its GPU current");
     const auto group = group::Group::create(place.c_str(), mine);
     body(*group, rank);
   });
+}
+inline void run_gpu_groups_with(int size, ddp_group_options options, const std::function<void(group::Group&, int)>& body) {
+  run_gpu_groups_with(
+      size, options, [](int, ddp_group_options&) {}, body);
 }
 inline void run_gpu_groups(int size, const std::function<void(group::Group&, int)>& body) {
   run_gpu_groups_with(size, world_options(), body);
@@ -77,7 +84,9 @@ class GpuArray {
            "memory on the fake GPU");
   }
   ~GpuArray() {
-    if (data_ != nullptr) static_cast<void>(fake_gpu::table().free(data_));
+    if (data_ == nullptr) return;
+    static_cast<void>(fake_gpu::table().synchronize());  // a free may wait for nobody
+    static_cast<void>(fake_gpu::table().free(data_));
   }
   GpuArray(GpuArray&& other) noexcept
       : device_(other.device_), bytes_(other.bytes_), data_(std::exchange(other.data_, nullptr)) {}

@@ -21,12 +21,15 @@ namespace {
 
 constexpr int64_t kBrokenMs = 1000;  // for NCCL's end when the group is broken
 constexpr int64_t kFreeMs = 1000;    // for the device to be done with memory when the group is broken
+constexpr int64_t kIdleMs = 60'000;  // the same when it is whole, and timeout_ms is 0
 
 /// For NCCL's orderly end: a node's ranks go through it together, which takes seconds on a loaded one.
 int64_t close_limit_ms(int32_t ranks, int64_t timeout_ms) noexcept {
   const int64_t limit = std::min<int64_t>(60'000, 10'000 + 500 * int64_t{ranks});
   return timeout_ms > 0 ? std::min(limit, timeout_ms) : limit;
 }
+
+int64_t idle_limit_ms(int64_t timeout_ms) noexcept { return timeout_ms > 0 ? timeout_ms : kIdleMs; }
 
 /// What a rank says before NCCL connects; rank 0's id counts.
 struct Greeting {
@@ -68,6 +71,7 @@ NcclTransport::NcclTransport(const collective::TransportContext& context, const 
                              os::Deadline deadline)
     : context_(context), device_(device), rank_(context.control->rank()), size_(context.control->size()) {
   const ddp_nccl_table* nccl = nullptr;
+  device.frees().set_limit(idle_limit_ms(context.options.timeout_ms));
   const auto check = [&] { context.failure->check(); };
   const auto lend = [&] {
     nccl = &gpu::find_nccl(device.table());
@@ -113,7 +117,7 @@ NcclTransport::NcclTransport(const collective::TransportContext& context, const 
                                          others, check);
   communicator_->set_order(order_.get(), context.options.timeout_ms);
   watch_ = std::make_unique<Watch>(context, device.shared_from_this(), communicator_);
-  device_.frees().ask([this] { return comes_to_an_end(os::Deadline::never()); });
+  device_.frees().ask([this] { return comes_to_an_end(os::Deadline::in_ms(idle_limit_ms(context_.options.timeout_ms))); });
   on_error([&] { try_out(connected_by); },
            [this](const Error&) {
              close(false);
@@ -153,7 +157,8 @@ uint64_t NcclTransport::last_order_word() const noexcept { return order_ != null
 
 NcclTransport::~NcclTransport() {
   close(false);
-  if (communicator_ != nullptr && communicator_->has_memory() && await_idle()) communicator_->free_all();
+  if (communicator_ != nullptr && communicator_->has_memory() && device_.frees().may_free(device_.name(), device_.owner()))
+    communicator_->free_all();
   decide_about_memory();
 }
 
@@ -166,11 +171,8 @@ bool NcclTransport::comes_to_an_end(os::Deadline deadline) noexcept {
 /// NCCL has ended, or nobody waits for it any more: what the device still works on now may keep it busy for ever.
 void NcclTransport::decide_about_memory() noexcept {
   if (communicator_ == nullptr) return;
-  static_cast<void>(try_to([this] {
-    device_.frees().ask([this, by = os::Deadline::in_ms(kFreeMs)] { return comes_to_an_end(by); });
-    static_cast<void>(device_.frees().may_free(device_.name(), device_.owner()));
-  }));
-  static_cast<void>(try_to([this] { device_.frees().ask({}); }));
+  const auto ends = [this, by = os::Deadline::in_ms(kFreeMs)] { return comes_to_an_end(by); };
+  static_cast<void>(try_to([&] { device_.frees().ask_last(ends, device_.name(), device_.owner()); }));
 }
 
 Communicator& NcclTransport::communicator() {
@@ -326,22 +328,10 @@ void NcclTransport::await_stream(os::Deadline deadline) {
   }
 }
 
-/// That first, then the streams of the program.
-bool NcclTransport::await_idle() noexcept {
-  const std::optional<Error> problem = try_to([this] {
-    await_stream(os::Deadline::never());
-    device_.synchronize();
-  });
-  return !problem || problem->status() == DDP_ERROR_PEER_FAILED;  // a lost device does nothing any more
-}
-
 bool NcclTransport::free(void* data) noexcept {
   if (communicator_ != nullptr) {
     if (!communicator_->owns(data)) return false;
-    if (await_idle()) return communicator_->free(data);
-    os::log(DDP_LOG_WARNING, "%s still works %lld ms after the group broke, so memory of the group is kept for ever",
-            device_.name().c_str(), static_cast<long long>(kFreeMs));
-    return true;
+    return !device_.frees().may_free(device_.name(), device_.owner()) || communicator_->free(data);
   }
   const std::lock_guard lock(own_.mutex);
   return own_.arrays.erase(data) != 0;
@@ -349,6 +339,7 @@ bool NcclTransport::free(void* data) noexcept {
 
 void NcclTransport::wake() noexcept {
   if (stop_words_ != nullptr) stop_words_->set();  // before NCCL ends
+  device_.frees().set_limit(kFreeMs);
   if (watch_ != nullptr) watch_->wake();
 }
 

@@ -90,8 +90,8 @@ class NcclTransport {
   /// Memory that operations use one after the other, in the order of the communication stream: at least `bytes`. It stays
   /// where it is until the group ends. Throws OUT_OF_MEMORY.
   [[nodiscard]] void* staging(int64_t bytes);
-  /// Waits until the device is idle, for a second at most once the group is broken; memory that may still be in use then is
-  /// kept for ever. False if it does not come from alloc.
+  /// Waits until the device is idle, for timeout_ms at most (0: a minute), and a second once the group is broken; memory
+  /// that may still be in use then is kept for ever. False if it does not come from alloc.
   bool free(void* data) noexcept;
 
   /// The group broke. Any thread, quick.
@@ -103,7 +103,6 @@ class NcclTransport {
   void try_out(os::Deadline deadline);
   void say_what_started(const ddp_nccl_table& nccl) const;
   void await_stream(os::Deadline deadline);
-  [[nodiscard]] bool await_idle() noexcept;
   void close_in_order() noexcept;
   [[nodiscard]] bool comes_to_an_end(os::Deadline deadline) noexcept;
   void decide_about_memory() noexcept;

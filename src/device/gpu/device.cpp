@@ -11,7 +11,7 @@
 namespace ddp::gpu {
 
 Device::Device(const ddp_gpu_table& table, int32_t index, std::string owner)
-    : table_(table), index_(index), owner_(std::move(owner)) {
+    : table_(table), index_(index), owner_(std::move(owner)), frees_(table, index) {
   name_ = "GPU " + std::to_string(index);
   std::array<char, 256> text{};
   if (table.device_name(index, text.data(), static_cast<int64_t>(text.size())) == 0)
@@ -113,8 +113,8 @@ device::Memory Device::allocate(int64_t bytes, const char* what) const {
 }
 
 void Device::free(void* memory) const noexcept {
-  if (!frees_.may_free(name_, owner_)) return;
   const Current current(*this, std::nothrow);
+  if (!frees_.may_free(name_, owner_)) return;
   static_cast<void>(table_.free(memory));
 }
 
@@ -259,8 +259,8 @@ Pinned::Pinned(const Device& device, int64_t bytes, const char* what) : device_(
 }
 
 Pinned::~Pinned() {
-  if (!device_.frees().may_free(device_.name(), device_.owner())) return;
   const Device::Current current(device_, std::nothrow);
+  if (!device_.frees().may_free(device_.name(), device_.owner())) return;
   static_cast<void>(device_.table().host_free(host_));
 }
 

@@ -39,7 +39,8 @@ struct Part {
 };
 constexpr Part kParts[] = {{"stop_word", measure_stop_word}, {"pending", destroy_with_work_pending},
                            {"fork", fork_and_leave},         {"init_kill", kill_while_connecting},
-                           {"contexts", measure_contexts},   {"rates", measure_rates}};
+                           {"contexts", measure_contexts},   {"graph_register", capture_beside_others},
+                           {"rates", measure_rates},         {"reproducible", measure_reproducible}};
 
 /// Failed verdicts; a part that breaks off counts as one.
 int run_part(const Part& part, const Options& options) {

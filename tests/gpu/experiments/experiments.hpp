@@ -78,7 +78,10 @@ class Event {
 class Pinned {
  public:
   explicit Pinned(int64_t bytes) { GPU_CALL(host_alloc(&host_, &device_, bytes)); }
-  ~Pinned() { (void)test::card::table().host_free(host_); }
+  ~Pinned() {
+    (void)test::card::table().synchronize();
+    (void)test::card::table().host_free(host_);
+  }
   Pinned(const Pinned&) = delete;
   Pinned& operator=(const Pinned&) = delete;
   [[nodiscard]] void* host() const { return host_; }
@@ -95,5 +98,7 @@ void destroy_with_work_pending(Report& report, const Options& options);
 void fork_and_leave(Report& report, const Options& options);
 void kill_while_connecting(Report& report, const Options& options);
 void measure_contexts(Report& report, const Options& options);
+void capture_beside_others(Report& report, const Options& options);
+void measure_reproducible(Report& report, const Options& options);
 
 }  // namespace ddp::experiments

@@ -75,6 +75,7 @@ class Memory {
       std::free(data_);
     } else if (data_ != nullptr) {
       (void)table().set_device(place_.device);
+      (void)table().synchronize();  // a free may wait for nobody
       (void)table().free(data_);
     }
   }

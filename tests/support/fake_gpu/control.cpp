@@ -101,6 +101,7 @@ void clear_log() {
   locked([](Runtime& r) {
     r.state->log.clear();
     r.state->counts.clear();
+    r.state->enqueued.clear();
     r.state->pageable_copies = 0;
   });
 }
@@ -109,6 +110,9 @@ int64_t calls(const std::string& name) {
 }
 int64_t calls(const std::string& name, int32_t device) {
   return locked([&](Runtime& r) { return r.state->counts[name][device]; });
+}
+int64_t enqueued(int32_t device) {
+  return locked([&](Runtime& r) { return r.state->enqueued[device]; });
 }
 int64_t host_waits() {
   return locked([](Runtime& r) {

@@ -53,7 +53,7 @@ int32_t queue_copy(Runtime& r, Lock& lock, const StreamPtr& stream, void* to, co
 
 int32_t copy(void* to, const void* from, int64_t bytes, void* handle) {
   Call call{"copy", handle};
-  call.has_stream = true;
+  call.has_stream = call.enqueues = true;
   call.bytes = bytes;
   return entered(call, [&](Runtime& r, Lock& lock) -> int32_t {
     const StreamPtr stream = r.stream_of(handle);

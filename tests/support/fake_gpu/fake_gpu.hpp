@@ -54,11 +54,14 @@ struct Options {
   int64_t late_ms = 0;
   /// Not 0: load_kernels, nccl.mem_alloc, and making and ending a communicator take up to so many ms, each rank its own.
   int64_t slow_init_ms = 0;
-  int32_t nccl_at_once = 0;  // for so many collectives a device has room, as others wait there for their ranks; 0: for all
+  /// For so many collectives a device has room, as others wait there for their ranks; 0: for all.
+  int64_t nccl_at_once = 0;
+  /// Not 0: free and host_free wait for nobody, as mem_free: memory that may still be in use is a violation.
+  int64_t frees_at_once = 0;
 };
 
-/// What the environment asks for as well, for programs that say nothing: DDP_FAKE_GPU=late,slow_init,looks, each with "=N"
-/// behind it if the number is not to be the usual one (8 ms, 300 ms, 7). It never makes an option smaller.
+/// What the environment asks for as well, for programs that say nothing: DDP_FAKE_GPU=late,slow_init,looks,one,free. "=N"
+/// behind the first four if the number is not to be the usual one (8 ms, 300 ms, 7, 1). It never makes an option smaller.
 inline constexpr char kModes[] = "DDP_FAKE_GPU";
 
 /// Ends and forgets everything (streams, memory, communicators, faults, log, violations, hooks) and begins anew. For the
@@ -97,6 +100,9 @@ void clear_log();
 /// How often a function of the tables was called since the last clear_log ("alloc", "nccl.all_reduce"); failed calls count.
 [[nodiscard]] int64_t calls(const std::string& name);
 [[nodiscard]] int64_t calls(const std::string& name, int32_t device);
+/// Calls that gave the device something to do, or an order of its streams: kernels, copies, collectives (the sends and
+/// receives of a group are one), event_record, stream_wait.
+[[nodiscard]] int64_t enqueued(int32_t device);
 /// synchronize, stream_synchronize, event_synchronize, free, host_free, and copies between the device and pageable memory.
 [[nodiscard]] int64_t host_waits();
 /// alloc, host_alloc, nccl.mem_alloc.

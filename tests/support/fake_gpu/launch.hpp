@@ -63,7 +63,7 @@ int32_t stream_for_launch(Runtime& r, const char* name, void* handle, StreamPtr&
 template <class Prepare>
 int32_t launch(const char* name, void* handle, Prepare&& prepare) {
   Call call{name, handle};
-  call.has_stream = true;
+  call.has_stream = call.enqueues = true;
   return entered(call, [&](Runtime& r, Lock&) -> int32_t {
     StreamPtr stream;
     if (const int32_t code = stream_for_launch(r, name, handle, stream); code != kOk) return code;

@@ -40,18 +40,10 @@ int32_t check_release(Runtime& r, const char* name, uintptr_t begin, BlockKind k
   return kOk;
 }
 
-/// NCCL unmaps its memory and waits for nobody: who frees it must know that what touches it is done.
-void expect_unused(Runtime& r, const char* name, const Block& block) {
-  if (r.state->device_lost[static_cast<size_t>(block.device)]) return;
-  for (const std::string& text :
-       r.state->races.touch({Access{block.begin, block.bytes, true}}, r.state->actors++, r.known(), name))
-    r.violate("memory may still be in use: " + text);
-}
-
 /// Waits, as a runtime does, and gives the block back. A lost device is not waited for: its work is over.
 int32_t release(Runtime& r, Lock& lock, uintptr_t begin, int32_t device) {
-  if (!r.state->device_lost[static_cast<size_t>(current_device())] && !r.wait_for(lock, r.streams_of(device)))
-    return kUnknown;
+  const bool waits = r.state->options.frees_at_once == 0 && !r.state->device_lost[static_cast<size_t>(current_device())];
+  if (waits && !r.wait_for(lock, r.streams_of(device))) return kUnknown;
   const Block* const block = r.state->space.find(begin);
   if (block == nullptr) {
     r.violate("a block is freed twice at the same time");
@@ -72,13 +64,20 @@ int32_t free_block(const char* name, void* memory, BlockKind kind, bool is_nccl)
     const uintptr_t begin = address_of(memory);
     int32_t code = check_release(r, name, begin, kind);
     if (code == kOk) expect_current(r, r.state->space.find(begin)->device, name);
-    if (code == kOk && is_nccl) expect_unused(r, name, *r.state->space.find(begin));
+    if (code == kOk && (is_nccl || r.state->options.frees_at_once != 0)) expect_unused(r, name, *r.state->space.find(begin));
     if (code == kOk) code = release(r, lock, begin, r.state->space.find(begin)->device);
     return code == kOk || !is_nccl ? code : static_cast<int32_t>(kNcclInvalidArgument);
   });
 }
 
 }  // namespace
+
+void expect_unused(Runtime& r, const char* name, const Block& block) {
+  if (r.state->device_lost[static_cast<size_t>(block.device)]) return;
+  for (const std::string& text :
+       r.state->races.touch({Access{block.begin, block.bytes, true}}, r.state->actors++, r.known(), name))
+    r.violate("memory may still be in use: " + text);
+}
 
 namespace entry {
 
@@ -115,6 +114,7 @@ int32_t host_free(void* host) {
     const uintptr_t begin = r.state->space.device_address_of_pinned(address_of(host));
     const int32_t code = check_release(r, "host_free", begin, BlockKind::kPinned);
     if (code == kOk) expect_current(r, r.state->space.find(begin)->device, "host_free");
+    if (code == kOk && r.state->options.frees_at_once != 0) expect_unused(r, "host_free", *r.state->space.find(begin));
     return code != kOk ? code : release(r, lock, begin, current_device());
   });
 }

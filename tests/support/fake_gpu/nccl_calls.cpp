@@ -92,7 +92,7 @@ void meet_on_host(Runtime& r, Lock& lock, const Request& request) {
 
 int32_t start(Spec spec, const void* send, void* receive, void* handle, void* stream) {
   Call call{spec.name, stream};
-  call.has_stream = true;
+  call.has_stream = call.enqueues = true;
   call.bytes = spec.count * size_of(spec);
   call.is_nccl = true;
   return entered(call, [&](Runtime& r, Lock& lock) -> int32_t {

@@ -70,7 +70,7 @@ void arrive(Runtime& r, Collective& collective, const Part& part) {
 
 /// The kernel's place on its device, where others may wait for their ranks. False: aborted before there was one.
 bool take_place(Runtime& r, Lock& lock, const Part& part) {
-  const int32_t most = r.state->options.nccl_at_once;
+  const int64_t most = r.state->options.nccl_at_once;
   int32_t& taken = r.state->nccl_on_device[part.comm->device];
   r.changed.wait(lock, [&] { return r.stopping || part.comm->aborted || most == 0 || taken < most; });
   if (r.stopping || (most != 0 && taken >= most)) return false;
@@ -200,6 +200,7 @@ int32_t group_start() {
 
 int32_t group_end() {
   Call call{"nccl.group_end"};
+  call.enqueues = true;
   call.is_nccl = true;
   return entered(call, [](Runtime& r, Lock&) -> int32_t {
     if (!in_group(r)) return kNcclInvalidUsage;

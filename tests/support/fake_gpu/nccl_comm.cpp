@@ -322,6 +322,8 @@ int32_t comm_deregister(void* handle, void* registration) {
     const CommPtr comm = comm_of(r, handle);
     const auto found = r.state->registrations.find(registration);
     if (comm == nullptr || found == r.state->registrations.end() || found->second.first != comm) return kNcclInvalidArgument;
+    if (const Block* const block = r.state->space.find(found->second.second); block != nullptr)
+      expect_unused(r, "nccl.comm_deregister", *block);
     r.state->registrations.erase(found);
     return kNcclOk;
   });

@@ -33,7 +33,8 @@ Options with_modes(Options options) {
   std::istringstream all(modes == nullptr ? "" : modes);
   for (std::string mode; std::getline(all, mode, ',');)
     if (!is_mode(mode, "late", 8, options.late_ms) && !is_mode(mode, "slow_init", 300, options.slow_init_ms) &&
-        !is_mode(mode, "looks", 7, options.nccl_looks)) {
+        !is_mode(mode, "looks", 7, options.nccl_looks) && !is_mode(mode, "one", 1, options.nccl_at_once) &&
+        !is_mode(mode, "free", 1, options.frees_at_once)) {
       std::fprintf(stderr, "%s: there is no mode \"%s\"\n", kModes, mode.c_str());
       std::abort();
     }

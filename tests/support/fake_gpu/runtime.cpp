@@ -72,6 +72,7 @@ int32_t Runtime::begin_call(const Call& call) {
   State& s = *state;
   const int32_t device = call.device >= 0 ? call.device : current_device();
   ++s.counts[call.name][device];
+  if (call.enqueues) ++s.enqueued[device];
   if (s.log.size() == kMaxLog) s.log.pop_front();
   s.log.push_back(written(*this, call, device));
   for (ActiveFault& active : s.faults) {

@@ -90,7 +90,8 @@ struct Call {
   bool releases = false;  // done even if the device is lost
   bool needs_driver = true;
   bool is_nccl = false;
-  int32_t device = -1;  // -1: the thread's
+  int32_t device = -1;    // -1: the thread's
+  bool enqueues = false;  // gives the device something to do, or an order of streams
 };
 
 struct ActiveFault {
@@ -131,6 +132,7 @@ struct State {
   std::deque<std::string> log;
   std::map<std::string, std::map<int32_t, int64_t>> counts;
   int64_t pageable_copies = 0;
+  std::map<int32_t, int64_t> enqueued;  // by device
   std::vector<ActiveFault> faults;
   Death death;
   int64_t calls_before_death = 0;
@@ -213,6 +215,8 @@ Runtime& runtime();
 int32_t& current_device() noexcept;
 /// A call about what belongs to `device`: the calling thread must have it current, or it begins to use another one.
 void expect_current(Runtime& r, int32_t device, const char* name);
+/// Memory that is given back by a call that waits for nobody: a violation if it may still be in use (memory_calls.cpp).
+void expect_unused(Runtime& r, const char* name, const Block& block);
 /// Did it call relax_capture?
 bool& is_relaxed() noexcept;
 

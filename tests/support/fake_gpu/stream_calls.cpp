@@ -11,6 +11,12 @@ Call stream_call(const char* name, void* stream, void* event = nullptr) {
   return call;
 }
 
+Call enqueuing(const char* name, void* stream, void* event) {
+  Call call = stream_call(name, stream, event);
+  call.enqueues = true;
+  return call;
+}
+
 Call event_call(const char* name, void* event) { return Call{name, nullptr, event}; }
 
 /// Runs when the stream gets there.
@@ -125,7 +131,7 @@ int32_t event_destroy(void* handle) {
 }
 
 int32_t event_record(void* event_handle, void* handle) {
-  return entered(stream_call("event_record", handle, event_handle), [&](Runtime& r, Lock&) -> int32_t {
+  return entered(enqueuing("event_record", handle, event_handle), [&](Runtime& r, Lock&) -> int32_t {
     const StreamPtr stream = r.stream_of(handle);
     const EventPtr event = r.event_of(event_handle);
     if (stream == nullptr || event == nullptr) return kInvalidHandle;
@@ -189,7 +195,7 @@ int32_t event_elapsed(void* from_handle, void* to_handle, double* out_ms) {
 }
 
 int32_t stream_wait(void* handle, void* event_handle) {
-  return entered(stream_call("stream_wait", handle, event_handle), [&](Runtime& r, Lock&) -> int32_t {
+  return entered(enqueuing("stream_wait", handle, event_handle), [&](Runtime& r, Lock&) -> int32_t {
     const StreamPtr stream = r.stream_of(handle);
     const EventPtr event = r.event_of(event_handle);
     if (stream == nullptr || event == nullptr) return kInvalidHandle;
