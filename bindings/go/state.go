@@ -15,6 +15,7 @@ type State struct {
 	Model     *Model
 	Optimizer *Optimizer
 	EMA       *EMA
+	Outer     *Outer
 	Epoch     int64 // the caller's; written by a load
 	Step      int64 // the caller's; written by a load
 	Partial   bool  // a load takes what model and checkpoint both have, see Missing and Unexpected
@@ -130,6 +131,9 @@ func (s *State) with(fn func(low.Ddp_state) error) error {
 	}
 	if s.EMA != nil {
 		c.SetEma(s.EMA.id())
+	}
+	if s.Outer != nil {
+		c.SetOuter(s.Outer.id())
 	}
 	c.SetEpoch(s.Epoch)
 	c.SetStep(s.Step)

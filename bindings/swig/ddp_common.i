@@ -21,4 +21,5 @@ macro(ddp_group)
 macro(ddp_model)
 macro(ddp_optimizer)
 macro(ddp_ema)
+macro(ddp_outer)
 %enddef

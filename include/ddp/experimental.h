@@ -19,6 +19,7 @@
 #include "ddp/graph.h"
 #include "ddp/virtual_ranks.h"
 #include "ddp/latest.h"
+#include "ddp/outer.h"
 /* clang-format on */
 
 #endif

@@ -19,6 +19,7 @@ typedef struct ddp_state {
   ddp_ema *ema;             /**< averages; NULL: not saved, not loaded */
   int64_t epoch;            /**< the caller's; saved. A load gives it in ddp_load_report */
   int64_t step;             /**< the caller's; saved. A load gives it in ddp_load_report */
+  ddp_outer *outer;         /**< an outer optimizer (ddp/outer.h); NULL: not saved, not loaded */
 } ddp_state;
 
 /** How a checkpoint is loaded. Fill with ddp_load_options_init(), then change what you need. Since 0.1. */

@@ -121,6 +121,7 @@ typedef struct ddp_group ddp_group;         /**< ranks that act together */
 typedef struct ddp_model ddp_model;         /**< parameters and buffers lent to libddp, and their gradients */
 typedef struct ddp_optimizer ddp_optimizer; /**< updates the parameters of a model */
 typedef struct ddp_ema ddp_ema;             /**< running averages of a model's parameters */
+typedef struct ddp_outer ddp_outer;         /**< exchanges movements of ranks that make steps on their own */
 
 /**
  * Describe a dense CPU tensor. Fields not named here get their usual value.

@@ -25,11 +25,12 @@ struct Call {
   std::shared_ptr<ddp::model::Model> model;
   std::shared_ptr<ddp::optim::Optimizer> optimizer;
   std::shared_ptr<ddp::optim::Ema> ema;
+  std::shared_ptr<ddp::outer::Outer> outer;
   std::optional<ddp::Error> refusal;
   ddp::checkpoint::Counters counters;
   ddp::checkpoint::LoadMode mode;
 
-  [[nodiscard]] ddp::checkpoint::Parts parts() const { return {*model, optimizer.get(), ema.get()}; }
+  [[nodiscard]] ddp::checkpoint::Parts parts() const { return {*model, optimizer.get(), ema.get(), outer.get()}; }
   template <class Body>
   void run(const char* function, Body&& body) const {
     ddp::group::or_break(model->group(), ddp::group::call_if(!mode.local), function, body);
@@ -39,10 +40,13 @@ struct Call {
 void resolve_others(Call& call, const ddp_state& state, const char* function) {
   if (state.optimizer != nullptr) call.optimizer = optimizer_of(state.optimizer, function);
   if (state.ema != nullptr) call.ema = ema_of(state.ema, function);
+  if (state.outer != nullptr) call.outer = outer_of(state.outer, function);
   if (call.optimizer != nullptr && &call.optimizer->model() != call.model.get())
     throw ddp::make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: the optimizer belongs to another model", function);
   if (call.ema != nullptr && &call.ema->model() != call.model.get())
     throw ddp::make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: the averages belong to another model", function);
+  if (call.outer != nullptr && &call.outer->model() != call.model.get())
+    throw ddp::make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: the outer optimizer belongs to another model", function);
 }
 
 /// `needed` is what rank 0 must pass as `argument`; the other ranks may leave it out.

@@ -12,6 +12,7 @@
 #include "model/model.hpp"
 #include "optim/ema.hpp"
 #include "optim/optimizer.hpp"
+#include "outer/outer.hpp"
 #include "pass/hook_bucket.hpp"
 
 namespace ddp::capi {
@@ -20,6 +21,7 @@ using GroupTable = HandleTable<group::Group, ddp_group, 0xd1>;
 using ModelTable = HandleTable<model::Model, ddp_model, 0xd2>;
 using OptimizerTable = HandleTable<optim::Optimizer, ddp_optimizer, 0xd3>;
 using EmaTable = HandleTable<optim::Ema, ddp_ema, 0xd4>;
+using OuterTable = HandleTable<outer::Outer, ddp_outer, 0xd6>;
 using BucketTable = HandleTable<pass::HookBucket, ddp_bucket, 0xd5>;
 
 /// Is it the group that a hook got for its bucket (ddp_bucket_get_group)? Its handle is that of the bucket.
@@ -53,6 +55,10 @@ inline std::shared_ptr<optim::Ema> ema_of(const ddp_ema* handle, const char* fun
   return resolve(EmaTable::instance(), handle, function, "ema");
 }
 
+inline std::shared_ptr<outer::Outer> outer_of(const ddp_outer* handle, const char* function) {
+  return resolve(OuterTable::instance(), handle, function, "outer");
+}
+
 inline void check_reduce(ddp_reduce op, const char* function) {
   if (op < DDP_AVERAGE || op > DDP_MAX)
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: op is %d; it is 0 to 3", function, static_cast<int>(op));
@@ -67,9 +73,13 @@ inline std::shared_ptr<model::Model> object_of(const ddp_model* handle, const ch
 inline std::shared_ptr<optim::Optimizer> object_of(const ddp_optimizer* handle, const char* function) {
   return optimizer_of(handle, function);
 }
+inline std::shared_ptr<outer::Outer> object_of(const ddp_outer* handle, const char* function) {
+  return outer_of(handle, function);
+}
 inline group::Group& group_behind(group::Group& group) noexcept { return group; }
 inline group::Group& group_behind(model::Model& model) { return model.group(); }
 inline group::Group& group_behind(optim::Optimizer& optimizer) { return optimizer.model().group(); }
+inline group::Group& group_behind(outer::Outer& outer) { return outer.model().group(); }
 
 /// As guarded_short(), for a call that is collective: body(object). A lack of memory, threads or descriptors on this rank
 /// alone breaks the group, because the other ranks are in the call.

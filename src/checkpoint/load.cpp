@@ -99,33 +99,38 @@ class Fields {
   explicit Fields(const Parts& parts) : parts_(parts) {
     if (parts.optimizer != nullptr) optimizer_ = parts.optimizer->state_fields();
     if (parts.ema != nullptr) ema_ = parts.ema->state_fields();
+    if (parts.outer != nullptr) outer_ = parts.outer->state_fields();
   }
   Fields(const Fields&) = delete;
   Fields& operator=(const Fields&) = delete;
   ~Fields() {
     if (kept_) return;
-    (void)try_to([&] { give(optimizer_, ema_); });
+    (void)try_to([&] { give(optimizer_, ema_, outer_); });
   }
   /// `partial`: what the texts do not say stays.
   void load(const Texts& texts, bool partial) {
     Texts optimizer = with_start(texts, kOptimizerFieldKey);
     Texts ema = with_start(texts, kEmaFieldKey);
+    Texts outer = with_start(texts, kOuterFieldKey);
     if (partial) {
       optimizer = optim::merge_fields(optimizer_, optimizer);
       ema = optim::merge_fields(ema_, ema);
+      outer = optim::merge_fields(outer_, outer);
     }
-    give(optimizer, ema);
+    give(optimizer, ema, outer);
   }
   void keep() noexcept { kept_ = true; }
 
  private:
-  void give(const Texts& optimizer, const Texts& ema) {
+  void give(const Texts& optimizer, const Texts& ema, const Texts& outer) {
     if (parts_.optimizer != nullptr) parts_.optimizer->load_fields(optimizer);
     if (parts_.ema != nullptr) parts_.ema->load_fields(ema);
+    if (parts_.outer != nullptr) parts_.outer->load_fields(outer);
   }
   const Parts& parts_;
   Texts optimizer_;
   Texts ema_;
+  Texts outer_;
   bool kept_ = false;
 };
 
@@ -281,7 +286,7 @@ void follow_values(const Parts& parts, const Manifest& manifest, const Arrived& 
   }
   if (parts.optimizer != nullptr) parts.optimizer->follow_loaded_values(alone);
   for (const auto& state : parts.model.replicas().kept_equal())
-    if (state.get() != parts.optimizer) state->follow_loaded_values(loaded);
+    if (state.get() != parts.optimizer && state.get() != parts.outer) state->follow_loaded_values(loaded);
 }
 
 void settle(const Parts& parts, const Manifest& manifest, const Arrived& arrived, LoadMode mode, bool fresh_averages) {

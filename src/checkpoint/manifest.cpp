@@ -26,6 +26,7 @@ const char* folder_of(Part part) noexcept {
     case Part::kModel: return "";
     case Part::kOptimizer: return "optimizer/";
     case Part::kEma: return "ema/";
+    case Part::kOuter: return "outer/";
   }
   return "";
 }
@@ -81,7 +82,7 @@ std::vector<TensorEntry> file_entries(const std::vector<Item>& items, const std:
 
 int64_t header_cap(const Parameters& table) noexcept {
   constexpr int64_t kTexts = int64_t{16} << 20;
-  constexpr int64_t kTensorsPerName = 20;   // itself, three of an optimizer, 16 averages
+  constexpr int64_t kTensorsPerName = 22;   // itself, three of an optimizer, 16 averages, two of an outer optimizer
   constexpr int64_t kBytesPerTensor = 512;  // shape, offsets, hash, and the fields of an optimizer about it
   constexpr int64_t kEscaped = 6;           // one byte as \u001f
   int64_t bytes = kTexts;

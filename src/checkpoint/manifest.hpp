@@ -22,7 +22,7 @@
 
 namespace ddp::checkpoint {
 
-enum class Part { kModel, kOptimizer, kEma };
+enum class Part { kModel, kOptimizer, kEma, kOuter };
 
 struct Item {
   Part part = Part::kModel;
@@ -37,7 +37,7 @@ struct Manifest {
   std::string summary;  // "optimizer adam, averages 0.9": what was passed besides the model
 };
 
-/// "optimizer/" and "ema/": between the prefix and the name; "" for the model.
+/// "optimizer/", "ema/" and "outer/": between the prefix and the name; "" for the model.
 [[nodiscard]] const char* folder_of(Part part) noexcept;
 
 /// The model's tensors, then `others`; in the order of the file. Throws INVALID_ARGUMENT for a name that a checkpoint can

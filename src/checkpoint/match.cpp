@@ -35,11 +35,10 @@ bool same(const Tensor& tensor, const TensorEntry& entry) noexcept {
 }
 
 /// Does the file's tensor concern us, if nothing that was registered has its name?
-bool expected(const std::string& name, const std::string& prefix, bool with_optimizer, bool with_ema) noexcept {
+bool expected(const std::string& name, const std::string& prefix, const std::vector<Part>& parts) noexcept {
   if (prefix.empty() || !begins_with(name, prefix)) return true;
   const std::string_view rest = std::string_view(name).substr(prefix.size());
-  return (with_optimizer && begins_with(rest, folder_of(Part::kOptimizer))) ||
-         (with_ema && begins_with(rest, folder_of(Part::kEma)));
+  return std::any_of(parts.begin(), parts.end(), [&](Part part) { return begins_with(rest, folder_of(part)); });
 }
 
 std::string advice(const std::vector<TensorEntry>& tensors, const std::unordered_map<std::string_view, size_t>& places,
@@ -53,7 +52,7 @@ std::string advice(const std::vector<TensorEntry>& tensors, const std::unordered
 
 }  // namespace
 
-Match compare(const std::vector<Item>& items, const Layout& layout, bool with_optimizer, bool with_ema) {
+Match compare(const std::vector<Item>& items, const Layout& layout, const std::vector<Part>& parts) {
   const auto& tensors = layout.header.tensors;
   std::unordered_map<std::string_view, size_t> places;
   for (size_t i = 0; i < tensors.size(); ++i) places.emplace(tensors[i].name, i);
@@ -74,7 +73,7 @@ Match compare(const std::vector<Item>& items, const Layout& layout, bool with_op
           {name, "\"" + name + "\" is " + entry.describe() + " in the file and " + describe(item.tensor) + " here"});
   }
   for (size_t i = 0; i < tensors.size(); ++i)
-    if (!used[i] && expected(tensors[i].name, layout.prefix, with_optimizer, with_ema))
+    if (!used[i] && expected(tensors[i].name, layout.prefix, parts))
       match.unexpected.push_back({tensors[i].name, "\"" + tensors[i].name + "\" " + tensors[i].describe()});
   match.advice = advice(tensors, places, items);
   return match;

@@ -25,7 +25,7 @@ struct Match {
 };
 
 /// Tensors of the optimizer or of averages are expected only where they were asked for.
-[[nodiscard]] Match compare(const std::vector<Item>& items, const Layout& layout, bool with_optimizer, bool with_ema);
+[[nodiscard]] Match compare(const std::vector<Item>& items, const Layout& layout, const std::vector<Part>& parts);
 
 /// Throws MISMATCH naming missing, unexpected and different tensors (the first few of each). `partial`: only for different
 /// ones, and if the file has none of the model's tensors.

@@ -44,9 +44,11 @@ Manifest list_parts(const Parts& parts) {
   std::vector<Item> others;
   if (parts.optimizer != nullptr) add_items(others, Part::kOptimizer, parts.optimizer->state_tensors());
   if (parts.ema != nullptr) add_items(others, Part::kEma, parts.ema->state_tensors());
+  if (parts.outer != nullptr) add_items(others, Part::kOuter, parts.outer->state_tensors());
   manifest.items = list_items(parts.model.table(), std::move(others));
   manifest.summary = parts.optimizer == nullptr ? "no optimizer" : std::string("optimizer ") + parts.optimizer->kind();
   manifest.summary += parts.ema == nullptr ? " and no averages" : " and averages " + decays_of(*parts.ema);
+  if (parts.outer != nullptr) manifest.summary += ", an outer optimizer";
   return manifest;
 }
 
@@ -70,6 +72,10 @@ Texts collect_texts(const Parts& parts, const Counters& counters) {
     texts[kEmaKey] = decays_of(*parts.ema);
     add_fields(texts, kEmaFieldKey, parts.ema->state_fields());
   }
+  if (parts.outer != nullptr) {
+    texts[kOuterKey] = "yes";
+    add_fields(texts, kOuterFieldKey, parts.outer->state_fields());
+  }
   add_fields(texts, kUserKey, parts.model.checkpoint_info().metadata);
   return texts;
 }
@@ -91,6 +97,8 @@ void check_kinds(const Parts& parts, const Texts& texts, bool partial) {
   if (parts.optimizer != nullptr && has_optimizer && kind->second != parts.optimizer->kind())
     throw Error(DDP_ERROR_MISMATCH, "it holds the state of the optimizer \"" + kind->second + "\", but \"" +
                                         parts.optimizer->kind() + "\" was passed");
+  if (parts.outer != nullptr && texts.count(kOuterKey) == 0 && !partial)
+    throw Error(DDP_ERROR_MISMATCH, "it holds no outer optimizer; pass outer = NULL to load without it");
   const auto decays = texts.find(kEmaKey);
   const bool has_ema = decays != texts.end();
   if (parts.ema != nullptr && !has_ema && !partial)

@@ -18,6 +18,8 @@ inline constexpr const char* kOptimizerKey = "ddp.optimizer";        // its kind
 inline constexpr const char* kOptimizerFieldKey = "ddp.optimizer.";  // and its fields
 inline constexpr const char* kEmaKey = "ddp.ema";                    // its decays
 inline constexpr const char* kEmaFieldKey = "ddp.ema.";
+inline constexpr const char* kOuterKey = "ddp.outer";  // "yes"
+inline constexpr const char* kOuterFieldKey = "ddp.outer.";
 inline constexpr const char* kUserKey = "user.";
 
 /// Allocates the state tensors of optimizer and averages if they were not yet.

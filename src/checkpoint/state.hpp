@@ -26,6 +26,7 @@ struct Parts {
   model::Model& model;
   optim::Optimizer* optimizer = nullptr;
   optim::Ema* ema = nullptr;
+  model::ReplicaState* outer = nullptr;
 };
 
 struct Counters {

@@ -40,6 +40,15 @@ uint64_t hash_of(Source& source, int64_t offset, int64_t bytes, std::vector<std:
   return hasher.value();
 }
 
+/// What is asked for besides the model.
+std::vector<Part> listed(const Parts& parts) {
+  std::vector<Part> all;
+  if (parts.optimizer != nullptr) all.push_back(Part::kOptimizer);
+  if (parts.ema != nullptr) all.push_back(Part::kEma);
+  if (parts.outer != nullptr) all.push_back(Part::kOuter);
+  return all;
+}
+
 }  // namespace
 
 Opened verify(Source& source, const Parts& parts, const Manifest& manifest, bool partial, bool only_own) {
@@ -48,7 +57,7 @@ Opened verify(Source& source, const Parts& parts, const Manifest& manifest, bool
   const Layout& layout = opened.layout;
   if (only_own && layout.plain) throw Error(DDP_ERROR_IO, "it was not written by libddp, so nothing shows that it is whole");
   check_kinds(parts, layout.header.metadata, partial);
-  opened.match = compare(manifest.items, layout, parts.optimizer != nullptr, parts.ema != nullptr);
+  opened.match = compare(manifest.items, layout, listed(parts));
   refuse_differences(opened.match, manifest.items, partial);
   (void)read_counters(layout.header.metadata);
   check_length(source, layout);

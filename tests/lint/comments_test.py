@@ -5,7 +5,7 @@ import declarations
 import tree
 
 # Parameters that mean the same in every function and are explained once, in types.h and include/README.md.
-VOCABULARY = {"group", "model", "optimizer", "ema", "state", "sampler", "options", "struct_size", "stream", "index", "user_data",
+VOCABULARY = {"group", "model", "optimizer", "ema", "outer", "state", "sampler", "options", "struct_size", "stream", "index", "user_data",
               "tensor", "status", "key", "path", "fn", "mode", "op"}
 
 api = declarations.load()

@@ -19,6 +19,7 @@ struct Handles {
   ddp_optimizer* optimizer = nullptr;
   ddp_ema* ema = nullptr;
   ddp_bucket* bucket = nullptr;
+  ddp_outer* outer = nullptr;
 };
 
 struct HandleCall {
@@ -50,6 +51,8 @@ struct Memory {
   ddp_optimizer* optimizer = nullptr;
   ddp_ema* ema = nullptr;
   ddp_bucket* bucket = nullptr;
+  ddp_outer* outer = nullptr;
+  ddp_outer_stats outer_stats{};
   ddp_model_stats stats{};
   ddp_pass_report report{};
   ddp_loss_scale_options scale{};
@@ -199,6 +202,11 @@ inline const std::vector<HandleCall> all_handle_calls = {
     DDP_CALL(ddp_ema_update, h.ema, no_stream),
     DDP_CALL(ddp_ema_swap, h.ema, 0, no_stream),
     DDP_DESTROY(ddp_ema_destroy, h.ema),
+    DDP_CALL(ddp_outer_create, h.model, nullptr, &m.outer),
+    DDP_CALL(ddp_outer_step, h.outer),
+    DDP_CALL(ddp_outer_sync, h.outer),
+    DDP_CALL(ddp_outer_get_stats, h.outer, &m.outer_stats),
+    DDP_DESTROY(ddp_outer_destroy, h.outer),
     DDP_DESTROY(ddp_optimizer_destroy, h.optimizer),
     DDP_DESTROY(ddp_model_destroy, h.model),
     DDP_DESTROY(ddp_group_destroy, h.group),
@@ -215,6 +223,7 @@ inline std::string try_everything(const Handles& h) {
     for (const HandleCall& call : all_handle_calls) {
       const auto is_of = [&](const char* part) { return std::strstr(call.name, part) != nullptr; };
       if (h.bucket == nullptr && (is_of("ddp_bucket_") || is_of("ddp_hook_"))) continue;
+      if (h.outer == nullptr && is_of("ddp_outer_") && !is_of("ddp_outer_create")) continue;
       if (h.ema == nullptr && (is_of("ddp_ema_swap") || is_of("ddp_ema_update"))) continue;
       const auto begin = std::chrono::steady_clock::now();
       const bool refused = call.is_refused(h);

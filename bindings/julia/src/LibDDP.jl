@@ -26,7 +26,7 @@ export sync_buffers!, check_replicas, parameter_hash, stats, describe_plan, meta
 export weight!, last_pass!, skip_backward, join!, pass_report
 export hook!, pull!, Bucket, contents, gradients, allreduce_as!, average_parameters!
 export loss_scale!, loss_scale, copy_loss_scale!, skipped_count, clip_grad_norm!, clip_grad_value!, allreduce_rows
-export SGD, Adam, CustomOptimizer, step!, rate, rate!, step_count, parameter_options!, EMA, update_averages!, swap!, swapped
+export SGD, Adam, CustomOptimizer, step!, rate, rate!, step_count, parameter_options!, EMA, update_averages!, swap!, swapped, Outer, sync!
 export save_state, load_state!, save_latest, load_latest!, Sampler, resumed, indices, indices!, BatchNorm, forward!, backward!, log_level!, abort, group_error, backend, stream!
 export recover!, failed_ranks, rank_progress, parts, total_parts, part_key, reduce_part_metrics!
 
@@ -44,6 +44,7 @@ include("backward.jl")
 include("uneven.jl")
 include("optimizer.jl")
 include("ema.jl")
+include("outer.jl")
 include("state.jl")
 include("sampler.jl")
 include("batch_norm.jl")

@@ -111,6 +111,11 @@ running averages of a model's parameters
 struct ddp_ema end
 
 @doc raw"""
+exchanges movements of ranks that make steps on their own
+"""
+struct ddp_outer end
+
+@doc raw"""
     ddp_tensor_init(tensor, data, dtype, ndim, shape)
 
 Describe a dense CPU tensor. Fields not named here get their usual value.
@@ -1361,6 +1366,7 @@ struct ddp_state
     ema::Ptr{ddp_ema}
     epoch::Int64
     step::Int64
+    outer::Ptr{ddp_outer}
 end
 
 @doc raw"""
@@ -2264,6 +2270,106 @@ Local. As ddp_model_get_missing. Since 0.1.
 """
 function ddp_model_get_skipped(model, index)
     return ccall((:ddp_model_get_skipped, libddp), Ptr{UInt8}, (Ptr{ddp_model}, Int64), model, index)
+end
+
+@doc raw"""
+Options of an outer optimizer, equal on all ranks. Fill with ddp_outer_options_init(), then change. Since 0.1.
+"""
+struct ddp_outer_options
+    struct_size::Int64
+    every::Int64
+    overlap::Int64
+    rate::Float64
+    momentum::Float64
+    keep::Float64
+    fragments::Int32
+    nesterov::Int32
+    bits::Int32
+    error_feedback::Int32
+end
+
+@doc raw"""
+Numbers of an outer optimizer. Since 0.1.
+"""
+struct ddp_outer_stats
+    struct_size::Int64
+    steps::Int64
+    exchanges::Int64
+    under_way::Int64
+    sent_bytes::Int64
+    wait_ns::Int64
+end
+
+@doc raw"""
+    ddp_outer_options_init(options, struct_size)
+
+Write the defaults. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+"""
+function ddp_outer_options_init(options, struct_size)
+    return ccall((:ddp_outer_options_init, libddp), ddp_status, (Ptr{ddp_outer_options}, Int64), options, struct_size)
+end
+
+@doc raw"""
+    ddp_outer_create(model, options, out_outer)
+
+Make an outer optimizer of a model. Its passes are DDP_PASS_LOCAL, its optimizer is any (not with shard), stepped on each
+rank alone. Memory: 12 bytes a parameter (24 of F64), and 4 with error_feedback.
+- `model`: ready; its parameters are F32, F64, F16 or BF16 in host memory, equal on all ranks now
+- `options`: NULL: all defaults
+- `out_outer`: destroy with ddp_outer_destroy
+Local. Errors: INVALID_ARGUMENT, INVALID_STATE (not committed, a pass is open, it has an outer optimizer), NOT_SUPPORTED
+(parameters on a GPU or complex), OUT_OF_MEMORY. Since 0.1.
+"""
+function ddp_outer_create(model, options, out_outer)
+    return ccall((:ddp_outer_create, libddp), ddp_status, (Ptr{ddp_model}, Ptr{ddp_outer_options}, Ptr{Ptr{ddp_outer}}),
+        model, options, out_outer)
+end
+
+@doc raw"""
+    ddp_outer_destroy(outer)
+
+Release it. Exchanges that are under way are dropped, and the parameters keep what they hold; on all ranks after the same
+number of steps. Local. NULL is ignored. Since 0.1.
+"""
+function ddp_outer_destroy(outer)
+    return ccall((:ddp_outer_destroy, libddp), Cvoid, (Ptr{ddp_outer},), outer)
+end
+
+@doc raw"""
+    ddp_outer_step(outer)
+
+One step of the rank's own optimizer has been made: begin the exchanges that are due, and take what the others that have
+ended bring. Call after every step, on all ranks as often.
+The first call makes a group of the model's ranks for the exchanges (as ddp_group_split), so passes and collectives of the
+program go on beside them.
+With d = global value at the last exchange - own value now, averaged over the ranks, and m = momentum * m + d:
+global -= rate * (d + momentum * m), with nesterov = 0 rate * m.
+Collective, blocks only when an exchange that must have ended has not, not in an open pass. Errors: those of collectives;
+INVALID_STATE (also after an exchange that failed: recover the group, or load a checkpoint). Since 0.1.
+"""
+function ddp_outer_step(outer)
+    return ccall((:ddp_outer_step, libddp), ddp_status, (Ptr{ddp_outer},), outer)
+end
+
+@doc raw"""
+    ddp_outer_sync(outer)
+
+End what is under way, exchange all fragments at once, and go on from the global values, whatever `keep` is: afterwards
+the replicas are equal. Call before evaluation and before a checkpoint, which holds rank 0's parameters. Rounding errors
+that were kept for the next exchange are sent with this one as they are, without rounding (32 bits). Collective, blocks,
+not in an open pass. Errors: as ddp_outer_step. Since 0.1.
+"""
+function ddp_outer_sync(outer)
+    return ccall((:ddp_outer_sync, libddp), ddp_status, (Ptr{ddp_outer},), outer)
+end
+
+@doc raw"""
+    ddp_outer_get_stats(outer, out_stats)
+
+What the exchanges have come to. Local. Errors: INVALID_ARGUMENT. Since 0.1.
+"""
+function ddp_outer_get_stats(outer, out_stats)
+    return ccall((:ddp_outer_get_stats, libddp), ddp_status, (Ptr{ddp_outer}, Ptr{ddp_outer_stats}), outer, out_stats)
 end
 
 end

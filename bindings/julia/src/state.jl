@@ -1,9 +1,11 @@
 # Checkpoints: safetensors files with the program's own names, loaded at any world size.
 
-function with_state(call; model::Model, optimizer::Union{Optimizer,Nothing} = nothing, ema::Union{EMA,Nothing} = nothing, what...)
-    handles = (model = model.handle, optimizer = optimizer === nothing ? C_NULL : optimizer.handle, ema = ema === nothing ? C_NULL : ema.handle)
+function with_state(call; model::Model, optimizer::Union{Optimizer,Nothing} = nothing, ema::Union{EMA,Nothing} = nothing,
+                    outer::Union{Outer,Nothing} = nothing, what...)
+    handles = (model = model.handle, optimizer = optimizer === nothing ? C_NULL : optimizer.handle, ema = ema === nothing ? C_NULL : ema.handle,
+               outer = outer === nothing ? C_NULL : outer.handle)
     state = Ref(options(Low.ddp_state, (s, bytes) -> Low.ddp_state_init(s, bytes); handles..., what...))
-    GC.@preserve model optimizer ema call(state)
+    GC.@preserve model optimizer ema outer call(state)
     return nothing
 end
 

@@ -23,6 +23,7 @@ from . import low as low
 from ._library import build_info, set_log, version  # first: it checks that the right library was loaded
 from ._batch_norm import BatchNorm, batch_norm_backward, batch_norm_forward
 from ._ema import Ema
+from ._outer import Outer
 from ._enums import Backend, Divisor, Drift, DType, LogLevel, NonFinite, PassMode, Progress, Reduce, Status, SumOrder, Unused
 from ._errors import (AbortedError, BrokenGroupError, CallbackError, Error, FencedError, FileError, InternalError, InvalidArgumentError,
                       InvalidStateError, MismatchError, NoCheckpointError, NotSupportedError, OutOfMemoryError, PeerFailedError, TensorError, TimedOutError,
@@ -42,7 +43,7 @@ __version__ = low.DDP_VERSION_STRING
 __all__ = [
     "AbortedError", "Adam", "Backend", "BatchNorm", "BrokenGroupError", "Bucket", "BucketParameter", "CallbackError", "CustomOptimizer", "DType", "Divisor", "Drift", "Ema", "Error",
     "FencedError", "FileError", "Group", "InternalError", "InvalidArgumentError", "InvalidStateError", "Loaded", "LogLevel", "Metadata", "MismatchError", "Model",
-    "NoCheckpointError", "NonFinite", "NotSupportedError", "Optimizer", "OutOfMemoryError", "PassMode", "PassReport", "PeerFailedError", "PowerSGD", "Progress", "RankProgress", "Recovery", "Reduce", "Rows", "SGD", "Sampler", "Slice", "State", "Status",
+    "NoCheckpointError", "NonFinite", "NotSupportedError", "Optimizer", "Outer", "OutOfMemoryError", "PassMode", "PassReport", "PeerFailedError", "PowerSGD", "Progress", "RankProgress", "Recovery", "Reduce", "Rows", "SGD", "Sampler", "Slice", "State", "Status",
     "Store", "SumOrder", "TensorError", "TimedOutError", "TooFewRanksError", "Unused", "View", "batch_norm_backward", "batch_norm_forward", "build_info", "part_key", "set_log",
     "version",
 ]

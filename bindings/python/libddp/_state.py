@@ -10,6 +10,7 @@ from ._errors import Error
 from ._model import Model
 from ._optimizer import Optimizer
 from ._options import fill
+from ._outer import Outer
 
 
 class Loaded(NamedTuple):
@@ -27,8 +28,9 @@ class State:
     """
 
     def __init__(self, model: Model, optimizer: Optional[Optimizer] = None, ema: Optional[Ema] = None, *, epoch: int = 0,
-                 step: int = 0) -> None:
-        self.model, self.optimizer, self.ema, self.epoch, self.step = model, optimizer, ema, epoch, step
+                 step: int = 0, outer: Optional[Outer] = None) -> None:
+        self.model, self.optimizer, self.ema, self.outer = model, optimizer, ema, outer
+        self.epoch, self.step = epoch, step
         self.file, self.skipped = "", []  # type: str, list[str]
 
     def _fill(self) -> Any:
@@ -37,6 +39,7 @@ class State:
         struct.model = self.model._raw
         struct.optimizer = None if self.optimizer is None else self.optimizer._raw
         struct.ema = None if self.ema is None else self.ema._raw
+        struct.outer = None if self.outer is None else self.outer._raw
         struct.epoch, struct.step = self.epoch, self.step
         return struct
 

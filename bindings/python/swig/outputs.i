@@ -71,6 +71,7 @@ DDP_HANDLE_OUTPUT(ddp_bucket) /* the library's own; NULL is None */
 %typemap(freearg, noblock=1) REPORT { free($1); }
 %enddef
 DDP_REPORT_OUTPUT(ddp_model_stats *out_stats)
+DDP_REPORT_OUTPUT(ddp_outer_stats *out_stats)
 DDP_REPORT_OUTPUT(ddp_pass_report *out_report)
 DDP_REPORT_OUTPUT(ddp_load_report *out_report)
 DDP_REPORT_OUTPUT(ddp_recovery *out_recovery)

@@ -26,6 +26,8 @@ const (
 	SizeofSGDOptions       = C.sizeof_ddp_sgd_options
 	SizeofAdamOptions      = C.sizeof_ddp_adam_options
 	SizeofState            = C.sizeof_ddp_state
+	SizeofOuterOptions     = C.sizeof_ddp_outer_options
+	SizeofOuterStats       = C.sizeof_ddp_outer_stats
 	SizeofSampler          = C.sizeof_ddp_sampler
 	SizeofLoadOptions      = C.sizeof_ddp_load_options
 	SizeofLoadReport       = C.sizeof_ddp_load_report

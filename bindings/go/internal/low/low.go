@@ -315,6 +315,30 @@ typedef _gostring_ swig_type_282;
 typedef _gostring_ swig_type_283;
 typedef _gostring_ swig_type_284;
 typedef long long swig_type_285;
+typedef long long swig_type_286;
+typedef long long swig_type_287;
+typedef long long swig_type_288;
+typedef long long swig_type_289;
+typedef long long swig_type_290;
+typedef long long swig_type_291;
+typedef long long swig_type_292;
+typedef long long swig_type_293;
+typedef long long swig_type_294;
+typedef long long swig_type_295;
+typedef long long swig_type_296;
+typedef long long swig_type_297;
+typedef long long swig_type_298;
+typedef long long swig_type_299;
+typedef long long swig_type_300;
+typedef long long swig_type_301;
+typedef long long swig_type_302;
+typedef long long swig_type_303;
+typedef _gostring_ swig_type_304;
+typedef long long swig_type_305;
+typedef _gostring_ swig_type_306;
+typedef _gostring_ swig_type_307;
+typedef _gostring_ swig_type_308;
+typedef _gostring_ swig_type_309;
 extern void _wrap_Swig_free_low_a876b01328600b42(uintptr_t arg1);
 extern uintptr_t _wrap_Swig_malloc_low_a876b01328600b42(swig_intgo arg1);
 extern swig_intgo _wrap_DDP_OK_low_a876b01328600b42(void);
@@ -670,6 +694,8 @@ extern void _wrap_ddp_state_epoch_set_low_a876b01328600b42(uintptr_t arg1, swig_
 extern swig_type_156 _wrap_ddp_state_epoch_get_low_a876b01328600b42(uintptr_t arg1);
 extern void _wrap_ddp_state_step_set_low_a876b01328600b42(uintptr_t arg1, swig_type_157 arg2);
 extern swig_type_158 _wrap_ddp_state_step_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_state_outer_set_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2);
+extern uintptr_t _wrap_ddp_state_outer_get_low_a876b01328600b42(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_state_low_a876b01328600b42(void);
 extern void _wrap_delete_ddp_state_low_a876b01328600b42(uintptr_t arg1);
 extern void _wrap_ddp_load_options_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_159 arg2);
@@ -890,6 +916,48 @@ extern swig_type_278 _wrap_ddp_state_save_latest_low_a876b01328600b42(uintptr_t 
 extern swig_type_281 _wrap_ddp_state_load_latest_low_a876b01328600b42(uintptr_t arg1, swig_type_282 arg2, uintptr_t arg3, uintptr_t arg4);
 extern swig_type_283 _wrap_ddp_model_get_loaded_file_low_a876b01328600b42(uintptr_t arg1);
 extern swig_type_284 _wrap_ddp_model_get_skipped_low_a876b01328600b42(uintptr_t arg1, swig_type_285 arg2);
+extern void _wrap_ddp_outer_options_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_286 arg2);
+extern swig_type_287 _wrap_ddp_outer_options_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_outer_options_every_set_low_a876b01328600b42(uintptr_t arg1, swig_type_288 arg2);
+extern swig_type_289 _wrap_ddp_outer_options_every_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_outer_options_overlap_set_low_a876b01328600b42(uintptr_t arg1, swig_type_290 arg2);
+extern swig_type_291 _wrap_ddp_outer_options_overlap_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_outer_options_rate_set_low_a876b01328600b42(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_outer_options_rate_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_outer_options_momentum_set_low_a876b01328600b42(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_outer_options_momentum_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_outer_options_keep_set_low_a876b01328600b42(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_outer_options_keep_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_outer_options_fragments_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_outer_options_fragments_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_outer_options_nesterov_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_outer_options_nesterov_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_outer_options_bits_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_outer_options_bits_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_outer_options_error_feedback_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_outer_options_error_feedback_get_low_a876b01328600b42(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_outer_options_low_a876b01328600b42(void);
+extern void _wrap_delete_ddp_outer_options_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_outer_stats_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_292 arg2);
+extern swig_type_293 _wrap_ddp_outer_stats_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_outer_stats_steps_set_low_a876b01328600b42(uintptr_t arg1, swig_type_294 arg2);
+extern swig_type_295 _wrap_ddp_outer_stats_steps_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_outer_stats_exchanges_set_low_a876b01328600b42(uintptr_t arg1, swig_type_296 arg2);
+extern swig_type_297 _wrap_ddp_outer_stats_exchanges_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_outer_stats_under_way_set_low_a876b01328600b42(uintptr_t arg1, swig_type_298 arg2);
+extern swig_type_299 _wrap_ddp_outer_stats_under_way_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_outer_stats_sent_bytes_set_low_a876b01328600b42(uintptr_t arg1, swig_type_300 arg2);
+extern swig_type_301 _wrap_ddp_outer_stats_sent_bytes_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_outer_stats_wait_ns_set_low_a876b01328600b42(uintptr_t arg1, swig_type_302 arg2);
+extern swig_type_303 _wrap_ddp_outer_stats_wait_ns_get_low_a876b01328600b42(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_outer_stats_low_a876b01328600b42(void);
+extern void _wrap_delete_ddp_outer_stats_low_a876b01328600b42(uintptr_t arg1);
+extern swig_type_304 _wrap_ddp_outer_options_init_low_a876b01328600b42(uintptr_t arg1, swig_type_305 arg2);
+extern swig_type_306 _wrap_ddp_outer_create_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, swig_voidp arg3);
+extern void _wrap_ddp_outer_destroy_low_a876b01328600b42(uintptr_t arg1);
+extern swig_type_307 _wrap_ddp_outer_step_low_a876b01328600b42(uintptr_t arg1);
+extern swig_type_308 _wrap_ddp_outer_sync_low_a876b01328600b42(uintptr_t arg1);
+extern swig_type_309 _wrap_ddp_outer_get_stats_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2);
 #undef intgo
 */
 import "C"
@@ -3958,6 +4026,19 @@ func (arg1 SwigcptrDdp_state) GetStep() (_swig_ret int64) {
 	return swig_r
 }
 
+func (arg1 SwigcptrDdp_state) SetOuter(arg2 uintptr) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_state_outer_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_state) GetOuter() (_swig_ret uintptr) {
+	var swig_r uintptr
+	_swig_i_0 := arg1
+	swig_r = (uintptr)(C._wrap_ddp_state_outer_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
 func NewDdp_state() (_swig_ret Ddp_state) {
 	var swig_r Ddp_state
 	swig_r = (Ddp_state)(SwigcptrDdp_state(C._wrap_new_ddp_state_low_a876b01328600b42()))
@@ -3984,6 +4065,8 @@ type Ddp_state interface {
 	GetEpoch() (_swig_ret int64)
 	SetStep(arg2 int64)
 	GetStep() (_swig_ret int64)
+	SetOuter(arg2 uintptr)
+	GetOuter() (_swig_ret uintptr)
 }
 
 type SwigcptrDdp_load_options uintptr
@@ -5972,6 +6055,355 @@ func Ddp_model_get_skipped(arg1 uintptr, arg2 int64) (_swig_ret string) {
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 string
  swig_r_1 = swigCopyString(swig_r) 
+	return swig_r_1
+}
+
+type SwigcptrDdp_outer_options uintptr
+
+func (p SwigcptrDdp_outer_options) Swigcptr() uintptr {
+	return (uintptr)(p)
+}
+
+func (p SwigcptrDdp_outer_options) SwigIsDdp_outer_options() {
+}
+
+func (arg1 SwigcptrDdp_outer_options) SetStruct_size(arg2 int64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_outer_options_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_286(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_outer_options) GetStruct_size() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ddp_outer_options_struct_size_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_outer_options) SetEvery(arg2 int64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_outer_options_every_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_288(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_outer_options) GetEvery() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ddp_outer_options_every_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_outer_options) SetOverlap(arg2 int64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_outer_options_overlap_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_290(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_outer_options) GetOverlap() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ddp_outer_options_overlap_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_outer_options) SetRate(arg2 float64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_outer_options_rate_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_outer_options) GetRate() (_swig_ret float64) {
+	var swig_r float64
+	_swig_i_0 := arg1
+	swig_r = (float64)(C._wrap_ddp_outer_options_rate_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_outer_options) SetMomentum(arg2 float64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_outer_options_momentum_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_outer_options) GetMomentum() (_swig_ret float64) {
+	var swig_r float64
+	_swig_i_0 := arg1
+	swig_r = (float64)(C._wrap_ddp_outer_options_momentum_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_outer_options) SetKeep(arg2 float64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_outer_options_keep_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_outer_options) GetKeep() (_swig_ret float64) {
+	var swig_r float64
+	_swig_i_0 := arg1
+	swig_r = (float64)(C._wrap_ddp_outer_options_keep_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_outer_options) SetFragments(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_outer_options_fragments_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_outer_options) GetFragments() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_outer_options_fragments_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_outer_options) SetNesterov(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_outer_options_nesterov_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_outer_options) GetNesterov() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_outer_options_nesterov_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_outer_options) SetBits(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_outer_options_bits_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_outer_options) GetBits() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_outer_options_bits_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_outer_options) SetError_feedback(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_outer_options_error_feedback_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_outer_options) GetError_feedback() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_outer_options_error_feedback_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func NewDdp_outer_options() (_swig_ret Ddp_outer_options) {
+	var swig_r Ddp_outer_options
+	swig_r = (Ddp_outer_options)(SwigcptrDdp_outer_options(C._wrap_new_ddp_outer_options_low_a876b01328600b42()))
+	return swig_r
+}
+
+func DeleteDdp_outer_options(arg1 Ddp_outer_options) {
+	_swig_i_0 := getSwigcptr(arg1)
+	C._wrap_delete_ddp_outer_options_low_a876b01328600b42(C.uintptr_t(_swig_i_0))
+}
+
+type Ddp_outer_options interface {
+	Swigcptr() uintptr
+	SwigIsDdp_outer_options()
+	SetStruct_size(arg2 int64)
+	GetStruct_size() (_swig_ret int64)
+	SetEvery(arg2 int64)
+	GetEvery() (_swig_ret int64)
+	SetOverlap(arg2 int64)
+	GetOverlap() (_swig_ret int64)
+	SetRate(arg2 float64)
+	GetRate() (_swig_ret float64)
+	SetMomentum(arg2 float64)
+	GetMomentum() (_swig_ret float64)
+	SetKeep(arg2 float64)
+	GetKeep() (_swig_ret float64)
+	SetFragments(arg2 int32)
+	GetFragments() (_swig_ret int32)
+	SetNesterov(arg2 int32)
+	GetNesterov() (_swig_ret int32)
+	SetBits(arg2 int32)
+	GetBits() (_swig_ret int32)
+	SetError_feedback(arg2 int32)
+	GetError_feedback() (_swig_ret int32)
+}
+
+type SwigcptrDdp_outer_stats uintptr
+
+func (p SwigcptrDdp_outer_stats) Swigcptr() uintptr {
+	return (uintptr)(p)
+}
+
+func (p SwigcptrDdp_outer_stats) SwigIsDdp_outer_stats() {
+}
+
+func (arg1 SwigcptrDdp_outer_stats) SetStruct_size(arg2 int64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_outer_stats_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_292(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_outer_stats) GetStruct_size() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ddp_outer_stats_struct_size_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_outer_stats) SetSteps(arg2 int64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_outer_stats_steps_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_294(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_outer_stats) GetSteps() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ddp_outer_stats_steps_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_outer_stats) SetExchanges(arg2 int64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_outer_stats_exchanges_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_296(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_outer_stats) GetExchanges() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ddp_outer_stats_exchanges_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_outer_stats) SetUnder_way(arg2 int64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_outer_stats_under_way_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_298(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_outer_stats) GetUnder_way() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ddp_outer_stats_under_way_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_outer_stats) SetSent_bytes(arg2 int64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_outer_stats_sent_bytes_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_300(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_outer_stats) GetSent_bytes() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ddp_outer_stats_sent_bytes_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_outer_stats) SetWait_ns(arg2 int64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_outer_stats_wait_ns_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_302(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_outer_stats) GetWait_ns() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ddp_outer_stats_wait_ns_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func NewDdp_outer_stats() (_swig_ret Ddp_outer_stats) {
+	var swig_r Ddp_outer_stats
+	swig_r = (Ddp_outer_stats)(SwigcptrDdp_outer_stats(C._wrap_new_ddp_outer_stats_low_a876b01328600b42()))
+	return swig_r
+}
+
+func DeleteDdp_outer_stats(arg1 Ddp_outer_stats) {
+	_swig_i_0 := getSwigcptr(arg1)
+	C._wrap_delete_ddp_outer_stats_low_a876b01328600b42(C.uintptr_t(_swig_i_0))
+}
+
+type Ddp_outer_stats interface {
+	Swigcptr() uintptr
+	SwigIsDdp_outer_stats()
+	SetStruct_size(arg2 int64)
+	GetStruct_size() (_swig_ret int64)
+	SetSteps(arg2 int64)
+	GetSteps() (_swig_ret int64)
+	SetExchanges(arg2 int64)
+	GetExchanges() (_swig_ret int64)
+	SetUnder_way(arg2 int64)
+	GetUnder_way() (_swig_ret int64)
+	SetSent_bytes(arg2 int64)
+	GetSent_bytes() (_swig_ret int64)
+	SetWait_ns(arg2 int64)
+	GetWait_ns() (_swig_ret int64)
+}
+
+func Ddp_outer_options_init(arg1 Ddp_outer_options, arg2 int64) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := getSwigcptr(arg1)
+	_swig_i_1 := arg2
+	swig_r_p := C._wrap_ddp_outer_options_init_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_305(_swig_i_1))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_outer_create(arg1 uintptr, arg2 Ddp_outer_options, arg3 *uintptr) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := getSwigcptr(arg2)
+	_swig_i_2 := arg3
+	swig_r_p := C._wrap_ddp_outer_create_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.swig_voidp(_swig_i_2))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_outer_destroy(arg1 uintptr) {
+	_swig_i_0 := arg1
+	C._wrap_ddp_outer_destroy_low_a876b01328600b42(C.uintptr_t(_swig_i_0))
+}
+
+func Ddp_outer_step(arg1 uintptr) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	swig_r_p := C._wrap_ddp_outer_step_low_a876b01328600b42(C.uintptr_t(_swig_i_0))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_outer_sync(arg1 uintptr) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	swig_r_p := C._wrap_ddp_outer_sync_low_a876b01328600b42(C.uintptr_t(_swig_i_0))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_outer_get_stats(arg1 uintptr, arg2 Ddp_outer_stats) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := getSwigcptr(arg2)
+	swig_r_p := C._wrap_ddp_outer_get_stats_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
 	return swig_r_1
 }
 

@@ -4866,6 +4866,31 @@ long long _wrap_ddp_state_step_get_low_a876b01328600b42(struct ddp_state *_swig_
 }
 
 
+void _wrap_ddp_state_outer_set_low_a876b01328600b42(struct ddp_state *_swig_go_0, ddp_outer *_swig_go_1) {
+  struct ddp_state *arg1 = (struct ddp_state *) 0 ;
+  ddp_outer *arg2 = (ddp_outer *) 0 ;
+  
+  arg1 = *(struct ddp_state **)&_swig_go_0; 
+  arg2 = *(ddp_outer **)&_swig_go_1; 
+  
+  if (arg1) (arg1)->outer = arg2;
+  
+}
+
+
+ddp_outer *_wrap_ddp_state_outer_get_low_a876b01328600b42(struct ddp_state *_swig_go_0) {
+  struct ddp_state *arg1 = (struct ddp_state *) 0 ;
+  ddp_outer *result = 0 ;
+  ddp_outer *_swig_go_result;
+  
+  arg1 = *(struct ddp_state **)&_swig_go_0; 
+  
+  result = (ddp_outer *) ((arg1)->outer);
+  *(ddp_outer **)&_swig_go_result = (ddp_outer *)result; 
+  return _swig_go_result;
+}
+
+
 struct ddp_state *_wrap_new_ddp_state_low_a876b01328600b42() {
   struct ddp_state *result = 0 ;
   struct ddp_state *_swig_go_result;
@@ -7845,6 +7870,531 @@ _gostring_ _wrap_ddp_model_get_skipped_low_a876b01328600b42(ddp_model *_swig_go_
   
   result = (char *)ddp_model_get_skipped((struct ddp_model const *)arg1,arg2);
   _swig_go_result = Swig_AllocateString((char*)result, result ? strlen((char*)result) : 0); 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_outer_options_struct_size_set_low_a876b01328600b42(struct ddp_outer_options *_swig_go_0, long long _swig_go_1) {
+  struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
+  int64_t arg2 ;
+  
+  arg1 = *(struct ddp_outer_options **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->struct_size = arg2;
+  
+}
+
+
+long long _wrap_ddp_outer_options_struct_size_get_low_a876b01328600b42(struct ddp_outer_options *_swig_go_0) {
+  struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
+  int64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct ddp_outer_options **)&_swig_go_0; 
+  
+  result =  ((arg1)->struct_size);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_outer_options_every_set_low_a876b01328600b42(struct ddp_outer_options *_swig_go_0, long long _swig_go_1) {
+  struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
+  int64_t arg2 ;
+  
+  arg1 = *(struct ddp_outer_options **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->every = arg2;
+  
+}
+
+
+long long _wrap_ddp_outer_options_every_get_low_a876b01328600b42(struct ddp_outer_options *_swig_go_0) {
+  struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
+  int64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct ddp_outer_options **)&_swig_go_0; 
+  
+  result =  ((arg1)->every);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_outer_options_overlap_set_low_a876b01328600b42(struct ddp_outer_options *_swig_go_0, long long _swig_go_1) {
+  struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
+  int64_t arg2 ;
+  
+  arg1 = *(struct ddp_outer_options **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->overlap = arg2;
+  
+}
+
+
+long long _wrap_ddp_outer_options_overlap_get_low_a876b01328600b42(struct ddp_outer_options *_swig_go_0) {
+  struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
+  int64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct ddp_outer_options **)&_swig_go_0; 
+  
+  result =  ((arg1)->overlap);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_outer_options_rate_set_low_a876b01328600b42(struct ddp_outer_options *_swig_go_0, double _swig_go_1) {
+  struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
+  double arg2 ;
+  
+  arg1 = *(struct ddp_outer_options **)&_swig_go_0; 
+  arg2 = (double)_swig_go_1; 
+  
+  if (arg1) (arg1)->rate = arg2;
+  
+}
+
+
+double _wrap_ddp_outer_options_rate_get_low_a876b01328600b42(struct ddp_outer_options *_swig_go_0) {
+  struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
+  double result;
+  double _swig_go_result;
+  
+  arg1 = *(struct ddp_outer_options **)&_swig_go_0; 
+  
+  result = (double) ((arg1)->rate);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_outer_options_momentum_set_low_a876b01328600b42(struct ddp_outer_options *_swig_go_0, double _swig_go_1) {
+  struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
+  double arg2 ;
+  
+  arg1 = *(struct ddp_outer_options **)&_swig_go_0; 
+  arg2 = (double)_swig_go_1; 
+  
+  if (arg1) (arg1)->momentum = arg2;
+  
+}
+
+
+double _wrap_ddp_outer_options_momentum_get_low_a876b01328600b42(struct ddp_outer_options *_swig_go_0) {
+  struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
+  double result;
+  double _swig_go_result;
+  
+  arg1 = *(struct ddp_outer_options **)&_swig_go_0; 
+  
+  result = (double) ((arg1)->momentum);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_outer_options_keep_set_low_a876b01328600b42(struct ddp_outer_options *_swig_go_0, double _swig_go_1) {
+  struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
+  double arg2 ;
+  
+  arg1 = *(struct ddp_outer_options **)&_swig_go_0; 
+  arg2 = (double)_swig_go_1; 
+  
+  if (arg1) (arg1)->keep = arg2;
+  
+}
+
+
+double _wrap_ddp_outer_options_keep_get_low_a876b01328600b42(struct ddp_outer_options *_swig_go_0) {
+  struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
+  double result;
+  double _swig_go_result;
+  
+  arg1 = *(struct ddp_outer_options **)&_swig_go_0; 
+  
+  result = (double) ((arg1)->keep);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_outer_options_fragments_set_low_a876b01328600b42(struct ddp_outer_options *_swig_go_0, int _swig_go_1) {
+  struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_outer_options **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->fragments = arg2;
+  
+}
+
+
+int _wrap_ddp_outer_options_fragments_get_low_a876b01328600b42(struct ddp_outer_options *_swig_go_0) {
+  struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_outer_options **)&_swig_go_0; 
+  
+  result =  ((arg1)->fragments);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_outer_options_nesterov_set_low_a876b01328600b42(struct ddp_outer_options *_swig_go_0, int _swig_go_1) {
+  struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_outer_options **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->nesterov = arg2;
+  
+}
+
+
+int _wrap_ddp_outer_options_nesterov_get_low_a876b01328600b42(struct ddp_outer_options *_swig_go_0) {
+  struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_outer_options **)&_swig_go_0; 
+  
+  result =  ((arg1)->nesterov);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_outer_options_bits_set_low_a876b01328600b42(struct ddp_outer_options *_swig_go_0, int _swig_go_1) {
+  struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_outer_options **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->bits = arg2;
+  
+}
+
+
+int _wrap_ddp_outer_options_bits_get_low_a876b01328600b42(struct ddp_outer_options *_swig_go_0) {
+  struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_outer_options **)&_swig_go_0; 
+  
+  result =  ((arg1)->bits);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_outer_options_error_feedback_set_low_a876b01328600b42(struct ddp_outer_options *_swig_go_0, int _swig_go_1) {
+  struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_outer_options **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->error_feedback = arg2;
+  
+}
+
+
+int _wrap_ddp_outer_options_error_feedback_get_low_a876b01328600b42(struct ddp_outer_options *_swig_go_0) {
+  struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_outer_options **)&_swig_go_0; 
+  
+  result =  ((arg1)->error_feedback);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+struct ddp_outer_options *_wrap_new_ddp_outer_options_low_a876b01328600b42() {
+  struct ddp_outer_options *result = 0 ;
+  struct ddp_outer_options *_swig_go_result;
+  
+  
+  result = (struct ddp_outer_options *)calloc(1, sizeof(struct ddp_outer_options));
+  *(struct ddp_outer_options **)&_swig_go_result = (struct ddp_outer_options *)result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_delete_ddp_outer_options_low_a876b01328600b42(struct ddp_outer_options *_swig_go_0) {
+  struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
+  
+  arg1 = *(struct ddp_outer_options **)&_swig_go_0; 
+  
+  free((char *) arg1);
+  
+}
+
+
+void _wrap_ddp_outer_stats_struct_size_set_low_a876b01328600b42(struct ddp_outer_stats *_swig_go_0, long long _swig_go_1) {
+  struct ddp_outer_stats *arg1 = (struct ddp_outer_stats *) 0 ;
+  int64_t arg2 ;
+  
+  arg1 = *(struct ddp_outer_stats **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->struct_size = arg2;
+  
+}
+
+
+long long _wrap_ddp_outer_stats_struct_size_get_low_a876b01328600b42(struct ddp_outer_stats *_swig_go_0) {
+  struct ddp_outer_stats *arg1 = (struct ddp_outer_stats *) 0 ;
+  int64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct ddp_outer_stats **)&_swig_go_0; 
+  
+  result =  ((arg1)->struct_size);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_outer_stats_steps_set_low_a876b01328600b42(struct ddp_outer_stats *_swig_go_0, long long _swig_go_1) {
+  struct ddp_outer_stats *arg1 = (struct ddp_outer_stats *) 0 ;
+  int64_t arg2 ;
+  
+  arg1 = *(struct ddp_outer_stats **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->steps = arg2;
+  
+}
+
+
+long long _wrap_ddp_outer_stats_steps_get_low_a876b01328600b42(struct ddp_outer_stats *_swig_go_0) {
+  struct ddp_outer_stats *arg1 = (struct ddp_outer_stats *) 0 ;
+  int64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct ddp_outer_stats **)&_swig_go_0; 
+  
+  result =  ((arg1)->steps);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_outer_stats_exchanges_set_low_a876b01328600b42(struct ddp_outer_stats *_swig_go_0, long long _swig_go_1) {
+  struct ddp_outer_stats *arg1 = (struct ddp_outer_stats *) 0 ;
+  int64_t arg2 ;
+  
+  arg1 = *(struct ddp_outer_stats **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->exchanges = arg2;
+  
+}
+
+
+long long _wrap_ddp_outer_stats_exchanges_get_low_a876b01328600b42(struct ddp_outer_stats *_swig_go_0) {
+  struct ddp_outer_stats *arg1 = (struct ddp_outer_stats *) 0 ;
+  int64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct ddp_outer_stats **)&_swig_go_0; 
+  
+  result =  ((arg1)->exchanges);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_outer_stats_under_way_set_low_a876b01328600b42(struct ddp_outer_stats *_swig_go_0, long long _swig_go_1) {
+  struct ddp_outer_stats *arg1 = (struct ddp_outer_stats *) 0 ;
+  int64_t arg2 ;
+  
+  arg1 = *(struct ddp_outer_stats **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->under_way = arg2;
+  
+}
+
+
+long long _wrap_ddp_outer_stats_under_way_get_low_a876b01328600b42(struct ddp_outer_stats *_swig_go_0) {
+  struct ddp_outer_stats *arg1 = (struct ddp_outer_stats *) 0 ;
+  int64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct ddp_outer_stats **)&_swig_go_0; 
+  
+  result =  ((arg1)->under_way);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_outer_stats_sent_bytes_set_low_a876b01328600b42(struct ddp_outer_stats *_swig_go_0, long long _swig_go_1) {
+  struct ddp_outer_stats *arg1 = (struct ddp_outer_stats *) 0 ;
+  int64_t arg2 ;
+  
+  arg1 = *(struct ddp_outer_stats **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->sent_bytes = arg2;
+  
+}
+
+
+long long _wrap_ddp_outer_stats_sent_bytes_get_low_a876b01328600b42(struct ddp_outer_stats *_swig_go_0) {
+  struct ddp_outer_stats *arg1 = (struct ddp_outer_stats *) 0 ;
+  int64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct ddp_outer_stats **)&_swig_go_0; 
+  
+  result =  ((arg1)->sent_bytes);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_outer_stats_wait_ns_set_low_a876b01328600b42(struct ddp_outer_stats *_swig_go_0, long long _swig_go_1) {
+  struct ddp_outer_stats *arg1 = (struct ddp_outer_stats *) 0 ;
+  int64_t arg2 ;
+  
+  arg1 = *(struct ddp_outer_stats **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->wait_ns = arg2;
+  
+}
+
+
+long long _wrap_ddp_outer_stats_wait_ns_get_low_a876b01328600b42(struct ddp_outer_stats *_swig_go_0) {
+  struct ddp_outer_stats *arg1 = (struct ddp_outer_stats *) 0 ;
+  int64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct ddp_outer_stats **)&_swig_go_0; 
+  
+  result =  ((arg1)->wait_ns);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+struct ddp_outer_stats *_wrap_new_ddp_outer_stats_low_a876b01328600b42() {
+  struct ddp_outer_stats *result = 0 ;
+  struct ddp_outer_stats *_swig_go_result;
+  
+  
+  result = (struct ddp_outer_stats *)calloc(1, sizeof(struct ddp_outer_stats));
+  *(struct ddp_outer_stats **)&_swig_go_result = (struct ddp_outer_stats *)result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_delete_ddp_outer_stats_low_a876b01328600b42(struct ddp_outer_stats *_swig_go_0) {
+  struct ddp_outer_stats *arg1 = (struct ddp_outer_stats *) 0 ;
+  
+  arg1 = *(struct ddp_outer_stats **)&_swig_go_0; 
+  
+  free((char *) arg1);
+  
+}
+
+
+_gostring_ _wrap_ddp_outer_options_init_low_a876b01328600b42(struct ddp_outer_options *_swig_go_0, long long _swig_go_1) {
+  ddp_outer_options *arg1 = (ddp_outer_options *) 0 ;
+  int64_t arg2 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_outer_options **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  result = (ddp_status)ddp_outer_options_init(arg1,arg2);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_outer_create_low_a876b01328600b42(ddp_model *_swig_go_0, struct ddp_outer_options *_swig_go_1, ddp_outer **_swig_go_2) {
+  ddp_model *arg1 = (ddp_model *) 0 ;
+  ddp_outer_options *arg2 = (ddp_outer_options *) 0 ;
+  ddp_outer **arg3 = (ddp_outer **) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_model **)&_swig_go_0; 
+  arg2 = *(ddp_outer_options **)&_swig_go_1; 
+  arg3 = *(ddp_outer ***)&_swig_go_2; 
+  
+  result = (ddp_status)ddp_outer_create(arg1,(struct ddp_outer_options const *)arg2,arg3);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_outer_destroy_low_a876b01328600b42(ddp_outer *_swig_go_0) {
+  ddp_outer *arg1 = (ddp_outer *) 0 ;
+  
+  arg1 = *(ddp_outer **)&_swig_go_0; 
+  
+  ddp_outer_destroy(arg1);
+  
+}
+
+
+_gostring_ _wrap_ddp_outer_step_low_a876b01328600b42(ddp_outer *_swig_go_0) {
+  ddp_outer *arg1 = (ddp_outer *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_outer **)&_swig_go_0; 
+  
+  result = (ddp_status)ddp_outer_step(arg1);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_outer_sync_low_a876b01328600b42(ddp_outer *_swig_go_0) {
+  ddp_outer *arg1 = (ddp_outer *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_outer **)&_swig_go_0; 
+  
+  result = (ddp_status)ddp_outer_sync(arg1);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_outer_get_stats_low_a876b01328600b42(ddp_outer *_swig_go_0, struct ddp_outer_stats *_swig_go_1) {
+  ddp_outer *arg1 = (ddp_outer *) 0 ;
+  ddp_outer_stats *arg2 = (ddp_outer_stats *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_outer **)&_swig_go_0; 
+  arg2 = *(ddp_outer_stats **)&_swig_go_1; 
+  
+  result = (ddp_status)ddp_outer_get_stats((struct ddp_outer const *)arg1,arg2);
+  _swig_go_result = ddp_go_result(result);
   return _swig_go_result;
 }
 

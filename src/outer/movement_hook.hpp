@@ -1,0 +1,24 @@
+// How movements travel: as they are, as BF16, or block-wise quantised and gathered (quantise.hpp), where each rank adds what
+// rounding lost to its next movement. As a hook of the model that exchanges them.
+// Cost with n ranks: a rank sends n - 1 times its own packed array, 1/4 (8 bits) or 1/8 of the movement; that is less than
+// a sum of F32 up to 8 or 16 ranks.
+// Threads: the hook's; Exactness is set while no pass is open.
+// Tested by conformance/outer_threads_test.cpp and conformance/outer_processes_test.cpp.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "ddp/outer.h"
+#include "pass/hook.hpp"
+
+namespace ddp::outer {
+
+/// Shared with the hook, equal on all ranks: the next passes send movements and what was lost so far as they are.
+struct Exactness {
+  bool is_exact = false;
+};
+
+[[nodiscard]] pass::Hook movement_hook(const ddp_outer_options& options, std::shared_ptr<const Exactness> exactness);
+
+}  // namespace ddp::outer
