@@ -15,6 +15,7 @@ const (
 // StepOptions are what all optimizers have in common.
 type StepOptions struct {
 	Shard         bool // each rank keeps the state of its slice of the parameters alone; some calls are then collective, see the header
+	KeepCopy      bool // with Shard, in a group with Recoverable: a rank's slice outlives its death, see the header
 	InBackward    bool // the update of a bucket follows its reduction at once; Step ends it, after every Reduce pass
 	NoUndo        bool // with InBackward: after a failed pass parameters must be loaded again; saves the memory for taking it back
 	MasterWeights bool // 16-bit parameters are rounded copies of 32-bit ones, which belong to the state
@@ -31,6 +32,7 @@ func (o *StepOptions) fill() (low.Ddp_optimizer_options, error) {
 		return nil, err
 	}
 	c.SetShard(flag(o.Shard))
+	c.SetKeep_copy(flag(o.KeepCopy))
 	c.SetIn_backward(flag(o.InBackward))
 	c.SetUndo(flag(!o.NoUndo))
 	c.SetMaster_weights(flag(o.MasterWeights))

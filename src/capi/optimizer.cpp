@@ -26,13 +26,18 @@ ddp_optimizer* add(const std::shared_ptr<ddp::optim::Optimizer>& optimizer) {
 ddp_optimizer_options read_shared(ddp::model::Model& model, const ddp_optimizer_options* options, const char* function) {
   const ddp_optimizer_options read = read_options(options, ddp::optim::default_optimizer_options(), function);
   ddp::optim::check_optimizer_options(read, function);
-  if (ddp::group::Recovery::survival(model.group()) != nullptr &&
-      (read.shard != 0 || (read.in_backward != 0 && read.undo == 0)))
+  const bool recovers = ddp::group::Recovery::survival(model.group()) != nullptr;
+  if (read.keep_copy != 0 && !recovers)
+    throw ddp::make_error(DDP_ERROR_INVALID_ARGUMENT,
+                          "%s: keep_copy is 1, but the group was not made with recoverable = 1, so nobody would ask for the "
+                          "copy; leave it 0",
+                          function);
+  if (recovers && ((read.shard != 0 && read.keep_copy == 0) || (read.in_backward != 0 && read.undo == 0)))
     ddp::os::log(
         DDP_LOG_WARNING,
         "%s: the group can recover, but this optimizer cannot: with %s, a checkpoint must be loaded after a rank has "
         "died",
-        function, read.shard != 0 ? "shard = 1" : "in_backward = 1 and undo = 0");
+        function, read.shard != 0 ? "shard = 1 and keep_copy = 0" : "in_backward = 1 and undo = 0");
   return read;
 }
 

@@ -23,6 +23,7 @@
 #include "core/hash.hpp"
 #include "group/membership_log.hpp"
 #include "model/coalesced_broadcast.hpp"
+#include "model/kept_parts.hpp"
 #include "model/requirements.hpp"
 #include "optim/param_groups.hpp"
 
@@ -297,6 +298,10 @@ void settle(const Parts& parts, const Manifest& manifest, const Arrived& arrived
       if (manifest.items[i].part == Part::kEma && !arrived.present[i]) parts.ema->begin_at_parameter(manifest.items[i].name);
   parts.model.checkpoint_info().last_load = arrived.report;
   if (mode.local || mode.partial) parts.model.replicas().set_loaded();
+  for (const auto& state : parts.model.replicas().kept_equal())
+    if (model::KeptParts* const kept = model::kept_parts_of(*state)) kept->end_load();
+  if (model::KeptParts* const kept = parts.optimizer != nullptr ? model::kept_parts_of(*parts.optimizer) : nullptr)
+    if (!mode.local && parts.model.is_committed()) kept->meet();
 }
 
 /// The steps that a replay must not make: they are in the checkpoint.
@@ -345,6 +350,8 @@ Counters load(const char* function, const Parts& parts, const std::optional<Erro
     transfer.emplace(manifest, arrived.present);
     copies.emplace(settled_gpu(manifest));
     fields.emplace(parts);
+    for (const auto& state : parts.model.replicas().kept_equal())
+      if (model::KeptParts* const kept = model::kept_parts_of(*state)) kept->begin_load();
     fields->load(arrived.texts, mode.partial);
   });
   fields->keep();

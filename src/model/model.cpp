@@ -5,6 +5,7 @@
 #include "device/device.hpp"
 #include "group/consensus.hpp"
 #include "model/commit.hpp"
+#include "model/kept_parts.hpp"
 #include "model/requirements.hpp"
 #include "os/log.hpp"
 
@@ -163,6 +164,8 @@ int32_t Model::join_group(void* stream) {
   pass_ = std::make_unique<pass::Pass>(*group_, table_, options_, std::move(plan), plan_hash, hook_);
   pass_->attach(optimizer_slot_.update());
   pass_->results().go_on_from(replicas_.final_passes());
+  for (const auto& state : replicas_.kept_equal())
+    if (KeptParts* const kept = kept_parts_of(*state)) kept->deal();
   return source;
 }
 

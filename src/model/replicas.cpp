@@ -4,10 +4,12 @@
 #include <string>
 
 #include "bootstrap/control/call_state.hpp"
+#include "core/attempt.hpp"
 #include "core/hash.hpp"
 #include "device/gpu/transfer.hpp"
 #include "model/commit.hpp"
 #include "model/drift.hpp"
+#include "model/kept_parts.hpp"
 #include "model/model.hpp"
 #include "model/replica_source.hpp"
 #include "model/replicate.hpp"
@@ -97,6 +99,10 @@ void Replicas::leave() noexcept {
   is_whole_ = model_.values().is_whole();
   rank_before_ = model_.group().rank();
   size_before_ = model_.group().size();
+  static_cast<void>(try_to([this] {
+    for (const auto& state : kept_equal())
+      if (KeptParts* const kept = kept_parts_of(*state)) kept->leave();
+  }));
 }
 
 /// What every rank holds whole besides the parameters.
@@ -137,6 +143,9 @@ int32_t Replicas::make_equal(void* stream) {
     model_.values().tear();
     return -1;
   }
+  if (found.is_recovery)  // before anything else of a state changes
+    for (const auto& state : kept_equal())
+      if (KeptParts* const kept = kept_parts_of(*state)) kept->agree(model_.group().gather("kept parts", kept->tell()));
   // Who holds the same stays whole, so that the death of the source costs nothing.
   send(found, !are_alike(mine, all[static_cast<size_t>(found.rank)]), stream);
   is_whole_ = true;
@@ -172,7 +181,8 @@ void Replicas::settle(const ReplicaSource& found) {
 
 void Replicas::lose_parts() {
   for (const auto& state : kept_equal()) {
-    if (state->is_replicated()) continue;
+    KeptParts* const kept = kept_parts_of(*state);
+    if (state->is_replicated() || (kept != nullptr && kept->is_whole())) continue;
     state->lose_parts();
     model_.values().lose_optimizer();
   }

@@ -8,8 +8,9 @@ void Values::require_whole(const char* function) const {
   const bool optimizer = torn_.optimizer || (model_.is_committed() && model_.pass().results().is_torn());
   if (torn_.optimizer && torn_.is_lost)
     throw make_error(DDP_ERROR_INVALID_STATE,
-                     "%s: ranks that are gone held parts of the optimizer's state (shard = 1); load a checkpoint with the "
-                     "optimizer",
+                     "%s: ranks that are gone held parts of the optimizer's state (shard = 1), of which no copy is left "
+                     "(keep_copy); load a "
+                     "checkpoint with the optimizer",
                      function);
   if (torn_.parameters || optimizer)
     throw make_error(DDP_ERROR_INVALID_STATE,

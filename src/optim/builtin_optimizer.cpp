@@ -75,8 +75,27 @@ OwnedParts BuiltinOptimizer::owned(int32_t index) const noexcept {
   return stage != nullptr ? stage->owned(index) : OwnedParts(&whole_[static_cast<size_t>(index)], 1);
 }
 
+/// The store is that of a class which is not there yet when this one is made.
+model::KeptParts* BuiltinOptimizer::kept_parts() {
+  if (kept_ == nullptr && policy_.keep_copy && store() != nullptr)
+    kept_ = std::make_unique<KeptCopy>(
+        KeptCopy::Of{model(), *store(), masters_, undo_.all, policy_.master_weights,
+                     [this]() -> const Ownership& { return model().optimizer_slot().stage_of(*this)->ownership(); },
+                     [this] {
+                       allocate();
+                       allocate_undo();
+                     },
+                     [this] { progress_ = before_[1].value_or(progress_); }, [this] { return step_count(); }});
+  return kept_.get();
+}
+
+void BuiltinOptimizer::exchanges_are_prepared() {
+  if (model::KeptParts* const kept = kept_parts()) kept->meet();
+}
+
 void BuiltinOptimizer::allocate() {
   const Parameters& table = model().table();
+  if (kept_parts() != nullptr) kept_->place_arrays();
   if (policy_.shard && model().optimizer_slot().stage_of(*this) == nullptr)
     throw Error(DDP_ERROR_INVALID_STATE, "a sharded optimizer has its state after ddp_model_commit only; call it first");
   whole_.reserve(static_cast<size_t>(table.parameter_count()));
@@ -94,12 +113,18 @@ void BuiltinOptimizer::prepare_blocks() {
   planned_ = false;
   if (!device::of(model().table()).is_immediate()) prepare_gpu();
   shape_ = for_devices(plain_shape(policy_, progress_.loss_scale));
-  undoes_ = (request().in_pass() || may_fail()) && policy_.undo;
+  undoes_ = ((request().in_pass() || may_fail()) && policy_.undo) || policy_.keep_copy;
   if (undoes_) prepare_undo();
+  if (policy_.keep_copy) before_[0] = progress_;
 }
 
 /// Where the ranks can take a step back together each keeps its slice alone; not when they may differ.
 void BuiltinOptimizer::prepare_undo() {
+  allocate_undo();
+  undo_.all.clear();
+}
+
+void BuiltinOptimizer::allocate_undo() {
   const pass::OptimizerStage* const stage = model().optimizer_slot().stage_of(*this);
   const bool sliced = stage != nullptr && stage->may_keep_slices() && !model().pass().results().went_alone();
   if (sliced != undo_.sliced) undo_.all = Undo();
@@ -108,7 +133,6 @@ void BuiltinOptimizer::prepare_undo() {
   if (store() != nullptr) stores.push_back(store());
   if (policy_.master_weights) stores.push_back(&masters_.store());
   undo_.all.allocate(model().table(), stores, [&](int32_t index) { return sliced ? stage->kept(index) : owned(index); });
-  undo_.all.clear();
 }
 
 std::vector<pass::BlockUpdate::Beside> BuiltinOptimizer::beside(int32_t index) {
@@ -169,6 +193,7 @@ bool BuiltinOptimizer::awaits_step() const noexcept {
 }
 
 void BuiltinOptimizer::lose_parts() noexcept {
+  if (kept_ != nullptr) kept_->forget();
   if (store() != nullptr) store()->clear();
   masters_.clear();
   undo_.all = Undo();
@@ -214,7 +239,7 @@ void BuiltinOptimizer::step(void* stream) {
   const bootstrap::CallState::In inside(policy_.shard ? &model().group().calls() : nullptr,
                                         bootstrap::UserCall::kOptimizerStep, model().number());
   prepare_blocks();
-  undoes_ = undoes_ && may_fail();
+  undoes_ = undoes_ && (may_fail() || policy_.keep_copy);
   if (captured || is_planned())
     make_planned_step(stream);
   else
@@ -225,11 +250,13 @@ void BuiltinOptimizer::step(void* stream) {
 void BuiltinOptimizer::make_step(void* stream) {
   const LossScale before = progress_.loss_scale;
   if (needs_whole_gradient(policy_, progress_.loss_scale) && !decide_step(stream)) return keep_counts();
-  if (const std::optional<Error> failure = try_to([&] { update_all(stream); })) {
-    progress_.loss_scale = before;
-    throw Error(*failure);
-  }
-  count_step();
+  const std::optional<Error> failure = try_to([&] {
+    update_all(stream);
+    count_step();
+  });
+  if (!failure) return;
+  progress_.loss_scale = before;
+  throw Error(*failure);
 }
 
 void BuiltinOptimizer::update_all(void* stream) {
@@ -245,9 +272,12 @@ void BuiltinOptimizer::update_all(void* stream) {
 }
 
 void BuiltinOptimizer::count_step() {
+  if (kept_ != nullptr) kept_->send_copy();
   for (int32_t i = 0; i < model().table().parameter_count(); ++i)
     if (takes_part(i)) progress_.groups.count_step_of(i);
   progress_.groups.count_step();
+  if (kept_ != nullptr) kept_->count();
+  std::swap(before_[0], before_[1]);
   keep_counts();
 }
 

@@ -15,15 +15,19 @@
 // Tested by unit/optim/optimizer_test.cpp, conformance/fused_test.cpp, gpu_host/optimizer_test.cpp.
 #pragma once
 
+#include <array>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "device/norms.hpp"
 #include "device/updates.hpp"
+#include "model/kept_parts.hpp"
 #include "optim/gpu_decision.hpp"
 #include "optim/gpu_steps.hpp"
+#include "optim/kept_copy.hpp"
 #include "optim/masters.hpp"
 #include "optim/optimizer.hpp"
 #include "optim/optimizer_state.hpp"
@@ -32,6 +36,7 @@
 #include "optim/progress.hpp"
 #include "optim/undo.hpp"
 #include "pass/block_update.hpp"
+#include "pass/kept_update.hpp"
 #include "pass/optimizer_stage.hpp"
 
 namespace ddp::optim {
@@ -51,7 +56,7 @@ struct Block {
 /// As devices take it; nothing is left for one to decide.
 [[nodiscard]] device::GradShape for_devices(const cpu::GradShape& shape) noexcept;
 
-class BuiltinOptimizer : public Optimizer, public pass::BlockUpdate {
+class BuiltinOptimizer : public Optimizer, public pass::BlockUpdate, public pass::KeptUpdate, public model::HasKeptParts {
  public:
   BuiltinOptimizer(std::shared_ptr<model::Model> model, ParamGroups schedule, const Policy& policy = Policy{})
       : Optimizer(std::move(model)), progress_{std::move(schedule)}, policy_(policy) {}
@@ -123,9 +128,13 @@ class BuiltinOptimizer : public Optimizer, public pass::BlockUpdate {
   [[nodiscard]] std::vector<Beside> beside(int32_t index) final;
 
   [[nodiscard]] bool divides() const noexcept;
+  [[nodiscard]] model::KeptParts* kept_parts() final;
+  void exchanges_are_prepared() final;
+  [[nodiscard]] bool keeps_parts() const noexcept final { return policy_.keep_copy; }
   void require_outside_made_step(const char* function) const;
   void require_new_gradients() const;
   void allocate();
+  void allocate_undo();
   /// The counts, also if a GPU has them; then the host waits.
   [[nodiscard]] const Progress& progress() const;
   /// change(), which is of the host, to counts that a GPU may have.
@@ -167,9 +176,11 @@ class BuiltinOptimizer : public Optimizer, public pass::BlockUpdate {
     Undo all;
     bool sliced = false;  // of the own slices alone
   } undo_;
-  std::vector<OwnedSpan> whole_;           // each parameter, for who owns all of it
-  std::unique_ptr<GpuDecision> decision_;  // NULL: no device has had to decide about a step
-  std::unique_ptr<GpuSteps> gpu_steps_;    // NULL: none is to count steps
+  std::unique_ptr<KeptCopy> kept_;                 // NULL: nothing is kept for the others (keep_copy), or not yet
+  std::array<std::optional<Progress>, 2> before_;  // if it is kept: before the step under way, before the last that counts
+  std::vector<OwnedSpan> whole_;                   // each parameter, for who owns all of it
+  std::unique_ptr<GpuDecision> decision_;          // NULL: no device has had to decide about a step
+  std::unique_ptr<GpuSteps> gpu_steps_;            // NULL: none is to count steps
   device::Norms norms_;
   device::GradShape shape_{};     // of the step under way; its gate: what the device has decided, or NULL
   bool undoes_ = false;           // blocks are saved before they change

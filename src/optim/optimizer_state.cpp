@@ -24,9 +24,10 @@ OptimizerState::Block OptimizerState::make(const Parameters& table, const std::v
     (is_in_host(i) ? in_host : elsewhere) +=
         static_cast<int64_t>(arrays_) * in_units(bytes(i), is_in_host(i) ? kLine : kApart);
   Block block;
-  if (in_host > 0) block.in_host = os::LargeArray(static_cast<size_t>(in_host), "state beside the parameters");
+  if (in_host > 0 && memory_) block.shared = memory_(in_host);
+  if (in_host > 0 && !memory_) block.in_host = os::LargeArray(static_cast<size_t>(in_host), "state beside the parameters");
   if (elsewhere > 0) block.elsewhere = device::Memory(device::of(table), elsewhere, "state beside the parameters");
-  std::byte* next_in_host = block.in_host.data();
+  std::byte* next_in_host = memory_ ? block.shared.get() : block.in_host.data();
   std::byte* next_elsewhere = block.elsewhere.data();
   for (size_t i = 0; i < parts.size(); ++i)
     for (size_t array = 0; array < arrays_; ++array) {

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -15,6 +16,7 @@
 #include "core/parameters.hpp"
 #include "core/tensor.hpp"
 #include "device/memory.hpp"
+#include "optim/state_memory.hpp"
 #include "os/memory.hpp"
 
 namespace ddp::optim {
@@ -22,6 +24,9 @@ namespace ddp::optim {
 class OptimizerState {
  public:
   explicit OptimizerState(size_t arrays) : arrays_(arrays) {}
+
+  /// Arrays in host memory that are allocated from now on lie there.
+  void lie_in(StateMemory memory) { memory_ = std::move(memory); }
 
   /// Arrays for the parameters that have none yet; `owned(index)` are the parts of a parameter that they are for. Throws
   /// OUT_OF_MEMORY; then there are no new ones.
@@ -65,6 +70,7 @@ class OptimizerState {
   /// What one call of allocate made.
   struct Block {
     os::LargeArray in_host;
+    std::shared_ptr<std::byte> shared;  // in its place
     device::Memory elsewhere;
     std::vector<std::byte*> places;  // arrays_ for each parameter
   };
@@ -75,6 +81,7 @@ class OptimizerState {
   std::vector<Parts> parts_;        // of each parameter: what its arrays are for
   std::vector<std::byte*> places_;  // arrays_ for each parameter
   std::vector<Block> blocks_;
+  StateMemory memory_;  // none: their own
 };
 
 }  // namespace ddp::optim

@@ -15,6 +15,7 @@ struct Policy {
   bool shard = false;
   bool in_backward = false;
   bool undo = true;
+  bool keep_copy = false;
   bool master_weights = false;
   ddp_nonfinite nonfinite = DDP_NONFINITE_KEEP;
   double max_norm = 0;    // 0: no clipping by norm

@@ -4,14 +4,19 @@
 // In host memory save and restore are done at once. On a GPU they are only noted; flush carries them out in the order of a
 // stream. Memory: as much as the parts and their state, where they are. Tested by unit/optim/masters_test.cpp and
 // gpu_host/optimizer_test.cpp.
+//
+// In shared memory (lie_in) it also tells other ranks what they can read there when this one has died (ledger.hpp). There
+// the last step can be taken back until the next one has saved its first block.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "core/parameters.hpp"
 #include "device/memory.hpp"
 #include "device/span_lists.hpp"
+#include "optim/ledger.hpp"
 #include "optim/optimizer_state.hpp"
 
 namespace ddp::optim {
@@ -30,10 +35,23 @@ class Undo {
     }
     if (!first.empty()) add(table, parts, first);
   }
+  /// What is allocated from now on lies there; all parameters are in host memory.
+  void lie_in(StateMemory memory) { memory_of_ledger_ = std::move(memory); }
+  /// NULL unless it lies in shared memory and has been allocated.
+  [[nodiscard]] Ledger* ledger() const noexcept { return ledger_; }
+  /// What another rank has written into its ledger, as it is now. True: it is another than when it was read before.
+  bool read_ledger() noexcept;
+  /// Puts what is saved of an array (its values come behind the last one) in the place of `count` elements from `first` on.
+  void lay_over(const Parameter& parameter, int32_t index, size_t array, int64_t first, int64_t count,
+                std::byte* to) const noexcept;
+  /// The last whole step goes back, which the ledger says can: the one before is the last whole one then.
+  void go_back(const Parameters& table) noexcept;
+
   /// A new step: nothing is saved yet. Not between a restoration and its flush.
   void clear() noexcept;
   void save(const Parameter& parameter, int32_t index, int64_t first, int64_t count) noexcept;
-  /// Everything saved goes back; what was only noted to be saved is forgotten.
+  /// Everything saved goes back; what was only noted to be saved is forgotten. With a ledger the step before stays if this
+  /// one has saved nothing.
   void restore(const Parameters& table) noexcept;
   /// Carry out what was noted, on the GPU of the table. A restoration is carried out whatever has happened to the group.
   /// Throws what a GPU throws.
@@ -48,6 +66,11 @@ class Undo {
   };
   /// Memory for parts of parameters that have none yet; `first`: where those of each parameter will be in saved_.
   void add(const Parameters& table, const std::vector<OwnedSpan>& parts, const std::vector<size_t>& first);
+  [[nodiscard]] std::byte* make_ledger(int64_t bytes, size_t parts);
+  void restore_saved(const Parameters& table) noexcept;
+  void begin_ledger() noexcept;
+  void note_count(size_t part) noexcept;
+  [[nodiscard]] int64_t* ledger_counts() const noexcept { return reinterpret_cast<int64_t*>(ledger_ + 1); }
   [[nodiscard]] int64_t bytes_of(const Parameters& table, const OwnedSpan& part) const noexcept;
   /// Adds what a part on a GPU has live and saved, for `count` elements from `at` on, as spans to or from where it is saved.
   void add_spans(const Parameters& table, const Saved& saved, int64_t at, int64_t count);
@@ -65,7 +88,12 @@ class Undo {
   std::vector<device::Memory> memory_;
   std::vector<size_t> noted_;  // parts on a GPU of which something is noted to be saved
   bool goes_back_ = false;     // a restoration is noted
-  device::SpanLists spans_;    // of a flush
+  StateMemory memory_of_ledger_;
+  std::shared_ptr<std::byte> shared_;
+  Ledger* ledger_ = nullptr;  // in it
+  int64_t step_read_ = -1;    // of another rank's
+  bool begins_ = false;       // nothing is saved of the step that goes on; with a ledger
+  device::SpanLists spans_;   // of a flush
 };
 
 }  // namespace ddp::optim

@@ -8,6 +8,7 @@
 #include "device/gpu/device.hpp"
 #include "group/consensus.hpp"
 #include "pass/bucket_steps.hpp"
+#include "pass/kept_update.hpp"
 
 namespace ddp::pass {
 namespace {
@@ -24,6 +25,11 @@ std::vector<int64_t> counts_of(const Parameters& table) {
 Division division_of(const StepRequest& request) noexcept {
   if (!request.sharded) return Division::kNone;
   return request.whole_tensors ? Division::kWholeTensors : Division::kSlices;
+}
+
+bool is_kept(const BlockUpdate& update) noexcept {
+  const auto* const kept = dynamic_cast<const KeptUpdate*>(&update);
+  return kept != nullptr && kept->keeps_parts();
 }
 
 }  // namespace
@@ -116,6 +122,7 @@ void OptimizerStage::prepare() {
     if (wanted.reduce_scatter) part.reduce_scatter = channel_.prepare(reduce_scatter);
     if (wanted.fused) part.fused = channel_.prepare(fused);
   }
+  if (auto* const kept = dynamic_cast<KeptUpdate*>(&update_)) kept->exchanges_are_prepared();
 }
 
 void OptimizerStage::begin() {
@@ -298,7 +305,7 @@ std::optional<Error> OptimizerStage::settle(const char* function, bool collectiv
 /// A rank takes back its own parts alone. The others have written theirs here, or have died in the middle of that.
 void OptimizerStage::give_up() {
   if (step_.is(StepState::Is::kNone) || step_.is(StepState::Is::kMade)) return;  // what was made whole and counted stays
-  if (!update_.restore() || update_.keeps_slices() || is_given_away())
+  if (!update_.restore() || update_.keeps_slices() || (is_given_away() && !is_kept(update_)))
     update_.tear();  // a recovery must not take it for whole
   join_updates();
   update_.flush(gpu_stream());
@@ -308,7 +315,7 @@ std::optional<Error> OptimizerStage::run_step(const char* function, bool collect
   step_.begin_step();
   std::optional<Error> failure = on_error<Error>([&] { return make_step(function, collective, stream); },
                                                  [this](const Error&) {
-                                                   if (is_given_away()) update_.tear();
+                                                   if (is_given_away() && !is_kept(update_)) update_.tear();
                                                  });
   if (!failure) step_.end_step();
   return failure;

@@ -10,6 +10,8 @@
  *   sharded                each rank keeps the moments of its slice, updates that and gives the values to the others
  *   sharded-shared         the values lie in memory of libddp too, so they are given without a copy
  *   fused-sharded-shared   all of it
+ *   sharded-kept           sharded, with what each rank has of it kept for the others (keep_copy); -kept goes with the
+ * others too
  *
  * Every rank prints "T <rank> <local | step> <milliseconds> ..." and "M <rank> <resident | share> <MiB>": memory above what
  * parameters, gradients and moments need; `resident` at the most during commit and the first steps (pages of others that
@@ -107,6 +109,7 @@ static void optimize(training *t, const char *way) {
   options.rate = 1e-4;
   shared.in_backward = strncmp(way, "fused", 5) == 0;
   shared.shard = strstr(way, "sharded") != NULL;
+  shared.keep_copy = strstr(way, "kept") != NULL;
   shared.undo = 0;
   CHECK(ddp_optimizer_create_adam(t->ddp, &options, &shared, &t->optimizer));
 }
@@ -140,7 +143,10 @@ int main(int argc, char **argv) {
   const char *way = argc > 2 ? argv[2] : "library";
   const int iterations = argc > 3 ? atoi(argv[3]) : 8;
   ddp_group *group = NULL;
-  CHECK(ddp_group_create(NULL, NULL, &group));
+  ddp_group_options grouping;
+  CHECK(ddp_group_options_init(&grouping, sizeof grouping));
+  grouping.recoverable = strstr(way, "kept") != NULL;
+  CHECK(ddp_group_create(NULL, &grouping, &group));
   const int32_t rank = ddp_group_rank(group);
   training t = {model_by_name(argc > 1 ? argv[1] : "mlp", (uint64_t)rank + 1), NULL, NULL};
   if (t.model == NULL || iterations < 1 || iterations > MOST_ITERATIONS) return 2;

@@ -1051,7 +1051,7 @@ struct ddp_optimizer_options
     undo::Int32
     master_weights::Int32
     nonfinite::ddp_nonfinite
-    reserved::Int32
+    keep_copy::Int32
     max_norm::Float64
     clip_value::Float64
 end

@@ -168,6 +168,12 @@ void Host::cross(uint64_t sequence, collective::Stamp stamp) {
   engine_.advance(shm::Counter::kFinished, sequence);
 }
 
+void Host::pass_on(uint64_t sequence, collective::Stamp stamp, const Tensor& sent, const Tensor& received) {
+  stamp.sequence = sequence;
+  const int32_t hosts = layout_.host_count();
+  rail_->collectives().pass_on(stamp, (layout_.host + 1) % hosts, sent, (layout_.host + hosts - 1) % hosts, received);
+}
+
 void Host::run(uint64_t sequence, collective::Stamp stamp, HostReduceInput& mine, const Crossing& crossing,
                collective::BucketHeader& header) {
   stamp.sequence = sequence;

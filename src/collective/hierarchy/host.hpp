@@ -58,6 +58,7 @@ class Host {
 
   [[nodiscard]] const Layout& layout() const noexcept { return layout_; }
   [[nodiscard]] shm::Engine& engine() noexcept { return engine_; }
+  [[nodiscard]] const shm::Mesh& mesh() const noexcept { return engine_.mesh(); }
   [[nodiscard]] shm::Region& region() noexcept { return *engine_.mesh().own; }
   [[nodiscard]] std::shared_ptr<collective::Arena> arena() const noexcept { return engine_.mesh().own; }
   [[nodiscard]] bootstrap::Control& group_control() noexcept { return *context_.control; }
@@ -74,6 +75,8 @@ class Host {
   void gather_here(uint64_t sequence);
   /// After that: nobody passes before all ranks of all hosts have come.
   void cross(uint64_t sequence, collective::Stamp stamp);
+  /// After that, on a rank with a rail: bytes to the next host, and bytes of the one before.
+  void pass_on(uint64_t sequence, collective::Stamp stamp, const Tensor& sent, const Tensor& received);
   /// After that: the exchange with all other hosts. `header`: of this host; afterwards of all.
   void run(uint64_t sequence, collective::Stamp stamp, HostReduceInput& mine, const Crossing& crossing,
            collective::BucketHeader& header);

@@ -5,13 +5,14 @@
 #include <cstring>
 
 #include "collective/hierarchy/bucket.hpp"
+#include "collective/shm/reach.hpp"
 #include "collective/socket/address.hpp"
 #include "collective/socket/module.hpp"
 
 namespace ddp::hierarchy {
 namespace {
 
-class HierarchyTransport final : public collective::Transport {
+class HierarchyTransport final : public collective::Transport, public collective::Outliving {
  public:
   HierarchyTransport(const collective::TransportContext& context, const Layout& layout, HostMemory memory,
                      const ddp_socket_table& table, const std::string& address, const socket::SocketOptions& options)
@@ -25,6 +26,38 @@ class HierarchyTransport final : public collective::Transport {
   [[nodiscard]] ddp_backend backend() const noexcept override { return DDP_BACKEND_GLOO; }
   [[nodiscard]] bool pollable() const noexcept override { return false; }
   [[nodiscard]] std::shared_ptr<collective::Arena> arena() const noexcept override { return host_.arena(); }
+
+  [[nodiscard]] int64_t place_of(const void* data, int64_t bytes) const noexcept override {
+    return shm::place_in(host_.mesh(), data, bytes);
+  }
+  /// Of ranks of this host.
+  [[nodiscard]] std::shared_ptr<std::byte> reach(int32_t rank, int64_t place) const noexcept override {
+    const std::vector<int32_t>& here = host_.layout().local_ranks();
+    const auto found = std::find(here.begin(), here.end(), rank);
+    return found == here.end() ? nullptr : shm::reach(host_.mesh(), static_cast<int32_t>(found - here.begin()), place);
+  }
+
+  /// The rank with the same place on the next host, if all hosts have one.
+  [[nodiscard]] Keeper keeper() const noexcept override {
+    const Layout& layout = host_.layout();
+    for (const std::vector<int32_t>& host : layout.hosts)
+      if (static_cast<int32_t>(host.size()) != layout.rails) return {};
+    const auto on = [&](int32_t host) {
+      return layout.hosts[static_cast<size_t>(host % layout.host_count())][static_cast<size_t>(layout.local)];
+    };
+    return {on(layout.host + 1), on(layout.host + layout.host_count() - 1)};
+  }
+  void keep(const Tensor& sent, const Tensor& received) override {
+    collective::Stamp stamp;
+    stamp.kind = collective::Collective::kAllGather;
+    stamp.root = -1;
+    collective::sign(stamp, context_.control->calls());
+    host_.or_break([&] {
+      const uint64_t sequence = host_.engine().meet(stamp, 0, [](shm::Slot&) {});
+      host_.cross(sequence, stamp);
+      host_.pass_on(sequence, stamp, sent, received);
+    });
+  }
 
   [[nodiscard]] bool can(collective::Collective kind) const noexcept override {
     return kind == collective::Collective::kBucket || kind == collective::Collective::kBucketReduceScatter;

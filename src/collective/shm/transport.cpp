@@ -7,6 +7,7 @@
 #include "collective/shm/chunks.hpp"
 #include "collective/shm/exchange.hpp"
 #include "collective/shm/peer_monitor.hpp"
+#include "collective/shm/reach.hpp"
 
 namespace ddp::shm {
 namespace {
@@ -16,7 +17,7 @@ void copy_bytes(std::byte* to, const std::byte* from, int64_t bytes) noexcept {
   if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
 }
 
-class ShmTransport final : public collective::Transport {
+class ShmTransport final : public collective::Transport, public collective::Outliving {
  public:
   ShmTransport(Mesh mesh, const collective::TransportContext& context)
       : engine_(std::move(mesh), context),
@@ -31,6 +32,12 @@ class ShmTransport final : public collective::Transport {
   }
   [[nodiscard]] bool pollable() const noexcept override { return true; }
   [[nodiscard]] std::shared_ptr<collective::Arena> arena() const noexcept override { return engine_.mesh().own; }
+  [[nodiscard]] int64_t place_of(const void* data, int64_t bytes) const noexcept override {
+    return place_in(engine_.mesh(), data, bytes);
+  }
+  [[nodiscard]] std::shared_ptr<std::byte> reach(int32_t rank, int64_t place) const noexcept override {
+    return shm::reach(engine_.mesh(), rank, place);
+  }
   void wake() noexcept override { engine_.wake(); }
 
   [[nodiscard]] bool can(collective::Collective) const noexcept override { return true; }

@@ -1,8 +1,14 @@
 #include "collective/socket/collectives.hpp"
 
+#include <algorithm>
 #include <cstring>
 
 namespace ddp::socket {
+namespace {
+
+constexpr int64_t kMostAtOnce = int64_t{16} << 20;  // bytes of a message that is passed on
+
+}  // namespace
 
 Schedule make_schedule(const Shares& shares, const FlatOwnership& owned, const cpu::ReduceRule& rule, Phases phases,
                        const SocketOptions& options) {
@@ -57,6 +63,26 @@ void Collectives::run(const collective::Stamp& stamp, ReduceInput& mine, const S
     swap_whole(mine);
   else if (!is_void)
     Exchange(links_, shares_, memory_, sum_, mine, schedule.slicing, schedule.phases, 2 * header_.hops()).run();
+  header_.close();
+}
+
+void Collectives::pass_on(const collective::Stamp& stamp, int32_t to, const Tensor& sent, int32_t from,
+                          const Tensor& received) {
+  links_.set_subject(&stamp);
+  collective::BucketHeader none;
+  header_.open(stamp, 0, none, {});
+  header_.swap(none);
+  const int32_t level = 2 * header_.hops();
+  for (int64_t at = 0; at < sent.bytes() || at < received.bytes(); at += kMostAtOnce) {
+    Links::Message in, out;
+    if (at < received.bytes())
+      in = links_.receive(from, Tag::kPart, received.data + at, std::min(kMostAtOnce, received.bytes() - at), level);
+    if (at < sent.bytes())
+      out = links_.send(to, Tag::kPart, sent.data + at, std::min(kMostAtOnce, sent.bytes() - at), level + 1);
+    links_.wait(in);
+    links_.wait(out);
+  }
+  links_.count_sent(sent.bytes());
   header_.close();
 }
 

@@ -47,6 +47,9 @@ class Collectives {
   /// On return `header` is that of all members.
   void run(const collective::Stamp& stamp, ReduceInput& mine, const Schedule& schedule, collective::BucketHeader& header);
 
+  /// Bytes to one member, and bytes of another one; each member sends to one.
+  void pass_on(const collective::Stamp& stamp, int32_t to, const Tensor& sent, int32_t from, const Tensor& received);
+
   /// No more collectives on this member: wait (at most until the deadline) until no member needs anything more.
   void leave(os::Deadline deadline) noexcept { header_.leave(deadline); }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "collective/host_allocator.hpp"
+#include "collective/outliving.hpp"
 #include "collective/socket/address.hpp"
 #include "collective/socket/member.hpp"
 #include "collective/socket/module.hpp"
@@ -147,7 +148,7 @@ class BucketAllGather final : public collective::BucketOperation {
   bool is_done_ = true;
 };
 
-class SocketTransport : public collective::Transport {
+class SocketTransport : public collective::Transport, public collective::Outliving {
  public:
   SocketTransport(const collective::TransportContext& context, const ddp_socket_table& table, const std::string& address,
                   const SocketOptions& options)
@@ -166,6 +167,18 @@ class SocketTransport : public collective::Transport {
   [[nodiscard]] bool pollable() const noexcept override { return false; }
 
   [[nodiscard]] std::shared_ptr<collective::Arena> arena() const noexcept override { return heap_; }
+
+  [[nodiscard]] Keeper keeper() const noexcept override {
+    const int32_t rank = context_.control->rank();
+    return size_ == 1 ? Keeper{} : Keeper{(rank + steps_ahead()) % size_, (rank + size_ - steps_ahead()) % size_};
+  }
+  void keep(const Tensor& sent, const Tensor& received) override {
+    collective::Stamp made;
+    made.kind = collective::Collective::kAllGather;
+    made.root = -1;
+    made = numbered(made);
+    member_.collectives().pass_on(made, keeper().to, sent, keeper().from, received);
+  }
 
   [[nodiscard]] bool can(collective::Collective kind) const noexcept override {
     return kind != collective::Collective::kFusedStep;
@@ -219,6 +232,17 @@ class SocketTransport : public collective::Transport {
   void give(const collective::Stamp& made, const Tensor& tensor, const FlatOwnership& owned) {
     PieceInput mine(cpu::ReduceRule{tensor.dtype, DDP_SUM, 1}, {{tensor.data, tensor.count, false}});
     run(made, mine, owned, Phases{false, true});
+  }
+
+  /// How many ranks further on each rank's keeper is: on another host, for all or for none.
+  [[nodiscard]] int32_t steps_ahead() const noexcept {
+    const auto host = [&](int32_t rank) -> const std::string& { return context_.control->member(rank % size_).boot_id; };
+    for (int32_t steps = 1; steps < size_; ++steps) {
+      bool apart = true;
+      for (int32_t rank = 0; rank < size_; ++rank) apart = apart && host(rank) != host(rank + steps);
+      if (apart) return steps;
+    }
+    return 1;
   }
 
   collective::Stamp numbered(collective::Stamp stamp) {

@@ -604,8 +604,8 @@ extern void _wrap_ddp_optimizer_options_master_weights_set_low_a876b01328600b42(
 extern int _wrap_ddp_optimizer_options_master_weights_get_low_a876b01328600b42(uintptr_t arg1);
 extern void _wrap_ddp_optimizer_options_nonfinite_set_low_a876b01328600b42(uintptr_t arg1, swig_intgo arg2);
 extern swig_intgo _wrap_ddp_optimizer_options_nonfinite_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_optimizer_options_reserved_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_optimizer_options_reserved_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_optimizer_options_keep_copy_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_optimizer_options_keep_copy_get_low_a876b01328600b42(uintptr_t arg1);
 extern void _wrap_ddp_optimizer_options_max_norm_set_low_a876b01328600b42(uintptr_t arg1, double arg2);
 extern double _wrap_ddp_optimizer_options_max_norm_get_low_a876b01328600b42(uintptr_t arg1);
 extern void _wrap_ddp_optimizer_options_clip_value_set_low_a876b01328600b42(uintptr_t arg1, double arg2);
@@ -3244,16 +3244,16 @@ func (arg1 SwigcptrDdp_optimizer_options) GetNonfinite() (_swig_ret int32) {
 	return swig_r
 }
 
-func (arg1 SwigcptrDdp_optimizer_options) SetReserved(arg2 int32) {
+func (arg1 SwigcptrDdp_optimizer_options) SetKeep_copy(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_optimizer_options_reserved_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_optimizer_options_keep_copy_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
-func (arg1 SwigcptrDdp_optimizer_options) GetReserved() (_swig_ret int32) {
+func (arg1 SwigcptrDdp_optimizer_options) GetKeep_copy() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_optimizer_options_reserved_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_optimizer_options_keep_copy_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
@@ -3309,8 +3309,8 @@ type Ddp_optimizer_options interface {
 	GetMaster_weights() (_swig_ret int32)
 	SetNonfinite(arg2 int32)
 	GetNonfinite() (_swig_ret int32)
-	SetReserved(arg2 int32)
-	GetReserved() (_swig_ret int32)
+	SetKeep_copy(arg2 int32)
+	GetKeep_copy() (_swig_ret int32)
 	SetMax_norm(arg2 float64)
 	GetMax_norm() (_swig_ret float64)
 	SetClip_value(arg2 float64)

@@ -3699,26 +3699,26 @@ intgo _wrap_ddp_optimizer_options_nonfinite_get_low_a876b01328600b42(struct ddp_
 }
 
 
-void _wrap_ddp_optimizer_options_reserved_set_low_a876b01328600b42(struct ddp_optimizer_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_optimizer_options_keep_copy_set_low_a876b01328600b42(struct ddp_optimizer_options *_swig_go_0, int _swig_go_1) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   int32_t arg2 ;
   
   arg1 = *(struct ddp_optimizer_options **)&_swig_go_0; 
   arg2 = (int32_t)_swig_go_1; 
   
-  if (arg1) (arg1)->reserved = arg2;
+  if (arg1) (arg1)->keep_copy = arg2;
   
 }
 
 
-int _wrap_ddp_optimizer_options_reserved_get_low_a876b01328600b42(struct ddp_optimizer_options *_swig_go_0) {
+int _wrap_ddp_optimizer_options_keep_copy_get_low_a876b01328600b42(struct ddp_optimizer_options *_swig_go_0) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   int32_t result;
   int _swig_go_result;
   
   arg1 = *(struct ddp_optimizer_options **)&_swig_go_0; 
   
-  result =  ((arg1)->reserved);
+  result =  ((arg1)->keep_copy);
   _swig_go_result = result; 
   return _swig_go_result;
 }

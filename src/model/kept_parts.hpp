@@ -1,0 +1,48 @@
+// What is kept of a state that the ranks hold in parts, so that it outlives ranks that die.
+// After a recovery, in this order: tell(); agree(), before anything else of the state changes; then, when the model has its
+// passes again, deal().
+// Tested by capi/kept_copy_test.cpp.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "model/replica_state.hpp"
+
+namespace ddp::model {
+
+class KeptParts {
+ public:
+  virtual ~KeptParts() = default;
+  /// The group has broken: a step that was under way is taken back on this rank.
+  virtual void leave() noexcept = 0;
+  /// What this rank can give.
+  [[nodiscard]] virtual std::string tell() const = 0;
+  /// All ranks decide alike, from what all have told, which step they go on from, and this rank goes back to it.
+  virtual void agree(const std::vector<std::string>& told) = 0;
+  /// Are all parts of a step left, for all ranks? Since the last agree().
+  [[nodiscard]] virtual bool is_whole() const noexcept = 0;
+  /// Parameters and state of that step for everybody, in the parts that the ranks have now. Collective.
+  virtual void deal() = 0;
+  /// All ranks have the parts of the division that holds: from now on they outlive the ranks. Collective.
+  virtual void meet() = 0;
+  /// A load begins to change parameters or state: what is kept is of no use until it has ended.
+  virtual void begin_load() noexcept = 0;
+  /// It has ended on all ranks. Collective once they have met.
+  virtual void end_load() = 0;
+};
+
+/// A state (ReplicaState) that is held in parts, of which something may be kept. It is one of these too.
+class HasKeptParts {
+ public:
+  virtual ~HasKeptParts() = default;
+  /// NULL: nothing is kept.
+  [[nodiscard]] virtual KeptParts* kept_parts() = 0;
+};
+
+[[nodiscard]] inline KeptParts* kept_parts_of(ReplicaState& state) {
+  auto* const has = dynamic_cast<HasKeptParts*>(&state);
+  return has != nullptr ? has->kept_parts() : nullptr;
+}
+
+}  // namespace ddp::model

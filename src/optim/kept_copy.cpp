@@ -1,0 +1,389 @@
+#include "optim/kept_copy.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "collective/outliving.hpp"
+#include "collective/transport.hpp"
+#include "core/attempt.hpp"
+#include "core/bytes.hpp"
+#include "group/channels.hpp"
+#include "group/consensus.hpp"
+#include "optim/part_sender.hpp"
+#include "os/log.hpp"
+
+namespace ddp::optim {
+namespace {
+
+constexpr uintptr_t kLine = 64;
+
+std::string write_ownership(const Ownership& ownership) {
+  ByteWriter writer;
+  writer.number(ownership.ranks());
+  for (int32_t rank = 0; rank < ownership.ranks(); ++rank) {
+    writer.number(static_cast<uint64_t>(ownership.slice(rank).size()));
+    for (const OwnedSpan& span : ownership.slice(rank)) writer.number(span.piece).number(span.first).number(span.count);
+  }
+  return std::move(writer).bytes();
+}
+
+Ownership read_ownership(std::string_view bytes) {
+  ByteReader reader(bytes);
+  std::vector<Ownership::Slice> slices(static_cast<size_t>(reader.number<int32_t>()));
+  for (Ownership::Slice& slice : slices)
+    for (auto spans = reader.number<uint64_t>(); spans > 0; --spans) {
+      OwnedSpan span;
+      span.piece = reader.number<int32_t>();
+      span.first = reader.number<int64_t>();
+      span.count = reader.number<int64_t>();
+      slice.push_back(span);
+    }
+  return Ownership::divided(std::move(slices));
+}
+
+/// One span behind the other.
+void copy_values(const Parameters& table, const Ownership::Slice& spans, std::vector<std::byte>& to) {
+  const auto part_of = [&](const OwnedSpan& span) {
+    return flat_part(table.parameter(span.piece).value, span.first, span.count);
+  };
+  int64_t bytes = 0;
+  for (const OwnedSpan& span : spans) bytes += part_of(span).bytes();
+  to.resize(static_cast<size_t>(bytes));
+  std::byte* next = to.data();
+  for (const OwnedSpan& span : spans) {
+    const Tensor part = part_of(span);
+    if (part.bytes() > 0) std::memcpy(next, part.data, static_cast<size_t>(part.bytes()));
+    next += part.bytes();
+  }
+}
+
+}  // namespace
+
+struct KeptCopy::Received {
+  struct Copy {
+    int64_t version = -1;  // none
+    std::array<std::vector<std::byte>, PartArrays::kUndo> arrays;
+    std::vector<std::byte> values;
+    std::unique_ptr<PartArrays> slice;  // over the arrays
+  };
+  int32_t from = -1;
+  std::array<Copy, 2> copies;
+  [[nodiscard]] Copy* find(int64_t version) noexcept {
+    for (Copy& copy : copies)
+      if (copy.version == version && version >= 0) return &copy;
+    return nullptr;
+  }
+};
+
+struct KeptCopy::Hand {
+  int64_t number = 1;
+  int32_t rank = 0;
+  Ownership ownership;
+  std::vector<std::unique_ptr<PartArrays>> others;  // by rank; NULL: its own, and what is not in reach
+  std::unique_ptr<Received> received;               // NULL: the transport has no keepers
+  int64_t version = 0;                              // if it is aside
+  PartArrays own{0};                                // the same
+  std::vector<std::byte> own_values;                // the same: parameters are sent before parts are dealt out
+};
+
+KeptCopy::KeptCopy(Of of) : of_(std::move(of)) {}
+KeptCopy::~KeptCopy() = default;
+
+void KeptCopy::place_arrays() {
+  const auto memory_of = [this](PartArrays::Kind kind) -> StateMemory {
+    return [this, kind](int64_t bytes) {
+      const std::shared_ptr<collective::Arena> arena = of_.model.group().channels().first().arena();
+      std::shared_ptr<std::byte> made(static_cast<std::byte*>(arena->alloc(bytes)),
+                                      [arena](std::byte* data) { static_cast<void>(arena->free(data)); });
+      areas_[kind] = Area{made, bytes};
+      return made;
+    };
+  };
+  of_.store.lie_in(memory_of(PartArrays::kStore));
+  of_.masters.lie_in(memory_of(PartArrays::kMasters));
+  of_.undo.lie_in(memory_of(PartArrays::kUndo));
+}
+
+/// NULL: the transport knows no such thing.
+collective::Outliving* KeptCopy::outliving() const noexcept {
+  return dynamic_cast<collective::Outliving*>(&of_.model.group().channels().own());
+}
+
+void KeptCopy::start_ledger(int64_t version) noexcept {
+  Ledger* const ledger = of_.undo.ledger();
+  if (ledger == nullptr) return;
+  Ledger::put(ledger->step, 0);
+  Ledger::put(ledger->most, version + 1);
+  Ledger::put(ledger->counted, version);
+}
+
+std::string KeptCopy::describe_areas() const {
+  const collective::Outliving* const memory = outliving();
+  ByteWriter writer;
+  for (const Area& area : areas_)
+    writer.number(memory == nullptr ? collective::Outliving::kNoPlace : memory->place_of(area.memory.get(), area.bytes))
+        .number(area.bytes);
+  return std::move(writer).bytes();
+}
+
+/// NULL: they are not in reach.
+std::unique_ptr<PartArrays> KeptCopy::find_slice(int32_t rank, const Ownership& ownership, std::string_view areas) const {
+  const collective::Outliving* const others = outliving();
+  if (others == nullptr) return nullptr;
+  std::array<std::pair<int64_t, int64_t>, PartArrays::kKinds> told;
+  ByteReader reader(areas);
+  for (auto& [place, bytes] : told) {
+    place = reader.number<int64_t>();
+    bytes = reader.number<int64_t>();
+  }
+  std::unique_ptr<PartArrays> slice;
+  const std::optional<Error> problem = try_to([&] {
+    slice = view(of_.layout(), rank, ownership, true, [&](PartArrays::Kind kind, int64_t bytes) {
+      std::shared_ptr<std::byte> memory = told[kind].second == bytes ? others->reach(rank, told[kind].first) : nullptr;
+      if (memory == nullptr) throw Error(DDP_ERROR_NOT_SUPPORTED, "the memory of another rank is not in reach");
+      return memory;
+    });
+  });
+  if (problem && problem->status() != DDP_ERROR_NOT_SUPPORTED) throw Error(*problem);
+  return slice;
+}
+
+/// Room for what this rank keeps of another one on another host.
+void KeptCopy::make_received(Hand& hand) const {
+  const int32_t from = outliving() == nullptr ? -1 : outliving()->keeper().from;
+  if (from < 0) return;
+  auto received = std::make_unique<Received>();
+  received->from = from;
+  for (Received::Copy& copy : received->copies) {
+    copy_values(of_.model.table(), hand.ownership.slice(from), copy.values);
+    copy.slice = view(of_.layout(), from, hand.ownership, false, [&](PartArrays::Kind kind, int64_t size) {
+      copy.arrays[kind].resize(static_cast<size_t>(size + kLine));
+      const auto address = reinterpret_cast<uintptr_t>(copy.arrays[kind].data());
+      return std::shared_ptr<std::byte>(std::shared_ptr<std::byte>(),
+                                        copy.arrays[kind].data() + (kLine - address % kLine) % kLine);
+    });
+  }
+  hand.received = std::move(received);
+}
+
+/// State goes to the keeper; the values of the part that this rank keeps are here already.
+void KeptCopy::send_copy(int64_t version) {
+  Received* const received = hand_ != nullptr ? hand_->received.get() : nullptr;
+  if (received == nullptr) return;
+  Received::Copy& copy = received->copies[static_cast<size_t>(version % 2)];
+  copy.version = -1;
+  group::Group& group = of_.model.group();
+  group::or_break(group, group::Part::kExchange, [&] {
+    for (const PartArrays::Kind kind : {PartArrays::kStore, PartArrays::kMasters}) {
+      const auto room = static_cast<int64_t>(copy.arrays[kind].size());
+      const auto address = reinterpret_cast<uintptr_t>(copy.arrays[kind].data());
+      const auto skipped = static_cast<int64_t>((kLine - address % kLine) % kLine);
+      outliving()->keep(flat_tensor(areas_[kind].memory.get(), DDP_U8, areas_[kind].bytes),
+                        flat_tensor(room == 0 ? nullptr : copy.arrays[kind].data() + skipped, DDP_U8,
+                                    std::max<int64_t>(room - static_cast<int64_t>(kLine), 0)));
+    }
+  });
+  copy_values(of_.model.table(), hand_->ownership.slice(received->from), copy.values);
+  copy.version = version;
+}
+
+void KeptCopy::send_copy() { send_copy(of_.steps() + 1); }
+
+/// `hash`: of all that has arrived in a deal. Behind it all ranks have their parts, and know where those of the others lie.
+void KeptCopy::exchange_areas(Hand& hand, uint64_t hash) {
+  std::vector<std::string> areas;
+  for (const std::string& theirs :
+       of_.model.group().gather("kept parts", ByteWriter().number(hash).bytes() + describe_areas())) {
+    ByteReader reader(theirs);
+    if (reader.number<uint64_t>() != hash)
+      throw Error(
+          DDP_ERROR_MISMATCH,
+          "ddp_group_recover: the parts of the optimizer's state did not arrive alike on all ranks; load a checkpoint "
+          "with the optimizer");
+    areas.emplace_back(reader.rest());
+  }
+  hand.others.clear();
+  bool in_reach = areas.size() == 1 || hand.received != nullptr;
+  for (int32_t rank = 0; rank < static_cast<int32_t>(areas.size()); ++rank) {
+    hand.others.push_back(rank == hand.rank ? nullptr : find_slice(rank, hand.ownership, areas[static_cast<size_t>(rank)]));
+    in_reach = in_reach || hand.others.back() != nullptr;
+  }
+  if (!in_reach)
+    os::log(
+        DDP_LOG_WARNING,
+        "no other rank reaches the memory of rank %d, which is alone on its host or shares none: when it dies its part of "
+        "the optimizer's state is lost in spite of keep_copy, and a checkpoint must be loaded",
+        hand.rank);
+}
+
+void KeptCopy::meet() {
+  if (hand_ != nullptr) return;
+  group::all_or_none(of_.model.group(), "memory for kept parts", [&] { of_.allocate(); });
+  start_ledger(of_.steps());
+  auto made = std::make_unique<Hand>();
+  made->rank = of_.model.group().rank();
+  made->ownership = of_.ownership();
+  group::all_or_none(of_.model.group(), "memory for kept parts", [&] { make_received(*made); });
+  exchange_areas(*made, 0);
+  hand_ = std::move(made);
+  send_copy(of_.steps());
+  int64_t bytes = 0;
+  for (const Area& area : areas_) bytes += area.bytes;
+  if (hand_->received != nullptr)
+    for (const Received::Copy& copy : hand_->received->copies)
+      bytes += static_cast<int64_t>(copy.values.size() + copy.arrays[PartArrays::kStore].size() +
+                                    copy.arrays[PartArrays::kMasters].size());
+  os::log(DDP_LOG_INFO,
+          "the optimizer's part of rank %d is kept for the others (keep_copy): with it %.1f MiB are used there", hand_->rank,
+          static_cast<double>(bytes) / (1 << 20));
+}
+
+void KeptCopy::count() noexcept {
+  Ledger* const ledger = of_.undo.ledger();
+  if (ledger == nullptr) return;
+  Ledger::put(ledger->counted, of_.steps());
+}
+
+void KeptCopy::forget() noexcept {
+  clear();
+  aside_.reset();
+  deals_ = false;
+}
+
+void KeptCopy::begin_load() noexcept {
+  has_loaded_ = true;
+  if (hand_ != nullptr && hand_->received != nullptr)
+    for (Received::Copy& copy : hand_->received->copies) copy.version = -1;
+  if (Ledger* const ledger = of_.undo.ledger(); ledger != nullptr) Ledger::put(ledger->counted, -1);
+}
+
+void KeptCopy::end_load() {
+  start_ledger(of_.steps());
+  send_copy(of_.steps());
+}
+
+void KeptCopy::leave() noexcept {
+  if (of_.undo.ledger() != nullptr) of_.undo.restore(of_.model.table());
+}
+
+Versions KeptCopy::own_versions() const noexcept {
+  const Ledger* const ledger = of_.undo.ledger();
+  if (ledger == nullptr || ledger->counted < 0) return {};
+  const bool can_go_back = ledger->step == ledger->counted && ledger->counted > 0;
+  return {can_go_back ? ledger->counted - 1 : ledger->counted, ledger->counted};
+}
+
+Versions KeptCopy::versions_of(const Hand& hand, int32_t rank) const noexcept {
+  if (const auto& other = hand.others[static_cast<size_t>(rank)]; other != nullptr) return other->undo.ledger()->versions();
+  Versions versions;
+  if (hand.received == nullptr || hand.received->from != rank) return versions;
+  for (const Received::Copy& copy : hand.received->copies) {
+    if (copy.version < 0) continue;
+    const bool is_next = versions.last >= versions.first && copy.version == versions.last + 1;
+    const bool is_before = versions.last >= versions.first && copy.version == versions.first - 1;
+    if (is_next)
+      versions.last = copy.version;
+    else if (is_before)
+      versions.first = copy.version;
+    else
+      versions = {copy.version, copy.version};
+  }
+  return versions;
+}
+
+Holdings::Hand KeptCopy::holdings_of(const Hand& hand, const Versions& own) const {
+  Holdings::Hand told{hand.number, hand.rank, {}};
+  for (int32_t rank = 0; rank < static_cast<int32_t>(hand.others.size()); ++rank)
+    told.versions.push_back(versions_of(hand, rank));
+  told.versions[static_cast<size_t>(hand.rank)] = own;
+  return told;
+}
+
+std::string KeptCopy::tell() const {
+  Holdings holdings;
+  holdings.is_fresh = !has_loaded_ && of_.steps() == 0;
+  if (hand_ != nullptr) holdings.hands.push_back(holdings_of(*hand_, own_versions()));
+  if (aside_ != nullptr) holdings.hands.push_back(holdings_of(*aside_, {aside_->version, aside_->version}));
+  return write_holdings(holdings);
+}
+
+/// The arrays of this rank in the deal that goes on, away from where new ones will be.
+void KeptCopy::put_aside() {
+  if (hand_ != nullptr && hand_->number == deal_.number) {
+    if (of_.undo.ledger()->counted == deal_.version + 1) {
+      of_.undo.go_back(of_.model.table());
+      of_.go_back();
+    }
+    hand_->version = deal_.version;
+    copy_values(of_.model.table(), hand_->ownership.slice(hand_->rank), hand_->own_values);
+    hand_->own.store = std::exchange(of_.store, OptimizerState(of_.store.arrays()));
+    hand_->own.masters = of_.masters.take();
+    aside_ = std::move(hand_);
+  }
+  clear();
+}
+
+/// The optimizer has no arrays then.
+void KeptCopy::clear() noexcept {
+  hand_.reset();
+  of_.store.clear();
+  of_.masters.clear();
+  of_.undo = Undo();
+  areas_ = {};
+}
+
+void KeptCopy::agree(const std::vector<std::string>& told) {
+  std::vector<Holdings> all;
+  for (const std::string& each : told) all.push_back(read_holdings(each));
+  deal_ = find_deal(all);
+  deals_ = deal_.kind == Deal::Kind::kParts;
+  if (deals_) put_aside();
+  if (deal_.kind == Deal::Kind::kFresh) clear();
+}
+
+void KeptCopy::deal() {
+  if (!deals_) return;
+  group::Group& group = of_.model.group();
+  const bool tells = group.rank() == deal_.teller;
+  const std::vector<std::string> divisions =
+      group.gather("division of kept parts", tells ? write_ownership(aside_->ownership) : std::string());
+  const Ownership before = read_ownership(divisions[static_cast<size_t>(deal_.teller)]);
+  group::all_or_none(group, "memory for kept parts", [&] { of_.allocate(); });
+  PartSender sender(of_.layout(), of_.model.group(), of_.ownership(), {of_.store, of_.masters.store()}, deal_.version);
+  for (int32_t rank = 0; rank < before.ranks(); ++rank) {
+    const int32_t giver = deal_.givers[static_cast<size_t>(rank)];
+    PartSource from;
+    if (group.rank() == giver && aside_->rank == rank) {
+      from = {&aside_->own.store, &aside_->own.masters, nullptr, aside_->own_values.data()};
+    } else if (group.rank() == giver && aside_->others[static_cast<size_t>(rank)] != nullptr) {
+      PartArrays& other = *aside_->others[static_cast<size_t>(rank)];
+      from = {&other.store, &other.masters, &other.undo};
+    } else if (group.rank() == giver) {
+      const Received::Copy& copy = *aside_->received->find(deal_.version);
+      from = {&copy.slice->store, &copy.slice->masters, nullptr, copy.values.data()};
+    }
+    sender.send(before.slice(rank), from, giver);
+  }
+  take_hand(sender.hash());
+}
+
+/// All has arrived on this rank. It keeps what it had until it knows that of all.
+void KeptCopy::take_hand(uint64_t hash) {
+  group::Group& group = of_.model.group();
+  start_ledger(deal_.version);
+  auto made = std::make_unique<Hand>();
+  made->number = deal_.number + 1;
+  made->rank = group.rank();
+  made->ownership = of_.ownership();
+  made->others.resize(static_cast<size_t>(group.size()));
+  group::all_or_none(group, "memory for kept parts", [&] { make_received(*made); });
+  hand_ = std::move(made);
+  send_copy(deal_.version);
+  exchange_areas(*hand_, hash);
+  aside_.reset();
+  deals_ = false;
+}
+
+}  // namespace ddp::optim

@@ -1,0 +1,112 @@
+// The option keep_copy: when a rank dies, its part of a sharded optimizer's state does not die with it, and all go on from
+// the same step.
+//
+// State arrays, and what takes back the last step, lie in shared memory. The other ranks of the host map it, so it stays as
+// it was when its rank is killed, and the ledger (ledger.hpp) says what of it is which step. So at each moment two steps can
+// be read: the last whole one, and the one before it or the one that is under way. Values that a rank has not changed in the
+// step under way are with all the others.
+//
+// A recovery takes the newest step that all ranks have made and that is left of every part (deal.hpp). Whoever has a part
+// sends it, values too, and every rank takes what it owns now; so values that were given in part are whole again. Until all
+// have theirs, every rank keeps what it had.
+// Between hosts the memory of a rank dies with its host. There each rank also sends its part to a keeper on another one
+// before a step counts (Transport::keep), which holds the last two. So a step that any rank has counted is with all keepers.
+// Cost: what a step changes is saved before it changes, as with undo. Memory: values and state of the own part once more.
+// Threads: as the optimizer.
+// Tested by capi/kept_copy_test.cpp.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/ownership.hpp"
+#include "model/kept_parts.hpp"
+#include "model/model.hpp"
+#include "optim/deal.hpp"
+#include "optim/masters.hpp"
+#include "optim/optimizer_state.hpp"
+#include "optim/part_arrays.hpp"
+#include "optim/undo.hpp"
+
+namespace ddp::collective {
+class Outliving;
+}  // namespace ddp::collective
+namespace ddp::optim {
+
+class KeptCopy final : public model::KeptParts {
+ public:
+  /// What the optimizer has of it; all of it outlives this.
+  struct Of {
+    model::Model& model;
+    OptimizerState& store;
+    Masters& masters;
+    Undo& undo;
+    bool has_masters = false;
+    std::function<const Ownership&()> ownership;  // the division that holds now
+    std::function<void()> allocate;               // arrays for them
+    std::function<void()> go_back;                // counts, by one step
+    std::function<int64_t()> steps;               // that are counted
+    [[nodiscard]] PartLayout layout() const noexcept { return {model.table(), store.arrays(), has_masters}; }
+  };
+  explicit KeptCopy(Of of);
+  ~KeptCopy() override;
+
+  /// Arrays that are allocated from now on lie where the other ranks find them.
+  void place_arrays();
+  /// All blocks of a step have changed on all ranks: what other hosts are to keep goes there. Collective.
+  void send_copy();
+  /// A step is whole.
+  void count() noexcept;
+  /// Nothing is kept any more, and the arrays are gone.
+  void forget() noexcept;
+
+  void leave() noexcept override;
+  [[nodiscard]] std::string tell() const override;
+  void agree(const std::vector<std::string>& told) override;
+  [[nodiscard]] bool is_whole() const noexcept override { return deal_.kind != Deal::Kind::kLost; }
+  void deal() override;
+  /// All ranks have arrays: they tell each other where these lie, if they have not done so yet.
+  void meet() override;
+  void begin_load() noexcept override;
+  void end_load() override;
+
+ private:
+  struct Hand;      // what this rank has of a deal
+  struct Received;  // copies of another rank's part
+
+  [[nodiscard]] Holdings::Hand holdings_of(const Hand& hand, const Versions& own) const;
+  [[nodiscard]] Versions own_versions() const noexcept;
+  [[nodiscard]] std::string describe_areas() const;
+  [[nodiscard]] std::unique_ptr<PartArrays> find_slice(int32_t rank, const Ownership& ownership,
+                                                       std::string_view areas) const;
+  void exchange_areas(Hand& hand, uint64_t hash);
+  void make_received(Hand& hand) const;
+  void send_copy(int64_t version);
+  [[nodiscard]] Versions versions_of(const Hand& hand, int32_t rank) const noexcept;
+  void put_aside();
+  void take_hand(uint64_t hash);
+  void clear() noexcept;
+  void start_ledger(int64_t version) noexcept;
+
+  struct Area {
+    std::shared_ptr<std::byte> memory;
+    int64_t bytes = 0;
+  };
+
+  [[nodiscard]] collective::Outliving* outliving() const noexcept;
+
+  const Of of_;
+  std::array<Area, PartArrays::kKinds> areas_;  // of the optimizer's arrays
+  std::unique_ptr<Hand> hand_;                  // its arrays are the optimizer's; NULL: the ranks have not met
+  std::unique_ptr<Hand> aside_;                 // that before it, until all have theirs
+  Deal deal_;                                   // that goes on
+  bool deals_ = false;
+  bool has_loaded_ = false;
+};
+
+}  // namespace ddp::optim

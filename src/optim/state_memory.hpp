@@ -1,0 +1,15 @@
+// Where arrays of an optimizer lie if not in memory of its own: in shared memory, where they are found when this rank has
+// died, or where those of such a rank were found.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+namespace ddp::optim {
+
+/// Memory of so many bytes, on a 64-byte boundary; zeroed, or with what was found. Throws OUT_OF_MEMORY.
+using StateMemory = std::function<std::shared_ptr<std::byte>(int64_t bytes)>;
+
+}  // namespace ddp::optim
