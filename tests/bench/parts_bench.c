@@ -82,8 +82,7 @@ static void measure(ddp_dtype dtype, int64_t count, size_t size, int32_t parts) 
   printf(
       "%-4s %2d parts: %6.1f MiB above (%.2f gradients), closing %6.2f ms (mean; longest %6.2f), last pass %6.2f ms, memcpy "
       "%6.2f ms\n",
-      dtype == DDP_F32 ? "F32" : "BF16", parts > 0 ? parts : 1, resident_mib() - before,
-      (resident_mib() - before) / gradient, closed > 0 ? sum / closed : 0,
+      dtype == DDP_F32 ? "F32" : "BF16", parts > 0 ? parts : 1, above, above / gradient, closed > 0 ? sum / closed : 0,
       closed > 0 ? (median(close, closed), close[closed - 1]) : 0, median(last, STEPS), copy);
   ddp_model_destroy(model);
   ddp_group_destroy(group);
