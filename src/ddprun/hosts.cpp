@@ -123,7 +123,7 @@ std::vector<std::string> remote_command(const Options& options, int32_t node, co
                                   "--node-rank",  std::to_string(node),
                                   "--placement",  placement,
                                   "--rendezvous", options.machines.rendezvous,
-                                  "--grace",      seconds_of(options.grace_s)};
+                                  "--grace",      seconds_of(options.limits.grace_s)};
   if (options.machines.silence_s != Machines().silence_s)
     theirs.insert(theirs.end(), {"--silence", seconds_of(options.machines.silence_s)});
   if (options.bind != Bind::kAuto)

@@ -148,8 +148,8 @@ void divide_threads(const Options& options, Job& job) {
   if (!job.placed.empty()) threads = std::min(threads, threads_of(job.placed));
   const std::string assignment = "OMP_NUM_THREADS=" + std::to_string(threads);
   set(job.environment, assignment);
-  job.threads = assignment + " for each rank, because it was not set (cores: " + std::to_string(cores) +
-                ", ranks: " + std::to_string(options.ranks) + ")";
+  job.said.threads = assignment + " for each rank, because it was not set (cores: " + std::to_string(cores) +
+                     ", ranks: " + std::to_string(options.ranks) + ")";
 }
 
 }  // namespace
@@ -206,10 +206,10 @@ Job prepare_job(const Options& options, const sigset_t& signal_mask) {
       placement += (placement.empty() ? "" : ",") + ("--node-rank " + std::to_string(node++)) + ":" + std::to_string(ranks);
     set(job.environment, "DDP_PLACEMENT=" + placement);
   }
-  job.notes =
+  job.said.notes =
       std::to_string(options.ranks) + " ranks of " + job.program + ", MASTER_ADDR=" + address + " MASTER_PORT=" + port;
   if (is_set(job.environment, "DDP_TOKEN") || is_set(job.environment, "DDP_TOKEN_FILE")) {
-    job.notes += ", the token that was set";
+    job.said.notes += ", the token that was set";
   } else if (options.machines.placement.size() > 1) {
     throw ExitError{
         kExitUsage,
@@ -217,11 +217,11 @@ Job prepare_job(const Options& options, const sigset_t& signal_mask) {
         "each of them (for example once TOKEN=$(openssl rand -hex 32)), or DDP_TOKEN_FILE to a file that holds it."};
   } else {
     set(job.environment, "DDP_TOKEN=" + make_token());
-    job.notes += ", a new DDP_TOKEN";
+    job.said.notes += ", a new DDP_TOKEN";
   }
   job.placed = place_ranks(read_topology("/sys/devices/system", usable_processors()), options.ranks, options.bind);
   for (size_t rank = 0; rank < job.placed.size(); ++rank)
-    job.notes += (rank == 0 ? ", processors " : " | ") + to_text(job.placed[rank]);
+    job.said.notes += (rank == 0 ? ", processors " : " | ") + to_text(job.placed[rank]);
   divide_threads(options, job);
   if (!is_set(job.environment, "PYTHONUNBUFFERED")) set(job.environment, "PYTHONUNBUFFERED=1");
   if (options.survives()) {
@@ -258,10 +258,11 @@ Job prepare_hosts(const Options& options, const sigset_t& signal_mask) {
   }
   job.header = lead_header(job.environment, assignments, read_token());
   if (!options.machines.found.empty()) {
-    job.allocation = std::to_string(options.ranks) + " hosts of " + options.machines.found + ":";
-    for (const Host& host : options.machines.hosts) job.allocation += " " + host.name + ":" + std::to_string(host.ranks);
+    job.said.allocation = std::to_string(options.ranks) + " hosts of " + options.machines.found + ":";
+    for (const Host& host : options.machines.hosts)
+      job.said.allocation += " " + host.name + ":" + std::to_string(host.ranks);
   }
-  job.notes = "ddprun on " + std::to_string(options.ranks) + " hosts; the ranks meet at " + options.machines.rendezvous;
+  job.said.notes = "ddprun on " + std::to_string(options.ranks) + " hosts; the ranks meet at " + options.machines.rendezvous;
   return job;
 }
 

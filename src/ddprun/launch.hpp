@@ -15,6 +15,12 @@
 namespace ddp::ddprun {
 
 /// Everything that all ranks share.
+struct Said {
+  std::string allocation;  // about machines that were found; "": none were
+  std::string notes;       // by --verbose
+  std::string threads;     // about OMP_NUM_THREADS; "": it was set, or there is one rank
+};
+
 struct Job {
   std::string program;                 // path of the executable
   std::vector<std::string> arguments;  // with the program's name as the user wrote it
@@ -28,10 +34,8 @@ struct Job {
   bool terminals = true;                           // for the outputs of the ranks
   int prefix_width = 0;                            // columns that the ranks' terminals lack
   std::string join_folder;                         // where new ranks find the others; "": the job does not survive failures
-  std::string allocation;                          // what is said about machines that were found; "": none were
-  std::string notes;                               // what --verbose says about it
   std::vector<Processors> placed;                  // by rank that is started here; empty: not bound
-  std::string threads;  // what is said about OMP_NUM_THREADS; "": it was set, or there is one rank
+  Said said{};
 };
 
 /// A rank that has been started, in a process group of its own, and our ends of its stdout and stderr (non-blocking).

@@ -107,8 +107,9 @@ void add_options(CLI::App& app, Options& options, Words& words) {
   app.add_flag_callback(
       "--no-pty", [&options] { options.terminals = false; },
       "Give the ranks pipes for their output, not terminals; programs then buffer it");
-  app.add_option("--timeout", options.timeout_s, "End the job after this time (default: no limit)")->type_name("SECONDS");
-  app.add_option("--grace", options.grace_s,
+  app.add_option("--timeout", options.limits.timeout_s, "End the job after this time (default: no limit)")
+      ->type_name("SECONDS");
+  app.add_option("--grace", options.limits.grace_s,
                  "Time for ranks to exit after another has failed, or after SIGTERM (default: 5)")
       ->type_name("SECONDS");
   app.add_flag("--keep-going", options.keep_going,
@@ -198,12 +199,12 @@ void check(const Options& options) {
   if (options.survives() && options.keep_going) refuse("--keep-going is --min-ranks 1; give one of them.");
   if (options.port < 0 || options.port > 65535)
     refuse("--port must be from 1 to 65535, not " + std::to_string(options.port) + ".");
-  if (!(options.grace_s >= 0 && options.grace_s < 1e9))
-    refuse("--grace must be 0 or more seconds, not " + number(options.grace_s) + ".");
+  if (!(options.limits.grace_s >= 0 && options.limits.grace_s < 1e9))
+    refuse("--grace must be 0 or more seconds, not " + number(options.limits.grace_s) + ".");
   if (!(options.machines.silence_s >= 3 && options.machines.silence_s < 1e6))
     refuse("--silence must be 3 or more seconds, not " + number(options.machines.silence_s) + ".");
-  if (!(options.timeout_s >= 0 && options.timeout_s < 1e9)) {
-    refuse("--timeout must be a number of seconds, not " + number(options.timeout_s) + ".");
+  if (!(options.limits.timeout_s >= 0 && options.limits.timeout_s < 1e9)) {
+    refuse("--timeout must be a number of seconds, not " + number(options.limits.timeout_s) + ".");
   }
   for (const auto& assignment : options.environment) {
     if (assignment.find('=') == std::string::npos || assignment.front() == '=')

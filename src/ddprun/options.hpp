@@ -34,14 +34,18 @@ struct Machines {
   [[nodiscard]] int32_t first_rank() const { return std::accumulate(placement.begin(), placement.begin() + node, 0); }
 };
 
+struct Limits {
+  double timeout_s = 0;  // of the job; 0: none
+  double grace_s = 5;    // for ranks that are to exit
+};
+
 struct Options {
   int32_t ranks = 1;                     // that this ddprun starts
   int32_t port = 0;                      // 0: a free one
   std::vector<std::string> environment;  // K=V
   std::string output_dir;                // "": no files
   std::vector<bool> shown;               // by process here: its output goes to our own stdout and stderr
-  double timeout_s = 0;                  // 0: none
-  double grace_s = 5;
+  Limits limits;
   bool keep_going = false;
   int32_t max_restarts = 0;
   int32_t min_ranks = 0;  // 0: not given

@@ -65,10 +65,10 @@ int Supervisor::run() {
 }
 
 void Supervisor::begin() {
-  if (options_.verbose) relay_.note(job_.notes);
-  if (!job_.allocation.empty()) relay_.note(job_.allocation);
-  if (!job_.threads.empty()) relay_.note(job_.threads);
-  if (options_.timeout_s > 0) enter(Phase::kRunning, to_ms(options_.timeout_s));
+  if (options_.verbose) relay_.note(job_.said.notes);
+  if (!job_.said.allocation.empty()) relay_.note(job_.said.allocation);
+  if (!job_.said.threads.empty()) relay_.note(job_.said.threads);
+  if (options_.limits.timeout_s > 0) enter(Phase::kRunning, to_ms(options_.limits.timeout_s));
   std::vector<int32_t> all(static_cast<size_t>(status_.ranks));
   std::iota(all.begin(), all.end(), 0);
   if (!options_.machines.obeys) {
@@ -140,9 +140,9 @@ void Supervisor::handle_signal(int signal) {
   signal_ranks(signal);
   if (signal == SIGTERM && (now_.phase == Phase::kRunning || now_.phase == Phase::kGrace)) {
     if (!status_.all_ended())
-      relay_.note("SIGTERM: sent on to " + running_ranks() + "; SIGKILL follows after " + short_seconds(options_.grace_s) +
-                  " (--grace)");
-    enter(Phase::kTerminated, to_ms(options_.grace_s));
+      relay_.note("SIGTERM: sent on to " + running_ranks() + "; SIGKILL follows after " +
+                  short_seconds(options_.limits.grace_s) + " (--grace)");
+    enter(Phase::kTerminated, to_ms(options_.limits.grace_s));
   }
 }
 
@@ -212,10 +212,11 @@ void Supervisor::on_deadline() {
   }
   stop_.timed_out = now_.phase == Phase::kRunning;
   if (stop_.timed_out) {
-    relay_.note("the time limit of " + short_seconds(options_.timeout_s) + " (--timeout) is over: sending SIGTERM to " +
-                running_ranks());
+    relay_.note("the time limit of " + short_seconds(options_.limits.timeout_s) +
+                " (--timeout) is over: sending SIGTERM to " + running_ranks());
   } else {
-    relay_.note(running_ranks() + " did not exit within " + short_seconds(options_.grace_s) + " (--grace): sending SIGTERM");
+    relay_.note(running_ranks() + " did not exit within " + short_seconds(options_.limits.grace_s) +
+                " (--grace): sending SIGTERM");
   }
   signal_ranks(SIGTERM);
   enter(Phase::kTerminated, kTerminateMs);

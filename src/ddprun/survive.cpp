@@ -81,9 +81,10 @@ void Supervisor::on_failure(const Outcome& outcome) {
     if (!alone) relay_.note(text + "; " + running_ranks() + " may go on (--keep-going)");
     return;
   }
-  enter(Phase::kGrace, to_ms(options_.grace_s));
+  enter(Phase::kGrace, to_ms(options_.limits.grace_s));
   if (!alone)
-    relay_.note(text + "; " + running_ranks() + " must exit within " + short_seconds(options_.grace_s) + " (--grace)");
+    relay_.note(text + "; " + running_ranks() + " must exit within " + short_seconds(options_.limits.grace_s) +
+                " (--grace)");
 }
 
 /// What has failed by now, and does not rest already, has one reason.
@@ -111,7 +112,7 @@ void Supervisor::decide() {
     course_.story.add(seconds(), text);
   }
   restart_.resting.clear();
-  if (running > 0) enter(Phase::kGrace, to_ms(options_.grace_s));
+  if (running > 0) enter(Phase::kGrace, to_ms(options_.limits.grace_s));
 }
 
 /// A machine that has lost several ranks at once has failed once.
@@ -155,7 +156,7 @@ void Supervisor::restart_all() {
   std::iota(all.begin(), all.end(), 0);
   course_.story.add(seconds(), "starting " + names_.list(all) + " again" + restart_.policy.label());
   start(all, {restart_.policy.used(), false});
-  enter(Phase::kRunning, options_.timeout_s > 0 ? to_ms(std::max(options_.timeout_s - seconds(), 0.0)) : 0);
+  enter(Phase::kRunning, options_.limits.timeout_s > 0 ? to_ms(std::max(options_.limits.timeout_s - seconds(), 0.0)) : 0);
 }
 
 /// Ranks that were started to join others, or rest before that, when no other is left.
@@ -167,8 +168,8 @@ void Supervisor::give_up_joining() {
   restart_.resting.clear();
   if (running.empty()) return;
   relay_.note(running_ranks() + " cannot join ranks that have ended, and must exit within " +
-              short_seconds(options_.grace_s) + " (--grace)");
-  enter(Phase::kGrace, to_ms(options_.grace_s));
+              short_seconds(options_.limits.grace_s) + " (--grace)");
+  enter(Phase::kGrace, to_ms(options_.limits.grace_s));
 }
 
 void Supervisor::report() {

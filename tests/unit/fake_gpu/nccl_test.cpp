@@ -287,8 +287,8 @@ void hosts_meet_in_a_collective_on_registered_memory(void**) {
     check_equal(n.all_reduce(memory, memory, 16, DDP_F32, DDP_GPU_SUM, comm, nullptr), 0);
     returned = true;
     assert_true(late.load());
-    check_equal(n.comm_deregister(comm, handle), 0);
     check_equal(api.stream_synchronize(nullptr), 0);
+    check_equal(n.comm_deregister(comm, handle), 0);
     check_equal(n.mem_free(memory), 0);
   });
 }
