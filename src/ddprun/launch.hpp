@@ -14,13 +14,14 @@
 
 namespace ddp::ddprun {
 
-/// Everything that all ranks share.
+/// What the user is told about a job.
 struct Said {
   std::string allocation;  // about machines that were found; "": none were
   std::string notes;       // by --verbose
   std::string threads;     // about OMP_NUM_THREADS; "": it was set, or there is one rank
 };
 
+/// Everything that all ranks share.
 struct Job {
   std::string program;                 // path of the executable
   std::vector<std::string> arguments;  // with the program's name as the user wrote it
