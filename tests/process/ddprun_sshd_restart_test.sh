@@ -4,7 +4,7 @@
 worker=$DDP_BUILD_DIR/examples/09_survive
 
 pid_of() { # rank: the process that has it, where it leads on both hosts
-  pgrep -f "^$worker --epochs" | while read -r pid; do
+  pgrep -f "^$worker --epochs 4000 " | while read -r pid; do
     tr '\0' '\n' <"/proc/$pid/environ" 2>/dev/null | grep -qx "RANK=$1" && echo "$pid"
   done | tail -n 1
 }
@@ -30,5 +30,5 @@ check "the three go on once more" goes_on 3
 kill -TERM "$job"
 check "a signal ends all" ended 143
 check "the story names who died" said 's  rank 0 (host 10.77.0.1) failed (killed by signal 9'
-check "nothing stays" within 10 eval '[ -z "$(pgrep -f "^$worker --epochs")" ]'
+check "nothing stays" within 10 eval '[ -z "$(pgrep -f "^$worker --epochs 4000 ")" ]'
 exit $((failures > 0))
