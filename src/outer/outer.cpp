@@ -156,6 +156,7 @@ void Outer::connect() {
   if (group_ != nullptr && generation_ == generation()) return;
   leave();
   is_torn_ = false;
+  exactness_->is_exact = false;  // a sync may have failed on some ranks and not on others
   ddp_group_options options = model_->group().options();
   options.nccl_comm = nullptr;
   options.recoverable = 0;

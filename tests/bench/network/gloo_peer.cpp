@@ -14,6 +14,7 @@
 #include <memory>
 #include <string>
 
+#include "../peers/gloo_connect.hpp"
 #include "protocol.h"
 
 namespace {
@@ -52,18 +53,6 @@ void barrier(void* context) {
   gloo::barrier(options);
 }
 
-// Gloo took a reference to the store for years, and takes a shared pointer now.
-template <class Context>
-auto connect(Context& context, const std::shared_ptr<gloo::rendezvous::FileStore>& store,
-             std::shared_ptr<gloo::transport::Device> device, int) -> decltype(context.connectFullMesh(store, device)) {
-  return context.connectFullMesh(store, device);
-}
-template <class Context>
-auto connect(Context& context, const std::shared_ptr<gloo::rendezvous::FileStore>& store,
-             std::shared_ptr<gloo::transport::Device> device, long) -> decltype(context.connectFullMesh(*store, device)) {
-  return context.connectFullMesh(*store, device);
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -73,8 +62,8 @@ int main(int argc, char** argv) {
   where.iface = "eth0";
   Peer peer{std::make_shared<gloo::rendezvous::Context>(rank, size), argv[1], 0, {}};
   peer.context->setTimeout(std::chrono::seconds(60));
-  connect(*peer.context, std::make_shared<gloo::rendezvous::FileStore>(argv[4]), gloo::transport::tcp::CreateDevice(where),
-          0);
+  connect_gloo(*peer.context, std::make_shared<gloo::rendezvous::FileStore>(argv[4]),
+               gloo::transport::tcp::CreateDevice(where), 0);
   const protocol p{meeting_open(rank, size), &peer, sum, barrier};
   protocol_run(&p);
   std::_Exit(0);  // without Gloo's teardown, which takes long and is not what is measured

@@ -41,10 +41,10 @@ static inline int protocol_compare(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-static inline void protocol_measure(const protocol *p, float *data, int64_t bytes, int calls) {
+/* Calls of `bytes` bytes, after one to warm up; rank 0 prints them as `label`. */
+static inline void protocol_time(const protocol *p, const char *label, float *data, int64_t bytes, int calls) {
   const meeting *m = &p->place;
   double us[PROTOCOL_CALLS], begun = meeting_now_us(), sent[PROTOCOL_CALLS];
-  protocol_check(p, data, bytes);
   meeting_wait(m);
   protocol_call(p, data, bytes);
   int done = 0;
@@ -67,15 +67,21 @@ static inline void protocol_measure(const protocol *p, float *data, int64_t byte
   }
   if (m->rank != 0) return;
   qsort(sent, (size_t)done, sizeof *sent, protocol_compare);
-  printf("N %lld %.0f %lld", (long long)bytes, sent[done / 2], (long long)(meeting_drops(m) - drops));
+  printf("N %s %.0f %lld", label, sent[done / 2], (long long)(meeting_drops(m) - drops));
   for (int i = 0; i < done; ++i) printf(" %.1f", us[i]);
   puts("");
   fflush(stdout);
 }
 
+/* BENCH_CALLS, or as many as `standard`. */
+static inline int protocol_calls(int standard) {
+  const char *calls = getenv("BENCH_CALLS");
+  const int most = calls != NULL ? atoi(calls) : standard;
+  return most < PROTOCOL_CALLS ? most : PROTOCOL_CALLS;
+}
+
 static inline void protocol_run(const protocol *p) {
-  const char *sizes = getenv("BENCH_SIZES"), *calls = getenv("BENCH_CALLS");
-  const int most = calls != NULL ? atoi(calls) : 9;
+  const char *sizes = getenv("BENCH_SIZES");
   int64_t largest = 64;
   char *end = NULL;
   for (const char *at = sizes != NULL ? sizes : "0"; *at != '\0'; at = *end == ',' ? end + 1 : end) {
@@ -89,7 +95,10 @@ static inline void protocol_run(const protocol *p) {
   for (const char *at = sizes != NULL ? sizes : "0"; *at != '\0'; at = *end == ',' ? end + 1 : end) {
     const int64_t bytes = strtoll(at, &end, 10);
     if (end == at) break;
-    protocol_measure(p, data, bytes, most < PROTOCOL_CALLS ? most : PROTOCOL_CALLS);
+    char label[32];
+    snprintf(label, sizeof label, "%lld", (long long)bytes);
+    protocol_check(p, data, bytes);
+    protocol_time(p, label, data, bytes, protocol_calls(9));
   }
   p->barrier(p->context);
   free(data);

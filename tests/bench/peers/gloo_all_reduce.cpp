@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <memory>
 
+#include "gloo_connect.hpp"
 #include "protocol.h"
 
 namespace {
@@ -38,18 +39,6 @@ void barrier(void* ring) {
   gloo::barrier(options);
 }
 
-// Gloo took a reference to the store for years, and takes a shared pointer now.
-template <class Context>
-auto connect(Context& context, const std::shared_ptr<gloo::rendezvous::FileStore>& store,
-             std::shared_ptr<gloo::transport::Device> device, int) -> decltype(context.connectFullMesh(store, device)) {
-  return context.connectFullMesh(store, device);
-}
-template <class Context>
-auto connect(Context& context, const std::shared_ptr<gloo::rendezvous::FileStore>& store,
-             std::shared_ptr<gloo::transport::Device> device, long) -> decltype(context.connectFullMesh(*store, device)) {
-  return context.connectFullMesh(*store, device);
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -59,8 +48,8 @@ int main(int argc, char** argv) {
   where.iface = "lo";
   Ring ring{std::make_shared<gloo::rendezvous::Context>(rank, size)};
   ring.context->setTimeout(std::chrono::seconds(60));
-  connect(*ring.context, std::make_shared<gloo::rendezvous::FileStore>(argv[3]), gloo::transport::tcp::CreateDevice(where),
-          0);
+  connect_gloo(*ring.context, std::make_shared<gloo::rendezvous::FileStore>(argv[3]),
+               gloo::transport::tcp::CreateDevice(where), 0);
   const protocol p{rank, size, &ring, sum, barrier};
   protocol_run(&p, protocol_memory());
   std::_Exit(0);  // without Gloo's teardown, which takes long and is not what is measured
