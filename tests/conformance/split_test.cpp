@@ -8,6 +8,7 @@
 
 #include "bootstrap/control/consensus.hpp"
 #include "conformance/pass_semantics.hpp"
+#include "core/attempt.hpp"
 #include "core/bytes.hpp"
 #include "support/group_paths.hpp"
 #include "support/on_processes.hpp"
@@ -250,6 +251,22 @@ void groups_follow_the_hosts(void**) {
   });
 }
 
+/// As in the group that was created: a step that needs no other rank is still made.
+void a_rank_that_leaves_in_good_order_is_no_fault(Path path) {
+  run_on(path, 2, [](group::Group& group, int rank) {
+    auto made = split(group, 0);
+    expect_equal(sum_of(*made, 1), 2.0, "sum");
+    if (rank == 0) {
+      const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+      while (!try_to([&] { made->health().check_usable(); }) && std::chrono::steady_clock::now() < limit) usleep(1000);
+      expect_contains(expect_error(DDP_ERROR_ABORTED, [&] { made->health().check_usable(); }), "left the group");
+      made->health().check_no_fault();
+    }
+    made.reset();
+    group.barrier();
+  });
+}
+
 /// Descriptors of groups that are gone are gone too.
 void nothing_stays_of_many_splits(Path path) {
   run_on(path, 2, [](group::Group& group, int) {
@@ -286,6 +303,7 @@ int main() {
       ddp_test(a_rank_that_ends_is_named_over_gloo),
       ddp_test(a_rank_that_never_comes_to_the_new_group_is_noticed),
       ddp_test(groups_follow_the_hosts),
+      ddp_paths_test(a_rank_that_leaves_in_good_order_is_no_fault),
       ddp_paths_test(nothing_stays_of_many_splits),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

@@ -71,12 +71,14 @@ std::string progress(int64_t silent_ms, int64_t pass, int32_t bucket) {
   return place.empty() ? text : std::string(text) + ", " + place;
 }
 
-// Without memory: it is asked by threads that must not fail.
+// Without memory: it is asked by threads that must not fail. The name is that of Member::name.
 bool is_goodbye(const Control& control, const Error& cause) noexcept {
   for (int32_t rank = 0; rank < control.size(); ++rank) {
     const Member& who = control.member(rank);
+    char world[40] = "";
+    if (who.world_rank >= 0) std::snprintf(world, sizeof world, "world rank %d, ", who.world_rank);
     char text[512];
-    std::snprintf(text, sizeof text, "rank %d (host %s, pid %lld) left the group", who.rank, who.host.c_str(),
+    std::snprintf(text, sizeof text, "rank %d (%shost %s, pid %lld) left the group", who.rank, world, who.host.c_str(),
                   static_cast<long long>(who.pid));
     if (cause.text() == text) return true;
   }
