@@ -25,7 +25,7 @@ esac
 . tests/support/debian_packages.sh
 ddp_install_packages build-essential cmake ninja-build pkg-config git python3 python3-dev python3-numpy swig golang-go \
   libgloo-dev libasio-dev nlohmann-json3-dev libsodium-dev libcli11-dev libxxhash-dev libcmocka-dev clang-format-14 mold \
-  iproute2 openssh-server procps
+  iproute2 openssh-server procps abigail-tools
 
 # Debian 12 has no Julia; without one the tests of its package say so and are skipped. A library with sanitizers needs none.
 case $kind in
