@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# Debian packages, and the source package, of what is committed:
+#
+#   .debian/build.sh FOLDER              writes libddp0.1, libddp-dev, libddp-gloo, ddprun and python3-libddp into it
+#   .debian/build.sh --cuda FOLDER       libddp-cuda too; needs a CUDA compiler
+#
+# As root on Debian it installs what is missing.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+profiles=""
+if [ "${1:-}" = --cuda ]; then
+  profiles=pkg.libddp.cuda
+  shift
+fi
+if [ $# -ne 1 ]; then
+  echo "usage: .debian/build.sh [--cuda] FOLDER" >&2
+  exit 2
+fi
+mkdir -p "$1"
+out=$(cd "$1" && pwd)
+
+. tests/support/debian_packages.sh
+ddp_install_packages build-essential debhelper dh-python help2man cmake ninja-build pkg-config git python3-dev swig \
+  libgloo-dev libasio-dev nlohmann-json3-dev libsodium-dev libcli11-dev libxxhash-dev
+
+version=$(dpkg-parsechangelog -l .debian/changelog -S Version)
+upstream=${version%-*}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+tree=$work/libddp-$upstream
+git archive --prefix="libddp-$upstream/" HEAD | tar -x -C "$work"
+tar -C "$work" --sort=name --owner=0 --group=0 --mtime="@$(git log -1 --format=%ct)" -cJf "$work/libddp_$upstream.orig.tar.xz" \
+  "libddp-$upstream"
+cp -R "$tree/.debian" "$tree/debian"
+rm -f "$tree"/debian/*.sh
+
+# debhelper gives the build another home folder.
+if command -v ccache >/dev/null; then
+  export CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache CCACHE_DIR=${CCACHE_DIR:-$(ccache --get-config cache_dir)}
+fi
+(cd "$tree" && DEB_BUILD_PROFILES=$profiles dpkg-buildpackage -us -uc)
+find "$work" -maxdepth 1 -type f -exec cp -t "$out" {} +
+ls -l "$out"
