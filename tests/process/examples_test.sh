@@ -32,6 +32,8 @@ for ranks in 1 2 3 4; do
   run 0 -n $ranks "$examples/08_own_optimizer" own.$ranks
   check "own_rules_on_$ranks ranks_give_the_same_bits_divided_and_resumed" [ "$(grep -c 'equal to the bit' "$work/out")" = 2 ]
   check "own_rules_on_$ranks ranks_arrive" [ "$(grep -Ec 'mean distance 0\.0[0-4]' "$work/out")" = 2 ]
+  run 0 -n $ranks "$examples/11_cpp"
+  check "every_rank_of_$ranks in_C++_finds_the_line" [ "$(grep -c 'y = 3.00 x -1.00' "$work/out")" = "$ranks" ]
 done
 
 # Two runs are the same to the bit; so is a run that was interrupted and resumed on as many ranks.

@@ -1,0 +1,163 @@
+/** @file
+ * Groups: who acts together, collectives, memory within reach of the others, recovery.
+ */
+#ifndef DDP_CPP_GROUP_HPP
+#define DDP_CPP_GROUP_HPP
+
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include "ddp/cpp/tensor.hpp"
+
+namespace ddp {
+inline namespace cpp17_v1 {
+
+/** Options of a group, with their defaults. */
+using GroupOptions = Options<ddp_group_options, ddp_group_options_init>;
+/** Options of a recovery, with their defaults. */
+using RecoverOptions = Options<ddp_recover_options, ddp_recover_options_init>;
+
+/** Elements in memory of Group::alloc, within reach of the other ranks of the host. Ends before its group, and after the
+ * models that use it. */
+template <class T>
+class Memory {
+ public:
+  Memory(ddp_group* group, std::int64_t count) : group_(group), count_(static_cast<std::size_t>(count)) {
+    void* data = nullptr;
+    check(ddp_group_alloc(group, count * static_cast<std::int64_t>(sizeof(T)), &data), group);
+    data_ = static_cast<T*>(data);
+  }
+  ~Memory() {
+    if (data_ != nullptr) (void)ddp_group_free(group_, data_);
+  }
+  Memory(Memory&& other) noexcept
+      : group_(other.group_), data_(std::exchange(other.data_, nullptr)), count_(std::exchange(other.count_, 0)) {}
+  Memory& operator=(Memory&& other) noexcept {
+    std::swap(group_, other.group_), std::swap(data_, other.data_), std::swap(count_, other.count_);
+    return *this;
+  }
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+
+  T* data() const noexcept { return data_; }
+  std::size_t size() const noexcept { return count_; }
+  T* begin() const noexcept { return data_; }
+  T* end() const noexcept { return data_ + count_; }
+  T& operator[](std::size_t index) const { return data_[index]; }
+
+ private:
+  ddp_group* group_;
+  T* data_ = nullptr;
+  std::size_t count_;
+};
+
+/** Ranks that act together. Leaves the group at the end of its scope; an exception that ends the scope tells the others no
+ * reason (abort() does). */
+class Group {
+ public:
+  /** Meet the others where the launcher says; alone: a group of one. As ddp_group_create. */
+  Group() : Group("env://") {}
+  explicit Group(const std::string& rendezvous) {
+    ddp_group* made = nullptr;
+    check(ddp_group_create(rendezvous.c_str(), nullptr, &made));
+    handle_ = Handle<ddp_group, ddp_group_destroy>(made);
+  }
+  Group(const std::string& rendezvous, const ddp_group_options& options) {
+    ddp_group* made = nullptr;
+    check(ddp_group_create(rendezvous.c_str(), &options, &made));
+    handle_ = Handle<ddp_group, ddp_group_destroy>(made);
+  }
+  /** Own what the C API made. */
+  explicit Group(ddp_group* owned) : handle_(owned) {}
+
+  ddp_group* get() const noexcept { return handle_.get(); }
+  int rank() const noexcept { return ddp_group_rank(get()); }
+  int size() const noexcept { return ddp_group_size(get()); }
+  ddp_backend backend() const noexcept { return ddp_group_backend(get()); }
+  /** Throws the first cause if the group is broken. */
+  void check_status() const { check(ddp_group_status(get()), get()); }
+  void barrier() { check(ddp_group_barrier(get()), get()); }
+  /** Break the group: pending and later calls of all ranks fail with ABORTED and this reason. Any thread. */
+  void abort(const std::string& reason) { check(ddp_group_abort(get(), reason.c_str()), get()); }
+
+  /** The ranks of a color as a group of their own; none for a rank with DDP_NO_COLOR. As ddp_group_split. */
+  std::optional<Group> split(int color, int key = 0, const ddp_group_options* options = nullptr) {
+    ddp_group* made = nullptr;
+    check(ddp_group_split(get(), color, key, options, &made), get());
+    return made == nullptr ? std::nullopt : std::optional<Group>(std::in_place, made);
+  }
+
+  void all_reduce(const Tensor& tensor, ddp_reduce op, void* stream = nullptr) {
+    check(ddp_group_all_reduce(get(), &tensor, op, stream), get());
+  }
+  void all_gather(const Input& input, const Tensor& output, void* stream = nullptr) {
+    check(ddp_group_all_gather(get(), input.get(), &output, stream), get());
+  }
+  void reduce_scatter(const Input& input, const Tensor& output, ddp_reduce op, void* stream = nullptr) {
+    check(ddp_group_reduce_scatter(get(), input.get(), &output, op, stream), get());
+  }
+  void broadcast(const Tensor& tensor, int root = 0, void* stream = nullptr) {
+    check(ddp_group_broadcast(get(), &tensor, root, stream), get());
+  }
+  /** A few numbers (loss, samples, right answers), reduced in place in one message. */
+  void reduce_metrics(Span<double> values, ddp_reduce op = DDP_SUM) {
+    check(ddp_group_reduce_metrics(get(), values.data(), static_cast<std::int64_t>(values.size()), op), get());
+  }
+  /** As reduce_metrics, with `count` numbers for each of this rank's parts; the first `count` become the result. */
+  void reduce_part_metrics(Span<double> values, std::int64_t count, ddp_reduce op = DDP_SUM) {
+    if (static_cast<std::int64_t>(values.size()) != count * virtual_ranks().count) {
+      throw Error(DDP_ERROR_INVALID_ARGUMENT, rank(), "ddp::Group::reduce_part_metrics takes `count` numbers for each part");
+    }
+    check(ddp_group_reduce_part_metrics(get(), values.data(), count, op), get());
+  }
+
+  /** Zeroed memory within reach of the other ranks of the host: tensors in it are reduced in place. */
+  template <class T>
+  Memory<T> alloc(std::int64_t count) {
+    return Memory<T>(get(), count);
+  }
+
+  /** Which parts of the global batch are this rank's. Again after recover(). */
+  ddp_virtual_ranks virtual_ranks() const {
+    auto found = sized<ddp_virtual_ranks>();
+    check(ddp_group_get_virtual_ranks(get(), &found), get());
+    return found;
+  }
+  /** Ranks that broke the group. Before recover(). */
+  std::vector<std::int32_t> failed() const {
+    std::int32_t count = 0;
+    check(ddp_group_get_failed(get(), nullptr, 0, &count), get());
+    std::vector<std::int32_t> ranks(static_cast<std::size_t>(count));
+    check(ddp_group_get_failed(get(), ranks.data(), count, &count), get());
+    ranks.resize(std::min(ranks.size(), static_cast<std::size_t>(count)));
+    return ranks;
+  }
+  /** Where a rank was when it was last heard. */
+  ddp_rank_progress progress(int rank_asked) const {
+    auto found = sized<ddp_rank_progress>();
+    check(ddp_group_get_progress(get(), rank_asked, &found), get());
+    return found;
+  }
+  /** Go on with the ranks that are left. As ddp_group_recover. */
+  ddp_recovery recover(const RecoverOptions& options = {}) {
+    auto found = sized<ddp_recovery>();
+    check(ddp_group_recover(get(), &options, &found), get());
+    return found;
+  }
+
+ private:
+  Handle<ddp_group, ddp_group_destroy> handle_;
+};
+
+/** A key for the random numbers of one part in one step. As ddp_virtual_rank_key. */
+inline std::int64_t virtual_rank_key(std::int64_t seed, std::int64_t step, int virtual_rank) {
+  std::int64_t key = 0;
+  check(ddp_virtual_rank_key(seed, step, virtual_rank, &key));
+  return key;
+}
+
+}  // namespace cpp17_v1
+}  // namespace ddp
+
+#endif

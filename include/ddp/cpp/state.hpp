@@ -1,0 +1,116 @@
+/** @file
+ * Checkpoints: what is saved and loaded, into files, folders and functions.
+ */
+#ifndef DDP_CPP_STATE_HPP
+#define DDP_CPP_STATE_HPP
+
+#include "ddp/cpp/ema.hpp"
+#include "ddp/cpp/optimizer.hpp"
+
+namespace ddp {
+inline namespace cpp17_v1 {
+
+/** How a checkpoint is loaded, with the defaults. */
+using LoadOptions = Options<ddp_load_options, ddp_load_options_init>;
+
+/** Takes the next bytes of a checkpoint, on rank 0. An exception fails the save. */
+using Write = std::function<void(Span<const std::uint8_t>)>;
+/** Fills memory with the next bytes of a checkpoint, on rank 0, and says how many; 0 at the end. An exception fails the
+ * load. */
+using Read = std::function<std::int64_t(Span<std::uint8_t>)>;
+
+/** What a load found. */
+struct LoadReport {
+  std::int64_t epoch = 0;              /**< as saved */
+  std::int64_t step = 0;               /**< as saved */
+  std::vector<std::string> missing;    /**< with `partial`: what the checkpoint lacks */
+  std::vector<std::string> unexpected; /**< with `partial`: what the model lacks */
+  std::vector<std::string> skipped;    /**< by load_latest: newer files that were not valid, and why */
+  std::string file;                    /**< of load_latest: the file that was loaded */
+};
+
+/** What a checkpoint holds: a model, and what is added to it. All that is named here outlives the state. All but the
+ * metadata is collective. */
+class State {
+ public:
+  explicit State(Model& model) : model_(model) {
+    check(ddp_state_init(&state_, static_cast<std::int64_t>(sizeof state_)));
+    state_.model = model.get();
+  }
+  State& add(const Optimizer& optimizer) { return state_.optimizer = optimizer.get(), *this; }
+  State& add(const Ema& ema) { return state_.ema = ema.get(), *this; }
+  State& add(const Outer& outer) { return state_.outer = outer.get(), *this; }
+  /** Where the training is; saved. */
+  State& at(std::int64_t epoch, std::int64_t step) { return state_.epoch = epoch, state_.step = step, *this; }
+
+  /** Texts that are saved with the model. */
+  void set_metadata(const std::string& key, const std::string& value) {
+    model_.checked(ddp_model_set_metadata(model_.get(), key.c_str(), value.c_str()));
+  }
+  std::optional<std::string> metadata(const std::string& key) const {
+    const char* found = nullptr;
+    model_.checked(ddp_model_get_metadata(model_.get(), key.c_str(), &found));
+    return found == nullptr ? std::nullopt : std::optional<std::string>(found);
+  }
+
+  /** Whole or not at all. */
+  void save(const std::string& path) const { model_.checked(ddp_state_save_file(&state_, path.c_str())); }
+  LoadReport load(const std::string& path, const LoadOptions& options = {}) {
+    auto found = sized<ddp_load_report>();
+    model_.checked(ddp_state_load_file(&state_, path.c_str(), &options, &found));
+    return report(found);
+  }
+  /** A new file in a folder that keeps the newest `keep`. */
+  void save_latest(const std::string& folder, std::int64_t keep = 3) const {
+    model_.checked(ddp_state_save_latest(&state_, folder.c_str(), keep));
+  }
+  /** The newest whole file of a folder; nothing if it has none, as before the first start. */
+  std::optional<LoadReport> load_latest(const std::string& folder, const LoadOptions& options = {}) {
+    auto found = sized<ddp_load_report>();
+    const ddp_status status = ddp_state_load_latest(&state_, folder.c_str(), &options, &found);
+    if (status == DDP_ERROR_NO_CHECKPOINT) return std::nullopt;
+    model_.checked(status);
+    auto result = report(found);
+    result.file = text(ddp_model_get_loaded_file(model_.get()));
+    for (std::int64_t i = 0; i < found.skipped; ++i) result.skipped.push_back(text(ddp_model_get_skipped(model_.get(), i)));
+    return result;
+  }
+
+  /** Through a function, which rank 0 calls. */
+  void save(const Write& write) const {
+    const ddp_write_fn call = [](void* user_data, const void* data, std::int64_t bytes) -> std::int32_t {
+      (*static_cast<const Write*>(user_data))({static_cast<const std::uint8_t*>(data), static_cast<std::size_t>(bytes)});
+      return 0;
+    };
+    model_.checked(ddp_state_save(&state_, call, const_cast<Write*>(&write)));
+  }
+  LoadReport load(const Read& read, const LoadOptions& options = {}) {
+    const ddp_read_fn call = [](void* user_data, void* data, std::int64_t capacity) -> std::int64_t {
+      return (*static_cast<const Read*>(user_data))({static_cast<std::uint8_t*>(data), static_cast<std::size_t>(capacity)});
+    };
+    auto found = sized<ddp_load_report>();
+    model_.checked(ddp_state_load(&state_, call, const_cast<Read*>(&read), &options, &found));
+    return report(found);
+  }
+
+ private:
+  static std::string text(const char* found) { return found == nullptr ? std::string() : std::string(found); }
+  LoadReport report(const ddp_load_report& found) {
+    state_.epoch = found.epoch, state_.step = found.step;
+    LoadReport result;
+    result.epoch = found.epoch, result.step = found.step;
+    for (std::int64_t i = 0; i < found.missing; ++i) result.missing.push_back(text(ddp_model_get_missing(model_.get(), i)));
+    for (std::int64_t i = 0; i < found.unexpected; ++i) {
+      result.unexpected.push_back(text(ddp_model_get_unexpected(model_.get(), i)));
+    }
+    return result;
+  }
+
+  Model& model_;
+  ddp_state state_ = ddp_state();
+};
+
+}  // namespace cpp17_v1
+}  // namespace ddp
+
+#endif

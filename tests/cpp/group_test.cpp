@@ -1,0 +1,119 @@
+// <ddp/ddp.hpp>: groups, tensors, errors, memory, the log.
+#include <array>
+#include <complex>
+#include <numeric>
+
+#include "ranks.hpp"
+
+namespace {
+
+void a_tensor_knows_its_type_and_shape() {
+  std::vector<float> vector(6);
+  std::array<double, 3> array{};
+  std::int64_t raw[4] = {};
+  std::complex<float> complex[2] = {};
+  std::uint8_t bytes[6] = {};
+  const ddp::Tensor flat(vector);
+  REQUIRE(flat.dtype == DDP_F32 && flat.ndim == 1 && flat.shape[0] == 6 && flat.data == vector.data() &&
+          flat.device == DDP_CPU);
+  REQUIRE(ddp::Tensor(array).dtype == DDP_F64 && ddp::Tensor(array).count() == 3);
+  REQUIRE(ddp::Tensor(raw).dtype == DDP_I64 && ddp::Tensor(complex).dtype == DDP_C64);
+  const ddp::Tensor matrix(vector.data(), {2, 3});
+  REQUIRE(matrix.ndim == 2 && matrix.shape[0] == 2 && matrix.shape[1] == 3 && matrix.count() == 6);
+  REQUIRE(flat.reshaped({3, 2, 1}).ndim == 3 && flat.reshaped({3, 2, 1}).data == vector.data());
+  REQUIRE(error_of([&] { (void)flat.reshaped({5}); }).status() == DDP_ERROR_INVALID_ARGUMENT);
+  REQUIRE(ddp::Tensor(bytes, DDP_BF16, {3}).dtype == DDP_BF16);
+  REQUIRE(ddp::Tensor(vector.data(), {}).count() == 1);
+  REQUIRE(flat.span<float>().size() == 6 && flat.span<const float>().data() == vector.data());
+  REQUIRE(error_of([&] { (void)flat.span<double>(); }).status() == DDP_ERROR_INVALID_ARGUMENT);
+  REQUIRE(error_of([] { ddp::Tensor(nullptr, DDP_F32, {-1}); }).status() == DDP_ERROR_INVALID_ARGUMENT);
+}
+
+void collectives_give_what_a_loop_gives() {
+  on_ranks(3, "cpp_collectives", [](ddp::Group& group) {
+    const int rank = group.rank();
+    REQUIRE(group.size() == 3 && group.backend() == DDP_BACKEND_LOCAL);
+    std::vector<float> sum{1.0F + static_cast<float>(rank), 10};
+    group.all_reduce(sum, DDP_SUM);
+    REQUIRE(sum[0] == 6 && sum[1] == 30);
+    const std::vector<std::int32_t> mine{rank, 2 * rank};  // const memory is an input
+    std::vector<std::int32_t> all(6);
+    group.all_gather(mine, all);
+    REQUIRE((all == std::vector<std::int32_t>{0, 0, 1, 2, 2, 4}));
+    const std::vector<double> part{1, 2, 3};
+    double piece[1] = {};
+    group.reduce_scatter(part, piece, DDP_SUM);
+    REQUIRE(piece[0] == 3 * (rank + 1));
+    std::vector<std::int64_t> root{rank == 2 ? 7 : 0};
+    group.broadcast(root, 2);
+    REQUIRE(root[0] == 7);
+    double metrics[2] = {1.5, static_cast<double>(rank)};
+    group.reduce_metrics(metrics);
+    REQUIRE(metrics[0] == 4.5 && metrics[1] == 3);
+    double parts[1] = {static_cast<double>(rank)};
+    group.reduce_part_metrics(parts, 1, DDP_MAX);
+    REQUIRE(parts[0] == 2);
+    REQUIRE(error_of([&] { group.reduce_part_metrics(parts, 2); }).status() == DDP_ERROR_INVALID_ARGUMENT);
+    REQUIRE(group.virtual_ranks().first == rank && group.virtual_ranks().total == 3);
+    group.barrier();
+  });
+}
+
+void groups_move_split_and_own_their_memory() {
+  on_ranks(3, "cpp_split", [](ddp::Group& group) {
+    auto part = group.split(group.rank() < 2 ? 0 : DDP_NO_COLOR, -group.rank());
+    REQUIRE(part.has_value() == (group.rank() < 2));
+    if (part) {
+      ddp::Group moved = std::move(*part);
+      REQUIRE(moved.size() == 2 && moved.rank() == 1 - group.rank() && part->get() == nullptr);
+      ddp::Memory<float> memory = moved.alloc<float>(100);
+      REQUIRE(memory.size() == 100 && std::accumulate(memory.begin(), memory.end(), 0.0F) == 0);
+      ddp::Memory<float> other(std::move(memory));
+      REQUIRE(memory.data() == nullptr && other.size() == 100);
+      other = moved.alloc<float>(3);
+      other[0] = 1;
+      moved.all_reduce(other, DDP_SUM);
+      REQUIRE(other[0] == 2);
+    }
+  });
+}
+
+void errors_have_status_rank_and_text() {
+  const auto wrong = error_of([] { ddp::Group("nowhere://"); });
+  REQUIRE(wrong.status() == DDP_ERROR_INVALID_ARGUMENT && wrong.rank() == -1 && !wrong.breaks_group());
+  REQUIRE(std::string(wrong.what()).find("nowhere") != std::string::npos);
+  on_ranks(2, "cpp_errors", [](ddp::Group& group) {
+    const int rank = group.rank();
+    group.check_status();
+    group.barrier();
+    if (rank == 1) group.abort("the loss is not a number");
+    const auto error = error_of([&] {
+      for (;;) group.barrier();
+    });
+    REQUIRE(error.status() == DDP_ERROR_ABORTED && error.rank() == rank && error.breaks_group());
+    REQUIRE(std::string(error.what()).find("the loss is not a number") != std::string::npos);
+    REQUIRE(std::string(error.status_name()) == "DDP_ERROR_ABORTED");
+    REQUIRE(error_of([&] { group.check_status(); }).status() == DDP_ERROR_ABORTED);
+    REQUIRE(error_of([&] { group.recover(); }).status() == DDP_ERROR_INVALID_STATE);  // not made for it
+  });
+}
+
+void the_log_goes_to_a_function() {
+  std::vector<std::string> lines;
+  ddp::set_log(DDP_LOG_DEBUG, [&](ddp_log_level, const char* text) { lines.emplace_back(text); });
+  on_ranks(2, "cpp_log", [](ddp::Group& group) { group.barrier(); });
+  ddp::set_log(DDP_LOG_WARNING);
+  const std::size_t count = lines.size();
+  on_ranks(2, "cpp_log", [](ddp::Group& group) { group.barrier(); });
+  REQUIRE(lines.size() == count);  // the function is not called any more
+  REQUIRE(!ddp::version().empty() && ddp::virtual_rank_key(1, 2, 3) == ddp::virtual_rank_key(1, 2, 3));
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {TEST(a_tensor_knows_its_type_and_shape), TEST(collectives_give_what_a_loop_gives),
+                              TEST(groups_move_split_and_own_their_memory), TEST(errors_have_status_rank_and_text),
+                              TEST(the_log_goes_to_a_function)};
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
