@@ -1,7 +1,10 @@
 // A model of odd sizes in a place, with gradients made from rank, step and position: the same numbers wherever it lies.
 #pragma once
 
+#include <deque>
 #include <functional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "gpu/support/calls.hpp"
@@ -78,10 +81,10 @@ class Trainer {
   }
   /// The gradient of a parameter comes into being in the order of `on`.
   void produce(size_t p, int step, void* on) {
-    const std::string bytes = gradient_of(p, step);
+    std::string bytes = gradient_of(p, step);
     plan.place.make_current();
     if (plan.place.on_gpu())
-      GPU_CALL(copy(grads[p], bytes.data(), bytes_of(p), on));
+      GPU_CALL(copy(grads[p], lent_to_copies.emplace_back(std::move(bytes)).data(), bytes_of(p), on));
     else
       std::memcpy(grads[p], bytes.data(), bytes.size());
   }
@@ -142,6 +145,7 @@ class Trainer {
   Plan plan;
   double scale = 1;  // gradients are multiplied by it
   Stream stream;
+  std::deque<std::string> lent_to_copies;  // a copy may read its host memory late; the memory below waits for the device
   std::vector<Memory> values, own_grads, sources;
   std::vector<void*> grads;
   ModelHandle model;  // goes first: it uses the memory above
