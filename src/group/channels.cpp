@@ -113,7 +113,7 @@ std::unique_ptr<collective::BucketOperation> Channel::prepare(const collective::
   if (!spec.on_gpu)
     return transport().can(spec.kind()) ? transport().prepare(spec)
                                         : collective::make_gathered(transport(), group_.rank(), spec);
-  auto metadata = transport().prepare(nccl::metadata_of(spec));
+  auto metadata = transport().prepare(nccl::metadata_of(spec, group_.size()));
   std::unique_ptr<collective::BucketOperation> made;
   all_or_none(group_, "GPU memory", [&] { made = group_.gpu().nccl().prepare(spec, std::move(metadata)); });
   return made;

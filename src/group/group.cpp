@@ -181,7 +181,8 @@ void Group::run_on_tensors(UserCall call, const Tensor& tensor, const Stamp& sta
   const StandardFloats floats;  // for threads that are made here
   run_collective(call, [&] {
     const nccl::NcclTransport* const nccl = gpu().existing_nccl();
-    nccl::compare_stamps(channels().own(), *impl_->control, stamp, nccl != nullptr ? nccl->order_word() : 0);
+    nccl::compare_stamps(channels().own(), *impl_->control, stamp, nccl != nullptr ? nccl->order_word() : 0,
+                         nccl != nullptr && gpu().device().is_capturing(stream));
     or_break(*this, Part::kOwn, [&] { body(gpu().nccl(), stream); });  // the others are inside NCCL
   });
 }

@@ -2,6 +2,8 @@
 // hosts of a node meet for that without looking at an abort, so no rank may call it before the others are about to.
 #include <atomic>
 
+#include "collective/nccl/bucket.hpp"
+#include "collective/nccl/capture_bits.hpp"
 #include "gpu_host/small_model.hpp"
 #include "optim/rules.hpp"
 #include "optim/sgd.hpp"
@@ -36,7 +38,7 @@ struct Trained {
   std::shared_ptr<optim::Sgd> sgd;
   int rank;
 
-  Trained(group::Group& group, int of, const Way& way, bool shard = false)
+  Trained(group::Group& group, int of, const Way& way, bool shard = false, ddp_nonfinite nonfinite = DDP_NONFINITE_KEEP)
       : stream(of),
         model(std::make_shared<model::Model>(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), options(way))),
         rank(of) {
@@ -50,6 +52,7 @@ struct Trained {
     SgdOptions rule;
     rule.rate = 1;
     rule.shard = shard ? 1 : 0;
+    rule.nonfinite = nonfinite;
     sgd = std::make_shared<optim::Sgd>(model, rule, rule);
     if (sgd->in_passes() != nullptr) model->optimizer_slot().attach(sgd);
     model->commit(stream.get());
@@ -257,6 +260,107 @@ void a_rank_that_stays_before_nccl_costs_the_timeout(void**) {
   });
 }
 
+/// More ranks than a word has bits.
+void two_of_many_ranks_are_found(void**) {
+  constexpr int32_t kMany = 130;
+  std::vector<uint64_t> bits(nccl::capture_words(kMany));
+  expect_equal(bits.size(), size_t{3}, "words");
+  expect(!nccl::unlike_ranks(bits.data(), kMany), "none captures");
+  bits[2] = 2;
+  const auto one = nccl::unlike_ranks(bits.data(), kMany);
+  expect(one && one->captures == 129 && one->does_not == 0, "the last one alone captures");
+  bits = {~uint64_t{0}, ~uint64_t{0} - 4, 3};
+  const auto all_but_one = nccl::unlike_ranks(bits.data(), kMany);
+  expect(all_but_one && all_but_one->captures == 0 && all_but_one->does_not == 66, "rank 66 alone does not");
+  bits[1] = ~uint64_t{0};
+  expect(!nccl::unlike_ranks(bits.data(), kMany), "all capture");
+  // Where a bucket has as many pieces as there can be, nothing is sent behind them.
+  collective::BucketSpec spec;
+  spec.pieces.resize(kMostPieces);
+  expect(!nccl::HeaderWords::of(spec, 2).has_order() && !nccl::HeaderWords::of(spec, 2).has_captures(), "no room");
+  spec.pieces.resize(kMostPieces - 64);
+  expect(nccl::HeaderWords::of(spec, 2).has_order() && !nccl::HeaderWords::of(spec, 2).has_captures(), "room for one word");
+  spec.pieces.resize(kMostPieces - 128);
+  expect(nccl::HeaderWords::of(spec, 64).has_captures() && !nccl::HeaderWords::of(spec, 65).has_captures(), "for two");
+}
+
+/// Both ranks run it, one of them in a capture; each must be told which one that is, long before the time is up.
+void expect_told(group::Group& group, int rank, int captures, void* stream, const std::function<void()>& body) {
+  if (rank == captures)
+    expect(fake_gpu::table().set_device(rank) == 0 && fake_gpu::begin_capture(stream, fake_gpu::CaptureMode::kThreadLocal),
+           "the capture begins");
+  std::optional<Error> end;
+  const int64_t ms = ms_of([&] {
+    end = try_to([&] {
+      body();
+      if (rank != captures) wait_until([&] { return fake_gpu::pending(stream) == 0; });
+      group.health().check_usable();
+    });
+  });
+  const std::string who = "rank " + std::to_string(captures) + ", which captures, on rank " + std::to_string(rank);
+  if (rank == captures) static_cast<void>(fake_gpu::end_capture(stream, nullptr));
+  expect(end.has_value(), who + ": it fails");
+  expect_equal(std::string(status_name(end->status())), std::string(status_name(DDP_ERROR_MISMATCH)),
+               who + ": " + end->text());
+  const size_t first = end->text().find("rank " + std::to_string(captures)), verb = end->text().find(" captures "),
+               second = end->text().find("rank " + std::to_string(1 - captures));
+  expect(first < verb && verb < second && second != std::string::npos, who + " is named: " + end->text());
+  expect(ms < 3000, who + ": known after " + std::to_string(ms) + " ms");
+}
+
+ddp_group_options that_waits(const Way& way) {
+  ddp_group_options options = with(way);
+  options.timeout_ms = 8000;
+  return options;
+}
+
+void ranks_that_do_not_capture_a_pass_alike_are_told(void**) {
+  for (const Way& way : kWays)
+    for (const bool shard : {false, true}) {
+      const FakeGpus gpus(0, way.nccl_looks);
+      const int captures = shard ? 1 : 0;
+      run_gpu_groups_with(2, that_waits(way), [&](group::Group& group, int rank) {
+        Trained trained(group, rank, way, shard);
+        expect_told(group, rank, captures, trained.stream.get(), [&] {
+          trained.model->begin_backward(DDP_PASS_REDUCE);
+          trained.mark(1), trained.mark(0);
+          trained.model->end_backward(trained.stream.get());
+        });
+      });
+      FakeGpus::expect_nothing_left();
+    }
+}
+
+/// The values of a sharded step cross, and with a step that may be left out the norm before them.
+void ranks_that_do_not_capture_a_step_alike_are_told(void**) {
+  for (const Way& way : kWays)
+    for (const ddp_nonfinite nonfinite : {DDP_NONFINITE_KEEP, DDP_NONFINITE_SKIP}) {
+      const FakeGpus gpus(0, way.nccl_looks);
+      const int captures = nonfinite == DDP_NONFINITE_SKIP ? 1 : 0;
+      run_gpu_groups_with(2, that_waits(way), [&](group::Group& group, int rank) {
+        Trained trained(group, rank, way, true, nonfinite);
+        trained.model->begin_backward(DDP_PASS_REDUCE);
+        trained.mark(1), trained.mark(0);
+        trained.model->end_backward(trained.stream.get());
+        trained.stream.synchronize();
+        expect_told(group, rank, captures, trained.stream.get(), [&] { trained.sgd->step(trained.stream.get()); });
+      });
+      FakeGpus::expect_nothing_left();
+    }
+}
+
+void ranks_that_do_not_capture_a_collective_alike_are_told(void**) {
+  for (const Way& way : kWays) {
+    const FakeGpus gpus(0, way.nccl_looks);
+    run_gpu_groups_with(2, that_waits(way), [&](group::Group& group, int rank) {
+      Trained trained(group, rank, way);
+      expect_told(group, rank, 1, trained.stream.get(),
+                  [&] { group.all_reduce(trained.grads[0].tensor(group, DDP_F32), DDP_SUM, trained.stream.get()); });
+    });
+    FakeGpus::expect_nothing_left();
+  }
+}
+
 }  // namespace
 }  // namespace ddp::test
 
@@ -269,6 +373,10 @@ int main() {
       ddp_test(a_rank_that_stays_away_from_a_captured_pass_costs_the_timeout),
       ddp_test(a_rank_may_end_before_a_captured_step),
       ddp_test(a_rank_that_stays_before_nccl_costs_the_timeout),
+      ddp_test(two_of_many_ranks_are_found),
+      ddp_test(ranks_that_do_not_capture_a_pass_alike_are_told),
+      ddp_test(ranks_that_do_not_capture_a_step_alike_are_told),
+      ddp_test(ranks_that_do_not_capture_a_collective_alike_are_told),
   };
   return cmocka_run_group_tests_name("gpu_capture_ranks", tests, nullptr, nullptr);
 }

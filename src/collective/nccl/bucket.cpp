@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "collective/nccl/capture_bits.hpp"
 #include "core/attempt.hpp"
 #include "core/error.hpp"
 #include "core/plan.hpp"
@@ -19,14 +20,23 @@ bool is_one_block(const collective::BucketSpec& spec) noexcept {
 
 }  // namespace
 
-collective::BucketSpec metadata_of(const collective::ExchangeSpec& spec) {
+HeaderWords HeaderWords::of(const collective::BucketSpec& spec, int32_t ranks) noexcept {
+  HeaderWords words{spec.used_words(), spec.used_words(), spec.used_words()};
+  if (words.order + 1 <= kMostWords) words.captures = words.end = words.order + 1;
+  if (words.has_order() && words.captures + capture_words(ranks) <= kMostWords)
+    words.end = words.captures + capture_words(ranks);
+  return words;
+}
+
+collective::BucketSpec metadata_of(const collective::ExchangeSpec& spec, int32_t ranks) {
   collective::BucketSpec metadata = spec;
   metadata.on_gpu = false;
   metadata.rule.wire = cpu::ReduceRule::kAsItIs;
   metadata.plan_hash ^=
       static_cast<uint64_t>(spec.kind()) * 0x9e3779b97f4a7c15u;  // so that ranks which do different things find out
   for (collective::BucketSpec::Piece& piece : metadata.pieces) piece = collective::BucketSpec::Piece{nullptr, 0, false};
-  if (spec.used_words() < kMostWords) metadata.pieces.resize((spec.used_words() + 1) * 64);  // for the word of the order
+  const HeaderWords words = HeaderWords::of(spec, ranks);
+  if (words.has_order()) metadata.pieces.resize(words.end * 64);
   return metadata;
 }
 
@@ -68,8 +78,8 @@ Operation::Operation(NcclTransport& transport, std::unique_ptr<collective::Bucke
       metadata_(std::move(metadata)),
       spec_(spec),
       block_(transport, spec, dtype, kept),
-      has_order_word_(spec.used_words() < kMostWords) {
-  mine_.used.resize(spec.used_words() + (has_order_word_ ? 1 : 0));
+      words_(HeaderWords::of(spec, transport.size())) {
+  mine_.used.resize(words_.end);
   spans_.reserve(spec.pieces.size() + 1);  // an own slice in the middle of a piece leaves two parts of it
 }
 
@@ -84,12 +94,30 @@ void Operation::start(const collective::BucketHeader& mine) {
     if (!captured_) launch(mine_);
   });
   producers_.clear();
-  if (!announces_late()) announce(captured_ ? transport_.order_word() : transport_.last_order_word());
+  if (!announces_late())
+    announce(transport_.order_word(captured_ ? NcclTransport::At::kNow : NcclTransport::At::kLastCollective));
 }
 
 void Operation::announce(uint64_t order_word) {
-  if (has_order_word_) mine_.used.back() = problem_ ? 0 : order_word;
+  if (words_.has_order()) mine_.used[words_.order] = problem_ ? 0 : order_word;
+  if (words_.has_captures()) {
+    const auto rank = static_cast<size_t>(transport_.rank());
+    std::fill(mine_.used.begin() + static_cast<std::ptrdiff_t>(words_.captures), mine_.used.end(), 0);
+    if (captured_) mine_.used[words_.captures + rank / 64] = uint64_t{1} << (rank % 64);
+  }
   metadata_->start(mine_);
+}
+
+/// Before NCCL is called by those that capture, and before anybody waits for it.
+void Operation::compare_ranks() const {
+  const std::vector<uint64_t>& used = metadata_->header().used;
+  if (words_.has_captures())
+    if (const auto unlike = unlike_ranks(&used[words_.captures], transport_.size()))
+      throw capture_mismatch(transport_.control(), *unlike,
+                             spec_.kind() == collective::Collective::kBucketAllGather
+                                 ? "ddp_optimizer_step"
+                                 : "the pass that ends in ddp_model_end_backward");
+  if (words_.has_order() && LaunchOrder::differs(used[words_.order])) throw order_mismatch("a backward pass");
 }
 
 /// A bucket on the host has its place among the messages, so it must not come between those of the others.
@@ -126,7 +154,7 @@ void Operation::settle_once() {
   if (settled_) return;
   settled_ = true;
   throw_problem();
-  if (has_order_word_ && LaunchOrder::differs(metadata_->header().used.back())) throw order_mismatch("a backward pass");
+  compare_ranks();
   if (captured_)
     attempt([&] {
       capture_.come(transport_);

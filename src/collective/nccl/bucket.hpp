@@ -30,7 +30,19 @@
 namespace ddp::nccl {
 
 /// The metadata about an exchange: an all-reduce of nothing, which other exchanges of the same bucket are not taken for.
-[[nodiscard]] collective::BucketSpec metadata_of(const collective::ExchangeSpec& spec);
+[[nodiscard]] collective::BucketSpec metadata_of(const collective::ExchangeSpec& spec, int32_t ranks);
+
+/// What is sent behind the used bits of a bucket, where there is room: LaunchOrder::word(), then the capture_bits of all
+/// ranks. Places in BucketHeader::used; all the same: it is left out.
+struct HeaderWords {
+  size_t order = 0;
+  size_t captures = 0;
+  size_t end = 0;
+
+  [[nodiscard]] static HeaderWords of(const collective::BucketSpec& spec, int32_t ranks) noexcept;
+  [[nodiscard]] bool has_order() const noexcept { return captures > order; }
+  [[nodiscard]] bool has_captures() const noexcept { return end > captures; }
+};
 
 /// The block of device memory in which NCCL works on a bucket: its pieces at their offsets, with padding between them and
 /// behind them, so that it has a slice of the same length for each rank.
@@ -125,6 +137,7 @@ class Operation : public collective::BucketOperation {
 
  private:
   void announce(uint64_t order_word);
+  void compare_ranks() const;
   [[nodiscard]] bool announces_late() const noexcept;
   template <class Body>
   void attempt(Body&& body);
@@ -142,8 +155,8 @@ class Operation : public collective::BucketOperation {
   collective::ExchangeSpec spec_;
   Block block_;
   std::vector<ddp_gpu_span> spans_;
-  const bool has_order_word_;      // behind the words of used bits: LaunchOrder::word(), which the ranks compare
-  collective::BucketHeader mine_;  // with it
+  const HeaderWords words_;        // which the ranks compare
+  collective::BucketHeader mine_;  // with them
   std::vector<void*> producers_;   // streams; for the next start()
   std::optional<Error> problem_;   // of this rank while it launched
   bool settled_ = true;

@@ -152,8 +152,10 @@ void NcclTransport::try_out(os::Deadline deadline) {
   }
 }
 
-uint64_t NcclTransport::order_word() const { return order_ != nullptr ? order_->word() : 0; }
-uint64_t NcclTransport::last_order_word() const noexcept { return order_ != nullptr ? order_->last_word() : 0; }
+uint64_t NcclTransport::order_word(At at) const {
+  if (order_ == nullptr) return 0;
+  return at == At::kNow ? order_->word() : order_->last_word();
+}
 
 NcclTransport::~NcclTransport() {
   close(false);

@@ -53,9 +53,10 @@ class NcclTransport {
   /// A collective that the other ranks make is missing here. So NCCL gets none of those that follow: it would take them for
   /// the one that is missing.
   void end_sequence() noexcept { flags_.sequence_ended.store(true); }
-  /// LaunchOrder's words, now and at the last collective; 0 with one rank.
-  [[nodiscard]] uint64_t order_word() const;
-  [[nodiscard]] uint64_t last_order_word() const noexcept;
+  /// LaunchOrder's words, now or at the last collective; 0 with one rank.
+  enum class At { kNow, kLastCollective };
+  [[nodiscard]] uint64_t order_word(At at = At::kNow) const;
+  [[nodiscard]] const bootstrap::Control& control() const noexcept { return *context_.control; }
 
   /// What comes on the communication stream waits for what is on `stream` now, or the other way round.
   void order_after(void* stream);

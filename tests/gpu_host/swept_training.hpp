@@ -1,0 +1,228 @@
+// A short training on the fake GPU in which one rank may end, stay or fail within a call of NCCL, and what its ranks have
+// come to.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <mutex>
+#include <utility>
+
+#include "checkpoint/state.hpp"
+#include "gpu_host/small_model.hpp"
+#include "optim/rules.hpp"
+#include "optim/sgd.hpp"
+#include "support/own_threads.hpp"
+#include "support/rule_options.hpp"
+
+namespace ddp::test {
+
+inline constexpr int kRanks = 2;
+inline constexpr int kSteps = 3;
+inline constexpr std::array<int64_t, 3> kShapes = {3000, 40, 2000};
+using Values = std::vector<std::vector<float>>;
+
+struct Way {
+  bool shard = false;
+  bool in_backward = false;
+  bool reproducible = false;
+  bool own = false;   // libddp keeps values and gradients
+  bool lent = false;  // the communicator is the program's
+  [[nodiscard]] std::string text() const {
+    return std::string(shard ? "sharded" : "whole") + (in_backward ? ", in backward" : "") +
+           (reproducible ? ", reproducible" : "") + (own ? ", kept by libddp" : "") + (lent ? ", lent" : "");
+  }
+};
+
+/// What one rank has come to.
+struct Story {
+  bool has_group = false;
+  bool is_committed = false;
+  int steps = 0;  // that returned
+  ddp_status status = DDP_OK;
+  std::string text;
+  int64_t ms = 0;        // from the order to end to the error
+  bool is_whole = true;  // the model says so of its parameters
+  Values values;
+};
+
+class Training {
+ public:
+  Training(group::Group& group, int rank, const Way& way)
+      : rank_(rank),
+        stream_(rank),
+        model_(std::make_shared<model::Model>(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), options(way))) {
+    for (size_t p = 0; p < kShapes.size(); ++p) {
+      for (auto* arrays : {&values_, &grads_, &fresh_}) arrays->emplace_back(rank, kShapes[p] * 4);
+      values_[p].poke(std::vector<float>(static_cast<size_t>(kShapes[p]), static_cast<float>(p)));
+      fresh_[p].poke(std::vector<float>(static_cast<size_t>(kShapes[p]), static_cast<float>(rank + 1)));
+      const Tensor grad = grads_[p].tensor(group, DDP_F32);
+      model_->add_parameter("p" + std::to_string(p), values_[p].tensor(group, DDP_F32), way.own ? nullptr : &grad);
+    }
+    SgdOptions rule;
+    rule.rate = 0.5;
+    rule.momentum = 0.5;
+    rule.shard = way.shard ? 1 : 0;
+    rule.in_backward = way.in_backward ? 1 : 0;
+    sgd_ = std::make_shared<optim::Sgd>(model_, rule, rule);
+    if (sgd_->in_passes() != nullptr) model_->optimizer_slot().attach(sgd_);
+  }
+  void commit() { model_->commit(stream_.get()); }
+  void step() {
+    model_->begin_backward(DDP_PASS_REDUCE);
+    for (size_t p = kShapes.size(); p-- > 0;) {
+      write_on(stream_.get(), fresh_[p], model_->table().parameter(static_cast<int32_t>(p)).grad.data);
+      model_->pass().mark_ready(static_cast<int32_t>(p), stream_.get());
+    }
+    model_->end_backward(stream_.get());
+    sgd_->step(stream_.get());
+    stream_.synchronize();
+  }
+  void save() {
+    checkpoint::save_stream(
+        "save", {*model_, sgd_.get()}, {}, [](const void*, int64_t) { return 0; }, std::nullopt);
+  }
+  [[nodiscard]] bool is_whole() const { return model_->values().is_whole(); }
+  [[nodiscard]] Values values() const {
+    wait_until([&] { return fake_gpu::pending_on_device(rank_) == 0; });
+    Values all;
+    for (size_t p = 0; p < kShapes.size(); ++p) {
+      all.emplace_back(static_cast<size_t>(kShapes[p]));
+      const void* const value = model_->table().parameter(static_cast<int32_t>(p)).value.data;
+      expect(fake_gpu::peek(all.back().data(), value, kShapes[p] * 4), "peeked");
+    }
+    return all;
+  }
+
+ private:
+  static ddp_model_options options(const Way& way) {
+    ddp_model_options made{};
+    made.own_values = way.own ? 1 : 0;
+    made.first_bucket_bytes = made.bucket_bytes = 8'000;
+    return made;
+  }
+  int rank_;
+  GpuStream stream_;
+  std::vector<GpuArray> values_, grads_, fresh_;
+  std::shared_ptr<model::Model> model_;
+  std::shared_ptr<optim::Sgd> sgd_;
+};
+
+/// The ranks of one training, and what happens to one of them.
+struct World {
+  Way way;
+  ddp_group_options options = world_options();
+  int bad = 1;
+  bool is_held = false;  // the bad rank comes back only when the others are done
+  std::mutex mutex;      // guards groups
+  std::array<group::Group*, kRanks> groups{};
+  std::array<void*, kRanks> comms{};  // those that are lent
+  std::array<Story, kRanks> stories;
+  std::atomic<int> done{0};
+  std::atomic<int64_t> since_ns{0};
+  Values start;               // of rank 0, without a fault
+  std::vector<Values> after;  // each step
+
+  void lend();  // before what is ordered
+  void run();
+  [[nodiscard]] std::shared_ptr<group::Group> meet(int rank, const std::string& place);
+  void run_rank(group::Group& group, int rank);
+  void tell(Story& story, const Error& error) const {
+    story.status = error.status();
+    story.text = error.text();
+    if (since_ns != 0) story.ms = (os::now_ns() - since_ns) / 1'000'000;
+  }
+  void end_lent(int rank) {
+    if (void* const comm = std::exchange(comms[static_cast<size_t>(rank)], nullptr); comm != nullptr)
+      static_cast<void>(fake_gpu::nccl().comm_abort(comm));
+  }
+  void set_group(int rank, group::Group* group) {
+    const std::lock_guard lock(mutex);
+    groups[static_cast<size_t>(rank)] = group;
+  }
+  /// The bad rank ends; unless it has left meanwhile, and one of its threads comes to NCCL late.
+  void tell_of_end() {
+    const std::lock_guard lock(mutex);
+    group::Group* const group = groups[static_cast<size_t>(bad)];
+    if (group == nullptr) return;
+    since_ns = os::now_ns();
+    group->health().abort(Error(DDP_ERROR_PEER_FAILED, group->name_of(bad) + " ended"));
+  }
+};
+
+inline void World::lend() {
+  options.reproducible = way.reproducible ? 1 : 0;
+  if (!way.lent) return;
+  std::array<char, DDP_NCCL_ID_BYTES> id{};
+  expect(fake_gpu::nccl().get_unique_id(id.data()) == 0, "an id");
+  run_ranks(kRanks, [&](int rank) {
+    void*& comm = comms[static_cast<size_t>(rank)];
+    expect(fake_gpu::table().set_device(rank) == 0, "a GPU");
+    expect(fake_gpu::nccl().comm_init(&comm, kRanks, id.data(), rank, "of the program", 0) < 8, "a communicator");
+    wait_until([&] {
+      int32_t result = 0;
+      return fake_gpu::nccl().comm_async_error(comm, &result) == 0 && result == 0;
+    });
+  });
+}
+
+inline void World::run_rank(group::Group& group, int rank) {
+  Story& story = stories[static_cast<size_t>(rank)];
+  story.has_group = true;
+  set_group(rank, &group);
+  Training training(group, rank, way);
+  try {
+    training.commit();
+    story.is_committed = true;
+    if (rank == 0 && after.empty()) start = training.values();
+    for (; story.steps < kSteps; ++story.steps) {
+      training.step();
+      if (rank == 0 && after.size() < kSteps) after.push_back(training.values());
+    }
+    training.save();
+    group.barrier();
+  } catch (const Error& error) {
+    tell(story, error);
+    end_lent(rank);  // as its owner should, or what it has begun never ends
+  }
+  if (!is_held || rank != bad) {
+    story.is_whole = training.is_whole();
+    story.values = training.values();
+  }
+}
+
+/// With a lent communicator a rank may end before it has its group. Then nobody says so, and this gives NULL.
+inline std::shared_ptr<group::Group> World::meet(int rank, const std::string& place) {
+  ddp_group_options mine = options;
+  mine.rank = mine.device_index = rank;
+  mine.world_size = kRanks;
+  mine.nccl_comm = comms[static_cast<size_t>(rank)];
+  expect(fake_gpu::table().set_device(rank) == 0, "a program has its GPU current");
+  Story& story = stories[static_cast<size_t>(rank)];
+  try {
+    return group::Group::create(place.c_str(), mine);
+  } catch (const Error& error) {
+    tell(story, error);
+    return nullptr;
+  }
+}
+
+inline void World::run() {
+  static std::atomic<int> next{0};
+  const std::string place = "local://nccl-sweep-" + std::to_string(next++);
+  run_ranks(kRanks, [&](int rank) {
+    const std::shared_ptr<group::Group> group = meet(rank, place);
+    if (group != nullptr) run_rank(*group, rank);
+    const int64_t ms = ms_of([&] {
+      if (group != nullptr) group->close();
+    });
+    set_group(rank, nullptr);
+    if (!is_held || rank != bad) end_lent(rank);
+    if (!is_held || rank == bad) return;
+    expect(ms < 4000, "the group is left within " + std::to_string(ms) + " ms");
+    if (++done == kRanks - 1) fake_gpu::end_death();
+  });
+  fake_gpu::end_death();
+  for (int rank = 0; rank < kRanks; ++rank) end_lent(rank);
+}
+
+}  // namespace ddp::test
