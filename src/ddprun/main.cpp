@@ -11,6 +11,7 @@
 
 #include "core/error.hpp"
 #include "ddprun/allocation.hpp"
+#include "ddprun/check.hpp"
 #include "ddprun/foreign.hpp"
 #include "ddprun/hosts.hpp"
 #include "ddprun/launch.hpp"
@@ -31,7 +32,8 @@ constexpr const char* kDescription =
     "  ddprun -n 2 python3 train.py\n"
     "  ddprun -n 8 --output-dir logs --show 0 ./train   # files for every rank, rank 0 here as well\n"
     "  ddprun --hosts a:4,b:4 ./train                   # through ssh, from any machine\n"
-    "  ddprun --nnodes 2 --node-rank R --rendezvous a:29500 -n 4 ./train   # by hand, on each machine";
+    "  ddprun --nnodes 2 --node-rank R --rendezvous a:29500 -n 4 ./train   # by hand, on each machine\n"
+    "  ddprun --check -n 4                              # what is right and wrong with this machine, or --hosts";
 
 constexpr const char* kFooter =
     "What each rank finds in its environment:\n"
@@ -70,7 +72,8 @@ constexpr const char* kFooter =
     "  124        --timeout was over\n"
     "  2          wrong usage\n"
     "  125        ddprun itself failed\n"
-    "  126, 127   the program cannot be run; it was not found\n";
+    "  126, 127   the program cannot be run; it was not found\n"
+    "  With --check: 0 if nothing is wrong, 1 if something is\n";
 
 // The description has the usage line: CLI11 does not know that a program follows.
 class Formatter : public CLI::Formatter {
@@ -86,7 +89,29 @@ struct Words {
   int32_t ranks = 0;  // 0: -n is not given
   int32_t nodes = 1;
   int32_t node = -1;  // -1: not given
+  bool check = false, json = false;
 };
+
+/// Where the ranks are.
+void add_machines(CLI::App& app, Options& options, Words& words) {
+  app.add_option("--hosts", words.hosts, "Start the ranks on these hosts, through ssh; without numbers -n on each")
+      ->type_name("HOST:N,...");
+  app.add_option("--hostfile", words.hostfile, "The same from a file: a host in each line, as a:4 or a slots=4")
+      ->type_name("FILE");
+  app.add_option("--ssh", options.machines.ssh, "What starts a command on a host (default: ssh)")->type_name("COMMAND");
+  app.add_option("--silence", options.machines.silence_s,
+                 "With --hosts: end the ranks of a host that has heard nothing of ddprun for so long (default: 30)")
+      ->type_name("SECONDS");
+  app.add_option("--nnodes", words.nodes, "Number of machines on which this line is given; each starts -n ranks")
+      ->type_name("N");
+  app.add_option("--node-rank", words.node, "Which of them this is: 0 to N - 1")->type_name("R");
+  app.add_option("--rendezvous", options.machines.rendezvous,
+                 "Where the ranks of several machines meet: the first machine, and a port that is free there")
+      ->type_name("HOST:PORT");
+  app.add_option("--placement", words.placement)->group("");  // by a ddprun that leads this one
+  app.add_flag("--led", options.machines.led)->group("");
+  app.add_flag("--obey", options.machines.obeys)->group("");
+}
 
 void add_options(CLI::App& app, Options& options, Words& words) {
   const std::string cores = std::to_string(usable_cores());
@@ -122,28 +147,15 @@ void add_options(CLI::App& app, Options& options, Words& words) {
   app.add_option("--min-ranks", options.min_ranks,
                  "Let the other ranks go on when some fail, as long as so many are left; the job succeeds if so many do")
       ->type_name("M");
-  app.add_option("--hosts", words.hosts, "Start the ranks on these hosts, through ssh; without numbers -n on each")
-      ->type_name("HOST:N,...");
-  app.add_option("--hostfile", words.hostfile, "The same from a file: a host in each line, as a:4 or a slots=4")
-      ->type_name("FILE");
-  app.add_option("--ssh", options.machines.ssh, "What starts a command on a host (default: ssh)")->type_name("COMMAND");
-  app.add_option("--silence", options.machines.silence_s,
-                 "With --hosts: end the ranks of a host that has heard nothing of ddprun for so long (default: 30)")
-      ->type_name("SECONDS");
-  app.add_option("--nnodes", words.nodes, "Number of machines on which this line is given; each starts -n ranks")
-      ->type_name("N");
-  app.add_option("--node-rank", words.node, "Which of them this is: 0 to N - 1")->type_name("R");
-  app.add_option("--rendezvous", options.machines.rendezvous,
-                 "Where the ranks of several machines meet: the first machine, and a port that is free there")
-      ->type_name("HOST:PORT");
-  app.add_option("--placement", words.placement)->group("");  // by a ddprun that leads this one
-  app.add_flag("--led", options.machines.led)->group("");
-  app.add_flag("--obey", options.machines.obeys)->group("");
+  add_machines(app, options, words);
   app.add_option(
          "--bind", words.bind,
          "Bind each rank to its share of the cores (core), to a NUMA node (numa), or not (none); default: numa where "
          "there are several nodes")
       ->type_name("HOW");
+  app.add_flag("--check", words.check,
+               "Start no program: say what is right and wrong with these machines, and measure them (some seconds)");
+  app.add_flag("--json", words.json, "With --check: as JSON");
   app.add_flag("-v,--verbose", options.verbose, "Say what is set, and how each rank ended");
   app.set_version_flag("--version", std::string("ddprun ") + DDP_VERSION_STRING);
   app.set_help_flag("-h,--help", "Print this help");
@@ -314,6 +326,12 @@ std::vector<bool> shown_here(const Options& options) {
   return std::vector<bool>(options.machines.hosts.size(), true);
 }
 
+[[noreturn]] void check_machines(const Options& options, const Words& words, std::vector<std::string> given) {
+  if (!options.command.empty()) refuse("--check starts no program: leave out " + options.command.front() + ".");
+  std::erase_if(given, [](const std::string& word) { return word == "--check" || word == "--json"; });
+  throw ExitError{run_check(given, words.json), ""};
+}
+
 // Everything from the first word that is not an option is the program's, also what looks like our options.
 Options parse(int argc, char** argv) {
   Options options;
@@ -333,6 +351,8 @@ Options parse(int argc, char** argv) {
     refuse(std::string(error.what()) + ".");
   }
   options.command = app.remaining();
+  if (words.check) check_machines(options, words, {argv + 1, argv + argc});
+  if (words.json) refuse("--json is for --check.");
   if (!options.command.empty() && options.command.front() == "--") options.command.erase(options.command.begin());
   const bool named = !words.hosts.empty() || !words.hostfile.empty() || words.nodes != 1 || words.node >= 0;
   bool ranks_given = app.get_option("-n")->count() > 0;
@@ -360,6 +380,8 @@ void open_standard_descriptors() {
 int guarded_main(int argc, char** argv) {
   try {
     open_standard_descriptors();
+    if (argc == 2 && (argv[1] == std::string(kCheckRank) || argv[1] == std::string(kCheckRankJson)))
+      return check_as_rank(argv[1] == std::string(kCheckRankJson));
     const Options options = parse(argc, argv);
     if (options.machines.led) Leash::read_environment();
     return run_job(options);

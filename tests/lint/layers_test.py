@@ -8,7 +8,7 @@ import tree
 THIRD_PARTY = {
     "asio": ["src/bootstrap/control/"],
     "gloo/": ["src/collective/socket/gloo/"],
-    "nlohmann/": ["src/checkpoint/"],
+    "nlohmann/": ["src/checkpoint/", "src/ddprun/"],
     "CLI/": ["src/ddprun/"],
     "sodium": ["src/bootstrap/control/"],
     "xxhash": ["src/core/hash.cpp"],

@@ -1,0 +1,45 @@
+// What ddprun --check measures with libddp, on all ranks together: links of pairs, an all-reduce beside what memory allows,
+// and an optimizer's step beside that. Tested by process/ddprun_check_test.sh.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "ddprun/library.hpp"
+
+namespace ddp::ddprun {
+
+struct PairFigures {
+  int32_t first = 0, second = 0;  // ranks
+  double sum_us = 0;              // an all-reduce of one number between the two
+  double bytes_per_s = 0;         // of a broadcast from one to the other
+};
+
+struct Figures {
+  std::vector<PairFigures> pairs;
+  int64_t bytes = 0;  // of the all-reduce
+  double all_reduce_s = 0;
+  double copy_s = 0;  // to copy as many bytes, all ranks at once: what memory needs at least
+  double barrier_us = 0;
+  int64_t parameters = 0;  // of the optimizer's step, on each rank
+  double adam_s = 0;
+  double adam_copy_s = 0;  // to copy as many bytes as the step reads and writes, all ranks at once
+};
+
+/// Where the realtime clock of a rank stands beside that of rank 0.
+struct ClockFigures {
+  double offset_s = 0;  // what is to be added to it
+  double error_s = 0;   // at most so wrong
+};
+
+/// Throws what libddp says if a call fails. `notice`: what begins now, on rank 0.
+[[nodiscard]] Figures measure(const Library& library, ddp_group* group, const std::function<void(const char*)>& notice);
+/// By rank.
+[[nodiscard]] std::vector<ClockFigures> compare_clocks(const Library& library, ddp_group* group);
+
+/// Throws if the call has failed.
+void require(const Library& library, ddp_status status);
+
+}  // namespace ddp::ddprun
