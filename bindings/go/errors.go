@@ -12,7 +12,7 @@ import (
 type Status int32
 
 // The kinds of failure. TimedOut, PeerFailed and Aborted break the group: every later call on it repeats the first cause, until
-// Group.Recover has returned. TooFewRanks and Fenced are of Group.Recover, NoCheckpoint is of State.LoadLatest.
+// Group.Recover has returned. TooFewRanks, NoMajority and Fenced are of Group.Recover, NoCheckpoint is of State.LoadLatest.
 const (
 	InvalidArgument Status = 1
 	InvalidState    Status = 2
@@ -28,6 +28,7 @@ const (
 	TooFewRanks     Status = 12
 	Fenced          Status = 13
 	NoCheckpoint    Status = 14
+	NoMajority      Status = 15
 )
 
 // Error is the name of the status, such as "DDP_ERROR_TIMED_OUT".

@@ -168,6 +168,9 @@ func (s *survivor) recover(cause error) error {
 		if err != nil || seen.Pass < -1 || seen.Pass > survivalSteps || seen.Bucket < -1 || seen.Silent < 0 || seen.Silent > time.Minute {
 			return fmt.Errorf("of rank %d: %+v, %v", rank, seen, err)
 		}
+		if own := rank == s.group.Rank(); (seen.Call != "" || own) && !strings.HasPrefix(seen.Call, "ddp_") || own && seen.InCall {
+			return fmt.Errorf("of rank %d: %+v", rank, seen)
+		}
 	}
 	rank, size := s.group.Rank(), s.group.Size()
 	if !s.asked {
@@ -184,7 +187,10 @@ func (s *survivor) recover(cause error) error {
 		found.Source < -1 || found.Source >= found.Size || found.Took <= 0 || found.Took > time.Minute {
 		return fmt.Errorf("%+v", found)
 	}
-	fmt.Println("recovered", found.Generation, found.Size)
+	if made, err := s.sgd.StepCount(); err != nil || made != found.Step {
+		return fmt.Errorf("%+v, but %d steps: %v", found, made, err)
+	}
+	fmt.Println("recovered", found.Generation, found.Size, found.Gone, found.Joined, found.Renumbered)
 	return nil
 }
 
@@ -219,10 +225,10 @@ func TestTheOthersGoOnWhenRanksAreKilled(t *testing.T) {
 	}
 	waitFor(0, "step 3")
 	kill(0)
-	waitFor(2, "recovered 2 2")
+	waitFor(2, "recovered 2 2 [0] [] [-1 0 1]")
 	waitFor(2, "step 8")
 	kill(2)
-	waitFor(1, "recovered 3 1")
+	waitFor(1, "recovered 3 1 [1] [] [0 -1]")
 	words := strings.Fields(waitFor(1, "end "))
 	check(t, commands[1].Wait())
 	members := words[2:]

@@ -23,8 +23,11 @@ typedef struct ddp_recover_options {
                           waited for: about a second */
   int32_t min_ranks; /**< with fewer the call fails with TOO_FEW_RANKS; 1 or more (default 1) */
   int32_t allow_half; /**< ranks that are silent may live on the other side of a cut, so more than half of those that are not
-                           seen to be dead must be here. 1: half of them may go on too, if the lowest is among them; of two
-                           ranks, rank 0. 0 (default) */
+                           seen to be dead must be here, else NO_MAJORITY. 1: half of them may go on too, if the lowest is
+                           among them; of two ranks, rank 0. 0 (default) */
+  int64_t cool_down_ms; /**< new ranks of a host on which three ranks have died within 10 minutes are kept out for so long
+                           after the last death, and twice as long after each further one, up to 10 minutes (default
+                           10,000). Not where the group has no rank on another host. 0: never */
 } ddp_recover_options;
 
 /** What a recovery came to. The caller sets struct_size. Since 0.1. */
@@ -40,6 +43,8 @@ typedef struct ddp_recovery {
                               it sends from there (ddp_group_broadcast) */
   int32_t reserved;      /**< 0 */
   double seconds;        /**< how long the call took */
+  int64_t step;          /**< of the state that all ranks have now: steps that have been made, as the optimizers count them.
+                              Repeat step + 1. -1: no optimizer counts, or a checkpoint has to be loaded */
 } ddp_recovery;
 
 /** What was last heard of a rank. The caller sets struct_size. Since 0.1. */
@@ -47,8 +52,10 @@ typedef struct ddp_rank_progress {
   int64_t struct_size; /**< sizeof(ddp_rank_progress) */
   int64_t pass_index;  /**< backward pass in which it was, counted from 0; -1: none yet */
   int32_t bucket;      /**< bucket of that pass; -1: none */
-  int32_t reserved;    /**< 0 */
+  int32_t in_call;     /**< 1: it was in `call`; 0: it had returned from it, and computed */
   double silent;       /**< seconds since it was heard; about 0 for this rank */
+  int32_t call;        /**< the last collective call that it made, for ddp_call_name(); 0: none yet */
+  int32_t reserved;    /**< 0 */
 } ddp_rank_progress;
 
 /**
@@ -69,12 +76,17 @@ DDP_API ddp_status ddp_recover_options_init(ddp_recover_options *options, int64_
 DDP_API ddp_status ddp_group_get_failed(const ddp_group *group, int32_t *ranks, int32_t capacity, int32_t *out_count);
 
 /**
- * Where a rank was when it was last heard. With ranks that are threads, and in a group of one, all are heard now.
+ * Where a rank was when it was last heard: ranks say so every heartbeat_ms. With ranks that are threads, and in a group of
+ * one, all are heard now. Of groups of more than 64 ranks those are up to date that are furthest behind.
  * @param rank 0 to size - 1
  * @param out_progress filled; struct_size set by the caller
  * Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
  */
 DDP_API ddp_status ddp_group_get_progress(const ddp_group *group, int32_t rank, ddp_rank_progress *out_progress);
+
+/** Name of a call as in ddp_rank_progress: "ddp_group_barrier"; "" for 0 and for any other number. Constant text; the
+ * numbers may be others in another version of the library. Local, any thread. Since 0.1. */
+DDP_API const char *ddp_call_name(int32_t call);
 
 /**
  * Go on with the ranks that are left. The group, its models, optimizers, averages and memory keep their handles and
@@ -87,11 +99,36 @@ DDP_API ddp_status ddp_group_get_progress(const ddp_group *group, int32_t rank, 
  * only fell silent about a second after dead_after_ms. If another rank dies meanwhile it begins again by itself. No other
  * call may use the group or what was made from it meanwhile. Groups made by ddp_group_split recover by themselves.
  * Errors: INVALID_STATE (the group is not broken, or was made without recoverable), INVALID_ARGUMENT, TOO_FEW_RANKS (on all
- * ranks that are here; nothing has changed, and the call may be repeated), FENCED (this rank was silent, and the others have
- * gone on without it), MISMATCH (what was sent to make the replicas equal has not come; the group can be used, the model
- * after a checkpoint was loaded), OUT_OF_MEMORY. Since 0.1.
+ * ranks that are here; nothing has changed, and the call may be repeated), NO_MAJORITY (the same where ranks that are out of
+ * reach may go on: end this process), FENCED (this rank was silent, and the others have gone on without it), MISMATCH (what
+ * was sent to make the replicas equal has not come; the group can be used, the model after a checkpoint was loaded),
+ * OUT_OF_MEMORY. Since 0.1.
  */
 DDP_API ddp_status ddp_group_recover(ddp_group *group, const ddp_recover_options *options, ddp_recovery *out_recovery);
+
+/**
+ * Ranks that the last recovery went on without, numbered as before it.
+ * @param ranks filled with at most `capacity` ranks, ascending; NULL if capacity is 0
+ * @param out_count how many there are, whatever the capacity; 0 also before the first recovery with this rank
+ * Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
+ */
+DDP_API ddp_status ddp_group_get_gone(const ddp_group *group, int32_t *ranks, int32_t capacity, int32_t *out_count);
+
+/**
+ * Ranks that the last recovery took in, numbered as now. A rank that has joined is among them, until the next recovery.
+ * @param ranks filled with at most `capacity` ranks, ascending; NULL if capacity is 0
+ * @param out_count how many there are, whatever the capacity
+ * Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
+ */
+DDP_API ddp_status ddp_group_get_joined(const ddp_group *group, int32_t *ranks, int32_t capacity, int32_t *out_count);
+
+/**
+ * What became of each rank in the last recovery: element r is what rank r of before is now, or -1 if it is gone.
+ * @param ranks filled with at most `capacity` ranks; NULL if capacity is 0
+ * @param out_count number of ranks before it, whatever the capacity; 0 before the first recovery with this rank
+ * Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
+ */
+DDP_API ddp_status ddp_group_get_renumbered(const ddp_group *group, int32_t *ranks, int32_t capacity, int32_t *out_count);
 
 #ifdef __cplusplus
 }

@@ -55,9 +55,11 @@ typedef enum ddp_status DDP_INT32 {
   DDP_ERROR_IO = 9,               /**< a file, a port or a name could not be used; the text names it */
   DDP_ERROR_CALLBACK = 10,        /**< a user callback returned an error; its text is kept */
   DDP_ERROR_INTERNAL = 11,        /**< a defect of libddp; please report the text */
-  DDP_ERROR_TOO_FEW_RANKS = 12,   /**< of ddp_group_recover: too few ranks are left to go on; the text names them */
+  DDP_ERROR_TOO_FEW_RANKS = 12,   /**< of ddp_group_recover: fewer ranks are left than min_ranks; the text names them */
   DDP_ERROR_FENCED = 13,          /**< of ddp_group_recover: this rank was silent, and the others have gone on without it */
-  DDP_ERROR_NO_CHECKPOINT = 14 /**< of ddp_state_load_latest: the folder is there and holds none, as before a first start */
+  DDP_ERROR_NO_CHECKPOINT = 14, /**< of ddp_state_load_latest: the folder is there and holds none, as before a first start */
+  DDP_ERROR_NO_MAJORITY = 15    /**< of ddp_group_recover: ranks that are out of reach may go on without this one, so this
+                                     one may not; the text names them */
 } ddp_status;
 
 /** Element type of a tensor. Since 0.1. */

@@ -20,16 +20,21 @@ ddp_recover_options default_options() {
   ddp_recover_options options{};
   options.wait_ms = 60'000;
   options.min_ranks = 1;
+  options.cool_down_ms = 10'000;
   return options;
 }
 
 group::RecoveryRule rule_of(const ddp_recover_options& options) {
   constexpr const char* kName = "ddp_group_recover";
-  if (options.wait_ms < 0 || options.min_ranks < 1 || options.allow_half < 0 || options.allow_half > 1)
-    throw make_error(DDP_ERROR_INVALID_ARGUMENT,
-                     "%s: wait_ms is %lld, min_ranks %d and allow_half %d; they are 0 or more, 1 or more, and 0 or 1", kName,
-                     static_cast<long long>(options.wait_ms), options.min_ranks, options.allow_half);
-  return {options.min_ranks, options.allow_half == 1, options.wait_ms};
+  if (options.wait_ms < 0 || options.min_ranks < 1 || options.allow_half < 0 || options.allow_half > 1 ||
+      options.cool_down_ms < 0)
+    throw make_error(
+        DDP_ERROR_INVALID_ARGUMENT,
+        "%s: wait_ms is %lld, min_ranks %d, allow_half %d and cool_down_ms %lld; they are 0 or more, 1 or more, "
+        "0 or 1, and 0 or more",
+        kName, static_cast<long long>(options.wait_ms), options.min_ranks, options.allow_half,
+        static_cast<long long>(options.cool_down_ms));
+  return {options.min_ranks, options.allow_half == 1, options.wait_ms, options.cool_down_ms};
 }
 
 void require_recoverable(group::Group& group) {
@@ -42,6 +47,27 @@ void require_recoverable(group::Group& group) {
                 "PEER_FAILED or ABORTED");
 }
 
+struct RankList {
+  int32_t* ranks;
+  int32_t capacity;
+  int32_t* out_count;
+};
+
+/// Write what `get` gives of the group.
+template <class Get>
+ddp_status get_ranks(const char* function, const ddp_group* group, const RankList& to, Get get) {
+  return guarded([&] {
+    const auto object = group_of(group, function);
+    require(to.out_count, function, "out_count");
+    if (to.capacity < 0 || (to.capacity > 0 && to.ranks == nullptr))
+      throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: capacity is %d; it is the number of elements of ranks, or 0",
+                       function, to.capacity);
+    const std::vector<int32_t> found = get(*object);
+    std::copy_n(found.begin(), std::min(found.size(), static_cast<size_t>(to.capacity)), to.ranks);
+    *to.out_count = static_cast<int32_t>(found.size());
+  });
+}
+
 }  // namespace
 
 ddp_status ddp_recover_options_init(ddp_recover_options* options, int64_t struct_size) {
@@ -49,18 +75,22 @@ ddp_status ddp_recover_options_init(ddp_recover_options* options, int64_t struct
 }
 
 ddp_status ddp_group_get_failed(const ddp_group* group, int32_t* ranks, int32_t capacity, int32_t* out_count) {
-  constexpr const char* kName = "ddp_group_get_failed";
-  return guarded([&] {
-    const auto object = group_of(group, kName);
-    require(out_count, kName, "out_count");
-    if (capacity < 0 || (capacity > 0 && ranks == nullptr))
-      throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: capacity is %d; it is the number of elements of ranks, or 0", kName,
-                       capacity);
-    const std::vector<int32_t> failed = group::Recovery::failed(*object);
-    const auto fits = std::min(failed.size(), static_cast<size_t>(capacity));
-    std::copy_n(failed.begin(), fits, ranks);
-    *out_count = static_cast<int32_t>(failed.size());
-  });
+  return get_ranks("ddp_group_get_failed", group, {ranks, capacity, out_count}, group::Recovery::failed);
+}
+
+ddp_status ddp_group_get_gone(const ddp_group* group, int32_t* ranks, int32_t capacity, int32_t* out_count) {
+  return get_ranks("ddp_group_get_gone", group, {ranks, capacity, out_count},
+                   [](const group::Group& object) { return group::Recovery::changes(object).gone(); });
+}
+
+ddp_status ddp_group_get_joined(const ddp_group* group, int32_t* ranks, int32_t capacity, int32_t* out_count) {
+  return get_ranks("ddp_group_get_joined", group, {ranks, capacity, out_count},
+                   [](const group::Group& object) { return group::Recovery::changes(object).joined; });
+}
+
+ddp_status ddp_group_get_renumbered(const ddp_group* group, int32_t* ranks, int32_t capacity, int32_t* out_count) {
+  return get_ranks("ddp_group_get_renumbered", group, {ranks, capacity, out_count},
+                   [](const group::Group& object) { return group::Recovery::changes(object).renumbered; });
 }
 
 ddp_status ddp_group_get_progress(const ddp_group* group, int32_t rank, ddp_rank_progress* out_progress) {
@@ -75,10 +105,14 @@ ddp_status ddp_group_get_progress(const ddp_group* group, int32_t rank, ddp_rank
     ddp_rank_progress progress{};
     progress.pass_index = known.pass;
     progress.bucket = known.bucket;
+    progress.in_call = known.in_call ? 1 : 0;
     progress.silent = known.silent;
+    progress.call = known.call;
     fill_sized(out_progress, progress, kName);
   });
 }
+
+const char* ddp_call_name(int32_t call) { return group::Recovery::call_name(call); }
 
 ddp_status ddp_group_recover(ddp_group* group, const ddp_recover_options* options, ddp_recovery* out_recovery) {
   constexpr const char* kName = "ddp_group_recover";
@@ -90,7 +124,9 @@ ddp_status ddp_group_recover(ddp_group* group, const ddp_recover_options* option
     ddp_recovery recovery{};
     recovery.previous_rank = object.rank();
     recovery.previous_size = object.size();
-    recovery.source = group::Recovery::run(object, rule);
+    const group::Recovery::Outcome outcome = group::Recovery::run(object, rule);
+    recovery.source = outcome.source;
+    recovery.step = outcome.step;
     recovery.generation = group::Recovery::survival(object)->generation();
     recovery.rank = object.rank();
     recovery.size = object.size();

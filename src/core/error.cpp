@@ -71,6 +71,7 @@ const char* status_name(ddp_status status) noexcept {
     case DDP_ERROR_TOO_FEW_RANKS: return "DDP_ERROR_TOO_FEW_RANKS";
     case DDP_ERROR_FENCED: return "DDP_ERROR_FENCED";
     case DDP_ERROR_NO_CHECKPOINT: return "DDP_ERROR_NO_CHECKPOINT";
+    case DDP_ERROR_NO_MAJORITY: return "DDP_ERROR_NO_MAJORITY";
   }
   return "unknown ddp_status";
 }

@@ -126,7 +126,11 @@ std::shared_ptr<Group> Group::create(const char* rendezvous, const ddp_group_opt
   }
   std::unique_ptr<bootstrap::Control> control = survival->join(options);
   std::shared_ptr<Group> group = form(std::move(control), options, origin, "ddp_group_create", std::move(survival));
-  static_cast<void>(group->gather("followers", Recovery::kNewcomer));
+  const std::vector<std::string> answers = group->gather("followers", Recovery::kNewcomer);
+  Changes changes;
+  for (size_t rank = 0; rank < answers.size(); ++rank)
+    if (answers[rank] == Recovery::kNewcomer) changes.joined.push_back(static_cast<int32_t>(rank));
+  group->impl_->survival->set_changes(std::move(changes));
   return group;
 }
 

@@ -15,6 +15,12 @@ namespace {
 
 constexpr int64_t kCauseMs = 1'000;
 
+int64_t steps_of(const std::vector<std::shared_ptr<Follower>>& followers) {
+  int64_t most = -1;
+  for (const auto& follower : followers) most = std::max(most, follower->steps());
+  return most;
+}
+
 }  // namespace
 
 Survival* Recovery::survival(Group& group) noexcept { return group.impl_->survival.get(); }
@@ -35,12 +41,26 @@ std::vector<int32_t> Recovery::failed(const Group& group) {
 Recovery::Progress Recovery::progress(const Group& group, int32_t rank) {
   const bootstrap::Control::Sign sign = group.impl_->control->last_sign(rank);
   const int64_t silent_ns = sign.at_ns == 0 ? 0 : os::now_ns() - sign.at_ns;
-  return {static_cast<double>(silent_ns) * 1e-9, sign.pass, sign.bucket};
+  const bootstrap::Whereabouts& where = sign.where;
+  return {static_cast<double>(silent_ns) * 1e-9, where.pass, where.bucket, static_cast<int32_t>(where.call), where.in_call};
 }
 
-int32_t Recovery::run(Group& group, const bootstrap::RecoveryRule& rule) {
+const char* Recovery::call_name(int32_t call) noexcept {
+  return call < 0 || call > static_cast<int32_t>(bootstrap::kLastUserCall)
+             ? ""
+             : bootstrap::name_of(static_cast<bootstrap::UserCall>(call));
+}
+
+Changes Recovery::changes(const Group& group) {
+  const Survival* const survival = group.impl_->survival.get();
+  return survival == nullptr ? Changes() : survival->changes();
+}
+
+Recovery::Outcome Recovery::run(Group& group, const bootstrap::RecoveryRule& rule) {
   std::unique_ptr<Group::Impl>& impl = group.impl_;
   Survival& survival = *impl->survival;
+  std::vector<bootstrap::Member> before;
+  for (int32_t rank = 0; rank < group.size(); ++rank) before.push_back(impl->control->member(rank));
   for (;;) {
     const std::vector<std::shared_ptr<Follower>> followers = survival.followers();
     for (const auto& follower : followers) follower->leave_group();
@@ -60,12 +80,13 @@ int32_t Recovery::run(Group& group, const bootstrap::RecoveryRule& rule) {
       for (size_t i = 0; i < common; ++i) source = std::max(source, followers[i]->rejoin_group());
     });
     if (!failed.has_value()) {
-      int64_t step = -1;
-      for (const auto& follower : followers) step = std::max(step, follower->steps());
+      survival.set_changes(Changes::between(before, *impl->control));
+      const int64_t step = steps_of(followers);
       log_membership(*impl->control, impl->options, {Formation::kRecovered, survival.generation(), step});
       for (const auto& follower : followers)
         if (const std::optional<Error> problem = follower->take_problem()) throw Error(*problem);
-      return source;
+      const bool whole = std::all_of(followers.begin(), followers.end(), [](const auto& each) { return each->is_whole(); });
+      return {source, whole ? step : -1};
     }
     if (!breaks_group(failed->status())) throw Error(*failed);
     os::log(DDP_LOG_WARNING, "the recovery begins again: %s", failed->what());

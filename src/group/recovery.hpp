@@ -8,10 +8,9 @@
 
 #include "bootstrap/rendezvous/quorum.hpp"
 #include "group/group.hpp"
+#include "group/survival.hpp"
 
 namespace ddp::group {
-
-class Survival;
 
 using bootstrap::RecoveryRule;
 
@@ -32,12 +31,22 @@ struct Recovery {
     double silent = 0;  // seconds
     int64_t pass = -1;
     int32_t bucket = -1;
+    int32_t call = 0;  // the last that it made; 0: none
+    bool in_call = false;
   };
   [[nodiscard]] static Progress progress(const Group& group, int32_t rank);
+  /// "ddp_group_barrier"; "" for what is no call.
+  [[nodiscard]] static const char* call_name(int32_t call) noexcept;
 
-  /// In the place of the broken group. No other call uses it meanwhile. Collective over the ranks that are left. Gives the
-  /// rank whose state the models of all have now, -1 if they had the same or there is none.
-  static int32_t run(Group& group, const RecoveryRule& rule);
+  struct Outcome {
+    int32_t source = -1;  // rank whose state the models of all have now; -1: they had the same, or there is none
+    int64_t step = -1;    // of that state; -1: none is counted, or a checkpoint has to be loaded
+  };
+  /// In the place of the broken group. No other call uses it meanwhile. Collective over the ranks that are left.
+  static Outcome run(Group& group, const RecoveryRule& rule);
+
+  /// In the last recovery; none before the first, and where the group cannot recover.
+  [[nodiscard]] static Changes changes(const Group& group);
 };
 
 }  // namespace ddp::group

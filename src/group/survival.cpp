@@ -18,6 +18,27 @@ constexpr const char* kLoopback = "127.0.0.1";  // of a group of one
 
 }  // namespace
 
+Changes Changes::between(const std::vector<bootstrap::Member>& before, const bootstrap::Control& now) {
+  Changes changes;
+  std::vector<bool> was_here(static_cast<size_t>(now.size()));
+  for (const bootstrap::Member& old : before) {
+    int32_t rank = now.size() - 1;
+    while (rank >= 0 && (now.member(rank).id != old.id || now.member(rank).pid != old.pid)) --rank;
+    if (rank >= 0) was_here[static_cast<size_t>(rank)] = true;
+    changes.renumbered.push_back(rank);
+  }
+  for (int32_t rank = 0; rank < now.size(); ++rank)
+    if (!was_here[static_cast<size_t>(rank)]) changes.joined.push_back(rank);
+  return changes;
+}
+
+std::vector<int32_t> Changes::gone() const {
+  std::vector<int32_t> ranks;
+  for (size_t rank = 0; rank < renumbered.size(); ++rank)
+    if (renumbered[rank] < 0) ranks.push_back(static_cast<int32_t>(rank));
+  return ranks;
+}
+
 void Survival::formed(const bootstrap::Control& control) {
   bootstrap::Membership members;
   for (int32_t rank = 0; rank < control.size(); ++rank) members.push_back(control.member(rank).id);

@@ -28,10 +28,21 @@ class Follower {
   /// The ranks have met. Collective; followers come in the order in which they began to follow. Gives the rank whose state
   /// all have now, -1 if they had the same.
   virtual int32_t rejoin_group() = 0;
-  /// Steps that made what it holds; -1 if nothing counts them.
+  /// Steps of optimizers that made what it holds; -1 if none counts them.
   [[nodiscard]] virtual int64_t steps() { return -1; }
+  /// Is it the state of one step? False: a checkpoint has to be loaded.
+  [[nodiscard]] virtual bool is_whole() const noexcept { return true; }
   /// What went wrong in that, once, the same on all ranks; the group stands nevertheless.
   [[nodiscard]] virtual std::optional<Error> take_problem() noexcept { return std::nullopt; }
+};
+
+/// What a recovery has changed in who is there.
+struct Changes {
+  std::vector<int32_t> renumbered;  // by rank of before: the rank of now, -1: gone
+  std::vector<int32_t> joined;      // ranks of now that are new
+
+  [[nodiscard]] static Changes between(const std::vector<bootstrap::Member>& before, const bootstrap::Control& now);
+  [[nodiscard]] std::vector<int32_t> gone() const;
 };
 
 class Survival {
@@ -64,6 +75,9 @@ class Survival {
   [[nodiscard]] std::vector<std::shared_ptr<Follower>> followers();
   /// 1 for the group as it was created, one more after each recovery.
   [[nodiscard]] int64_t generation() const noexcept { return generation_; }
+  /// In the last recovery; none before the first.
+  [[nodiscard]] const Changes& changes() const noexcept { return changes_; }
+  void set_changes(Changes changes) noexcept { changes_ = std::move(changes); }
 
  private:
   [[nodiscard]] bootstrap::LostGroup describe(const bootstrap::Control& control) const;
@@ -76,6 +90,7 @@ class Survival {
   std::vector<bootstrap::Membership> memberships_;  // the last that is confirmed, and those formed after it
   std::vector<std::weak_ptr<Follower>> followers_;
   int64_t generation_ = 0;
+  Changes changes_;
   std::unique_ptr<bootstrap::Server> lobby_;  // of rank 0, while the group stands
   std::string published_;
 };

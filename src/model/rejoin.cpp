@@ -38,9 +38,11 @@ int32_t Rejoin::rejoin_group() {
 
 int64_t Rejoin::steps() {
   int64_t most = -1;
-  for (const auto& state : model_.replicas().kept_equal()) most = std::max(most, state->steps());
+  for (const auto& state : model_.replicas().kept_equal()) most = std::max(most, state->optimizer_steps());
   return most;
 }
+
+bool Rejoin::is_whole() const noexcept { return model_.values().is_whole(); }
 
 std::optional<Error> Rejoin::take_problem() noexcept { return model_.replicas_.take_difference(); }
 

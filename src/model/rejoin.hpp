@@ -24,6 +24,7 @@ class Rejoin final : public group::Follower {
   void leave_group() noexcept override;
   [[nodiscard]] int32_t rejoin_group() override;
   [[nodiscard]] int64_t steps() override;
+  [[nodiscard]] bool is_whole() const noexcept override;
   [[nodiscard]] std::optional<Error> take_problem() noexcept override;
   /// True once after a recovery that did what a commit which failed was to do.
   [[nodiscard]] bool take_commit() noexcept;

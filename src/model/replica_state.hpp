@@ -38,6 +38,8 @@ class ReplicaState {
   virtual void follow_loaded_values(const std::vector<bool>&) {}
   /// Steps that have made it what it is: the state of a rank that has made more is ahead.
   [[nodiscard]] virtual int64_t steps() const { return 0; }
+  /// Of an optimizer: the steps that it has made; else -1.
+  [[nodiscard]] virtual int64_t optimizer_steps() const { return -1; }
   /// Has the last pass ended well, with gradients that this state has not taken?
   [[nodiscard]] virtual bool awaits_step() const noexcept { return false; }
   /// The ranks of the group are others now, so what this rank holds of a state in parts is nobody's: forget it.

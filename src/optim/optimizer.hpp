@@ -39,6 +39,7 @@ class Optimizer : public model::ReplicaState {
   /// Of the last step that looked at the whole gradient; -1: none did.
   [[nodiscard]] virtual double grad_norm() const { return -1; }
   [[nodiscard]] int64_t steps() const override { return step_count(); }
+  [[nodiscard]] int64_t optimizer_steps() const override { return step_count(); }
   /// Its part in the model's passes, to be attached; NULL: it has none.
   [[nodiscard]] virtual pass::BlockUpdate* in_passes() noexcept { return nullptr; }
 

@@ -310,6 +310,58 @@ static void groups_come_and_go(void **state) {
   for (int i = 0; i < 200; i++) ddp_group_destroy(alone());
 }
 
+static void who_is_there_is_asked_in_two_steps(void **state) {
+  (void)state;
+  ddp_status (*const ask[])(const ddp_group *, int32_t *, int32_t, int32_t *) = {
+      ddp_group_get_failed, ddp_group_get_gone, ddp_group_get_joined, ddp_group_get_renumbered};
+  ddp_group_options options = one_rank();
+  for (int recoverable = 0; recoverable <= 1; recoverable++) {
+    ddp_group *group = NULL;
+    options.recoverable = recoverable;
+    check_ok(ddp_group_create("tcp://127.0.0.1:1", &options, &group));
+    for (size_t i = 0; i < sizeof ask / sizeof ask[0]; i++) {
+      int32_t ranks[1] = {7}, count = 7;
+      check_ok(ask[i](group, NULL, 0, &count));
+      check_int(count, 0);
+      count = 7;
+      check_ok(ask[i](group, ranks, 1, &count));
+      check_int(count, 0);
+      check_int(ranks[0], 7);
+      check_error(DDP_ERROR_INVALID_ARGUMENT, ask[i](group, ranks, 1, NULL));
+      check_error(DDP_ERROR_INVALID_ARGUMENT, ask[i](group, NULL, 1, &count));
+      check_error(DDP_ERROR_INVALID_ARGUMENT, ask[i](group, ranks, -1, &count));
+      check_error(DDP_ERROR_INVALID_ARGUMENT, ask[i](NULL, ranks, 1, &count));
+    }
+    ddp_group_destroy(group);
+  }
+}
+
+static void progress_names_the_last_call(void **state) {
+  (void)state;
+  ddp_group_options options = one_rank();
+  ddp_group *group = NULL;
+  ddp_rank_progress at;
+  memset(&at, 0, sizeof at);
+  check_ok(ddp_group_create("tcp://127.0.0.1:1", &options, &group));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_group_get_progress(group, 0, &at)); /* struct_size */
+  at.struct_size = sizeof at;
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_group_get_progress(group, 1, &at));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_group_get_progress(group, -1, &at));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_group_get_progress(group, 0, NULL));
+  check_ok(ddp_group_get_progress(group, 0, &at));
+  check_int(at.call, 0);
+  check_int(strlen(ddp_call_name(0)), 0);
+  check_int(strlen(ddp_call_name(-1)), 0);
+  check_int(strlen(ddp_call_name(1 << 30)), 0);
+  check_int(at.in_call, 0);
+  check_int(at.pass_index, -1);
+  check_ok(ddp_group_barrier(group));
+  check_ok(ddp_group_get_progress(group, 0, &at));
+  check_text(ddp_call_name(at.call), "ddp_group_barrier");
+  check_int(at.in_call, 0);
+  ddp_group_destroy(group);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       check_test(options_have_the_documented_defaults),
@@ -323,6 +375,8 @@ int main(void) {
       check_test(handles_that_are_none_are_refused_untouched),
       check_test(abort_breaks_the_group_with_its_reason),
       check_test(a_fork_of_the_process_is_refused),
+      check_test(who_is_there_is_asked_in_two_steps),
+      check_test(progress_names_the_last_call),
       check_test(groups_come_and_go),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -236,7 +236,7 @@ class Round {
   static void must_be_fenced(int id, Life& life) {
     const ProcResult& result = life.process->wait_one(0, 60'000);
     const bool fenced =
-        result.text.find("FENCED") != std::string::npos || result.text.find("TOO_FEW_RANKS") != std::string::npos;
+        result.text.find("FENCED") != std::string::npos || result.text.find("NO_MAJORITY") != std::string::npos;
     expect(result.exit_code == 1 && fenced, "id " + std::to_string(id) + " is fenced: " + result.describe());
   }
 

@@ -22,13 +22,16 @@ void call_survival(ddp_group *group, uint8_t which, Next next, Note note) {
       options.min_ranks = next() - 2;
       options.allow_half = next() % 3;
       options.wait_ms = static_cast<int64_t>(next()) - 1;
+      options.cool_down_ms = static_cast<int64_t>(next()) - 1;
       ddp_recovery recovery{};
       recovery.struct_size = next() % 2 == 0 ? static_cast<int64_t>(sizeof recovery) : next();
       return note(ddp_group_recover(group, &options, &recovery));
     }
     case 1: {
       int32_t ranks[2] = {}, count = 0;
-      return note(ddp_group_get_failed(group, next() % 2 == 0 ? ranks : nullptr, next() % 4 - 1, &count));
+      constexpr ddp_status (*kGet[])(const ddp_group *, int32_t *, int32_t, int32_t *) = {
+          ddp_group_get_failed, ddp_group_get_gone, ddp_group_get_joined, ddp_group_get_renumbered};
+      return note(kGet[next() % 4](group, next() % 2 == 0 ? ranks : nullptr, next() % 4 - 1, &count));
     }
     case 2: {
       ddp_rank_progress progress{};

@@ -35,7 +35,7 @@ tc -n "$id-3" qdisc replace dev eth0 root blackhole
 wait "${pids[@]}"
 tc -n "$id-3" qdisc del dev eth0 root
 check "of four ranks three go on without the one that is not heard" stories "0 1 3" 11
-check "the one that is not heard ends" ended 2 TOO_FEW_RANKS
+check "the one that is not heard ends" ended 2 NO_MAJORITY
 
 # 4 Mbit/s with a queue of up to 200 ms, which drops what does not fit: slow is not dead
 for host in 1 2 3; do tc -n "$id-$host" qdisc replace dev eth0 root tbf rate 4mbit burst 5kb latency 200ms || exit 1; done
@@ -50,7 +50,7 @@ start 3 80
 await 0 "step 10"
 if ip netns exec "$id-2" ss -K -t dst 10.77.0.1 >/dev/null 2>&1 && [ -n "$(ip netns exec "$id-2" ss -K -t dst 10.77.0.3 2>&1)" ]; then
   wait "${pids[@]}"
-  for rank in 0 1 2; do ended $rank story || ended $rank "FENCED\|TOO_FEW\|PEER" || check "rank $rank says what has happened" false; done
+  for rank in 0 1 2; do ended $rank story || ended $rank "FENCED\|NO_MAJ\|PEER" || check "rank $rank says what has happened" false; done
   check "who is left has the weights of the replay" eval 'stories "0 1 2" 7 || stories "0 2" 5'
 else
   wait "${pids[@]}"

@@ -94,7 +94,7 @@ class World {
     if (!clients) return;
     for (auto& peer : peers_) {
       if (!peer->open) continue;
-      peer->state.tick(now, 3, 1);
+      peer->state.tick(now, {3, 1});
       obey_client(*peer);
     }
   }

@@ -11,10 +11,13 @@
 #include <functional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "ddp/experimental.h"
 #include "support/group_procs.hpp"
+#include "support/recovery_words.hpp"
+#include "support/survivor_story.hpp"
 
 namespace ddp::test {
 
@@ -55,65 +58,6 @@ struct Survival {
   std::function<void(int64_t, uint64_t members)> made;  // a step is made; may be empty
 };
 
-constexpr int64_t kSizes[] = {7, 5'000, 70'000};
-constexpr float kMomentum = 0.5F, kRate = 0.0625F;
-
-inline float gradient_of(int32_t id, int64_t step, int64_t element) noexcept {
-  return static_cast<float>((id * 7 + step * 3 + element) % 11 - 5);
-}
-
-/// What one rank came to: "step members;..." and the weights' hash.
-struct Story {
-  std::vector<uint64_t> members;  // by step, a bit for each id
-  uint64_t hash = 0;
-};
-
-inline uint64_t hash_of(const std::vector<std::vector<float>>& weights) noexcept {
-  uint64_t hash = 1469598103934665603U;
-  for (const std::vector<float>& each : weights) {
-    const auto* bytes = reinterpret_cast<const unsigned char*>(each.data());
-    for (size_t at = 0; at < each.size() * sizeof(float); ++at) hash = (hash ^ bytes[at]) * 1099511628211U;
-  }
-  return hash;
-}
-
-inline std::string write_story(const Story& story) {
-  std::string text = std::to_string(story.hash);
-  for (const uint64_t members : story.members) text += " " + std::to_string(members);
-  return text;
-}
-
-inline Story read_story(const std::string& text) {
-  Story story;
-  size_t at = 0;
-  story.hash = std::stoull(text, &at);
-  for (size_t used = 0; at < text.size(); at += used) story.members.push_back(std::stoull(text.substr(at), &used));
-  return story;
-}
-
-/// What the weights must be after these steps.
-inline uint64_t replay(const std::vector<uint64_t>& members_of_steps) {
-  std::vector<std::vector<float>> weights, momenta;
-  for (const int64_t size : kSizes) {
-    weights.emplace_back(static_cast<size_t>(size), 1.0F);
-    momenta.emplace_back(static_cast<size_t>(size), 0.0F);
-  }
-  for (size_t step = 0; step < members_of_steps.size(); ++step) {
-    const uint64_t members = members_of_steps[step];
-    const auto count = static_cast<float>(__builtin_popcountll(members));
-    for (size_t p = 0; p < weights.size(); ++p) {
-      for (size_t i = 0; i < weights[p].size(); ++i) {
-        float sum = 0;
-        for (int32_t id = 0; id < 64; ++id)
-          if ((members >> id & 1) != 0) sum += gradient_of(id, static_cast<int64_t>(step), static_cast<int64_t>(i));
-        momenta[p][i] = kMomentum * momenta[p][i] + sum / count;
-        weights[p][i] -= kRate * momenta[p][i];
-      }
-    }
-  }
-  return hash_of(weights);
-}
-
 inline std::function<void(const std::string&)> to(Reporter& report) {
   return [&report](const std::string& line) { report.say(line); };
 }
@@ -135,6 +79,9 @@ class Survivor {
       status = create_group();
     }
     must(status);
+    const std::vector<int32_t> joined = ranks_of(group_, ddp_group_get_joined);
+    expect((std::find(joined.begin(), joined.end(), ddp_group_rank(group_)) != joined.end()) == joins_,
+           "a rank that joined");
     must(create_model());
   }
   ~Survivor() {
@@ -265,8 +212,10 @@ class Survivor {
     const ddp_status status = ddp_group_all_gather(group_, &input, &output, nullptr);
     if (status != DDP_OK) return status;
     members_ = 0;
+    ids_.clear();
     for (size_t at = 0; at < words.size(); at += kWords) {
       members_ |= uint64_t{1} << words[at];
+      ids_.push_back(words[at]);
       expect(words[at + 1] == mine[1], "all are at step " + std::to_string(mine[1]) + ", but " + std::to_string(words[at]) +
                                            " is at " + std::to_string(words[at + 1]));
       if (plan_.update == Update::kNoUndo) continue;  // torn values differ until a checkpoint is loaded, which the pass says
@@ -357,13 +306,25 @@ class Survivor {
       ddp_recovery recovery{};
       recovery.struct_size = sizeof recovery;
       enter(State::kRecover);
+      const std::vector<int64_t> before = std::exchange(ids_, {});
+      check_whereabouts(group_);
       must(ddp_group_recover(group_, &plan_.rule, &recovery));
       say_("recovered " + std::to_string(recovery.size) + " in " + std::to_string(recovery.seconds));
       if (optimizer_ != nullptr) must(ddp_optimizer_get_step_count(optimizer_, &step_));
       story_.members.resize(static_cast<size_t>(step_));
       status = learn_members();
+      if (status == DDP_OK) check_words(before, recovery);
     }
     return true;
+  }
+
+  void check_words(const std::vector<int64_t>& before, const ddp_recovery& recovery) const {
+    if (before.empty()) return;  // nobody has told in the group before
+    const size_t gone = check_who_is_there(group_, before, ids_);
+    if (plan_.update == Update::kSgd || plan_.update == Update::kInBackward)
+      expect_equal(recovery.step, step_, "the step that all have made");
+    if (plan_.update == Update::kOwn) expect_equal(recovery.step, int64_t{-1}, "no optimizer counts");
+    if (plan_.update == Update::kShard && gone > 0) expect_equal(recovery.step, int64_t{-1}, "a part is lost");
   }
 
   [[nodiscard]] std::vector<std::vector<float>> values() const {
@@ -384,6 +345,7 @@ class Survivor {
   ddp_model* model_ = nullptr;
   ddp_optimizer* optimizer_ = nullptr;
   uint64_t members_ = 0;
+  std::vector<int64_t> ids_;  // by rank; empty while not known
   int64_t step_ = 0;
   Story story_;
 };

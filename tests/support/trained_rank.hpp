@@ -67,7 +67,7 @@ struct TrainedRank {
   int32_t recover() const {
     if (rank == group->size() - 1) std::raise(SIGKILL);
     wait_for_death();
-    return group::Recovery::run(*group, group::RecoveryRule());
+    return group::Recovery::run(*group, group::RecoveryRule()).source;
   }
 
   int rank = 0;

@@ -32,6 +32,7 @@ const DDP_ERROR_INTERNAL = Int32(11)
 const DDP_ERROR_TOO_FEW_RANKS = Int32(12)
 const DDP_ERROR_FENCED = Int32(13)
 const DDP_ERROR_NO_CHECKPOINT = Int32(14)
+const DDP_ERROR_NO_MAJORITY = Int32(15)
 
 # ddp_dtype: Element type of a tensor. Since 0.1.
 const ddp_dtype = Int32
@@ -2054,6 +2055,7 @@ struct ddp_recover_options
     wait_ms::Int64
     min_ranks::Int32
     allow_half::Int32
+    cool_down_ms::Int64
 end
 
 @doc raw"""
@@ -2069,6 +2071,7 @@ struct ddp_recovery
     source::Int32
     reserved::Int32
     seconds::Float64
+    step::Int64
 end
 
 @doc raw"""
@@ -2078,8 +2081,10 @@ struct ddp_rank_progress
     struct_size::Int64
     pass_index::Int64
     bucket::Int32
-    reserved::Int32
+    in_call::Int32
     silent::Float64
+    call::Int32
+    reserved::Int32
 end
 
 @doc raw"""
@@ -2111,7 +2116,8 @@ end
 @doc raw"""
     ddp_group_get_progress(group, rank, out_progress)
 
-Where a rank was when it was last heard. With ranks that are threads, and in a group of one, all are heard now.
+Where a rank was when it was last heard: ranks say so every heartbeat_ms. With ranks that are threads, and in a group of
+one, all are heard now. Of groups of more than 64 ranks those are up to date that are furthest behind.
 - `rank`: 0 to size - 1
 - `out_progress`: filled; struct_size set by the caller
 Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
@@ -2119,6 +2125,16 @@ Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. S
 function ddp_group_get_progress(group, rank, out_progress)
     return ccall((:ddp_group_get_progress, libddp), ddp_status, (Ptr{ddp_group}, Int32, Ptr{ddp_rank_progress}), group, rank,
         out_progress)
+end
+
+@doc raw"""
+    ddp_call_name(call)
+
+Name of a call as in ddp_rank_progress: "ddp_group_barrier"; "" for 0 and for any other number. Constant text; the
+numbers may be others in another version of the library. Local, any thread. Since 0.1.
+"""
+function ddp_call_name(call)
+    return ccall((:ddp_call_name, libddp), Ptr{UInt8}, (Int32,), call)
 end
 
 @doc raw"""
@@ -2134,13 +2150,53 @@ Collective over the ranks that are left, blocks: less than a second where deaths
 only fell silent about a second after dead_after_ms. If another rank dies meanwhile it begins again by itself. No other
 call may use the group or what was made from it meanwhile. Groups made by ddp_group_split recover by themselves.
 Errors: INVALID_STATE (the group is not broken, or was made without recoverable), INVALID_ARGUMENT, TOO_FEW_RANKS (on all
-ranks that are here; nothing has changed, and the call may be repeated), FENCED (this rank was silent, and the others have
-gone on without it), MISMATCH (what was sent to make the replicas equal has not come; the group can be used, the model
-after a checkpoint was loaded), OUT_OF_MEMORY. Since 0.1.
+ranks that are here; nothing has changed, and the call may be repeated), NO_MAJORITY (the same where ranks that are out of
+reach may go on: end this process), FENCED (this rank was silent, and the others have gone on without it), MISMATCH (what
+was sent to make the replicas equal has not come; the group can be used, the model after a checkpoint was loaded),
+OUT_OF_MEMORY. Since 0.1.
 """
 function ddp_group_recover(group, options, out_recovery)
     return ccall((:ddp_group_recover, libddp), ddp_status, (Ptr{ddp_group}, Ptr{ddp_recover_options}, Ptr{ddp_recovery}),
         group, options, out_recovery)
+end
+
+@doc raw"""
+    ddp_group_get_gone(group, ranks, capacity, out_count)
+
+Ranks that the last recovery went on without, numbered as before it.
+- `ranks`: filled with at most `capacity` ranks, ascending; NULL if capacity is 0
+- `out_count`: how many there are, whatever the capacity; 0 also before the first recovery with this rank
+Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
+"""
+function ddp_group_get_gone(group, ranks, capacity, out_count)
+    return ccall((:ddp_group_get_gone, libddp), ddp_status, (Ptr{ddp_group}, Ptr{Int32}, Int32, Ptr{Int32}), group, ranks,
+        capacity, out_count)
+end
+
+@doc raw"""
+    ddp_group_get_joined(group, ranks, capacity, out_count)
+
+Ranks that the last recovery took in, numbered as now. A rank that has joined is among them, until the next recovery.
+- `ranks`: filled with at most `capacity` ranks, ascending; NULL if capacity is 0
+- `out_count`: how many there are, whatever the capacity
+Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
+"""
+function ddp_group_get_joined(group, ranks, capacity, out_count)
+    return ccall((:ddp_group_get_joined, libddp), ddp_status, (Ptr{ddp_group}, Ptr{Int32}, Int32, Ptr{Int32}), group, ranks,
+        capacity, out_count)
+end
+
+@doc raw"""
+    ddp_group_get_renumbered(group, ranks, capacity, out_count)
+
+What became of each rank in the last recovery: element r is what rank r of before is now, or -1 if it is gone.
+- `ranks`: filled with at most `capacity` ranks; NULL if capacity is 0
+- `out_count`: number of ranks before it, whatever the capacity; 0 before the first recovery with this rank
+Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
+"""
+function ddp_group_get_renumbered(group, ranks, capacity, out_count)
+    return ccall((:ddp_group_get_renumbered, libddp), ddp_status, (Ptr{ddp_group}, Ptr{Int32}, Int32, Ptr{Int32}), group,
+        ranks, capacity, out_count)
 end
 
 @doc raw"""

@@ -31,6 +31,8 @@ function survive()
                 @assert (found.previous_rank, found.previous_size) == before && (found.rank, found.size) == (group_rank(group), group_size(group))
                 @assert found.source === nothing || 0 <= found.source < found.size
                 @assert isempty(failed_ranks(group))
+                @assert found.step == step_count(sgd) && isempty(found.joined) && length(found.renumbered) == found.size
+                @assert isdisjoint(found.gone, keys(found.renumbered)) && found.renumbered[before[1]] == group_rank(group)
                 say("recovered ", found.generation, " ", found.size)
                 ids, broken = who(), false
             end
@@ -48,6 +50,8 @@ function survive()
             (e isa DDPError && e.status in (:PEER_FAILED, :ABORTED, :TIMED_OUT)) || rethrow()
             @assert !isempty(failed_ranks(group))
             @assert all(rank -> 0 <= rank_progress(group, rank).silent < 60, 0:group_size(group)-1)
+            mine = rank_progress(group, group_rank(group))
+            @assert startswith(mine.call, "ddp_") && !mine.in_call
             broken = true
         end
     end

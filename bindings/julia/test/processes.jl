@@ -166,7 +166,10 @@ end
         fails(() -> rank_progress(group, 1), :INVALID_ARGUMENT, "rank is 1")
         @test_throws ArgumentError recover!(group; patience = 1)
         @test failed_ranks(group) == Int[]
-        @test rank_progress(group, 0).pass === nothing
+        @test rank_progress(group, 0).pass === nothing && rank_progress(group, 0).call === nothing
+        barrier(group)
+        @test rank_progress(group, 0).call == "ddp_group_barrier" && !rank_progress(group, 0).in_call
+        @test joined_ranks(group) == Int[]
     end
     alone() do group
         abort(group, "enough")

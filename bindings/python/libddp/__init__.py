@@ -26,7 +26,7 @@ from ._ema import Ema
 from ._outer import Outer
 from ._enums import Backend, Divisor, Drift, DType, LogLevel, NonFinite, PassMode, Progress, Reduce, Status, SumOrder, Unused
 from ._errors import (AbortedError, BrokenGroupError, CallbackError, Error, FencedError, FileError, InternalError, InvalidArgumentError,
-                      InvalidStateError, MismatchError, NoCheckpointError, NotSupportedError, OutOfMemoryError, PeerFailedError, TensorError, TimedOutError,
+                      InvalidStateError, MismatchError, NoCheckpointError, NoMajorityError, NotSupportedError, OutOfMemoryError, PeerFailedError, TensorError, TimedOutError,
                       TooFewRanksError)
 from ._group import Group, Rows, part_key
 from ._hook import Bucket, BucketParameter, PowerSGD
@@ -43,7 +43,7 @@ __version__ = low.DDP_VERSION_STRING
 __all__ = [
     "AbortedError", "Adam", "Backend", "BatchNorm", "BrokenGroupError", "Bucket", "BucketParameter", "CallbackError", "CustomOptimizer", "DType", "Divisor", "Drift", "Ema", "Error",
     "FencedError", "FileError", "Group", "InternalError", "InvalidArgumentError", "InvalidStateError", "Loaded", "LogLevel", "Metadata", "MismatchError", "Model",
-    "NoCheckpointError", "NonFinite", "NotSupportedError", "Optimizer", "Outer", "OutOfMemoryError", "PassMode", "PassReport", "PeerFailedError", "PowerSGD", "Progress", "RankProgress", "Recovery", "Reduce", "Rows", "SGD", "Sampler", "Slice", "State", "Status",
+    "NoCheckpointError", "NoMajorityError", "NonFinite", "NotSupportedError", "Optimizer", "Outer", "OutOfMemoryError", "PassMode", "PassReport", "PeerFailedError", "PowerSGD", "Progress", "RankProgress", "Recovery", "Reduce", "Rows", "SGD", "Sampler", "Slice", "State", "Status",
     "Store", "SumOrder", "TensorError", "TimedOutError", "TooFewRanksError", "Unused", "View", "batch_norm_backward", "batch_norm_forward", "build_info", "part_key", "set_log",
     "version",
 ]

@@ -25,6 +25,7 @@ class Status(enum.IntEnum):
     TOO_FEW_RANKS = low.DDP_ERROR_TOO_FEW_RANKS
     FENCED = low.DDP_ERROR_FENCED
     NO_CHECKPOINT = low.DDP_ERROR_NO_CHECKPOINT
+    NO_MAJORITY = low.DDP_ERROR_NO_MAJORITY
 
 
 class DType(enum.IntEnum):

@@ -94,7 +94,7 @@ class InternalError(Error):
 
 
 class TooFewRanksError(Error):
-    """Of :meth:`libddp.Group.recover`: too few ranks are left to go on, or others may live and go on."""
+    """Of :meth:`libddp.Group.recover`: fewer ranks are left than min_ranks."""
 
     status = Status.TOO_FEW_RANKS
 
@@ -111,10 +111,16 @@ class NoCheckpointError(Error):
     status = Status.NO_CHECKPOINT
 
 
+class NoMajorityError(Error):
+    """Of :meth:`libddp.Group.recover`: ranks that are out of reach may go on without this one. End the process."""
+
+    status = Status.NO_MAJORITY
+
+
 _CLASSES = {int(cls.status): cls for cls in (
     InvalidArgumentError, InvalidStateError, NotSupportedError, OutOfMemoryError, TimedOutError, PeerFailedError, AbortedError,
     MismatchError, FileError, CallbackError, InternalError, TooFewRanksError, FencedError,
-    NoCheckpointError)}
+    NoCheckpointError, NoMajorityError)}
 
 
 def make(status: int, text: str) -> Error:

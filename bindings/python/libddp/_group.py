@@ -139,6 +139,11 @@ class Group(Closing):
         """Where a rank was when it was last heard."""
         return progress_of(low.ddp_group_get_progress(self._raw, rank))
 
+    @property
+    def joined(self) -> tuple[int, ...]:
+        """Ranks that the last recovery took in, numbered as now. A rank that has joined is among them, until the next recovery."""
+        return low.ddp_group_get_joined(self._raw)
+
     def recover(self, **options: Any) -> Recovery:
         """Go on with the ranks that are left, after a call on this group or on what was made from it raised BrokenGroupError. All ranks that
         are left call; then repeat the call or step that failed. Needs a group that was made with recoverable=True.
@@ -147,9 +152,9 @@ class Group(Closing):
         the parameters, buffers and optimizers of the last step that all have made; gradients are void. What the program keeps itself it sends
         from the rank `source` of the result.
 
-        Keywords are the fields of ``ddp_recover_options``, equal on all ranks: wait_ms, min_ranks, allow_half. Raises TooFewRanksError where
-        this part of the ranks may not go on, FencedError where the others have gone on without this rank. Ctrl-C is answered when the
-        call ends."""
+        Keywords are the fields of ``ddp_recover_options``, equal on all ranks: wait_ms, min_ranks, allow_half, cool_down_ms. Raises
+        TooFewRanksError where fewer than min_ranks are left, NoMajorityError where others may go on without this rank, and FencedError where
+        they have. Ctrl-C is answered when the call ends."""
         struct = fill(low.ddp_recover_options(), low.ddp_recover_options_init, options)
         raw = self._raw
         kept = list(self._models)
@@ -163,7 +168,7 @@ class Group(Closing):
                 self._rank, self._size = low.ddp_group_rank(raw), low.ddp_group_size(raw)
         for model in kept:
             model._after_recovery()
-        return recovery_of(report)
+        return recovery_of(report, raw)
 
     def split(self, color: Optional[int], key: int = 0, **options: Any) -> Optional[Group]:
         """Divide the group: ranks of one color (0 or more) become a group of their own, numbered by key, then by rank; None: no group for this

@@ -78,15 +78,11 @@ DDP_REPORT_OUTPUT(ddp_recovery *out_recovery)
 DDP_REPORT_OUTPUT(ddp_rank_progress *out_progress)
 DDP_REPORT_OUTPUT(ddp_virtual_ranks *out_ranks)
 
-/* Ranks of a group come back as a tuple: there are at most as many as the group has. */
+/* Ranks of a group come back as a tuple: it has, or had, at most 65,536. */
 %typemap(in, numinputs=0, noblock=1) (int32_t *ranks, int32_t capacity, int32_t *out_count) (int32_t found = 0) {
-  $1 = NULL;
-  $2 = 0;
+  $2 = 65536;
   $3 = &found;
-}
-%typemap(check, noblock=1) (int32_t *ranks, int32_t capacity, int32_t *out_count) {
-  if (ddp_group_size(arg1) > 0) $2 = ddp_group_size(arg1);
-  $1 = (int32_t *)malloc(sizeof(int32_t) * ((size_t)$2 + 1));
+  $1 = (int32_t *)malloc(sizeof(int32_t) * (size_t)$2);
   if ($1 == NULL) { PyErr_NoMemory(); SWIG_fail; }
 }
 %typemap(argout, noblock=1) (int32_t *ranks, int32_t capacity, int32_t *out_count) {

@@ -45,6 +45,8 @@ class Training:
         else:
             self.sgd = libddp.SGD(self.model, rate=RATE, momentum=MOMENTUM)
         self.model.commit()
+        assert (self.group.rank in self.group.joined) == (ID >= SIZE), self.group.joined
+        self.ids = None
         self.members = [[]] * self.step  # by step; of those before it joined a rank knows nothing
         self.look_around()
 
@@ -83,14 +85,25 @@ class Training:
             assert seen.pass_index is None or 0 <= seen.pass_index <= self.step + 1, seen
             assert seen.bucket is None or seen.bucket >= 0, seen
             assert 0 <= seen.silent < 60, seen
+            assert not seen.in_call if seen.call is None else seen.call.startswith("ddp_"), seen
+        mine = self.group.progress(before)
+        assert mine.call is not None and not mine.in_call, mine
+        ids = self.ids
         found = self.group.recover(**options)
         assert (found.rank, found.size) == (self.group.rank, self.group.size), found
         assert (found.previous_rank, found.previous_size) == (before, size), found
         assert found.source is None or 0 <= found.source < found.size, found
         assert self.group.failed == ()
+        assert found.step == (self.step if self.sgd else None), found
         print("failed", list(failed))
         print("recovered", found.generation, found.size, flush=True)
+        self.ids = None
         self.look_around()
+        if ids is not None:  # what the ranks have told each other
+            assert found.renumbered == tuple(self.ids.index(i) if i in self.ids else None for i in ids), (found, ids, self.ids)
+            assert found.gone == tuple(rank for rank, i in enumerate(ids) if i not in self.ids), (found, ids, self.ids)
+            assert found.joined == tuple(rank for rank, i in enumerate(self.ids) if i not in ids), (found, ids, self.ids)
+            assert self.group.joined == found.joined
 
     def look_around(self):
         self.ids = list(self.group.all_gather(array("q", [ID]), array("q", [0] * self.group.size)))
@@ -147,7 +160,7 @@ STOPPED = UNTIL_BROKEN + """
 try:
     print("size", training.group.recover().size, flush=True)
     sys.stdin.readline()  # the others are there when the one that was stopped comes
-except (libddp.FencedError, libddp.TooFewRanksError) as error:  # the others have gone on, or may have
+except (libddp.FencedError, libddp.NoMajorityError) as error:  # the others have gone on, or may have
     print("refused", error, flush=True)
 """
 
@@ -281,7 +294,10 @@ class Recover(Test):
 
     def test_when_there_is_nothing_to_recover(self):
         whole = libddp.Group(recoverable=True)
-        self.assertEqual((whole.failed, whole.progress(0).pass_index), ((), None))
+        self.assertEqual((whole.failed, whole.joined), ((), ()))
+        self.assertEqual(whole.progress(0)[:2] + whole.progress(0)[3:], (None, None, None, False))
+        whole.barrier()
+        self.assertEqual(whole.progress(0)[3:], ("ddp_group_barrier", False))
         with self.assertRaisesRegex(libddp.InvalidStateError, "the group is whole"):
             whole.recover()
         with self.assertRaisesRegex(TypeError, "unknown option 'wait'.*wait_ms"):

@@ -125,15 +125,14 @@ class Group {
     return found;
   }
   /** Ranks that broke the group. Before recover(). */
-  std::vector<std::int32_t> failed() const {
-    std::int32_t count = 0;
-    check(ddp_group_get_failed(get(), nullptr, 0, &count), get());
-    std::vector<std::int32_t> ranks(static_cast<std::size_t>(count));
-    check(ddp_group_get_failed(get(), ranks.data(), count, &count), get());
-    ranks.resize(std::min(ranks.size(), static_cast<std::size_t>(count)));
-    return ranks;
-  }
-  /** Where a rank was when it was last heard. */
+  std::vector<std::int32_t> failed() const { return ranks(ddp_group_get_failed); }
+  /** Ranks (of before) that the last recovery went on without. */
+  std::vector<std::int32_t> gone() const { return ranks(ddp_group_get_gone); }
+  /** Ranks (of now) that the last recovery took in. */
+  std::vector<std::int32_t> joined() const { return ranks(ddp_group_get_joined); }
+  /** By rank before the last recovery: the rank now, -1 if it is gone. */
+  std::vector<std::int32_t> renumbered() const { return ranks(ddp_group_get_renumbered); }
+  /** Where a rank was when it was last heard; ddp_call_name() names its call. */
   ddp_rank_progress progress(int rank_asked) const {
     auto found = sized<ddp_rank_progress>();
     check(ddp_group_get_progress(get(), rank_asked, &found), get());
@@ -147,6 +146,15 @@ class Group {
   }
 
  private:
+  std::vector<std::int32_t> ranks(ddp_status (*ask)(const ddp_group*, std::int32_t*, std::int32_t, std::int32_t*)) const {
+    std::int32_t count = 0;
+    check(ask(get(), nullptr, 0, &count), get());
+    std::vector<std::int32_t> found(static_cast<std::size_t>(count));
+    check(ask(get(), found.data(), count, &count), get());
+    found.resize(std::min(found.size(), static_cast<std::size_t>(count)));
+    return found;
+  }
+
   Handle<ddp_group, ddp_group_destroy> handle_;
 };
 

@@ -43,6 +43,14 @@ struct BlockedCall {
   [[nodiscard]] bool operator==(const BlockedCall&) const noexcept = default;
 };
 
+/// Where a rank is in its program.
+struct Whereabouts {
+  int64_t pass = -1;
+  int32_t bucket = -1;
+  UserCall call = UserCall::kNone;  // the last that it made
+  bool in_call = false;             // it has not returned from it
+};
+
 class CallState {
  public:
   CallState() = default;
@@ -63,6 +71,7 @@ class CallState {
       first_ = state->inside_.fetch_add(1) == 0;
       if (!first_) return;
       state->call_.store(call, std::memory_order_relaxed);
+      state->last_.store(call, std::memory_order_relaxed);
       state->model_.store(model, std::memory_order_relaxed);
       state->caller_.store(self, std::memory_order_release);
     }
@@ -127,6 +136,8 @@ class CallState {
   void join_gather(uint64_t number) noexcept { gathers_.store(number, std::memory_order_relaxed); }
 
   [[nodiscard]] UserCall call() const noexcept { return call_.load(std::memory_order_relaxed); }
+  /// The last that was entered; kNone: none yet.
+  [[nodiscard]] UserCall last() const noexcept { return last_.load(std::memory_order_relaxed); }
   [[nodiscard]] uint64_t model() const noexcept { return model_.load(std::memory_order_relaxed); }
   /// Is this the thread that is in the call? If not, it works on a backward pass.
   [[nodiscard]] bool is_caller() const noexcept { return caller_.load(std::memory_order_relaxed) == pthread_self(); }
@@ -150,6 +161,7 @@ class CallState {
   std::atomic<int32_t> inside_{0};
   std::atomic<pthread_t> caller_{};
   std::atomic<UserCall> call_{UserCall::kNone};
+  std::atomic<UserCall> last_{UserCall::kNone};
   std::atomic<uint64_t> model_{0};
   std::array<std::atomic<uint64_t>, kMostChannels> collectives_{};
   std::atomic<uint64_t> gathers_{0};

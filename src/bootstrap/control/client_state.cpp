@@ -99,9 +99,7 @@ void ClientState::running_frame(Frame&& frame) {
       messages::Beat beat = messages::read_beat(frame.body);
       for (const messages::Progress& at : beat.ranks) {
         if (at.rank < 0 || at.rank >= config_.size) throw Error(DDP_ERROR_IO, "a rank that does not exist");
-        if (at.rank != 0) continue;
-        server_pass_ = at.pass;
-        server_bucket_ = at.bucket;
+        if (at.rank == 0) server_where_ = at.where;
       }
       act(ClientAction::Kind::kProgress);
       actions_.back().ranks = std::move(beat.ranks);
@@ -142,7 +140,7 @@ void ClientState::lose(const Error& cause) {
   act(ClientAction::Kind::kFailed, cause);
 }
 
-void ClientState::tick(int64_t system_ns, int64_t pass, int32_t bucket) {
+void ClientState::tick(int64_t system_ns, const Whereabouts& where) {
   const bool waits = phase_ == Phase::kJoining || phase_ == Phase::kRunning;
   // What rank 0 said while this process stood still is not read yet: it gets one full period.
   const bool stood_still = clock_.tick(system_ns) > config_.dead_after_ms * kMs / 2;
@@ -151,11 +149,11 @@ void ClientState::tick(int64_t system_ns, int64_t pass, int32_t bucket) {
   if (stood_still) stood_still_until_ns_ = system_ns;
   if (waits && now_ns - heard_ns_ > config_.dead_after_ms * kMs) {
     if (phase_ == Phase::kJoining) return closed(system_ns);
-    return lose(texts::silent(*server_, config_.dead_after_ms, server_pass_, server_bucket_));
+    return lose(texts::silent(*server_, config_.dead_after_ms, server_where_));
   }
   if (!waits || now_ns - last_beat_ns_ < config_.heartbeat_ms * kMs) return;
   last_beat_ns_ = now_ns;
-  send(FrameType::kBeat, body(messages::write(messages::Beat{{{config_.me.rank, bucket, pass, 0}}})));
+  send(FrameType::kBeat, body(messages::write(messages::Beat{{{config_.me.rank, where, 0}}})));
 }
 
 void ClientState::gather(SharedBody contribution) {

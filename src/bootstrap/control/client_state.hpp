@@ -60,7 +60,7 @@ class ClientState {
   void frame(Frame&& frame, int64_t now_ns);
   void closed(int64_t now_ns);
   void broke(const std::string& how, int64_t now_ns);
-  void tick(int64_t system_ns, int64_t pass, int32_t bucket);
+  void tick(int64_t system_ns, const Whereabouts& where);
 
   void gather(SharedBody contribution);
   void blocked(const std::optional<BlockedCall>& blocked);
@@ -94,8 +94,7 @@ class ClientState {
   int64_t heard_ns_ = 0;
   int64_t last_beat_ns_ = 0;
   int64_t stood_still_until_ns_ = 0;  // by the system's clock
-  int64_t server_pass_ = -1;
-  int32_t server_bucket_ = -1;
+  Whereabouts server_where_;
   std::vector<ClientAction> actions_;
 };
 

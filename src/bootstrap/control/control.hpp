@@ -84,15 +84,18 @@ class Control {
   /// What was last heard of a rank.
   struct Sign {
     int64_t at_ns = 0;  // 0: nothing
-    int64_t pass = -1;
-    int32_t bucket = -1;
+    Whereabouts where{};
     bool stood_still = false;  // of this rank: stopped, or its machine paused, when the group broke, afterwards or shortly
                                // before, so others may count it as dead. Of another: silent to this one when it broke
   };
-  [[nodiscard]] virtual Sign last_sign(int32_t) const { return Sign{}; }
+  [[nodiscard]] virtual Sign last_sign(int32_t) const { return {}; }
 
-  /// What is known of another rank: "last heard 0.4 s ago, in pass 17, bucket 1". For error texts.
+  /// What is known of another rank: "last heard 0.4 s ago, in pass 17, bucket 1, in
+  /// ddp_group_barrier". For error texts.
   [[nodiscard]] virtual std::string describe_progress(int32_t rank) const;
+
+ protected:
+  [[nodiscard]] const CallState& own_calls() const noexcept { return calls_; }
 
  private:
   CallState calls_;

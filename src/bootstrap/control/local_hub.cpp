@@ -177,9 +177,14 @@ class Hub {
 
   CallState& calls(int32_t rank) noexcept { return slots_[static_cast<size_t>(rank)].calls; }
 
+  Whereabouts whereabouts(int32_t rank) const {
+    const MemberSlot& slot = slots_[static_cast<size_t>(rank)];
+    return {slot.pass.load(), slot.bucket.load(), slot.calls.last(), slot.calls.inside() > 0};
+  }
+
   std::string describe_progress(int32_t rank) const {
     const MemberSlot& slot = slots_[static_cast<size_t>(rank)];
-    return texts::progress((os::now_ns() - slot.heard_ns.load()) / 1'000'000, slot.pass.load(), slot.bucket.load());
+    return texts::progress((os::now_ns() - slot.heard_ns.load()) / 1'000'000, whereabouts(rank));
   }
 
  private:
@@ -287,6 +292,7 @@ class LocalControl final : public Control {
   void on_failure(std::function<void(const Error&)> fn) override { hub_->on_failure(rank_, std::move(fn)); }
   void set_progress(int64_t pass, int32_t bucket) noexcept override { hub_->set_progress(rank_, pass, bucket); }
   CallState& calls() noexcept override { return hub_->calls(rank_); }
+  Sign last_sign(int32_t rank) const override { return {0, hub_->whereabouts(rank), false}; }
   std::string describe_progress(int32_t rank) const override { return hub_->describe_progress(rank); }
 
  private:

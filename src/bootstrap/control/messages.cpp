@@ -232,7 +232,10 @@ ReplyError read_reply_error(std::string_view body) {
 std::string write(const Beat& message) {
   ByteWriter writer;
   writer.number(static_cast<uint32_t>(message.ranks.size()));
-  for (const Progress& at : message.ranks) writer.number(at.rank).number(at.bucket).number(at.pass).number(at.silent_ms);
+  for (const Progress& at : message.ranks) {
+    writer.number(at.rank).number(at.where.bucket).number(at.where.pass).number(at.silent_ms);
+    writer.number(static_cast<uint16_t>(at.where.call)).number(static_cast<uint8_t>(at.where.in_call));
+  }
   return std::move(writer).bytes();
 }
 
@@ -244,9 +247,11 @@ Beat read_beat(std::string_view body) {
   for (uint32_t i = 0; i < count; ++i) {
     Progress at;
     at.rank = reader.number<int32_t>();
-    at.bucket = reader.number<int32_t>();
-    at.pass = reader.number<int64_t>();
+    at.where.bucket = reader.number<int32_t>();
+    at.where.pass = reader.number<int64_t>();
     at.silent_ms = reader.number<int64_t>();
+    at.where.call = get_call(reader);
+    at.where.in_call = reader.number<uint8_t>() != 0;
     beat.ranks.push_back(at);
   }
   expect_end(reader);

@@ -75,8 +75,7 @@ struct ReplyError {
 /// Where a rank was when it was last heard.
 struct Progress {
   int32_t rank = 0;
-  int32_t bucket = -1;
-  int64_t pass = -1;
+  Whereabouts where{};
   int64_t silent_ms = 0;
 };
 

@@ -208,8 +208,7 @@ void ServerState::gather(int32_t rank, messages::Gather&& gather, int64_t now_ns
 
 void ServerState::beat(int32_t rank, const messages::Beat& beat) {
   if (beat.ranks.empty()) return;
-  slot_of(rank).pass = beat.ranks.front().pass;
-  slot_of(rank).bucket = beat.ranks.front().bucket;
+  slot_of(rank).where = beat.ranks.front().where;
 }
 
 // A rank says that the group is broken. It often saw only what another rank's death did to it.
@@ -327,7 +326,7 @@ void ServerState::check_silence(int64_t now_ns) {
   for (int32_t rank = 0; rank < config_.size; ++rank) {
     MemberSlot& slot = slot_of(rank);
     if (slot.state != MemberSlot::State::kTaken || now_ns - slot.heard_ns <= config_.dead_after_ms * kMs) continue;
-    const Error why = texts::silent(member(rank), config_.dead_after_ms, slot.pass, slot.bucket);
+    const Error why = texts::silent(member(rank), config_.dead_after_ms, slot.where);
     if (phase_ != Phase::kForming) {
       declare(why);
       continue;
@@ -357,7 +356,7 @@ void ServerState::check_deadlines(int64_t now_ns) {
   for (const int32_t rank : late->missing) absent.push_back(member(rank));
   const MemberSlot& first = slot_of(late->missing.front());
   declare(texts::gather_timed_out(absent, late->call, late->limit_ms,
-                                  texts::progress((now_ns - first.heard_ns) / kMs, first.pass, first.bucket)));
+                                  texts::progress((now_ns - first.heard_ns) / kMs, first.where)));
 }
 
 void ServerState::check_deadlock() {
@@ -377,12 +376,13 @@ messages::Beat ServerState::progress_now(int64_t now_ns) const {
   if (phase_ == Phase::kForming) return beat;
   for (int32_t rank = 0; rank < config_.size; ++rank) {
     const MemberSlot& slot = slots_[static_cast<size_t>(rank)];
-    beat.ranks.push_back({rank, slot.bucket, slot.pass, (now_ns - slot.heard_ns) / kMs});
+    beat.ranks.push_back({rank, slot.where, (now_ns - slot.heard_ns) / kMs});
   }
   if (beat.ranks.size() > messages::kRanksInBeat) {
     const auto end = beat.ranks.begin() + static_cast<std::ptrdiff_t>(messages::kRanksInBeat);
-    std::nth_element(beat.ranks.begin(), end, beat.ranks.end(),
-                     [](const auto& a, const auto& b) { return std::pair(a.pass, a.bucket) < std::pair(b.pass, b.bucket); });
+    std::nth_element(beat.ranks.begin(), end, beat.ranks.end(), [](const auto& a, const auto& b) {
+      return std::pair(a.where.pass, a.where.bucket) < std::pair(b.where.pass, b.where.bucket);
+    });
     beat.ranks.resize(messages::kRanksInBeat);
   }
   return beat;

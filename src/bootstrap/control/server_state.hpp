@@ -107,8 +107,7 @@ class ServerState {
     int64_t heard_ns = 0;
     int64_t deadline_ns = INT64_MAX;  // for the others to come
     int64_t limit_ms = 0;
-    int64_t pass = -1;
-    int32_t bucket = -1;
+    Whereabouts where{};
     bool gone_again = false;  // free, but a member was here
     int64_t lost_ns = 0;      // free, because its connection ended then
   };

@@ -28,12 +28,20 @@ class SoloControl final : public Control {
   void abort(const Error&) noexcept override {}  // nobody else is there to be told
   void leave() noexcept override { left_ = true; }
   void on_failure(std::function<void(const Error&)>) override {}
-  void set_progress(int64_t, int32_t) noexcept override {}
-  std::string describe_progress(int32_t) const override { return texts::progress(0, -1, -1); }
+  void set_progress(int64_t pass, int32_t bucket) noexcept override {
+    pass_.store(pass);
+    bucket_.store(bucket);
+  }
+  Sign last_sign(int32_t) const override {
+    return {0, {pass_.load(), bucket_.load(), own_calls().last(), own_calls().inside() > 0}, false};
+  }
+  std::string describe_progress(int32_t) const override { return texts::progress(0, {}); }
 
  private:
   Member me_;
   std::atomic<bool> left_{false};
+  std::atomic<int64_t> pass_{-1};
+  std::atomic<int32_t> bucket_{-1};
 };
 
 }  // namespace

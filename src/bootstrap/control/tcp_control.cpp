@@ -105,6 +105,7 @@ class TcpControl final : public Control {
   Sign last_sign(int32_t rank) const override {
     const std::lock_guard lock(mutex_);
     Sign sign = heard_[static_cast<size_t>(rank)];
+    if (rank == rank_) sign.where = whereabouts();
     const int64_t until_ns = still_.until_ns.load();
     const int64_t broke_ns = still_.broke_ns.load();
     if (rank == rank_)
@@ -155,9 +156,14 @@ class TcpControl final : public Control {
     return wait_awake(lock, ms, kWaitStepMs, ready, [] {});
   }
 
+  Whereabouts whereabouts() const {
+    return {pass_.load(std::memory_order_relaxed), bucket_.load(std::memory_order_relaxed), own_calls().last(),
+            own_calls().inside() > 0};
+  }
+
   // All below on the control thread (or before it runs).
   void tick() {
-    state_.tick(os::now_ns(), pass_.load(std::memory_order_relaxed), bucket_.load(std::memory_order_relaxed));
+    state_.tick(os::now_ns(), whereabouts());
     still_.until_ns.store(state_.stood_still_until_ns());
     if (const auto news = call_watch_.look(calls(), os::now_ns())) state_.blocked(news->blocked);
     act();
@@ -234,7 +240,7 @@ void TcpControl::act() {
         rank_ = action.rank;
         members_ = std::move(action.members);
         size_ = static_cast<int32_t>(members_.size());
-        heard_.assign(members_.size(), Sign{os::now_ns(), -1, -1});
+        heard_.assign(members_.size(), Sign{os::now_ns(), {}, false});
         joined_ = true;
         break;
       }
@@ -263,7 +269,7 @@ void TcpControl::act() {
 void TcpControl::note_progress(const std::vector<messages::Progress>& ranks) {
   const std::lock_guard lock(mutex_);
   for (const messages::Progress& at : ranks)
-    heard_[static_cast<size_t>(at.rank)] = {os::now_ns() - at.silent_ms * 1'000'000, at.pass, at.bucket};
+    heard_[static_cast<size_t>(at.rank)] = {os::now_ns() - at.silent_ms * 1'000'000, at.where, false};
 }
 
 void TcpControl::break_group(const Error& cause) {

@@ -11,7 +11,7 @@ namespace ddp::bootstrap {
 
 std::string Control::describe_progress(int32_t rank) const {
   const Sign sign = last_sign(rank);
-  return texts::progress((os::now_ns() - sign.at_ns) / 1'000'000, sign.pass, sign.bucket);
+  return texts::progress((os::now_ns() - sign.at_ns) / 1'000'000, sign.where);
 }
 
 }  // namespace ddp::bootstrap
@@ -46,11 +46,11 @@ std::string list_members(const std::vector<Member>& members) {
   return text;
 }
 
-std::string where(int64_t pass, int32_t bucket) {
-  if (pass < 0) return "";
-  std::string text = "in pass " + std::to_string(pass);
-  if (bucket >= 0) text += ", bucket " + std::to_string(bucket);
-  return text;
+std::string describe(const Whereabouts& where) {
+  std::string text = where.pass < 0 ? "" : "in pass " + std::to_string(where.pass);
+  if (where.pass >= 0 && where.bucket >= 0) text += ", bucket " + std::to_string(where.bucket);
+  if (where.call == UserCall::kNone) return text;
+  return text + (text.empty() ? "" : ", ") + (where.in_call ? "in " : "after ") + name_of(where.call);
 }
 
 Error error(ddp_status status, std::string text) { return Error(status, std::move(text)); }
@@ -64,10 +64,10 @@ std::string seconds(int64_t ms) {
   return text;
 }
 
-std::string progress(int64_t silent_ms, int64_t pass, int32_t bucket) {
+std::string progress(int64_t silent_ms, const Whereabouts& where) {
   char text[48];
   std::snprintf(text, sizeof text, "last heard %.1f s ago", static_cast<double>(silent_ms) * 1e-3);
-  const std::string place = where(pass, bucket);
+  const std::string place = describe(where);
   return place.empty() ? text : std::string(text) + ", " + place;
 }
 
@@ -106,10 +106,10 @@ Error server_gone(const Member& rank0) {
       .about(rank0.rank);
 }
 
-Error silent(const Member& who, int64_t limit_ms, int64_t pass, int32_t bucket) {
+Error silent(const Member& who, int64_t limit_ms, const Whereabouts& where) {
   std::string text =
       who.name() + " was silent for more than " + seconds(limit_ms) + " (stopped, or its host is unreachable)";
-  const std::string place = where(pass, bucket);
+  const std::string place = describe(where);
   if (!place.empty()) text += "; last seen " + place;
   return error(DDP_ERROR_PEER_FAILED, text).about(who.rank);
 }
@@ -274,7 +274,7 @@ Error too_few(const std::vector<int32_t>& here, const std::vector<int32_t>& dead
 }
 
 Error minority(const std::vector<int32_t>& here, const std::vector<int32_t>& silent, bool allow_half) {
-  return error(DDP_ERROR_TOO_FEW_RANKS,
+  return error(DDP_ERROR_NO_MAJORITY,
                "ddp_group_recover: " + list_ranks(silent) + (silent.size() == 1 ? " is" : " are") +
                    " silent, not seen to be dead, and may go on without " + list_ranks(here) +
                    "; only more than half of the ranks may" +

@@ -16,8 +16,9 @@ namespace ddp::bootstrap::texts {
 /// "5 s", "0.25 s"
 [[nodiscard]] std::string seconds(int64_t ms);
 
-/// "last heard 0.4 s ago, in pass 17, bucket 1"; a negative pass or bucket is left out.
-[[nodiscard]] std::string progress(int64_t silent_ms, int64_t pass, int32_t bucket);
+/// "last heard 0.4 s ago, in pass 17, bucket 1, in ddp_group_barrier" or ", after ddp_group_barrier"; what is not known is
+/// left out.
+[[nodiscard]] std::string progress(int64_t silent_ms, const Whereabouts& where);
 
 /// ABORTED: "rank 2 (host b, pid 7) left the group"
 [[nodiscard]] Error left_group(const Member& who);
@@ -37,7 +38,7 @@ namespace ddp::bootstrap::texts {
 [[nodiscard]] Error server_gone_early(std::string_view place);
 
 /// PEER_FAILED: "rank 2 (...) was silent for more than 10 s (stopped, or its host is unreachable); last seen in pass 17"
-[[nodiscard]] Error silent(const Member& who, int64_t limit_ms, int64_t pass, int32_t bucket);
+[[nodiscard]] Error silent(const Member& who, int64_t limit_ms, const Whereabouts& where);
 
 /// PEER_FAILED: "rank 2 (host b, pid 7) could not go on in ddp_model_commit: out of memory"; function may be NULL
 [[nodiscard]] Error gave_up(const Member& who, const char* function, std::string_view why);
@@ -110,6 +111,7 @@ struct Absent {
 
 /// TOO_FEW_RANKS: what is missing for a recovery; ids as they were when the group was created.
 [[nodiscard]] Error too_few(const std::vector<int32_t>& here, const std::vector<int32_t>& dead, int32_t min_ranks);
+/// NO_MAJORITY: the others may go on without those who are here.
 [[nodiscard]] Error minority(const std::vector<int32_t>& here, const std::vector<int32_t>& silent, bool allow_half);
 
 /// INVALID_STATE: a call after leave().

@@ -20,6 +20,7 @@ struct RecoveryRule {
   int32_t min_ranks = 1;
   bool allow_half = false;   // half of the ranks may go on, if the lowest one is among them
   int64_t wait_ms = 60'000;  // for ranks that live but do not come
+  int64_t cool_down_ms = 0;  // of a host whose ranks die again and again; 0: none
 };
 
 enum class Verdict {

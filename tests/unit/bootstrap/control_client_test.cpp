@@ -80,10 +80,10 @@ void rank_0_is_named_when_its_connection_closes(void**) {
 void rank_0_is_named_when_it_is_silent(void**) {
   bootstrap::ClientState state = running();
   for (int64_t ms = 0; ms <= 1'000; ms += 100) {
-    state.tick(kMs + ms * kMs, -1, -1);
+    state.tick(kMs + ms * kMs, {});
     expect_equal(count(state.take(), bootstrap::ClientAction::Kind::kFailed), size_t{0}, "not yet");
   }
-  state.tick(kMs + 1'100 * kMs, -1, -1);
+  state.tick(kMs + 1'100 * kMs, {});
   const auto actions = state.take();
   expect_equal(count(actions, bootstrap::ClientAction::Kind::kFailed), size_t{1}, "failed");
   expect_contains(actions.back().error->text(), "rank 0 (host h, pid 0) was silent for more than 1 s");
@@ -91,8 +91,8 @@ void rank_0_is_named_when_it_is_silent(void**) {
 
 void who_stood_still_itself_does_not_blame_rank_0(void**) {
   bootstrap::ClientState state = running();
-  state.tick(2 * kMs, -1, -1);
-  state.tick(60'000 * kMs, -1, -1);
+  state.tick(2 * kMs, {});
+  state.tick(60'000 * kMs, {});
   expect_equal(count(state.take(), bootstrap::ClientAction::Kind::kFailed), size_t{0}, "not yet");
   state.frame({bootstrap::FrameType::kFailed, bootstrap::messages::write(Error(DDP_ERROR_PEER_FAILED, "rank 1 was silent"))},
               60'001 * kMs);
@@ -104,20 +104,20 @@ void who_stood_still_itself_does_not_blame_rank_0(void**) {
 void who_was_starved_itself_does_not_count_that_time(void**) {
   bootstrap::ClientState state = running();
   int64_t at = 2 * kMs;
-  for (int turn = 0; turn < 6; ++turn) state.tick(at += 450 * kMs, -1, -1);
+  for (int turn = 0; turn < 6; ++turn) state.tick(at += 450 * kMs, {});
   expect_equal(count(state.take(), bootstrap::ClientAction::Kind::kFailed), size_t{0}, "2.7 s, of which it saw 0.8");
-  for (int turn = 0; turn < 4; ++turn) state.tick(at += 100 * kMs, -1, -1);
+  for (int turn = 0; turn < 4; ++turn) state.tick(at += 100 * kMs, {});
   expect_equal(count(state.take(), bootstrap::ClientAction::Kind::kFailed), size_t{1}, "then it is silence");
 }
 
 void who_stood_still_gives_rank_0_one_full_period(void**) {
   bootstrap::ClientState state = running();
   int64_t at = 2 * kMs;
-  for (int turn = 0; turn < 9; ++turn) state.tick(at += 100 * kMs, -1, -1);
-  state.tick(at += 60'000 * kMs, -1, -1);
-  for (int turn = 0; turn < 10; ++turn) state.tick(at += 100 * kMs, -1, -1);
+  for (int turn = 0; turn < 9; ++turn) state.tick(at += 100 * kMs, {});
+  state.tick(at += 60'000 * kMs, {});
+  for (int turn = 0; turn < 10; ++turn) state.tick(at += 100 * kMs, {});
   expect_equal(count(state.take(), bootstrap::ClientAction::Kind::kFailed), size_t{0}, "one full period");
-  state.tick(at += 100 * kMs, -1, -1);
+  state.tick(at += 100 * kMs, {});
   expect_equal(count(state.take(), bootstrap::ClientAction::Kind::kFailed), size_t{1}, "and no more");
 }
 
@@ -143,7 +143,7 @@ void nothing_follows_a_goodbye(void**) {
          "goodbye");
   state.leave();
   state.abort(Error(DDP_ERROR_ABORTED, "late"));
-  state.tick(5'000 * kMs, 1, 1);
+  state.tick(5'000 * kMs, {1, 1});
   state.closed(5'000 * kMs);
   expect(state.take().empty(), "nothing");
 }

@@ -293,35 +293,35 @@ typedef long long swig_type_260;
 typedef long long swig_type_261;
 typedef long long swig_type_262;
 typedef long long swig_type_263;
-typedef _gostring_ swig_type_264;
+typedef long long swig_type_264;
 typedef long long swig_type_265;
-typedef _gostring_ swig_type_266;
-typedef _gostring_ swig_type_267;
+typedef long long swig_type_266;
+typedef long long swig_type_267;
 typedef _gostring_ swig_type_268;
-typedef _gostring_ swig_type_269;
-typedef long long swig_type_270;
-typedef long long swig_type_271;
+typedef long long swig_type_269;
+typedef _gostring_ swig_type_270;
+typedef _gostring_ swig_type_271;
 typedef _gostring_ swig_type_272;
 typedef _gostring_ swig_type_273;
-typedef long long swig_type_274;
-typedef long long swig_type_275;
+typedef _gostring_ swig_type_274;
+typedef _gostring_ swig_type_275;
 typedef _gostring_ swig_type_276;
-typedef long long swig_type_277;
-typedef _gostring_ swig_type_278;
-typedef _gostring_ swig_type_279;
-typedef long long swig_type_280;
+typedef _gostring_ swig_type_277;
+typedef long long swig_type_278;
+typedef long long swig_type_279;
+typedef _gostring_ swig_type_280;
 typedef _gostring_ swig_type_281;
-typedef _gostring_ swig_type_282;
-typedef _gostring_ swig_type_283;
+typedef long long swig_type_282;
+typedef long long swig_type_283;
 typedef _gostring_ swig_type_284;
 typedef long long swig_type_285;
-typedef long long swig_type_286;
-typedef long long swig_type_287;
+typedef _gostring_ swig_type_286;
+typedef _gostring_ swig_type_287;
 typedef long long swig_type_288;
-typedef long long swig_type_289;
-typedef long long swig_type_290;
-typedef long long swig_type_291;
-typedef long long swig_type_292;
+typedef _gostring_ swig_type_289;
+typedef _gostring_ swig_type_290;
+typedef _gostring_ swig_type_291;
+typedef _gostring_ swig_type_292;
 typedef long long swig_type_293;
 typedef long long swig_type_294;
 typedef long long swig_type_295;
@@ -333,12 +333,20 @@ typedef long long swig_type_300;
 typedef long long swig_type_301;
 typedef long long swig_type_302;
 typedef long long swig_type_303;
-typedef _gostring_ swig_type_304;
+typedef long long swig_type_304;
 typedef long long swig_type_305;
-typedef _gostring_ swig_type_306;
-typedef _gostring_ swig_type_307;
-typedef _gostring_ swig_type_308;
-typedef _gostring_ swig_type_309;
+typedef long long swig_type_306;
+typedef long long swig_type_307;
+typedef long long swig_type_308;
+typedef long long swig_type_309;
+typedef long long swig_type_310;
+typedef long long swig_type_311;
+typedef _gostring_ swig_type_312;
+typedef long long swig_type_313;
+typedef _gostring_ swig_type_314;
+typedef _gostring_ swig_type_315;
+typedef _gostring_ swig_type_316;
+typedef _gostring_ swig_type_317;
 extern void _wrap_Swig_free_low_a876b01328600b42(uintptr_t arg1);
 extern uintptr_t _wrap_Swig_malloc_low_a876b01328600b42(swig_intgo arg1);
 extern swig_intgo _wrap_DDP_OK_low_a876b01328600b42(void);
@@ -356,6 +364,7 @@ extern swig_intgo _wrap_DDP_ERROR_INTERNAL_low_a876b01328600b42(void);
 extern swig_intgo _wrap_DDP_ERROR_TOO_FEW_RANKS_low_a876b01328600b42(void);
 extern swig_intgo _wrap_DDP_ERROR_FENCED_low_a876b01328600b42(void);
 extern swig_intgo _wrap_DDP_ERROR_NO_CHECKPOINT_low_a876b01328600b42(void);
+extern swig_intgo _wrap_DDP_ERROR_NO_MAJORITY_low_a876b01328600b42(void);
 extern swig_intgo _wrap_DDP_F32_low_a876b01328600b42(void);
 extern swig_intgo _wrap_DDP_F64_low_a876b01328600b42(void);
 extern swig_intgo _wrap_DDP_F16_low_a876b01328600b42(void);
@@ -858,12 +867,14 @@ extern void _wrap_ddp_recover_options_min_ranks_set_low_a876b01328600b42(uintptr
 extern int _wrap_ddp_recover_options_min_ranks_get_low_a876b01328600b42(uintptr_t arg1);
 extern void _wrap_ddp_recover_options_allow_half_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_recover_options_allow_half_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_recover_options_cool_down_ms_set_low_a876b01328600b42(uintptr_t arg1, swig_type_256 arg2);
+extern swig_type_257 _wrap_ddp_recover_options_cool_down_ms_get_low_a876b01328600b42(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_recover_options_low_a876b01328600b42(void);
 extern void _wrap_delete_ddp_recover_options_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_recovery_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_256 arg2);
-extern swig_type_257 _wrap_ddp_recovery_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_recovery_generation_set_low_a876b01328600b42(uintptr_t arg1, swig_type_258 arg2);
-extern swig_type_259 _wrap_ddp_recovery_generation_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_recovery_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_258 arg2);
+extern swig_type_259 _wrap_ddp_recovery_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_recovery_generation_set_low_a876b01328600b42(uintptr_t arg1, swig_type_260 arg2);
+extern swig_type_261 _wrap_ddp_recovery_generation_get_low_a876b01328600b42(uintptr_t arg1);
 extern void _wrap_ddp_recovery_rank_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_recovery_rank_get_low_a876b01328600b42(uintptr_t arg1);
 extern void _wrap_ddp_recovery_size_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
@@ -878,27 +889,37 @@ extern void _wrap_ddp_recovery_reserved_set_low_a876b01328600b42(uintptr_t arg1,
 extern int _wrap_ddp_recovery_reserved_get_low_a876b01328600b42(uintptr_t arg1);
 extern void _wrap_ddp_recovery_seconds_set_low_a876b01328600b42(uintptr_t arg1, double arg2);
 extern double _wrap_ddp_recovery_seconds_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_recovery_step_set_low_a876b01328600b42(uintptr_t arg1, swig_type_262 arg2);
+extern swig_type_263 _wrap_ddp_recovery_step_get_low_a876b01328600b42(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_recovery_low_a876b01328600b42(void);
 extern void _wrap_delete_ddp_recovery_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_rank_progress_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_260 arg2);
-extern swig_type_261 _wrap_ddp_rank_progress_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_rank_progress_pass_index_set_low_a876b01328600b42(uintptr_t arg1, swig_type_262 arg2);
-extern swig_type_263 _wrap_ddp_rank_progress_pass_index_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_rank_progress_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_264 arg2);
+extern swig_type_265 _wrap_ddp_rank_progress_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_rank_progress_pass_index_set_low_a876b01328600b42(uintptr_t arg1, swig_type_266 arg2);
+extern swig_type_267 _wrap_ddp_rank_progress_pass_index_get_low_a876b01328600b42(uintptr_t arg1);
 extern void _wrap_ddp_rank_progress_bucket_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_rank_progress_bucket_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_rank_progress_reserved_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_rank_progress_reserved_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_rank_progress_in_call_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_rank_progress_in_call_get_low_a876b01328600b42(uintptr_t arg1);
 extern void _wrap_ddp_rank_progress_silent_set_low_a876b01328600b42(uintptr_t arg1, double arg2);
 extern double _wrap_ddp_rank_progress_silent_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_rank_progress_call_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_rank_progress_call_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_rank_progress_reserved_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_rank_progress_reserved_get_low_a876b01328600b42(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_rank_progress_low_a876b01328600b42(void);
 extern void _wrap_delete_ddp_rank_progress_low_a876b01328600b42(uintptr_t arg1);
-extern swig_type_264 _wrap_ddp_recover_options_init_low_a876b01328600b42(uintptr_t arg1, swig_type_265 arg2);
-extern swig_type_266 _wrap_ddp_group_get_failed_low_a876b01328600b42(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
-extern swig_type_267 _wrap_ddp_group_get_progress_low_a876b01328600b42(uintptr_t arg1, int arg2, uintptr_t arg3);
-extern swig_type_268 _wrap_ddp_group_recover_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
-extern swig_type_269 _wrap_ddp_optimizer_copy_loss_scale_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
-extern void _wrap_ddp_virtual_ranks_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_270 arg2);
-extern swig_type_271 _wrap_ddp_virtual_ranks_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
+extern swig_type_268 _wrap_ddp_recover_options_init_low_a876b01328600b42(uintptr_t arg1, swig_type_269 arg2);
+extern swig_type_270 _wrap_ddp_group_get_failed_low_a876b01328600b42(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
+extern swig_type_271 _wrap_ddp_group_get_progress_low_a876b01328600b42(uintptr_t arg1, int arg2, uintptr_t arg3);
+extern swig_type_272 _wrap_ddp_call_name_low_a876b01328600b42(int arg1);
+extern swig_type_273 _wrap_ddp_group_recover_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
+extern swig_type_274 _wrap_ddp_group_get_gone_low_a876b01328600b42(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
+extern swig_type_275 _wrap_ddp_group_get_joined_low_a876b01328600b42(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
+extern swig_type_276 _wrap_ddp_group_get_renumbered_low_a876b01328600b42(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
+extern swig_type_277 _wrap_ddp_optimizer_copy_loss_scale_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
+extern void _wrap_ddp_virtual_ranks_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_278 arg2);
+extern swig_type_279 _wrap_ddp_virtual_ranks_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
 extern void _wrap_ddp_virtual_ranks_total_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_virtual_ranks_total_get_low_a876b01328600b42(uintptr_t arg1);
 extern void _wrap_ddp_virtual_ranks_first_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
@@ -909,19 +930,19 @@ extern void _wrap_ddp_virtual_ranks_reserved_set_low_a876b01328600b42(uintptr_t 
 extern int _wrap_ddp_virtual_ranks_reserved_get_low_a876b01328600b42(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_virtual_ranks_low_a876b01328600b42(void);
 extern void _wrap_delete_ddp_virtual_ranks_low_a876b01328600b42(uintptr_t arg1);
-extern swig_type_272 _wrap_ddp_group_get_virtual_ranks_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_273 _wrap_ddp_virtual_rank_key_low_a876b01328600b42(swig_type_274 arg1, swig_type_275 arg2, int arg3, swig_voidp arg4);
-extern swig_type_276 _wrap_ddp_group_reduce_part_metrics_low_a876b01328600b42(uintptr_t arg1, swig_voidp arg2, swig_type_277 arg3, swig_intgo arg4);
-extern swig_type_278 _wrap_ddp_state_save_latest_low_a876b01328600b42(uintptr_t arg1, swig_type_279 arg2, swig_type_280 arg3);
-extern swig_type_281 _wrap_ddp_state_load_latest_low_a876b01328600b42(uintptr_t arg1, swig_type_282 arg2, uintptr_t arg3, uintptr_t arg4);
-extern swig_type_283 _wrap_ddp_model_get_loaded_file_low_a876b01328600b42(uintptr_t arg1);
-extern swig_type_284 _wrap_ddp_model_get_skipped_low_a876b01328600b42(uintptr_t arg1, swig_type_285 arg2);
-extern void _wrap_ddp_outer_options_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_286 arg2);
-extern swig_type_287 _wrap_ddp_outer_options_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_outer_options_every_set_low_a876b01328600b42(uintptr_t arg1, swig_type_288 arg2);
-extern swig_type_289 _wrap_ddp_outer_options_every_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_outer_options_overlap_set_low_a876b01328600b42(uintptr_t arg1, swig_type_290 arg2);
-extern swig_type_291 _wrap_ddp_outer_options_overlap_get_low_a876b01328600b42(uintptr_t arg1);
+extern swig_type_280 _wrap_ddp_group_get_virtual_ranks_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_281 _wrap_ddp_virtual_rank_key_low_a876b01328600b42(swig_type_282 arg1, swig_type_283 arg2, int arg3, swig_voidp arg4);
+extern swig_type_284 _wrap_ddp_group_reduce_part_metrics_low_a876b01328600b42(uintptr_t arg1, swig_voidp arg2, swig_type_285 arg3, swig_intgo arg4);
+extern swig_type_286 _wrap_ddp_state_save_latest_low_a876b01328600b42(uintptr_t arg1, swig_type_287 arg2, swig_type_288 arg3);
+extern swig_type_289 _wrap_ddp_state_load_latest_low_a876b01328600b42(uintptr_t arg1, swig_type_290 arg2, uintptr_t arg3, uintptr_t arg4);
+extern swig_type_291 _wrap_ddp_model_get_loaded_file_low_a876b01328600b42(uintptr_t arg1);
+extern swig_type_292 _wrap_ddp_model_get_skipped_low_a876b01328600b42(uintptr_t arg1, swig_type_293 arg2);
+extern void _wrap_ddp_outer_options_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_294 arg2);
+extern swig_type_295 _wrap_ddp_outer_options_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_outer_options_every_set_low_a876b01328600b42(uintptr_t arg1, swig_type_296 arg2);
+extern swig_type_297 _wrap_ddp_outer_options_every_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_outer_options_overlap_set_low_a876b01328600b42(uintptr_t arg1, swig_type_298 arg2);
+extern swig_type_299 _wrap_ddp_outer_options_overlap_get_low_a876b01328600b42(uintptr_t arg1);
 extern void _wrap_ddp_outer_options_rate_set_low_a876b01328600b42(uintptr_t arg1, double arg2);
 extern double _wrap_ddp_outer_options_rate_get_low_a876b01328600b42(uintptr_t arg1);
 extern void _wrap_ddp_outer_options_momentum_set_low_a876b01328600b42(uintptr_t arg1, double arg2);
@@ -938,26 +959,26 @@ extern void _wrap_ddp_outer_options_error_feedback_set_low_a876b01328600b42(uint
 extern int _wrap_ddp_outer_options_error_feedback_get_low_a876b01328600b42(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_outer_options_low_a876b01328600b42(void);
 extern void _wrap_delete_ddp_outer_options_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_outer_stats_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_292 arg2);
-extern swig_type_293 _wrap_ddp_outer_stats_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_outer_stats_steps_set_low_a876b01328600b42(uintptr_t arg1, swig_type_294 arg2);
-extern swig_type_295 _wrap_ddp_outer_stats_steps_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_outer_stats_exchanges_set_low_a876b01328600b42(uintptr_t arg1, swig_type_296 arg2);
-extern swig_type_297 _wrap_ddp_outer_stats_exchanges_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_outer_stats_under_way_set_low_a876b01328600b42(uintptr_t arg1, swig_type_298 arg2);
-extern swig_type_299 _wrap_ddp_outer_stats_under_way_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_outer_stats_sent_bytes_set_low_a876b01328600b42(uintptr_t arg1, swig_type_300 arg2);
-extern swig_type_301 _wrap_ddp_outer_stats_sent_bytes_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_outer_stats_wait_ns_set_low_a876b01328600b42(uintptr_t arg1, swig_type_302 arg2);
-extern swig_type_303 _wrap_ddp_outer_stats_wait_ns_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_outer_stats_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_300 arg2);
+extern swig_type_301 _wrap_ddp_outer_stats_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_outer_stats_steps_set_low_a876b01328600b42(uintptr_t arg1, swig_type_302 arg2);
+extern swig_type_303 _wrap_ddp_outer_stats_steps_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_outer_stats_exchanges_set_low_a876b01328600b42(uintptr_t arg1, swig_type_304 arg2);
+extern swig_type_305 _wrap_ddp_outer_stats_exchanges_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_outer_stats_under_way_set_low_a876b01328600b42(uintptr_t arg1, swig_type_306 arg2);
+extern swig_type_307 _wrap_ddp_outer_stats_under_way_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_outer_stats_sent_bytes_set_low_a876b01328600b42(uintptr_t arg1, swig_type_308 arg2);
+extern swig_type_309 _wrap_ddp_outer_stats_sent_bytes_get_low_a876b01328600b42(uintptr_t arg1);
+extern void _wrap_ddp_outer_stats_wait_ns_set_low_a876b01328600b42(uintptr_t arg1, swig_type_310 arg2);
+extern swig_type_311 _wrap_ddp_outer_stats_wait_ns_get_low_a876b01328600b42(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_outer_stats_low_a876b01328600b42(void);
 extern void _wrap_delete_ddp_outer_stats_low_a876b01328600b42(uintptr_t arg1);
-extern swig_type_304 _wrap_ddp_outer_options_init_low_a876b01328600b42(uintptr_t arg1, swig_type_305 arg2);
-extern swig_type_306 _wrap_ddp_outer_create_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, swig_voidp arg3);
+extern swig_type_312 _wrap_ddp_outer_options_init_low_a876b01328600b42(uintptr_t arg1, swig_type_313 arg2);
+extern swig_type_314 _wrap_ddp_outer_create_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, swig_voidp arg3);
 extern void _wrap_ddp_outer_destroy_low_a876b01328600b42(uintptr_t arg1);
-extern swig_type_307 _wrap_ddp_outer_step_low_a876b01328600b42(uintptr_t arg1);
-extern swig_type_308 _wrap_ddp_outer_sync_low_a876b01328600b42(uintptr_t arg1);
-extern swig_type_309 _wrap_ddp_outer_get_stats_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_315 _wrap_ddp_outer_step_low_a876b01328600b42(uintptr_t arg1);
+extern swig_type_316 _wrap_ddp_outer_sync_low_a876b01328600b42(uintptr_t arg1);
+extern swig_type_317 _wrap_ddp_outer_get_stats_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2);
 #undef intgo
 */
 import "C"
@@ -1118,6 +1139,13 @@ func _swig_getDDP_ERROR_NO_CHECKPOINT() (_swig_ret int32) {
 }
 
 var DDP_ERROR_NO_CHECKPOINT int32 = _swig_getDDP_ERROR_NO_CHECKPOINT()
+func _swig_getDDP_ERROR_NO_MAJORITY() (_swig_ret int32) {
+	var swig_r int32
+	swig_r = (int32)(C._wrap_DDP_ERROR_NO_MAJORITY_low_a876b01328600b42())
+	return swig_r
+}
+
+var DDP_ERROR_NO_MAJORITY int32 = _swig_getDDP_ERROR_NO_MAJORITY()
 type Enum_SS_ddp_dtype int
 func _swig_getDDP_F32() (_swig_ret int32) {
 	var swig_r int32
@@ -5525,6 +5553,19 @@ func (arg1 SwigcptrDdp_recover_options) GetAllow_half() (_swig_ret int32) {
 	return swig_r
 }
 
+func (arg1 SwigcptrDdp_recover_options) SetCool_down_ms(arg2 int64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_recover_options_cool_down_ms_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_256(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_recover_options) GetCool_down_ms() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ddp_recover_options_cool_down_ms_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
 func NewDdp_recover_options() (_swig_ret Ddp_recover_options) {
 	var swig_r Ddp_recover_options
 	swig_r = (Ddp_recover_options)(SwigcptrDdp_recover_options(C._wrap_new_ddp_recover_options_low_a876b01328600b42()))
@@ -5547,6 +5588,8 @@ type Ddp_recover_options interface {
 	GetMin_ranks() (_swig_ret int32)
 	SetAllow_half(arg2 int32)
 	GetAllow_half() (_swig_ret int32)
+	SetCool_down_ms(arg2 int64)
+	GetCool_down_ms() (_swig_ret int64)
 }
 
 type SwigcptrDdp_recovery uintptr
@@ -5561,7 +5604,7 @@ func (p SwigcptrDdp_recovery) SwigIsDdp_recovery() {
 func (arg1 SwigcptrDdp_recovery) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recovery_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_256(_swig_i_1))
+	C._wrap_ddp_recovery_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_258(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recovery) GetStruct_size() (_swig_ret int64) {
@@ -5574,7 +5617,7 @@ func (arg1 SwigcptrDdp_recovery) GetStruct_size() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_recovery) SetGeneration(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recovery_generation_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_258(_swig_i_1))
+	C._wrap_ddp_recovery_generation_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_260(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recovery) GetGeneration() (_swig_ret int64) {
@@ -5675,6 +5718,19 @@ func (arg1 SwigcptrDdp_recovery) GetSeconds() (_swig_ret float64) {
 	return swig_r
 }
 
+func (arg1 SwigcptrDdp_recovery) SetStep(arg2 int64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_recovery_step_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_262(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_recovery) GetStep() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ddp_recovery_step_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
 func NewDdp_recovery() (_swig_ret Ddp_recovery) {
 	var swig_r Ddp_recovery
 	swig_r = (Ddp_recovery)(SwigcptrDdp_recovery(C._wrap_new_ddp_recovery_low_a876b01328600b42()))
@@ -5707,6 +5763,8 @@ type Ddp_recovery interface {
 	GetReserved() (_swig_ret int32)
 	SetSeconds(arg2 float64)
 	GetSeconds() (_swig_ret float64)
+	SetStep(arg2 int64)
+	GetStep() (_swig_ret int64)
 }
 
 type SwigcptrDdp_rank_progress uintptr
@@ -5721,7 +5779,7 @@ func (p SwigcptrDdp_rank_progress) SwigIsDdp_rank_progress() {
 func (arg1 SwigcptrDdp_rank_progress) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_rank_progress_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_260(_swig_i_1))
+	C._wrap_ddp_rank_progress_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_264(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_rank_progress) GetStruct_size() (_swig_ret int64) {
@@ -5734,7 +5792,7 @@ func (arg1 SwigcptrDdp_rank_progress) GetStruct_size() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_rank_progress) SetPass_index(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_rank_progress_pass_index_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_262(_swig_i_1))
+	C._wrap_ddp_rank_progress_pass_index_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_266(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_rank_progress) GetPass_index() (_swig_ret int64) {
@@ -5757,16 +5815,16 @@ func (arg1 SwigcptrDdp_rank_progress) GetBucket() (_swig_ret int32) {
 	return swig_r
 }
 
-func (arg1 SwigcptrDdp_rank_progress) SetReserved(arg2 int32) {
+func (arg1 SwigcptrDdp_rank_progress) SetIn_call(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_rank_progress_reserved_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_rank_progress_in_call_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
-func (arg1 SwigcptrDdp_rank_progress) GetReserved() (_swig_ret int32) {
+func (arg1 SwigcptrDdp_rank_progress) GetIn_call() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_rank_progress_reserved_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_rank_progress_in_call_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
@@ -5780,6 +5838,32 @@ func (arg1 SwigcptrDdp_rank_progress) GetSilent() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
 	swig_r = (float64)(C._wrap_ddp_rank_progress_silent_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_rank_progress) SetCall(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_rank_progress_call_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_rank_progress) GetCall() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_rank_progress_call_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_rank_progress) SetReserved(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_rank_progress_reserved_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_rank_progress) GetReserved() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_rank_progress_reserved_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
@@ -5803,17 +5887,21 @@ type Ddp_rank_progress interface {
 	GetPass_index() (_swig_ret int64)
 	SetBucket(arg2 int32)
 	GetBucket() (_swig_ret int32)
-	SetReserved(arg2 int32)
-	GetReserved() (_swig_ret int32)
+	SetIn_call(arg2 int32)
+	GetIn_call() (_swig_ret int32)
 	SetSilent(arg2 float64)
 	GetSilent() (_swig_ret float64)
+	SetCall(arg2 int32)
+	GetCall() (_swig_ret int32)
+	SetReserved(arg2 int32)
+	GetReserved() (_swig_ret int32)
 }
 
 func Ddp_recover_options_init(arg1 Ddp_recover_options, arg2 int64) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_recover_options_init_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_265(_swig_i_1))
+	swig_r_p := C._wrap_ddp_recover_options_init_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_269(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5845,12 +5933,61 @@ swig_r_1 = result(swig_r)
 	return swig_r_1
 }
 
+func Ddp_call_name(arg1 int32) (_swig_ret string) {
+	var swig_r string
+	_swig_i_0 := arg1
+	swig_r_p := C._wrap_ddp_call_name_low_a876b01328600b42(C.int(_swig_i_0))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 string
+ swig_r_1 = swigCopyString(swig_r) 
+	return swig_r_1
+}
+
 func Ddp_group_recover(arg1 uintptr, arg2 Ddp_recover_options, arg3 Ddp_recovery) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := getSwigcptr(arg2)
 	_swig_i_2 := getSwigcptr(arg3)
 	swig_r_p := C._wrap_ddp_group_recover_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_group_get_gone(arg1 uintptr, arg2 *int32, arg3 int32, arg4 *int32) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	_swig_i_2 := arg3
+	_swig_i_3 := arg4
+	swig_r_p := C._wrap_ddp_group_get_gone_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.int(_swig_i_2), C.swig_voidp(_swig_i_3))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_group_get_joined(arg1 uintptr, arg2 *int32, arg3 int32, arg4 *int32) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	_swig_i_2 := arg3
+	_swig_i_3 := arg4
+	swig_r_p := C._wrap_ddp_group_get_joined_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.int(_swig_i_2), C.swig_voidp(_swig_i_3))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_group_get_renumbered(arg1 uintptr, arg2 *int32, arg3 int32, arg4 *int32) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	_swig_i_2 := arg3
+	_swig_i_3 := arg4
+	swig_r_p := C._wrap_ddp_group_get_renumbered_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.int(_swig_i_2), C.swig_voidp(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5881,7 +6018,7 @@ func (p SwigcptrDdp_virtual_ranks) SwigIsDdp_virtual_ranks() {
 func (arg1 SwigcptrDdp_virtual_ranks) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_virtual_ranks_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_270(_swig_i_1))
+	C._wrap_ddp_virtual_ranks_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_278(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_virtual_ranks) GetStruct_size() (_swig_ret int64) {
@@ -5986,7 +6123,7 @@ func Ddp_virtual_rank_key(arg1 int64, arg2 int64, arg3 int32, arg4 *int64) (_swi
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_virtual_rank_key_low_a876b01328600b42(C.swig_type_274(_swig_i_0), C.swig_type_275(_swig_i_1), C.int(_swig_i_2), C.swig_voidp(_swig_i_3))
+	swig_r_p := C._wrap_ddp_virtual_rank_key_low_a876b01328600b42(C.swig_type_282(_swig_i_0), C.swig_type_283(_swig_i_1), C.int(_swig_i_2), C.swig_voidp(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5999,7 +6136,7 @@ func Ddp_group_reduce_part_metrics(arg1 uintptr, arg2 *float64, arg3 int64, arg4
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_group_reduce_part_metrics_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_277(_swig_i_2), C.swig_intgo(_swig_i_3))
+	swig_r_p := C._wrap_ddp_group_reduce_part_metrics_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_285(_swig_i_2), C.swig_intgo(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -6011,7 +6148,7 @@ func Ddp_state_save_latest(arg1 Ddp_state, arg2 string, arg3 int64) (_swig_ret e
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_state_save_latest_low_a876b01328600b42(C.uintptr_t(_swig_i_0), *(*C.swig_type_279)(unsafe.Pointer(&_swig_i_1)), C.swig_type_280(_swig_i_2))
+	swig_r_p := C._wrap_ddp_state_save_latest_low_a876b01328600b42(C.uintptr_t(_swig_i_0), *(*C.swig_type_287)(unsafe.Pointer(&_swig_i_1)), C.swig_type_288(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -6027,7 +6164,7 @@ func Ddp_state_load_latest(arg1 Ddp_state, arg2 string, arg3 Ddp_load_options, a
 	_swig_i_1 := arg2
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := getSwigcptr(arg4)
-	swig_r_p := C._wrap_ddp_state_load_latest_low_a876b01328600b42(C.uintptr_t(_swig_i_0), *(*C.swig_type_282)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3))
+	swig_r_p := C._wrap_ddp_state_load_latest_low_a876b01328600b42(C.uintptr_t(_swig_i_0), *(*C.swig_type_290)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -6051,7 +6188,7 @@ func Ddp_model_get_skipped(arg1 uintptr, arg2 int64) (_swig_ret string) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_get_skipped_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_285(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_get_skipped_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_293(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 string
  swig_r_1 = swigCopyString(swig_r) 
@@ -6070,7 +6207,7 @@ func (p SwigcptrDdp_outer_options) SwigIsDdp_outer_options() {
 func (arg1 SwigcptrDdp_outer_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_options_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_286(_swig_i_1))
+	C._wrap_ddp_outer_options_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_294(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_options) GetStruct_size() (_swig_ret int64) {
@@ -6083,7 +6220,7 @@ func (arg1 SwigcptrDdp_outer_options) GetStruct_size() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_outer_options) SetEvery(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_options_every_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_288(_swig_i_1))
+	C._wrap_ddp_outer_options_every_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_296(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_options) GetEvery() (_swig_ret int64) {
@@ -6096,7 +6233,7 @@ func (arg1 SwigcptrDdp_outer_options) GetEvery() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_outer_options) SetOverlap(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_options_overlap_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_290(_swig_i_1))
+	C._wrap_ddp_outer_options_overlap_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_298(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_options) GetOverlap() (_swig_ret int64) {
@@ -6245,7 +6382,7 @@ func (p SwigcptrDdp_outer_stats) SwigIsDdp_outer_stats() {
 func (arg1 SwigcptrDdp_outer_stats) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_stats_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_292(_swig_i_1))
+	C._wrap_ddp_outer_stats_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_300(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_stats) GetStruct_size() (_swig_ret int64) {
@@ -6258,7 +6395,7 @@ func (arg1 SwigcptrDdp_outer_stats) GetStruct_size() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_outer_stats) SetSteps(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_stats_steps_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_294(_swig_i_1))
+	C._wrap_ddp_outer_stats_steps_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_302(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_stats) GetSteps() (_swig_ret int64) {
@@ -6271,7 +6408,7 @@ func (arg1 SwigcptrDdp_outer_stats) GetSteps() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_outer_stats) SetExchanges(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_stats_exchanges_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_296(_swig_i_1))
+	C._wrap_ddp_outer_stats_exchanges_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_304(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_stats) GetExchanges() (_swig_ret int64) {
@@ -6284,7 +6421,7 @@ func (arg1 SwigcptrDdp_outer_stats) GetExchanges() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_outer_stats) SetUnder_way(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_stats_under_way_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_298(_swig_i_1))
+	C._wrap_ddp_outer_stats_under_way_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_306(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_stats) GetUnder_way() (_swig_ret int64) {
@@ -6297,7 +6434,7 @@ func (arg1 SwigcptrDdp_outer_stats) GetUnder_way() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_outer_stats) SetSent_bytes(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_stats_sent_bytes_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_300(_swig_i_1))
+	C._wrap_ddp_outer_stats_sent_bytes_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_308(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_stats) GetSent_bytes() (_swig_ret int64) {
@@ -6310,7 +6447,7 @@ func (arg1 SwigcptrDdp_outer_stats) GetSent_bytes() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_outer_stats) SetWait_ns(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_stats_wait_ns_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_302(_swig_i_1))
+	C._wrap_ddp_outer_stats_wait_ns_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_310(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_stats) GetWait_ns() (_swig_ret int64) {
@@ -6352,7 +6489,7 @@ func Ddp_outer_options_init(arg1 Ddp_outer_options, arg2 int64) (_swig_ret error
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_outer_options_init_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_305(_swig_i_1))
+	swig_r_p := C._wrap_ddp_outer_options_init_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_313(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)

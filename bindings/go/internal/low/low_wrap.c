@@ -412,6 +412,18 @@ intgo _wrap_DDP_ERROR_NO_CHECKPOINT_low_a876b01328600b42() {
 }
 
 
+intgo _wrap_DDP_ERROR_NO_MAJORITY_low_a876b01328600b42() {
+  enum ddp_status result;
+  intgo _swig_go_result;
+  
+  
+  result = DDP_ERROR_NO_MAJORITY;
+  
+  _swig_go_result = (int)result;
+  return _swig_go_result;
+}
+
+
 intgo _wrap_DDP_F32_low_a876b01328600b42() {
   enum ddp_dtype result;
   intgo _swig_go_result;
@@ -7103,6 +7115,31 @@ int _wrap_ddp_recover_options_allow_half_get_low_a876b01328600b42(struct ddp_rec
 }
 
 
+void _wrap_ddp_recover_options_cool_down_ms_set_low_a876b01328600b42(struct ddp_recover_options *_swig_go_0, long long _swig_go_1) {
+  struct ddp_recover_options *arg1 = (struct ddp_recover_options *) 0 ;
+  int64_t arg2 ;
+  
+  arg1 = *(struct ddp_recover_options **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->cool_down_ms = arg2;
+  
+}
+
+
+long long _wrap_ddp_recover_options_cool_down_ms_get_low_a876b01328600b42(struct ddp_recover_options *_swig_go_0) {
+  struct ddp_recover_options *arg1 = (struct ddp_recover_options *) 0 ;
+  int64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct ddp_recover_options **)&_swig_go_0; 
+  
+  result =  ((arg1)->cool_down_ms);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
 struct ddp_recover_options *_wrap_new_ddp_recover_options_low_a876b01328600b42() {
   struct ddp_recover_options *result = 0 ;
   struct ddp_recover_options *_swig_go_result;
@@ -7349,6 +7386,31 @@ double _wrap_ddp_recovery_seconds_get_low_a876b01328600b42(struct ddp_recovery *
 }
 
 
+void _wrap_ddp_recovery_step_set_low_a876b01328600b42(struct ddp_recovery *_swig_go_0, long long _swig_go_1) {
+  struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
+  int64_t arg2 ;
+  
+  arg1 = *(struct ddp_recovery **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->step = arg2;
+  
+}
+
+
+long long _wrap_ddp_recovery_step_get_low_a876b01328600b42(struct ddp_recovery *_swig_go_0) {
+  struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
+  int64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct ddp_recovery **)&_swig_go_0; 
+  
+  result =  ((arg1)->step);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
 struct ddp_recovery *_wrap_new_ddp_recovery_low_a876b01328600b42() {
   struct ddp_recovery *result = 0 ;
   struct ddp_recovery *_swig_go_result;
@@ -7445,26 +7507,26 @@ int _wrap_ddp_rank_progress_bucket_get_low_a876b01328600b42(struct ddp_rank_prog
 }
 
 
-void _wrap_ddp_rank_progress_reserved_set_low_a876b01328600b42(struct ddp_rank_progress *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_rank_progress_in_call_set_low_a876b01328600b42(struct ddp_rank_progress *_swig_go_0, int _swig_go_1) {
   struct ddp_rank_progress *arg1 = (struct ddp_rank_progress *) 0 ;
   int32_t arg2 ;
   
   arg1 = *(struct ddp_rank_progress **)&_swig_go_0; 
   arg2 = (int32_t)_swig_go_1; 
   
-  if (arg1) (arg1)->reserved = arg2;
+  if (arg1) (arg1)->in_call = arg2;
   
 }
 
 
-int _wrap_ddp_rank_progress_reserved_get_low_a876b01328600b42(struct ddp_rank_progress *_swig_go_0) {
+int _wrap_ddp_rank_progress_in_call_get_low_a876b01328600b42(struct ddp_rank_progress *_swig_go_0) {
   struct ddp_rank_progress *arg1 = (struct ddp_rank_progress *) 0 ;
   int32_t result;
   int _swig_go_result;
   
   arg1 = *(struct ddp_rank_progress **)&_swig_go_0; 
   
-  result =  ((arg1)->reserved);
+  result =  ((arg1)->in_call);
   _swig_go_result = result; 
   return _swig_go_result;
 }
@@ -7490,6 +7552,56 @@ double _wrap_ddp_rank_progress_silent_get_low_a876b01328600b42(struct ddp_rank_p
   arg1 = *(struct ddp_rank_progress **)&_swig_go_0; 
   
   result = (double) ((arg1)->silent);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_rank_progress_call_set_low_a876b01328600b42(struct ddp_rank_progress *_swig_go_0, int _swig_go_1) {
+  struct ddp_rank_progress *arg1 = (struct ddp_rank_progress *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_rank_progress **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->call = arg2;
+  
+}
+
+
+int _wrap_ddp_rank_progress_call_get_low_a876b01328600b42(struct ddp_rank_progress *_swig_go_0) {
+  struct ddp_rank_progress *arg1 = (struct ddp_rank_progress *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_rank_progress **)&_swig_go_0; 
+  
+  result =  ((arg1)->call);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_rank_progress_reserved_set_low_a876b01328600b42(struct ddp_rank_progress *_swig_go_0, int _swig_go_1) {
+  struct ddp_rank_progress *arg1 = (struct ddp_rank_progress *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_rank_progress **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->reserved = arg2;
+  
+}
+
+
+int _wrap_ddp_rank_progress_reserved_get_low_a876b01328600b42(struct ddp_rank_progress *_swig_go_0) {
+  struct ddp_rank_progress *arg1 = (struct ddp_rank_progress *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_rank_progress **)&_swig_go_0; 
+  
+  result =  ((arg1)->reserved);
   _swig_go_result = result; 
   return _swig_go_result;
 }
@@ -7567,6 +7679,19 @@ _gostring_ _wrap_ddp_group_get_progress_low_a876b01328600b42(ddp_group *_swig_go
 }
 
 
+_gostring_ _wrap_ddp_call_name_low_a876b01328600b42(int _swig_go_0) {
+  int32_t arg1 ;
+  char *result = 0 ;
+  _gostring_ _swig_go_result;
+  
+  arg1 = (int32_t)_swig_go_0; 
+  
+  result = (char *)ddp_call_name(arg1);
+  _swig_go_result = Swig_AllocateString((char*)result, result ? strlen((char*)result) : 0); 
+  return _swig_go_result;
+}
+
+
 _gostring_ _wrap_ddp_group_recover_low_a876b01328600b42(ddp_group *_swig_go_0, struct ddp_recover_options *_swig_go_1, struct ddp_recovery *_swig_go_2) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_recover_options *arg2 = (ddp_recover_options *) 0 ;
@@ -7579,6 +7704,63 @@ _gostring_ _wrap_ddp_group_recover_low_a876b01328600b42(ddp_group *_swig_go_0, s
   arg3 = *(ddp_recovery **)&_swig_go_2; 
   
   result = (ddp_status)ddp_group_recover(arg1,(struct ddp_recover_options const *)arg2,arg3);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_group_get_gone_low_a876b01328600b42(ddp_group *_swig_go_0, int *_swig_go_1, int _swig_go_2, int *_swig_go_3) {
+  ddp_group *arg1 = (ddp_group *) 0 ;
+  int32_t *arg2 = (int32_t *) 0 ;
+  int32_t arg3 ;
+  int32_t *arg4 = (int32_t *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_group **)&_swig_go_0; 
+  arg2 = *(int32_t **)&_swig_go_1; 
+  arg3 = (int32_t)_swig_go_2; 
+  arg4 = *(int32_t **)&_swig_go_3; 
+  
+  result = (ddp_status)ddp_group_get_gone((struct ddp_group const *)arg1,arg2,arg3,arg4);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_group_get_joined_low_a876b01328600b42(ddp_group *_swig_go_0, int *_swig_go_1, int _swig_go_2, int *_swig_go_3) {
+  ddp_group *arg1 = (ddp_group *) 0 ;
+  int32_t *arg2 = (int32_t *) 0 ;
+  int32_t arg3 ;
+  int32_t *arg4 = (int32_t *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_group **)&_swig_go_0; 
+  arg2 = *(int32_t **)&_swig_go_1; 
+  arg3 = (int32_t)_swig_go_2; 
+  arg4 = *(int32_t **)&_swig_go_3; 
+  
+  result = (ddp_status)ddp_group_get_joined((struct ddp_group const *)arg1,arg2,arg3,arg4);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_group_get_renumbered_low_a876b01328600b42(ddp_group *_swig_go_0, int *_swig_go_1, int _swig_go_2, int *_swig_go_3) {
+  ddp_group *arg1 = (ddp_group *) 0 ;
+  int32_t *arg2 = (int32_t *) 0 ;
+  int32_t arg3 ;
+  int32_t *arg4 = (int32_t *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_group **)&_swig_go_0; 
+  arg2 = *(int32_t **)&_swig_go_1; 
+  arg3 = (int32_t)_swig_go_2; 
+  arg4 = *(int32_t **)&_swig_go_3; 
+  
+  result = (ddp_status)ddp_group_get_renumbered((struct ddp_group const *)arg1,arg2,arg3,arg4);
   _swig_go_result = ddp_go_result(result);
   return _swig_go_result;
 }

@@ -1,0 +1,54 @@
+// Every rank can ask in which call another one is, and which one it has made last (ddp_group_get_progress): over threads,
+// shared memory and Gloo.
+#include <chrono>
+#include <string>
+#include <thread>
+
+#include "group/recovery.hpp"
+#include "os/clock.hpp"
+#include "support/group_paths.hpp"
+
+namespace ddp::test {
+namespace {
+
+std::string describe(const group::Recovery::Progress& at) {
+  return std::string(at.in_call ? "in " : "after ") + group::Recovery::call_name(at.call) + ", pass " +
+         std::to_string(at.pass);
+}
+
+/// Ranks say it with heartbeats.
+void wait_until(const group::Group& group, int32_t rank, const std::string& wanted) {
+  const os::Deadline deadline = os::Deadline::in_ms(20'000);
+  std::string last;
+  while (!deadline.passed()) {
+    last = describe(group::Recovery::progress(group, rank));
+    if (last == wanted) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  expect_equal(last, wanted, "rank " + std::to_string(rank));
+}
+
+void a_rank_is_seen_in_its_call_and_after_it(Path path) {
+  run_on(path, 3, [](group::Group& group, int rank) {
+    if (rank != 1) wait_until(group, 1, "in ddp_group_barrier, pass -1");
+    group.barrier();  // in which rank 1 waits for both
+    for (int32_t each = 0; each < 3; ++each) wait_until(group, each, "after ddp_group_barrier, pass -1");
+    static_cast<void>(group.gather("all have seen it", ""));
+    double metric = 1;
+    group.reduce_metrics(flat_tensor(&metric, DDP_F64, 1), DDP_SUM);
+    for (int32_t each = 0; each < 3; ++each) wait_until(group, each, "after ddp_group_reduce_metrics, pass -1");
+    static_cast<void>(group.gather("all have seen the second", ""));
+  });
+}
+
+}  // namespace
+}  // namespace ddp::test
+
+using namespace ddp::test;
+
+int main() {
+  const CMUnitTest tests[] = {
+      ddp_paths_test(a_rank_is_seen_in_its_call_and_after_it),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
