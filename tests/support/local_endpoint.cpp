@@ -17,6 +17,7 @@ namespace {
 
 std::atomic<int64_t> violations{0};
 std::atomic<int64_t> messages{0};
+std::atomic<int64_t> early_sends{0};
 
 enum class State { kPosted, kDone, kBroken };
 
@@ -44,7 +45,7 @@ struct Hub {
       const TransferPtr send = queue.sends.front(), receive = queue.receives.front();
       queue.sends.pop_front();
       queue.receives.pop_front();
-      if (send->bytes == receive->bytes) {
+      if (send->bytes <= receive->bytes) {
         std::memcpy(receive->to, send->from, static_cast<size_t>(send->bytes));
         send->state = receive->state = State::kDone;
         ++messages;
@@ -116,6 +117,7 @@ int32_t post(ddp_socket_endpoint* endpoint, int32_t from, int32_t to, uint64_t s
   *out_ticket = endpoint->next_ticket++;
   endpoint->tickets[*out_ticket] = transfer;
   Hub::Queue& queue = endpoint->hub->queues[{from, to, slot}];
+  if (transfer->from != nullptr && queue.receives.empty()) ++early_sends;
   (transfer->from != nullptr ? queue.sends : queue.receives).push_back(std::move(transfer));
   endpoint->hub->match(queue);
   return DDP_SOCKET_DONE;
@@ -180,6 +182,7 @@ namespace ddp::test {
 
 const ddp_socket_table& local_endpoint() noexcept { return kTable; }
 int64_t local_endpoint_size_violations() noexcept { return violations; }
+int64_t local_endpoint_early_sends() noexcept { return early_sends; }
 int64_t local_endpoint_messages() noexcept { return messages; }
 
 }  // namespace ddp::test

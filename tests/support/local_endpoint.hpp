@@ -1,6 +1,6 @@
 // A rail between the threads of one process, for tests: the same table as the Gloo module, with queues instead of sockets.
-// It is strict where Gloo is deadly: a receive and a send of different sizes are counted in size_violations() and fail both
-// sides.
+// It is strict where Gloo is deadly: a send of more bytes than its receive has room for is counted in size_violations() and
+// fails both sides.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,11 @@ namespace ddp::test {
 /// Endpoints whose `set` argument is equal text meet each other.
 [[nodiscard]] const ddp_socket_table& local_endpoint() noexcept;
 
-/// How many messages met a receive of another size, in this process so far.
+/// How many messages met a receive of fewer bytes, in this process so far.
 [[nodiscard]] int64_t local_endpoint_size_violations() noexcept;
+
+/// Messages that were posted before their receives, so far: between hosts each would have cost a hop.
+[[nodiscard]] int64_t local_endpoint_early_sends() noexcept;
 
 /// Messages whose memory was handed over so far; lets a test act in the middle of a transfer.
 [[nodiscard]] int64_t local_endpoint_messages() noexcept;

@@ -80,7 +80,7 @@ Host::Host(const collective::TransportContext& context, Layout layout, shm::Mesh
 Crossing Host::all_reduce(int64_t count, const cpu::ReduceRule& rule, size_t words) const {
   const socket::Schedule whole =
       socket::make_schedule(shares_, socket::equal_slices(count, layout_.host_count()), rule, socket::Phases{}, options_);
-  if (socket::algorithm_of(shares_, whole, count, rule, words, options_) != socket::Algorithm::kDirect || layout_.rails == 1)
+  if (!socket::is_shared_out(socket::algorithm_of(shares_, whole, count, rule, words, options_)) || layout_.rails == 1)
     return Crossing{1, whole, {}};
   const int32_t rail = std::min(layout_.local, layout_.rails - 1);
   const shm::Share share = shm::share_of(count, dtype_size(rule.dtype), rail, layout_.rails);
@@ -107,7 +107,7 @@ Crossing Host::exchange(const socket::FlatOwnership& by_rank, int64_t count, con
                         socket::Phases phases) const {
   Crossing crossing;
   crossing.schedule = socket::make_schedule(shares_, by_host(by_rank, 0, 1), rule, phases, options_);
-  if (socket::algorithm_of(shares_, crossing.schedule, count, rule, words, options_) == socket::Algorithm::kDirect &&
+  if (socket::is_shared_out(socket::algorithm_of(shares_, crossing.schedule, count, rule, words, options_)) &&
       layout_.rails > 1) {
     crossing.rails = layout_.rails;
     crossing.schedule = socket::make_schedule(shares_, by_host(by_rank, layout_.local % layout_.rails, layout_.rails), rule,

@@ -7,6 +7,22 @@ namespace ddp::socket {
 namespace {
 
 constexpr int64_t kMostAtOnce = int64_t{16} << 20;  // bytes of a message that is passed on
+constexpr int64_t kPartAlignment = 16;              // of a segment among those that travel together
+
+int64_t aligned(int64_t bytes) noexcept { return (bytes + kPartAlignment - 1) / kPartAlignment * kPartAlignment; }
+
+/// Calls fn(span, bytes before it) for each segment of the member's slice, of which an element has `size` bytes. All bytes.
+template <class Fn>
+int64_t each_part(const Slicing& slicing, int32_t member, int64_t size, const Fn& fn) {
+  int64_t bytes = 0;
+  for (int64_t t = 0; t < slicing.number(); ++t) {
+    const Span span = slicing.span(member, t);
+    if (span.count == 0) continue;
+    fn(span, aligned(bytes));
+    bytes = aligned(bytes) + span.count * size;
+  }
+  return bytes;
+}
 
 }  // namespace
 
@@ -20,11 +36,16 @@ Algorithm algorithm_of(const Shares& shares, const Schedule& schedule, int64_t c
                        size_t words, const SocketOptions& options) noexcept {
   if (options.segment_bytes != 0) return Algorithm::kDirect;
   const int64_t room = HeaderRound::room(shares, words);
+  const int64_t longest = schedule.slicing.longest(), members = shares.members();
   if (!schedule.phases.collect)
-    return schedule.slicing.longest() * dtype_size(rule.travel_dtype()) <= room ? Algorithm::kInline : Algorithm::kDirect;
+    return longest * dtype_size(rule.travel_dtype()) <= room ? Algorithm::kInline : Algorithm::kDirect;
   const int64_t bytes = count * shares.most_bytes(rule);
-  if (bytes <= room) return Algorithm::kInline;
-  return bytes * (shares.members() - 1) <= kMostWhole && schedule.phases.give ? Algorithm::kWhole : Algorithm::kDirect;
+  // Of two members each sends half of an array twice, or all of it once.
+  const bool is_little = schedule.phases.give && (members == 2 || bytes * (members - 1) <= kMostWhole);
+  if (bytes <= room && (bytes <= kAlwaysInline || is_little)) return Algorithm::kInline;
+  if (!HeaderRound::is_direct(shares.members())) return is_little ? Algorithm::kWhole : Algorithm::kDirect;
+  const int64_t part = longest * shares.most_bytes(rule) + (schedule.slicing.number() - 1) * kPartAlignment;
+  return part <= room ? Algorithm::kShort : Algorithm::kDirect;
 }
 
 Collectives::Collectives(Links& links, const Shares& shares, const SocketOptions& options)
@@ -33,7 +54,9 @@ Collectives::Collectives(Links& links, const Shares& shares, const SocketOptions
       options_(options),
       header_(links, shares),
       sum_(shares),
-      inline_result_(static_cast<size_t>(HeaderRound::kLargeRecord)) {
+      results_(links, HeaderRound::is_direct(links.size()) ? HeaderRound::room(shares, 0) : 0),
+      inline_result_(static_cast<size_t>(HeaderRound::is_direct(links.size()) ? 0 : HeaderRound::kSmallRecord)),
+      part_at_(static_cast<size_t>(links.size())) {
   links.set_levels(2 * header_.hops() + 2);
 }
 
@@ -49,20 +72,24 @@ void Collectives::run(const collective::Stamp& stamp, ReduceInput& mine, const S
                       collective::BucketHeader& header) {
   links_.set_subject(&stamp);
   const Algorithm algorithm = algorithm_of(shares_, schedule, mine.count(), mine.rule(), header.used.size(), options_);
-  if (algorithm != Algorithm::kInline) memory_.reserve(links_.size());
+  const bool has_parts = algorithm == Algorithm::kWhole || algorithm == Algorithm::kDirect;
+  if (has_parts) memory_.reserve(links_.size());
+  Exchange direct(links_, shares_, memory_, sum_, mine, schedule.slicing, schedule.phases, 2 * header_.hops());
   header_.open(stamp, schedule.slicing.segment() * 4 + static_cast<int64_t>(algorithm), header, mine.participations());
   if (algorithm == Algorithm::kInline) put_inline(mine, schedule);
+  if (algorithm == Algorithm::kShort) put_parts(mine, schedule);
+  if (algorithm == Algorithm::kDirect) direct.post_ahead();
   header_.swap(header);
   mine.set_weight_sum(header.participation.weight);
   mine.learn(header);
   if (schedule.phases.collect) sum_.begin(mine.rule(), header_.participations());
   const bool is_void = header.is_void();
-  if (algorithm == Algorithm::kInline && !is_void)
-    take_inline(mine, schedule);
-  else if (algorithm == Algorithm::kWhole && !is_void)
-    swap_whole(mine);
-  else if (!is_void)
-    Exchange(links_, shares_, memory_, sum_, mine, schedule.slicing, schedule.phases, 2 * header_.hops()).run();
+  switch (algorithm) {
+    case Algorithm::kInline: is_void ? void() : take_inline(mine, schedule); break;
+    case Algorithm::kShort: is_void ? void() : swap_parts(mine, schedule); break;
+    case Algorithm::kWhole: is_void ? void() : swap_whole(mine); break;
+    case Algorithm::kDirect: is_void ? direct.call_off() : direct.run(); break;
+  }
   header_.close();
 }
 
@@ -96,6 +123,7 @@ void Collectives::put_inline(ReduceInput& mine, const Schedule& schedule) {
     const Span all{0, mine.count()};
     const int64_t bytes = all.count * shares_.bytes_of(here, mine.rule());
     put(header_.payload(), nodes_as_they_travel(mine, shares_.nodes_of(here), all, header_.payload()), bytes);
+    header_.set_payload(bytes);
     links_.count_sent(bytes * peers);
     return;
   }
@@ -103,6 +131,7 @@ void Collectives::put_inline(ReduceInput& mine, const Schedule& schedule) {
   each_own(schedule, here, [&](Span span, int64_t before) {
     std::byte* const to = header_.payload() + before * size;
     put(to, mine.values(span, to), span.count * size);
+    header_.set_payload((before + span.count) * size);
     links_.count_sent(span.count * size * peers);
   });
 }
@@ -120,12 +149,64 @@ void Collectives::add_inline(ReduceInput& mine, const Schedule& schedule) {
   if (all.count == 0) return;
   for (int32_t member = 0; member < links_.size(); ++member) sum_.set(member, header_.payload_of(member), all.count);
   void* landing = schedule.phases.give ? mine.landing(all) : nullptr;
-  sum_.sum(landing != nullptr ? landing : inline_result_.data(), all.count);
+  std::byte* const result = inline_result_.empty() ? results_.of(links_.position()) : inline_result_.data();
+  sum_.sum(landing != nullptr ? landing : result, all.count);
   if (landing != nullptr) return;
-  if (schedule.phases.give) return mine.deliver(inline_result_.data(), all);
+  if (schedule.phases.give) return mine.deliver(result, all);
   const int64_t size = dtype_size(mine.rule().travel_dtype());
-  each_own(schedule, links_.position(),
-           [&](Span span, int64_t) { mine.deliver(inline_result_.data() + span.first * size, span); });
+  each_own(schedule, links_.position(), [&](Span span, int64_t) { mine.deliver(result + span.first * size, span); });
+}
+
+void Collectives::put_parts(ReduceInput& mine, const Schedule& schedule) {
+  const int32_t here = links_.position();
+  const int64_t size = shares_.bytes_of(here, mine.rule());
+  for (int32_t step = 1; step < links_.size(); ++step) {
+    const int32_t peer = links_.after(step);
+    std::byte* const payload = header_.payload_to(peer);
+    const int64_t bytes = each_part(schedule.slicing, peer, size, [&](Span span, int64_t before) {
+      const void* part = nodes_as_they_travel(mine, shares_.nodes_of(here), span, payload + before);
+      if (part != payload + before) std::memcpy(payload + before, part, static_cast<size_t>(span.count * size));
+    });
+    header_.set_payload_to(peer, bytes);
+    links_.count_sent(bytes);
+  }
+}
+
+// The own slice is delivered when all have been sent: a node may lie where a result goes.
+void Collectives::swap_parts(ReduceInput& mine, const Schedule& schedule) {
+  const int32_t level = header_.hops();
+  const int64_t size = dtype_size(mine.rule().travel_dtype());
+  add_parts(mine, schedule);
+  const auto deliver = [&](int32_t member) {
+    return each_part(schedule.slicing, member, size,
+                     [&](Span span, int64_t before) { mine.deliver(results_.of(member) + before, span); });
+  };
+  const int64_t own = deliver(links_.position());
+  if (!schedule.phases.give) return;
+  results_.send(own, level);
+  for (int32_t step = 1; step < links_.size(); ++step) {
+    const int32_t peer = links_.after(step);
+    if (schedule.slicing.span(peer, 0).count == 0) continue;
+    results_.wait(peer, level);
+    static_cast<void>(deliver(peer));
+  }
+  results_.close();
+}
+
+void Collectives::add_parts(ReduceInput& mine, const Schedule& schedule) {
+  const int32_t here = links_.position();
+  const int64_t size = dtype_size(mine.rule().travel_dtype());
+  std::byte* result = results_.of(here);
+  std::vector<int64_t>& at = part_at_;
+  std::fill(at.begin(), at.end(), 0);
+  static_cast<void>(each_part(schedule.slicing, here, size, [&](Span span, int64_t before) {
+    for (int32_t member = 0; member < links_.size(); ++member) {
+      std::byte* const part = header_.payload_of(member) + at[static_cast<size_t>(member)];
+      sum_.set(member, member == here ? nodes_as_they_travel(mine, shares_.nodes_of(here), span, part) : part, span.count);
+      at[static_cast<size_t>(member)] += aligned(span.count * shares_.bytes_of(member, mine.rule()));
+    }
+    sum_.sum(result + before, span.count);
+  }));
 }
 
 // What was sent may be where the result goes, so it has left before the sum.

@@ -3,8 +3,9 @@
 // and the options alone:
 //
 //   inline     it lies in the header's payload: everybody has all inputs after the header, and adds them itself
-//   whole      all-reduce of few bytes: everybody sends its nodes to everybody, and adds all of them: one hop more
-//   direct     exchange.hpp: owners collect, add and give
+//   short      the header's payload has a part for its owner, who adds; results go into receives that are always posted
+//   whole      more than 16 members, few bytes: everybody sends its nodes to everybody, and adds all of them
+//   direct     exchange.hpp: owners collect, add and give, segment by segment, with no copy where memory is one piece
 //
 // Promises: the stamp is compared by all before a result is written; if the bucket header is void nothing is written; when a
 // call throws, no memory of the caller is touched any more.
@@ -20,21 +21,28 @@
 #include "collective/socket/header_round.hpp"
 #include "collective/socket/links.hpp"
 #include "collective/socket/reduce_input.hpp"
+#include "collective/socket/result_round.hpp"
 
 namespace ddp::socket {
 
 /// Bytes that a member sends at most so that everybody adds everything.
 inline constexpr int64_t kMostWhole = int64_t{64} << 10;
+/// An array of at most so many bytes travels whole beside the header of any exchange.
+inline constexpr int64_t kAlwaysInline = 4096;
 
 /// What is exchanged, by whom and how it is cut: fixed for a bucket.
 struct Schedule {
   Phases phases;
   Slicing slicing;
 };
-enum class Algorithm { kInline, kWhole, kDirect };
+enum class Algorithm { kInline, kShort, kWhole, kDirect };
 
 [[nodiscard]] Schedule make_schedule(const Shares& shares, const FlatOwnership& owned, const cpu::ReduceRule& rule,
                                      Phases phases, const SocketOptions& options);
+/// Does each member add a part only?
+[[nodiscard]] constexpr bool is_shared_out(Algorithm algorithm) noexcept {
+  return algorithm == Algorithm::kShort || algorithm == Algorithm::kDirect;
+}
 /// How an array of `count` elements with a bucket header of so many words goes.
 [[nodiscard]] Algorithm algorithm_of(const Shares& shares, const Schedule& schedule, int64_t count,
                                      const cpu::ReduceRule& rule, size_t words, const SocketOptions& options) noexcept;
@@ -57,6 +65,9 @@ class Collectives {
   void put_inline(ReduceInput& mine, const Schedule& schedule);
   void take_inline(ReduceInput& mine, const Schedule& schedule);
   void add_inline(ReduceInput& mine, const Schedule& schedule);
+  void put_parts(ReduceInput& mine, const Schedule& schedule);
+  void swap_parts(ReduceInput& mine, const Schedule& schedule);
+  void add_parts(ReduceInput& mine, const Schedule& schedule);
   void swap_whole(ReduceInput& mine);
   /// Calls fn(span, elements of the payload before it) for each segment of the member's slice.
   template <class Fn>
@@ -75,7 +86,9 @@ class Collectives {
   HeaderRound header_;
   TreeSum sum_;
   ExchangeMemory memory_;
+  ResultRound results_;
   std::vector<std::byte> inline_result_;
+  std::vector<int64_t> part_at_;  // by member: bytes of its part that have been added
 };
 
 }  // namespace ddp::socket

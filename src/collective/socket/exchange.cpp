@@ -79,15 +79,51 @@ std::byte* Exchange::place(int32_t owner, int64_t t) noexcept {
   return landing != nullptr ? static_cast<std::byte*>(landing) : memory_.slot(ExchangeMemory::kResult, owner, t);
 }
 
+void Exchange::receive_parts(int64_t t) {
+  const int64_t own = slicing_.span(links_.position(), t).count;
+  if (own == 0) return;
+  each_peer([&](int32_t peer) {
+    memory_.messages(peer, t).part_in = links_.receive(peer, Tag::kPart, memory_.slot(ExchangeMemory::kPartIn, peer, t),
+                                                       own * shares_.bytes_of(peer, mine_.rule()), level_);
+  });
+}
+
+void Exchange::receive_result(int32_t peer, int64_t t) {
+  const int64_t count = slicing_.span(peer, t).count;
+  if (count > 0)
+    memory_.messages(peer, t).result_in =
+        links_.receive(peer, Tag::kResult, place(peer, t), count * dtype_size(mine_.rule().travel_dtype()), level_ + 1);
+}
+
+// Where nothing is added no bucket is void, so results may land in the array.
+void Exchange::post_ahead() {
+  for (; posted_ < ahead(); ++posted_)
+    if (phases_.collect)
+      receive_parts(posted_);
+    else
+      each_peer([&](int32_t peer) { receive_result(peer, posted_); });
+}
+
+// One byte ends a receive.
+void Exchange::call_off() {
+  for (int64_t t = 0; t < posted_ && phases_.collect; ++t)
+    each_peer([&](int32_t peer) {
+      std::byte* const nothing = memory_.slot(ExchangeMemory::kPartOut, peer, t);
+      *nothing = std::byte{0};
+      if (slicing_.span(peer, t).count > 0)
+        memory_.messages(peer, t).part_out = links_.send(peer, Tag::kPart, nothing, 1, level_ + 1);
+    });
+  for (int64_t t = 0; t < posted_ && phases_.collect; ++t)
+    each_peer([&](int32_t peer) {
+      links_.wait(memory_.messages(peer, t).part_in);
+      links_.wait(memory_.messages(peer, t).part_out);
+    });
+}
+
 // A result may land where the part lies, so it is received after the part was sent: it is formed from it.
 void Exchange::begin(int64_t t) {
   if (t >= slicing_.number()) return;
-  const int64_t own = slicing_.span(links_.position(), t).count;
-  if (own > 0 && phases_.collect)
-    each_peer([&](int32_t peer) {
-      memory_.messages(peer, t).part_in = links_.receive(peer, Tag::kPart, memory_.slot(ExchangeMemory::kPartIn, peer, t),
-                                                         own * shares_.bytes_of(peer, mine_.rule()), level_);
-    });
+  if (t >= posted_ && phases_.collect) receive_parts(t);
   each_peer([&](int32_t peer) { swap(peer, t); });
 }
 
@@ -102,9 +138,7 @@ void Exchange::swap(int32_t peer, int64_t t) {
     messages.part_out =
         links_.send(peer, Tag::kPart, part, span.count * shares_.bytes_of(links_.position(), mine_.rule()), level_ + 1);
   }
-  if (phases_.give)
-    messages.result_in =
-        links_.receive(peer, Tag::kResult, place(peer, t), span.count * dtype_size(mine_.rule().travel_dtype()), level_ + 1);
+  if (phases_.give && (phases_.collect || t >= posted_)) receive_result(peer, t);
 }
 
 void Exchange::form(std::byte* result, Span span, int64_t t) {
@@ -156,7 +190,7 @@ void Exchange::settle(int64_t t) {
 
 void Exchange::run() {
   const int64_t number = slicing_.number();
-  for (int64_t t = 0; t < std::min<int64_t>(kAhead, number); ++t) begin(t);
+  for (int64_t t = 0; t < ahead(); ++t) begin(t);
   for (int64_t t = 0; t < number; ++t) {
     add(t);
     if (t > 0) settle(t - 1);

@@ -14,11 +14,13 @@
 // results of the step before, and begins step t + kAhead. Everything that a wait needs was begun in an earlier step of
 // somebody, so no cycle can arise.
 //
-// Needs: a header round, because sizes follow from the stamps, and what counts from the participations.
+// Needs: a header round, because sizes follow from the stamps, and what counts from the participations. The receives of the
+// first steps are posted before it, so that what they wait for is sent as soon as its sender knows all headers.
 // Threads: one at a time. Allocates nothing.
 // Tested by unit/collective/exchange_test.cpp.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -110,9 +112,17 @@ class Exchange {
         phases_(phases),
         level_(level) {}
 
+  /// Before the header round: post what may be posted.
+  void post_ahead();
+  /// After it.
   void run();
+  /// Instead, where the bucket is void: end what was posted.
+  void call_off();
 
  private:
+  [[nodiscard]] int64_t ahead() const noexcept { return std::min<int64_t>(kAhead, slicing_.number()); }
+  void receive_parts(int64_t t);
+  void receive_result(int32_t peer, int64_t t);
   void begin(int64_t t);
   void add(int64_t t);
   void form(std::byte* result, Span span, int64_t t);
@@ -132,7 +142,8 @@ class Exchange {
   ReduceInput& mine_;
   const Slicing& slicing_;
   Phases phases_;
-  int32_t level_;  // of parts; results are one above
+  int32_t level_;       // of parts; results are one above
+  int64_t posted_ = 0;  // steps whose first receives were posted before the header round
 };
 
 }  // namespace ddp::socket

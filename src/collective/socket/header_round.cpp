@@ -8,7 +8,7 @@ namespace ddp::socket {
 namespace {
 
 constexpr uint32_t kMagic =
-    0x34524444;  // "DDR4": changes with the layout of the record, and differs in the other byte order
+    0x35524444;  // "DDR5": changes with the layout of the record, and differs in the other byte order
 constexpr uint32_t kGoodbye = 0x30524444;
 
 }  // namespace
@@ -16,21 +16,23 @@ constexpr uint32_t kGoodbye = 0x30524444;
 HeaderRound::HeaderRound(Links& links, const Shares& shares)
     : links_(links),
       shares_(shares),
-      is_direct_(links.size() <= kMostDirect),
-      record_bytes_(record_bytes(links.size())),
+      is_direct_(is_direct(links.size())),
+      record_bytes_(plain_bytes(links.size()) + payload_bytes(links.size())),
       most_ranks_(shares.most_ranks()),
       participations_(static_cast<size_t>(shares.leaves), collective::Participation::none()) {
   plan_steps();
+  payloads_.bytes.resize(static_cast<size_t>(links.size()));
   const auto bytes = static_cast<size_t>(record_bytes_ * links.size());
   for (Round& round : rounds_) {
     round.records.reset(static_cast<std::byte*>(std::aligned_alloc(64, bytes)));
     if (round.records == nullptr) throw std::bad_alloc();
-    std::memset(round.records.get(), 0, bytes);
+    for (int32_t member = 0; member < links.size(); ++member)
+      std::memset(round.records.get() + member * record_bytes_, 0, sizeof(Head));
     round.in.resize(steps_.size());
     round.out.resize(steps_.size());
   }
-  headers_in_.resize(steps_.size());
-  headers_out_.resize(steps_.size());
+  long_.in.resize(steps_.size());
+  long_.out.resize(steps_.size());
   // It may have left while we were sending to it, before we looked at what it said.
   links_.set_goodbye_probe(
       [this](int32_t peer) { return head(0, peer).magic == kGoodbye || head(1, peer).magic == kGoodbye; });
@@ -49,7 +51,8 @@ void HeaderRound::plan_steps() {
 }
 
 int64_t HeaderRound::room(const Shares& shares, size_t words) noexcept {
-  const int64_t room = record_bytes(shares.members()) - kHeadBytes;
+  if (is_direct(shares.members())) return payload_bytes(shares.members());
+  const int64_t room = plain_bytes(shares.members()) - kHeadBytes;
   const int64_t header = header_bytes(shares.most_ranks(), words);
   return header <= room ? room - header : room;
 }
@@ -65,7 +68,7 @@ void HeaderRound::arm(size_t turn) noexcept {
 
 std::byte* HeaderRound::header_of(int32_t member) noexcept {
   if (is_inline()) return record(turn_, member) + kHeadBytes;
-  return headers_.data() + (member + links_.size() - links_.position()) % links_.size() * header_bytes();
+  return long_.bytes.data() + (member + links_.size() - links_.position()) % links_.size() * header_bytes();
 }
 
 void HeaderRound::open(const collective::Stamp& stamp, int64_t cut, const collective::BucketHeader& header,
@@ -74,10 +77,12 @@ void HeaderRound::open(const collective::Stamp& stamp, int64_t cut, const collec
   Head& mine = head(turn_, links_.position());
   mine = Head{kMagic, header.incomplete ? 1U : 0U, stamp, cut, static_cast<int64_t>(words_)};
   payload_at_ = kHeadBytes;
+  set_payload(0);
+  payloads_.differ = false;
   if (is_inline())
     payload_at_ += header_bytes();
   else
-    headers_.resize(static_cast<size_t>(header_bytes() * links_.size()));
+    long_.bytes.resize(static_cast<size_t>(header_bytes() * links_.size()));
   std::byte* to = header_of(links_.position());
   for (size_t r = 0; r < most_ranks_; ++r) {
     const collective::Participation participation =
@@ -86,6 +91,16 @@ void HeaderRound::open(const collective::Stamp& stamp, int64_t cut, const collec
   }
   if (words_ > 0)
     std::memcpy(to + most_ranks_ * sizeof(collective::Participation), header.used.data(), words_ * sizeof(uint64_t));
+}
+
+std::byte* HeaderRound::payload_to(int32_t member) {
+  if (member == links_.position()) return payload();
+  if (payloads_.outgoing == nullptr)
+    payloads_.outgoing.reset(
+        static_cast<std::byte*>(std::aligned_alloc(4096, static_cast<size_t>(record_bytes_ * links_.size()))));
+  if (payloads_.outgoing == nullptr) throw std::bad_alloc();
+  payloads_.differ = true;
+  return outgoing(member) + payload_at_;
 }
 
 void HeaderRound::swap(collective::BucketHeader& header) {
@@ -104,14 +119,21 @@ void HeaderRound::take(size_t s) {
   if (head(turn_, step.from).magic == kGoodbye) links_.peer_left(step.from);
 }
 
+Links::Message HeaderRound::send(size_t s) {
+  const Step& step = steps_[s];
+  const std::byte* own = record(turn_, links_.position());
+  if (!is_direct_) return links_.send(step.to, Tag::kHeader, own, step.count * record_bytes_, step.level);
+  if (payloads_.differ) {
+    std::memcpy(outgoing(step.to), own, static_cast<size_t>(payload_at_));
+    own = outgoing(step.to);
+  }
+  return links_.send(step.to, Tag::kHeader, own, payload_at_ + payloads_.bytes[static_cast<size_t>(step.to)], step.level);
+}
+
 void HeaderRound::swap_records() {
-  const auto send = [&](size_t s) {
-    rounds_[turn_].out[s] = links_.send(steps_[s].to, Tag::kHeader, record(turn_, links_.position()),
-                                        steps_[s].count * record_bytes_, steps_[s].level);
-  };
-  for (size_t s = 0; s < steps_.size() && is_direct_; ++s) send(s);
+  for (size_t s = 0; s < steps_.size() && is_direct_; ++s) rounds_[turn_].out[s] = send(s);
   for (size_t s = 0; s < steps_.size(); ++s) {
-    if (!is_direct_) send(s);
+    if (!is_direct_) rounds_[turn_].out[s] = send(s);
     take(s);
   }
 }
@@ -137,18 +159,18 @@ void HeaderRound::exchange_headers() {
   const int32_t hops_before = hops();
   const auto receive = [&](size_t s) {
     const Step& step = steps_[s];
-    headers_in_[s] = links_.receive(step.from, Tag::kBucketHeader, headers_.data() + step.record * bytes, step.count * bytes,
-                                    hops_before + step.level);
+    long_.in[s] = links_.receive(step.from, Tag::kBucketHeader, long_.bytes.data() + step.record * bytes, step.count * bytes,
+                                 hops_before + step.level);
   };
   const auto send = [&](size_t s) {
-    headers_out_[s] = links_.send(steps_[s].to, Tag::kBucketHeader, headers_.data(), steps_[s].count * bytes,
-                                  hops_before + steps_[s].level);
+    long_.out[s] = links_.send(steps_[s].to, Tag::kBucketHeader, long_.bytes.data(), steps_[s].count * bytes,
+                               hops_before + steps_[s].level);
   };
   for (size_t s = 0; s < steps_.size(); ++s) receive(s);
   for (size_t s = 0; s < steps_.size() && is_direct_; ++s) send(s);
   for (size_t s = 0; s < steps_.size(); ++s) {
     if (!is_direct_) send(s);
-    links_.wait(headers_in_[s]);
+    links_.wait(long_.in[s]);
   }
 }
 
@@ -173,7 +195,7 @@ void HeaderRound::join(collective::BucketHeader& header) {
 
 void HeaderRound::close() {
   for (Links::Message& message : rounds_[turn_].out) links_.wait(message);
-  for (Links::Message& message : headers_out_) links_.wait(message);
+  for (Links::Message& message : long_.out) links_.wait(message);
   arm(turn_);
   turn_ ^= 1;
 }
@@ -187,8 +209,8 @@ bool HeaderRound::say_goodbye(size_t turn, os::Deadline deadline) noexcept {
   head(turn, links_.position()).magic = kGoodbye;
   Round& round = rounds_[turn];
   const auto send = [&](size_t s) {
-    round.out[s] =
-        links_.try_send(steps_[s].to, Tag::kHeader, record(turn, links_.position()), steps_[s].count * record_bytes_);
+    const int64_t bytes = is_direct_ ? kHeadBytes : steps_[s].count * record_bytes_;
+    round.out[s] = links_.try_send(steps_[s].to, Tag::kHeader, record(turn, links_.position()), bytes);
   };
   for (size_t s = 0; s < steps_.size() && is_direct_; ++s) send(s);
   bool all = true;

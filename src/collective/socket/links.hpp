@@ -24,7 +24,7 @@
 namespace ddp::socket {
 
 /// What a message is, so that streams never mix.
-enum class Tag : uint64_t { kHeader = 1, kBucketHeader = 2, kPart = 4, kResult = 5 };
+enum class Tag : uint64_t { kHeader = 1, kBucketHeader = 2, kPart = 4, kResult = 5, kShortResult = 6 };
 
 class Links {
  public:

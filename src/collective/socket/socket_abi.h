@@ -4,8 +4,8 @@
  * The model: an endpoint has an index among `size` endpoints and links to some of them. It opens no ports and connects to
  * nobody: it is given connections (collective/socket/connector). Over a link go messages; a message
  * is sent only when the receiver has posted memory for it, messages of one slot arrive in the order in which they were
- * posted, and BOTH SIDES POST EXACTLY THE SAME NUMBER OF BYTES (1 or more): Gloo ends the process when more bytes arrive
- * than were expected.
+ * posted, and A SENDER POSTS AT MOST AS MANY BYTES AS THE RECEIVER (and 1 or more): Gloo ends the process when more bytes
+ * arrive than were expected. How many came is not said; what comes first in a message says it.
  * A wait that times out, or a link that fails, ends the whole endpoint: the only calls that make sense then are close and
  * destroy.
  *
@@ -24,7 +24,7 @@ extern "C" {
 #endif
 
 /* Changes whenever a function changes its meaning; functions that are only added grow struct_size. */
-#define DDP_SOCKET_VERSION 2
+#define DDP_SOCKET_VERSION 3
 #define DDP_SOCKET_QUERY_NAME "ddp_socket_query"
 
 typedef struct ddp_socket_endpoint ddp_socket_endpoint;

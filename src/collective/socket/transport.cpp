@@ -69,7 +69,9 @@ class BucketExchange final : public collective::BucketOperation {
         stamp_(collective::stamp_of(spec.kind(), spec)),
         course_(member.schedule(owned, spec.rule, Phases{spec.collects, spec.gives})) {
     const Algorithm algorithm = member.algorithm_of(course_, stamp_.count, spec.rule, spec.used_words());
-    way_ = std::string(algorithm == Algorithm::kInline ? "in the header over " : "direct exchange over ") +
+    way_ = std::string(algorithm == Algorithm::kInline  ? "in the header over "
+                       : algorithm == Algorithm::kShort ? "short exchange over "
+                                                        : "direct exchange over ") +
            member.endpoint_name();
     header_.used.reserve(spec.used_words());
   }

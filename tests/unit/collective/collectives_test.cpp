@@ -159,8 +159,8 @@ void every_rank_gets_the_union_of_the_notes(void**) {
 }
 
 void a_piece_that_no_rank_uses_is_left_untouched(void**) {
-  for (const int64_t count : {int64_t{7}, int64_t{40'000}}) {
-    RailWorld world(3, count > 1000 ? 4096 : 0);
+  for (const int64_t count : {int64_t{7}, int64_t{10'000}, int64_t{40'000}}) {
+    RailWorld world(3, count > 20'000 ? 4096 : 0);
     world.run([&](int rank, collective::Transport& transport) {
       std::vector<float> used(static_cast<size_t>(count), static_cast<float>(rank)), unused = used, partly = used;
       std::vector<collective::BucketSpec::Piece> pieces;
@@ -178,9 +178,9 @@ void a_piece_that_no_rank_uses_is_left_untouched(void**) {
 
 void an_incomplete_rank_voids_the_bucket_and_nothing_is_written(void**) {
   for (const int ranks : {2, 3, 5})
-    for (const int64_t count : {int64_t{10}, int64_t{100'000}})
+    for (const int64_t count : {int64_t{10}, int64_t{30'000}, int64_t{100'000}, int64_t{500'000}})
       for (int guilty = 0; guilty < ranks; ++guilty) {
-        RailWorld world(ranks, count > 1000 ? 4096 : 0);
+        RailWorld world(ranks, count == 100'000 ? 4096 : 0);
         world.run([&](int rank, collective::Transport& transport) {
           std::vector<float> data(static_cast<size_t>(count), static_cast<float>(rank));
           const auto bucket =
