@@ -49,6 +49,7 @@ class Training {
  public:
   Training(group::Group& group, int rank, const Way& way)
       : rank_(rank),
+        is_lent_(way.lent),
         stream_(rank),
         model_(std::make_shared<model::Model>(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), options(way))) {
     for (size_t p = 0; p < kShapes.size(); ++p) {
@@ -75,6 +76,11 @@ class Training {
     }
     model_->end_backward(stream_.get());
     sgd_->step(stream_.get());
+    if (is_lent_)  // nobody but its owner ends it, so the owner must not block where it cannot hear of a failure
+      wait_until([&] {
+        model_->group().health().check_usable();
+        return fake_gpu::pending(stream_.get()) == 0;
+      });
     stream_.synchronize();
   }
   void save() {
@@ -101,6 +107,7 @@ class Training {
     return made;
   }
   int rank_;
+  bool is_lent_;
   GpuStream stream_;
   std::vector<GpuArray> values_, grads_, fresh_;
   std::shared_ptr<model::Model> model_;

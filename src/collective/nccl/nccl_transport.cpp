@@ -52,6 +52,13 @@ Greeting greeting_of(const std::string& bytes) {
   return greeting;
 }
 
+/// All ranks get what one of them throws.
+template <class Body>
+void with_name(const bootstrap::Member& member, Body&& body) {
+  if (const std::optional<Error> problem = try_to<Error>(body))
+    throw Error(problem->status(), member.name() + ": " + problem->text());
+}
+
 int32_t nccl_reduction(ddp_reduce op) noexcept {
   if (op == DDP_MIN) return DDP_GPU_MIN;
   return op == DDP_MAX ? DDP_GPU_MAX : DDP_GPU_SUM;
@@ -83,7 +90,8 @@ NcclTransport::NcclTransport(const collective::TransportContext& context, const 
   const auto prepare = [&] {
     stream_ = std::make_unique<gpu::Stream>(device, gpu::Stream::Priority::kHigh);
     ordering_.event = std::make_unique<gpu::Event>(device);
-    std::shared_ptr<Communicator> lent = is_lent ? lend() : nullptr;
+    std::shared_ptr<Communicator> lent;
+    if (is_lent) with_name(context.control->member(rank_), [&] { lent = lend(); });
     if (size_ == 1) return std::string();
     stop_words_ = std::make_unique<StopWords>(device);
     if (context.options.reproducible != 0) tree_ = std::make_unique<TreeOrder>(device, layout, rank_, stream_->get());
@@ -91,9 +99,7 @@ NcclTransport::NcclTransport(const collective::TransportContext& context, const 
     if (!is_lent) nccl = &gpu::load_nccl(device.table());
     here = LaunchOrder::present(device.index());
     Greeting mine;
-    const auto make = [&] { mine.nccl_id = Communicator::make_id(*nccl); };
-    const std::optional<Error> problem = rank_ == 0 && !is_lent ? try_to<Error>(make) : std::nullopt;
-    if (problem) throw Error(problem->status(), context.control->member(0).name() + ": " + problem->text());
+    if (rank_ == 0 && !is_lent) with_name(context.control->member(0), [&] { mine.nccl_id = Communicator::make_id(*nccl); });
     if (rank_ == 0) mine.group_id = new_group_id();
     for (const auto& other : here) mine.others.push_back(other->id);
     return bytes_of(mine);
@@ -175,6 +181,11 @@ void NcclTransport::decide_about_memory() noexcept {
   if (communicator_ == nullptr) return;
   const auto ends = [this, by = os::Deadline::in_ms(kFreeMs)] { return comes_to_an_end(by); };
   static_cast<void>(try_to([&] { device_.frees().ask_last(ends, device_.name(), device_.owner()); }));
+}
+
+void NcclTransport::end_sequence() noexcept {
+  flags_.sequence_ended.store(true);
+  if (stop_words_ != nullptr) stop_words_->set();
 }
 
 Communicator& NcclTransport::communicator() {

@@ -51,8 +51,8 @@ class NcclTransport {
   /// Throws the group's cause once it is broken, and ABORTED after end_sequence().
   [[nodiscard]] Communicator& communicator();
   /// A collective that the other ranks make is missing here. So NCCL gets none of those that follow: it would take them for
-  /// the one that is missing.
-  void end_sequence() noexcept { flags_.sequence_ended.store(true); }
+  /// the one that is missing. Nor does an update follow from what is not reduced; the group will break.
+  void end_sequence() noexcept;
   /// LaunchOrder's words, now or at the last collective; 0 with one rank.
   enum class At { kNow, kLastCollective };
   [[nodiscard]] uint64_t order_word(At at = At::kNow) const;
