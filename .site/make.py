@@ -228,6 +228,8 @@ def comments_for_doxygen(text):
 def run_doxygen(doxygen, folder):
     headers = os.path.join(folder, "headers", "ddp")
     for name in sorted(os.listdir(os.path.join(ROOT, "include/ddp"))):
+        if not name.endswith(".h"):
+            continue  # C++ says what it adds in README.md
         write(os.path.join(headers, name), comments_for_doxygen(read(os.path.join(ROOT, "include/ddp", name))))
     run([doxygen, "-"], cwd=ROOT, input="\n".join([
         "PROJECT_NAME = libddp", f"INPUT = {headers}", f"STRIP_FROM_PATH = {os.path.dirname(headers)}", "FILE_PATTERNS = *.h", "OPTIMIZE_OUTPUT_FOR_C = YES", "GENERATE_HTML = NO",

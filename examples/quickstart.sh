@@ -10,6 +10,13 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 build=build/quickstart
 say() { printf '\n== %s\n' "$*"; }
 
+# Each tenth of a build in the place of each file, and everything else as it is. A terminal has ninja's own line.
+tenths() {
+  awk 'match($0, /^\[[0-9]+\/[0-9]+\]/) { split(substr($0, 2, RLENGTH - 2), n, "/"); t = int(10 * n[1] / n[2])
+         if (t > last) { printf "%d %%\n", 10 * t; fflush(); last = t }; next }
+       { print; fflush() }'
+}
+
 say "1/3 Packages"
 . tests/support/debian_packages.sh
 ddp_install_packages build-essential cmake ninja-build pkg-config \
@@ -18,7 +25,7 @@ echo "everything is installed"
 
 say "2/3 Build (into $build)"
 cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DDDP_BUILD_TESTS=OFF >/dev/null
-cmake --build "$build" --parallel "$(nproc)"
+if [ -t 1 ]; then cmake --build "$build" --parallel "$(nproc)"; else cmake --build "$build" --parallel "$(nproc)" 2>&1 | tenths; fi
 
 say "3/3 Train on 4 ranks: ddprun -n 4 02_train"
 "$build/bin/ddprun" -n 4 "$build/examples/02_train" --checkpoint "$build/digits.safetensors"
@@ -27,8 +34,11 @@ say "Done"
 here=$(printf %q "$PWD")
 cat <<END
 The library   $here/$build/src/libddp.so, headers in $here/include/ddp
-The launcher  $here/$build/bin/ddprun (--help)
+The launcher  $here/$build/bin/ddprun (--help; --check says what is right and wrong with this machine)
 The examples  $here/$build/examples, sources in $here/examples
+
+"communication hidden" is the share of the communication that went on while gradients were still computed. This network is so small that there is
+little to hide behind; tests/bench/README.md has larger ones.
 
 Read next: examples/README.md (the examples in order), README.md (how to install and use the library), and examples/02_train.c, whose
 train_step() is all that a program of your own needs. To run the tests: tests/run.sh
