@@ -52,6 +52,8 @@ class Stage:
                           if path.endswith(".md") and not path.startswith((".site/pages", ".github/ISSUE", ".github/pull"))}
         self.files = set()
         self.problems = []
+        pages = os.path.join(HERE, "pages")
+        self.lists = "".join(read(os.path.join(pages, name)) for name in sorted(os.listdir(pages)) if name.endswith(".md"))
 
     @staticmethod
     def place(document):
@@ -91,7 +93,11 @@ class Stage:
     def stage_document(self, document):
         def change(text):
             return re.sub(r"(\]\()([^)\s]+)(\))", lambda found: found[1] + self.link(document, found[2]) + found[3], text)
-        write(os.path.join(self.folder, self.place(document)), outside_code(read(os.path.join(ROOT, document)), change))
+        # A README that no list of pages/ has is found by links and by search.
+        listed = f"{self.place(document)[:-3]}>" in self.lists
+        head = "" if listed else "---\norphan: true\n---\n\n"
+        write(os.path.join(self.folder, self.place(document)),
+              head + outside_code(read(os.path.join(ROOT, document)), change))
 
     def stage_files(self):
         done = set()
