@@ -16,7 +16,6 @@ constexpr uint32_t kGoodbye = 0x30524444;
 HeaderRound::HeaderRound(Links& links, const Shares& shares)
     : links_(links),
       shares_(shares),
-      is_direct_(is_direct(links.size())),
       record_bytes_(plain_bytes(links.size()) + payload_bytes(links.size())),
       most_ranks_(shares.most_ranks()),
       participations_(static_cast<size_t>(shares.leaves), collective::Participation::none()) {
@@ -42,7 +41,7 @@ HeaderRound::HeaderRound(Links& links, const Shares& shares)
 
 void HeaderRound::plan_steps() {
   const int32_t size = links_.size();
-  if (is_direct_) {
+  if (is_direct()) {
     for (int32_t k = 1; k < size; ++k) steps_.push_back(Step{links_.after(k), links_.before(k), k, 1, 0});
     return;
   }
@@ -122,7 +121,7 @@ void HeaderRound::take(size_t s) {
 Links::Message HeaderRound::send(size_t s) {
   const Step& step = steps_[s];
   const std::byte* own = record(turn_, links_.position());
-  if (!is_direct_) return links_.send(step.to, Tag::kHeader, own, step.count * record_bytes_, step.level);
+  if (!is_direct()) return links_.send(step.to, Tag::kHeader, own, step.count * record_bytes_, step.level);
   if (payloads_.differ) {
     std::memcpy(outgoing(step.to), own, static_cast<size_t>(payload_at_));
     own = outgoing(step.to);
@@ -131,9 +130,9 @@ Links::Message HeaderRound::send(size_t s) {
 }
 
 void HeaderRound::swap_records() {
-  for (size_t s = 0; s < steps_.size() && is_direct_; ++s) rounds_[turn_].out[s] = send(s);
+  for (size_t s = 0; s < steps_.size() && is_direct(); ++s) rounds_[turn_].out[s] = send(s);
   for (size_t s = 0; s < steps_.size(); ++s) {
-    if (!is_direct_) rounds_[turn_].out[s] = send(s);
+    if (!is_direct()) rounds_[turn_].out[s] = send(s);
     take(s);
   }
 }
@@ -167,9 +166,9 @@ void HeaderRound::exchange_headers() {
                                hops_before + steps_[s].level);
   };
   for (size_t s = 0; s < steps_.size(); ++s) receive(s);
-  for (size_t s = 0; s < steps_.size() && is_direct_; ++s) send(s);
+  for (size_t s = 0; s < steps_.size() && is_direct(); ++s) send(s);
   for (size_t s = 0; s < steps_.size(); ++s) {
-    if (!is_direct_) send(s);
+    if (!is_direct()) send(s);
     links_.wait(long_.in[s]);
   }
 }
@@ -209,13 +208,13 @@ bool HeaderRound::say_goodbye(size_t turn, os::Deadline deadline) noexcept {
   head(turn, links_.position()).magic = kGoodbye;
   Round& round = rounds_[turn];
   const auto send = [&](size_t s) {
-    const int64_t bytes = is_direct_ ? kHeadBytes : steps_[s].count * record_bytes_;
+    const int64_t bytes = is_direct() ? kHeadBytes : steps_[s].count * record_bytes_;
     round.out[s] = links_.try_send(steps_[s].to, Tag::kHeader, record(turn, links_.position()), bytes);
   };
-  for (size_t s = 0; s < steps_.size() && is_direct_; ++s) send(s);
+  for (size_t s = 0; s < steps_.size() && is_direct(); ++s) send(s);
   bool all = true;
   for (size_t s = 0; s < steps_.size(); ++s) {
-    if (!is_direct_) send(s);
+    if (!is_direct()) send(s);
     all = all && links_.try_wait(round.in[s], deadline) && head(turn, steps_[s].from).magic == kGoodbye;
   }
   for (Links::Message& message : round.out) all = links_.try_wait(message, deadline) && all;

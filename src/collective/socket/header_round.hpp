@@ -65,7 +65,7 @@ class HeaderRound {
   void leave(os::Deadline deadline) noexcept;
 
   /// Hops of a round.
-  [[nodiscard]] int32_t hops() const noexcept { return is_direct_ ? 1 : static_cast<int32_t>(steps_.size()); }
+  [[nodiscard]] int32_t hops() const noexcept { return is_direct() ? 1 : static_cast<int32_t>(steps_.size()); }
 
  private:
   struct Head {
@@ -107,6 +107,7 @@ class HeaderRound {
   [[nodiscard]] Head& head(size_t turn, int32_t member) const noexcept {
     return *reinterpret_cast<Head*>(record(turn, member));
   }
+  [[nodiscard]] bool is_direct() const noexcept { return is_direct(links_.size()); }
   [[nodiscard]] int64_t header_bytes() const noexcept { return header_bytes(most_ranks_, words_); }
   [[nodiscard]] bool is_inline() const noexcept { return header_bytes() <= plain_bytes(links_.size()) - kHeadBytes; }
   [[nodiscard]] static int64_t header_bytes(size_t ranks, size_t words) noexcept {
@@ -142,7 +143,6 @@ class HeaderRound {
 
   Links& links_;
   const Shares& shares_;
-  bool is_direct_;
   int64_t record_bytes_;
   size_t most_ranks_;
   std::vector<Step> steps_;
