@@ -5,6 +5,11 @@
 #include "core/callback.hpp"
 
 namespace ddp::optim {
+namespace {
+
+constexpr int64_t kSavedAtOnce = 8192;  // elements
+
+}  // namespace
 
 void BuiltinOptimizer::require_outside_made_step(const char* function) const {
   if (policy_.in_backward && model().is_committed() && model().pass().is_open())
@@ -171,8 +176,13 @@ void BuiltinOptimizer::update_block(int32_t index, int64_t first, int64_t count)
 void BuiltinOptimizer::change(int32_t index, int64_t first, int64_t count) {
   if (count == 0 || (!planned_ && progress_.groups.is_frozen(index))) return;
   const Parameter& parameter = model().table().parameter(index);
-  if (undoes_) undo_.all.save(parameter, index, first, count);
-  update(block_of(index, first, count), shape_);
+  // What is saved of a block is in the caches when the rule reads it; a rule of the program gets the block as it is.
+  const int64_t step = undoes_ && !may_fail() && device::of(parameter.value).is_immediate() ? kSavedAtOnce : count;
+  for (int64_t at = 0; at < count; at += step) {
+    const int64_t part = std::min(step, count - at);
+    if (undoes_) undo_.all.save(parameter, index, first + at, part);
+    update(block_of(index, first + at, part), shape_);
+  }
 }
 
 bool BuiltinOptimizer::restore() noexcept {

@@ -82,7 +82,7 @@ struct KeptCopy::Hand {
   int32_t rank = 0;
   Ownership ownership;
   std::vector<std::unique_ptr<PartArrays>> others;  // by rank; NULL: its own, and what is not in reach
-  std::unique_ptr<Received> received;               // NULL: the transport has no keepers
+  std::unique_ptr<Received> received;               // NULL: this rank keeps nobody's
   int64_t version = 0;                              // if it is aside
   PartArrays own{0};                                // the same
   std::vector<std::byte> own_values;                // the same: parameters are sent before parts are dealt out
@@ -170,9 +170,11 @@ void KeptCopy::make_received(Hand& hand) const {
 
 /// State goes to the keeper; the values of the part that this rank keeps are here already.
 void KeptCopy::send_copy(int64_t version) {
-  Received* const received = hand_ != nullptr ? hand_->received.get() : nullptr;
-  if (received == nullptr) return;
-  Received::Copy& copy = received->copies[static_cast<size_t>(version % 2)];
+  collective::Outliving* const others = outliving();
+  if (hand_ == nullptr || others == nullptr || !others->has_keepers()) return;
+  Received* const received = hand_->received.get();
+  Received::Copy nothing;
+  Received::Copy& copy = received == nullptr ? nothing : received->copies[static_cast<size_t>(version % 2)];
   copy.version = -1;
   group::Group& group = of_.model.group();
   group::or_break(group, group::Part::kExchange, [&] {
@@ -180,11 +182,12 @@ void KeptCopy::send_copy(int64_t version) {
       const auto room = static_cast<int64_t>(copy.arrays[kind].size());
       const auto address = reinterpret_cast<uintptr_t>(copy.arrays[kind].data());
       const auto skipped = static_cast<int64_t>((kLine - address % kLine) % kLine);
-      outliving()->keep(flat_tensor(areas_[kind].memory.get(), DDP_U8, areas_[kind].bytes),
-                        flat_tensor(room == 0 ? nullptr : copy.arrays[kind].data() + skipped, DDP_U8,
-                                    std::max<int64_t>(room - static_cast<int64_t>(kLine), 0)));
+      others->keep(flat_tensor(areas_[kind].memory.get(), DDP_U8, others->keeper().to < 0 ? 0 : areas_[kind].bytes),
+                   flat_tensor(room == 0 ? nullptr : copy.arrays[kind].data() + skipped, DDP_U8,
+                               std::max<int64_t>(room - static_cast<int64_t>(kLine), 0)));
     }
   });
+  if (received == nullptr) return;
   copy_values(of_.model.table(), hand_->ownership.slice(received->from), copy.values);
   copy.version = version;
 }

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "device/cpu/stream.hpp"
 #include "device/cpu/update_kernels.hpp"
 
 namespace ddp::optim {
@@ -128,8 +129,12 @@ bool Undo::copy_now(const Parameter& parameter, const Saved& saved, int64_t at, 
   if (!home.is_immediate()) return false;
   each(parameter, saved, at, count, [&](std::byte* live, std::byte* place, ddp_dtype dtype, int64_t n) {
     const int64_t bytes = n * dtype_size(dtype);
-    way == Way::kSave ? home.copy(place, live, bytes, nullptr) : home.copy(live, place, bytes, nullptr);
+    if (way == Way::kSave && ledger_ != nullptr)  // read by others, if at all: it only has to leave the caches
+      cpu::stream_copy(place, live, bytes);
+    else
+      way == Way::kSave ? home.copy(place, live, bytes, nullptr) : home.copy(live, place, bytes, nullptr);
   });
+  if (way == Way::kSave && ledger_ != nullptr) cpu::stream_fence();
   return true;
 }
 

@@ -13,6 +13,10 @@
  *   sharded-kept           sharded, with what each rank has of it kept for the others (keep_copy); -kept goes with the
  * others too
  *
+ * Several, with commas between them, are trained in one process, a step of each in turn: then a rank prints the times of
+ * each as "<way>:local" and "<way>:step", the time of the processor as "<way>:step-processor" (which a
+ * busy machine changes less), and no memory.
+ *
  * Every rank prints "T <rank> <local | step> <milliseconds> ..." and "M <rank> <resident | share> <MiB>": memory above what
  * parameters, gradients and moments need; `resident` at the most during commit and the first steps (pages of others that
  * this rank has mapped count in full), `share` after them, with shared pages divided among those who map them. */
@@ -22,7 +26,7 @@
 #include "bench.h"
 #include "models/model.h"
 
-enum { MOST_ITERATIONS = 100, WARM_UP = 3 };
+enum { MOST_ITERATIONS = 100, MOST_WAYS = 4, WARM_UP = 3 };
 
 static double read_mib(const char *path, const char *field) {
   char line[256];
@@ -125,59 +129,101 @@ static void step(training *t) {
 
 static void local(training *t) { t->model->run(t->model, ignore, NULL); }
 
-static double timed(ddp_group *group, training *t, void (*what)(training *)) {
+static double processor_ms(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return (double)time.tv_sec * 1e3 + (double)time.tv_nsec * 1e-6;
+}
+
+static double timed(ddp_group *group, training *t, void (*what)(training *), double *processor) {
   CHECK(ddp_group_barrier(group));
-  const double begin = now_us();
+  const double begin = now_us(), processor_begin = processor_ms();
   what(t);
+  *processor = processor_ms() - processor_begin;
   return (now_us() - begin) / 1e3;
 }
 
-static void print_times(int32_t rank, const char *what, const double *ms, int count) {
+static void print_times(int32_t rank, const char *way, const char *what, const double *ms, int count) {
   char line[16 * MOST_ITERATIONS + 64];
-  int length = snprintf(line, sizeof line, "T %d %s", (int)rank, what);
+  int length = snprintf(line, sizeof line, "T %d %s%s%s", (int)rank, way, way[0] != 0 ? ":" : "", what);
   for (int i = 0; i < count; ++i) length += snprintf(line + length, sizeof line - (size_t)length, " %.3f", ms[i]);
   puts(line);
 }
 
+/* A training of its own, and how long it took. */
+typedef struct entrant {
+  const char *way;
+  training t;
+  double local_ms[MOST_ITERATIONS], step_ms[MOST_ITERATIONS];
+  double local_processor_ms[MOST_ITERATIONS], step_processor_ms[MOST_ITERATIONS];
+  double share, resident; /* MiB before it has been lent */
+} entrant;
+
+static int64_t bytes_of(const entrant *e) { return total_bytes(e->t.model); }
+static int has_own_gradients(const entrant *e) { return strcmp(e->way, "user") == 0; }
+
+static void prepare(entrant *e, const char *name, ddp_group *group) {
+  const int32_t rank = ddp_group_rank(group);
+  e->t.model = model_by_name(name, (uint64_t)rank + 1);
+  if (e->t.model == NULL) exit(2);
+  float *gradients = place_gradients(e->t.model);
+  local(&e->t); /* touches all that the model itself needs */
+  if (strstr(e->way, "shared") != NULL) share_values(e->t.model, group);
+  if (!has_own_gradients(e)) munmap(gradients, (size_t)bytes_of(e));
+  e->share = read_mib("/proc/self/smaps_rollup", "Pss:");
+  e->resident = read_mib("/proc/self/status", "VmRSS:");
+  forget_peak();
+  lend(&e->t, group, has_own_gradients(e));
+  optimize(&e->t, e->way);
+  for (int i = 0; i < WARM_UP; ++i) step(&e->t);
+}
+
+static void print_memory(int32_t rank, const entrant *e) {
+  const double needed = (double)(has_own_gradients(e) ? 2 : 3) * (double)bytes_of(e) / (1 << 20);
+  const double share = read_mib("/proc/self/smaps_rollup", "Pss:"), peak = read_mib("/proc/self/status", "VmHWM:");
+  printf("M %d resident %.1f\nM %d share %.1f\n", (int)rank, peak - e->resident - needed, (int)rank,
+         share - e->share - needed);
+}
+
+static void close_training(training *t) {
+  ddp_optimizer_destroy(t->optimizer);
+  ddp_model_destroy(t->ddp);
+}
+
 int main(int argc, char **argv) {
-  const char *way = argc > 2 ? argv[2] : "library";
+  static entrant entrants[MOST_WAYS];
+  int count = 0;
   const int iterations = argc > 3 ? atoi(argv[3]) : 8;
+  if (iterations < 1 || iterations > MOST_ITERATIONS) return 2;
   ddp_group *group = NULL;
   ddp_group_options grouping;
   CHECK(ddp_group_options_init(&grouping, sizeof grouping));
-  grouping.recoverable = strstr(way, "kept") != NULL;
+  grouping.recoverable = argc > 2 && strstr(argv[2], "kept") != NULL;
+  char library[] = "library";
+  for (char *way = strtok(argc > 2 ? argv[2] : library, ","); way != NULL && count < MOST_WAYS; way = strtok(NULL, ","))
+    entrants[count++].way = way;
   CHECK(ddp_group_create(NULL, &grouping, &group));
   const int32_t rank = ddp_group_rank(group);
-  training t = {model_by_name(argc > 1 ? argv[1] : "mlp", (uint64_t)rank + 1), NULL, NULL};
-  if (t.model == NULL || iterations < 1 || iterations > MOST_ITERATIONS) return 2;
-  const int64_t bytes = total_bytes(t.model);
-  const int own_gradients = strcmp(way, "user") == 0;
-
-  float *gradients = place_gradients(t.model);
-  local(&t); /* touches all that the model itself needs */
-  if (strstr(way, "shared") != NULL) share_values(t.model, group);
-  if (!own_gradients) munmap(gradients, (size_t)bytes);
-  const double share = read_mib("/proc/self/smaps_rollup", "Pss:"), resident = read_mib("/proc/self/status", "VmRSS:");
-  forget_peak();
-  lend(&t, group, own_gradients);
-  optimize(&t, way);
-  double step_ms[MOST_ITERATIONS], local_ms[MOST_ITERATIONS];
-  for (int i = 0; i < WARM_UP; ++i) step(&t);
+  for (int w = 0; w < count; ++w) prepare(&entrants[w], argc > 1 ? argv[1] : "mlp", group);
   CHECK(ddp_group_barrier(group));
-  const double needed = (double)(own_gradients ? 2 : 3) * (double)bytes / (1 << 20);
-  const double share_end = read_mib("/proc/self/smaps_rollup", "Pss:"), peak = read_mib("/proc/self/status", "VmHWM:");
-  for (int i = 0; i < iterations; ++i) {
-    local_ms[i] = timed(group, &t, local);
-    step_ms[i] = timed(group, &t, step);
+  if (count == 1) print_memory(rank, &entrants[0]);
+  for (int i = 0; i < iterations; ++i)
+    for (int w = 0; w < count; ++w) {
+      entrant *e = &entrants[(i + w) % count]; /* each is first in turn */
+      e->local_ms[i] = timed(group, &e->t, local, &e->local_processor_ms[i]);
+      e->step_ms[i] = timed(group, &e->t, step, &e->step_processor_ms[i]);
+    }
+  CHECK(ddp_group_barrier(group));
+  for (int w = 0; w < count; ++w) {
+    const entrant *e = &entrants[w];
+    print_times(rank, count > 1 ? e->way : "", "local", e->local_ms, iterations);
+    print_times(rank, count > 1 ? e->way : "", "step", e->step_ms, iterations);
+    if (count == 1) continue;
+    print_times(rank, e->way, "local-processor", e->local_processor_ms, iterations);
+    print_times(rank, e->way, "step-processor", e->step_processor_ms, iterations);
   }
-  CHECK(ddp_group_barrier(group));
-  print_times(rank, "local", local_ms, iterations);
-  print_times(rank, "step", step_ms, iterations);
-  printf("M %d resident %.1f\nM %d share %.1f\n", (int)rank, peak - resident - needed, (int)rank,
-         share_end - share - needed);
   fflush(stdout);
-  ddp_optimizer_destroy(t.optimizer);
-  ddp_model_destroy(t.ddp);
+  for (int w = 0; w < count; ++w) close_training(&entrants[w].t);
   ddp_group_destroy(group);
   return 0;
 }

@@ -149,6 +149,18 @@ void a_host_dies(void**) {
   train(plan);
 }
 
+/// Two ranks here and one there: the one has a keeper, and of the two one has none, but the other one reaches its memory.
+void a_rank_dies_where_hosts_are_uneven(void**) {
+  if (!gloo_is_there()) return;
+  for (const int32_t victim : {0, 1, 2}) {
+    const Folder folder;
+    KeptPlan plan = plan_on(folder, 3, Hosts::kSeveral);
+    plan.own_rule = true;
+    plan.deaths = {{victim, 6, Moment::kInStep, 1}};
+    train(plan);
+  }
+}
+
 void a_rank_and_its_keeper_die(void**) {
   if (!gloo_is_there()) return;
   const Folder folder;
@@ -231,6 +243,7 @@ int main() {
       ddp_test(a_rank_dies_among_hosts<Hosts::kGloo>),
       ddp_test(a_rank_dies_among_hosts<Hosts::kSeveral>),
       ddp_test(a_host_dies),
+      ddp_test(a_rank_dies_where_hosts_are_uneven),
       ddp_test(a_rank_and_its_keeper_die),
       ddp_test(without_a_copy_a_checkpoint_is_asked_for),
       ddp_test(it_is_refused_where_it_means_nothing),

@@ -64,7 +64,11 @@ class Plan {
     if (place_ == Place::kTwoHosts) plan_.ranks = std::max(plan_.ranks, 3);
     static constexpr Hosts kHosts[] = {Hosts::kShared, Hosts::kGloo, Hosts::kSeveral, Hosts::kGloo};
     plan_.backend = options_on(kHosts[static_cast<size_t>(place_)]).backend;
-    plan_.update = static_cast<Update>(pick(0, 2));
+    static constexpr Update kUpdates[] = {Update::kOwn, Update::kSgd, Update::kInBackward, Update::kKept,
+                                          Update::kKeptInBackward};
+    plan_.update = kUpdates[pick(0, 4)];
+    // Over sockets a part lies with its rank and one more, its keeper; where memory is shared, with everybody.
+    loses_one_ = is_kept(plan_.update) && place_ != Place::kShared;
     plan_.own_values = pick(0, 1) == 1;
     // What a program changes in buffers after a pass is not kept with virtual ranks.
     plan_.virtual_ranks = pick(0, 3) == 0 && plan_.update != Update::kOwn ? kMostRanks : 0;
@@ -88,7 +92,13 @@ class Plan {
   [[nodiscard]] const std::vector<Strike>& strikes() const { return strikes_; }
 
   [[nodiscard]] std::string describe() const {
-    static const char* const kUpdates[] = {"own optimizer", "at the step", "in backward", "sharded"};
+    static const char* const kUpdates[] = {"own optimizer",
+                                           "at the step",
+                                           "in backward",
+                                           "sharded",
+                                           "without undo",
+                                           "sharded, kept",
+                                           "sharded, kept, in backward"};
     std::string text =
         std::to_string(plan_.ranks) + " ranks, " + name_of(place_) + ", " + kUpdates[static_cast<size_t>(plan_.update)];
     if (plan_.own_values) text += ", own values";
@@ -155,13 +165,13 @@ class Plan {
       if (pick(0, 1) == 0) blow.in = State::kPass;
       lose(blow.id());
       strike.blows.push_back(blow);
-      if (count() > 2 && pick(0, 1) == 0) kill_one_more(strike);
+      if (count() > 2 && !loses_one_ && pick(0, 1) == 0) kill_one_more(strike);
     } else if (dice < 80) {
       strike.blows.push_back(Blow{Kind::kPause, {any()}, {}, pick(0, 20'000), pick(30, 400)});
     } else {
       strike.blows.push_back(kill({State::kPass, State::kStep}));
-      if (count() > 1 && pick(0, 1) == 0) kill_one_more(strike);
-      if (count() > 1 && pick(0, 3) == 0) strike.blows.push_back(kill({State::kPass}));
+      if (count() > 1 && !loses_one_ && pick(0, 1) == 0) kill_one_more(strike);
+      if (count() > 1 && !loses_one_ && pick(0, 3) == 0) strike.blows.push_back(kill({State::kPass}));
     }
     strike.left = living_;
     strikes_.push_back(strike);
@@ -190,7 +200,7 @@ class Plan {
       return;
     }
     Blow blow{dice == 1 ? Kind::kMute : Kind::kCut, {}, {}, pick(0, 20'000), 0};
-    const int64_t most = dice == 1 ? 1 : (count() - 1) / 2;
+    const int64_t most = dice == 1 || loses_one_ ? 1 : (count() - 1) / 2;
     for (int64_t i = pick(1, most); i > 0; --i) {
       blow.ids.push_back(any());
       lose(blow.ids.back());
@@ -202,6 +212,7 @@ class Plan {
   std::mt19937_64 random_;
   Survival plan_;
   Place place_ = Place::kShared;
+  bool loses_one_ = false;  // in a strike
   std::optional<Blow> first_;
   std::vector<Strike> strikes_;
   std::vector<int> living_;

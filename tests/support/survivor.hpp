@@ -21,7 +21,10 @@
 
 namespace ddp::test {
 
-enum class Update { kOwn, kSgd, kInBackward, kShard, kNoUndo };
+enum class Update { kOwn, kSgd, kInBackward, kShard, kNoUndo, kKept, kKeptInBackward };
+
+/// Sharded, and each rank's part outlives it.
+inline bool is_kept(Update update) noexcept { return update == Update::kKept || update == Update::kKeptInBackward; }
 
 /// What a rank is about when a test strikes.
 enum class State { kRendezvous, kCommit, kPass, kStep, kSave, kRecover };
@@ -97,8 +100,10 @@ class Survivor {
     const ddp_state state = all_state();
     ddp_load_report report{};
     report.struct_size = sizeof report;
+    const bool sharded = is_kept(plan_.update) || plan_.update == Update::kShard;  // it has its state after the commit
+    if (sharded) must(ddp_model_commit(model_, nullptr));
     must(ddp_state_load_file(&state, path.c_str(), nullptr, &report));
-    must(ddp_model_commit(model_, nullptr));
+    if (!sharded) must(ddp_model_commit(model_, nullptr));
     *step = report.step;
     return hash_of(values());
   }
@@ -191,9 +196,13 @@ class Survivor {
     ddp_sgd_options rule;
     must(ddp_optimizer_options_init(&options, sizeof options));
     must(ddp_sgd_options_init(&rule, sizeof rule));
-    options.in_backward = plan_.update == Update::kInBackward || plan_.update == Update::kNoUndo ? 1 : 0;
-    options.undo = plan_.update == Update::kNoUndo ? 0 : 1;
-    options.shard = plan_.update == Update::kShard ? 1 : 0;
+    const auto is_one_of = [this](std::initializer_list<Update> updates) {
+      return std::find(updates.begin(), updates.end(), plan_.update) != updates.end() ? 1 : 0;
+    };
+    options.in_backward = is_one_of({Update::kInBackward, Update::kNoUndo, Update::kKeptInBackward});
+    options.undo = 1 - is_one_of({Update::kNoUndo});
+    options.shard = is_one_of({Update::kShard, Update::kKept, Update::kKeptInBackward});
+    options.keep_copy = is_kept(plan_.update) ? 1 : 0;
     rule.rate = kRate;
     rule.momentum = kMomentum;
     return ddp_optimizer_create_sgd(model_, &rule, &options, &optimizer_);

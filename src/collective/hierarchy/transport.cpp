@@ -37,16 +37,17 @@ class HierarchyTransport final : public collective::Transport, public collective
     return found == here.end() ? nullptr : shm::reach(host_.mesh(), static_cast<int32_t>(found - here.begin()), place);
   }
 
-  /// The rank with the same place on the next host, if all hosts have one.
+  /// The rank with the same place on the next host, if all hosts have one; else another rank of this host reaches the
+  /// memory.
   [[nodiscard]] Keeper keeper() const noexcept override {
     const Layout& layout = host_.layout();
-    for (const std::vector<int32_t>& host : layout.hosts)
-      if (static_cast<int32_t>(host.size()) != layout.rails) return {};
+    if (!layout.owns_rail() || !has_keepers()) return {};
     const auto on = [&](int32_t host) {
       return layout.hosts[static_cast<size_t>(host % layout.host_count())][static_cast<size_t>(layout.local)];
     };
     return {on(layout.host + 1), on(layout.host + layout.host_count() - 1)};
   }
+  [[nodiscard]] bool has_keepers() const noexcept override { return host_.layout().host_count() > 1; }
   void keep(const Tensor& sent, const Tensor& received) override {
     collective::Stamp stamp;
     stamp.kind = collective::Collective::kAllGather;
@@ -55,7 +56,7 @@ class HierarchyTransport final : public collective::Transport, public collective
     host_.or_break([&] {
       const uint64_t sequence = host_.engine().meet(stamp, 0, [](shm::Slot&) {});
       host_.cross(sequence, stamp);
-      host_.pass_on(sequence, stamp, sent, received);
+      if (host_.layout().owns_rail()) host_.pass_on(sequence, stamp, sent, received);
     });
   }
 

@@ -9,7 +9,7 @@
 #include <cstdint>
 
 #include "collective/shm/engine.hpp"
-#include "collective/shm/stream.hpp"
+#include "device/cpu/stream.hpp"
 
 namespace ddp::shm {
 
@@ -84,7 +84,7 @@ class Chunks {
   void fill(Work& work, int64_t* budget) {
     const uint64_t chunk = first_ + filled_;
     work.fill(filled_++, chunk);
-    stream_fence();
+    cpu::stream_fence();
     engine_->stages().use_stage(chunk, Counter::kReduced);
     engine_->advance(Counter::kFilled, chunk);
     *budget -= kStageBytes / 2;
@@ -93,7 +93,7 @@ class Chunks {
   void reduce(Work& work, int64_t* budget) {
     const uint64_t chunk = first_ + reduced_;
     work.reduce(reduced_++, chunk);
-    stream_fence();
+    cpu::stream_fence();
     if (!collects_) engine_->advance(Counter::kFilled, chunk);
     engine_->advance(Counter::kReduced, chunk);
     if (!gives_) engine_->advance(Counter::kTaken, first_ + taken_++);

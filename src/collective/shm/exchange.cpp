@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "collective/shm/stream.hpp"
+#include "device/cpu/stream.hpp"
 
 namespace ddp::shm {
 namespace {
@@ -124,9 +124,9 @@ void Exchange::work_in_place(const Route& route, int64_t at, int64_t count) noex
     if (!shape_.gives) continue;
     const std::byte* const mine = routes_.output(route, me, at);
     for (size_t rank = 0; rank < out_.size(); ++rank)
-      if (rank != me) stream_copy(routes_.output(route, rank, at), mine, n * shape_.element);
+      if (rank != me) cpu::stream_copy(routes_.output(route, rank, at), mine, n * shape_.element);
   }
-  if (shape_.gives) stream_fence();
+  if (shape_.gives) cpu::stream_fence();
 }
 
 /// Elements [begin, end) of a rank's staged ones as one stretch, as they travel: where they lie, if they are of one piece
@@ -168,7 +168,7 @@ void Exchange::fill(uint64_t k, uint64_t chunk) noexcept {
     std::byte* const lane = lane_of(stage, rank);
     in_blocks(rank, k, [&](int64_t from, int64_t to) {
       engine_->count_sent((to - from) * shape_.travel);
-      stream_copy(lane + (from - chunk_begin(k)) * shape_.travel, gather(rank, from, to), (to - from) * shape_.travel);
+      cpu::stream_copy(lane + (from - chunk_begin(k)) * shape_.travel, gather(rank, from, to), (to - from) * shape_.travel);
     });
   }
 }
@@ -195,7 +195,7 @@ void Exchange::reduce_staged(uint64_t k, uint64_t chunk) noexcept {
                 is_packed() ? nullptr : weights());
     if (shape_.is_shared) {
       engine_->count_sent((to - from) * shape_.travel);
-      stream_copy(engine_->stages().result(me, chunk) + offset, mine, (to - from) * shape_.travel);
+      cpu::stream_copy(engine_->stages().result(me, chunk) + offset, mine, (to - from) * shape_.travel);
     }
     if (mine == engine_->block()) scatter(me, from, to, mine, false);
   });
@@ -218,8 +218,8 @@ void Exchange::give_staged(uint64_t k, uint64_t chunk) noexcept {
                      [&](const Route& route, int64_t first, int64_t at, int64_t count) {
                        if (!is_used(route.piece)) return;
                        if (work_ != nullptr) work_->on_block(route.piece, first, count);
-                       stream_copy(result + at * shape_.element, routes_.own_output(route.piece, first),
-                                   count * shape_.element);
+                       cpu::stream_copy(result + at * shape_.element, routes_.own_output(route.piece, first),
+                                        count * shape_.element);
                      });
 }
 

@@ -171,8 +171,8 @@ void ShmTransport::reduce_staged(uint64_t sequence, const Tensor& tensor, const 
     std::byte* stage = engine_.stages().stage(self, chunk);
     const Share own = part(k, self);
     engine_.count_sent(length(k) * element);
-    stream_copy(stage, at(k), own.begin * element);
-    stream_copy(stage + own.end * element, at(k) + own.end * element, (length(k) - own.end) * element);
+    cpu::stream_copy(stage, at(k), own.begin * element);
+    cpu::stream_copy(stage + own.end * element, at(k) + own.end * element, (length(k) - own.end) * element);
   };
   const auto add = [&](uint64_t k, uint64_t chunk) {  // the own part, where it lies
     const Share own = part(k, self);
@@ -181,7 +181,7 @@ void ShmTransport::reduce_staged(uint64_t sequence, const Tensor& tensor, const 
       input_of(rank) = rank == self ? mine : engine_.stages().stage(rank, chunk) + own.begin * element;
     out_[0] = mine;
     if (own.end > own.begin) this->add(rule, 1, own.end - own.begin);
-    stream_copy(engine_.stages().result(self, chunk) + own.begin * element, mine, (own.end - own.begin) * element);
+    cpu::stream_copy(engine_.stages().result(self, chunk) + own.begin * element, mine, (own.end - own.begin) * element);
   };
   const auto take = [&](uint64_t k, uint64_t chunk) {
     for (int32_t rank = 0; rank < engine_.size(); ++rank) {
@@ -204,7 +204,7 @@ void ShmTransport::give_staged(uint64_t sequence, const std::byte* data, int64_t
   const auto at = [](uint64_t k) { return static_cast<int64_t>(k) * kStageBytes; };
   const auto gives = [&](int32_t rank) { return giver == Chunks::kAll || giver == rank; };
   const auto give = [&](uint64_t k, uint64_t chunk) {
-    if (gives(self)) stream_copy(engine_.stages().result(self, chunk), data + at(k), length(k));
+    if (gives(self)) cpu::stream_copy(engine_.stages().result(self, chunk), data + at(k), length(k));
   };
   const auto take = [&](uint64_t k, uint64_t chunk) {
     for (int32_t rank = 0; rank < engine_.size(); ++rank)
@@ -265,7 +265,7 @@ void ShmTransport::reduce_scatter(const Tensor& input, const Tensor& output, ddp
   const auto fill = [&](uint64_t k, uint64_t chunk) {
     for (int32_t part = 0; part < engine_.size(); ++part)
       if (part != self)
-        stream_copy(engine_.stages().stage(self, chunk) + part * step * element, at(k, part), length(k) * element);
+        cpu::stream_copy(engine_.stages().stage(self, chunk) + part * step * element, at(k, part), length(k) * element);
   };
   const auto add = [&](uint64_t k, uint64_t chunk) {
     for (int32_t rank = 0; rank < engine_.size(); ++rank)

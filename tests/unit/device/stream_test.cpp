@@ -1,5 +1,5 @@
 // Copies past the cache are copies: every length and alignment, and not a byte beside them.
-#include "collective/shm/stream.hpp"
+#include "device/cpu/stream.hpp"
 
 #include <algorithm>
 #include <string>
@@ -19,8 +19,8 @@ void bytes_arrive_and_no_others_change(void**) {
     for (int64_t shift = 0; shift < 64; ++shift) {
       std::fill(to.begin(), to.end(), std::byte{0xff});
       const int64_t begin = kMargin + shift;
-      shm::stream_copy(to.data() + begin, from.data() + shift % 7, bytes);
-      shm::stream_fence();
+      cpu::stream_copy(to.data() + begin, from.data() + shift % 7, bytes);
+      cpu::stream_fence();
       for (int64_t i = 0; i < static_cast<int64_t>(to.size()); ++i) {
         const bool inside = i >= begin && i < begin + bytes;
         const std::byte wanted = inside ? from[static_cast<size_t>(i - begin + shift % 7)] : std::byte{0xff};
@@ -30,8 +30,8 @@ void bytes_arrive_and_no_others_change(void**) {
 }
 
 void nothing_is_read_for_no_bytes(void**) {
-  shm::stream_copy(nullptr, nullptr, 0);
-  shm::stream_fence();
+  cpu::stream_copy(nullptr, nullptr, 0);
+  cpu::stream_fence();
 }
 
 }  // namespace

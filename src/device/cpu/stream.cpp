@@ -1,4 +1,4 @@
-#include "collective/shm/stream.hpp"
+#include "device/cpu/stream.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -7,7 +7,7 @@
 #include <emmintrin.h>
 #endif
 
-namespace ddp::shm {
+namespace ddp::cpu {
 
 #if defined(__x86_64__)
 
@@ -53,4 +53,4 @@ void stream_fence() noexcept {}
 
 #endif
 
-}  // namespace ddp::shm
+}  // namespace ddp::cpu

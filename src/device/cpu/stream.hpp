@@ -1,4 +1,4 @@
-// Copying to memory that another core will read: past the own caches.
+// Copying to memory that another core will read, or nobody: past the own caches.
 //
 // Why: a line that one core has just written lies in its cache, marked as changed. When the two cores share a last-level
 // cache, another core gets it quickly. When they do not (two core complexes of one processor, two sockets), every such line
@@ -8,13 +8,13 @@
 // Measured, 25 MiB staged, 2 ranks: 4.3 ms with a common cache and 14 ms without; with streaming stores 3.3 and 2.4 ms.
 // Costs more than a plain copy only when the reader shares a cache and the whole array fits in it.
 // Threads: any.
-// Tested by unit/collective/stream_test.cpp.
+// Tested by unit/device/stream_test.cpp.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
-namespace ddp::shm {
+namespace ddp::cpu {
 
 /// memcpy whose stores bypass the caches where the machine can (x86-64); plain elsewhere. The bytes are visible to others
 /// only after stream_fence() and then a store that they look for.
@@ -23,4 +23,4 @@ void stream_copy(std::byte* to, const std::byte* from, int64_t bytes) noexcept;
 /// Orders what stream_copy has written before every later store.
 void stream_fence() noexcept;
 
-}  // namespace ddp::shm
+}  // namespace ddp::cpu
