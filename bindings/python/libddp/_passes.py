@@ -107,6 +107,9 @@ class Passes:
                 self.group.abort(reason)
             low.ddp_model_end_backward(self._raw, None)
 
+    def _has_moved(self) -> bool:
+        return any(moved() for moved, _ in self._watched)
+
     def _check_moved(self) -> None:
         for moved, what in self._watched:
             if moved():

@@ -17,8 +17,10 @@ class Buffers:
     """The buffers of a module. They are sent as they are at that moment, whatever their number, shape and place. For commit,
     check and checkpoints libddp has copies of those that were there at the beginning, in memory that does not move."""
 
-    def __init__(self, module: torch.nn.Module) -> None:
+    def __init__(self, module: torch.nn.Module, ignored: Iterable[str] = ()) -> None:
         self.module = module
+        self._ignored = set(ignored)
+        self.followed = False  # does anybody else use the model?
         self._stages: dict[str, torch.Tensor] = {}
         self._sent: list[torch.Tensor] = []  # what was sent last, and what was made for it
         self._places: list[tuple] = []
@@ -46,11 +48,12 @@ class Buffers:
             _fill(buffer.data, stage)
 
     def check_in_place(self) -> None:
-        """The parameters are the module's own."""
+        """The parameters are the module's own. Asked when an optimizer or averages are made."""
+        self.followed = True
 
     def _pairs(self) -> Iterable[tuple]:
         now = dict(self.module.named_buffers(remove_duplicate=False))
-        for name in (now.keys() - self._stages.keys()) & self.module.state_dict(keep_vars=True).keys():
+        for name in (now.keys() - self._stages.keys() - self._ignored) & self.module.state_dict(keep_vars=True).keys():
             raise InvalidStateError(f"buffer {name!r} was registered after the module was wrapped, so checkpoints and check() lack it: "
                                     "wrap the module again")
         for name, stage in self._stages.items():
@@ -64,24 +67,24 @@ class Buffers:
 
     # ---- Before a forward computation. ----
 
-    def send(self, group: Group, buffers: list[torch.Tensor]) -> None:
-        """Rank 0's values of these buffers go to every rank."""
+    def send(self, group: Group, buffers: list[torch.Tensor], rank: int = 0) -> None:
+        """A rank's values of these buffers go to every rank."""
         if len(buffers) != len(self._sent) or not all(map(operator.is_, buffers, self._sent)) or self._places != _places(buffers):
             self._look(buffers)
         stream = stream_of(buffers[0])
-        root = group.rank == 0
+        root = group.rank == rank
         if self._together:
             for part, odd in self._odd if root else ():
                 part.copy_(_bytes(odd.resolve_conj().resolve_neg().contiguous()))
             if root:
                 torch.cat(self._together, out=self._pack)
-            group.broadcast(self._pack, stream=stream)
+            group.broadcast(self._pack, rank, stream=stream)
             if not root:
                 torch._foreach_copy_(self._together, list(self._pack.split([part.numel() for part in self._together])))
                 for part, odd in self._odd:
                     _fill(odd, part.view(odd.dtype).view(odd.shape))
         for part in self._alone:
-            group.broadcast(part, stream=stream_of(part))
+            group.broadcast(part, rank, stream=stream_of(part))
 
     def _look(self, buffers: list[torch.Tensor]) -> None:
         """Views of the buffers as bytes; those with gaps travel through a copy."""

@@ -16,58 +16,115 @@ one rank may evaluate alone; parameters that no rank used keep ``grad is None``.
 from __future__ import annotations
 
 import contextlib
+import copy
 import weakref
-from typing import Any, Iterator, Mapping, Optional, Sized
+from typing import Any, Iterator, Mapping, Optional, Sequence, Sized
 
 import torch
 
 from ._enums import Drift, choose
-from ._errors import Error, TensorError
+from ._errors import Error, InvalidStateError, TensorError
 from ._group import Group
 from ._model import Model
 from ._sampler import Sampler
+from ._torch_arguments import bucket_options, check_devices, process_group_of, refuse
+from ._torch_comm_hook import adapted, BuiltinHook
+from ._torch_comm_hook import check as check_comm_hook
 from ._torch_group import group as group
 from ._torch_group import is_alone_among_others
+from ._torch_join import Join, Joinable, JoinedRank, reduces_somewhere, root_of
 from ._torch_norm import SyncBatchNorm as SyncBatchNorm
 from ._torch_norm import stream_of
 from ._torch_packs import Packs
 from ._torch_tensors import Buffers, look, name_of
 
 
-class DistributedDataParallel(torch.nn.Module):
+class DistributedDataParallel(Joinable, torch.nn.Module):  # type: ignore[misc]
     """Wrap a module: after backward() every rank has the mean of all ranks' gradients.
 
-    The first argument is the module. Of PyTorch's other arguments these count: broadcast_buffers, bucket_cap_mb, find_unused_parameters
-    and process_group (PyTorch's, or a :class:`libddp.Group`); gradients are always views of the buckets, and one module has one device, so
-    the rest is accepted and needs nothing. A module on a GPU is reduced by NCCL, in the order of PyTorch's current streams. `hook` is what
-    ``libddp.Model.set_hook`` takes; `options` go to :class:`libddp.Model`, such as wire="bf16". Sparse gradients are reduced, and
-    left in ``p.grad``, as dense ones.
+    Arguments are those of PyTorch's class, in its order. process_group is PyTorch's, or a :class:`libddp.Group`. Gradients are always views
+    of the buckets, and one module has one kind of device, so gradient_as_bucket_view, device_ids and the like are checked and need nothing
+    more; mixed_precision and delay_all_reduce_named_params are refused. A module on a GPU is reduced by NCCL, in the order of PyTorch's
+    current streams. `hook` is what ``libddp.Model.set_hook`` takes; `options` go to :class:`libddp.Model`, such as wire="bf16". Sparse
+    gradients are reduced, and left in ``p.grad``, as dense ones.
     """
 
     def __init__(self, module: torch.nn.Module, device_ids: Any = None, output_device: Any = None, dim: int = 0,
-                 broadcast_buffers: bool = True, process_group: Any = None, bucket_cap_mb: Optional[float] = None,
-                 find_unused_parameters: bool = False, check_reduction: bool = False, gradient_as_bucket_view: bool = True,
-                 static_graph: bool = False, hook: Any = None, **options: Any) -> None:
-        super().__init__()
+                 broadcast_buffers: Optional[bool] = None, init_sync: bool = True, process_group: Any = None,
+                 bucket_cap_mb: Optional[float] = None, find_unused_parameters: bool = False, check_reduction: bool = False,
+                 gradient_as_bucket_view: bool = True, static_graph: bool = False, delay_all_reduce_named_params: Any = None,
+                 param_to_hook_all_reduce: Any = None, mixed_precision: Any = None, device_mesh: Any = None,
+                 skip_all_reduce_unused_params: bool = False, bucket_cap_mb_list: Optional[Sequence[float]] = None,
+                 batched_grad_copy: bool = False, forward_sync_buffers: Optional[bool] = None, lazy_bucket_allocation: bool = False, *,
+                 hook: Any = None, **options: Any) -> None:
+        torch.nn.Module.__init__(self)
+        if Joinable is not object:
+            Joinable.__init__(self)
+        refuse(delay_all_reduce_named_params, param_to_hook_all_reduce, mixed_precision)
+        self.parameters_to_ignore = set(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))
+        check_devices(module, self.parameters_to_ignore, device_ids, output_device)
+        process_group = process_group_of(process_group, device_mesh)
         self.module = module
-        self.broadcast_buffers = broadcast_buffers
-        self.find_unused_parameters = find_unused_parameters
-        self.require_backward_grad_sync = True
+        self.device_mesh = device_mesh
+        self.device_ids, self.output_device, self.dim = None if device_ids is None else list(device_ids), output_device, dim
+        self.device = next(module.parameters()).device
+        self.find_unused_parameters, self.static_graph = find_unused_parameters, static_graph
+        self.forward_sync_buffers = (broadcast_buffers in (None, True)) if forward_sync_buffers is None else forward_sync_buffers
+        self.require_backward_grad_sync = self.require_forward_param_sync = True
+        self.bucket_bytes_cap_list = bucket_options(options, bucket_cap_mb, bucket_cap_mb_list)
+        self.broadcast_bucket_size = 250 * 1024 * 1024
+        self._options = options
+        self._divides_by_world = True
+        self._process_group = process_group
+        self._hook = hook
+        self._comm_hooks: list = []
+        self._on_buffers: Any = None
+        self._error = ""  # the last one, for _get_ddp_logging_data()
+        self._joined = False
         self.group: Group = group(process_group, device_index=next((p.device.index for p in module.parameters() if p.is_cuda), None))
-        if bucket_cap_mb is not None:
-            options.setdefault("bucket_bytes", int(bucket_cap_mb * 1024 * 1024))
-        if find_unused_parameters:
+        self._wrap(send_values=init_sync, send_buffers=init_sync and (self.forward_sync_buffers or forward_sync_buffers is not None))
+
+    @property
+    def broadcast_buffers(self) -> bool:
+        """As forward_sync_buffers."""
+        return self.forward_sync_buffers
+
+    @broadcast_buffers.setter
+    def broadcast_buffers(self, value: bool) -> None:
+        self.forward_sync_buffers = value
+
+    @property
+    def process_group(self) -> Any:
+        """PyTorch's process group of these ranks; None where torch.distributed is not initialised, or a libddp.Group was given."""
+        if self._process_group is None and torch.distributed.is_available() and torch.distributed.is_initialized():
+            return torch.distributed.group.WORLD
+        return None if isinstance(self._process_group, Group) else self._process_group
+
+    def _wrap(self, send_values: bool = True, send_buffers: bool = True) -> None:
+        """Lend the module's tensors to a new model, and listen to their gradients."""
+        options = dict(self._options)
+        self._allows_unused = self.find_unused_parameters or self.static_graph
+        if self._allows_unused:
             options.setdefault("unused", "allow")
+        self._parameters_lent = [p for name, p in self._named_parameters() if p.requires_grad]
         self.model = Model(self.group, **options)  #: for stats(), plan(), check() and checkpoints of libddp.State
-        if hook is not None:
-            self.model.set_hook(hook)
-        self._parameters_lent = [p for p in module.parameters() if p.requires_grad]
+        if self._comm_hooks:
+            (hook, state), = self._comm_hooks
+            self.model.set_hook(adapted(state, hook, self._parameters_lent))
+        elif self._hook is not None:
+            self.model.set_hook(self._hook)
         self._known = set(map(id, self._parameters_lent))
-        self._replicated = Buffers(module)
-        self._lend()
+        self._replicated = Buffers(self.module, self.parameters_to_ignore)
+        before = None if send_values else [p.detach().clone() for p in self.module.parameters()]
+        self._lend(send_buffers)
+        if before is not None:
+            with torch.no_grad():
+                for parameter, value in zip(self.module.parameters(), before):
+                    parameter.copy_(value)
         self._grads = [torch.from_dlpack(self.model.grad(index)) for index in range(len(self._parameters_lent))]
         self._open: Optional[bool] = None  # is a pass open, and does it reduce?
         self._end: Any = None  # a reference to what autograd calls when the backward pass ends
+        self._futures: list = []  # what a hook on buffers has begun
         self._marked = [False] * len(self._grads)
         self._packs = Packs(self.model, self._parameters_lent, self._grads)
         self._uneven = bool(options.get("uneven_inputs"))
@@ -75,16 +132,30 @@ class DistributedDataParallel(torch.nn.Module):
         self._repairs: Optional[int] = 0 if resends else None  # passes that made replicas equal again
         self._hooks = [p.register_post_accumulate_grad_hook(_hook(self, index)) for index, p in enumerate(self._parameters_lent)]
 
-    def _lend(self) -> None:
-        for name, parameter in self.module.named_parameters():
+    def _rewrap(self, why: str, **how: bool) -> None:
+        """Make the model anew; on all ranks."""
+        if self._replicated.followed:
+            raise InvalidStateError(f"{why} makes a new libddp.Model, but an optimizer or averages of libddp belong to the old one: make them "
+                                    "afterwards")
+        self._let_go()
+        self._wrap(**how)
+
+    def _named_parameters(self) -> list[tuple[str, torch.nn.Parameter]]:
+        return [(name, p) for name, p in self.module.named_parameters() if name not in self.parameters_to_ignore]
+
+    def _lend(self, send_buffers: bool) -> None:
+        for name, parameter in self._named_parameters():
             if parameter.requires_grad:
                 self.model.add_parameter(name, parameter)
             else:
                 self._lend_frozen(name, parameter)
         for name, buffer in self.module.named_buffers():
-            self.model.add_buffer(name, self._replicated.stage(name, buffer))
-        self.model.mirror(self._replicated)
+            if name not in self.parameters_to_ignore:
+                self.model.add_buffer(name, self._replicated.stage(name, buffer))
+        if send_buffers:
+            self.model.mirror(self._replicated)
         self.model.commit(stream=self._stream())
+        self.model.mirror(self._replicated)
 
     def _stream(self) -> Optional[int]:
         return stream_of(self._parameters_lent[0]) if self._parameters_lent else None
@@ -99,31 +170,59 @@ class DistributedDataParallel(torch.nn.Module):
     def forward(self, *inputs: Any, **keywords: Any) -> Any:
         if self._open is not None:
             self._give_up()
-        if not torch.is_grad_enabled():
+        if not torch.is_grad_enabled() or not self._hooks:
             return self.module(*inputs, **keywords)
+        joins = getattr(self, "_join_config", None) is not None and self._join_config.enable
+        if joins:
+            Join.notify_join_context(self)
+            if self._sends_buffers():
+                self._send_buffers(root_of(self, True))
+            reduces_somewhere(self, self.require_backward_grad_sync)
         if self.require_backward_grad_sync:
-            self._look()
+            if not self._replicated.followed and self.model._has_moved():
+                self._rewrap("a change of the parameters")  # p.data = ..., double(): on all ranks; rank 0's values go to everybody
+            self._look(sends=not joins)
         outputs = self.module(*inputs, **keywords)
+        if self._on_buffers is not None and self._on_buffers[2] and self._sends_buffers():
+            self._send_buffers(0)
+        self.require_forward_param_sync = self.require_backward_grad_sync
         for output in [outputs] if isinstance(outputs, torch.Tensor) else torch.utils._pytree.tree_flatten(outputs)[0]:
             if isinstance(output, torch.Tensor) and output.grad_fn is not None:
                 output.register_hook(_begin(self))
         return outputs
 
-    def _look(self) -> None:
+    def _look(self, sends: bool) -> None:
         """Before a forward computation whose gradients will be reduced: what does the module hold now?"""
         if is_alone_among_others(self.group):
             self.group._check_company()
         parameters, buffers = look(self.module)
+        if self.parameters_to_ignore:
+            parameters = [p for _, p in self._named_parameters()]
         for parameter in parameters:
+            if not isinstance(parameter, torch.nn.Parameter):
+                continue  # lent for one call by torch.func.functional_call: its gradient is the caller's
             if parameter.requires_grad and id(parameter) not in self._known:
                 raise TensorError(f"parameter {name_of(self.module, parameter)!r} was frozen, absent or another one when the module was "
                                   "wrapped, so its gradient would stay on this rank: wrap the module again after such a change")
-        if not buffers or not self.broadcast_buffers or not self.training or self.group.size == 1:
+        if sends and buffers and self._sends_buffers() and not (self._on_buffers is not None and self._on_buffers[2]):
+            self._send_buffers(0)
+
+    def _sends_buffers(self) -> bool:
+        return (self.forward_sync_buffers and self.training and self.require_forward_param_sync
+                and next(self.module.buffers(), None) is not None)
+
+    def _send_buffers(self, root: int) -> None:
+        """The buffers of one rank go to all, or what a hook on buffers makes of them."""
+        named = {name: buffer for name, buffer in self.module.named_buffers() if name not in self.parameters_to_ignore}
+        if self._on_buffers is not None:
+            state, hook, _ = self._on_buffers
+            self._futures += hook(state, named) or []
+        elif self.group.size == 1 or not named:
             return
-        if self._uneven:  # ranks that are out of data answer this call of the model alone
-            self.model.sync_buffers(0, stream=self._stream())
+        elif self._uneven:  # ranks that are out of data answer this call of the model alone
+            self.model.sync_buffers(root, stream=self._stream())
         else:
-            self._replicated.send(self.group, buffers)
+            self._default_broadcast_coalesced(named.values(), None, root)
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -180,7 +279,7 @@ class DistributedDataParallel(torch.nn.Module):
             return  # no gradient came
         self._packs.flush()
         reduces, self._open = self._open, None
-        if reduces and self.find_unused_parameters:
+        if reduces and self._allows_unused:
             for index, marked in enumerate(self._marked):
                 if not marked:
                     if self._parameters_lent[index].grad is None:
@@ -192,10 +291,17 @@ class DistributedDataParallel(torch.nn.Module):
             self.model.end_backward(stream=self._stream())
         else:
             self._end_with_repairs()
-        if reduces and self.find_unused_parameters:
+        if reduces and self._allows_unused:
             for index, parameter in enumerate(self._parameters_lent):
                 if parameter.grad is None and self.model.was_used(index):
                     parameter.grad = self._grads[index]
+        if reduces and not self._divides_by_world:
+            contributors = self.model.pass_report().contributors
+            if contributors not in (0, self.group.size):
+                self.model.scale_grad(self.group.size / contributors, stream=self._stream())
+        futures, self._futures = self._futures, []
+        for future in futures:
+            future.wait()
 
     def _end_with_repairs(self) -> None:
         """The end of the pass may send the majority's parameters and buffers."""
@@ -213,14 +319,136 @@ class DistributedDataParallel(torch.nn.Module):
         with contextlib.suppress(Error):
             self.model.abandon_backward("an exception ended its backward pass", stream=self._stream())
 
+    def join(self, divide_by_initial_world_size: bool = True, enable: bool = True, throw_on_early_termination: bool = False) -> Any:
+        """Train inside on unequal data: a rank that leaves answers the others' passes until all have left. Then all ranks go on with the same
+        parameters and buffers. It is PyTorch's context manager, and works over its process group; with the option uneven_inputs=True it is
+        libddp's, which also brings libddp's optimizers and averages to one state and needs no torch.distributed."""
+        if self._uneven:
+            return self._join_own()
+        if self.process_group is None:
+            raise InvalidStateError("join() needs torch.distributed to be initialised, or DistributedDataParallel(..., uneven_inputs=True)")
+        return Join([self], enable, throw_on_early_termination, divide_by_initial_world_size=divide_by_initial_world_size)
+
     @contextlib.contextmanager
-    def join(self) -> Iterator[None]:
-        """Train inside on unequal data: a rank that leaves answers the others' passes until all have left. Then all ranks go on with the
-        same parameters. Needs uneven_inputs=True."""
+    def _join_own(self) -> Iterator[None]:
         yield
         self._replicated.take()
         self.model.join(stream=self._stream())
         self._replicated.give()
+
+    def join_hook(self, **keywords: Any) -> Any:
+        """For PyTorch's Join([...])."""
+        return JoinedRank(self, keywords.get("divide_by_initial_world_size", True))
+
+    @property
+    def join_device(self) -> torch.device:
+        """For PyTorch's Join([...])."""
+        return self.device
+
+    @property
+    def join_process_group(self) -> Any:
+        """For PyTorch's Join([...])."""
+        return self.process_group
+
+    # ---- Settings. ----
+
+    def register_comm_hook(self, state: object, hook: Any) -> None:
+        """What stands in the place of the reduction: a hook of PyTorch, such as those of torch.distributed.algorithms.ddp_comm_hooks. All
+        ranks give it, once, before the first backward(). It runs on a thread of libddp."""
+        with self._remembering():
+            check_comm_hook(hook)
+            if self._comm_hooks or self._hook is not None:
+                raise RuntimeError("register_comm_hook or register_builtin_comm_hook can only be called once.")
+        self._comm_hooks.append((hook, state))
+        self._rewrap("register_comm_hook")
+
+    def _register_builtin_comm_hook(self, comm_hook_type: Any) -> None:
+        """One of the hooks that PyTorch has built in: the plain reduction, or 16 bits on the wire."""
+        self.register_comm_hook(comm_hook_type, BuiltinHook(comm_hook_type))
+
+    def _get_ddp_logging_data(self) -> dict[str, Any]:
+        """What PyTorch's class says here, as far as libddp knows it."""
+        stats = self.model.stats()
+        hook = self._comm_hooks[0] if self._comm_hooks else None
+        return {"world_size": self.group.size, "rank": self.group.rank, "module_name": type(self.module).__name__, "backend_name": "libddp",
+                "iteration": stats["passes"], "num_parameter_tensors": stats["parameters"],
+                "total_parameter_size_bytes": stats["gradient_bytes"], "find_unused_parameters": int(self.find_unused_parameters),
+                "broadcast_buffers": int(self.forward_sync_buffers), "static_graph": int(self.static_graph), "gradient_as_bucket_view": 1,
+                **({} if hook is None else {"comm_hook": getattr(hook[0], "__qualname__", str(hook[1]))}), "join_uneven_inputs": int(self._joined),
+                "has_error": int(bool(self._error)), "error": self._error, "avg_backward_comm_time": stats["total_comm_ns"]}
+
+    @contextlib.contextmanager
+    def _remembering(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            self._error = str(error)
+            raise
+
+    def _register_buffer_comm_hook(self, state: Any, hook: Any, comm_hook_location: Any = None) -> None:
+        """`hook(state, buffers by name)` stands in the place of sending rank 0's buffers; the futures that it gives are waited for at the end
+        of backward."""
+        self._on_buffers = (state, hook, comm_hook_location is None or comm_hook_location.name == "POST_FORWARD")
+
+    def _default_broadcast_coalesced(self, bufs: Any = None, bucket_size: Any = None, authoritative_rank: int = 0) -> None:
+        """For hooks on buffers: send these, or all."""
+        buffers = [buffer for name, buffer in self.module.named_buffers() if name not in self.parameters_to_ignore] if bufs is None else bufs
+        if self.group.size > 1 and buffers:
+            self._replicated.send(self.group, list(buffers), authoritative_rank)
+
+    def _set_static_graph(self) -> None:
+        """As the argument static_graph."""
+        if self.static_graph:
+            return
+        with self._remembering():
+            self._check_untrained()
+        self.static_graph = True
+        self._rewrap("_set_static_graph")
+
+    def _check_untrained(self) -> None:
+        if self._open is not None or self.model.stats()["passes"]:
+            raise RuntimeError("self.static_graph should be called before training loop starts: _set_static_graph() makes a new model.")
+
+    @staticmethod
+    def _set_params_and_buffers_to_ignore_for_model(module: torch.nn.Module, params_and_buffers_to_ignore: Any) -> None:
+        """Leave these out, by name; before the module is wrapped. Marks are those of PyTorch's class."""
+        torch.nn.parallel.distributed.DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(
+            module, params_and_buffers_to_ignore)
+
+    def _set_ddp_sink_clone(self, value: bool) -> None:
+        """Nothing is cloned anyway."""
+
+    def _remove_autograd_hooks(self) -> None:
+        """Listen to gradients no more; for good."""
+        if self._open is not None:
+            self._give_up()
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
+
+    # ---- Copies. ----
+
+    def __getstate__(self) -> dict:
+        if self._process_group is not None and self._process_group is not torch.distributed.group.WORLD:
+            raise RuntimeError("DDP Pickling/Unpickling are only supported when using DDP with the default process group. That is, when you have "
+                               "called init_process_group and have not passed process_group argument to DDP constructor")
+        return {name: value for name, value in self.__dict__.items() if name not in _NOT_COPIED}
+
+    def __setstate__(self, state: dict) -> None:
+        torch.nn.Module.__setstate__(self, state)
+        self._process_group = None
+        self.group = group(device_index=self.device.index if self.device.type == "cuda" else None)
+        self._wrap(send_values=False, send_buffers=False)
+
+    def __deepcopy__(self, memo: dict) -> DistributedDataParallel:
+        """On all ranks: the copy is a model of its own, with the values that each rank has."""
+        other = type(self).__new__(type(self))
+        memo[id(self)] = other
+        torch.nn.Module.__setstate__(other, {name: copy.deepcopy(value, memo) for name, value in self.__dict__.items()
+                                             if name not in _NOT_COPIED})
+        other._process_group, other.group = self._process_group, self.group
+        other._wrap(send_values=False, send_buffers=False)
+        return other
 
     # ---- State. ----
 
@@ -234,16 +462,25 @@ class DistributedDataParallel(torch.nn.Module):
             state_dict = {name[len("module."):]: value for name, value in state_dict.items()}
         return self.module.load_state_dict(state_dict, *arguments, **keywords)
 
-    def close(self) -> None:
-        """Let go of the module: its parameters and gradients stay, with memory of their own."""
+    def _let_go(self) -> None:
         for hook in self._hooks:
             hook.remove()
         for index, parameter in enumerate(self._parameters_lent):
-            if parameter.grad is self._grads[index]:
+            if parameter.grad is not None and parameter.grad is self._grads[index]:
                 parameter.grad = self._grads[index].clone()
         self._hooks, self._grads = [], []
         self._packs = Packs(self.model, [], [])
+        self.model.__exit__()  # what is left of its gradients takes it along
+
+    def close(self) -> None:
+        """Let go of the module: its parameters and gradients stay, with memory of their own."""
+        self._let_go()
         self.model.close()
+
+
+# What a copy makes anew.
+_NOT_COPIED = {"group", "model", "_process_group", "_parameters_lent", "_known", "_replicated", "_grads", "_open", "_end", "_futures", "_marked",
+               "_packs", "_repairs", "_hooks", "_join_config"}
 
 
 class _End:

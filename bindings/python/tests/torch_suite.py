@@ -64,14 +64,18 @@ def map_gpus():
     torch.nn.Module.to = lambda self, *args, **keywords: move(
         self, *["cpu" if type(each) is int else host(each) for each in args],
         **{name: "cpu" if name == "device" else each for name, each in keywords.items()})
-    theirs = torch.nn.parallel.DistributedDataParallel
-    create = theirs.__init__
+    leave_out_ids(torch.nn.parallel.DistributedDataParallel)
+    HostMemory().__enter__()
+
+
+def leave_out_ids(wrapper):
+    """Host memory has no number."""
+    create = wrapper.__init__
 
     def without_ids(self, module, device_ids=None, output_device=None, *args, **keywords):
         create(self, module, None, None, *args, **keywords)
 
-    theirs.__init__ = without_ids
-    HostMemory().__enter__()
+    wrapper.__init__ = without_ids
 
 
 def use_backend():
@@ -94,6 +98,7 @@ import torch.testing._internal.distributed.distributed_test as theirs  # noqa: E
 
 if MODE == "adapter":
     import libddp.torch
+    leave_out_ids(libddp.torch.DistributedDataParallel)
     theirs.DistributedDataParallel = torch.nn.parallel.DistributedDataParallel = libddp.torch.DistributedDataParallel
 
 

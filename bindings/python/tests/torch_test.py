@@ -193,9 +193,25 @@ if rank == 0:
     net(batch(0, rank)[0])                                        # nobody else comes
 """)
 
-    def test_a_parameter_that_was_moved(self):
+    def test_a_parameter_that_was_moved_is_lent_again(self):
         self.run_ranks("""
 net = DDP(nn.Linear(6, 2))
+loss_of(net, 0, rank).backward()
+with torch.no_grad():
+    net.module.weight.data = torch.full((2, 6), float(rank))
+net.zero_grad()
+loss_of(net, 0, rank).backward()
+assert net.module.weight.eq(0).all() and net.module.weight.grad.data_ptr() == net.model.grad(0).address
+net.double()
+net(batch(0, rank)[0].double()).sum().backward()
+assert net.module.weight.grad.dtype == torch.float64
+net.model.check()
+""")
+
+    def test_a_parameter_that_was_moved_under_an_optimizer_of_libddp(self):
+        self.run_ranks("""
+net = DDP(nn.Linear(6, 2))
+optimizer = libddp.SGD(net.model)
 net.module.weight.data = torch.zeros(2, 6)
 try:
     loss_of(net, 0, rank).backward()
