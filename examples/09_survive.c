@@ -193,20 +193,41 @@ static ddp_status look_around(training *t) {
   return DDP_OK;
 }
 
+/* Where those were that have failed, as far as it is known. */
+static void tell_whereabouts(const ddp_group *group) {
+  int32_t failed[MOST_RANKS], count = 0;
+  CHECK(ddp_group_get_failed(group, failed, MOST_RANKS, &count));
+  for (int32_t i = 0; i < count; ++i) {
+    ddp_rank_progress at = {.struct_size = sizeof at};
+    CHECK(ddp_group_get_progress(group, failed[i], &at));
+    printf("  rank %d was last heard %.1f s ago, in pass %lld, %s %s\n", failed[i], at.silent, (long long)at.pass_index,
+           at.in_call ? "in" : "behind", ddp_call_name(at.call));
+  }
+}
+
 /* The heart of it. A call has failed, because a rank is dead: meet those that are left. When ddp_group_recover() returns,
  * parameters, buffers and the optimizer are those of the last step that all have made, and t->place says which that was. So
  * nothing has to be undone, and nothing but ranks and size has changed. If one more rank dies meanwhile,
  * ddp_group_recover() sees to it, or the next call fails. */
 static void go_on(training *t, ddp_status status) {
+  int32_t now[MOST_RANKS], joined[MOST_RANKS], count = 0;
   if (!breaks_the_group(status)) {
     check(status, "a call");
     return;
   }
   printf("process %lld: %s\n", (long long)getpid(), ddp_last_error());
   ddp_recovery found = {.struct_size = sizeof found};
+  tell_whereabouts(t->group);
   CHECK(ddp_group_recover(t->group, NULL, &found)); /* NULL: all defaults; a lone survivor goes on too */
-  printf("process %lld: rank %d of %d, which was rank %d of %d, goes on after %.2f s\n", (long long)getpid(), found.rank,
-         found.size, found.previous_rank, found.previous_size, found.seconds);
+  printf("process %lld: rank %d of %d, which was rank %d of %d, goes on after %.2f s with step %lld\n", (long long)getpid(),
+         found.rank, found.size, found.previous_rank, found.previous_size, found.seconds, (long long)found.step + 1);
+  if (found.rank == 0) { /* who is who, in numbers */
+    CHECK(ddp_group_get_renumbered(t->group, now, MOST_RANKS, &count));
+    for (int32_t before = 0; before < count; ++before)
+      if (now[before] < 0) printf("  rank %d of before is gone\n", before);
+    CHECK(ddp_group_get_joined(t->group, joined, MOST_RANKS, &count));
+    for (int32_t i = 0; i < count; ++i) printf("  rank %d is new\n", joined[i]);
+  }
   t->knows_others = 0;
 }
 

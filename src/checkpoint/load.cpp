@@ -297,6 +297,8 @@ void settle(const Parts& parts, const Manifest& manifest, const Arrived& arrived
     for (size_t i = 0; i < manifest.items.size(); ++i)
       if (manifest.items[i].part == Part::kEma && !arrived.present[i]) parts.ema->begin_at_parameter(manifest.items[i].name);
   parts.model.checkpoint_info().last_load = arrived.report;
+  if (parts.optimizer != nullptr && arrived.report.file.has_value() && !arrived.report.file->empty())
+    parts.model.values().know_file(*arrived.report.file);
   if (mode.local || mode.partial) parts.model.replicas().set_loaded();
   for (const auto& state : parts.model.replicas().kept_equal())
     if (model::KeptParts* const kept = model::kept_parts_of(*state)) kept->end_load();

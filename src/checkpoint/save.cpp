@@ -96,6 +96,7 @@ class Output {
   /// All is written: let it survive a power cut, under another name.
   virtual void sync() {}
   [[nodiscard]] virtual std::string temporary_path() const { return {}; }
+  [[nodiscard]] virtual std::string path() const { return {}; }
   virtual void commit() {}
 };
 
@@ -108,14 +109,16 @@ void remove_unfinished(model::SaveInfo& saves) {
 }
 
 /// Every rank learns what rank 0 is about to commit. As all ranks have answered then, none of them has gone on without rank
-/// 0.
-void announce(group::Group& group, model::SaveInfo& saves, const Output* output) {
+/// 0. Gives the file.
+std::string announce(group::Group& group, model::SaveInfo& saves, const Output* output) {
   ByteWriter mine;
   mine.text(output != nullptr ? output->temporary_path() : std::string()).text(saves.job);
+  mine.text(output != nullptr ? output->path() : std::string());
   const std::vector<std::string> all = group.gather("checkpoint file", mine.bytes());
   ByteReader first(all[0]);
   saves.unfinished = first.text();
   saves.job = first.text();
+  return std::string(first.text());
 }
 
 /// `open(bytes)` makes the output, on rank 0. All ranks go through all chunks, whatever happens to the output.
@@ -159,20 +162,23 @@ void save(const char* function, const Parts& parts, const Counters& counters, co
     if (problem) throw *problem;
     if (writes) output->sync();
   });
-  announce(group, saves, output.get());
+  const std::string path = announce(group, saves, output.get());
   together(group, function, [&] {
     const std::unique_ptr<Output> closing = std::move(output);  // as above
     if (writes) closing->commit();
   });
   saves.unfinished.clear();
+  if (parts.optimizer != nullptr && !path.empty()) parts.model.values().know_file(path);
 }
 
 class FileOutput : public Output {
  public:
-  FileOutput(group::Group& group, const std::string& path, int64_t bytes) : group_(group), file_(path, bytes) {}
+  FileOutput(group::Group& group, std::string path, int64_t bytes)
+      : group_(group), path_(std::move(path)), file_(path_, bytes) {}
   void write(const void* data, int64_t bytes) override { file_.write(data, bytes); }
   void sync() override { file_.sync(); }
   std::string temporary_path() const override { return file_.temporary_path(); }
+  std::string path() const override { return path_; }
   void commit() override {
     group_.health().check_usable();  // a rank that was replaced while it slept must not replace a newer file
     file_.commit();
@@ -180,6 +186,7 @@ class FileOutput : public Output {
 
  private:
   group::Group& group_;
+  const std::string path_;
   DurableFile file_;
 };
 

@@ -15,6 +15,7 @@
 #include "collective/nccl/nccl_transport.hpp"
 #include "collective/nccl/stamps.hpp"
 #include "collective/transport.hpp"
+#include "core/attempt.hpp"
 #include "core/float_environment.hpp"
 #include "group/channels.hpp"
 #include "group/consensus.hpp"
@@ -24,6 +25,7 @@
 #include "group/select.hpp"
 #include "group/sparse_rows.hpp"
 #include "group/survival.hpp"
+#include "os/log.hpp"
 
 namespace ddp::group {
 
@@ -63,6 +65,18 @@ std::string join_path_of(const bootstrap::Meeting& meeting) {
   if (path != nullptr && *path != '\0') return path + name;
   if (meeting.kind != bootstrap::Meeting::Kind::kFile || meeting.private_place) return "";
   return meeting.place + name + ".join";
+}
+
+std::shared_ptr<Group> join_standing(const ddp_group_options& options, const Group::Origin& origin,
+                                     const std::shared_ptr<Survival>& survival, const os::Deadline& deadline) {
+  std::shared_ptr<Group> group =
+      Group::form(survival->join(options, deadline), options, origin, "ddp_group_create", survival);
+  const std::vector<std::string> answers = group->gather("followers", Recovery::kNewcomer);
+  Changes changes;
+  for (size_t rank = 0; rank < answers.size(); ++rank)
+    if (answers[rank] == Recovery::kNewcomer) changes.joined.push_back(static_cast<int32_t>(rank));
+  survival->set_changes(std::move(changes));
+  return group;
 }
 
 }  // namespace
@@ -124,14 +138,15 @@ std::shared_ptr<Group> Group::create(const char* rendezvous, const ddp_group_opt
     log_membership(made->control(), options, {});
     return made;
   }
-  std::unique_ptr<bootstrap::Control> control = survival->join(options);
-  std::shared_ptr<Group> group = form(std::move(control), options, origin, "ddp_group_create", std::move(survival));
-  const std::vector<std::string> answers = group->gather("followers", Recovery::kNewcomer);
-  Changes changes;
-  for (size_t rank = 0; rank < answers.size(); ++rank)
-    if (answers[rank] == Recovery::kNewcomer) changes.joined.push_back(static_cast<int32_t>(rank));
-  group->impl_->survival->set_changes(std::move(changes));
-  return group;
+  // A rank that dies while this one joins ends that; the others meet again, and so does this one.
+  for (const os::Deadline deadline = os::Deadline::in_ms(options.rendezvous_timeout_ms);;) {
+    std::shared_ptr<Group> group;
+    const std::optional<Error> failed = try_to([&] { group = join_standing(options, origin, survival, deadline); });
+    if (!failed) return group;
+    if (!breaks_group(failed->status()) || deadline.passed()) throw Error(*failed);
+    os::log(DDP_LOG_WARNING, "ddp_group_create: this rank joins again: %s", failed->what());
+    survival = make_survival(options, origin.threads, join_path_of(meeting));
+  }
 }
 
 std::shared_ptr<Group> Group::form(std::unique_ptr<bootstrap::Control> control, const ddp_group_options& options,

@@ -3,12 +3,16 @@
 #include <algorithm>
 #include <cstdlib>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "bootstrap/control/consensus.hpp"
+#include "bootstrap/control/identity.hpp"
+#include "bootstrap/control/texts.hpp"
 #include "bootstrap/rendezvous/record_store.hpp"
 #include "collective/socket/address.hpp"
 #include "core/attempt.hpp"
+#include "os/log.hpp"
 
 namespace ddp::group {
 namespace {
@@ -46,6 +50,7 @@ void Survival::formed(const bootstrap::Control& control) {
 }
 
 void Survival::confirm(bootstrap::Control& control, const ddp_group_options& options, os::Deadline deadline) {
+  note_deaths();
   memberships_.erase(memberships_.begin(), memberships_.end() - 1);
   ++generation_;
   const std::vector<std::string> records = bootstrap::all_or_none(control, "recovery addresses", deadline, [&] {
@@ -59,8 +64,38 @@ void Survival::confirm(bootstrap::Control& control, const ddp_group_options& opt
   records_.resize(std::max(records_.size(), static_cast<size_t>(members.back()) + 1));
   for (size_t rank = 0; rank < records.size(); ++rank) records_[static_cast<size_t>(members[rank])] = records[rank];
   if (control.rank() != 0 || join_path_.empty()) return;
-  lobby_ = bootstrap::open_lobby(*standby_, describe(control), options);
+  const bootstrap::LostGroup standing = describe(control);
+  for (const bootstrap::ServerConfig::KeptOut& each : standing.kept_out)
+    os::log(DDP_LOG_WARNING,
+            "ranks have died %zu times on host %s within 10 minutes: no new rank of it is taken in for %.1f s", each.deaths,
+            each.host.c_str(), static_cast<double>(each.until_ns - os::now_ns()) * 1e-9);
+  lobby_ = bootstrap::open_lobby(*standby_, standing, options);
   publish();
+}
+
+/// In the membership that was the last to be confirmed, and not in the one of now.
+void Survival::note_deaths() {
+  const bootstrap::Membership& now = memberships_.back();
+  std::set<std::string> hosts;
+  for (const int32_t id : memberships_.front()) {
+    if (id == left_ || std::binary_search(now.begin(), now.end(), id)) continue;
+    if (const auto record = bootstrap::read_record(records_[static_cast<size_t>(id)]))
+      hosts.insert(bootstrap::lasting_host(record->host, record->boot_id));
+  }
+  cool_down_.note_deaths(hosts, os::now_ns());
+  left_ = -1;
+}
+
+/// A host without which nobody would be there is not kept out.
+std::vector<bootstrap::ServerConfig::KeptOut> Survival::kept_out(const bootstrap::Control& control) const {
+  std::vector<bootstrap::ServerConfig::KeptOut> kept;
+  for (const bootstrap::CoolDown::Kept& each : cool_down_.kept_out(cool_down_ms_, os::now_ns())) {
+    bool others = false;
+    for (int32_t rank = 0; rank < control.size(); ++rank)
+      others = others || bootstrap::lasting_host(control.member(rank).host, control.member(rank).boot_id) != each.host;
+    if (others) kept.push_back({each.host, each.deaths, each.until_ns});
+  }
+  return kept;
 }
 
 Survival::~Survival() { withdraw(); }
@@ -75,13 +110,13 @@ void Survival::withdraw() noexcept {
   static_cast<void>(try_to([&] { bootstrap::open_file_board(join_path_)->remove(published_); }));
 }
 
-std::unique_ptr<bootstrap::Control> Survival::join(const ddp_group_options& options) const {
+std::unique_ptr<bootstrap::Control> Survival::join(const ddp_group_options& options, const os::Deadline& deadline) const {
   if (join_path_.empty())
     throw Error(DDP_ERROR_INVALID_ARGUMENT,
                 "ddp_group_create: join is 1, but nothing says where the group is: use the rendezvous file:///path of the "
                 "others, or set DDP_JOIN_FILE to the same path on all ranks");
   const std::unique_ptr<bootstrap::RecordStore> board = bootstrap::open_file_board(join_path_);
-  return bootstrap::join_standing([&] { return board->get(1); }, options);
+  return bootstrap::join_standing([&] { return board->get(1); }, options, deadline);
 }
 
 bool Survival::is_joined_by_others() const {
@@ -92,7 +127,7 @@ bool Survival::is_joined_by_others() const {
 
 bootstrap::LostGroup Survival::describe(const bootstrap::Control& control) const {
   const bootstrap::Member& me = control.member(control.rank());
-  return {me.id, me.world_rank, records_, {}, false, memberships_};
+  return {me.id, me.world_rank, records_, {}, false, memberships_, kept_out(control)};
 }
 
 std::vector<int32_t> Survival::suspects(const bootstrap::Control& control, const bootstrap::Failure& failure,
@@ -111,6 +146,9 @@ std::vector<int32_t> Survival::suspects(const bootstrap::Control& control, const
 
 std::unique_ptr<bootstrap::Control> Survival::meet(bootstrap::Control& old, const bootstrap::Failure& failure,
                                                    const bootstrap::RecoveryRule& rule, const ddp_group_options& options) {
+  cool_down_ms_ = rule.cool_down_ms;
+  if (const auto cause = failure.cause(); cause && cause->culprit() >= 0 && bootstrap::texts::is_goodbye(old, *cause))
+    left_ = old.member(cause->culprit()).id;
   bootstrap::LostGroup lost = describe(old);
   std::vector<int32_t> silent = suspects(old, failure, options.dead_after_ms);
   if (!old.settle().has_value()) silent.push_back(0);  // it was told that the group has broken, and does not answer

@@ -13,6 +13,7 @@
 
 #include "bootstrap/control/control.hpp"
 #include "bootstrap/failure.hpp"
+#include "bootstrap/rendezvous/cool_down.hpp"
 #include "bootstrap/rendezvous/quorum.hpp"
 #include "bootstrap/rendezvous/recovery.hpp"
 #include "os/clock.hpp"
@@ -52,7 +53,8 @@ class Survival {
   ~Survival();
 
   /// For a rank that wants to join. Blocks.
-  [[nodiscard]] std::unique_ptr<bootstrap::Control> join(const ddp_group_options& options) const;
+  [[nodiscard]] std::unique_ptr<bootstrap::Control> join(const ddp_group_options& options,
+                                                         const os::Deadline& deadline) const;
 
   /// The ranks of this control plane are the group now. Local, before the first exchange.
   void formed(const bootstrap::Control& control);
@@ -81,6 +83,8 @@ class Survival {
 
  private:
   [[nodiscard]] bootstrap::LostGroup describe(const bootstrap::Control& control) const;
+  void note_deaths();
+  [[nodiscard]] std::vector<bootstrap::ServerConfig::KeptOut> kept_out(const bootstrap::Control& control) const;
   void publish();
   void withdraw() noexcept;
 
@@ -91,6 +95,9 @@ class Survival {
   std::vector<std::weak_ptr<Follower>> followers_;
   int64_t generation_ = 0;
   Changes changes_;
+  bootstrap::CoolDown cool_down_;
+  int64_t cool_down_ms_ = 0;                  // as the last recovery was asked
+  int32_t left_ = -1;                         // id of a rank that has left in good order
   std::unique_ptr<bootstrap::Server> lobby_;  // of rank 0, while the group stands
   std::string published_;
 };

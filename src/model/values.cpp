@@ -4,19 +4,28 @@
 
 namespace ddp::model {
 
+namespace {
+
+/// The one to take, as far as this process knows.
+std::string such_as(const std::string& file) {
+  return file.empty() ? "" : "; the newest that this process knows is \"" + file + "\"";
+}
+
+}  // namespace
+
 void Values::require_whole(const char* function) const {
+  const std::string newest = such_as(newest_file_);
   const bool optimizer = torn_.optimizer || (model_.is_committed() && model_.pass().results().is_torn());
   if (torn_.optimizer && torn_.is_lost)
     throw make_error(DDP_ERROR_INVALID_STATE,
                      "%s: ranks that are gone held parts of the optimizer's state (shard = 1), of which no copy is left "
-                     "(keep_copy); load a "
-                     "checkpoint with the optimizer",
-                     function);
+                     "(keep_copy); load a checkpoint with the optimizer%s",
+                     function, newest.c_str());
   if (torn_.parameters || optimizer)
     throw make_error(DDP_ERROR_INVALID_STATE,
-                     "%s: a pass or a load that failed has changed only a part of the %s; load a checkpoint%s", function,
+                     "%s: a pass or a load that failed has changed only a part of the %s; load a checkpoint%s%s", function,
                      optimizer ? "parameters and of the optimizer's state" : "parameters",
-                     optimizer ? " with the optimizer" : "");
+                     optimizer ? " with the optimizer" : "", newest.c_str());
 }
 
 bool Values::is_whole() const noexcept {

@@ -3,6 +3,9 @@
 // Tested by conformance/load_after_pass_test.cpp, conformance/load_test.cpp and unit/optim/ema_test.cpp.
 #pragma once
 
+#include <string>
+#include <utility>
+
 #include "core/attempt.hpp"
 
 namespace ddp::model {
@@ -44,12 +47,15 @@ class Values {
   [[nodiscard]] Torn begin_load(bool optimizer) noexcept;
   /// It has changed all that it brings; `torn`: what is still torn.
   void end_load(const Torn& torn) noexcept;
+  /// A checkpoint with the optimizer was saved or loaded: errors that ask for one name it.
+  void know_file(std::string path) noexcept { newest_file_ = std::move(path); }
 
  private:
   const Model& model_;
   Torn torn_;
   bool broke_off_ = false;  // a change of all ranks, with the group
   const void* averages_of_ = nullptr;
+  std::string newest_file_;  // "": none is known
 };
 
 }  // namespace ddp::model

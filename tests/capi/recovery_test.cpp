@@ -126,6 +126,8 @@ void what_cannot_be_taken_back_is_refused(void**) {
   const Folder folder;
   Survival plan = plan_on(Hosts::kShared, 3, kUpdate, folder);
   plan.pause_ms = 30;
+  plan.save_path = folder.path() + "/model";
+  plan.save_every = kUpdate == Update::kShard ? 5 : 0;
   Procs procs(3, [&](int rank, Reporter& report) { return write_story(Survivor(plan, rank, to(report)).run()); });
   procs.wait_for(2, "step 10");
   sleep_ms(25);
@@ -137,7 +139,10 @@ void what_cannot_be_taken_back_is_refused(void**) {
       expect(result.text.find("INVALID_STATE") != std::string::npos &&
                  result.text.find("load a checkpoint") != std::string::npos,
              result.describe() + "\n" + result.said);
-    else  // it died between two steps
+    if (kUpdate == Update::kShard)
+      expect(result.text.find("the newest that this process knows is \"" + plan.save_path + "\"") != std::string::npos,
+             result.describe());
+    else if (result.exit_code == 0)  // it died between two steps
       expect(read_story(result.text).hash == replay(read_story(result.text).members), result.describe());
   }
 }

@@ -77,6 +77,7 @@ class Plan {
     plan_.dead_after_ms = 1'500;
     plan_.rendezvous_timeout_ms = 10'000;
     if (ddp_recover_options_init(&plan_.rule, sizeof plan_.rule) != DDP_OK) throw Error(DDP_ERROR_INTERNAL, "no options");
+    plan_.rule.cool_down_ms = 0;  // made-up hosts lose many ranks
     plan_.rule.wait_ms = 30'000;
     for (int id = 0; id < plan_.ranks; ++id) living_.push_back(id);
     next_id_ = plan_.ranks;

@@ -47,6 +47,7 @@ int main(int argc, char** argv) {
   plan.steps = std::atoll(argv[4]);
   plan.dead_after_ms = 2'000;
   if (ddp_recover_options_init(&plan.rule, sizeof plan.rule) != DDP_OK) return 1;
+  plan.rule.cool_down_ms = 0;
   plan.rule.allow_half = argc > 5 ? 1 : 0;
   const int id = launched ? std::atoi(std::getenv("RANK")) : joins ? std::atoi(argv[3]) : std::atoi(argv[2]);
   const auto say = [](const std::string& line) {

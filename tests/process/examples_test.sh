@@ -92,6 +92,8 @@ code=0
 wait "$pid" || code=$?
 check a_training_that_survives_two_ranks_ends_well [ "$code" = 0 ]
 check it_goes_on_without_rank_0 grep -q 'rank 0 of 2, which was rank 1 of 3, goes on' "$work/out"
+check it_says_who_is_gone grep -q '  rank 0 of before is gone' "$work/out"
+check it_says_where_that_rank_was grep -q '  rank 0 was last heard .* s ago, in pass .* ddp_' "$work/out"
 check it_goes_on_alone grep -q 'rank 0 of 1, which was rank 0 of 2, goes on' "$work/out"
 check it_makes_all_epochs grep -q '^\[1\] epoch  40' "$work/out"
 check nobody_else_is_left grep -q 'ranks that are left: 1, all equal' "$work/out"
@@ -103,6 +105,7 @@ kill -9 "$(process_of 2)"
 code=0
 wait "$pid" || code=$?
 check a_training_whose_rank_starts_again_ends_well [ "$code" = 0 ]
+check it_says_who_is_new grep -q '  rank 2 is new' "$work/out"
 check it_joins_the_others grep -q 'rank 0 of 3, which was rank 0 of 2, goes on' "$work/out"
 check all_are_there_at_the_end grep -q 'ranks that are left: 3, all equal' "$work/out"
 check the_loss_falls_there_too fall

@@ -75,13 +75,8 @@ class Survivor {
       weights_.emplace_back(static_cast<size_t>(size), 1.0F);
       momenta_.emplace_back(static_cast<size_t>(size), 0.0F);
     }
-    // Who joins while another rank dies is told so, and tries again.
-    ddp_status status = DDP_OK;
-    for (int attempt = 0; attempt == 0 || (joins_ && status == DDP_ERROR_PEER_FAILED && attempt < 5); ++attempt) {
-      enter(State::kRendezvous);
-      status = create_group();
-    }
-    must(status);
+    enter(State::kRendezvous);
+    must(create_group());
     const std::vector<int32_t> joined = ranks_of(group_, ddp_group_get_joined);
     expect((std::find(joined.begin(), joined.end(), ddp_group_rank(group_)) != joined.end()) == joins_,
            "a rank that joined");

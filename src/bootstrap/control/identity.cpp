@@ -51,4 +51,9 @@ Member this_member(int32_t rank) {
   return member;
 }
 
+std::string lasting_host(std::string_view host, std::string_view boot_id) {
+  const size_t made_up = boot_id.find(' ');
+  return std::string(host) + std::string(made_up == std::string_view::npos ? "" : boot_id.substr(made_up));
+}
+
 }  // namespace ddp::bootstrap

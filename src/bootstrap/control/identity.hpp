@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <string_view>
 
 #include "bootstrap/control/control.hpp"
 
@@ -12,5 +14,8 @@ namespace ddp::bootstrap {
 /// different values of the environment variable DDP_TEST_HOST count as being on different hosts; of a list with commas each
 /// rank has its entry. It is read here and nowhere else.
 [[nodiscard]] Member this_member(int32_t rank);
+
+/// What names a host also after it has started again.
+[[nodiscard]] std::string lasting_host(std::string_view host, std::string_view boot_id);
 
 }  // namespace ddp::bootstrap

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "bootstrap/control/identity.hpp"
 #include "bootstrap/control/limits.hpp"
 #include "bootstrap/control/server_state.hpp"
 
@@ -40,6 +41,14 @@ bool ServerState::is_fenced(int32_t id) const {
   return std::find(config_.fenced.begin(), config_.fenced.end(), id) != config_.fenced.end();
 }
 
+std::optional<Error> ServerState::kept_out(const Member& newcomer, int64_t now_ns) const {
+  const std::string host = lasting_host(newcomer.host, newcomer.boot_id);
+  for (const ServerConfig::KeptOut& each : config_.kept_out)
+    if (each.host == host && each.until_ns > now_ns)
+      return texts::kept_out(newcomer.host, each.deaths, (each.until_ns - now_ns + 999'999) / 1'000'000);
+  return std::nullopt;
+}
+
 /// Those who are here become ranks 0, 1, ... in the order of their ids.
 void ServerState::renumber() {
   std::vector<Member> members;
@@ -58,13 +67,19 @@ void ServerState::renumber() {
   deadlocks_ = DeadlockWatch(members_);
 }
 
-/// For a rank that is new, which gets the next id, or that knows of more ranks than this one.
-void ServerState::make_room(int32_t& id) {
-  if (id == kNewRank) id = config_.size;
-  if (id < config_.size || id >= limits::kRanks) return;
+/// In a recovery: for a rank that is new, which gets the next id, or that knows of more ranks than this one. Gives why it
+/// may not come.
+std::optional<Error> ServerState::make_room(int32_t& id, const Member& of, int64_t now_ns) {
+  if (!config_.recovers) return std::nullopt;
+  if (id == kNewRank) {
+    if (const auto why = kept_out(of, now_ns)) return why;
+    id = config_.size;
+  }
+  if (id < config_.size || id >= limits::kRanks) return std::nullopt;
   config_.size = id + 1;
   members_.resize(static_cast<size_t>(config_.size));
   slots_.resize(static_cast<size_t>(config_.size));
+  return std::nullopt;
 }
 
 }  // namespace ddp::bootstrap

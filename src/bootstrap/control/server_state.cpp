@@ -110,7 +110,7 @@ void ServerState::greet(ConnectionId id, Connection& connection, const messages:
 }
 
 void ServerState::join(ConnectionId id, Connection& connection, messages::Join&& join, int64_t now_ns) {
-  if (config_.recovers) make_room(connection.rank);
+  if (const auto why = make_room(connection.rank, join.member, now_ns)) return refuse(id, *why);
   const int32_t rank = connection.rank;
   if (!config_.recovers && connection.size != config_.size)
     return refuse(id, texts::different_size(rank, connection.size, 0, config_.size));

@@ -48,6 +48,12 @@ struct ServerConfig {
                           // group forms with those that form() names, who are numbered anew
   std::vector<int32_t> fenced{};  // ids that the others went on without
   int32_t most_ranks = 0;         // of them with ranks that are new, which are turned away beyond; 0: any number
+  struct KeptOut {
+    std::string host;  // as lasting_host() gives it
+    size_t deaths = 0;
+    int64_t until_ns = 0;
+  };
+  std::vector<KeptOut> kept_out{};  // hosts of which no new rank may come yet
 };
 
 /// To be done by the owner, in this order.
@@ -124,8 +130,10 @@ class ServerState {
 
   void greet(ConnectionId id, Connection& connection, const messages::Hello& hello);
   void join(ConnectionId id, Connection& connection, messages::Join&& join, int64_t now_ns);
-  void make_room(int32_t& id);
+  [[nodiscard]] std::optional<Error> make_room(int32_t& id, const Member& of, int64_t now_ns);
   [[nodiscard]] bool is_fenced(int32_t id) const;
+  /// Why a new rank of this host may not come yet.
+  [[nodiscard]] std::optional<Error> kept_out(const Member& newcomer, int64_t now_ns) const;
   void free_slot(int32_t rank);
   /// It may have lost no more than its connection: then it comes again at once.
   void lose(int32_t rank, int64_t system_ns) {

@@ -267,6 +267,12 @@ Error not_taken_in(int64_t ms) {
                                         "; it does so when its rank 0 next calls ddp_model_begin_backward");
 }
 
+Error kept_out(std::string_view host, size_t deaths, int64_t left_ms) {
+  return error(DDP_ERROR_TIMED_OUT, "ranks have died " + std::to_string(deaths) + " times on host " + std::string(host) +
+                                        " within 10 minutes: new ranks of it are taken in again in " +
+                                        seconds((left_ms + 999) / 1'000 * 1'000) + " (cool_down_ms)");
+}
+
 Error too_few(const std::vector<int32_t>& here, const std::vector<int32_t>& dead, int32_t min_ranks) {
   return error(DDP_ERROR_TOO_FEW_RANKS, "ddp_group_recover: " + list_ranks(here) + (here.size() == 1 ? " is" : " are") +
                                             " left and " + list_ranks(dead) + (dead.size() == 1 ? " is" : " are") +

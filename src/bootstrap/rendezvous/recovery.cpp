@@ -33,6 +33,7 @@ constexpr int64_t kFollowMs =
     3'000;  // for others to see that this rank serves: they may have waited for a lower one, as it did
 constexpr int64_t kDecideMs = 10'000;  // for a rank that serves, after all have come or are not waited for any more
 constexpr auto kPause = std::chrono::milliseconds(10);
+constexpr auto kAskAgain = std::chrono::milliseconds(250);  // for a rank that is not taken in yet
 constexpr const char* kGroupName = "recovery";
 
 const char* environment(const char* name) { return std::getenv(name); }
@@ -254,6 +255,12 @@ class Recovery {
   const os::Deadline suspect_came_by_ = os::Deadline::in_ms(kSuspectMs);
 };
 
+/// Of a refusal of a new rank: the host is kept out for a while, or the others may not go on as they are.
+bool may_pass(const Error& refusal) noexcept {
+  return refusal.status() == DDP_ERROR_TIMED_OUT || refusal.status() == DDP_ERROR_TOO_FEW_RANKS ||
+         refusal.status() == DDP_ERROR_NO_MAJORITY;
+}
+
 net::Socket listen_on(const std::string& address, const PortRange& ports) {
   return listen_in_range(net::resolve(address, os::Deadline::never()).front(), ports, "a rank that can recover");
 }
@@ -286,6 +293,7 @@ std::unique_ptr<Server> open_lobby(const Standby& standby, const LostGroup& lost
   config.world_rank = lost.world_rank;
   config.recovers = true;
   config.most_ranks = options.virtual_ranks;
+  config.kept_out = lost.kept_out;
   const Membership& members = lost.memberships.front();
   for (int32_t id = 0; id < config.size; ++id)
     if (std::find(members.begin(), members.end(), id) == members.end()) config.fenced.push_back(id);
@@ -297,12 +305,13 @@ std::unique_ptr<Control> meet_again(const Standby& standby, const LostGroup& los
   return Recovery(standby, lost, rule, options, std::move(lobby)).run();
 }
 
-std::unique_ptr<Control> join_standing(const std::function<std::string()>& look, const ddp_group_options& options) {
-  const os::Deadline deadline = os::Deadline::in_ms(options.rendezvous_timeout_ms);
+std::unique_ptr<Control> join_standing(const std::function<std::string()>& look, const ddp_group_options& options,
+                                       const os::Deadline& deadline) {
+  std::optional<Error> refusal;
   const auto check = [&] {
-    if (deadline.passed()) throw texts::not_taken_in(options.rendezvous_timeout_ms);
+    if (deadline.passed()) throw refusal ? Error(*refusal) : texts::not_taken_in(options.rendezvous_timeout_ms);
   };
-  for (;; check(), std::this_thread::sleep_for(kPause)) {
+  for (;; check(), std::this_thread::sleep_for(refusal ? kAskAgain : kPause)) {
     const std::optional<Record> record = read_record(look());
     if (!record.has_value()) continue;
     const Address target = address_of(*record);
@@ -311,8 +320,14 @@ std::unique_ptr<Control> join_standing(const std::function<std::string()>& look,
     if (answer.answer != Probe::Answer::kAdmitted) continue;
     net::tune(answer.admission->socket.get(), options.dead_after_ms);
     std::unique_ptr<Server> none;
+    std::unique_ptr<Control> control;
     ClientConfig config = client_config(kNewRank, -1, *answer.admission, target, options);
-    if (auto control = join_over_tcp(std::move(*answer.admission), std::move(config), none, check)) return control;
+    const std::optional<Error> failed =
+        try_to([&] { control = join_over_tcp(std::move(*answer.admission), std::move(config), none, check); });
+    if (failed && (!may_pass(*failed) || deadline.passed())) throw Error(*failed);
+    if (failed && !refusal) os::log(DDP_LOG_WARNING, "ddp_group_create: not taken in yet: %s", failed->what());
+    refusal = failed;
+    if (control != nullptr) return control;
   }
 }
 

@@ -21,6 +21,7 @@
 #include "bootstrap/rendezvous/doorman.hpp"
 #include "bootstrap/rendezvous/quorum.hpp"
 #include "ddp/group.h"
+#include "os/clock.hpp"
 #include "os/closed_in_forks.hpp"
 
 namespace ddp::bootstrap {
@@ -51,6 +52,7 @@ struct LostGroup {
   std::vector<int32_t> suspects;        // ids of those that were silent
   bool is_out_of_touch = false;         // others were silent to this rank when the group broke
   std::vector<Membership> memberships;  // as judge() takes them
+  std::vector<ServerConfig::KeptOut> kept_out{};
 };
 
 /// Rank 0 of a group that stands listens for ranks that want to join it; when it breaks, this is where all meet.
@@ -58,9 +60,10 @@ struct LostGroup {
                                                  const ddp_group_options& options);
 
 /// Join a group that stands: wait at the place of its rank 0, which `look` gives as a record ("" as long as there is none),
-/// until the group takes new ranks in. Blocks up to options.rendezvous_timeout_ms.
+/// until the group takes new ranks in. A refusal that may not last is waited for. Blocks until the deadline, which is
+/// options.rendezvous_timeout_ms from the beginning.
 [[nodiscard]] std::unique_ptr<Control> join_standing(const std::function<std::string()>& look,
-                                                     const ddp_group_options& options);
+                                                     const ddp_group_options& options, const os::Deadline& deadline);
 
 /// Meet the ranks that are left. Blocks up to rule.wait_ms and some seconds. Throws TOO_FEW_RANKS or FENCED if this rank
 /// cannot go on. `lobby`: rank 0's, which is used up; else NULL.
