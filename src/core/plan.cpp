@@ -49,6 +49,23 @@ void append_split(Plan& plan, const PlanItem& item, int32_t parameter, const Pla
   }
 }
 
+/// The bucket that is expected last. Nothing is left to hide it behind, so what comes last in it travels alone: pieces of
+/// first_bytes together, at least one.
+void append_last(Plan& plan, const PlannedBucket& bucket, const PlanLimits& limits) {
+  const int64_t size = dtype_size(bucket.dtype);
+  const size_t number = bucket.pieces.size();
+  size_t kept = number;
+  if (bucket.count * size > std::max(kLongTailBytes, 4 * limits.first_bytes))
+    for (int64_t tail = 0; kept > 1; --kept) {
+      tail += bucket.pieces[kept - 1].count * size;
+      if (kept < number && tail > limits.first_bytes) break;
+    }
+  for (size_t p = 0; p < number; ++p) {
+    if (p == 0 || p == kept) plan.push_back(PlannedBucket{bucket.dtype, bucket.on_gpu, {}, 0});
+    append(plan.back(), bucket.pieces[p].parameter, bucket.pieces[p].first, bucket.pieces[p].count);
+  }
+}
+
 /// The bucket is complete when its piece with the lowest parameter is, and of that the piece of the lowest elements.
 std::pair<int32_t, int64_t> last_expected(const PlannedBucket& bucket) {
   const auto place = [](const PlannedPiece& piece) { return std::pair(piece.parameter, piece.first); };
@@ -82,8 +99,13 @@ Plan plan_buckets(const std::vector<PlanItem>& items, const PlanLimits& limits, 
       append(current.bucket, static_cast<int32_t>(i), 0, item.count);
     }
   }
-  for (auto& [kind, last] : open)
-    if (!last.bucket.pieces.empty()) plan.push_back(std::move(last.bucket));
+  for (auto& [kind, last] : open) {
+    if (last.bucket.pieces.empty()) continue;
+    if (last.bucket.on_gpu || last.bucket.pieces.back().parameter != 0)
+      plan.push_back(std::move(last.bucket));
+    else
+      append_last(plan, last.bucket, limits);
+  }
   for (PlannedBucket& bucket : plan)
     if (bucket.on_gpu) bucket.count = round_up(bucket.count, unit_of(true, limits));
   std::sort(plan.begin(), plan.end(),

@@ -8,12 +8,12 @@
 // is a bucket of its own, so the last bucket of a pass is never a whole embedding, and the layers of a stacked array travel
 // one after the other; the last elements are expected first. Buckets are then ordered by the moment at which their last
 // gradient is expected, and are sent in that order whatever order gradients come in.
-// On a GPU a bucket is one block of memory that NCCL cuts into slices of one length, one for each rank. So there a piece
-// never crosses a multiple of kPieceUnit elements of the bucket unless it begins at one, a bucket is padded to as many
-// units for each rank, and split parameters are cut at multiples of a unit for each rank.
-// (c10d's reducer inspired the two limits; it lets a bucket run over its limit, this plan does not.)
-// Cost: linear.
-// Tested by unit/core/plan_test.cpp.
+// In host memory the last of them, if it is long (kLongTailBytes, four times first_bytes), is cut before its last
+// parameters, as many as first_bytes hold and at least one: nothing is computed any more while it travels. On a GPU a bucket
+// is one block of memory that NCCL cuts into slices of one length, one for each rank. So there a piece never crosses a
+// multiple of kPieceUnit elements of the bucket unless it begins at one, a bucket is padded to as many units for each rank,
+// and split parameters are cut at multiples of a unit for each rank. (c10d's reducer inspired the two limits; it lets a
+// bucket run over its limit, this plan does not.) Cost: linear. Tested by unit/core/plan_test.cpp.
 #pragma once
 
 #include <cstddef>
@@ -57,6 +57,9 @@ inline constexpr int64_t kPieceUnit = 1024;
 
 /// A smaller piece would cost more than it gains.
 inline constexpr int64_t kLeastPieceBytes = 64 << 10;
+
+/// Bytes: a last bucket that is no longer is left whole, because each bucket between hosts takes its time to begin and end.
+inline constexpr int64_t kLongTailBytes = 4 << 20;
 
 struct PlanLimits {
   int64_t first_bytes = 0;

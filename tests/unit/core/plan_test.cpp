@@ -69,6 +69,29 @@ void expect_rule(const std::vector<PlanItem>& items, int64_t first, int64_t limi
       expect(piece.first == 0 && piece.count == items[static_cast<size_t>(piece.parameter)].count, "nothing is split");
 }
 
+std::vector<int64_t> mebibytes_of(const Plan& plan) {
+  std::vector<int64_t> all;
+  for (const PlannedBucket& bucket : plan) all.push_back(bytes_of(bucket) >> 20);
+  return all;
+}
+
+void what_is_expected_last_travels_alone(void**) {
+  const auto plan_of = [](std::vector<int64_t> mebibytes, bool on_gpu = false) {
+    std::vector<PlanItem> items;
+    for (const int64_t each : mebibytes) items.push_back({each << 18, DDP_F32, on_gpu});
+    return mebibytes_of(plan_buckets(items, limits_of(1 << 20, 25 << 20), Oversized::kSplit));
+  };
+  using Sizes = std::vector<int64_t>;
+  expect(plan_of(Sizes(12, 4)) == Sizes{4, 24, 16, 4}, "twelve layers");
+  expect(plan_of({8, 8}) == Sizes{8, 8}, "one layer is the first bucket, one the last");
+  expect(plan_of({20, 1, 1, 1, 1, 1}) == Sizes{1, 4, 20}, "the last parameter is large");
+  expect(plan_of({2, 2, 1}) == Sizes{1, 4}, "a short bucket stays");
+  expect(plan_of(Sizes(12, 4), true) == Sizes{4, 24, 20}, "on a GPU nothing is cut");
+  const std::vector<PlanItem> small(40, PlanItem{1 << 16, DDP_F32});
+  expect(mebibytes_of(plan_buckets(small, limits_of(1 << 20, 25 << 20), Oversized::kSplit)) == Sizes{1, 8, 1},
+         "as many as the first bucket would hold");
+}
+
 void small_models_keep_the_rule(void**) {
   constexpr int64_t kCounts[] = {0, 1, 16, 17, 100};
   for (size_t n = 0; n <= 4; ++n) {
@@ -103,10 +126,11 @@ void large_models_keep_the_rule(void**) {
 void the_defaults_start_small_and_go_on_large(void**) {
   const std::vector<PlanItem> items(100, PlanItem{1 << 18, DDP_F32});  // 100 times 1 MiB
   const Plan plan = plan_buckets(items, limits_of(1 << 20, 25 << 20), Oversized::kSplit);
-  expect_equal(plan.size(), size_t{5}, "buckets");
+  expect_equal(plan.size(), size_t{6}, "buckets");
   expect_equal(plan[0].pieces.size(), size_t{1}, "parameters in the first");
   expect_equal(plan[1].pieces.size(), size_t{25}, "parameters in the second");
   expect_equal(plan[0].pieces[0].parameter, 99, "the first gradient of backward");
+  expect_equal(plan[5].pieces.size(), size_t{1}, "parameters in the last");
 }
 
 /// GPT-2's: an embedding of 154 MB is the last gradient of backward.
@@ -150,11 +174,10 @@ void the_hash_tells_plans_apart(void**) {
 
 int main() {
   using namespace ddp::test;
-  const CMUnitTest tests[] = {ddp_test(small_models_keep_the_rule),
-                              ddp_test(large_models_keep_the_rule),
-                              ddp_test(the_defaults_start_small_and_go_on_large),
-                              ddp_test(an_embedding_is_split_evenly),
-                              ddp_test(small_limits_do_not_make_dust),
-                              ddp_test(the_hash_tells_plans_apart)};
+  const CMUnitTest tests[] = {
+      ddp_test(what_is_expected_last_travels_alone), ddp_test(small_models_keep_the_rule),
+      ddp_test(large_models_keep_the_rule),          ddp_test(the_defaults_start_small_and_go_on_large),
+      ddp_test(an_embedding_is_split_evenly),        ddp_test(small_limits_do_not_make_dust),
+      ddp_test(the_hash_tells_plans_apart)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
