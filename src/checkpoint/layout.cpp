@@ -92,15 +92,17 @@ Layout read_head(std::string_view head) {
   const auto& metadata = layout.header.metadata;
   const auto ours = metadata.lower_bound("ddp.");
   layout.plain = ours == metadata.end() || ours->first.compare(0, 4, "ddp.") != 0;
+  layout.checked = !layout.plain;
   if (layout.plain) return layout;
   // The version first: another format may define its checksum in another way.
   const std::string& format = required(layout.header, kFormatKey);
   if (format != kFormatVersion)
     throw refuse("it has the checkpoint format \"" + format +
                  "\", but this version of libddp (" DDP_VERSION_STRING ") reads format 1; update the library");
-  check_checksum(layout.header, head);
+  layout.checked = required(layout.header, kChecksumKey) != kNoChecksum;
+  if (layout.checked) check_checksum(layout.header, head);
   layout.prefix = required(layout.header, kPrefixKey);
-  layout.hashes = read_hashes(layout.header);
+  if (layout.checked) layout.hashes = read_hashes(layout.header);
   return layout;
 }
 

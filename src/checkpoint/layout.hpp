@@ -23,12 +23,15 @@ inline constexpr const char* kPrefixKey = "ddp.prefix";
 inline constexpr const char* kChecksumKey = "ddp.checksum";
 inline constexpr const char* kHashesKey = "ddp.tensor_hashes";
 inline constexpr const char* kFormatVersion = "1";
+inline constexpr const char* kNoChecksum =
+    "none";  // in the place of the checksum: another program wrote the file, with ddp.* texts
 
 struct Layout {
   Header header;
   bool plain = false;            // not written by libddp
+  bool checked = true;           // has checksums; not so if plain, or with kNoChecksum
   std::string prefix;            // of tensors that are not the user's; empty if plain
-  std::vector<uint64_t> hashes;  // of the tensors, in their order; empty if plain
+  std::vector<uint64_t> hashes;  // of the tensors, in their order; empty if not checked
   int64_t data_begin = 0;        // in the file
   int64_t file_bytes = 0;        // that the header declares
 };

@@ -55,7 +55,8 @@ Opened verify(Source& source, const Parts& parts, const Manifest& manifest, bool
   Opened opened;
   opened.layout = read_layout(source, header_cap(parts.model.table()));
   const Layout& layout = opened.layout;
-  if (only_own && layout.plain) throw Error(DDP_ERROR_IO, "it was not written by libddp, so nothing shows that it is whole");
+  if (only_own && !layout.checked)
+    throw Error(DDP_ERROR_IO, "it was not written by libddp, so nothing shows that it is whole");
   check_kinds(parts, layout.header.metadata, partial);
   opened.match = compare(manifest.items, layout, listed(parts));
   refuse_differences(opened.match, manifest.items, partial);
@@ -67,7 +68,7 @@ Opened verify(Source& source, const Parts& parts, const Manifest& manifest, bool
     const TensorEntry& entry = layout.header.tensors[position];
     const int64_t offset = layout.data_begin + entry.begin;
     const uint64_t hash = hash_of(source, offset, entry.bytes(), buffer);
-    if (!layout.plain && hash != layout.hashes[position])
+    if (layout.checked && hash != layout.hashes[position])
       throw Error(DDP_ERROR_IO, "the data of the tensor \"" + entry.name + "\" at byte " + std::to_string(offset) +
                                     " does not match its checksum; it is damaged");
     opened.places.push_back({offset, hash});

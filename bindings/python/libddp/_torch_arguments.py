@@ -30,7 +30,7 @@ def refuse(delay_all_reduce_named_params: Any, param_to_hook_all_reduce: Any, mi
                                 "parameter; leave these parameters out (_set_params_and_buffers_to_ignore_for_model) and reduce them yourself")
     if mixed_precision is not None:
         raise NotSupportedError("mixed_precision: libddp keeps no second copy of the parameters for forward; use torch.autocast, or 16-bit "
-                                "parameters with libddp.AdamW(master_weights=True)")
+                                "parameters with libddp.torch.AdamW(master_weights=True)")
 
 
 def check_devices(module: torch.nn.Module, ignored: set[str], device_ids: Optional[Sequence[Any]], output_device: Any) -> None:

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import operator
+import weakref
 from typing import Any, Iterable
 
 import torch
@@ -11,6 +12,9 @@ from ._group import Group
 from ._torch_norm import stream_of
 
 _SMALL = 256 * 1024  # bytes up to which buffers travel together, in one message
+
+
+WRAPPERS: weakref.WeakSet = weakref.WeakSet()  #: of modules, for optimizers that are given parameters
 
 
 class Buffers:

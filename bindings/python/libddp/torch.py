@@ -35,8 +35,10 @@ from ._torch_group import is_alone_among_others
 from ._torch_join import Join, Joinable, JoinedRank, reduces_somewhere, root_of
 from ._torch_norm import SyncBatchNorm as SyncBatchNorm
 from ._torch_norm import stream_of
+from ._torch_optim import SGD as SGD
+from ._torch_optim import AdamW as AdamW
 from ._torch_packs import Packs
-from ._torch_tensors import Buffers, look, name_of
+from ._torch_tensors import WRAPPERS, Buffers, look, name_of
 
 
 class DistributedDataParallel(Joinable, torch.nn.Module):  # type: ignore[misc]
@@ -124,6 +126,8 @@ class DistributedDataParallel(Joinable, torch.nn.Module):  # type: ignore[misc]
         self._grads = [torch.from_dlpack(self.model.grad(index)) for index in range(len(self._parameters_lent))]
         self._open: Optional[bool] = None  # is a pass open, and does it reduce?
         self._end: Any = None  # a reference to what autograd calls when the backward pass ends
+        self._optimizers: list = []  # references to libddp.torch's, which are told when a pass begins
+        WRAPPERS.add(self)
         self._futures: list = []  # what a hook on buffers has begun
         self._marked = [False] * len(self._grads)
         self._packs = Packs(self.model, self._parameters_lent, self._grads)
@@ -237,6 +241,9 @@ class DistributedDataParallel(Joinable, torch.nn.Module):  # type: ignore[misc]
 
     def _on_gradient(self, index: int, parameter: torch.Tensor) -> None:
         if self._open is None:
+            for optimizer in self._optimizers:
+                if (alive := optimizer()) is not None:
+                    alive._before_pass()
             self._open = self.require_backward_grad_sync
             self.model.begin_backward("reduce" if self._open else "accumulate")
             self._marked = [False] * len(self._grads)
@@ -479,7 +486,7 @@ class DistributedDataParallel(Joinable, torch.nn.Module):  # type: ignore[misc]
 
 
 # What a copy makes anew.
-_NOT_COPIED = {"group", "model", "_process_group", "_parameters_lent", "_known", "_replicated", "_grads", "_open", "_end", "_futures", "_marked",
+_NOT_COPIED = {"group", "model", "_process_group", "_parameters_lent", "_known", "_replicated", "_grads", "_open", "_end", "_optimizers", "_futures", "_marked",
                "_packs", "_repairs", "_hooks", "_join_config"}
 
 

@@ -92,6 +92,17 @@ void texts_of_libddp_without_their_checksum_are_refused(void**) {
                   "lacks the text ddp.format");
 }
 
+void a_file_that_declares_no_checksum_is_read_unchecked(void**) {
+  Header header;
+  header.metadata = {{kFormatKey, "1"}, {kPrefixKey, "ddp:"}, {kChecksumKey, kNoChecksum}};
+  const Layout layout = read_head(serialize_header(header));
+  expect(!layout.plain && !layout.checked && layout.prefix == "ddp:" && layout.hashes.empty(), "unchecked");
+  header.metadata[kChecksumKey] = "nine";
+  expect_contains(expect_error(DDP_ERROR_IO, [&] { (void)read_head(serialize_header(header)); }),
+                  "does not match its checksum");
+  expect(read_head(example()).checked, "a file of libddp is checked");
+}
+
 void hexadecimal_numbers_are_strict(void**) {
   uint64_t value = 0;
   expect_equal(to_hex(0xabcULL), "0000000000000abc", "text");
@@ -113,6 +124,7 @@ int main() {
       ddp_test(a_file_of_another_program_is_plain),
       ddp_test(a_newer_format_is_refused_with_the_remedy),
       ddp_test(texts_of_libddp_without_their_checksum_are_refused),
+      ddp_test(a_file_that_declares_no_checksum_is_read_unchecked),
       ddp_test(hexadecimal_numbers_are_strict),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

@@ -1,0 +1,129 @@
+"""libddp.torch.AdamW and SGD are torch.optim.Optimizers: steps, groups, schedulers, GradScaler, and states that go to torch.optim and back."""
+from support import Test, forked, main, need
+
+need("torch", "numpy")
+import libddp.torch  # noqa: E402, F401
+import torch  # noqa: E402, F401  forks have it at once
+
+COMMON = """
+import copy, io, libddp, torch
+from torch import nn
+from libddp.torch import DistributedDataParallel as DDP, AdamW, SGD, group
+rank, size = group().rank, group().size
+torch.manual_seed(3)
+def pair(make_ours, make_theirs, **how):
+    net = DDP(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)), **how)
+    alone = copy.deepcopy(net.module)
+    return net, alone, make_ours(net), make_theirs(alone)
+def x(of, step):
+    return torch.randn(5, 3, generator=torch.Generator().manual_seed(10 * step + of))
+def step_both(net, alone, ours, theirs, step, between=lambda parameters: None):
+    ours.zero_grad(), theirs.zero_grad()
+    net(x(rank, step)).pow(2).mean().backward()
+    for of in range(size):
+        (alone(x(of, step)).pow(2).mean() / size).backward()
+    between(list(net.parameters())), between(list(alone.parameters()))
+    ours.step(), theirs.step()
+def close(net, alone):
+    return all(torch.allclose(a, b, atol=1e-6) for a, b in zip(net.module.parameters(), alone.parameters()))
+def fails(kind, text, call):
+    try:
+        call()
+    except kind as error:
+        assert text in str(error), error
+    else:
+        raise SystemExit("no error")
+"""
+
+
+class Optimizers(Test):
+    def run_ranks(self, program, size=2):
+        return self.ends_well(forked(COMMON + program, size=size, limit=120))
+
+    def test_steps_groups_and_schedulers(self):
+        self.run_ranks("""
+def groups(module):
+    return [{"params": [module[0].weight, module[2].weight], "weight_decay": 0.1}, {"params": [module[0].bias], "lr": 0.002, "weight_decay": 0}]
+cases = [(AdamW, torch.optim.AdamW, dict(lr=0.01, betas=(0.8, 0.99))), (SGD, torch.optim.SGD, dict(lr=0.05, momentum=0.9, nesterov=True)),
+         (SGD, torch.optim.SGD, dict(lr=0.05, weight_decay=0.01))]
+for own, original, keywords in cases:
+    for more in ({}, {"in_backward": True}, {"shard": True}, {"shard": True, "in_backward": True}):
+        net, alone, ours, theirs = pair(lambda n: own(groups(n.module), **keywords, **more), lambda m: original(groups(m), **keywords))
+        assert isinstance(ours, torch.optim.Optimizer)
+        schedulers = [torch.optim.lr_scheduler.LambdaLR(o, lambda e: (0.0, 1.0, 0.5, 0.25, 0.1)[e]) for o in (ours, theirs)]
+        before = net.module[2].bias.clone()
+        for step in range(5):
+            step_both(net, alone, ours, theirs, step)
+            assert close(net, alone), (own, more, step)
+            if step < 4:
+                for scheduler in schedulers:
+                    scheduler.step()
+        assert torch.equal(before, net.module[2].bias)        # in no group
+        net.model.check()
+        net.close()
+""")
+
+    def test_states_go_to_torch_and_back(self):
+        self.run_ranks("""
+for own, original, keywords in ((AdamW, torch.optim.AdamW, dict(lr=0.01)), (SGD, torch.optim.SGD, dict(lr=0.05, momentum=0.9))):
+    for more in ({}, {"shard": True}):
+        net, alone, ours, theirs = pair(lambda n: own(n.parameters(), **keywords, **more), lambda m: original(m.parameters(), **keywords))
+        assert not ours.state_dict()["state"]
+        for step in range(3):
+            step_both(net, alone, ours, theirs, step)
+        mine, original_state = ours.state_dict(), theirs.state_dict()
+        assert mine["state"].keys() == original_state["state"].keys()
+        for index, wanted in original_state["state"].items():
+            assert mine["state"][index].keys() == wanted.keys()
+            for key in wanted:
+                assert torch.allclose(mine["state"][index][key], wanted[key], atol=1e-6), key
+        file = io.BytesIO()
+        torch.save(mine, file)
+        file.seek(0)
+        third = copy.deepcopy(alone)
+        crossed = original(third.parameters(), lr=1)
+        crossed.load_state_dict(torch.load(file))              # ours into torch's
+        theirs_again = copy.deepcopy(net.module)
+        other = DDP(theirs_again)
+        back = own(other.parameters(), **keywords, **more)
+        back.load_state_dict(original_state)                   # torch's into ours
+        for step in range(3, 5):
+            step_both(net, alone, ours, theirs, step)
+            step_both(other, third, back, crossed, step)
+        assert close(net, alone) and close(other, third) and close(other, alone), own
+        if own is AdamW:
+            assert back.own.step_count == 5
+        net.close(), other.close()
+""")
+
+    def test_scaling_clipping_and_refusals(self):
+        self.run_ranks("""
+keywords = dict(lr=0.01)
+net, alone, ours, theirs = pair(lambda n: AdamW(n.parameters(), **keywords), lambda m: torch.optim.AdamW(m.parameters(), **keywords))
+for step in range(3):
+    step_both(net, alone, ours, theirs, step, lambda parameters: torch.nn.utils.clip_grad_norm_(parameters, 0.01))
+assert close(net, alone)
+scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+ours.zero_grad()
+scaler.scale(net(x(rank, 9)).pow(2).mean()).backward()
+scaler.step(ours)
+scaler.update()
+theirs.zero_grad()
+for of in range(size):
+    (alone(x(of, 9)).pow(2).mean() / size).backward()
+theirs.step()
+assert close(net, alone)
+fresh = DDP(nn.Linear(3, 2))
+idle = AdamW(fresh.parameters())
+before = fresh.module.weight.clone()
+idle.step()
+assert torch.equal(before, fresh.module.weight)                 # no gradients, no step
+fails(libddp.InvalidArgumentError, "wrap the module first", lambda: AdamW(nn.Linear(3, 2).parameters()))
+fails(libddp.NotSupportedError, "amsgrad", lambda: AdamW(fresh.parameters(), amsgrad=True))
+halves = [{"params": [fresh.module.weight]}, {"params": [fresh.module.bias], "betas": (0.5, 0.5)}]
+fails(libddp.NotSupportedError, "betas", lambda: AdamW(halves))
+""")
+
+
+if __name__ == "__main__":
+    main()
