@@ -64,7 +64,7 @@ void expect_the_bits(Path path, int parts, int size) {
 
 void eight_parts_have_the_same_bits(Path path) {
   for (const int size : {1, 2, 3, 4, 5, 6, 7, 8})
-    if (is_taken(path, size, {3, 5, 8})) expect_the_bits(path, 8, size);
+    if (is_taken(path, size, {3, 5})) expect_the_bits(path, 8, size);
 }
 
 void twelve_parts_have_the_same_bits(Path path) {
@@ -79,6 +79,7 @@ void a_checkpoint_goes_on_at_any_number_of_ranks(Path path) {
     throw std::runtime_error(name);
   };
   for (const char* const name : {"shard", "in backward", "BF16 with master weights"}) {
+    if (!takes_all && path != Path::kLocal && name == std::string("in backward")) continue;
     const Case how = way(name);
     std::string wanted;
     run_groups(8, [&](group::Group& group, int rank) {

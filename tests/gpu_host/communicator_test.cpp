@@ -115,8 +115,8 @@ void leaving_is_bounded_when_nccl_blocks(void**) {
       world.pass();
       world.stream.synchronize();
       group.barrier();
-      fake_gpu::delay_nccl(call, rank, 5000);
-      expect(ms_of([&] { group.close(); }) < 4000, "left in time");
+      fake_gpu::delay_nccl(call, rank, 3000);
+      expect(ms_of([&] { group.close(); }) < 2500, "left in time");
     });
     wait_until([] { return fake_gpu::live().communicators == 0; });  // what was left behind comes to its end
   }
@@ -129,12 +129,12 @@ void a_rank_that_is_lost_ends_the_wait_for_nccls_end(void**) {
     world.pass();
     world.stream.synchronize();
     group.barrier();
-    fake_gpu::delay_nccl(fake_gpu::NcclCall::kFinalize, 0, 6000);
+    fake_gpu::delay_nccl(fake_gpu::NcclCall::kFinalize, 0, 3000);
     if (rank == 1) {
       wait_until([] { return fake_gpu::calls("nccl.comm_finalize", 0) == 1; });
       group.health().abort(Error(DDP_ERROR_ABORTED, "rank 1 had enough"));
     }
-    expect(ms_of([&] { group.close(); }) < 5000, "left in time");
+    expect(ms_of([&] { group.close(); }) < 2500, "left in time");
   });
   wait_until([] { return fake_gpu::live().communicators == 0; });
 }

@@ -10,7 +10,7 @@
 namespace ddp::test {
 namespace {
 
-constexpr int64_t kSmaller = 64;
+constexpr int64_t kSmaller = 128;
 
 /// Of GPT-2's 148 parameters, in the order of its forward computation.
 std::vector<int64_t> gpt2(int64_t smaller = kSmaller) {

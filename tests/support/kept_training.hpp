@@ -221,17 +221,17 @@ class KeptTraining {
     die(KeptPlan::Moment::kBeforePass);
     if (const ddp_status status = ddp_model_begin_backward(model_, DDP_PASS_REDUCE); status != DDP_OK) return status;
     blocks_ = 0;
+    std::vector<int32_t> ids;
+    for (int32_t id = 0; id < 64; ++id)
+      if (is_replay() ? (members >> id & 1) != 0 : id == id_) ids.push_back(id);
+    const auto count = static_cast<float>(ids.size());
     for (size_t p = values_.size(); p-- > 0;) {
       ddp_tensor grad;
       must(ddp_model_get_grad(model_, static_cast<int32_t>(p), &grad));
       auto* const data = static_cast<std::byte*>(grad.data);
       for (int64_t i = 0; i < kSizes[p]; ++i) {
-        float sum = 0, count = 0;
-        for (int32_t id = 0; id < 64; ++id)
-          if (is_replay() ? (members >> id & 1) != 0 : id == id_) {
-            sum += gradient_of(id, step_, i);
-            ++count;
-          }
+        float sum = 0;
+        for (const int32_t id : ids) sum += gradient_of(id, step_, i);
         put(data, i, sum * static_cast<float>(scale) / count);
       }
       if (const ddp_status status = ddp_model_mark_ready(model_, static_cast<int32_t>(p), nullptr); status != DDP_OK)

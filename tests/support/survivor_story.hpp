@@ -52,13 +52,14 @@ inline uint64_t replay(const std::vector<uint64_t>& members_of_steps) {
     momenta.emplace_back(static_cast<size_t>(size), 0.0F);
   }
   for (size_t step = 0; step < members_of_steps.size(); ++step) {
-    const uint64_t members = members_of_steps[step];
-    const auto count = static_cast<float>(__builtin_popcountll(members));
+    std::vector<int32_t> ids;
+    for (int32_t id = 0; id < 64; ++id)
+      if ((members_of_steps[step] >> id & 1) != 0) ids.push_back(id);
+    const auto count = static_cast<float>(ids.size());
     for (size_t p = 0; p < weights.size(); ++p) {
       for (size_t i = 0; i < weights[p].size(); ++i) {
         float sum = 0;
-        for (int32_t id = 0; id < 64; ++id)
-          if ((members >> id & 1) != 0) sum += gradient_of(id, static_cast<int64_t>(step), static_cast<int64_t>(i));
+        for (const int32_t id : ids) sum += gradient_of(id, static_cast<int64_t>(step), static_cast<int64_t>(i));
         momenta[p][i] = kMomentum * momenta[p][i] + sum / count;
         weights[p][i] -= kRate * momenta[p][i];
       }
