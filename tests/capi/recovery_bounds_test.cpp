@@ -6,11 +6,11 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <new>
 
-#include "os/clock.hpp"
 #include "support/on_processes.hpp"
 #include "support/survivor.hpp"
 
@@ -23,6 +23,9 @@ constexpr int kRanks = 4;
 constexpr int64_t kDeadAfterMs = 1'000;
 constexpr double kBoundS = 2;
 
+/// The same in all processes.
+int64_t now_ns() { return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
 /// What the ranks note, in memory that all share.
 struct Times {
   struct Rank {
@@ -34,7 +37,7 @@ struct Times {
 
   void note(int id, uint64_t members, uint64_t first) {
     Rank& rank = ranks.at(static_cast<size_t>(id));
-    const int64_t now = os::now_ns(), last = rank.last_ns.exchange(now);
+    const int64_t now = now_ns(), last = rank.last_ns.exchange(now);
     if (last != 0) rank.longest_ns = std::max<int64_t>(rank.longest_ns, now - last);
     if (members != first && rank.changed_ns == 0) rank.changed_ns = now;
   }
@@ -90,7 +93,7 @@ double time_without(Hosts hosts, int victim, int signal) {
   Timed training(hosts, kRanks);
   Procs procs(kRanks, [&](int rank, Reporter& report) { return training.run(rank, report, false); });
   procs.wait_for(victim, "step 20");
-  const int64_t struck_ns = os::now_ns();
+  const int64_t struck_ns = now_ns();
   procs.signal(victim, signal);
   double longest_s = 0;
   for (int rank = 0; rank < kRanks; ++rank) {
@@ -108,7 +111,7 @@ double time_with_one_more(Hosts hosts) {
   Timed training(hosts, kRanks - 1);
   Procs first(kRanks - 1, [&](int rank, Reporter& report) { return training.run(rank, report, false); });
   first.wait_for(0, "step 20");
-  const int64_t begin_ns = os::now_ns();
+  const int64_t begin_ns = now_ns();
   Procs last(1, [&](int, Reporter& report) { return training.run(kRanks - 1, report, true); });
   must_end(last.wait_one(0, 40'000));
   for (int rank = 0; rank < kRanks - 1; ++rank) must_end(first.wait_one(rank, 40'000));

@@ -1,4 +1,5 @@
-// ServerState for a recovery: ids in the place of ranks, ranks that are new, and a group that forms with who is here.
+// ServerState for a recovery: ids in the place of ranks, ranks that are new, a group that forms with who is here, and the
+// end of one that has broken.
 #include <algorithm>
 #include <utility>
 
@@ -7,6 +8,11 @@
 #include "bootstrap/control/server_state.hpp"
 
 namespace ddp::bootstrap {
+namespace {
+
+constexpr int64_t kMs = 1'000'000;  // nanoseconds
+
+}  // namespace
 
 std::vector<int32_t> ServerState::present() const {
   std::vector<int32_t> ids;
@@ -80,6 +86,14 @@ std::optional<Error> ServerState::make_room(int32_t& id, const Member& of, int64
   members_.resize(static_cast<size_t>(config_.size));
   slots_.resize(static_cast<size_t>(config_.size));
   return std::nullopt;
+}
+
+void ServerState::settle() {
+  if (suspicion_.has_value()) declare(Error(suspicion_->cause));
+  tell_rank0();
+  for (const MemberSlot& slot : slots_)  // who is stopped does not end its connection
+    if (slot.state == MemberSlot::State::kTaken && last_tick_ns_ - slot.heard_ns > config_.dead_after_ms * kMs / 2)
+      drop(slot.connection);
 }
 
 }  // namespace ddp::bootstrap

@@ -258,11 +258,6 @@ void ServerState::tell_rank0() {
   if (cause != nullptr && is_waiting_for(0)) send(slot_of(0).connection, FrameType::kFailed, cause);
 }
 
-void ServerState::settle() {
-  if (suspicion_.has_value()) declare(Error(suspicion_->cause));
-  tell_rank0();
-}
-
 void ServerState::closed(ConnectionId id, int64_t now_ns) {
   const auto found = connections_.find(id);
   if (found == connections_.end()) return;
