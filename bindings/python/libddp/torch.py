@@ -209,14 +209,17 @@ class DistributedDataParallel(Joinable, torch.nn.Module):  # type: ignore[misc]
                 raise TensorError(f"parameter {name_of(self.module, parameter)!r} was frozen, absent or another one when the module was "
                                   "wrapped, so its gradient would stay on this rank: wrap the module again after such a change")
         if sends and buffers and self._sends_buffers() and not (self._on_buffers is not None and self._on_buffers[2]):
-            self._send_buffers(0)
+            self._send_buffers(0, None if self.parameters_to_ignore else buffers)
 
     def _sends_buffers(self) -> bool:
         return (self.forward_sync_buffers and self.training and self.require_forward_param_sync
                 and next(self.module.buffers(), None) is not None)
 
-    def _send_buffers(self, root: int) -> None:
-        """The buffers of one rank go to all, or what a hook on buffers makes of them."""
+    def _send_buffers(self, root: int, found: Optional[list] = None) -> None:
+        """The buffers of one rank go to all, or what a hook on buffers makes of them. `found`: the module's, already looked up."""
+        if found is not None and self._on_buffers is None and not self._uneven:
+            self._default_broadcast_coalesced(found, None, root)
+            return
         named = {name: buffer for name, buffer in self.module.named_buffers() if name not in self.parameters_to_ignore}
         if self._on_buffers is not None:
             state, hook, _ = self._on_buffers
