@@ -21,6 +21,7 @@ Survival plan_on(Hosts hosts, int32_t ranks, Update update, const Folder& folder
   plan.backend = options_on(hosts).backend;
   if (ddp_recover_options_init(&plan.rule, sizeof plan.rule) != DDP_OK) throw Error(DDP_ERROR_INTERNAL, "no options");
   plan.rule.wait_ms = 10'000;
+  plan.dead_after_ms = 10'000;  // deaths are seen, and a rank may get no core for a while
   return plan;
 }
 

@@ -124,7 +124,7 @@ class KeptTraining {
     options.world_size = is_replay() ? 1 : plan_.ranks;
     if (!is_replay()) options.backend = plan_.backend;
     options.heartbeat_ms = 100;
-    options.dead_after_ms = 1'000;
+    options.dead_after_ms = 10'000;  // deaths are seen, and a rank may get no core for a while
     options.timeout_ms = 20'000;
     options.recoverable = is_replay() ? 0 : 1;
     options.virtual_ranks = is_replay() ? 0 : plan_.virtual_ranks;
