@@ -45,6 +45,18 @@ const uint32_t* Gpu::stop_on(void* stream) const {
   return transport == nullptr ? nullptr : transport->stop_on(stream);
 }
 
+const uint32_t* Gpu::stop_word() const {
+  nccl::NcclTransport* const transport = existing_nccl();
+  return transport == nullptr ? nullptr : transport->stop_on(nullptr, nccl::StopRead::kOnce);
+}
+
+void Gpu::in_line(void* stream, const std::function<void(void* communication)>& body) {
+  nccl::NcclTransport& transport = nccl();
+  transport.order_after(stream);
+  body(transport.stream());
+  transport.order_before(stream);
+}
+
 void Gpu::close(bool in_order) noexcept {
   if (nccl_ != nullptr) nccl_->close(in_order);
 }

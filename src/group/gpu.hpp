@@ -1,10 +1,11 @@
 // The GPUs of a group: this rank's own, and NCCL between those of all ranks. Each is opened by the first who asks.
-// Threads: as Group, but for existing_nccl() and stop_on(), which any may call.
+// Threads: as Group, but for existing_nccl(), stop_on() and stop_word(), which any may call.
 // Tested by gpu_host/group_test.cpp, gpu_host/failure_test.cpp and gpu_host/sync_failure_test.cpp.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "core/tensor.hpp"
@@ -51,6 +52,11 @@ class Gpu {
   /// For the kernels that come next on this stream and change what must not be changed once the group is broken: their
   /// `stop` word, or NULL.
   [[nodiscard]] const uint32_t* stop_on(void* stream) const;
+  /// The same for one kernel of which one thread reads it, once: it costs no call.
+  [[nodiscard]] const uint32_t* stop_word() const;
+  /// Work that communicates again and again: `body` enqueues it on the stream that it is given, the communication stream,
+  /// behind what is on `stream` now; what comes on `stream` then comes after it.
+  void in_line(void* stream, const std::function<void(void* communication)>& body);
   /// Leave: in order (all ranks have done what they wanted), or not.
   void close(bool in_order) noexcept;
 

@@ -72,14 +72,20 @@ void BuiltinOptimizer::copy_loss_scale(const Tensor& to, void* stream) {
   gpu_steps_->copy_loss_scale(progress_, to, stream);
 }
 
-/// A step that the GPU decides about and counts.
+/// A step that the GPU decides about and counts. A sharded one communicates all the time, so all of it is on the
+/// communication stream.
 void BuiltinOptimizer::make_planned_step(void* stream) {
+  if (!policy_.shard || model().group().size() == 1) return plan_and_update(stream);
+  model().group().gpu().in_line(stream, [this](void* communication) { plan_and_update(communication); });
+}
+
+void BuiltinOptimizer::plan_and_update(void* stream) {
   const bool looks = needs_whole_gradient(policy_, progress_.loss_scale);
   const int64_t* const words = looks ? start_sum_of_squares(stream) : nullptr;
   if (!gpu_steps_->has_counts()) gpu_steps_->hand_over(progress_);
   for (int32_t i = 0; i < model().table().parameter_count(); ++i)
     if (counts(i)) gpu_steps_->take_part(i);
-  shape_.gate = gpu_steps_->plan({policy_, *gpu_rule(), rate(), words, model().group().gpu().stop_on(stream)}, stream);
+  shape_.gate = gpu_steps_->plan({policy_, *gpu_rule(), rate(), words, model().group().gpu().stop_word()}, stream);
   planned_ = true;
   updates().set_planned(gpu_steps_->planned());
   update_all(stream);

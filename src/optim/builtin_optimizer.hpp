@@ -156,6 +156,7 @@ class BuiltinOptimizer : public Optimizer, public pass::BlockUpdate, public pass
   void prepare_gpu();
   void prepare_undo();
   void make_planned_step(void* stream);
+  void plan_and_update(void* stream);
   [[nodiscard]] const int64_t* start_sum_of_squares(void* stream);
   void make_step(void* stream);
   /// False: the step is left out.

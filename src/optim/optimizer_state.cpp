@@ -7,34 +7,36 @@
 namespace ddp::optim {
 namespace {
 
-constexpr int64_t kApart = 256;  // bytes between the beginnings of arrays on a GPU, as its own allocations have them
-
 constexpr int64_t in_units(int64_t bytes, int64_t unit) noexcept { return (bytes + unit - 1) / unit * unit; }
 
 }  // namespace
+
+StateSpace::Place StateSpace::add(int64_t bytes, bool is_in_host) noexcept {
+  constexpr int64_t kLine = 64;
+  int64_t& end = is_in_host ? in_host : elsewhere;
+  const int64_t unit = is_in_host ? kLine : bytes < kLeastApart ? kVector : kApart;
+  const Place place{in_units(end, unit), is_in_host};
+  end = place.offset + in_units(bytes, is_in_host ? kLine : kVector);
+  return place;
+}
 
 OptimizerState::Block OptimizerState::make(const Parameters& table, const std::vector<Parts>& parts) const {
   const auto begin = static_cast<int32_t>(parts_.size());
   const auto parameter = [&](size_t i) -> const Parameter& { return table.parameter(begin + static_cast<int32_t>(i)); };
   const auto bytes = [&](size_t i) { return count_of(parts[i]) * dtype_size(cpu::moment_dtype(parameter(i).value.dtype)); };
-  constexpr int64_t kLine = 64;
-  const auto is_in_host = [&](size_t i) { return device::of(parameter(i).value).is_immediate(); };
-  int64_t in_host = 0, elsewhere = 0;
+  StateSpace space;
+  std::vector<StateSpace::Place> places;
   for (size_t i = 0; i < parts.size(); ++i)
-    (is_in_host(i) ? in_host : elsewhere) +=
-        static_cast<int64_t>(arrays_) * in_units(bytes(i), is_in_host(i) ? kLine : kApart);
+    for (size_t array = 0; array < arrays_; ++array)
+      places.push_back(space.add(bytes(i), device::of(parameter(i).value).is_immediate()));
   Block block;
-  if (in_host > 0 && memory_) block.shared = memory_(in_host);
-  if (in_host > 0 && !memory_) block.in_host = os::LargeArray(static_cast<size_t>(in_host), "state beside the parameters");
-  if (elsewhere > 0) block.elsewhere = device::Memory(device::of(table), elsewhere, "state beside the parameters");
-  std::byte* next_in_host = memory_ ? block.shared.get() : block.in_host.data();
-  std::byte* next_elsewhere = block.elsewhere.data();
-  for (size_t i = 0; i < parts.size(); ++i)
-    for (size_t array = 0; array < arrays_; ++array) {
-      std::byte*& next = is_in_host(i) ? next_in_host : next_elsewhere;
-      block.places.push_back(next);
-      next += in_units(bytes(i), is_in_host(i) ? kLine : kApart);
-    }
+  constexpr const char* kWhat = "state beside the parameters";
+  if (space.in_host > 0 && memory_) block.shared = memory_(space.in_host);
+  if (space.in_host > 0 && !memory_) block.in_host = os::LargeArray(static_cast<size_t>(space.in_host), kWhat);
+  if (space.elsewhere > 0) block.elsewhere = device::Memory(device::of(table), space.elsewhere, kWhat);
+  std::byte* const in_host = memory_ ? block.shared.get() : block.in_host.data();
+  for (const StateSpace::Place& place : places)
+    block.places.push_back((place.is_in_host ? in_host : block.elsewhere.data()) + place.offset);
   return block;
 }
 

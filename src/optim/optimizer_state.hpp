@@ -21,6 +21,22 @@
 
 namespace ddp::optim {
 
+/// Where arrays come to lie. On a GPU large ones begin on 256 bytes, as its own allocations do; small ones on 16, which is
+/// what a kernel loads at once, because a thousand of them would be mostly padding.
+struct StateSpace {
+  static constexpr int64_t kApart = 256;
+  static constexpr int64_t kVector = 16;
+  static constexpr int64_t kLeastApart = 4096;  // bytes of an array that is large
+
+  struct Place {
+    int64_t offset = 0;
+    bool is_in_host = false;
+  };
+  [[nodiscard]] Place add(int64_t bytes, bool is_in_host) noexcept;
+  int64_t in_host = 0;    // bytes
+  int64_t elsewhere = 0;  // bytes
+};
+
 class OptimizerState {
  public:
   explicit OptimizerState(size_t arrays) : arrays_(arrays) {}

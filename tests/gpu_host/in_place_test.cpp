@@ -110,9 +110,11 @@ void a_step_takes_few_calls(void**) {
     Ways ways;
     int64_t most;
   };
-  for (const auto& [ways, most] : {Case{{}, 41}, Case{{.nonfinite = DDP_NONFINITE_SKIP}, 45}, Case{{.shard = true}, 56},
-                                   Case{{.shard = true, .nonfinite = DDP_NONFINITE_SKIP}, 66},
-                                   Case{{.in_backward = true}, 81}, Case{{.shard = true, .in_backward = true}, 69}}) {
+  for (auto [ways, most] : {Case{{}, 41}, Case{{.nonfinite = DDP_NONFINITE_SKIP}, 44}, Case{{.shard = true}, 56},
+                            Case{{.shard = true, .nonfinite = DDP_NONFINITE_SKIP}, 60}, Case{{.in_backward = true}, 81},
+                            Case{{.shard = true, .in_backward = true}, 69}}) {
+    ways.counts = gpt2(256);
+    ways.smaller = 256;
     const FakeGpus gpus;
     run_gpu_groups(2, [&, &ways = ways, most = most](group::Group& group, int rank) {
       Trained trained(group, rank, ways);
@@ -237,8 +239,7 @@ void memory_to_take_a_step_back_is_divided(void**) {
   FakeGpus::expect_correct();
 }
 
-/// 1,000 parameters of 1 to 40 elements cost no call each. Each begins on 256 bytes or so, and a block has whole slices:
-/// some 1 MB in all, and less than 60 bytes an element here.
+/// 1,000 parameters of 1 to 40 elements cost no call each, and 30 to 36 bytes an element: src/optim/README.md says for what.
 void tiny_parameters_cost_little(void**) {
   std::vector<int64_t> counts;
   for (int tiny = 0; tiny < 1000; ++tiny) counts.push_back(1 + tiny % 40);
@@ -259,7 +260,7 @@ void tiny_parameters_cost_little(void**) {
           print_message("%d ranks%s, 1,000 tiny parameters: %lld calls a step, %.2f bytes a parameter above its value\n",
                         ranks, shard ? ", sharded" : "", static_cast<long long>(calls), above);
         expect(calls <= (shard ? 15 : 9), "calls a step: " + std::to_string(calls));
-        expect(above <= (shard ? 42 : 55), "bytes a parameter above its value: " + std::to_string(above));
+        expect(above <= (shard ? 32 : 37), "bytes a parameter above its value: " + std::to_string(above));
         group.barrier();
       });
       FakeGpus::expect_correct();
@@ -270,7 +271,7 @@ void tiny_parameters_cost_little(void**) {
 /// gives one mean.
 void every_way_gives_the_same_values(void**) {
   std::vector<int64_t> counts = {70'001, 7, 5000, 1, 1024, 3000, 64, 0, 20'000, 900, 513, 514, 40'000};
-  for (int tiny = 0; tiny < 100; ++tiny) counts.push_back(1 + tiny % 40);
+  for (int tiny = 0; tiny < 40; ++tiny) counts.push_back(1 + tiny);
   for (const int ranks : {2, 4}) {
     const FakeGpus gpus;
     run_gpu_groups(ranks, [&](group::Group& group, int rank) {
@@ -280,7 +281,7 @@ void every_way_gives_the_same_values(void**) {
           for (const bool in_backward : {false, true})
             all.push_back(std::make_unique<Trained>(
                 group, rank, Ways{.shard = shard, .in_backward = in_backward, .own = own, .counts = counts}));
-      for (int step = 0; step < 3; ++step)
+      for (int step = 0; step < 2; ++step)
         for (const auto& each : all) each->train(step);
       for (int32_t p = 0; p < static_cast<int32_t>(counts.size()); ++p)
         for (size_t way = 1; way < all.size(); ++way)

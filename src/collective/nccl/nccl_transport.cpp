@@ -195,12 +195,14 @@ Communicator& NcclTransport::communicator() {
 }
 
 void NcclTransport::order_after(void* stream) {
+  if (stream == stream_->get()) return;
   const std::lock_guard lock(ordering_.mutex);
   ordering_.event->record(stream);
   ordering_.event->hold_back(stream_->get());
 }
 
 void NcclTransport::order_before(void* stream) {
+  if (stream == stream_->get()) return;
   {
     const std::lock_guard lock(ordering_.mutex);
     ordering_.event->record(stream_->get());
@@ -221,7 +223,10 @@ void NcclTransport::join() {
   if (side_stream_ != nullptr) order_after(side_stream_->get());
 }
 
-ddp_gpu_stop NcclTransport::stop_on(void* stream) { return stop_words_ != nullptr ? stop_words_->copy_on(stream) : nullptr; }
+ddp_gpu_stop NcclTransport::stop_on(void* stream, StopRead read) {
+  if (stop_words_ == nullptr) return nullptr;
+  return read == StopRead::kOnce ? stop_words_->original() : stop_words_->copy_on(stream);
+}
 
 /// Nothing if it is one.
 void NcclTransport::scale(const Tensor& from, const Tensor& to, const Scale& by, void* stream) {

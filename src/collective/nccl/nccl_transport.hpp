@@ -34,6 +34,9 @@ namespace ddp::nccl {
 struct Scale;
 class TreeOrder;
 
+/// Who reads the word that stops kernels.
+enum class StopRead { kByMany, kOnce };
+
 class NcclTransport {
  public:
   /// Collective, over the control plane. All ranks throw the same if one cannot: NOT_SUPPORTED, TIMED_OUT, PEER_FAILED.
@@ -58,7 +61,8 @@ class NcclTransport {
   [[nodiscard]] uint64_t order_word(At at = At::kNow) const;
   [[nodiscard]] const bootstrap::Control& control() const noexcept { return *context_.control; }
 
-  /// What comes on the communication stream waits for what is on `stream` now, or the other way round.
+  /// What comes on the communication stream waits for what is on `stream` now, or the other way round. Nothing if that is
+  /// the communication stream.
   void order_after(void* stream);
   void order_before(void* stream);
 
@@ -71,8 +75,8 @@ class NcclTransport {
   [[nodiscard]] TreeOrder* tree() const noexcept { return tree_.get(); }
 
   /// For the kernels that come next on this stream: a word that is not 0 if the group was broken by then; NULL with one
-  /// rank.
-  [[nodiscard]] ddp_gpu_stop stop_on(void* stream);
+  /// rank. Costs a kernel that copies the word, unless the one kernel that comes next has one thread that reads it, once.
+  [[nodiscard]] ddp_gpu_stop stop_on(void* stream, StopRead read = StopRead::kByMany);
 
   /// As Transport::can and prepare. `metadata`: the exchange of the metadata about it (bucket.hpp), over the host's
   /// transport. Throws OUT_OF_MEMORY.

@@ -36,6 +36,8 @@ ddp_gpu_stop StopWords::copy_on(void* stream) {
   return copy;
 }
 
+ddp_gpu_stop StopWords::original() const noexcept { return static_cast<const uint32_t*>(word_.on_device()); }
+
 void StopWords::set() noexcept { __atomic_store_n(reinterpret_cast<uint32_t*>(word_.host()), 1u, __ATOMIC_SEQ_CST); }
 
 std::byte* StopWords::spare() const noexcept { return copies_.data() + kApart / 2; }

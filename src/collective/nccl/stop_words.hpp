@@ -20,6 +20,8 @@ class StopWords {
 
   /// The copy of this stream, made when the stream comes to this point.
   [[nodiscard]] ddp_gpu_stop copy_on(void* stream);
+  /// The word itself, for a kernel of which one thread reads it, once: others would not see the same.
+  [[nodiscard]] ddp_gpu_stop original() const noexcept;
   /// Stop what comes from here. Quick.
   void set() noexcept;
   /// A few bytes of device memory that no stream uses.

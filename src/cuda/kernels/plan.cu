@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(kThreads) plan_kernel(const __grid_constant__ 
     ddp_gpu_gate gate{1, 0, 1, 0};
     if (p.header.decides == 0)
       gate = *step.gate;
-    else if (p.header.stop == nullptr || *p.header.stop == 0)
+    else if (p.header.stop == nullptr || *static_cast<const volatile uint32_t*>(p.header.stop) == 0)
       gate = planned_gate(*step.progress, step.words, step.max_norm, step.skip_nonfinite != 0);
     if (p.header.decides != 0) *step.gate = gate;
     is_left_out = gate.skip;

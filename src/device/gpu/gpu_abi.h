@@ -285,7 +285,8 @@ typedef struct ddp_gpu_table {
    * which then counts the step (optim/loss_scale.cpp); a step is left out if the squares are not finite and either
    * skip_nonfinite is set or the loss scale is dynamic, or if `stop` is set, which counts nothing. rules[k] are the
    * scalars of parameter k by optim/rules.cpp, with the same bits; active if it takes part, is not frozen and the step is
-   * made, and then its steps are counted. `step` is read before the call returns. */
+   * made, and then its steps are counted. `step` is read before the call returns. `stop` may be page-locked: it is read
+   * once. */
   int32_t (*plan_step)(const ddp_gpu_step *step, ddp_gpu_stop stop, void *stream);
   /* As adam and sgd, by rules in device memory that plan_step wrote. */
   int32_t (*planned_adam)(const ddp_gpu_update *updates, int64_t count, const ddp_gpu_planned_rule *rules,

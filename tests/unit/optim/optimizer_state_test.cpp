@@ -34,6 +34,22 @@ void arrays_are_zero_aligned_and_of_the_parameters_shape(void**) {
   expect(store.tensor(table, 0, 0).dtype == DDP_F32 && store.tensor(table, 1, 1).dtype == DDP_F64, "types");
 }
 
+/// On a GPU: by hand. Small ones lie close together, a large one begins on 256 bytes.
+void small_arrays_waste_little(void**) {
+  optim::StateSpace space;
+  int64_t end = 0;
+  for (const int64_t bytes : {int64_t{4}, int64_t{160}, int64_t{0}, int64_t{36}, int64_t{4095}}) {
+    const optim::StateSpace::Place place = space.add(bytes, false);
+    expect_equal(place.offset, end, "no gap, and on 16 bytes");
+    end += (bytes + 15) / 16 * 16;
+  }
+  expect_equal(end, int64_t{16 + 160 + 0 + 48 + 4096}, "bytes of the small ones");
+  expect_equal(space.add(8, true).offset, int64_t{0}, "in host memory");
+  expect_equal(space.add(4096, false).offset, int64_t{4352}, "the large one, on 256 bytes");
+  expect_equal(space.add(4, false).offset, int64_t{4352 + 4096}, "the next one");
+  expect_equal(space.add(8, true).offset, int64_t{64}, "in host memory, on 64");
+}
+
 void later_parameters_do_not_move_earlier_arrays(void**) {
   Parameters table;
   optim::OptimizerState store(1);
@@ -103,8 +119,10 @@ void state_of_several_parts_is_dense(void**) {
 
 int main() {
   const CMUnitTest tests[] = {ddp_test(arrays_are_zero_aligned_and_of_the_parameters_shape),
+                              ddp_test(small_arrays_waste_little),
                               ddp_test(later_parameters_do_not_move_earlier_arrays),
                               ddp_test(what_could_not_be_had_can_be_asked_for_again),
-                              ddp_test(a_store_without_arrays_allocates_nothing), ddp_test(state_of_several_parts_is_dense)};
+                              ddp_test(a_store_without_arrays_allocates_nothing),
+                              ddp_test(state_of_several_parts_is_dense)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
