@@ -126,6 +126,7 @@ struct World {
   std::array<Story, kRanks> stories;
   std::atomic<int> done{0};
   std::atomic<int64_t> since_ns{0};
+  int64_t usual_ms = 0;       // how long it takes here, without a fault
   Values start;               // of rank 0, without a fault
   std::vector<Values> after;  // each step
 
