@@ -49,22 +49,25 @@ void check_operation(const Group& group, const char* function, const Tensor& ten
   if (tensor.is_on_gpu()) nccl::check_reduction(function, tensor, op, group.options().reproducible != 0);
 }
 
-std::shared_ptr<Survival> make_survival(const ddp_group_options& options, bool threads, std::string join_path) {
+std::shared_ptr<Survival> make_survival(const ddp_group_options& options, bool threads,
+                                        std::unique_ptr<bootstrap::JoinPlace> place) {
   if (options.recoverable == 0) return nullptr;
   if (threads)
     throw Error(DDP_ERROR_NOT_SUPPORTED,
                 "ddp_group_create: recoverable is 1, but the ranks are threads of one process (local://), of which none can "
                 "die alone; leave it 0");
-  return std::make_shared<Survival>(std::move(join_path));
+  return std::make_shared<Survival>(std::move(place));
 }
 
-/// Where a rank that joins finds rank 0; "" if nobody has said.
-std::string join_path_of(const bootstrap::Meeting& meeting) {
-  const char* const path = secure_getenv("DDP_JOIN_FILE");
-  const std::string name = meeting.group_name.empty() ? "" : "." + meeting.group_name;
-  if (path != nullptr && *path != '\0') return path + name;
-  if (meeting.kind != bootstrap::Meeting::Kind::kFile || meeting.private_place) return "";
-  return meeting.place + name + ".join";
+std::shared_ptr<Survival> make_survival(const ddp_group_options& options, const bootstrap::Meeting& meeting) {
+  return make_survival(options, meeting.kind == bootstrap::Meeting::Kind::kLocal,
+                       std::make_unique<bootstrap::JoinPlace>(meeting, options, secure_getenv("DDP_JOIN_FILE")));
+}
+
+/// Does the rendezvous say alone where the group is, so that the rest is for the group to say?
+bool names_place(const char* rendezvous) {
+  const std::string_view text = rendezvous == nullptr ? "" : rendezvous;
+  return text.substr(0, 7) == "file://" || text.substr(0, 6) == "tcp://" || text.substr(0, 8) == "store://";
 }
 
 std::shared_ptr<Group> join_standing(const ddp_group_options& options, const Group::Origin& origin,
@@ -127,12 +130,11 @@ std::shared_ptr<Group> Group::create(const char* rendezvous, const ddp_group_opt
   ddp_group_options options = asked;
   bootstrap::resolve_ports(options, secure_getenv("DDP_PORT_RANGE"));
   ddp_group_options known = options;
-  if (options.join != 0 && rendezvous != nullptr && std::string_view(rendezvous).substr(0, 7) == "file://")
-    known.rank = 0, known.world_size = 1;  // the group says what they are
+  if (options.join != 0 && names_place(rendezvous)) known.rank = 0, known.world_size = 1;  // the group says what they are
   const bootstrap::Meeting meeting =
       bootstrap::resolve_meeting(rendezvous, known, [](const char* name) -> const char* { return ::getenv(name); });
   const Origin origin{meeting.kind == bootstrap::Meeting::Kind::kLocal, meeting.local_rank};
-  std::shared_ptr<Survival> survival = make_survival(options, origin.threads, join_path_of(meeting));
+  std::shared_ptr<Survival> survival = make_survival(options, meeting);
   if (options.join == 0) {
     auto made = form(bootstrap::meet(meeting, options), options, origin, "ddp_group_create", std::move(survival));
     log_membership(made->control(), options, {});
@@ -145,13 +147,13 @@ std::shared_ptr<Group> Group::create(const char* rendezvous, const ddp_group_opt
     if (!failed) return group;
     if (!breaks_group(failed->status()) || deadline.passed()) throw Error(*failed);
     os::log(DDP_LOG_WARNING, "ddp_group_create: this rank joins again: %s", failed->what());
-    survival = make_survival(options, origin.threads, join_path_of(meeting));
+    survival = make_survival(options, meeting);
   }
 }
 
 std::shared_ptr<Group> Group::form(std::unique_ptr<bootstrap::Control> control, const ddp_group_options& options,
                                    const Origin& origin, const char* function, std::shared_ptr<Survival> survival) {
-  if (survival == nullptr) survival = make_survival(options, origin.threads, "");
+  if (survival == nullptr) survival = make_survival(options, origin.threads, std::make_unique<bootstrap::JoinPlace>());
   auto impl = std::make_unique<Impl>(std::move(control), options, origin, std::move(survival), Arenas());
   on_error([&] { impl->connect(function); },
            [&](const Error& error) {

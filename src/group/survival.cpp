@@ -18,7 +18,6 @@ namespace ddp::group {
 namespace {
 
 constexpr int64_t kMs = 1'000'000;
-constexpr const char* kLoopback = "127.0.0.1";  // of a group of one
 
 }  // namespace
 
@@ -56,21 +55,24 @@ void Survival::confirm(bootstrap::Control& control, const ddp_group_options& opt
   const std::vector<std::string> records = bootstrap::all_or_none(control, "recovery addresses", deadline, [&] {
     if (standby_ == nullptr)
       standby_ = std::make_unique<bootstrap::Standby>(
-          control.size() == 1 ? kLoopback : socket::socket_address(control, secure_getenv("DDP_SOCKET_IFNAME")),
+          control.size() == 1 ? place_->own_host() : socket::socket_address(control, secure_getenv("DDP_SOCKET_IFNAME")),
           bootstrap::port_range_of(options));
     return standby_->record();
   });
   const bootstrap::Membership& members = memberships_.back();
   records_.resize(std::max(records_.size(), static_cast<size_t>(members.back()) + 1));
   for (size_t rank = 0; rank < records.size(); ++rank) records_[static_cast<size_t>(members[rank])] = records[rank];
-  if (control.rank() != 0 || join_path_.empty()) return;
+  if (control.rank() == 0 && place_->is_known()) open_lobby(control, options);
+  place_->tell(control, standby_->record(), records_[static_cast<size_t>(members.front())]);
+}
+
+void Survival::open_lobby(const bootstrap::Control& control, const ddp_group_options& options) {
   const bootstrap::LostGroup standing = describe(control);
   for (const bootstrap::ServerConfig::KeptOut& each : standing.kept_out)
     os::log(DDP_LOG_WARNING,
             "ranks have died %zu times on host %s within 10 minutes: no new rank of it is taken in for %.1f s", each.deaths,
             each.host.c_str(), static_cast<double>(each.until_ns - os::now_ns()) * 1e-9);
   lobby_ = bootstrap::open_lobby(*standby_, standing, options);
-  publish();
 }
 
 /// In the membership that was the last to be confirmed, and not in the one of now.
@@ -98,25 +100,8 @@ std::vector<bootstrap::ServerConfig::KeptOut> Survival::kept_out(const bootstrap
   return kept;
 }
 
-Survival::~Survival() { withdraw(); }
-
-void Survival::publish() {
-  published_ = standby_->record();
-  bootstrap::open_file_board(join_path_)->put(published_);
-}
-
-void Survival::withdraw() noexcept {
-  if (published_.empty()) return;
-  static_cast<void>(try_to([&] { bootstrap::open_file_board(join_path_)->remove(published_); }));
-}
-
 std::unique_ptr<bootstrap::Control> Survival::join(const ddp_group_options& options, const os::Deadline& deadline) const {
-  if (join_path_.empty())
-    throw Error(DDP_ERROR_INVALID_ARGUMENT,
-                "ddp_group_create: join is 1, but nothing says where the group is: use the rendezvous file:///path of the "
-                "others, or set DDP_JOIN_FILE to the same path on all ranks");
-  const std::unique_ptr<bootstrap::RecordStore> board = bootstrap::open_file_board(join_path_);
-  return bootstrap::join_standing([&] { return board->get(1); }, options, deadline);
+  return bootstrap::join_standing(place_->lookout(), options, deadline);
 }
 
 bool Survival::is_joined_by_others() const {

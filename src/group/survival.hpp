@@ -14,6 +14,7 @@
 #include "bootstrap/control/control.hpp"
 #include "bootstrap/failure.hpp"
 #include "bootstrap/rendezvous/cool_down.hpp"
+#include "bootstrap/rendezvous/join_place.hpp"
 #include "bootstrap/rendezvous/quorum.hpp"
 #include "bootstrap/rendezvous/recovery.hpp"
 #include "os/clock.hpp"
@@ -48,9 +49,8 @@ struct Changes {
 
 class Survival {
  public:
-  /// `join_path`: a file in which rank 0 says where new ranks find it; "": no rank can join.
-  explicit Survival(std::string join_path) : join_path_(std::move(join_path)) {}
-  ~Survival();
+  /// `place`: where new ranks find the group.
+  explicit Survival(std::unique_ptr<bootstrap::JoinPlace> place) : place_(std::move(place)) {}
 
   /// For a rank that wants to join. Blocks.
   [[nodiscard]] std::unique_ptr<bootstrap::Control> join(const ddp_group_options& options,
@@ -85,10 +85,9 @@ class Survival {
   [[nodiscard]] bootstrap::LostGroup describe(const bootstrap::Control& control) const;
   void note_deaths();
   [[nodiscard]] std::vector<bootstrap::ServerConfig::KeptOut> kept_out(const bootstrap::Control& control) const;
-  void publish();
-  void withdraw() noexcept;
+  void open_lobby(const bootstrap::Control& control, const ddp_group_options& options);
 
-  const std::string join_path_;
+  const std::unique_ptr<bootstrap::JoinPlace> place_;
   std::unique_ptr<bootstrap::Standby> standby_;
   std::vector<std::string> records_;                // by id
   std::vector<bootstrap::Membership> memberships_;  // the last that is confirmed, and those formed after it
@@ -99,7 +98,6 @@ class Survival {
   int64_t cool_down_ms_ = 0;                  // as the last recovery was asked
   int32_t left_ = -1;                         // id of a rank that has left in good order
   std::unique_ptr<bootstrap::Server> lobby_;  // of rank 0, while the group stands
-  std::string published_;
 };
 
 }  // namespace ddp::group

@@ -43,6 +43,7 @@ struct Ending {
 
 struct Survival {
   std::string rendezvous;
+  const ddp_store* store = nullptr;  // of store://
   int32_t ranks = 4;
   int32_t absent = -1;  // this id takes no part from the start on
   ddp_backend backend = DDP_BACKEND_AUTO;
@@ -151,6 +152,7 @@ class Survivor {
     options.virtual_ranks = plan_.virtual_ranks;
     options.rendezvous_timeout_ms = plan_.rendezvous_timeout_ms;
     options.join = joins_ ? 1 : 0;
+    options.store = plan_.store;
     if (joins_) options.rank = options.world_size = -1;
     return ddp_group_create(plan_.rendezvous.c_str(), &options, &group_);
   }

@@ -35,8 +35,9 @@ enum class FrameType : uint8_t {
   kBlocked,     // client: what it waits in, or that it waits no longer
   kHeard,       // client: it knows what kFailed said
   kDeath,       // client: it saw that the process of another rank has ended
+  kPlace,       // server of a signpost: the record of the place where the group is
 };
-inline constexpr uint8_t kLastFrameType = static_cast<uint8_t>(FrameType::kDeath);
+inline constexpr uint8_t kLastFrameType = static_cast<uint8_t>(FrameType::kPlace);
 inline constexpr size_t kFrameHead = 5;
 
 struct Frame {

@@ -43,6 +43,12 @@ void ServerState::dismiss(const Error& why) {
   }
 }
 
+/// A rank that wants to join asks here where the group is.
+void ServerState::point(ConnectionId id) {
+  send(id, FrameType::kPlace, std::make_shared<const Body>(std::string(config_.signpost)));
+  finish(id);
+}
+
 bool ServerState::is_fenced(int32_t id) const {
   return std::find(config_.fenced.begin(), config_.fenced.end(), id) != config_.fenced.end();
 }

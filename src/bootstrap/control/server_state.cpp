@@ -107,6 +107,7 @@ void ServerState::greet(ConnectionId id, Connection& connection, const messages:
   ServerAction secure{ServerAction::Kind::kSecure, id, {}, nullptr, {}};
   if (config_.token.has_value()) secure.keys = auth::session_keys(config_.token, claim);
   actions_.push_back(std::move(secure));
+  if (!config_.signpost.empty()) point(id);
 }
 
 void ServerState::join(ConnectionId id, Connection& connection, messages::Join&& join, int64_t now_ns) {

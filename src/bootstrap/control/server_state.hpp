@@ -54,6 +54,7 @@ struct ServerConfig {
     int64_t until_ns = 0;
   };
   std::vector<KeptOut> kept_out{};  // hosts of which no new rank may come yet
+  std::string signpost{};           // not "": nobody joins here; whoever is admitted is told this record
 };
 
 /// To be done by the owner, in this order.
@@ -129,6 +130,7 @@ class ServerState {
   void refuse(ConnectionId id, const Error& why);
 
   void greet(ConnectionId id, Connection& connection, const messages::Hello& hello);
+  void point(ConnectionId id);
   void join(ConnectionId id, Connection& connection, messages::Join&& join, int64_t now_ns);
   [[nodiscard]] std::optional<Error> make_room(int32_t& id, const Member& of, int64_t now_ns);
   [[nodiscard]] bool is_fenced(int32_t id) const;

@@ -21,6 +21,7 @@
 #include "bootstrap/rendezvous/probe.hpp"
 #include "bootstrap/rendezvous/record_store.hpp"
 #include "bootstrap/rendezvous/rendezvous.hpp"
+#include "bootstrap/rendezvous/signpost.hpp"
 #include "bootstrap/rendezvous/token.hpp"
 #include "core/random.hpp"
 #include "os/log.hpp"
@@ -49,11 +50,16 @@ class Encounter {
 
   /// Rank 0 listens at `here`, on a port of the range; what the others must know is in the record.
   std::pair<Listening, Record> listen(net::Endpoint here);
+  /// See signpost.hpp.
+  std::unique_ptr<Server> set_up(const std::string& record);
+  std::string ask();
   /// The ranks know where rank 0 is; `listening` on rank 0 alone.
   std::unique_ptr<Control> at_record(Listening* listening, const Record& record);
 
  private:
   std::vector<net::Endpoint> addresses_of(const std::string& host);
+  /// Where new ranks are told the way: not where the ranks of a group that forms meet.
+  std::pair<Address, std::vector<net::Endpoint>> signpost();
   std::unique_ptr<Control> at_address();
   std::unique_ptr<Control> by_record();
   std::unique_ptr<Control> lead(Listening listening, const Address& target, const std::function<void()>& announce);
@@ -125,6 +131,43 @@ std::unique_ptr<Control> Encounter::at_address() {
     }
   }
   return join([&] { return targets; }, nullptr);
+}
+
+std::pair<Address, std::vector<net::Endpoint>> Encounter::signpost() {
+  const auto [host, port] = net::split_place(meeting_.place);
+  Address target;
+  target.group = auth::group_id("", "new ranks at port " + std::to_string(port), meeting_.group_name);
+  target.token = token_;
+  std::vector<net::Endpoint> addresses = addresses_of(host);
+  for (net::Endpoint& address : addresses) {
+    if (!is_in_reach(address, token_)) throw texts::token_needed(address.host());
+    address = address.with_port(port);
+  }
+  return {std::move(target), std::move(addresses)};
+}
+
+std::unique_ptr<Server> Encounter::set_up(const std::string& record) {
+  const auto [target, addresses] = signpost();
+  Listening listening = listen_in_walk(meeting_, addresses, ports_of(meeting_, addresses.front().port()), target, deadline_);
+  ServerConfig config;
+  config.group = target.group;
+  config.token = target.token;
+  config.signpost = record;
+  return std::make_unique<Server>(std::move(listening.socket), std::move(config));
+}
+
+std::string Encounter::ask() {
+  const auto [target, addresses] = signpost();
+  for (const int32_t port : ports_of(meeting_, addresses.front().port())) {
+    for (const net::Endpoint& address : addresses) {
+      Address at = target;
+      at.where = address.with_port(port);
+      Probe answer = probe(at, kNewRank, 0, deadline_);
+      if (answer.answer == Probe::Answer::kRefused) throw Error(*answer.refusal);
+      if (answer.answer == Probe::Answer::kAdmitted) return read_signpost(*answer.admission, deadline_);
+    }
+  }
+  return "";
 }
 
 std::unique_ptr<Control> Encounter::by_record() {
@@ -288,6 +331,15 @@ std::unique_ptr<Control> meet(const Meeting& meeting, const ddp_group_options& o
     return join_local_hub(meeting.place + "#" + meeting.group_name, meeting.rank, meeting.size,
                           os::Deadline::in_ms(limit_ms), limit_ms);
   return Encounter(meeting, options).run();
+}
+
+std::unique_ptr<Server> set_up_signpost(const Meeting& meeting, const ddp_group_options& options,
+                                        const std::string& record) {
+  return Encounter(meeting, options).set_up(record);
+}
+
+std::string ask_signpost(const Meeting& meeting, const ddp_group_options& options) {
+  return Encounter(meeting, options).ask();
 }
 
 struct Reunion::Opened {

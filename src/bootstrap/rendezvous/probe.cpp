@@ -184,6 +184,13 @@ Probe Watch::enter(int32_t rank, int32_t size, os::Deadline deadline) {
   return answer;
 }
 
+std::string read_signpost(const Admission& admission, os::Deadline deadline) {
+  FrameReader reader(kAnswerBytes);
+  if (admission.keys.has_value()) reader.secure(admission.keys->to_client);
+  auto frame = read_frame(admission.socket, reader, sooner(deadline, kWelcomeMs));
+  return frame.has_value() && frame->type == FrameType::kPlace ? std::move(frame->body) : std::string();
+}
+
 Probe::Answer peek(const Address& target, os::Deadline deadline) {
   int error = 0;
   const net::Socket socket = net::connect_to(target.where, sooner(deadline, kConnectMs), error);

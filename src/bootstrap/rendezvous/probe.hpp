@@ -71,6 +71,9 @@ class Watch {
   os::Deadline reached_by_ = os::Deadline::never();
 };
 
+/// What a signpost that has let us in says; "" if it says nothing.
+[[nodiscard]] std::string read_signpost(const Admission& admission, os::Deadline deadline);
+
 /// Only look who is there: kAdmitted means our group.
 [[nodiscard]] Probe::Answer peek(const Address& target, os::Deadline deadline);
 

@@ -155,6 +155,10 @@ std::optional<Record> read_record(std::string_view text) {
 
 std::unique_ptr<RecordStore> open_file_board(const std::string& path) { return std::make_unique<FileBoard>(path); }
 
+std::unique_ptr<RecordStore> open_join_board(const Meeting& meeting, const ddp_group_options& options, int32_t id) {
+  return std::make_unique<StoreBoard>(*options.store, "ddp/" + meeting.group_name + "/join/" + std::to_string(id));
+}
+
 std::unique_ptr<RecordStore> open_board(const Meeting& meeting, const ddp_group_options& options) {
   if (meeting.kind == Meeting::Kind::kStore)
     return std::make_unique<StoreBoard>(*options.store, "ddp/" + meeting.group_name + "/rank0");

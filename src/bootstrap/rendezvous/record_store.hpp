@@ -42,5 +42,8 @@ class RecordStore {
 /// Throws IO naming the path, CALLBACK for a store that fails.
 [[nodiscard]] std::unique_ptr<RecordStore> open_file_board(const std::string& path);
 [[nodiscard]] std::unique_ptr<RecordStore> open_board(const Meeting& meeting, const ddp_group_options& options);
+/// In the caller's store: of the rank with this id, for ranks that are new.
+[[nodiscard]] std::unique_ptr<RecordStore> open_join_board(const Meeting& meeting, const ddp_group_options& options,
+                                                           int32_t id);
 
 }  // namespace ddp::bootstrap

@@ -1,0 +1,99 @@
+#include "bootstrap/rendezvous/join_place.hpp"
+
+#include <cstdlib>
+#include <utility>
+
+#include "bootstrap/rendezvous/record_store.hpp"
+#include "bootstrap/rendezvous/signpost.hpp"
+#include "core/attempt.hpp"
+#include "os/log.hpp"
+
+namespace ddp::bootstrap {
+namespace {
+
+constexpr int64_t kStoreWaitMs = 50;
+constexpr int32_t kIdsBeyond =
+    4;  // ids without a record, of ranks that came to nothing, after which the next look begins anew
+
+bool is_lowest_of_host(const Control& control) {
+  const Member& self = control.member(control.rank());
+  for (int32_t rank = 0; rank < control.rank(); ++rank)
+    if (control.member(rank).boot_id == self.boot_id && control.member(rank).host == self.host) return false;
+  return true;
+}
+
+}  // namespace
+
+JoinPlace::JoinPlace(const Meeting& meeting, const ddp_group_options& options, const char* path)
+    : meeting_(meeting), options_(options) {
+  const std::string name = meeting.group_name.empty() ? "" : "." + meeting.group_name;
+  if (options.store != nullptr) store_ = *options.store;
+  if (store_) options_.store = &*store_;
+  if (path != nullptr && *path != '\0') {
+    kind_ = Kind::kFile;
+    path_ = path + name;
+  } else if (meeting.kind == Meeting::Kind::kFile && !meeting.private_place) {
+    kind_ = Kind::kFile;
+    path_ = meeting.place + name + ".join";
+  } else if (meeting.kind == Meeting::Kind::kStore) {
+    kind_ = Kind::kStore;
+  } else if (meeting.kind == Meeting::Kind::kTcp) {
+    kind_ = Kind::kAddress;
+  }
+}
+
+std::string JoinPlace::own_host() const {
+  const auto is_on_network = [this] {
+    return !net::resolve(net::split_place(meeting_.place).first, os::Deadline::never()).front().is_loopback();
+  };
+  const bool may_be_theirs = (meeting_.kind == Meeting::Kind::kFile && !meeting_.private_place) ||
+                             meeting_.kind == Meeting::Kind::kStore ||
+                             (meeting_.kind == Meeting::Kind::kTcp && is_on_network());
+  return may_be_theirs ? net::own_address(secure_getenv("DDP_SOCKET_IFNAME")).host() : "127.0.0.1";
+}
+
+JoinPlace::~JoinPlace() {
+  if (!published_.empty()) static_cast<void>(try_to([&] { open_file_board(path_)->remove(published_); }));
+}
+
+void JoinPlace::put_into_file(const std::string& record) {
+  open_file_board(path_)->put(record);
+  published_ = record;
+}
+
+void JoinPlace::stand_at_address(const Control& control, const std::string& record_of_rank_0) {
+  signpost_.reset();
+  if (is_lowest_of_host(control)) signpost_ = set_up_signpost(meeting_, options_, record_of_rank_0);
+}
+
+void JoinPlace::tell(const Control& control, const std::string& record, const std::string& record_of_rank_0) noexcept {
+  const auto say = [&] {
+    if (kind_ == Kind::kFile && control.rank() == 0) put_into_file(record);
+    if (kind_ == Kind::kAddress) stand_at_address(control, record_of_rank_0);
+    if (kind_ == Kind::kStore && !std::exchange(has_told_, true))
+      open_join_board(meeting_, options_, control.member(control.rank()).id)->put(record);
+  };
+  if (const std::optional<Error> problem = try_to(say))
+    os::log(kind_ == Kind::kAddress && control.rank() != 0 ? DDP_LOG_INFO : DDP_LOG_WARNING,
+            "new ranks are not told here where the group is: %s", problem->what());
+}
+
+std::function<std::string()> JoinPlace::lookout() const {
+  switch (kind_) {
+    case Kind::kNowhere: break;
+    case Kind::kFile: return [this] { return open_file_board(path_)->get(1); };
+    case Kind::kAddress: return [this] { return ask_signpost(meeting_, options_); };
+    case Kind::kStore:
+      return [this, id = int32_t{0}, missing = int32_t{0}]() mutable {
+        std::string record = open_join_board(meeting_, options_, id++)->get(kStoreWaitMs);
+        missing = record.empty() ? missing + 1 : 0;
+        if (missing >= kIdsBeyond) id = missing = 0;
+        return record;
+      };
+  }
+  throw Error(DDP_ERROR_INVALID_ARGUMENT,
+              "ddp_group_create: join is 1, but nothing says where the group is: use the rendezvous file:///path, "
+              "tcp://host:port or store:// of the others, or set DDP_JOIN_FILE to the same path on all ranks");
+}
+
+}  // namespace ddp::bootstrap

@@ -1,0 +1,159 @@
+// New ranks find a group that stands at each kind of rendezvous, also when the rank has died that was found there at first:
+// at the address of tcp://, and in the store of the program.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <new>
+
+#include "support/meeting.hpp"
+#include "support/on_processes.hpp"
+#include "support/survivor.hpp"
+
+using namespace ddp;
+using namespace ddp::test;
+
+namespace {
+
+/// A store as a program may have one: a file for each key, in a folder.
+struct FolderStore {
+  explicit FolderStore(std::string of) : folder(std::move(of)) {}
+  [[nodiscard]] std::string path(const char* key) const {
+    std::string name = key;
+    std::replace(name.begin(), name.end(), '/', '_');
+    return folder + "/" + name;
+  }
+  static int32_t set(void* self, const char* key, const void* value, int64_t bytes) {
+    const std::string path = static_cast<FolderStore*>(self)->path(key), beside = path + "." + std::to_string(getpid());
+    std::ofstream(beside, std::ios::binary).write(static_cast<const char*>(value), bytes);
+    return std::rename(beside.c_str(), path.c_str());
+  }
+  static int32_t get(void* self, const char* key, void* value, int64_t capacity, int64_t timeout_ms, int64_t* out_bytes) {
+    const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
+    do {
+      std::ifstream file(static_cast<FolderStore*>(self)->path(key), std::ios::binary);
+      const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+      if (file.is_open() && static_cast<int64_t>(text.size()) <= capacity) {
+        std::copy(text.begin(), text.end(), static_cast<char*>(value));
+        *out_bytes = static_cast<int64_t>(text.size());
+        return 0;
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    } while (std::chrono::steady_clock::now() < until);
+    return 1;
+  }
+  std::string folder;
+};
+
+/// In memory of all ranks.
+struct Shared {
+  Ending ending;
+  std::atomic<uint64_t> members{0};  // of the last step
+};
+
+/// Until a step was made by these.
+void wait_for_step(const Shared& shared, uint64_t members) {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (shared.members != members) {
+    if (std::chrono::steady_clock::now() > until)
+      throw std::runtime_error("no step of the ranks " + std::to_string(members));
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+}
+
+/// Three ranks; one joins; rank 0 dies; one more joins.
+void join_and_join_again(Survival plan) {
+  auto* const shared = new (mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) Shared;
+  plan.ranks = 3;
+  plan.ending = &shared->ending;
+  plan.made = [shared](int64_t, uint64_t members) { shared->members = members; };
+  if (ddp_recover_options_init(&plan.rule, sizeof plan.rule) != DDP_OK) throw Error(DDP_ERROR_INTERNAL, "no options");
+  const auto body = [&](int id, Reporter& report) { return write_story(Survivor(plan, id, to(report), id >= 3).run()); };
+  Procs first(3, [&](int rank, Reporter& report) { return body(rank, report); });
+  wait_for_step(*shared, 0b00111);
+  Procs fourth(1, [&](int, Reporter& report) { return body(3, report); });
+  wait_for_step(*shared, 0b01111);
+  first.signal(0, SIGKILL);
+  Procs fifth(1, [&](int, Reporter& report) { return body(4, report); });
+  wait_for_step(*shared, 0b11110);
+  shared->ending.asked = true;
+  std::vector<ProcResult> results = first.wait(30'000);
+  results.erase(results.begin());
+  for (Procs* const more : {&fourth, &fifth}) results.push_back(more->wait(10'000).front());
+  const Story told = read_story(results.front().text);
+  for (const ProcResult& result : results) {
+    expect(result.exit_code == 0, result.describe() + "\n" + result.said);
+    expect(read_story(result.text).hash == told.hash, "all have the same weights: " + result.text);
+  }
+  expect(told.hash == replay(told.members), "the weights are those of the replay");
+  expect(told.members.front() == 0b00111 && told.members.back() == 0b11110, "who was there: " + write_story(told));
+  munmap(shared, sizeof *shared);
+}
+
+void at_the_address_of_tcp(void**) {
+  Survival plan;
+  plan.rendezvous = "tcp://127.0.0.1:" + std::to_string(free_port());
+  join_and_join_again(plan);
+}
+
+void at_the_address_of_tcp_with_a_token_and_a_name(void**) {
+  setenv("DDP_TOKEN", "0123456789abcdef0123456789abcdef", 1);
+  Survival plan;
+  plan.rendezvous = "tcp://127.0.0.1:" + std::to_string(free_port()) + "#training";
+  join_and_join_again(plan);
+  unsetenv("DDP_TOKEN");
+}
+
+void in_the_store_of_the_program(void**) {
+  const Folder folder;
+  FolderStore kept(folder.path());
+  ddp_store store{sizeof(ddp_store), FolderStore::set, FolderStore::get, &kept};
+  Survival plan;
+  plan.rendezvous = "store://";
+  plan.store = &store;
+  join_and_join_again(plan);
+}
+
+/// A rank of another host comes to one that is alone.
+void to_a_rank_that_is_alone_from_another_host(void**) {
+  if (!gloo_is_there()) return;
+  const Folder folder;
+  auto* const ending = new (mmap(nullptr, sizeof(Ending), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) Ending;
+  Survival plan;
+  plan.rendezvous = "file://" + folder.path() + "/meet";
+  plan.ranks = 1;
+  plan.ending = ending;
+  if (ddp_recover_options_init(&plan.rule, sizeof plan.rule) != DDP_OK) throw Error(DDP_ERROR_INTERNAL, "no options");
+  const auto body = [&](int id, Reporter& report) {
+    setenv("DDP_TEST_HOST", std::to_string(id).c_str(), 1);
+    return write_story(Survivor(plan, id, to(report), id >= 1).run());
+  };
+  Procs first(1, [&](int, Reporter& report) { return body(0, report); });
+  first.wait_for(0, "committed");
+  Procs second(1, [&](int, Reporter& report) { return body(1, report); });
+  second.wait_for(0, "committed");
+  ending->asked = true;
+  for (Procs* const each : {&first, &second}) {
+    const ProcResult result = each->wait(30'000).front();
+    expect(result.exit_code == 0, result.describe() + "\n" + result.said);
+    expect_equal(read_story(result.text).members.back(), uint64_t{0b11}, "both are there at the end");
+  }
+  munmap(ending, sizeof *ending);
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      ddp_test(at_the_address_of_tcp),
+      ddp_test(at_the_address_of_tcp_with_a_token_and_a_name),
+      ddp_test(in_the_store_of_the_program),
+      ddp_test(to_a_rank_that_is_alone_from_another_host),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
