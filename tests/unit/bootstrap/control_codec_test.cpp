@@ -139,7 +139,8 @@ void messages_survive_damage(void**) {
   torture(m::write(uint64_t{1}, int64_t{2}, int64_t{3}, ddp::bootstrap::UserCall::kCommit, "what", "blob"), m::read_gather);
   torture(m::write(m::Reply{1, {"a", "bc", ""}}), m::read_reply);
   torture(m::write(m::ReplyError{1, Error(DDP_ERROR_MISMATCH, "text")}), m::read_reply_error);
-  torture(m::write(m::Beat{{{0, 1, 2, 3}, {1, 2, 3, 4}}}), m::read_beat);
+  const m::Progress progress[] = {{0, {1, 2, ddp::bootstrap::UserCall::kOptimizerStep, true}, 3}, {1, {2, 3}, 4}};
+  torture(m::write(m::Beat{{progress[0], progress[1]}}), m::read_beat);
   torture(m::write(Error(DDP_ERROR_ABORTED, "text")), m::read_error);
   torture(m::write(std::optional<ddp::bootstrap::BlockedCall>()), m::read_blocked);
   torture(m::write(std::optional(ddp::bootstrap::BlockedCall{
