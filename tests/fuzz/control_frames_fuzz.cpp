@@ -57,6 +57,7 @@ void read_body(const bootstrap::Frame& frame) {
     case bootstrap::FrameType::kDeath:
       read_again(bootstrap::messages::read_death(body), bootstrap::messages::read_death);
       break;
+    case bootstrap::FrameType::kPlace:  // a record of a rendezvous, which has a target of its own
     case bootstrap::FrameType::kHeard:
     case bootstrap::FrameType::kBye: break;
   }
