@@ -200,8 +200,11 @@ static void tell_whereabouts(const ddp_group *group) {
   for (int32_t i = 0; i < count; ++i) {
     ddp_rank_progress at = {.struct_size = sizeof at};
     CHECK(ddp_group_get_progress(group, failed[i], &at));
-    printf("  rank %d was last heard %.1f s ago, in pass %lld, %s %s\n", failed[i], at.silent, (long long)at.pass_index,
-           at.in_call ? "in" : "behind", ddp_call_name(at.call));
+    if (at.pass_index < 0 || at.call == 0) /* ranks are heard every heartbeat_ms, and this one's first word came too early */
+      printf("  rank %d was last heard %.1f s ago, before its first pass\n", failed[i], at.silent);
+    else
+      printf("  rank %d was last heard %.1f s ago, in pass %lld, %s %s\n", failed[i], at.silent, (long long)at.pass_index,
+             at.in_call ? "in" : "behind", ddp_call_name(at.call));
   }
 }
 
