@@ -80,7 +80,7 @@ kill -HUP "$pid"
 check an_ignored_hangup_stays_ignored ended 0
 
 # Stopped and continued.
-start -n 2 sh -c 'echo $$; i=0; while [ $i -lt 10 ]; do sleep 0.05; i=$((i+1)); done'
+start -n 2 --env GO="$work/go" sh -c 'echo $$; until [ -e "$GO" ]; do sleep 0.05; done' # so no rank ends before it is stopped
 within 20 lines "$work/out" 2
 ranks=$(cut -d' ' -f2 "$work/out")
 kill -TSTP "$pid"
@@ -90,5 +90,6 @@ stopped() { # process ids
 }
 check stop_stops_launcher_and_ranks within 10 stopped "$pid" $ranks
 kill -CONT "$pid"
+touch "$work/go"
 check they_go_on_together ended 0
 finish
