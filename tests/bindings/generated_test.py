@@ -4,6 +4,7 @@ low.jl is the same with every SWIG from 4.0 on. SWIG's own output differs from v
 low.go and low_wrap.c, what they declare and call is compared. each_swig.sh runs this with many versions.
 """
 import filecmp
+import importlib.util
 import os
 import re
 import shutil
@@ -17,6 +18,11 @@ BINDINGS = os.path.join(ROOT, "bindings")
 INSIDE_ERRORS = {"ddp_last_error", "ddp_copy_last_error"}
 SHORTCUTS = {"ddp_model_add_array"}  # a language's own arrays say their size
 NOT_IN_JULIA = {"ddp_bucket_set_error"}  # its hooks are pulled, and give their text to ddp_model_finish_bucket
+GENERATED = {  # language: its generated file, and what a function is declared with there
+    "julia": ("src/low.jl", r"^function {}\("),
+    "fortran": ("ddp.f90", r"^ +(?:subroutine|function) {}\("),
+}
+NOT_IN_FORTRAN = {"ddp_copy_last_error", "ddp_model_add_array"}  # ddp_last_error() and ddp_tensor_of() are as short
 problems = []
 
 
@@ -72,20 +78,39 @@ def regenerate_go(work, comparison):
     comparison("go/internal/low", [os.path.join(work, name) for name in ("low.go", "low_wrap.c")])
 
 
-def regenerate_julia(work):
-    wanted = os.path.join(work, "low.jl")
-    subprocess.run([sys.executable, "-B", os.path.join(BINDINGS, "julia/generate.py"), wanted], check=True)
-    compare("julia/src", [wanted])
+def check_generated():
+    """What our own generators write from SWIG's tree."""
+    for language, (path, _) in GENERATED.items():
+        found = importlib.util.spec_from_file_location(f"generate_{language}", os.path.join(BINDINGS, language, "generate.py"))
+        generator = importlib.util.module_from_spec(found)
+        found.loader.exec_module(generator)
+        if generator.write() != read(language, path):
+            problems.append(f"bindings/{language}/{path} is not what its generator writes today: see bindings/README.md")
+
+
+def check_layout():
+    """The sizes and places of fields that generators count with are those that a C compiler wrote down."""
+    import header  # pylint: disable=import-outside-toplevel  # the generators made it known
+    counted = set()
+    for name, places in header.layout(header.read()).items():
+        counted.add(f"{name} {places[None]} bytes")
+        counted |= {f"{name}.{field} at {offset}, {size} bytes" for field, offset, size in places["fields"]}
+    with open(os.path.join(ROOT, "tests/abi/layout_lp64.txt"), encoding="utf-8") as file:
+        compiled = {line for line in file.read().splitlines() if " at " in line}
+    for line in sorted(compiled ^ {line for line in counted if " at " in line})[:10]:
+        problems.append(f"{line}: {'not as header.layout counts' if line in compiled else 'header.layout counts so, the compiler does not'}")
 
 
 def reach():
     functions = public_functions()
+    files = {language: read(language, path) for language, (path, _) in GENERATED.items()}
     go, julia = hand_written("go", ".go", "low.go"), hand_written("julia/src", ".jl", "low.jl")
     for name in functions:
         if f"func {name[0].upper()}{name[1:]}(" not in read("go/internal/low/low.go"):
             problems.append(f"{name} is missing in go/internal/low/low.go")
-        if f"function {name}(" not in read("julia/src/low.jl"):
-            problems.append(f"{name} is missing in julia/src/low.jl")
+        for language, (path, declaration) in GENERATED.items():
+            if not re.search(declaration.format(name), files[language], re.M) and not (language == "fortran" and name in NOT_IN_FORTRAN):
+                problems.append(f"{name} is missing in {language}/{path}")
         if name in INSIDE_ERRORS | SHORTCUTS:
             continue
         if not re.search(rf"\blow\.{name[0].upper()}{name[1:]}\b", go):
@@ -108,7 +133,8 @@ def main():
     if here:
         with tempfile.TemporaryDirectory() as work:
             regenerate_go(work, compare if here.group(1) == written_by else compare_outlines)
-            regenerate_julia(work)
+        check_generated()
+        check_layout()
     elif not problems:
         print(f"skipped: swig is not installed, so the generated files are not compared; all {count} functions can be reached")
         sys.exit(77)

@@ -1,0 +1,4132 @@
+! Written by generate.py from the headers in include/ddp and by_hand.f90; do not change it by hand.
+!
+! libddp for Fortran. Procedures have the names of the C functions, and their comments. What Fortran changes:
+!  - a result of type ddp_status is the argument `stat`. Without it a call that fails writes why and ends the program;
+!  - where C allows NULL an argument is optional, and comes behind those that are not;
+!  - strings are Fortran's; handles have types; structs begin with all 0 and their struct_size;
+!  - parameters are counted from 0, as in the texts of errors;
+!  - arrays that are lent have the attribute `target`, and stay where they are.
+module ddp
+  use, intrinsic :: iso_c_binding
+  implicit none
+
+  integer(c_int32_t), parameter :: DDP_HEADER_VERSION = 1000
+
+  character(*), parameter :: DDP_HEADER_VERSION_STRING = '0.1.0'
+
+  ! Result of a call. 5, 6 and 7 break the group: later calls on it repeat the cause, until ddp_group_recover. Since 0.1.
+  integer(c_int32_t), parameter :: DDP_OK = 0
+  integer(c_int32_t), parameter :: DDP_ERROR_INVALID_ARGUMENT = 1
+  integer(c_int32_t), parameter :: DDP_ERROR_INVALID_STATE = 2
+  integer(c_int32_t), parameter :: DDP_ERROR_NOT_SUPPORTED = 3
+  integer(c_int32_t), parameter :: DDP_ERROR_OUT_OF_MEMORY = 4
+  integer(c_int32_t), parameter :: DDP_ERROR_TIMED_OUT = 5
+  integer(c_int32_t), parameter :: DDP_ERROR_PEER_FAILED = 6
+  integer(c_int32_t), parameter :: DDP_ERROR_ABORTED = 7
+  integer(c_int32_t), parameter :: DDP_ERROR_MISMATCH = 8
+  integer(c_int32_t), parameter :: DDP_ERROR_IO = 9
+  integer(c_int32_t), parameter :: DDP_ERROR_CALLBACK = 10
+  integer(c_int32_t), parameter :: DDP_ERROR_INTERNAL = 11
+  integer(c_int32_t), parameter :: DDP_ERROR_TOO_FEW_RANKS = 12
+  integer(c_int32_t), parameter :: DDP_ERROR_FENCED = 13
+  integer(c_int32_t), parameter :: DDP_ERROR_NO_CHECKPOINT = 14
+  integer(c_int32_t), parameter :: DDP_ERROR_NO_MAJORITY = 15
+
+  ! Element type of a tensor. Since 0.1.
+  integer(c_int32_t), parameter :: DDP_F32 = 1
+  integer(c_int32_t), parameter :: DDP_F64 = 2
+  integer(c_int32_t), parameter :: DDP_F16 = 3
+  integer(c_int32_t), parameter :: DDP_BF16 = 4
+  integer(c_int32_t), parameter :: DDP_I32 = 5
+  integer(c_int32_t), parameter :: DDP_I64 = 6
+  integer(c_int32_t), parameter :: DDP_U8 = 7
+  integer(c_int32_t), parameter :: DDP_C64 = 8
+  integer(c_int32_t), parameter :: DDP_C128 = 9
+
+  ! Where a tensor's memory is. The numbers are DLPack's. Since 0.1.
+  integer(c_int32_t), parameter :: DDP_CPU = 1
+  integer(c_int32_t), parameter :: DDP_CUDA = 2
+
+  ! How values of all ranks become one. AVERAGE is the sum divided by the world size. Since 0.1.
+  integer(c_int32_t), parameter :: DDP_AVERAGE = 0
+  integer(c_int32_t), parameter :: DDP_SUM = 1
+  integer(c_int32_t), parameter :: DDP_MIN = 2
+  integer(c_int32_t), parameter :: DDP_MAX = 3
+
+  ! How the bytes of a group travel. AUTO chooses: shared memory between ranks of one host, Gloo between hosts; and NCCL for
+  ! tensors on a GPU, from the first model or collective with one. Since 0.1.
+  integer(c_int32_t), parameter :: DDP_BACKEND_AUTO = 0
+  integer(c_int32_t), parameter :: DDP_BACKEND_GLOO = 1
+  integer(c_int32_t), parameter :: DDP_BACKEND_NCCL = 2
+  integer(c_int32_t), parameter :: DDP_BACKEND_SHM = 3
+  integer(c_int32_t), parameter :: DDP_BACKEND_LOCAL = 4
+
+  ! In which order the ranks' contributions are added. The sum is a balanced tree; this says which leaf of it each rank is.
+  ! BY_RANK: the bits do not depend on which ranks share a host. BY_HOST: the ranks of a host are added first, so each host
+  ! sends one partial sum, whatever its number of ranks; the bits depend on which ranks share a host. Since 0.1.
+  integer(c_int32_t), parameter :: DDP_SUM_ORDER_BY_RANK = 0
+  integer(c_int32_t), parameter :: DDP_SUM_ORDER_BY_HOST = 1
+
+  integer(c_int32_t), parameter :: DDP_MAX_DIMENSIONS = 8
+
+  ! A dense, row-major tensor that the caller owns. A plain value, frozen: it never changes its layout.
+  ! Fill it by hand or with ddp_tensor_init(). Since 0.1.
+  type, bind(c) :: ddp_tensor
+    type(c_ptr) :: data = c_null_ptr
+      ! first element; NULL only when the tensor has no element
+    integer(c_int32_t) :: dtype = 0
+      ! element type
+    integer(c_int32_t) :: device = 0
+      ! DDP_CPU or DDP_CUDA
+    integer(c_int32_t) :: device_index = 0
+      ! which GPU; 0 on CPU
+    integer(c_int32_t) :: ndim = 0
+      ! 0 (a scalar) to DDP_MAX_DIMENSIONS
+    integer(c_int64_t) :: shape(8) = 0
+      ! elements per dimension; entries from ndim on are ignored
+  end type
+
+  ! ranks that act together
+  type, bind(c) :: ddp_group
+    type(c_ptr) :: handle = c_null_ptr
+  end type
+
+  ! parameters and buffers lent to libddp, and their gradients
+  type, bind(c) :: ddp_model
+    type(c_ptr) :: handle = c_null_ptr
+  end type
+
+  ! updates the parameters of a model
+  type, bind(c) :: ddp_optimizer
+    type(c_ptr) :: handle = c_null_ptr
+  end type
+
+  ! running averages of a model's parameters
+  type, bind(c) :: ddp_ema
+    type(c_ptr) :: handle = c_null_ptr
+  end type
+
+  ! exchanges movements of ranks that make steps on their own
+  type, bind(c) :: ddp_outer
+    type(c_ptr) :: handle = c_null_ptr
+  end type
+
+  ! Severity of a log message. Since 0.1.
+  integer(c_int32_t), parameter :: DDP_LOG_DEBUG = 0
+  integer(c_int32_t), parameter :: DDP_LOG_INFO = 1
+  integer(c_int32_t), parameter :: DDP_LOG_WARNING = 2
+  integer(c_int32_t), parameter :: DDP_LOG_ERROR = 3
+  integer(c_int32_t), parameter :: DDP_LOG_OFF = 4
+
+  ! Receives log messages. Called from any thread, one message at a time; must not call libddp.
+  ! `text` is one line without a newline, valid during the call. If a C++ exception leaves it, the line goes to stderr
+  ! instead. A forked child logs to the same function.
+  abstract interface
+    subroutine ddp_log_fn(user_data, level, text) bind(c)
+      import
+      type(c_ptr), value :: user_data
+      integer(c_int32_t), value :: level
+      type(c_ptr), value :: text
+    end subroutine
+  end interface
+
+  ! Store a value under a key, for other ranks. Returns 0 on success. `key` is text, `value` any bytes.
+  abstract interface
+    function ddp_store_set_fn(user_data, key, value, bytes) bind(c) result(answer)
+      import
+      type(c_ptr), value :: user_data
+      type(c_ptr), value :: key
+      type(c_ptr), value :: value
+      integer(c_int64_t), value :: bytes
+      integer(c_int32_t) :: answer
+    end function
+  end interface
+
+  ! Fetch a value, waiting for it up to `timeout_ms`. Writes at most `capacity` bytes and the value's length to
+  ! `out_bytes`. Returns 0 on success, 1 when the time is over, anything else on failure.
+  abstract interface
+    function ddp_store_get_fn(user_data, key, value, capacity, timeout_ms, out_bytes) bind(c) result(answer)
+      import
+      type(c_ptr), value :: user_data
+      type(c_ptr), value :: key
+      type(c_ptr), value :: value
+      integer(c_int64_t), value :: capacity
+      integer(c_int64_t), value :: timeout_ms
+      integer(c_int64_t), intent(out) :: out_bytes
+      integer(c_int32_t) :: answer
+    end function
+  end interface
+
+  ! Bring your own rendezvous (MPI, Redis, Kubernetes, a test): two callbacks with which ranks find rank 0.
+  ! Called only inside ddp_group_create, on the calling thread. A C++ exception that leaves one is a failure with its text.
+  ! Since 0.1.
+  type, bind(c) :: ddp_store
+    integer(c_int64_t) :: struct_size = 32
+      ! set by the caller
+    type(c_funptr) :: set = c_null_funptr
+      ! not NULL
+    type(c_funptr) :: get = c_null_funptr
+      ! not NULL
+    type(c_ptr) :: user_data = c_null_ptr
+      ! handed to both
+  end type
+
+  ! Options of a group. Fill with ddp_group_options_init(), then change what you need. Since 0.1.
+  type, bind(c) :: ddp_group_options
+    integer(c_int64_t) :: struct_size = 104
+      ! set by init
+    integer(c_int32_t) :: rank = 0
+      ! 0 to world_size - 1; -1: from the rendezvous (default)
+    integer(c_int32_t) :: world_size = 0
+      ! number of ranks; -1: from the rendezvous (default)
+    integer(c_int32_t) :: backend = 0
+      ! DDP_BACKEND_AUTO (default)
+    integer(c_int32_t) :: device_index = 0
+      ! GPU of this rank; -1: LOCAL_RANK (default); ignored on CPU
+    integer(c_int64_t) :: timeout_ms = 0
+      ! a collective in which a living rank makes no progress for this long fails with TIMED_OUT; 0: never (default
+      ! 1,800,000)
+    integer(c_int64_t) :: heartbeat_ms = 0
+      ! how often each rank shows that it lives (default 1,000)
+    integer(c_int64_t) :: dead_after_ms = 0
+      ! silence after which a rank counts as dead (default 10,000)
+    integer(c_int64_t) :: rendezvous_timeout_ms = 0
+      ! how long ddp_group_create waits for all ranks (default 120,000)
+    type(c_ptr) :: store = c_null_ptr
+      ! own rendezvous, or NULL (default); copied by ddp_group_create
+    integer(c_int32_t) :: sum_order = 0
+      ! DDP_SUM_ORDER_BY_RANK (default), or DDP_SUM_ORDER_BY_HOST: less traffic between hosts whose ranks are not
+      ! aligned blocks of a power of two; equal on all ranks
+    integer(c_int32_t) :: reproducible = 0
+      ! 1: sums of tensors on GPUs have the bits of sums in host memory. 0 (default): NCCL adds, in an order of its own,
+      ! which is faster. Equal on all ranks
+    integer(c_int32_t) :: nccl_max_ctas = 0
+      ! most blocks (CTAs) that a collective of NCCL runs on the GPU, 1 to 64. Fewer leave more of the GPU to the
+      ! program and communicate more slowly. 0 (default): NCCL chooses. Equal on all ranks. NCCL_MAX_CTAS in the
+      ! environment comes before it
+    integer(c_int32_t) :: recoverable = 0
+      ! 1: when a rank dies, the others may go on in their processes, see ddp/recover.h. Every rank then listens at one
+      ! more address. 0 (default). Equal on all ranks; not for local://
+    type(c_ptr) :: nccl_comm = c_null_ptr
+      ! an ncclComm_t of the same ranks that the program lends (include/README.md, "A communicator of your own"): libddp
+      ! makes none, and never finalises, destroys or aborts it. All ranks lend one, or none (MISMATCH). NULL (default):
+      ! libddp makes its own
+    integer(c_int32_t) :: first_port = 0
+      ! connections between processes are listened for on ports from this one on, for a firewall between hosts: one port
+      ! a rank of a host while connections are made, and rank 0's where the rendezvous names none. 0 (default):
+      ! DDP_PORT_RANGE in the environment ("50000-50100"), or any
+    integer(c_int32_t) :: last_port = 0
+      ! to this one, included; 0 with first_port 0 (default)
+    integer(c_int32_t) :: join = 0
+      ! 1: this process is no rank yet, and joins a group that stands and was made with recoverable = 1, in the place of
+      ! a rank that died or as one more. rank and world_size are what the group makes them (see ddp/recover.h). 0
+      ! (default), or 1 if DDP_JOIN=1 is in the environment
+    integer(c_int32_t) :: virtual_ranks = 0
+      ! parts of the global batch, of which each rank has some: training gives the same bits at any number of ranks up
+      ! to this one (see ddp/virtual_ranks.h). 0 (default): none. Equal on all ranks
+  end type
+
+  integer(c_int32_t), parameter :: DDP_NO_COLOR = -1
+
+  ! What a pass does with parameters that nobody marked. Since 0.1.
+  integer(c_int32_t), parameter :: DDP_UNUSED_ERROR = 0
+  integer(c_int32_t), parameter :: DDP_UNUSED_ALLOW = 1
+
+  ! Which thread does the work of reducing. The bits are the same. Since 0.1.
+  integer(c_int32_t), parameter :: DDP_PROGRESS_AUTO = 0
+  integer(c_int32_t), parameter :: DDP_PROGRESS_CALLER = 1
+  integer(c_int32_t), parameter :: DDP_PROGRESS_THREAD = 2
+
+  ! What the periodic check (`check_every`) does when replicas differ. Since 0.1.
+  integer(c_int32_t), parameter :: DDP_DRIFT_REPORT = 0
+  integer(c_int32_t), parameter :: DDP_DRIFT_RESEND = 1
+
+  ! What DDP_AVERAGE divides the sum over the ranks by. Since 0.1.
+  integer(c_int32_t), parameter :: DDP_DIVISOR_WORLD = 0
+  integer(c_int32_t), parameter :: DDP_DIVISOR_WEIGHTS = 1
+
+  ! Options of a model. Fill with ddp_model_options_init(), then change what you need. All ranks must agree. Since 0.1.
+  type, bind(c) :: ddp_model_options
+    integer(c_int64_t) :: struct_size = 64
+      ! set by init
+    integer(c_int64_t) :: first_bucket_bytes = 0
+      ! size at which the first bucket of a pass closes (default 1 MiB)
+    integer(c_int64_t) :: bucket_bytes = 0
+      ! size at which every other bucket closes; 0 (default): 25 MiB in host memory, 64 MiB on a GPU. A larger gradient
+      ! is split into pieces of about the same size, at least 64 KiB each, that travel as buckets of their own, the last
+      ! elements first; not behind a hook, which gets whole gradients. Bits do not depend on it
+    integer(c_int32_t) :: reduce = 0
+      ! DDP_AVERAGE (default) or DDP_SUM over the ranks
+    integer(c_int32_t) :: unused = 0
+      ! DDP_UNUSED_ERROR (default) or DDP_UNUSED_ALLOW
+    integer(c_int32_t) :: progress = 0
+      ! DDP_PROGRESS_AUTO (default); ranks may differ
+    integer(c_int32_t) :: drift = 0
+      ! DDP_DRIFT_REPORT (default) or DDP_DRIFT_RESEND
+    integer(c_int64_t) :: check_every = 0
+      ! k: every k-th REDUCE pass ends with a comparison of the parameters of all ranks (one pass over memory and one
+      ! small message); 0 (default): only ddp_model_check compares
+    integer(c_int32_t) :: divisor = 0
+      ! DDP_DIVISOR_WORLD (default) or DDP_DIVISOR_WEIGHTS
+    integer(c_int32_t) :: uneven_inputs = 0
+      ! 1: ranks may run out of data and call ddp_model_join; costs one small message a pass, which nobody waits for,
+      ! and excludes optimizers with shard; 0 (default)
+    integer(c_int32_t) :: wire = 0
+      ! DDP_F16 or DDP_BF16: F32 and F64 gradients travel with 16 bits. Each rank's gradient is divided by the number of
+      ! ranks (DDP_AVERAGE) in its own type and rounded once; terms are added in the tree over the ranks, each sum
+      ! rounded to 16 bits. The same bits on every rank, transport and bucket size, also where nothing travels because
+      ! ranks reduce in place. What does not fit into F16 becomes infinite on all ranks, NaN stays NaN; BF16 has the
+      ! range of F32 and 8 bits of precision. Gradients of 16 bits, and groups of one rank, are as they are. DDP_F32:
+      ! gradients of 16 bits are added between GPUs as F32 and rounded once, as they always are in host memory; twice
+      ! the bytes. 0 (default): no other type
+    integer(c_int32_t) :: own_values = 0
+      ! 1: libddp keeps the values of parameters. ddp_model_commit copies them into memory of its own and uses the lent
+      ! memory no more, so that it can be freed; ddp_model_get_value tells the new addresses. An optimizer with shard
+      ! then gives values in place: on a GPU without a copy of them, on one host through shared memory. 0 (default):
+      ! values stay where they are
+  end type
+
+  ! Numbers of a model's passes. Since 0.1.
+  type, bind(c) :: ddp_model_stats
+    integer(c_int64_t) :: struct_size = 128
+      ! set by the caller
+    integer(c_int64_t) :: parameters = 0
+      ! registered parameters
+    integer(c_int64_t) :: elements = 0
+      ! elements in all parameters
+    integer(c_int64_t) :: buckets = 0
+      ! buckets of the plan
+    integer(c_int64_t) :: passes = 0
+      ! finished passes that reduced
+    integer(c_int64_t) :: gradient_bytes = 0
+      ! bytes of gradient reduced in one pass
+    integer(c_int64_t) :: backward_ns = 0
+      ! last pass: from begin_backward to the return of end_backward
+    integer(c_int64_t) :: comm_ns = 0
+      ! last pass: from the start of the first bucket to the end of the last
+    integer(c_int64_t) :: exposed_ns = 0
+      ! last pass: part of it that the caller spent inside libddp (not hidden behind computation)
+    integer(c_int64_t) :: total_backward_ns = 0
+      ! sums over all passes
+    integer(c_int64_t) :: total_comm_ns = 0
+    integer(c_int64_t) :: total_exposed_ns = 0
+    integer(c_int64_t) :: checks = 0
+      ! comparisons of the replicas by check_every
+    integer(c_int64_t) :: repairs = 0
+      ! of them, those after which the majority's state was sent again
+    integer(c_int64_t) :: sent_bytes = 0
+      ! last pass: bytes of gradient that this rank sent to other hosts or copied to where the other ranks of its host
+      ! read them; what they read where it lies is not counted
+    integer(c_int64_t) :: total_sent_bytes = 0
+      ! sum over all passes
+  end type
+
+  ! What a pass does. Since 0.1.
+  integer(c_int32_t), parameter :: DDP_PASS_REDUCE = 0
+  integer(c_int32_t), parameter :: DDP_PASS_ACCUMULATE = 1
+  integer(c_int32_t), parameter :: DDP_PASS_LOCAL = 2
+  integer(c_int32_t), parameter :: DDP_PASS_PART = 3
+
+  ! Who took part in a pass, the same on all ranks. With virtual ranks (ddp/virtual_ranks.h) they are counted and named in
+  !    the place of ranks. Since 0.1.
+  type, bind(c) :: ddp_pass_report
+    integer(c_int64_t) :: struct_size = 32
+      ! set by the caller
+    integer(c_int32_t) :: contributors = 0
+      ! ranks whose gradients counted: they neither skipped nor joined, and their weight was above 0
+    integer(c_int32_t) :: last = 0
+      ! 1: some rank has no batch for the next pass (ddp_model_set_last_pass, ddp_model_join)
+    real(c_double) :: weight = 0
+      ! sum of their weights, formed in the tree over the ranks
+    integer(c_int64_t) :: absent = 0
+      ! bit r is set if rank r, from 0 to 62, is not one of the contributors; of ranks from 63 on nothing is said
+  end type
+
+  ! What a step does about gradients with infinite or NaN elements; every rank does the same. Since 0.1.
+  integer(c_int32_t), parameter :: DDP_NONFINITE_KEEP = 0
+  integer(c_int32_t), parameter :: DDP_NONFINITE_SKIP = 1
+  integer(c_int32_t), parameter :: DDP_NONFINITE_FAIL = 2
+
+  ! What every rule shares: where its work runs, how it takes gradients and what it keeps. Since 0.1.
+  type, bind(c) :: ddp_optimizer_options
+    integer(c_int64_t) :: struct_size = 48
+      ! set by init
+    integer(c_int32_t) :: shard = 0
+      ! 1: each rank keeps the state of its slice of the parameters alone, updates that slice and gives the values to
+      ! the others; memory of the state divided by the ranks. After a REDUCE pass a rank's gradients hold the mean in
+      ! its own slice only, and ddp_optimizer_step, ddp_model_get_grad_norm and saving are collective. All ranks the
+      ! same. Default 0
+    integer(c_int32_t) :: in_backward = 0
+      ! 1: the update of a bucket follows its reduction at once, within the pass; ddp_optimizer_step then ends the step
+      ! and is called after every REDUCE pass. Mark a parameter only when its value is no longer read in this pass. With
+      ! max_norm, nonfinite or a dynamic loss scale the update waits for ddp_optimizer_step after all. Default 0
+    integer(c_int32_t) :: undo = 0
+      ! with in_backward, and with a rule of the program: 1 (default) keeps what a pass or step changes (values and
+      ! state once more), and takes it back when the pass or the rule fails; 0 saves that memory, and after such a
+      ! failure nothing goes on (INVALID_STATE) until parameters and optimizer are loaded again. On GPUs, with
+      ! in_backward, each rank keeps its slice alone, and the ranks take a void pass back together; when the group
+      ! breaks in a pass that had begun to update, it is as with 0. Ranks keep all that they change with a rule of the
+      ! program, with uneven_inputs, and from a LOCAL pass on
+    integer(c_int32_t) :: master_weights = 0
+      ! 1: F16 and BF16 parameters are rounded copies of F32 master weights, which belong to the state. Default 0
+    integer(c_int32_t) :: nonfinite = 0
+      ! gradients with infinite or NaN elements: DDP_NONFINITE_KEEP (default), SKIP or FAIL
+    integer(c_int32_t) :: keep_copy = 0
+      ! with shard, in a group with recoverable = 1: 1 keeps state and values of the own slice where other ranks have
+      ! them when this rank has died (include/README.md), so that ddp_group_recover goes on from the same step; memory:
+      ! the slice once more. 0 (default): a checkpoint must be loaded then
+    real(c_double) :: max_norm = 0
+      ! above 0: scale the gradients down so that their 2-norm over all parameters is at most this, as
+      ! torch.nn.utils.clip_grad_norm_. The gradients in memory stay as they are. With shard, change them after the pass
+      ! only with ddp_model_scale_grad. Default 0: no clipping
+    real(c_double) :: clip_value = 0
+      ! above 0: limit every element to this magnitude, after max_norm. Default 0: no clipping
+  end type
+
+  ! The rule of stochastic gradient descent. Since 0.1.
+  type, bind(c) :: ddp_sgd_options
+    integer(c_int64_t) :: struct_size = 48
+      ! set by init
+    real(c_double) :: rate = 0
+      ! learning rate (default 0.01)
+    real(c_double) :: momentum = 0
+      ! default 0: no momentum buffer is kept
+    real(c_double) :: dampening = 0
+      ! default 0
+    real(c_double) :: weight_decay = 0
+      ! default 0; added to the gradient
+    integer(c_int32_t) :: nesterov = 0
+      ! 0 (default) or 1; needs momentum above 0 and dampening 0
+    integer(c_int32_t) :: reserved = 0
+      ! 0
+  end type
+
+  ! The rule of Adam and AdamW. Since 0.1.
+  type, bind(c) :: ddp_adam_options
+    integer(c_int64_t) :: struct_size = 56
+      ! set by init
+    real(c_double) :: rate = 0
+      ! learning rate (default 0.001)
+    real(c_double) :: beta1 = 0
+      ! default 0.9
+    real(c_double) :: beta2 = 0
+      ! default 0.999
+    real(c_double) :: epsilon = 0
+      ! default 1e-8. Not 0, nor below what F32 can hold: an element whose gradients were all 0 would become 0 / 0
+    real(c_double) :: weight_decay = 0
+      ! default 0.01
+    integer(c_int32_t) :: decoupled = 0
+      ! 1 (default): AdamW; 0: Adam, the decay is added to the gradient
+    integer(c_int32_t) :: reserved = 0
+      ! 0
+  end type
+
+  ! Options of the loss scale: what the caller multiplies the loss with, so that small F16 gradients do not vanish. The
+  ! optimizer divides the gradients by it. Dynamic (interval above 0): a step whose gradients are not finite is left out and
+  ! the scale multiplied by `backoff`; after `interval` good steps in a row it is multiplied by `growth`. Since 0.1.
+  type, bind(c) :: ddp_loss_scale_options
+    integer(c_int64_t) :: struct_size = 56
+      ! set by init
+    real(c_double) :: initial = 0
+      ! default 65536
+    real(c_double) :: growth = 0
+      ! default 2
+    real(c_double) :: backoff = 0
+      ! default 0.5
+    real(c_double) :: minimum = 0
+      ! default 1
+    real(c_double) :: maximum = 0
+      ! default 16777216
+    integer(c_int64_t) :: interval = 0
+      ! default 2000; 0: the scale stays at `initial`
+  end type
+
+  ! Called exactly once, when libddp lets go of a callback's user data; may be NULL. A C++ exception that leaves it is
+  ! logged.
+  abstract interface
+    subroutine ddp_release_fn(user_data) bind(c)
+      import
+      type(c_ptr), value :: user_data
+    end subroutine
+  end interface
+
+  ! What a checkpoint holds. Fill with ddp_state_init(), then set what you have. Since 0.1.
+  type, bind(c) :: ddp_state
+    integer(c_int64_t) :: struct_size = 56
+      ! set by init
+    type(ddp_model) :: model
+      ! parameters and buffers; required
+    type(ddp_optimizer) :: optimizer
+      ! its moments, rate and step count; NULL: not saved, not loaded
+    type(ddp_ema) :: ema
+      ! averages; NULL: not saved, not loaded
+    integer(c_int64_t) :: epoch = 0
+      ! the caller's; saved. A load gives it in ddp_load_report
+    integer(c_int64_t) :: step = 0
+      ! the caller's; saved. A load gives it in ddp_load_report
+    type(ddp_outer) :: outer
+      ! an outer optimizer (ddp/outer.h); NULL: not saved, not loaded
+  end type
+
+  ! How a checkpoint is loaded. Fill with ddp_load_options_init(), then change what you need. Since 0.1.
+  type, bind(c) :: ddp_load_options
+    integer(c_int64_t) :: struct_size = 16
+      ! set by init
+    integer(c_int32_t) :: partial = 0
+      ! 1: what model and checkpoint both have, and what either has alone is only reported; all ranks the same. 0
+      ! (default): both must have the same tensors
+    integer(c_int32_t) :: local = 0
+      ! 1: this rank alone reads, without the others (file or callback of its own); only before ddp_model_commit, which
+      ! then gives rank 0's model, optimizer and averages to everybody. 0 (default): all ranks call, rank 0 reads
+  end type
+
+  ! What a load found, the same on all ranks. Since 0.1.
+  type, bind(c) :: ddp_load_report
+    integer(c_int64_t) :: struct_size = 48
+      ! set by the caller
+    integer(c_int64_t) :: epoch = 0
+      ! as in the ddp_state that was saved
+    integer(c_int64_t) :: step = 0
+      ! as in the ddp_state that was saved
+    integer(c_int64_t) :: missing = 0
+      ! with `partial`: tensors that the model, optimizer or averages have and the checkpoint has not;
+      ! ddp_model_get_missing names them
+    integer(c_int64_t) :: unexpected = 0
+      ! with `partial`: tensors that the checkpoint has and the model has not; ddp_model_get_unexpected names them
+    integer(c_int64_t) :: skipped = 0
+      ! of ddp_state_load_latest: newer files that were not valid; ddp_model_get_skipped says why
+  end type
+
+  ! Takes the next `bytes` of a checkpoint. Returns 0 on success; a C++ exception is a failure too. Called on rank 0 only,
+  ! on the calling thread.
+  abstract interface
+    function ddp_write_fn(user_data, data, bytes) bind(c) result(answer)
+      import
+      type(c_ptr), value :: user_data
+      type(c_ptr), value :: data
+      integer(c_int64_t), value :: bytes
+      integer(c_int32_t) :: answer
+    end function
+  end interface
+
+  ! Gives the next bytes of a checkpoint: at most `capacity`, 0 at the end, negative on failure; a C++ exception is one
+  !     too. Rank 0 only.
+  abstract interface
+    function ddp_read_fn(user_data, data, capacity) bind(c) result(answer)
+      import
+      type(c_ptr), value :: user_data
+      type(c_ptr), value :: data
+      integer(c_int64_t), value :: capacity
+      integer(c_int64_t) :: answer
+    end function
+  end interface
+
+  ! A data set's partition. The order of an epoch is a permutation made from seed and epoch (or the identity); rank r takes
+  ! every `size`-th index of it, from position r. All ranks get the same number of indices: the order is padded by starting
+  ! over, or its tail is dropped. Padding gives some samples twice, so sums over an epoch (ddp_group_reduce_metrics) count
+  ! them twice: an exact evaluation leaves out the positions seen + first * size + rank that are dataset_size or more.
+  !
+  ! When the number of ranks changes in the middle of an epoch, `seen` carries over what is done: after all ranks have used
+  ! the positions below `first` of their shares, add first * size to `seen`, set the new rank and size, and begin again at
+  ! position 0. Rank r then takes the positions seen + r, seen + r + size, ... of the same order, so no sample of the epoch is
+  ! repeated or left out; only the end of the epoch is padded (from the start of the order) or dropped, by less than one
+  ! sample a rank. Parts of a virtual rank need none of it: their `size` never changes. Since 0.1.
+  type, bind(c) :: ddp_sampler
+    integer(c_int64_t) :: struct_size = 48
+      ! set by init
+    integer(c_int64_t) :: dataset_size = 0
+      ! samples in all, 0 or more
+    integer(c_int64_t) :: seed = 0
+      ! default 0
+    integer(c_int32_t) :: rank = 0
+      ! default 0
+    integer(c_int32_t) :: size = 0
+      ! number of ranks (default 1)
+    integer(c_int32_t) :: shuffle = 0
+      ! 1 (default) or 0
+    integer(c_int32_t) :: drop_last = 0
+      ! 0 (default): pad by starting over; 1: drop the tail
+    integer(c_int64_t) :: seen = 0
+      ! default 0. Samples of the epoch that all ranks together have seen before the number of ranks changed: what is
+      ! left is dealt out over `size` ranks. 0 to dataset_size
+  end type
+
+  ! A rule of the program. Since 0.1.
+  type, bind(c) :: ddp_custom_options
+    integer(c_int64_t) :: struct_size = 32
+      ! set by init
+    real(c_double) :: rate = 0
+      ! learning rate (default 0)
+    real(c_double) :: weight_decay = 0
+      ! handed to the rule, which applies it (default 0)
+    integer(c_int32_t) :: whole_tensors = 0
+      ! 1: the rule gets each parameter as a whole, in one slice. With `shard` each parameter has one rank that updates
+      ! it, and on a GPU that is NOT_SUPPORTED. With `in_backward` the update waits for ddp_optimizer_step. Default 0:
+      ! an element depends on nothing but its own gradient and state, so slices may begin and end anywhere
+    integer(c_int32_t) :: reserved = 0
+      ! 0
+  end type
+
+  integer(c_int32_t), parameter :: DDP_MAX_STATES = 16
+
+  ! A stretch of a parameter that a rule is to change. On the CPU `value` and `grad` are F32, for an F64 parameter F64: F16
+  ! and BF16 are widened before and rounded after, or `value` is the master copy. `grad` is divided by the loss scale and
+  ! clipped. On a GPU (`device` DDP_CUDA) they are the parameter's own memory, of its dtype, and the rule enqueues its work on
+  ! `stream`. Complex numbers come as their parts, each an element. Valid during the call. Since 0.1.
+  type, bind(c) :: ddp_update_slice
+    integer(c_int64_t) :: struct_size = 224
+    integer(c_int32_t) :: index = 0
+      ! of the parameter
+    integer(c_int32_t) :: dtype = 0
+      ! of value and grad
+    type(c_ptr) :: value = c_null_ptr
+      ! count elements, to be changed
+    type(c_ptr) :: grad = c_null_ptr
+      ! count elements
+    type(c_ptr) :: state(16) = c_null_ptr
+      ! state_count arrays of count elements, to be changed: F64 for an F64 parameter, else F32
+    integer(c_int32_t) :: state_count = 0
+      ! as many as state_names has
+    integer(c_int32_t) :: device = 0
+      ! where value, grad and state lie
+    integer(c_int32_t) :: device_index = 0
+      ! which GPU; 0 on the CPU
+    integer(c_int32_t) :: reserved = 0
+    integer(c_int64_t) :: first = 0
+      ! the first element's place in the flattened parameter
+    integer(c_int64_t) :: count = 0
+      ! elements, 1 or more
+    integer(c_int64_t) :: step = 0
+      ! which step of this parameter this is, from 1
+    real(c_double) :: rate = 0
+      ! of this parameter: its rate_scale is in it
+    real(c_double) :: weight_decay = 0
+      ! of this parameter
+    type(c_ptr) :: stream = c_null_ptr
+      ! a cudaStream_t; NULL on the CPU
+  end type
+
+  ! Changes one slice in place, the same on every rank. Each element of each used parameter comes in one slice of a step.
+  ! Called on the thread of ddp_optimizer_step, or, with `shard` or `in_backward`, on any thread that works on the pass, one
+  ! of the library's too; calls for different slices may come at the same time and in any order. It calls no function of
+  ! libddp on this model, and returns (no longjmp).
+  ! A value other than 0, or a C++ exception, fails the step with CALLBACK; the rule is not called again in that step. With
+  ! `undo` (default) parameters and state are then as they were before the step, on all ranks if the call was collective.
+  abstract interface
+    function ddp_update_fn(user_data, slice) bind(c) result(answer)
+      import
+      type(c_ptr), value :: user_data
+      type(ddp_update_slice), intent(in) :: slice
+      integer(c_int32_t) :: answer
+    end function
+  end interface
+
+  ! a bucket inside a hook
+  type, bind(c) :: ddp_bucket
+    type(c_ptr) :: handle = c_null_ptr
+  end type
+
+  ! Reduces one bucket. It runs on a library thread (the lane), or with DDP_PROGRESS_CALLER inside ddp_model_end_backward on
+  ! the thread of that call. Of the model and its own group it may call the getters alone;
+  ! ddp_bucket_get_group gives what collectives take there.
+  ! @param bucket usable until the hook returns
+  ! Answers 0, or any other number if it failed (ddp_bucket_set_error says more). A C++ exception that leaves it is a failure
+  ! with its text. Since 0.1.
+  abstract interface
+    function ddp_hook_fn(user_data, bucket) bind(c) result(answer)
+      import
+      type(c_ptr), value :: user_data
+      type(c_ptr), value :: bucket
+      integer(c_int32_t) :: answer
+    end function
+  end interface
+
+  ! Options of PowerSGD. Fill with ddp_powersgd_options_init(), then change what you need. All ranks must agree.
+  ! Since 0.1.
+  type, bind(c) :: ddp_powersgd_options
+    integer(c_int64_t) :: struct_size = 48
+      ! set by init
+    integer(c_int64_t) :: seed = 0
+      ! of the first vectors (default 0)
+    integer(c_int64_t) :: start_pass = 0
+      ! REDUCE passes that are reduced plainly first (default 1,000)
+    real(c_double) :: min_compression_rate = 0
+      ! compress an n x m gradient if (n + m) rank rate < n m (default 2; 1 or more)
+    integer(c_int32_t) :: rank = 0
+      ! vectors that stand for a matrix (default 1; 1 to 1,024)
+    integer(c_int32_t) :: warm_start = 0
+      ! 1 (default): begin a pass with the vectors of the one before
+    integer(c_int32_t) :: error_feedback = 0
+      ! 1 (default): what was lost is added to the next pass's gradient
+  end type
+
+  ! Built-in hook: PowerSGD (Vogels, Karimireddy, Jaggi, 2019). Instead of an n x m gradient (n is its first dimension, m the
+  ! product of the others) `rank` vectors of n and of m elements travel; F32 and F64 gradients of which that is too little to
+  ! gain, or that have one dimension, travel as they are. The result has the same bits on all ranks; it approximates the mean,
+  ! exactly for matrices of that rank.
+  ! What a rank's gradient lost is kept and added to its next one. This memory, twice as large as the gradients, and the
+  ! vectors belong to the model; a pass that fails leaves them as they were. They are not part of checkpoints and begin empty
+  ! after a restart or a load. A gradient that is not finite on some rank becomes NaN on all.
+  ! @param user_data given to ddp_model_set_hook: const ddp_powersgd_options *, copied; NULL: the defaults. The same where a
+  !        hook of your own calls it (collective); the first call's options stay.
+  ! Local as a name. Errors (called on a bucket): INVALID_ARGUMENT, OUT_OF_MEMORY, and as ddp_group_all_reduce. Since 0.1.
+  interface
+    function ddp_hook_powersgd(user_data, bucket) bind(c, name='ddp_hook_powersgd') result(answer)
+      import
+      type(c_ptr), value :: user_data
+      type(c_ptr), value :: bucket
+      integer(c_int32_t) :: answer
+    end function
+  end interface
+
+  ! Options of a batch normalisation. All ranks must agree. Since 0.1.
+  type, bind(c) :: ddp_batch_norm_options
+    integer(c_int64_t) :: struct_size = 32
+      ! set by init
+    real(c_double) :: epsilon = 0
+      ! added to the variance (default 1e-5)
+    real(c_double) :: momentum = 0
+      ! share of this batch in the running statistics, 0 to 1 (default 0.1); 1.0 / k in the k-th batch: plain average
+    integer(c_int32_t) :: training = 0
+      ! 1 (default): statistics of this batch; 0: running statistics, and nothing is sent
+    integer(c_int32_t) :: accumulate = 0
+      ! 1: backward adds to the gradients of weight and bias; 0 (default): it writes them
+  end type
+
+  ! Options of a recovery. Fill with ddp_recover_options_init(). Equal on all ranks. Since 0.1.
+  type, bind(c) :: ddp_recover_options
+    integer(c_int64_t) :: struct_size = 32
+      ! set by init
+    integer(c_int64_t) :: wait_ms = 0
+      ! how long to wait for a rank that is alive but does not call ddp_group_recover, because it computes; 0: as long
+      ! as it takes (default 60,000). Ranks that were silent, or are out of reach, are not waited for: about a second
+    integer(c_int32_t) :: min_ranks = 0
+      ! with fewer the call fails with TOO_FEW_RANKS; 1 or more (default 1)
+    integer(c_int32_t) :: allow_half = 0
+      ! ranks that are silent may live on the other side of a cut, so more than half of those that are not seen to be
+      ! dead must be here, else NO_MAJORITY. 1: half of them may go on too, if the lowest is among them; of two ranks,
+      ! rank 0. 0 (default)
+    integer(c_int64_t) :: cool_down_ms = 0
+      ! new ranks of a host on which three ranks have died within 10 minutes are kept out for so long after the last
+      ! death, and twice as long after each further one, up to 10 minutes (default 10,000). Not where the group has no
+      ! rank on another host. 0: never
+  end type
+
+  ! What a recovery came to. The caller sets struct_size. Since 0.1.
+  type, bind(c) :: ddp_recovery
+    integer(c_int64_t) :: struct_size = 56
+      ! sizeof(ddp_recovery)
+    integer(c_int64_t) :: generation = 0
+      ! 1 for the group as it was created, and one more with each recovery
+    integer(c_int32_t) :: rank = 0
+      ! of this rank, now
+    integer(c_int32_t) :: size = 0
+      ! number of ranks, now
+    integer(c_int32_t) :: previous_rank = 0
+      ! of this rank, before
+    integer(c_int32_t) :: previous_size = 0
+      ! number of ranks, before
+    integer(c_int32_t) :: source = 0
+      ! rank (of now) whose parameters, buffers and optimizer all ranks have now, because it was not ahead of others;
+      ! -1: all had the same, or there is no model. What the program keeps itself it sends from there
+      ! (ddp_group_broadcast)
+    integer(c_int32_t) :: reserved = 0
+      ! 0
+    real(c_double) :: seconds = 0
+      ! how long the call took
+    integer(c_int64_t) :: step = 0
+      ! of the state that all ranks have now: steps that have been made, as the optimizers count them. Repeat step + 1.
+      ! -1: no optimizer counts, or a checkpoint has to be loaded
+  end type
+
+  ! What was last heard of a rank. The caller sets struct_size. Since 0.1.
+  type, bind(c) :: ddp_rank_progress
+    integer(c_int64_t) :: struct_size = 40
+      ! sizeof(ddp_rank_progress)
+    integer(c_int64_t) :: pass_index = 0
+      ! backward pass in which it was, counted from 0; -1: none yet
+    integer(c_int32_t) :: bucket = 0
+      ! bucket of that pass; -1: none
+    integer(c_int32_t) :: in_call = 0
+      ! 1: it was in `call`; 0: it had returned from it, and computed
+    real(c_double) :: silent = 0
+      ! seconds since it was heard; about 0 for this rank
+    integer(c_int32_t) :: call = 0
+      ! the last collective call that it made, for ddp_call_name(); 0: none yet
+    integer(c_int32_t) :: reserved = 0
+      ! 0
+  end type
+
+  ! Which parts of the global batch a rank works on. The caller sets struct_size. Since 0.1.
+  type, bind(c) :: ddp_virtual_ranks
+    integer(c_int64_t) :: struct_size = 24
+      ! sizeof(ddp_virtual_ranks)
+    integer(c_int32_t) :: total = 0
+      ! parts in all: the group option virtual_ranks, or without it the number of ranks
+    integer(c_int32_t) :: first = 0
+      ! of this rank; the `rank` of a ddp_sampler whose `size` is `total`
+    integer(c_int32_t) :: count = 0
+      ! of this rank, 1 or more: `first` to first + count - 1
+    integer(c_int32_t) :: reserved = 0
+      ! 0
+  end type
+
+  ! Options of an outer optimizer, equal on all ranks. Fill with ddp_outer_options_init(), then change. Since 0.1.
+  type, bind(c) :: ddp_outer_options
+    integer(c_int64_t) :: struct_size = 64
+      ! set by init
+    integer(c_int64_t) :: every = 0
+      ! steps between two exchanges of a parameter, 1 or more (default 100)
+    integer(c_int64_t) :: overlap = 0
+      ! steps for which an exchange may be under way, 0 to every - 1. 0 (default): the step in which it is due waits for
+      ! it
+    real(c_double) :: rate = 0
+      ! of the outer optimizer, above 0 (default 0.7)
+    real(c_double) :: momentum = 0
+      ! 0 to below 1 (default 0.9)
+    real(c_double) :: keep = 0
+      ! share of a rank's own values in what follows an exchange, 0 to below 1: value = keep * own + (1 - keep) *
+      ! global. 0 (default): all ranks go on from the global values. With overlap, 0.5 keeps a part of the steps that
+      ! were made meanwhile; the replicas then differ until ddp_outer_sync
+    integer(c_int32_t) :: fragments = 0
+      ! parts of the model that are exchanged at different steps, spread evenly over `every`, 1 to 1,024 (default 1):
+      ! the bytes of a step at most shrink by so much
+    integer(c_int32_t) :: nesterov = 0
+      ! 1 (default): Nesterov's momentum; 0: the plain one
+    integer(c_int32_t) :: bits = 0
+      ! of an element of a movement as it travels: 32 (default; F64 parameters: 64), 16 (BF16), 8 or 4. With 8 and 4,
+      ! blocks of 256 elements are scaled by their largest magnitude, rounded to integers and gathered; every rank adds
+      ! them in F32, in the tree over the ranks, so all hold the same bits. F64 parameters always travel as they are
+    integer(c_int32_t) :: error_feedback = 0
+      ! with 8 and 4 bits: 1 (default): what rounding lost is added to the next movement; 0: it is lost. Costs 4 bytes a
+      ! parameter
+  end type
+
+  ! Numbers of an outer optimizer. Since 0.1.
+  type, bind(c) :: ddp_outer_stats
+    integer(c_int64_t) :: struct_size = 48
+      ! set by the caller
+    integer(c_int64_t) :: steps = 0
+      ! ddp_outer_step calls
+    integer(c_int64_t) :: exchanges = 0
+      ! fragments that were exchanged
+    integer(c_int64_t) :: under_way = 0
+      ! fragments whose exchange has begun and not ended
+    integer(c_int64_t) :: sent_bytes = 0
+      ! bytes that this rank sent, as in ddp_model_stats
+    integer(c_int64_t) :: wait_ns = 0
+      ! time in ddp_outer_step and ddp_outer_sync in which this rank waited for exchanges
+  end type
+
+  ! A tensor over an array: `ddp_tensor_of(w)`. The array has the attribute `target`, lies without gaps, and stays where it is as
+  ! long as the tensor is used. Fortran's first dimension is the fastest, so w(3, 4) is a tensor of shape [4, 3], as other
+  ! languages see it in checkpoints.
+  interface ddp_tensor_of
+    module procedure tensor_of_f32, tensor_of_f64, tensor_of_i32, tensor_of_i64, tensor_of_c64, tensor_of_c128
+  end interface
+
+  ! An array over a tensor of the library's, such as a gradient: `call ddp_tensor_pointer(tensor, p)`, and p has the tensor's
+  ! dimensions, the last of which is p's first. Of another type or number of dimensions: DDP_ERROR_INVALID_ARGUMENT.
+  interface ddp_tensor_pointer
+    module procedure pointer_f32_1, pointer_f32_2, pointer_f32_3, pointer_f32_4
+    module procedure pointer_f64_1, pointer_f64_2, pointer_f64_3, pointer_f64_4
+  end interface
+
+  private :: address, finish, for_c, describe, fits, tensor_of_f32, tensor_of_f64, tensor_of_i32, tensor_of_i64, tensor_of_c64, &
+             tensor_of_c128, pointer_f32_1, pointer_f32_2, pointer_f32_3, pointer_f32_4, pointer_f64_1, pointer_f64_2, &
+             pointer_f64_3, pointer_f64_4
+
+
+contains
+
+  ! Describe a dense CPU tensor. Fields not named here get their usual value.
+  ! @param tensor filled; not NULL
+  ! @param data first element; the caller's, not copied
+  ! @param dtype element type
+  ! @param ndim number of dimensions, 0 to DDP_MAX_DIMENSIONS
+  ! @param shape ndim element counts, each 0 or more; may be NULL when ndim is 0
+  ! Local, never blocks, any thread.
+  ! Errors: INVALID_ARGUMENT. Since 0.1.
+  subroutine ddp_tensor_init(tensor, data, dtype, ndim, shape, stat)
+    type(ddp_tensor), intent(out) :: tensor
+    type(c_ptr), intent(in) :: data
+    integer(c_int32_t), intent(in) :: dtype
+    integer(c_int32_t), intent(in) :: ndim
+    integer(c_int64_t), intent(in), optional :: shape(*)
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_tensor_init(tensor, data, dtype, ndim, shape) bind(c, name='ddp_tensor_init') result(answer)
+        import
+        type(ddp_tensor), intent(out) :: tensor
+        type(c_ptr), value :: data
+        integer(c_int32_t), value :: dtype
+        integer(c_int32_t), value :: ndim
+        integer(c_int64_t), intent(in), optional :: shape(*)
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_tensor_init(tensor, data, dtype, ndim, shape)
+    call finish(answer, stat)
+  end subroutine
+
+  ! Version of the loaded library, packed as DDP_VERSION is. Local, any thread, cannot fail. Since 0.1.
+  function ddp_version() result(answer)
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_version() bind(c, name='ddp_version') result(answer)
+        import
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_version()
+  end function
+
+  ! Version of the loaded library as text, such as "0.1.0". The library's own, valid for ever. Local, any thread.
+  ! Since 0.1.
+  function ddp_version_string() result(answer)
+    character(:), allocatable :: answer
+    interface
+      function c_ddp_version_string() bind(c, name='ddp_version_string') result(answer)
+        import
+        type(c_ptr) :: answer
+      end function
+    end interface
+    answer = ddp_text(c_ddp_version_string())
+  end function
+
+  ! One line: version, compiler, build type, instruction set in use, and for each module (Gloo, CUDA) the file that was found
+  ! when this was called first, or that it was not built. A module that was found may still fail to load. For people and bug
+  ! reports: the form may change. The library's own, valid for ever; "" if memory runs out. Local, any thread. Since 0.1.
+  function ddp_build_info() result(answer)
+    character(:), allocatable :: answer
+    interface
+      function c_ddp_build_info() bind(c, name='ddp_build_info') result(answer)
+        import
+        type(c_ptr) :: answer
+      end function
+    end interface
+    answer = ddp_text(c_ddp_build_info())
+  end function
+
+  ! Name of a status code, such as "DDP_ERROR_TIMED_OUT"; never NULL. Local, any thread. Since 0.1.
+  function ddp_status_name(status) result(answer)
+    integer(c_int32_t), intent(in) :: status
+    character(:), allocatable :: answer
+    interface
+      function c_ddp_status_name(status) bind(c, name='ddp_status_name') result(answer)
+        import
+        integer(c_int32_t), value :: status
+        type(c_ptr) :: answer
+      end function
+    end interface
+    answer = ddp_text(c_ddp_status_name(status))
+  end function
+
+  ! Text of the last call that failed on this thread: one sentence that names the culprit; "" if none failed.
+  ! A call that succeeds does not touch it. Valid until this thread's next failing ddp call. Local, any thread. Since 0.1.
+  function ddp_last_error() result(answer)
+    character(:), allocatable :: answer
+    interface
+      function c_ddp_last_error() bind(c, name='ddp_last_error') result(answer)
+        import
+        type(c_ptr) :: answer
+      end function
+    end interface
+    answer = ddp_text(c_ddp_last_error())
+  end function
+
+  ! Choose where log messages go. The only process-wide setting of the library.
+  ! Without a call messages of WARNING and above go to stderr; DDP_LOG=debug|info|warning|error|off changes the level.
+  ! @param min_level messages below it are dropped
+  ! @param fn receiver; NULL restores stderr
+  ! @param user_data handed to fn
+  ! Local, any thread; returns when no message is on its way to the former receiver.
+  ! Errors: INVALID_ARGUMENT (unknown level). Since 0.1.
+  subroutine ddp_set_log(min_level, fn, user_data, stat)
+    integer(c_int32_t), intent(in) :: min_level
+    procedure(ddp_log_fn), optional :: fn
+    type(c_ptr), intent(in), optional :: user_data
+    integer(c_int32_t), intent(out), optional :: stat
+    type(c_funptr) :: c_fn
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_set_log(min_level, fn, user_data) bind(c, name='ddp_set_log') result(answer)
+        import
+        integer(c_int32_t), value :: min_level
+        type(c_funptr), value :: fn
+        type(c_ptr), value :: user_data
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    c_fn = c_null_funptr
+    if (present(fn)) c_fn = c_funloc(fn)
+    answer = c_ddp_set_log(min_level, c_fn, address(user_data))
+    call finish(answer, stat)
+  end subroutine
+
+  ! Write the defaults.
+  ! @param options filled; not NULL
+  ! @param struct_size sizeof(ddp_group_options) as the caller sees it
+  ! Local, never blocks, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+  subroutine ddp_group_options_init(options, stat)
+    type(ddp_group_options), intent(out) :: options
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_group_options_init(options, struct_size) bind(c, name='ddp_group_options_init') result(answer)
+        import
+        type(ddp_group_options), intent(out) :: options
+        integer(c_int64_t), value :: struct_size
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_group_options_init(options, c_sizeof(options))
+    call finish(answer, stat)
+  end subroutine
+
+  ! Meet the other ranks and form a group. With a world size of 1 nothing is opened and every collective is a local no-op.
+  ! @param rendezvous where the ranks meet; NULL means "env://". A `#name` at its end tells apart several groups that meet
+  !        at one place.
+  !        - `env://` reads what torchrun, Open MPI, MPICH, Slurm, Kubernetes indexed jobs or ddprun set;
+  !        - `tcp://host:port` rank 0 listens there;
+  !        - `file:///path` a file on a file system that all ranks see;
+  !        - `local://name` the ranks are threads of this process;
+  !        - `store://` the callbacks in `options->store`.
+  ! @param options NULL: all defaults
+  ! @param out_group the new group; destroy with ddp_group_destroy
+  ! Collective, blocks up to rendezvous_timeout_ms. Different threads may create different groups at the same time.
+  ! Environment: DDP_TOKEN or DDP_TOKEN_FILE (shared secret of 16 bytes or more that admits ranks), DDP_SOCKET_IFNAME (network
+  ! interfaces), DDP_PORT_RANGE, DDP_MODULE_PATH.
+  ! Errors: INVALID_ARGUMENT (rank, size or rendezvous that cannot be right), IO (port in use, name not found, wrong token),
+  ! TIMED_OUT (names the ranks that did not come), PEER_FAILED (a rank that had come is gone, or cannot be reached for data),
+  ! MISMATCH (sizes, versions or options differ), NOT_SUPPORTED (backend not available, and why), OUT_OF_MEMORY. The process
+  ! may try again at once.
+  ! With `nccl_comm` NCCL is started here; on all ranks INVALID_ARGUMENT if the communicator of some rank has another size,
+  ! rank or GPU than its group, or has failed, and NOT_SUPPORTED if the process has not loaded the NCCL that made it.
+  ! Since 0.1.
+  subroutine ddp_group_create(out_group, rendezvous, options, stat)
+    type(ddp_group), intent(out) :: out_group
+    character(*), intent(in), optional :: rendezvous
+    type(ddp_group_options), intent(in), optional :: options
+    integer(c_int32_t), intent(out), optional :: stat
+    character(kind=c_char), allocatable :: c_rendezvous(:)
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_group_create(rendezvous, options, out_group) bind(c, name='ddp_group_create') result(answer)
+        import
+        character(kind=c_char), intent(in), optional :: rendezvous(*)
+        type(ddp_group_options), intent(in), optional :: options
+        type(c_ptr), intent(out) :: out_group
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    call for_c(rendezvous, c_rendezvous)
+    answer = c_ddp_group_create(c_rendezvous, options, out_group%handle)
+    call finish(answer, stat)
+  end subroutine
+
+  ! Divide a group: ranks that give the same color become a group of their own, as with MPI_Comm_split and ncclCommSplit. The
+  ! new group has its own connections and memory, so it works beside its parent, while a pass is open there too, and neither
+  ! needs the other any more: both are destroyed in any order. A rank that fails breaks each group it is in; error texts of
+  ! the new group also give the rank in the group that ddp_group_create made ("rank 1 (world rank 3, ...").
+  ! @param color 0 or more; DDP_NO_COLOR: this rank gets no group
+  ! @param key ranks of the new group are numbered by key, and by their rank in `group` where keys are equal
+  ! @param options NULL: those of `group`, but for nccl_comm. Otherwise rank, world_size and store must be as
+  !        ddp_group_options_init left them; all ranks of a color give the same backend. nccl_comm is one of the color's ranks
+  ! @param out_group the new group; NULL with DDP_NO_COLOR. Destroy with ddp_group_destroy
+  ! Collective over `group`, blocks up to rendezvous_timeout_ms; not in an open pass.
+  ! Errors: as ddp_group_barrier; INVALID_ARGUMENT; MISMATCH (different backends), NOT_SUPPORTED, IO and OUT_OF_MEMORY (no
+  ! address, no shared memory) on all ranks of `group`, which stays whole, and nobody gets a new group. Since 0.1.
+  subroutine ddp_group_split(group, color, key, out_group, options, stat)
+    type(ddp_group), intent(in) :: group
+    integer(c_int32_t), intent(in) :: color
+    integer(c_int32_t), intent(in) :: key
+    type(ddp_group), intent(out) :: out_group
+    type(ddp_group_options), intent(in), optional :: options
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_group_split(group, color, key, options, out_group) bind(c, name='ddp_group_split') result(answer)
+        import
+        type(c_ptr), value :: group
+        integer(c_int32_t), value :: color
+        integer(c_int32_t), value :: key
+        type(ddp_group_options), intent(in), optional :: options
+        type(c_ptr), intent(out) :: out_group
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_group_split(group%handle, color, key, options, out_group%handle)
+    call finish(answer, stat)
+  end subroutine
+
+  ! Leave the group and release it. Pending work is dropped and the other ranks are told that this one left.
+  ! Local; returns within 2 s also when peers are dead. Where NCCL was started, it waits for all ranks' GPUs to end what is
+  ! enqueued and for NCCL's own end, as long as no rank fails: 10 s and half a second a rank at most, or timeout_ms if that is
+  ! less. NULL and an already destroyed group are ignored. Models made from
+  ! the group stay valid objects; their collectives then return INVALID_STATE. In a fork of the process that made the group
+  ! nothing happens and nobody is told. Since 0.1.
+  subroutine ddp_group_destroy(group)
+    type(ddp_group), intent(inout) :: group
+    interface
+      subroutine c_ddp_group_destroy(group) bind(c, name='ddp_group_destroy')
+        import
+        type(c_ptr), value :: group
+      end subroutine
+    end interface
+    call c_ddp_group_destroy(group%handle)
+    group%handle = c_null_ptr
+  end subroutine
+
+  ! Break the group on purpose: everything pending or later on it fails with ABORTED, here at once and on the other ranks
+  ! within a second, with `reason` in the text.
+  ! @param reason one sentence for the error text; NULL is allowed
+  ! Local, never blocks, any thread at any time. Errors: INVALID_ARGUMENT. Since 0.1.
+  subroutine ddp_group_abort(group, reason, stat)
+    type(ddp_group), intent(in) :: group
+    character(*), intent(in), optional :: reason
+    integer(c_int32_t), intent(out), optional :: stat
+    character(kind=c_char), allocatable :: c_reason(:)
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_group_abort(group, reason) bind(c, name='ddp_group_abort') result(answer)
+        import
+        type(c_ptr), value :: group
+        character(kind=c_char), intent(in), optional :: reason(*)
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    call for_c(reason, c_reason)
+    answer = c_ddp_group_abort(group%handle, c_reason)
+    call finish(answer, stat)
+  end subroutine
+
+  ! DDP_OK, or the first cause that broke the group (its text becomes ddp_last_error()). Local, any thread. Since 0.1.
+  subroutine ddp_group_status(group, stat)
+    type(ddp_group), intent(in) :: group
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_group_status(group) bind(c, name='ddp_group_status') result(answer)
+        import
+        type(c_ptr), value :: group
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_group_status(group%handle)
+    call finish(answer, stat)
+  end subroutine
+
+  ! This rank's number, 0 to size - 1; -1 if `group` is not a group. Local, any thread. Since 0.1.
+  function ddp_group_rank(group) result(answer)
+    type(ddp_group), intent(in) :: group
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_group_rank(group) bind(c, name='ddp_group_rank') result(answer)
+        import
+        type(c_ptr), value :: group
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_group_rank(group%handle)
+  end function
+
+  ! Number of ranks; -1 if `group` is not a group. Local, any thread. Since 0.1.
+  function ddp_group_size(group) result(answer)
+    type(ddp_group), intent(in) :: group
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_group_size(group) bind(c, name='ddp_group_size') result(answer)
+        import
+        type(c_ptr), value :: group
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_group_size(group%handle)
+  end function
+
+  ! What the group really uses (never AUTO when the world size is above 1). Local, any thread. Since 0.1.
+  function ddp_group_backend(group) result(answer)
+    type(ddp_group), intent(in) :: group
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_group_backend(group) bind(c, name='ddp_group_backend') result(answer)
+        import
+        type(c_ptr), value :: group
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_group_backend(group%handle)
+  end function
+
+  ! Return when all ranks have called. Collective, blocks.
+  ! Errors: TIMED_OUT, PEER_FAILED, ABORTED, MISMATCH (another rank made another call, whatever the two are: all ranks learn
+  ! both calls within a second of the last one, and the group ends), INVALID_STATE (a pass is open on this group),
+  ! OUT_OF_MEMORY (this rank; the others get PEER_FAILED and the group is broken). They hold for all collectives below.
+  ! Since 0.1.
+  subroutine ddp_group_barrier(group, stat)
+    type(ddp_group), intent(in) :: group
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_group_barrier(group) bind(c, name='ddp_group_barrier') result(answer)
+        import
+        type(c_ptr), value :: group
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_group_barrier(group%handle)
+    call finish(answer, stat)
+  end subroutine
+
+  ! Reduce a tensor over all ranks, in place: afterwards every rank holds the same bits.
+  ! The sum is formed in a balanced tree over the ranks (include/README.md, "How the mean is formed"), so its bits do not
+  ! depend on which ranks share a host; F16 and BF16 are added in F32 and rounded once; AVERAGE divides the sum, in the
+  ! precision of the sum, before that rounding; integers wrap, and their AVERAGE is truncated towards zero; of complex numbers
+  ! there are SUM and AVERAGE.
+  ! @param tensor this rank's contribution, replaced by the result; same dtype and element count on all ranks; not NULL
+  ! @param op AVERAGE, SUM, MIN or MAX (a NaN on any rank gives NaN)
+  ! A tensor on a GPU is added by NCCL: the same bits on every rank, but in an order that NCCL chooses; the AVERAGE of
+  ! integers is not supported there. With the group option `reproducible` all of the above holds there too.
+  ! @param stream of a tensor on a GPU: the call waits for the other ranks' calls, not for the device, and the result is there
+  !        in the order of this stream
+  ! Collective, blocks on CPU. Errors: as ddp_group_barrier, and INVALID_ARGUMENT, NOT_SUPPORTED (no CUDA module, driver, GPU
+  ! or NCCL, and which).
+  ! Since 0.1.
+  subroutine ddp_group_all_reduce(group, tensor, op, stream, stat)
+    type(ddp_group), intent(in) :: group
+    type(ddp_tensor), intent(in) :: tensor
+    integer(c_int32_t), intent(in) :: op
+    type(c_ptr), intent(in), optional :: stream
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_group_all_reduce(group, tensor, op, stream) bind(c, name='ddp_group_all_reduce') result(answer)
+        import
+        type(c_ptr), value :: group
+        type(ddp_tensor), intent(in) :: tensor
+        integer(c_int32_t), value :: op
+        type(c_ptr), value :: stream
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_group_all_reduce(group%handle, tensor, op, address(stream))
+    call finish(answer, stat)
+  end subroutine
+
+  ! Collect the tensors of all ranks on every rank.
+  ! @param input n elements, the same n and dtype on all ranks
+  ! @param output size * n elements; rank r's input lands at element r * n; may contain `input` at its own place
+  ! Collective, blocks on CPU. Errors: as ddp_group_all_reduce. Since 0.1.
+  subroutine ddp_group_all_gather(group, input, output, stream, stat)
+    type(ddp_group), intent(in) :: group
+    type(ddp_tensor), intent(in) :: input
+    type(ddp_tensor), intent(in) :: output
+    type(c_ptr), intent(in), optional :: stream
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_group_all_gather(group, input, output, stream) bind(c, name='ddp_group_all_gather') result(answer)
+        import
+        type(c_ptr), value :: group
+        type(ddp_tensor), intent(in) :: input
+        type(ddp_tensor), intent(in) :: output
+        type(c_ptr), value :: stream
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_group_all_gather(group%handle, input, output, address(stream))
+    call finish(answer, stat)
+  end subroutine
+
+  ! Reduce over all ranks and keep one part: rank r receives elements r * n to (r + 1) * n of the reduced input.
+  ! @param input size * n elements
+  ! @param output n elements; may be the own part of `input`
+  ! @param op as in ddp_group_all_reduce, with the same bits. The mean of F16 on a GPU takes memory as large as `input` at
+  !        the first call, which cannot be captured into a graph
+  ! Collective, blocks on CPU. Errors: as ddp_group_all_reduce. Since 0.1.
+  subroutine ddp_group_reduce_scatter(group, input, output, op, stream, stat)
+    type(ddp_group), intent(in) :: group
+    type(ddp_tensor), intent(in) :: input
+    type(ddp_tensor), intent(in) :: output
+    integer(c_int32_t), intent(in) :: op
+    type(c_ptr), intent(in), optional :: stream
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_group_reduce_scatter(group, input, output, op, stream) bind(c, name='ddp_group_reduce_scatter') &
+          result(answer)
+        import
+        type(c_ptr), value :: group
+        type(ddp_tensor), intent(in) :: input
+        type(ddp_tensor), intent(in) :: output
+        integer(c_int32_t), value :: op
+        type(c_ptr), value :: stream
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_group_reduce_scatter(group%handle, input, output, op, address(stream))
+    call finish(answer, stat)
+  end subroutine
+
+  ! Copy rank `root`'s tensor to all ranks, in place.
+  ! Collective, blocks on CPU. Errors: as ddp_group_all_reduce. Since 0.1.
+  subroutine ddp_group_broadcast(group, tensor, root, stream, stat)
+    type(ddp_group), intent(in) :: group
+    type(ddp_tensor), intent(in) :: tensor
+    integer(c_int32_t), intent(in) :: root
+    type(c_ptr), intent(in), optional :: stream
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_group_broadcast(group, tensor, root, stream) bind(c, name='ddp_group_broadcast') result(answer)
+        import
+        type(c_ptr), value :: group
+        type(ddp_tensor), intent(in) :: tensor
+        integer(c_int32_t), value :: root
+        type(c_ptr), value :: stream
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_group_broadcast(group%handle, tensor, root, address(stream))
+    call finish(answer, stat)
+  end subroutine
+
+  ! Reduce a few host numbers (loss sum, number of samples, number right) in one message.
+  ! Sum first and divide afterwards: with unequal sample counts an average of averages is wrong.
+  ! @param values `count` doubles, replaced by the result, the same bits on every rank
+  ! @param count 1 to 1,024
+  ! Collective, blocks. Errors: as ddp_group_all_reduce. Since 0.1.
+  subroutine ddp_group_reduce_metrics(group, values, count, op, stat)
+    type(ddp_group), intent(in) :: group
+    real(c_double), intent(inout) :: values(*)
+    integer(c_int64_t), intent(in) :: count
+    integer(c_int32_t), intent(in) :: op
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_group_reduce_metrics(group, values, count, op) bind(c, name='ddp_group_reduce_metrics') result(answer)
+        import
+        type(c_ptr), value :: group
+        real(c_double), intent(inout) :: values(*)
+        integer(c_int64_t), value :: count
+        integer(c_int32_t), value :: op
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_group_reduce_metrics(group%handle, values, count, op)
+    call finish(answer, stat)
+  end subroutine
+
+  ! Memory within reach of the other ranks of this host: parameters and gradients that lie in it are reduced in place,
+  ! without a copy. Zeroed, aligned to 64 bytes. In a group made with DDP_BACKEND_NCCL it is memory of this rank's GPU,
+  ! from ncclMemAlloc.
+  ! @param bytes 1 or more
+  ! @param out_data the memory; free with ddp_group_free, at the latest before ddp_group_destroy, which frees the rest
+  ! Local. Errors: OUT_OF_MEMORY, INVALID_ARGUMENT; of a GPU also INTERNAL with NCCL's words. Since 0.1.
+  subroutine ddp_group_alloc(group, bytes, out_data, stat)
+    type(ddp_group), intent(in) :: group
+    integer(c_int64_t), intent(in) :: bytes
+    type(c_ptr), intent(out) :: out_data
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_group_alloc(group, bytes, out_data) bind(c, name='ddp_group_alloc') result(answer)
+        import
+        type(c_ptr), value :: group
+        integer(c_int64_t), value :: bytes
+        type(c_ptr), intent(out) :: out_data
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_group_alloc(group%handle, bytes, out_data)
+    call finish(answer, stat)
+  end subroutine
+
+  ! Free memory from ddp_group_alloc. Not while a model that uses it exists. Local; memory of a GPU is freed when what is
+  ! enqueued there is done, which this waits for. NULL data is ignored.
+  ! Errors: INVALID_ARGUMENT (not from this group, or freed already). Since 0.1.
+  subroutine ddp_group_free(group, data, stat)
+    type(ddp_group), intent(in) :: group
+    type(c_ptr), intent(in) :: data
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_group_free(group, data) bind(c, name='ddp_group_free') result(answer)
+        import
+        type(c_ptr), value :: group
+        type(c_ptr), value :: data
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_group_free(group%handle, data)
+    call finish(answer, stat)
+  end subroutine
+
+  ! Write the defaults. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+  subroutine ddp_model_options_init(options, stat)
+    type(ddp_model_options), intent(out) :: options
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_model_options_init(options, struct_size) bind(c, name='ddp_model_options_init') result(answer)
+        import
+        type(ddp_model_options), intent(out) :: options
+        integer(c_int64_t), value :: struct_size
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_model_options_init(options, c_sizeof(options))
+    call finish(answer, stat)
+  end subroutine
+
+  ! Make an empty model. Local.
+  ! @param group the ranks that train it; kept alive by the model
+  ! @param options NULL: all defaults; copied
+  ! @param out_model destroy with ddp_model_destroy
+  ! Errors: INVALID_ARGUMENT, INVALID_STATE (group destroyed), OUT_OF_MEMORY. Since 0.1.
+  subroutine ddp_model_create(group, out_model, options, stat)
+    type(ddp_group), intent(in) :: group
+    type(ddp_model), intent(out) :: out_model
+    type(ddp_model_options), intent(in), optional :: options
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_model_create(group, options, out_model) bind(c, name='ddp_model_create') result(answer)
+        import
+        type(c_ptr), value :: group
+        type(ddp_model_options), intent(in), optional :: options
+        type(c_ptr), intent(out) :: out_model
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_model_create(group%handle, options, out_model%handle)
+    call finish(answer, stat)
+  end subroutine
+
+  ! Release the model. The lent tensors are not used any more when it returns; gradients that libddp owned are gone.
+  ! Local. In an open pass the group is aborted, because the other ranks wait for this one. NULL and a destroyed model are
+  ! ignored. Optimizers and averages made from the model stay valid objects; their calls then return INVALID_STATE. Since 0.1.
+  subroutine ddp_model_destroy(model)
+    type(ddp_model), intent(inout) :: model
+    interface
+      subroutine c_ddp_model_destroy(model) bind(c, name='ddp_model_destroy')
+        import
+        type(c_ptr), value :: model
+      end subroutine
+    end interface
+    call c_ddp_model_destroy(model%handle)
+    model%handle = c_null_ptr
+  end subroutine
+
+  ! Lend a parameter. Registration order should be the order of the forward computation: gradients then arrive in reverse, as
+  ! the buckets expect them.
+  ! @param model in the building state
+  ! @param name unique, 1 to 1,024 bytes of UTF-8; used in errors and in checkpoints, unchanged
+  ! @param value the parameter: F32, F64, F16, BF16, C64 or C128, in host memory or on this rank's GPU; used until the model
+  !        is destroyed (with own_values: until ddp_model_commit, on a GPU in the order of its stream)
+  ! @param grad its gradient, of the same shape and dtype, in the same place; used until the model is destroyed. NULL: libddp
+  !        owns the gradient, inside the bucket, where it is reduced without a copy; ask ddp_model_get_grad() after commit
+  ! @param out_index its number, counted from 0; may be NULL
+  ! Local. Errors: INVALID_ARGUMENT (NULL, name taken, memory overlaps another tensor), INVALID_STATE (committed),
+  ! NOT_SUPPORTED (dtype; a GPU without module or driver). Since 0.1.
+  subroutine ddp_model_add_parameter(model, name, value, grad, out_index, stat)
+    type(ddp_model), intent(in) :: model
+    character(*), intent(in) :: name
+    type(ddp_tensor), intent(in) :: value
+    type(ddp_tensor), intent(in), optional :: grad
+    integer(c_int32_t), intent(out), optional :: out_index
+    integer(c_int32_t), intent(out), optional :: stat
+    character(kind=c_char), allocatable :: c_name(:)
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_model_add_parameter(model, name, value, grad, out_index) bind(c, name='ddp_model_add_parameter') &
+          result(answer)
+        import
+        type(c_ptr), value :: model
+        character(kind=c_char), intent(in) :: name(*)
+        type(ddp_tensor), intent(in) :: value
+        type(ddp_tensor), intent(in), optional :: grad
+        integer(c_int32_t), intent(out), optional :: out_index
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    call for_c(name, c_name)
+    answer = c_ddp_model_add_parameter(model%handle, c_name, value, grad, out_index)
+    call finish(answer, stat)
+  end subroutine
+
+  ! Lend a tensor that is not trained but belongs to the model (running statistics, tables): any dtype. It gets rank 0's
+  ! values at commit and is part of checkpoints. Arguments and errors as in ddp_model_add_parameter; buffers and parameters
+  ! share one space of names. Local. Since 0.1.
+  subroutine ddp_model_add_buffer(model, name, value, out_index, stat)
+    type(ddp_model), intent(in) :: model
+    character(*), intent(in) :: name
+    type(ddp_tensor), intent(in) :: value
+    integer(c_int32_t), intent(out) :: out_index
+    integer(c_int32_t), intent(out), optional :: stat
+    character(kind=c_char), allocatable :: c_name(:)
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_model_add_buffer(model, name, value, out_index) bind(c, name='ddp_model_add_buffer') result(answer)
+        import
+        type(c_ptr), value :: model
+        character(kind=c_char), intent(in) :: name(*)
+        type(ddp_tensor), intent(in) :: value
+        integer(c_int32_t), intent(out) :: out_index
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    call for_c(name, c_name)
+    answer = c_ddp_model_add_buffer(model%handle, c_name, value, out_index)
+    call finish(answer, stat)
+  end subroutine
+
+  ! Agree with all ranks on the model: names, shapes, dtypes, order and options are compared in one exchange; rank 0's values
+  ! go to every rank; buckets are planned; gradients that libddp owns are allocated and zeroed.
+  ! Collective, blocks. Errors: MISMATCH (the same text on every rank: the first difference and who has what; the model stays
+  ! in the building state), INVALID_STATE (already committed), OUT_OF_MEMORY, and those of collectives. Since 0.1.
+  subroutine ddp_model_commit(model, stream, stat)
+    type(ddp_model), intent(in) :: model
+    type(c_ptr), intent(in), optional :: stream
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_model_commit(model, stream) bind(c, name='ddp_model_commit') result(answer)
+        import
+        type(c_ptr), value :: model
+        type(c_ptr), value :: stream
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_model_commit(model%handle, address(stream))
+    call finish(answer, stat)
+  end subroutine
+
+  ! Number of parameters registered so far; -1 if `model` is not a model. Local. Since 0.1.
+  function ddp_model_get_parameter_count(model) result(answer)
+    type(ddp_model), intent(in) :: model
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_model_get_parameter_count(model) bind(c, name='ddp_model_get_parameter_count') result(answer)
+        import
+        type(c_ptr), value :: model
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_model_get_parameter_count(model%handle)
+  end function
+
+  ! Where the gradient of a parameter lives. The address never changes until ddp_model_set_grad or ddp_model_destroy.
+  ! Local. Errors: INVALID_ARGUMENT, INVALID_STATE (libddp owns it and the model is not committed). Since 0.1.
+  subroutine ddp_model_get_grad(model, index, out_grad, stat)
+    type(ddp_model), intent(in) :: model
+    integer(c_int32_t), intent(in) :: index
+    type(ddp_tensor), intent(out) :: out_grad
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_model_get_grad(model, index, out_grad) bind(c, name='ddp_model_get_grad') result(answer)
+        import
+        type(c_ptr), value :: model
+        integer(c_int32_t), value :: index
+        type(ddp_tensor), intent(out) :: out_grad
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_model_get_grad(model%handle, index, out_grad)
+    call finish(answer, stat)
+  end subroutine
+
+  ! Where the value of a parameter lives: the lent tensor, or with own_values from ddp_model_commit on memory of libddp, which
+  ! is freed with the model. The address never changes after ddp_model_commit.
+  ! Local. Errors: INVALID_ARGUMENT. Since 0.1.
+  subroutine ddp_model_get_value(model, index, out_value, stat)
+    type(ddp_model), intent(in) :: model
+    integer(c_int32_t), intent(in) :: index
+    type(ddp_tensor), intent(out) :: out_value
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_model_get_value(model, index, out_value) bind(c, name='ddp_model_get_value') result(answer)
+        import
+        type(c_ptr), value :: model
+        integer(c_int32_t), value :: index
+        type(ddp_tensor), intent(out) :: out_value
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_model_get_value(model%handle, index, out_value)
+    call finish(answer, stat)
+  end subroutine
+
+  ! Give this pass's address of a gradient, for frameworks whose gradients move. Call before ddp_model_mark_ready of that
+  ! parameter. The parameter must have been registered with a gradient of its own (not NULL).
+  ! @param data as many elements as the parameter has, of its gradient's dtype; used until the next set_grad
+  ! Local. Errors: INVALID_ARGUMENT, INVALID_STATE (already marked in this pass, libddp owns the gradient, or it lies in
+  ! ddp_group_alloc memory and is reduced there). Since 0.1.
+  subroutine ddp_model_set_grad(model, index, data, stat)
+    type(ddp_model), intent(in) :: model
+    integer(c_int32_t), intent(in) :: index
+    type(c_ptr), intent(in) :: data
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_model_set_grad(model, index, data) bind(c, name='ddp_model_set_grad') result(answer)
+        import
+        type(c_ptr), value :: model
+        integer(c_int32_t), value :: index
+        type(c_ptr), value :: data
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_model_set_grad(model%handle, index, data)
+    call finish(answer, stat)
+  end subroutine
+
+  ! Copy all buffers from one rank to the others. No other call does this: call it before evaluation, before saving, or before
+  ! forward if the model needs it.
+  ! @param root the rank whose values win
+  ! Collective, blocks. Errors: as for collectives, INVALID_STATE (not committed, or a pass is open). Since 0.1.
+  subroutine ddp_model_sync_buffers(model, root, stream, stat)
+    type(ddp_model), intent(in) :: model
+    integer(c_int32_t), intent(in) :: root
+    type(c_ptr), intent(in), optional :: stream
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_model_sync_buffers(model, root, stream) bind(c, name='ddp_model_sync_buffers') result(answer)
+        import
+        type(c_ptr), value :: model
+        integer(c_int32_t), value :: root
+        type(c_ptr), value :: stream
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_model_sync_buffers(model%handle, root, address(stream))
+    call finish(answer, stat)
+  end subroutine
+
+  ! Are parameters and buffers bitwise equal on all ranks? Compares content hashes. The option check_every does the same for
+  ! parameters after every k-th pass.
+  ! Collective, blocks. Errors: MISMATCH names the first tensor that differs, parameters before buffers, and the ranks in the
+  ! minority. If only buffers differ, as the running means of batch normalisation do, the text advises ddp_model_sync_buffers.
+  ! Since 0.1.
+  subroutine ddp_model_check(model, stream, stat)
+    type(ddp_model), intent(in) :: model
+    type(c_ptr), intent(in), optional :: stream
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_model_check(model, stream) bind(c, name='ddp_model_check') result(answer)
+        import
+        type(c_ptr), value :: model
+        type(c_ptr), value :: stream
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_model_check(model%handle, address(stream))
+    call finish(answer, stat)
+  end subroutine
+
+  ! One 64-bit hash over the names and contents of all parameters, on this rank (XXH3). Equal on all ranks if they hold the
+  ! same model.
+  ! Local. Errors: INVALID_ARGUMENT. Since 0.1.
+  subroutine ddp_model_get_hash(model, out_hash, stat)
+    type(ddp_model), intent(in) :: model
+    integer(c_int64_t), intent(out) :: out_hash
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_model_get_hash(model, out_hash) bind(c, name='ddp_model_get_hash') result(answer)
+        import
+        type(c_ptr), value :: model
+        integer(c_int64_t), intent(out) :: out_hash
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_model_get_hash(model%handle, out_hash)
+    call finish(answer, stat)
+  end subroutine
+
+  ! Numbers of the last and of all passes. `out_stats->struct_size` must be set to sizeof(ddp_model_stats) by the caller.
+  ! Local. Errors: INVALID_ARGUMENT, INVALID_STATE (not committed). Since 0.1.
+  subroutine ddp_model_get_stats(model, out_stats, stat)
+    type(ddp_model), intent(in) :: model
+    type(ddp_model_stats), intent(out) :: out_stats
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_model_get_stats(model, out_stats) bind(c, name='ddp_model_get_stats') result(answer)
+        import
+        type(c_ptr), value :: model
+        type(ddp_model_stats), intent(out) :: out_stats
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_model_get_stats(model%handle, out_stats)
+    call finish(answer, stat)
+  end subroutine
+
+  ! Open a pass. While it is open the user's blocking collectives on the same group are refused; code that must make them
+  ! inside backward uses a second group.
+  ! The passes of several models of a group may be open at the same time: a generator's loss goes through a discriminator, or
+  ! one model is a part of another. Their gradients may be marked in any order. End the passes in the same order on all ranks.
+  ! The first 8 models of a group can do so; passes that reduce gradients on a GPU are open one at a time.
+  ! Local. Errors: INVALID_ARGUMENT, INVALID_STATE (not committed; a pass of the model, or one that excludes it, is open; the
+  ! step that an optimizer with in_backward made within the last pass was not ended by ddp_optimizer_step; or a failed pass or
+  ! load has changed a part of the parameters, which a load mends), and the first cause if the group is broken. Since 0.1.
+  subroutine ddp_model_begin_backward(model, mode, stat)
+    type(ddp_model), intent(in) :: model
+    integer(c_int32_t), intent(in) :: mode
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_model_begin_backward(model, mode) bind(c, name='ddp_model_begin_backward') result(answer)
+        import
+        type(c_ptr), value :: model
+        integer(c_int32_t), value :: mode
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_model_begin_backward(model%handle, mode)
+    call finish(answer, stat)
+  end subroutine
+
+  ! The gradient of parameter `index` is complete. When it completes the next bucket in plan order, that bucket's reduction
+  ! starts, whatever the order of marking (src/README.md, "Why order is fixed").
+  ! From here to the return of ddp_model_end_backward the gradient belongs to libddp: neither read nor write it.
+  ! @param stream of a gradient on a GPU: the stream on which it was written, valid until the pass has ended; what is enqueued
+  !        there by now comes before the reduction. Gradients of one pass may come on several streams. NULL: the legacy
+  !        default stream
+  ! Local, never waits, constant time, no allocation. Any thread, between begin and end.
+  ! Errors: INVALID_ARGUMENT (index), INVALID_STATE (no open pass, or marked twice: mark a shared parameter on its last use).
+  ! A failed communication is reported by ddp_model_end_backward. Since 0.1.
+  subroutine ddp_model_mark_ready(model, index, stream, stat)
+    type(ddp_model), intent(in) :: model
+    integer(c_int32_t), intent(in) :: index
+    type(c_ptr), intent(in), optional :: stream
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_model_mark_ready(model, index, stream) bind(c, name='ddp_model_mark_ready') result(answer)
+        import
+        type(c_ptr), value :: model
+        integer(c_int32_t), value :: index
+        type(c_ptr), value :: stream
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_model_mark_ready(model%handle, index, address(stream))
+    call finish(answer, stat)
+  end subroutine
+
+  ! As ddp_model_mark_ready, for a part of a gradient: one tensor that holds many layers, of which each is final at its own
+  ! time. The gradient is marked when each of its elements is, once. In a pass a gradient is marked either by ranges or as a
+  ! whole. Of a gradient that is larger than a bucket (bucket_bytes) a piece is reduced, and with in_backward updated, as soon
+  ! as its elements are marked; pieces are taken from the last elements on.
+  ! @param first the first element of the range, in the flattened gradient
+  ! @param count elements, 1 or more
+  ! Local, any thread, time by the number of ranges that do not touch. Errors: INVALID_ARGUMENT (index; a range outside the
+  ! gradient), INVALID_STATE (no open pass, elements that are marked already); then nothing is marked. A pass that ends with a
+  ! part of a gradient missing fails as one with parameters that are not marked, also with DDP_UNUSED_ALLOW, and names the
+  ! elements. Since 0.1.
+  subroutine ddp_model_mark_range_ready(model, index, first, count, stream, stat)
+    type(ddp_model), intent(in) :: model
+    integer(c_int32_t), intent(in) :: index
+    integer(c_int64_t), intent(in) :: first
+    integer(c_int64_t), intent(in) :: count
+    type(c_ptr), intent(in), optional :: stream
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_model_mark_range_ready(model, index, first, count, stream) bind(c, name='ddp_model_mark_range_ready') &
+          result(answer)
+        import
+        type(c_ptr), value :: model
+        integer(c_int32_t), value :: index
+        integer(c_int64_t), value :: first
+        integer(c_int64_t), value :: count
+        type(c_ptr), value :: stream
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_model_mark_range_ready(model%handle, index, first, count, address(stream))
+    call finish(answer, stat)
+  end subroutine
+
+  ! The gradient of parameter `index` will not come in this pass on this rank; its bucket need not wait for it. It contributes
+  ! what its gradient holds. Needs DDP_UNUSED_ALLOW.
+  ! Local, constant time, any thread. Errors: as ddp_model_mark_ready. Since 0.1.
+  subroutine ddp_model_mark_unused(model, index, stat)
+    type(ddp_model), intent(in) :: model
+    integer(c_int32_t), intent(in) :: index
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_model_mark_unused(model, index) bind(c, name='ddp_model_mark_unused') result(answer)
+        import
+        type(c_ptr), value :: model
+        integer(c_int32_t), value :: index
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_model_mark_unused(model%handle, index)
+    call finish(answer, stat)
+  end subroutine
+
+  ! Close the pass: send what is left, wait for all ranks, and leave the reduced gradients where the gradients live.
+  ! The pass is over whatever the result.
+  ! Gradients on a GPU: the call waits until the other ranks have called it, never for a device. The reduced gradients are
+  ! there in the order of `stream`. A pass may be captured into a CUDA graph if all its streams are, on all ranks; the
+  ! optimizer's step may not.
+  ! With an optimizer that has `shard`, a rank's gradients are the mean in its own slice only, and what a program writes into
+  ! them between this call and the step counts in that slice alone: a gradient that one rank clears is not cleared on the
+  ! others. Use ddp_model_scale_grad, on all ranks.
+  ! @param stream on which the gradients are used next; the reduction comes before what is enqueued there from now on
+  ! Collective in a REDUCE pass (blocks on CPU), local in the others.
+  ! Errors: INVALID_STATE (no open pass; or, with DDP_UNUSED_ERROR, parameters that some rank did not mark: the same text on
+  ! every rank with their names, and the gradients are undefined until the next zero_grad, but the group stays whole),
+  ! MISMATCH (with the model option check_every, when replicas differ; the gradients are reduced), and those of collectives.
+  ! Since 0.1.
+  subroutine ddp_model_end_backward(model, stream, stat)
+    type(ddp_model), intent(in) :: model
+    type(c_ptr), intent(in), optional :: stream
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_model_end_backward(model, stream) bind(c, name='ddp_model_end_backward') result(answer)
+        import
+        type(c_ptr), value :: model
+        type(c_ptr), value :: stream
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_model_end_backward(model%handle, address(stream))
+    call finish(answer, stat)
+  end subroutine
+
+  ! Did any rank contribute to this parameter in the last REDUCE pass that ended well, or in the accumulation before it
+  ! (after a LOCAL pass: did this rank)? 1 yes, 0 no (leave its optimizer state alone), -1 if the arguments are wrong or no
+  ! pass has ended. Local. Since 0.1.
+  function ddp_model_was_used(model, index) result(answer)
+    type(ddp_model), intent(in) :: model
+    integer(c_int32_t), intent(in) :: index
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_model_was_used(model, index) bind(c, name='ddp_model_was_used') result(answer)
+        import
+        type(c_ptr), value :: model
+        integer(c_int32_t), value :: index
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_model_was_used(model%handle, index)
+  end function
+
+  ! Set all gradients to zero. What was accumulated is forgotten: a parameter counts as used in the next REDUCE pass only if
+  ! it is marked again.
+  ! Local, not in an open pass. Errors: INVALID_ARGUMENT, INVALID_STATE. Since 0.1.
+  subroutine ddp_model_zero_grad(model, stream, stat)
+    type(ddp_model), intent(in) :: model
+    type(c_ptr), intent(in), optional :: stream
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_model_zero_grad(model, stream) bind(c, name='ddp_model_zero_grad') result(answer)
+        import
+        type(c_ptr), value :: model
+        type(c_ptr), value :: stream
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_model_zero_grad(model%handle, address(stream))
+    call finish(answer, stat)
+  end subroutine
+
+  ! Norm over all gradients as one vector, in F64: the same bits on every rank after a REDUCE pass.
+  ! @param p 1, 2 or INFINITY
+  ! @param stream of gradients on a GPU: the host waits for it, so it is not being captured
+  ! Local, collective if an optimizer with `shard` is attached; not in an open pass. Errors: INVALID_ARGUMENT, INVALID_STATE
+  ! (a pass is open; or the optimizer with `shard` whose slices the gradients are was destroyed). Since 0.1.
+  subroutine ddp_model_get_grad_norm(model, p, out_norm, stream, stat)
+    type(ddp_model), intent(in) :: model
+    real(c_double), intent(in) :: p
+    real(c_double), intent(out) :: out_norm
+    type(c_ptr), intent(in), optional :: stream
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_model_get_grad_norm(model, p, out_norm, stream) bind(c, name='ddp_model_get_grad_norm') result(answer)
+        import
+        type(c_ptr), value :: model
+        real(c_double), value :: p
+        real(c_double), intent(out) :: out_norm
+        type(c_ptr), value :: stream
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_model_get_grad_norm(model%handle, p, out_norm, address(stream))
+    call finish(answer, stat)
+  end subroutine
+
+  ! Multiply all gradients by `factor` (with the norm above: clipping). Local, not in an open pass.
+  ! Errors: INVALID_ARGUMENT, INVALID_STATE (a pass is open; or an optimizer with in_backward has made its step within the
+  ! last pass, so that the change would come too late: until ddp_optimizer_step). Since 0.1.
+  subroutine ddp_model_scale_grad(model, factor, stream, stat)
+    type(ddp_model), intent(in) :: model
+    real(c_double), intent(in) :: factor
+    type(c_ptr), intent(in), optional :: stream
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_model_scale_grad(model, factor, stream) bind(c, name='ddp_model_scale_grad') result(answer)
+        import
+        type(c_ptr), value :: model
+        real(c_double), value :: factor
+        type(c_ptr), value :: stream
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_model_scale_grad(model%handle, factor, address(stream))
+    call finish(answer, stat)
+  end subroutine
+
+  ! Scale all gradients down together so that their norm is at most `max_norm`, as torch.nn.utils.clip_grad_norm_: the factor
+  ! is max_norm / (norm + 1e-6), and 1 if that is more. A norm that is not finite makes them NaN or zero. For an optimizer of
+  ! your own; the built-in ones clip within their step (max_norm, clip_value).
+  ! @param max_norm above 0
+  ! @param p 1, 2 or INFINITY
+  ! @param out_norm the norm before; may be NULL
+  ! @param stream as for ddp_model_get_grad_norm
+  ! Local, collective if an optimizer with `shard` is attached; not in an open pass. Errors: INVALID_ARGUMENT, INVALID_STATE
+  ! (as ddp_model_scale_grad and ddp_model_get_grad_norm). Since 0.1.
+  subroutine ddp_model_clip_grad_norm(model, max_norm, p, out_norm, stream, stat)
+    type(ddp_model), intent(in) :: model
+    real(c_double), intent(in) :: max_norm
+    real(c_double), intent(in) :: p
+    real(c_double), intent(out), optional :: out_norm
+    type(c_ptr), intent(in), optional :: stream
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_model_clip_grad_norm(model, max_norm, p, out_norm, stream) bind(c, name='ddp_model_clip_grad_norm') &
+          result(answer)
+        import
+        type(c_ptr), value :: model
+        real(c_double), value :: max_norm
+        real(c_double), value :: p
+        real(c_double), intent(out), optional :: out_norm
+        type(c_ptr), value :: stream
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_model_clip_grad_norm(model%handle, max_norm, p, out_norm, address(stream))
+    call finish(answer, stat)
+  end subroutine
+
+  ! Limit every element of the gradients to a magnitude of `limit`; a NaN stays. Local, not in an open pass.
+  ! @param limit above 0
+  ! Errors: INVALID_ARGUMENT, INVALID_STATE (as ddp_model_scale_grad). Since 0.1.
+  subroutine ddp_model_clip_grad_value(model, limit, stream, stat)
+    type(ddp_model), intent(in) :: model
+    real(c_double), intent(in) :: limit
+    type(c_ptr), intent(in), optional :: stream
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_model_clip_grad_value(model, limit, stream) bind(c, name='ddp_model_clip_grad_value') result(answer)
+        import
+        type(c_ptr), value :: model
+        real(c_double), value :: limit
+        type(c_ptr), value :: stream
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_model_clip_grad_value(model%handle, limit, address(stream))
+    call finish(answer, stat)
+  end subroutine
+
+  ! How much this rank's gradients count in the passes that reduce, from the next bucket that starts on: its number of samples
+  ! or tokens.
+  ! The result of a pass is sum(weight * gradient) / sum(weight) over the ranks. A rank with weight 0 contributes nothing, not
+  ! even a NaN; it receives the result. The weight travels with the gradients, so it must be known before the first bucket
+  ! starts: set it before the first ddp_model_mark_ready of the pass. It holds until it is set again; at first it is 1.
+  ! @param weight 0, or from 2^-40 to 2^40
+  ! Local. Errors: INVALID_ARGUMENT (negative, NaN, out of range), INVALID_STATE (the model option divisor is not
+  ! DDP_DIVISOR_WEIGHTS, not committed, or a bucket of this pass has started). Since 0.1.
+  subroutine ddp_model_set_weight(model, weight, stat)
+    type(ddp_model), intent(in) :: model
+    real(c_double), intent(in) :: weight
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_model_set_weight(model, weight) bind(c, name='ddp_model_set_weight') result(answer)
+        import
+        type(c_ptr), value :: model
+        real(c_double), value :: weight
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_model_set_weight(model%handle, weight)
+    call finish(answer, stat)
+  end subroutine
+
+  ! Say that this rank has no batch after the open pass (or the next one, if none is open). When that pass has ended, every
+  ! rank finds it in ddp_model_get_pass_report, so all can stop at the same step without a collective of their own. Call it
+  ! before the first ddp_model_mark_ready of the pass.
+  ! Local. Errors: INVALID_ARGUMENT, INVALID_STATE (not committed, or a bucket of this pass has started). Since 0.1.
+  subroutine ddp_model_set_last_pass(model, stat)
+    type(ddp_model), intent(in) :: model
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_model_set_last_pass(model) bind(c, name='ddp_model_set_last_pass') result(answer)
+        import
+        type(c_ptr), value :: model
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_model_set_last_pass(model%handle)
+    call finish(answer, stat)
+  end subroutine
+
+  ! Take part in one REDUCE pass without a batch, in the place of begin_backward, mark_ready and end_backward: this rank
+  ! contributes nothing and receives the result, so it can step the optimizer like the others. What its gradients held is
+  ! overwritten; to send what was accumulated before, open a pass and mark everything.
+  ! Collective, blocks; not in an open pass. Errors: as ddp_model_end_backward, and NOT_SUPPORTED (a pulled hook). Since 0.1.
+  subroutine ddp_model_skip_backward(model, stream, stat)
+    type(ddp_model), intent(in) :: model
+    type(c_ptr), intent(in), optional :: stream
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_model_skip_backward(model, stream) bind(c, name='ddp_model_skip_backward') result(answer)
+        import
+        type(c_ptr), value :: model
+        type(c_ptr), value :: stream
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_model_skip_backward(model%handle, address(stream))
+    call finish(answer, stat)
+  end subroutine
+
+  ! Leave the open pass because this rank failed in it: its remaining gradients are not sent, and ddp_model_end_backward
+  ! returns INVALID_STATE with this rank's reason on the other ranks instead of waiting. The gradients of the pass are
+  ! undefined, the group goes on. Marks of the pass do not count. No mark of this pass may be under way on another thread.
+  ! @param reason one sentence for the error text; NULL is allowed
+  ! Collective in a REDUCE pass, as the end that it replaces (blocks), local in an ACCUMULATE or LOCAL pass. Errors:
+  ! INVALID_STATE (no open pass; or all gradients had been sent: the pass then ended well on every rank), and those of
+  ! collectives. Since 0.1.
+  subroutine ddp_model_abandon_backward(model, reason, stream, stat)
+    type(ddp_model), intent(in) :: model
+    character(*), intent(in), optional :: reason
+    type(c_ptr), intent(in), optional :: stream
+    integer(c_int32_t), intent(out), optional :: stat
+    character(kind=c_char), allocatable :: c_reason(:)
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_model_abandon_backward(model, reason, stream) bind(c, name='ddp_model_abandon_backward') result(answer)
+        import
+        type(c_ptr), value :: model
+        character(kind=c_char), intent(in), optional :: reason(*)
+        type(c_ptr), value :: stream
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    call for_c(reason, c_reason)
+    answer = c_ddp_model_abandon_backward(model%handle, c_reason, address(stream))
+    call finish(answer, stat)
+  end subroutine
+
+  ! Who took part in the last REDUCE pass. `out_report->struct_size` must be set to sizeof(ddp_pass_report) by the caller.
+  ! Local. Errors: INVALID_ARGUMENT, INVALID_STATE (not committed, or no REDUCE pass has ended). Since 0.1.
+  subroutine ddp_model_get_pass_report(model, out_report, stat)
+    type(ddp_model), intent(in) :: model
+    type(ddp_pass_report), intent(out) :: out_report
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_model_get_pass_report(model, out_report) bind(c, name='ddp_model_get_pass_report') result(answer)
+        import
+        type(c_ptr), value :: model
+        type(ddp_pass_report), intent(out) :: out_report
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_model_get_pass_report(model%handle, out_report)
+    call finish(answer, stat)
+  end subroutine
+
+  ! Write the defaults. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+  subroutine ddp_optimizer_options_init(options, stat)
+    type(ddp_optimizer_options), intent(out) :: options
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_optimizer_options_init(options, struct_size) bind(c, name='ddp_optimizer_options_init') result(answer)
+        import
+        type(ddp_optimizer_options), intent(out) :: options
+        integer(c_int64_t), value :: struct_size
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_optimizer_options_init(options, c_sizeof(options))
+    call finish(answer, stat)
+  end subroutine
+
+  ! Write the defaults. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+  subroutine ddp_sgd_options_init(options, stat)
+    type(ddp_sgd_options), intent(out) :: options
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_sgd_options_init(options, struct_size) bind(c, name='ddp_sgd_options_init') result(answer)
+        import
+        type(ddp_sgd_options), intent(out) :: options
+        integer(c_int64_t), value :: struct_size
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_sgd_options_init(options, c_sizeof(options))
+    call finish(answer, stat)
+  end subroutine
+
+  ! Write the defaults. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+  subroutine ddp_adam_options_init(options, stat)
+    type(ddp_adam_options), intent(out) :: options
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_adam_options_init(options, struct_size) bind(c, name='ddp_adam_options_init') result(answer)
+        import
+        type(ddp_adam_options), intent(out) :: options
+        integer(c_int64_t), value :: struct_size
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_adam_options_init(options, c_sizeof(options))
+    call finish(answer, stat)
+  end subroutine
+
+  ! Make an optimizer for all parameters of the model. May come before or after ddp_model_commit and ddp_state_load_file; the
+  ! result is the same.
+  ! @param rule NULL: all defaults; copied
+  ! @param options NULL: all defaults; copied
+  ! @param out_optimizer destroy with ddp_optimizer_destroy
+  ! Local. Errors: INVALID_ARGUMENT (a value out of its range), NOT_SUPPORTED (shard on a model with uneven_inputs),
+  ! OUT_OF_MEMORY. Since 0.1.
+  subroutine ddp_optimizer_create_sgd(model, out_optimizer, rule, options, stat)
+    type(ddp_model), intent(in) :: model
+    type(ddp_optimizer), intent(out) :: out_optimizer
+    type(ddp_sgd_options), intent(in), optional :: rule
+    type(ddp_optimizer_options), intent(in), optional :: options
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_optimizer_create_sgd(model, rule, options, out_optimizer) bind(c, name='ddp_optimizer_create_sgd') &
+          result(answer)
+        import
+        type(c_ptr), value :: model
+        type(ddp_sgd_options), intent(in), optional :: rule
+        type(ddp_optimizer_options), intent(in), optional :: options
+        type(c_ptr), intent(out) :: out_optimizer
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_optimizer_create_sgd(model%handle, rule, options, out_optimizer%handle)
+    call finish(answer, stat)
+  end subroutine
+
+  ! As ddp_optimizer_create_sgd, for Adam and AdamW. Since 0.1.
+  subroutine ddp_optimizer_create_adam(model, out_optimizer, rule, options, stat)
+    type(ddp_model), intent(in) :: model
+    type(ddp_optimizer), intent(out) :: out_optimizer
+    type(ddp_adam_options), intent(in), optional :: rule
+    type(ddp_optimizer_options), intent(in), optional :: options
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_optimizer_create_adam(model, rule, options, out_optimizer) bind(c, name='ddp_optimizer_create_adam') &
+          result(answer)
+        import
+        type(c_ptr), value :: model
+        type(ddp_adam_options), intent(in), optional :: rule
+        type(ddp_optimizer_options), intent(in), optional :: options
+        type(c_ptr), intent(out) :: out_optimizer
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_optimizer_create_adam(model%handle, rule, options, out_optimizer%handle)
+    call finish(answer, stat)
+  end subroutine
+
+  ! Release an optimizer. Local. NULL and an already destroyed optimizer are ignored. Since 0.1.
+  subroutine ddp_optimizer_destroy(optimizer)
+    type(ddp_optimizer), intent(inout) :: optimizer
+    interface
+      subroutine c_ddp_optimizer_destroy(optimizer) bind(c, name='ddp_optimizer_destroy')
+        import
+        type(c_ptr), value :: optimizer
+      end subroutine
+    end interface
+    call c_ddp_optimizer_destroy(optimizer%handle)
+    optimizer%handle = c_null_ptr
+  end subroutine
+
+  ! Set the learning rate for the steps that follow; schedules are the caller's. All ranks must set the same. Once a step was
+  ! captured into a CUDA graph: also for launches that follow; the call then waits until the GPU is idle, as do
+  ! ddp_optimizer_set_group, ddp_optimizer_set_loss_scale and a load.
+  ! Local. Errors: INVALID_ARGUMENT (negative or not finite), INVALID_STATE (of an optimizer with in_backward: within a pass,
+  ! or behind a pass that has made the step, until ddp_optimizer_step). Since 0.1.
+  subroutine ddp_optimizer_set_rate(optimizer, rate, stat)
+    type(ddp_optimizer), intent(in) :: optimizer
+    real(c_double), intent(in) :: rate
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_optimizer_set_rate(optimizer, rate) bind(c, name='ddp_optimizer_set_rate') result(answer)
+        import
+        type(c_ptr), value :: optimizer
+        real(c_double), value :: rate
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_optimizer_set_rate(optimizer%handle, rate)
+    call finish(answer, stat)
+  end subroutine
+
+  ! The learning rate in use (after a load: the saved one). Local. Errors: INVALID_ARGUMENT. Since 0.1.
+  subroutine ddp_optimizer_get_rate(optimizer, out_rate, stat)
+    type(ddp_optimizer), intent(in) :: optimizer
+    real(c_double), intent(out) :: out_rate
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_optimizer_get_rate(optimizer, out_rate) bind(c, name='ddp_optimizer_get_rate') result(answer)
+        import
+        type(c_ptr), value :: optimizer
+        real(c_double), intent(out) :: out_rate
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_optimizer_get_rate(optimizer%handle, out_rate)
+    call finish(answer, stat)
+  end subroutine
+
+  ! Steps taken so far (after a load: the saved number). A step that a pass makes (in_backward) counts when
+  ! the pass has ended. If a GPU decides about steps (ddp_optimizer_step), this call, ddp_optimizer_get_loss_scale,
+  ! ddp_optimizer_get_skipped_count, ddp_optimizer_get_grad_norm and saving wait for the last step; once a step was captured
+  ! into a CUDA graph they wait until the GPU is idle, so they cannot be called while a stream is captured.
+  ! Local. Errors: INVALID_ARGUMENT. Since 0.1.
+  subroutine ddp_optimizer_get_step_count(optimizer, out_count, stat)
+    type(ddp_optimizer), intent(in) :: optimizer
+    integer(c_int64_t), intent(out) :: out_count
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_optimizer_get_step_count(optimizer, out_count) bind(c, name='ddp_optimizer_get_step_count') result(answer)
+        import
+        type(c_ptr), value :: optimizer
+        integer(c_int64_t), intent(out) :: out_count
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_optimizer_get_step_count(optimizer%handle, out_count)
+    call finish(answer, stat)
+  end subroutine
+
+  ! Write the defaults. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+  subroutine ddp_loss_scale_options_init(options, stat)
+    type(ddp_loss_scale_options), intent(out) :: options
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_loss_scale_options_init(options, struct_size) bind(c, name='ddp_loss_scale_options_init') result(answer)
+        import
+        type(ddp_loss_scale_options), intent(out) :: options
+        integer(c_int64_t), value :: struct_size
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_loss_scale_options_init(options, c_sizeof(options))
+    call finish(answer, stat)
+  end subroutine
+
+  ! Use a loss scale from the next step on. It is saved with the optimizer. All ranks must set the same.
+  ! @param options NULL: dynamic, with the defaults
+  ! Local. Errors: INVALID_ARGUMENT, INVALID_STATE (as ddp_optimizer_set_rate). Since 0.1.
+  subroutine ddp_optimizer_set_loss_scale(optimizer, options, stat)
+    type(ddp_optimizer), intent(in) :: optimizer
+    type(ddp_loss_scale_options), intent(in), optional :: options
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_optimizer_set_loss_scale(optimizer, options) bind(c, name='ddp_optimizer_set_loss_scale') result(answer)
+        import
+        type(c_ptr), value :: optimizer
+        type(ddp_loss_scale_options), intent(in), optional :: options
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_optimizer_set_loss_scale(optimizer%handle, options)
+    call finish(answer, stat)
+  end subroutine
+
+  ! What to multiply the next loss with; 1 without a loss scale. Local. Errors: INVALID_ARGUMENT. Since 0.1.
+  subroutine ddp_optimizer_get_loss_scale(optimizer, out_scale, stat)
+    type(ddp_optimizer), intent(in) :: optimizer
+    real(c_double), intent(out) :: out_scale
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_optimizer_get_loss_scale(optimizer, out_scale) bind(c, name='ddp_optimizer_get_loss_scale') result(answer)
+        import
+        type(c_ptr), value :: optimizer
+        real(c_double), intent(out) :: out_scale
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_optimizer_get_loss_scale(optimizer%handle, out_scale)
+    call finish(answer, stat)
+  end subroutine
+
+  ! Steps left out because of gradients that were not finite. Local. Errors: INVALID_ARGUMENT. Since 0.1.
+  subroutine ddp_optimizer_get_skipped_count(optimizer, out_count, stat)
+    type(ddp_optimizer), intent(in) :: optimizer
+    integer(c_int64_t), intent(out) :: out_count
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_optimizer_get_skipped_count(optimizer, out_count) bind(c, name='ddp_optimizer_get_skipped_count') &
+          result(answer)
+        import
+        type(c_ptr), value :: optimizer
+        integer(c_int64_t), intent(out) :: out_count
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_optimizer_get_skipped_count(optimizer%handle, out_count)
+    call finish(answer, stat)
+  end subroutine
+
+  ! 2-norm of the gradients at the last step, before clipping and without the loss scale; -1 unless max_norm, nonfinite or a
+  ! dynamic loss scale made the step look at it. Waits for the step's stream if the norm was taken on a GPU. Local. Errors:
+  ! INVALID_ARGUMENT. Since 0.1.
+  subroutine ddp_optimizer_get_grad_norm(optimizer, out_norm, stat)
+    type(ddp_optimizer), intent(in) :: optimizer
+    real(c_double), intent(out) :: out_norm
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_optimizer_get_grad_norm(optimizer, out_norm) bind(c, name='ddp_optimizer_get_grad_norm') result(answer)
+        import
+        type(c_ptr), value :: optimizer
+        real(c_double), intent(out) :: out_norm
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_optimizer_get_grad_norm(optimizer%handle, out_norm)
+    call finish(answer, stat)
+  end subroutine
+
+  ! Give one parameter its own weight decay and a factor on the learning rate (biases and norms without decay, layer-wise
+  ! rates). Default: the optimizer's decay, and 1. All ranks must set the same.
+  ! @param weight_decay 0 or more
+  ! @param rate_scale 0 or more; 0 freezes the parameter: it keeps its value, and also its moments and step count, as if no
+  !        rank had used it
+  ! Local. Errors: INVALID_ARGUMENT, INVALID_STATE (as ddp_optimizer_set_rate). Since 0.1.
+  subroutine ddp_optimizer_set_group(optimizer, index, weight_decay, rate_scale, stat)
+    type(ddp_optimizer), intent(in) :: optimizer
+    integer(c_int32_t), intent(in) :: index
+    real(c_double), intent(in) :: weight_decay
+    real(c_double), intent(in) :: rate_scale
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_optimizer_set_group(optimizer, index, weight_decay, rate_scale) bind(c, name='ddp_optimizer_set_group') &
+          result(answer)
+        import
+        type(c_ptr), value :: optimizer
+        integer(c_int32_t), value :: index
+        real(c_double), value :: weight_decay
+        real(c_double), value :: rate_scale
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_optimizer_set_group(optimizer%handle, index, weight_decay, rate_scale)
+    call finish(answer, stat)
+  end subroutine
+
+  ! Update every parameter that was used in the last REDUCE pass (all parameters if there was no pass). Parameters that no
+  ! rank used keep their value and their optimizer state. The gradients of a pass are good for one step of each optimizer; a
+  ! program that makes them without a pass that sends opens a DDP_PASS_LOCAL around them. (Of launches of a pass that was
+  ! captured into a CUDA graph libddp hears nothing, so with one every step is made.) Parameters on a GPU change in the
+  ! order of `stream`. The first step allocates and may wait for the GPU; later ones wait for the stream only where the host
+  ! has to decide: with nonfinite FAIL; and with max_norm, nonfinite SKIP or a dynamic loss scale if some parameters are in
+  ! host memory or the rule is the program's (max_norm alone: also with `shard`). Otherwise the GPU decides and counts.
+  !
+  ! A step may be captured into a CUDA graph, together with its pass or alone, if all parameters are on the GPU, the rule is
+  ! SGD or Adam, in_backward is 0 and nonfinite is not FAIL (or the loss scale is dynamic). Make one step with the same
+  ! options before. Each launch makes a step with the learning rate, groups and counts of its time. include/README.md, "CUDA
+  ! graphs", says what may be launched when.
+  ! @param stream that of ddp_model_end_backward, or one that is ordered after it
+  ! Local; collective with the option shard. Errors: INVALID_STATE (not committed, a pass is open, the stream is captured and
+  ! the step is none of the above;
+  ! gradients that this optimizer has stepped with already, that were accumulated and not reduced, or that a failed pass
+  ! left; gradients of which each rank has its slice, because of another optimizer with shard; averages in the place of the
+  ! parameters (ddp_ema_swap); a failed pass or load that changed a part of the parameters; or gradients that are not finite
+  ! with DDP_NONFINITE_FAIL), CALLBACK, OUT_OF_MEMORY (first step), and the first cause if the group is broken. Since 0.1.
+  subroutine ddp_optimizer_step(optimizer, stream, stat)
+    type(ddp_optimizer), intent(in) :: optimizer
+    type(c_ptr), intent(in), optional :: stream
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_optimizer_step(optimizer, stream) bind(c, name='ddp_optimizer_step') result(answer)
+        import
+        type(c_ptr), value :: optimizer
+        type(c_ptr), value :: stream
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_optimizer_step(optimizer%handle, address(stream))
+    call finish(answer, stat)
+  end subroutine
+
+  ! Start averages of all parameters of a model, one for each decay, from their values at the first update (or load).
+  ! average = decay * average + (1 - decay) * value, in F32 (F64 for F64 parameters).
+  ! @param decays `count` different numbers from 0 to below 1
+  ! @param count 1 to 16
+  ! @param out_ema destroy with ddp_ema_destroy
+  ! Local. May come before or after ddp_model_commit. Errors: INVALID_ARGUMENT, OUT_OF_MEMORY. Since 0.1.
+  subroutine ddp_ema_create(model, decays, count, out_ema, stat)
+    type(ddp_model), intent(in) :: model
+    real(c_double), intent(in) :: decays(*)
+    integer(c_int32_t), intent(in) :: count
+    type(ddp_ema), intent(out) :: out_ema
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_ema_create(model, decays, count, out_ema) bind(c, name='ddp_ema_create') result(answer)
+        import
+        type(c_ptr), value :: model
+        real(c_double), intent(in) :: decays(*)
+        integer(c_int32_t), value :: count
+        type(c_ptr), intent(out) :: out_ema
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_ema_create(model%handle, decays, count, out_ema%handle)
+    call finish(answer, stat)
+  end subroutine
+
+  ! Release the averages. The parameters keep what they hold at the moment. Local. NULL is ignored. Since 0.1.
+  subroutine ddp_ema_destroy(ema)
+    type(ddp_ema), intent(inout) :: ema
+    interface
+      subroutine c_ddp_ema_destroy(ema) bind(c, name='ddp_ema_destroy')
+        import
+        type(c_ptr), value :: ema
+      end subroutine
+    end interface
+    call c_ddp_ema_destroy(ema%handle)
+    ema%handle = c_null_ptr
+  end subroutine
+
+  ! Take the current parameters into every average, in one pass over memory. Call after each step.
+  ! @param stream of parameters on a GPU: that of ddp_optimizer_step; their averages lie on the GPU too, and the host waits in
+  !        the first update only (it allocates)
+  ! Local. Errors: INVALID_STATE (not committed, swapped, or the stream is being captured into a CUDA graph), OUT_OF_MEMORY
+  ! (first update).
+  ! Since 0.1.
+  subroutine ddp_ema_update(ema, stream, stat)
+    type(ddp_ema), intent(in) :: ema
+    type(c_ptr), intent(in), optional :: stream
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_ema_update(ema, stream) bind(c, name='ddp_ema_update') result(answer)
+        import
+        type(c_ptr), value :: ema
+        type(c_ptr), value :: stream
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_ema_update(ema%handle, address(stream))
+    call finish(answer, stat)
+  end subroutine
+
+  ! Exchange the parameters with one of the averages, for evaluation; call again with the same `which` to swap back.
+  ! @param which position of the decay given to ddp_ema_create
+  ! @param stream of parameters on a GPU: they are exchanged in its order; F16 and BF16 ones make the host wait, because their
+  !        bits are kept in memory that is allocated and freed
+  ! While an average is swapped in, what would change the parameters is refused (INVALID_STATE): ddp_optimizer_step, passes
+  ! with in_backward, loads, ddp_model_average_parameters, ddp_model_join and other averages. Passes and saving the model
+  ! alone are allowed.
+  ! Local. Errors: INVALID_ARGUMENT, INVALID_STATE (no update yet, another average is swapped in, or the stream is captured),
+  ! OUT_OF_MEMORY.
+  ! Since 0.1.
+  subroutine ddp_ema_swap(ema, which, stream, stat)
+    type(ddp_ema), intent(in) :: ema
+    integer(c_int32_t), intent(in) :: which
+    type(c_ptr), intent(in), optional :: stream
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_ema_swap(ema, which, stream) bind(c, name='ddp_ema_swap') result(answer)
+        import
+        type(c_ptr), value :: ema
+        integer(c_int32_t), value :: which
+        type(c_ptr), value :: stream
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_ema_swap(ema%handle, which, address(stream))
+    call finish(answer, stat)
+  end subroutine
+
+  ! Write the defaults: all NULL or 0. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+  subroutine ddp_state_init(state, stat)
+    type(ddp_state), intent(out) :: state
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_state_init(state, struct_size) bind(c, name='ddp_state_init') result(answer)
+        import
+        type(ddp_state), intent(out) :: state
+        integer(c_int64_t), value :: struct_size
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_state_init(state, c_sizeof(state))
+    call finish(answer, stat)
+  end subroutine
+
+  ! Write the defaults: all 0. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+  subroutine ddp_load_options_init(options, stat)
+    type(ddp_load_options), intent(out) :: options
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_load_options_init(options, struct_size) bind(c, name='ddp_load_options_init') result(answer)
+        import
+        type(ddp_load_options), intent(out) :: options
+        integer(c_int64_t), value :: struct_size
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_load_options_init(options, c_sizeof(options))
+    call finish(answer, stat)
+  end subroutine
+
+  ! Remember a text under a key with the model; it is saved and loaded with it (best accuracy, tokenizer, configuration).
+  ! @param key 1 to 256 bytes of UTF-8
+  ! @param value UTF-8 without NUL; copied. NULL removes the key
+  ! Local; rank 0's values are the ones saved. Errors: INVALID_ARGUMENT. Since 0.1.
+  subroutine ddp_model_set_metadata(model, key, value, stat)
+    type(ddp_model), intent(in) :: model
+    character(*), intent(in) :: key
+    character(*), intent(in), optional :: value
+    integer(c_int32_t), intent(out), optional :: stat
+    character(kind=c_char), allocatable :: c_key(:)
+    character(kind=c_char), allocatable :: c_value(:)
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_model_set_metadata(model, key, value) bind(c, name='ddp_model_set_metadata') result(answer)
+        import
+        type(c_ptr), value :: model
+        character(kind=c_char), intent(in) :: key(*)
+        character(kind=c_char), intent(in), optional :: value(*)
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    call for_c(key, c_key)
+    call for_c(value, c_value)
+    answer = c_ddp_model_set_metadata(model%handle, c_key, c_value)
+    call finish(answer, stat)
+  end subroutine
+
+  ! Fetch a text.
+  ! @param out_value the model's own, valid until the key is set again or the model is destroyed; NULL if there is none
+  ! Local. Errors: INVALID_ARGUMENT. Since 0.1.
+  subroutine ddp_model_get_metadata(model, key, out_value, stat)
+    type(ddp_model), intent(in) :: model
+    character(*), intent(in) :: key
+    character(:), allocatable, intent(out) :: out_value
+    integer(c_int32_t), intent(out), optional :: stat
+    character(kind=c_char), allocatable :: c_key(:)
+    type(c_ptr) :: c_out_value
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_model_get_metadata(model, key, out_value) bind(c, name='ddp_model_get_metadata') result(answer)
+        import
+        type(c_ptr), value :: model
+        character(kind=c_char), intent(in) :: key(*)
+        type(c_ptr), intent(out) :: out_value
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    call for_c(key, c_key)
+    c_out_value = c_null_ptr
+    answer = c_ddp_model_get_metadata(model%handle, c_key, c_out_value)
+    if (c_associated(c_out_value)) out_value = ddp_text(c_out_value)
+    call finish(answer, stat)
+  end subroutine
+
+  ! Save a checkpoint. Rank 0 writes a temporary file beside `path`, syncs it, renames it and syncs the folder; every rank
+  ! returns after that, so the file may be read at once and no barrier is needed.
+  ! On failure the former file is untouched, the temporary one is gone, and every rank gets the same error.
+  ! Between a pass that made the step (in_backward) and ddp_optimizer_step, the file holds that step as after it.
+  ! Collective, blocks; not in an open pass. Errors: IO (disk full, permission, path, named), INVALID_STATE (also after a
+  ! failed pass or load that changed a part of the parameters), and those of collectives. Since 0.1.
+  subroutine ddp_state_save_file(state, path, stat)
+    type(ddp_state), intent(in) :: state
+    character(*), intent(in) :: path
+    integer(c_int32_t), intent(out), optional :: stat
+    character(kind=c_char), allocatable :: c_path(:)
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_state_save_file(state, path) bind(c, name='ddp_state_save_file') result(answer)
+        import
+        type(ddp_state), intent(in) :: state
+        character(kind=c_char), intent(in) :: path(*)
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    call for_c(path, c_path)
+    answer = c_ddp_state_save_file(state, c_path)
+    call finish(answer, stat)
+  end subroutine
+
+  ! Load a checkpoint: rank 0 reads, all ranks receive. Names, shapes and dtypes are verified before anything is touched.
+  ! The model may be committed or not; the world size may differ from the one that saved.
+  ! @param options NULL: all defaults
+  ! @param out_report what was found; its struct_size is set by the caller; may be NULL
+  ! With `partial` a tensor that the checkpoint lacks keeps what it holds (in an optimizer also its step count; an average
+  ! begins at its parameter), and one that the model lacks is not read; a common name with another shape or dtype is a
+  ! MISMATCH all the same.
+  ! A step that a pass made (in_backward) and that ddp_optimizer_step has not ended is over.
+  ! Master weights whose values are loaded without them begin at the values, and PowerSGD's memory begins anew. Gradients
+  ! stay as they are.
+  ! Collective, blocks; with `local` it is local; not in an open pass, nor while ddp_ema_swap has put averages into the
+  ! parameters (INVALID_STATE). A load that fails after it has begun to write says so, and nothing goes on (INVALID_STATE)
+  ! until one succeeds. Errors: IO (missing, truncated or not a checkpoint: what and where), MISMATCH (missing, unexpected or
+  ! different tensors, by name), INVALID_STATE, and those of collectives; the same on every rank. Since 0.1.
+  subroutine ddp_state_load_file(state, path, options, out_report, stat)
+    type(ddp_state), intent(in) :: state
+    character(*), intent(in) :: path
+    type(ddp_load_options), intent(in), optional :: options
+    type(ddp_load_report), intent(out), optional :: out_report
+    integer(c_int32_t), intent(out), optional :: stat
+    character(kind=c_char), allocatable :: c_path(:)
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_state_load_file(state, path, options, out_report) bind(c, name='ddp_state_load_file') result(answer)
+        import
+        type(ddp_state), intent(in) :: state
+        character(kind=c_char), intent(in) :: path(*)
+        type(ddp_load_options), intent(in), optional :: options
+        type(ddp_load_report), intent(out), optional :: out_report
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    call for_c(path, c_path)
+    answer = c_ddp_state_load_file(state, c_path, options, out_report)
+    call finish(answer, stat)
+  end subroutine
+
+  ! Name of a tensor that the model, optimizer or averages have and the checkpoint of the last load had not.
+  ! @param index from 0 to below `missing` of the ddp_load_report; in the order of the checkpoint
+  ! Local. The text is the model's own, valid until the next load or ddp_model_destroy. NULL beyond the last name, and if
+  ! `model` is not a model. Since 0.1.
+  function ddp_model_get_missing(model, index) result(answer)
+    type(ddp_model), intent(in) :: model
+    integer(c_int64_t), intent(in) :: index
+    character(:), allocatable :: answer
+    interface
+      function c_ddp_model_get_missing(model, index) bind(c, name='ddp_model_get_missing') result(answer)
+        import
+        type(c_ptr), value :: model
+        integer(c_int64_t), value :: index
+        type(c_ptr) :: answer
+      end function
+    end interface
+    answer = ddp_text(c_ddp_model_get_missing(model%handle, index))
+  end function
+
+  ! Name of a tensor that the checkpoint of the last load had and the model has not. As ddp_model_get_missing, up to
+  ! `unexpected`. Local. Since 0.1.
+  function ddp_model_get_unexpected(model, index) result(answer)
+    type(ddp_model), intent(in) :: model
+    integer(c_int64_t), intent(in) :: index
+    character(:), allocatable :: answer
+    interface
+      function c_ddp_model_get_unexpected(model, index) bind(c, name='ddp_model_get_unexpected') result(answer)
+        import
+        type(c_ptr), value :: model
+        integer(c_int64_t), value :: index
+        type(c_ptr) :: answer
+      end function
+    end interface
+    answer = ddp_text(c_ddp_model_get_unexpected(model%handle, index))
+  end function
+
+  ! As ddp_state_save_file, through a callback on rank 0 (object store, archive). The other ranks may pass NULL.
+  ! Since 0.1.
+  subroutine ddp_state_save(state, fn, user_data, stat)
+    type(ddp_state), intent(in) :: state
+    procedure(ddp_write_fn) :: fn
+    type(c_ptr), intent(in), optional :: user_data
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_state_save(state, fn, user_data) bind(c, name='ddp_state_save') result(answer)
+        import
+        type(ddp_state), intent(in) :: state
+        type(c_funptr), value :: fn
+        type(c_ptr), value :: user_data
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_state_save(state, c_funloc(fn), address(user_data))
+    call finish(answer, stat)
+  end subroutine
+
+  ! As ddp_state_load_file, through a callback on rank 0. The other ranks may pass NULL. Since 0.1.
+  subroutine ddp_state_load(state, fn, user_data, options, out_report, stat)
+    type(ddp_state), intent(in) :: state
+    procedure(ddp_read_fn) :: fn
+    type(c_ptr), intent(in), optional :: user_data
+    type(ddp_load_options), intent(in), optional :: options
+    type(ddp_load_report), intent(out), optional :: out_report
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_state_load(state, fn, user_data, options, out_report) bind(c, name='ddp_state_load') result(answer)
+        import
+        type(ddp_state), intent(in) :: state
+        type(c_funptr), value :: fn
+        type(c_ptr), value :: user_data
+        type(ddp_load_options), intent(in), optional :: options
+        type(ddp_load_report), intent(out), optional :: out_report
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_state_load(state, c_funloc(fn), address(user_data), options, out_report)
+    call finish(answer, stat)
+  end subroutine
+
+  ! Write the defaults. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+  subroutine ddp_sampler_init(sampler, stat)
+    type(ddp_sampler), intent(out) :: sampler
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_sampler_init(sampler, struct_size) bind(c, name='ddp_sampler_init') result(answer)
+        import
+        type(ddp_sampler), intent(out) :: sampler
+        integer(c_int64_t), value :: struct_size
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_sampler_init(sampler, c_sizeof(sampler))
+    call finish(answer, stat)
+  end subroutine
+
+  ! How many indices each rank gets per epoch. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+  subroutine ddp_sampler_get_count(sampler, out_count, stat)
+    type(ddp_sampler), intent(in) :: sampler
+    integer(c_int64_t), intent(out) :: out_count
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_sampler_get_count(sampler, out_count) bind(c, name='ddp_sampler_get_count') result(answer)
+        import
+        type(ddp_sampler), intent(in) :: sampler
+        integer(c_int64_t), intent(out) :: out_count
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_sampler_get_count(sampler, out_count)
+    call finish(answer, stat)
+  end subroutine
+
+  ! Write indices `first` to `first + count` of this rank's share of an epoch. Resuming in the middle of an epoch is passing
+  ! `first`.
+  ! The sequence is frozen: the same fields give the same indices in every version.
+  ! @param epoch 0 or more; pass it, or every epoch has the same order
+  ! @param first position in this rank's share
+  ! @param count how many; first + count must not exceed ddp_sampler_get_count
+  ! @param out_indices `count` numbers from 0 to dataset_size - 1
+  ! Local, any thread, no allocation, constant time per index. Errors: INVALID_ARGUMENT. Since 0.1.
+  subroutine ddp_sampler_fill(sampler, epoch, first, count, out_indices, stat)
+    type(ddp_sampler), intent(in) :: sampler
+    integer(c_int64_t), intent(in) :: epoch
+    integer(c_int64_t), intent(in) :: first
+    integer(c_int64_t), intent(in) :: count
+    integer(c_int64_t), intent(out) :: out_indices(*)
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_sampler_fill(sampler, epoch, first, count, out_indices) bind(c, name='ddp_sampler_fill') result(answer)
+        import
+        type(ddp_sampler), intent(in) :: sampler
+        integer(c_int64_t), value :: epoch
+        integer(c_int64_t), value :: first
+        integer(c_int64_t), value :: count
+        integer(c_int64_t), intent(out) :: out_indices(*)
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_sampler_fill(sampler, epoch, first, count, out_indices)
+    call finish(answer, stat)
+  end subroutine
+
+  ! Write the defaults. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+  subroutine ddp_custom_options_init(options, stat)
+    type(ddp_custom_options), intent(out) :: options
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_custom_options_init(options, struct_size) bind(c, name='ddp_custom_options_init') result(answer)
+        import
+        type(ddp_custom_options), intent(out) :: options
+        integer(c_int64_t), value :: struct_size
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_custom_options_init(options, c_sizeof(options))
+    call finish(answer, stat)
+  end subroutine
+
+  ! As ddp_optimizer_create_sgd, with a rule of the program. Everything in `options` works as for a built-in rule, and so do
+  ! loss scale, groups and checkpoints. On a GPU max_norm, clip_value, master_weights and a loss scale are refused
+  ! (NOT_SUPPORTED, when a step or pass begins).
+  ! @param rule NULL: all defaults; copied
+  ! @param options NULL: all defaults; copied. `undo` also holds for steps outside passes, which then keep values and state
+  !        once more
+  ! @param state_names of the arrays that libddp keeps for each parameter, separated by commas, such as "exp_avg,exp_avg_sq";
+  !        letters, digits and underlines, at most DDP_MAX_STATES names. They are zero at first, sharded with the parameters,
+  !        and saved as "<parameter>.<name>".
+  !        NULL: none
+  ! @param fn the rule
+  ! @param user_data handed to fn
+  ! @param release called once when the optimizer is destroyed (also if this call fails); NULL: nothing
+  ! Local. Errors: as ddp_optimizer_create_sgd. Since 0.1.
+  subroutine ddp_optimizer_create_custom(model, fn, out_optimizer, rule, options, state_names, user_data, release, stat)
+    type(ddp_model), intent(in) :: model
+    procedure(ddp_update_fn) :: fn
+    type(ddp_optimizer), intent(out) :: out_optimizer
+    type(ddp_custom_options), intent(in), optional :: rule
+    type(ddp_optimizer_options), intent(in), optional :: options
+    character(*), intent(in), optional :: state_names
+    type(c_ptr), intent(in), optional :: user_data
+    procedure(ddp_release_fn), optional :: release
+    integer(c_int32_t), intent(out), optional :: stat
+    character(kind=c_char), allocatable :: c_state_names(:)
+    type(c_funptr) :: c_release
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_optimizer_create_custom(model, rule, options, state_names, fn, user_data, release, out_optimizer) bind(c, &
+          name='ddp_optimizer_create_custom') result(answer)
+        import
+        type(c_ptr), value :: model
+        type(ddp_custom_options), intent(in), optional :: rule
+        type(ddp_optimizer_options), intent(in), optional :: options
+        character(kind=c_char), intent(in), optional :: state_names(*)
+        type(c_funptr), value :: fn
+        type(c_ptr), value :: user_data
+        type(c_funptr), value :: release
+        type(c_ptr), intent(out) :: out_optimizer
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    call for_c(state_names, c_state_names)
+    c_release = c_null_funptr
+    if (present(release)) c_release = c_funloc(release)
+    answer = c_ddp_optimizer_create_custom(model%handle, rule, options, c_state_names, c_funloc(fn), address(user_data), &
+        c_release, out_optimizer%handle)
+    call finish(answer, stat)
+  end subroutine
+
+  ! Give the model a hook, before ddp_model_commit; all ranks give the same kind. NULL: the plain reduction, which is the
+  ! default.
+  ! @param fn ddp_hook_powersgd or your own
+  ! @param release called once when the hook is not used any more (also if this call fails); NULL: nothing
+  ! Local. Errors: INVALID_ARGUMENT, INVALID_STATE (committed, or the model has the option `wire`, which is for the plain
+  ! reduction). Since 0.1.
+  subroutine ddp_model_set_hook(model, fn, user_data, release, stat)
+    type(ddp_model), intent(in) :: model
+    procedure(ddp_hook_fn) :: fn
+    type(c_ptr), intent(in), optional :: user_data
+    procedure(ddp_release_fn), optional :: release
+    integer(c_int32_t), intent(out), optional :: stat
+    type(c_funptr) :: c_release
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_model_set_hook(model, fn, user_data, release) bind(c, name='ddp_model_set_hook') result(answer)
+        import
+        type(c_ptr), value :: model
+        type(c_funptr), value :: fn
+        type(c_ptr), value :: user_data
+        type(c_funptr), value :: release
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    c_release = c_null_funptr
+    if (present(release)) c_release = c_funloc(release)
+    answer = c_ddp_model_set_hook(model%handle, c_funloc(fn), address(user_data), c_release)
+    call finish(answer, stat)
+  end subroutine
+
+  ! Write the defaults. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+  subroutine ddp_powersgd_options_init(options, stat)
+    type(ddp_powersgd_options), intent(out) :: options
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_powersgd_options_init(options, struct_size) bind(c, name='ddp_powersgd_options_init') result(answer)
+        import
+        type(ddp_powersgd_options), intent(out) :: options
+        integer(c_int64_t), value :: struct_size
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_powersgd_options_init(options, c_sizeof(options))
+    call finish(answer, stat)
+  end subroutine
+
+  ! The program itself reduces the buckets, on its own thread: for languages that cannot be called from a foreign thread.
+  ! Before ddp_model_commit. Then, in every REDUCE pass, between the marks and after them:
+  !   while (ddp_model_next_bucket(model, 1, &bucket) == DDP_OK && bucket != NULL) { ...; ddp_model_finish_bucket(model, 0,
+  !   NULL); }
+  ! Local. Errors: INVALID_ARGUMENT, INVALID_STATE (committed). Since 0.1.
+  subroutine ddp_model_set_pulled_hook(model, stat)
+    type(ddp_model), intent(in) :: model
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_model_set_pulled_hook(model) bind(c, name='ddp_model_set_pulled_hook') result(answer)
+        import
+        type(c_ptr), value :: model
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_model_set_pulled_hook(model%handle)
+    call finish(answer, stat)
+  end subroutine
+
+  ! The next bucket of the open pass. Buckets come in the same order on all ranks.
+  ! @param rest 0: only if all its gradients are marked on this rank; 1: nothing more will be marked on this rank
+  ! @param out_bucket usable until ddp_model_finish_bucket; NULL: none now (rest 0), or none any more (rest 1, or the pass has
+  !        failed)
+  ! Collective when it gives a bucket: waits until every rank has come to it. Not while other threads mark gradients with rest
+  ! 1.
+  ! Errors: INVALID_ARGUMENT, INVALID_STATE (no open pass, the last bucket was not finished, not a pulled hook), and those of
+  ! collectives. Since 0.1.
+  subroutine ddp_model_next_bucket(model, rest, out_bucket, stat)
+    type(ddp_model), intent(in) :: model
+    integer(c_int32_t), intent(in) :: rest
+    type(ddp_bucket), intent(out) :: out_bucket
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_model_next_bucket(model, rest, out_bucket) bind(c, name='ddp_model_next_bucket') result(answer)
+        import
+        type(c_ptr), value :: model
+        integer(c_int32_t), value :: rest
+        type(c_ptr), intent(out) :: out_bucket
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_model_next_bucket(model%handle, rest, out_bucket%handle)
+    call finish(answer, stat)
+  end subroutine
+
+  ! Done with the bucket that ddp_model_next_bucket gave: its contents go to the gradients if every rank says 0.
+  ! @param status 0, or any other number if it failed here
+  ! @param text what went wrong, for all ranks; NULL: what ddp_bucket_set_error said
+  ! Collective. Errors: CALLBACK (it failed on some rank; the pass is void, end it), MISMATCH (the ranks made different
+  ! calls), INVALID_STATE (no bucket was given), and those of collectives. Since 0.1.
+  subroutine ddp_model_finish_bucket(model, status, text, stat)
+    type(ddp_model), intent(in) :: model
+    integer(c_int32_t), intent(in) :: status
+    character(*), intent(in), optional :: text
+    integer(c_int32_t), intent(out), optional :: stat
+    character(kind=c_char), allocatable :: c_text(:)
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_model_finish_bucket(model, status, text) bind(c, name='ddp_model_finish_bucket') result(answer)
+        import
+        type(c_ptr), value :: model
+        integer(c_int32_t), value :: status
+        character(kind=c_char), intent(in), optional :: text(*)
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    call for_c(text, c_text)
+    answer = c_ddp_model_finish_bucket(model%handle, status, c_text)
+    call finish(answer, stat)
+  end subroutine
+
+  ! Number of the bucket in plan order, from 0; -1 if `bucket` is not in a hook now. Local. Since 0.1.
+  function ddp_bucket_get_index(bucket) result(answer)
+    type(ddp_bucket), intent(in) :: bucket
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_bucket_get_index(bucket) bind(c, name='ddp_bucket_get_index') result(answer)
+        import
+        type(c_ptr), value :: bucket
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_bucket_get_index(bucket%handle)
+  end function
+
+  ! Is it the last bucket of the pass? 1 yes, 0 no; -1 if `bucket` is not in a hook now. Local. Since 0.1.
+  function ddp_bucket_is_last(bucket) result(answer)
+    type(ddp_bucket), intent(in) :: bucket
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_bucket_is_last(bucket) bind(c, name='ddp_bucket_is_last') result(answer)
+        import
+        type(c_ptr), value :: bucket
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_bucket_is_last(bucket%handle)
+  end function
+
+  ! The bucket's gradients as one flat array, in memory that the group's collectives reach without a copy. Gradients start on
+  ! 64-byte boundaries, with zeros between them.
+  ! Local. Errors: INVALID_ARGUMENT, INVALID_STATE (not in a hook now). Since 0.1.
+  subroutine ddp_bucket_get_contents(bucket, out_contents, stat)
+    type(ddp_bucket), intent(in) :: bucket
+    type(ddp_tensor), intent(out) :: out_contents
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_bucket_get_contents(bucket, out_contents) bind(c, name='ddp_bucket_get_contents') result(answer)
+        import
+        type(c_ptr), value :: bucket
+        type(ddp_tensor), intent(out) :: out_contents
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_bucket_get_contents(bucket%handle, out_contents)
+    call finish(answer, stat)
+  end subroutine
+
+  ! How many parameters have their gradient in the bucket; -1 if `bucket` is not in a hook now. Local. Since 0.1.
+  function ddp_bucket_get_parameter_count(bucket) result(answer)
+    type(ddp_bucket), intent(in) :: bucket
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_bucket_get_parameter_count(bucket) bind(c, name='ddp_bucket_get_parameter_count') result(answer)
+        import
+        type(c_ptr), value :: bucket
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_bucket_get_parameter_count(bucket%handle)
+  end function
+
+  ! One gradient of the bucket.
+  ! @param position 0 to the number of parameters in the bucket
+  ! @param out_index the parameter's index in the model; may be NULL
+  ! @param out_grad its part of the contents, with the shape of the parameter; may be NULL
+  ! Local. Errors: INVALID_ARGUMENT, INVALID_STATE (not in a hook now). Since 0.1.
+  subroutine ddp_bucket_get_parameter(bucket, position, out_index, out_grad, stat)
+    type(ddp_bucket), intent(in) :: bucket
+    integer(c_int32_t), intent(in) :: position
+    integer(c_int32_t), intent(out), optional :: out_index
+    type(ddp_tensor), intent(out), optional :: out_grad
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_bucket_get_parameter(bucket, position, out_index, out_grad) bind(c, name='ddp_bucket_get_parameter') &
+          result(answer)
+        import
+        type(c_ptr), value :: bucket
+        integer(c_int32_t), value :: position
+        integer(c_int32_t), intent(out), optional :: out_index
+        type(ddp_tensor), intent(out), optional :: out_grad
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_bucket_get_parameter(bucket%handle, position, out_index, out_grad)
+    call finish(answer, stat)
+  end subroutine
+
+  ! Did any rank contribute to the gradient at `position` of the bucket? 1 yes; 0 no: what the hook makes of it is dropped; -1
+  ! if the arguments are wrong. Local. Since 0.1.
+  function ddp_bucket_is_used(bucket, position) result(answer)
+    type(ddp_bucket), intent(in) :: bucket
+    integer(c_int32_t), intent(in) :: position
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_bucket_is_used(bucket, position) bind(c, name='ddp_bucket_is_used') result(answer)
+        import
+        type(c_ptr), value :: bucket
+        integer(c_int32_t), value :: position
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_bucket_is_used(bucket%handle, position)
+  end function
+
+  ! The model's group as a hook may use it. Usable until the hook returns; the library's, not to be destroyed. It takes
+  ! ddp_group_all_reduce, ddp_group_all_gather, ddp_group_reduce_scatter and ddp_group_broadcast, on the contents or on host
+  ! memory of your own (`stream` is not looked at), and ddp_group_rank and ddp_group_size. Other functions refuse it with
+  ! INVALID_ARGUMENT.
+  ! Its collectives also answer CALLBACK or MISMATCH: the hook failed on another rank, or did something else there. Return at
+  ! once then.
+  ! @param bucket in a hook now
+  ! Local. Errors: INVALID_ARGUMENT, INVALID_STATE (not in a hook now). Since 0.1.
+  subroutine ddp_bucket_get_group(bucket, out_group, stat)
+    type(ddp_bucket), intent(in) :: bucket
+    type(ddp_group), intent(out) :: out_group
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_bucket_get_group(bucket, out_group) bind(c, name='ddp_bucket_get_group') result(answer)
+        import
+        type(c_ptr), value :: bucket
+        type(c_ptr), intent(out) :: out_group
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_bucket_get_group(bucket%handle, out_group%handle)
+    call finish(answer, stat)
+  end subroutine
+
+  ! Say what went wrong with the bucket, before the hook returns a number other than 0: every rank gets the text.
+  ! @param text copied; at most 479 bytes travel
+  ! Local. Errors: INVALID_ARGUMENT, INVALID_STATE (not in a hook now). Since 0.1.
+  subroutine ddp_bucket_set_error(bucket, text, stat)
+    type(ddp_bucket), intent(in) :: bucket
+    character(*), intent(in) :: text
+    integer(c_int32_t), intent(out), optional :: stat
+    character(kind=c_char), allocatable :: c_text(:)
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_bucket_set_error(bucket, text) bind(c, name='ddp_bucket_set_error') result(answer)
+        import
+        type(c_ptr), value :: bucket
+        character(kind=c_char), intent(in) :: text(*)
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    call for_c(text, c_text)
+    answer = c_ddp_bucket_set_error(bucket%handle, c_text)
+    call finish(answer, stat)
+  end subroutine
+
+  ! This rank is out of data: answer the other ranks' passes without contributing, until every rank has joined. Then all ranks
+  ! hold the parameters, buffers, optimizers and averages of the lowest of those that trained to the last, and go on together.
+  ! Meanwhile the others may open passes of this model, call ddp_model_sync_buffers, and make local calls (optimizer,
+  ! averages). Their other collectives on the group are refused with INVALID_STATE; one that is made before a pass or
+  ! ddp_model_sync_buffers has told them of the joined rank breaks the group with MISMATCH. Collectives on other groups are
+  ! not answered: ddp_group_abort those first.
+  ! The model needs the option uneven_inputs, which excludes optimizers with shard and pulled hooks. Optimizers and averages
+  ! must have been made in the same order on every rank.
+  ! Collective, blocks; not in an open pass. Errors: INVALID_ARGUMENT, INVALID_STATE (without uneven_inputs, or a pass is
+  ! open), MISMATCH (other ranks have other optimizers or averages), and those of collectives. Since 0.1.
+  subroutine ddp_model_join(model, stream, stat)
+    type(ddp_model), intent(in) :: model
+    type(c_ptr), intent(in), optional :: stream
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_model_join(model, stream) bind(c, name='ddp_model_join') result(answer)
+        import
+        type(c_ptr), value :: model
+        type(c_ptr), value :: stream
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_model_join(model%handle, address(stream))
+    call finish(answer, stat)
+  end subroutine
+
+  ! Every parameter becomes its mean over the ranks, with the same bits on all of them: local SGD makes some steps after
+  ! DDP_PASS_LOCAL passes and then this. Until then the replicas differ: ddp_model_check says so (MISMATCH), and a checkpoint
+  ! holds rank 0's parameters, so average before saving. Buffers and the state of optimizers stay each rank's own
+  ! (ddp_model_sync_buffers copies buffers).
+  ! Collective, blocks, not in an open pass. Errors: INVALID_STATE (also while ddp_ema_swap has put averages into the
+  ! parameters), and those of collectives (parameters may then be averaged in part). Since 0.1.
+  subroutine ddp_model_average_parameters(model, stream, stat)
+    type(ddp_model), intent(in) :: model
+    type(c_ptr), intent(in), optional :: stream
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_model_average_parameters(model, stream) bind(c, name='ddp_model_average_parameters') result(answer)
+        import
+        type(c_ptr), value :: model
+        type(c_ptr), value :: stream
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_model_average_parameters(model%handle, address(stream))
+    call finish(answer, stat)
+  end subroutine
+
+  ! Reduce rows of a table, of which every rank has some: the gradient of an embedding, without the rows that nobody touched.
+  ! All ranks get the union of the indices, in rising order, and for each the sum or mean over all ranks, a rank without the
+  ! row counting as zero: the same bits that dense gradients would have given. ddp_group_get_rows() fetches the result.
+  ! @param indices I64 [k], each 0 or more, in any order; k may differ from rank to rank and be 0. Rows of an index that is
+  !        given several times are added first, in the order given
+  ! @param rows [k, ...], any dtype; row shape and dtype are the same on all ranks
+  ! @param op AVERAGE (divides by the number of ranks) or SUM
+  ! @param out_count rows of the result, the same on every rank
+  ! Collective, blocks on CPU; two small messages and one of the size of the result. Errors: as ddp_group_all_reduce; MISMATCH
+  ! (rows of another dtype or width on another rank: the group stays whole), OUT_OF_MEMORY (on every rank). Since 0.1.
+  subroutine ddp_group_all_reduce_rows(group, indices, rows, op, out_count, stream, stat)
+    type(ddp_group), intent(in) :: group
+    type(ddp_tensor), intent(in) :: indices
+    type(ddp_tensor), intent(in) :: rows
+    integer(c_int32_t), intent(in) :: op
+    integer(c_int64_t), intent(out) :: out_count
+    type(c_ptr), intent(in), optional :: stream
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_group_all_reduce_rows(group, indices, rows, op, out_count, stream) bind(c, &
+          name='ddp_group_all_reduce_rows') result(answer)
+        import
+        type(c_ptr), value :: group
+        type(ddp_tensor), intent(in) :: indices
+        type(ddp_tensor), intent(in) :: rows
+        integer(c_int32_t), value :: op
+        integer(c_int64_t), intent(out) :: out_count
+        type(c_ptr), value :: stream
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_group_all_reduce_rows(group%handle, indices, rows, op, out_count, address(stream))
+    call finish(answer, stat)
+  end subroutine
+
+  ! Copy the result of the last ddp_group_all_reduce_rows on this group.
+  ! @param indices receives I64 [count]
+  ! @param rows receives [count, ...], of the dtype and with rows of the size that were reduced
+  ! Local. Errors: INVALID_ARGUMENT (they do not fit the result), INVALID_STATE (there is none). Since 0.1.
+  subroutine ddp_group_get_rows(group, indices, rows, stat)
+    type(ddp_group), intent(in) :: group
+    type(ddp_tensor), intent(in) :: indices
+    type(ddp_tensor), intent(in) :: rows
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_group_get_rows(group, indices, rows) bind(c, name='ddp_group_get_rows') result(answer)
+        import
+        type(c_ptr), value :: group
+        type(ddp_tensor), intent(in) :: indices
+        type(ddp_tensor), intent(in) :: rows
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_group_get_rows(group%handle, indices, rows)
+    call finish(answer, stat)
+  end subroutine
+
+  ! Write the defaults. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+  subroutine ddp_batch_norm_options_init(options, stat)
+    type(ddp_batch_norm_options), intent(out) :: options
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_batch_norm_options_init(options, struct_size) bind(c, name='ddp_batch_norm_options_init') result(answer)
+        import
+        type(ddp_batch_norm_options), intent(out) :: options
+        integer(c_int64_t), value :: struct_size
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_batch_norm_options_init(options, c_sizeof(options))
+    call finish(answer, stat)
+  end subroutine
+
+  ! y = (x - mean) * invstd * weight + bias for each channel, with the mean and variance of that channel over all ranks.
+  ! With `training` the running statistics become (1 - momentum) * old + momentum * new, with the unbiased variance (divided
+  ! by count - 1), the same bits on every rank that had the same before. That happens here, before the backward pass: if that
+  ! fails and the batch is repeated, its statistics count twice, so a program that repeats batches keeps a copy of both.
+  ! @param group whose ranks share the batch. Between begin_backward and end_backward of a model use a second group
+  ! @param options NULL: all defaults
+  ! @param x F32, F64, F16 or BF16, [N, C, ...]
+  ! @param weight [C], any of these dtypes; NULL: 1
+  ! @param bias [C], any of these dtypes; NULL: 0
+  ! @param running_mean [C], any of these dtypes; NULL: not kept
+  ! @param running_var [C], any of these dtypes; given if running_mean is; read when not training, otherwise both are updated
+  ! @param y shape and dtype of x; may be x itself when no backward follows
+  ! @param saved_mean F64 [C], for backward; NULL when none follows
+  ! @param saved_invstd F64 [C], as saved_mean
+  ! @param out_count values per channel over all ranks, for backward; may be NULL
+  ! Collective with `training` (one message), otherwise local; blocks. No two of the tensors may overlap, but for x and y.
+  ! Errors: INVALID_ARGUMENT (shapes, dtypes; on every rank: a single value per channel in training, which has no variance),
+  ! MISMATCH (another number of channels, or other options on another rank), and those of collectives; then nothing was
+  ! written. Without any value on any rank nothing happens. Since 0.1.
+  subroutine ddp_batch_norm_forward(group, x, y, options, weight, bias, running_mean, running_var, saved_mean, saved_invstd, &
+      out_count, stream, stat)
+    type(ddp_group), intent(in) :: group
+    type(ddp_tensor), intent(in) :: x
+    type(ddp_tensor), intent(in) :: y
+    type(ddp_batch_norm_options), intent(in), optional :: options
+    type(ddp_tensor), intent(in), optional :: weight
+    type(ddp_tensor), intent(in), optional :: bias
+    type(ddp_tensor), intent(in), optional :: running_mean
+    type(ddp_tensor), intent(in), optional :: running_var
+    type(ddp_tensor), intent(in), optional :: saved_mean
+    type(ddp_tensor), intent(in), optional :: saved_invstd
+    integer(c_int64_t), intent(out), optional :: out_count
+    type(c_ptr), intent(in), optional :: stream
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_batch_norm_forward(group, options, x, weight, bias, running_mean, running_var, y, saved_mean, saved_invstd, &
+          out_count, stream) bind(c, name='ddp_batch_norm_forward') result(answer)
+        import
+        type(c_ptr), value :: group
+        type(ddp_batch_norm_options), intent(in), optional :: options
+        type(ddp_tensor), intent(in) :: x
+        type(ddp_tensor), intent(in), optional :: weight
+        type(ddp_tensor), intent(in), optional :: bias
+        type(ddp_tensor), intent(in), optional :: running_mean
+        type(ddp_tensor), intent(in), optional :: running_var
+        type(ddp_tensor), intent(in) :: y
+        type(ddp_tensor), intent(in), optional :: saved_mean
+        type(ddp_tensor), intent(in), optional :: saved_invstd
+        integer(c_int64_t), intent(out), optional :: out_count
+        type(c_ptr), value :: stream
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_batch_norm_forward(group%handle, options, x, weight, bias, running_mean, running_var, y, saved_mean, &
+        saved_invstd, out_count, address(stream))
+    call finish(answer, stat)
+  end subroutine
+
+  ! Gradients of the above: for x over the samples of all ranks; for weight and bias this rank's share, which is reduced with
+  ! all other gradients. When not training the statistics are constants, and nothing is sent.
+  ! @param dy gradient of y, [N, C, ...]
+  ! @param x as in forward
+  ! @param weight as in forward
+  ! @param saved_mean as in forward
+  ! @param saved_invstd as in forward
+  ! @param count what forward gave as out_count
+  ! @param dx shape and dtype of x; may be dy itself; NULL: not wanted
+  ! @param dweight [C], F32, F64, F16 or BF16; NULL: not wanted
+  ! @param dbias as dweight
+  ! Collective with `training` (one message), otherwise local; blocks. Errors: as ddp_batch_norm_forward. Since 0.1.
+  subroutine ddp_batch_norm_backward(group, dy, x, weight, saved_mean, saved_invstd, count, options, dx, dweight, dbias, stream, &
+      stat)
+    type(ddp_group), intent(in) :: group
+    type(ddp_tensor), intent(in) :: dy
+    type(ddp_tensor), intent(in) :: x
+    type(ddp_tensor), intent(in) :: weight
+    type(ddp_tensor), intent(in) :: saved_mean
+    type(ddp_tensor), intent(in) :: saved_invstd
+    integer(c_int64_t), intent(in) :: count
+    type(ddp_batch_norm_options), intent(in), optional :: options
+    type(ddp_tensor), intent(in), optional :: dx
+    type(ddp_tensor), intent(in), optional :: dweight
+    type(ddp_tensor), intent(in), optional :: dbias
+    type(c_ptr), intent(in), optional :: stream
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_batch_norm_backward(group, options, dy, x, weight, saved_mean, saved_invstd, count, dx, dweight, dbias, &
+          stream) bind(c, name='ddp_batch_norm_backward') result(answer)
+        import
+        type(c_ptr), value :: group
+        type(ddp_batch_norm_options), intent(in), optional :: options
+        type(ddp_tensor), intent(in) :: dy
+        type(ddp_tensor), intent(in) :: x
+        type(ddp_tensor), intent(in) :: weight
+        type(ddp_tensor), intent(in) :: saved_mean
+        type(ddp_tensor), intent(in) :: saved_invstd
+        integer(c_int64_t), value :: count
+        type(ddp_tensor), intent(in), optional :: dx
+        type(ddp_tensor), intent(in), optional :: dweight
+        type(ddp_tensor), intent(in), optional :: dbias
+        type(c_ptr), value :: stream
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_batch_norm_backward(group%handle, options, dy, x, weight, saved_mean, saved_invstd, count, dx, dweight, &
+        dbias, address(stream))
+    call finish(answer, stat)
+  end subroutine
+
+  ! Keep memory of the library readable and writable, with what it holds, after its owner is gone: after the model, the group,
+  ! ddp_group_free. For languages whose slices and arrays may outlive the object that they came from. The memory is given back
+  ! when its owner and as many ddp_memory_release as there were ddp_memory_retain are done; nothing else of a destroyed group
+  ! or model stays.
+  ! @param data any address in a gradient that libddp owns, in memory of ddp_group_alloc, or in the contents of a bucket; all
+  !        of the block around it is kept, which for a gradient is its bucket
+  ! Local, never blocks, any thread, also within callbacks. Errors: INVALID_ARGUMENT (not such memory, or on a GPU).
+  ! Since 0.1.
+  subroutine ddp_memory_retain(data, stat)
+    type(c_ptr), intent(in) :: data
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_memory_retain(data) bind(c, name='ddp_memory_retain') result(answer)
+        import
+        type(c_ptr), value :: data
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_memory_retain(data)
+    call finish(answer, stat)
+  end subroutine
+
+  ! Undo one ddp_memory_retain. In a fork of the process the memory stays as it is.
+  ! @param data any address in the same block; NULL is ignored
+  ! Local, never blocks, any thread. Errors: INVALID_ARGUMENT (it is not retained). Since 0.1.
+  subroutine ddp_memory_release(data, stat)
+    type(c_ptr), intent(in), optional :: data
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_memory_release(data) bind(c, name='ddp_memory_release') result(answer)
+        import
+        type(c_ptr), value :: data
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_memory_release(address(data))
+    call finish(answer, stat)
+  end subroutine
+
+  ! Write the defaults.
+  ! @param options filled; not NULL
+  ! @param struct_size sizeof(ddp_recover_options) as the caller sees it
+  ! Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+  subroutine ddp_recover_options_init(options, stat)
+    type(ddp_recover_options), intent(out) :: options
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_recover_options_init(options, struct_size) bind(c, name='ddp_recover_options_init') result(answer)
+        import
+        type(ddp_recover_options), intent(out) :: options
+        integer(c_int64_t), value :: struct_size
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_recover_options_init(options, c_sizeof(options))
+    call finish(answer, stat)
+  end subroutine
+
+  ! Ranks that broke the group: the one that the first cause names, and those that were silent when it broke. Ranks are
+  ! numbered as in the broken group.
+  ! @param ranks filled with at most `capacity` ranks, ascending; NULL if capacity is 0
+  ! @param out_count how many there are, whatever the capacity; 0: the group is whole, or was ended on purpose
+  ! Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
+  subroutine ddp_group_get_failed(group, capacity, out_count, ranks, stat)
+    type(ddp_group), intent(in) :: group
+    integer(c_int32_t), intent(in) :: capacity
+    integer(c_int32_t), intent(out) :: out_count
+    integer(c_int32_t), intent(inout), optional :: ranks(*)
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_group_get_failed(group, ranks, capacity, out_count) bind(c, name='ddp_group_get_failed') result(answer)
+        import
+        type(c_ptr), value :: group
+        integer(c_int32_t), intent(inout), optional :: ranks(*)
+        integer(c_int32_t), value :: capacity
+        integer(c_int32_t), intent(out) :: out_count
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_group_get_failed(group%handle, ranks, capacity, out_count)
+    call finish(answer, stat)
+  end subroutine
+
+  ! Where a rank was when it was last heard: ranks say so every heartbeat_ms. With ranks that are threads, and in a group of
+  ! one, all are heard now. Of groups of more than 64 ranks those are up to date that are furthest behind.
+  ! @param rank 0 to size - 1
+  ! @param out_progress filled; struct_size set by the caller
+  ! Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
+  subroutine ddp_group_get_progress(group, rank, out_progress, stat)
+    type(ddp_group), intent(in) :: group
+    integer(c_int32_t), intent(in) :: rank
+    type(ddp_rank_progress), intent(out) :: out_progress
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_group_get_progress(group, rank, out_progress) bind(c, name='ddp_group_get_progress') result(answer)
+        import
+        type(c_ptr), value :: group
+        integer(c_int32_t), value :: rank
+        type(ddp_rank_progress), intent(out) :: out_progress
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_group_get_progress(group%handle, rank, out_progress)
+    call finish(answer, stat)
+  end subroutine
+
+  ! Name of a call as in ddp_rank_progress: "ddp_group_barrier"; "" for 0 and for any other number. Constant text; the
+  ! numbers may be others in another version of the library. Local, any thread. Since 0.1.
+  function ddp_call_name(call) result(answer)
+    integer(c_int32_t), intent(in) :: call
+    character(:), allocatable :: answer
+    interface
+      function c_ddp_call_name(call) bind(c, name='ddp_call_name') result(answer)
+        import
+        integer(c_int32_t), value :: call
+        type(c_ptr) :: answer
+      end function
+    end interface
+    answer = ddp_text(c_ddp_call_name(call))
+  end function
+
+  ! Go on with the ranks that are left. The group, its models, optimizers, averages and memory keep their handles and
+  ! addresses; a pass that is open ends, and its gradients are void. All ranks then hold the parameters, buffers and optimizer
+  ! of the last step that every one of them has made, and repeat the next one. With an optimizer that has shard = 1 and ranks
+  ! that are gone, a part of its state is lost: load a checkpoint with the optimizer (until then INVALID_STATE).
+  ! @param options NULL: all defaults
+  ! @param out_recovery filled if not NULL; struct_size set by the caller
+  ! Collective over the ranks that are left, blocks: less than a second where deaths are seen (one host), and for ranks that
+  ! only fell silent about a second after dead_after_ms. If another rank dies meanwhile it begins again by itself. No other
+  ! call may use the group or what was made from it meanwhile. Groups made by ddp_group_split recover by themselves.
+  ! Errors: INVALID_STATE (the group is not broken, or was made without recoverable), INVALID_ARGUMENT, TOO_FEW_RANKS (on all
+  ! ranks that are here; nothing has changed, and the call may be repeated), NO_MAJORITY (the same where ranks that are out of
+  ! reach may go on: end this process), FENCED (this rank was silent, and the others have gone on without it), MISMATCH (what
+  ! was sent to make the replicas equal has not come; the group can be used, the model after a checkpoint was loaded),
+  ! OUT_OF_MEMORY. Since 0.1.
+  subroutine ddp_group_recover(group, options, out_recovery, stat)
+    type(ddp_group), intent(in) :: group
+    type(ddp_recover_options), intent(in), optional :: options
+    type(ddp_recovery), intent(out), optional :: out_recovery
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_group_recover(group, options, out_recovery) bind(c, name='ddp_group_recover') result(answer)
+        import
+        type(c_ptr), value :: group
+        type(ddp_recover_options), intent(in), optional :: options
+        type(ddp_recovery), intent(out), optional :: out_recovery
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_group_recover(group%handle, options, out_recovery)
+    call finish(answer, stat)
+  end subroutine
+
+  ! Ranks that the last recovery went on without, numbered as before it.
+  ! @param ranks filled with at most `capacity` ranks, ascending; NULL if capacity is 0
+  ! @param out_count how many there are, whatever the capacity; 0 also before the first recovery with this rank
+  ! Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
+  subroutine ddp_group_get_gone(group, capacity, out_count, ranks, stat)
+    type(ddp_group), intent(in) :: group
+    integer(c_int32_t), intent(in) :: capacity
+    integer(c_int32_t), intent(out) :: out_count
+    integer(c_int32_t), intent(inout), optional :: ranks(*)
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_group_get_gone(group, ranks, capacity, out_count) bind(c, name='ddp_group_get_gone') result(answer)
+        import
+        type(c_ptr), value :: group
+        integer(c_int32_t), intent(inout), optional :: ranks(*)
+        integer(c_int32_t), value :: capacity
+        integer(c_int32_t), intent(out) :: out_count
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_group_get_gone(group%handle, ranks, capacity, out_count)
+    call finish(answer, stat)
+  end subroutine
+
+  ! Ranks that the last recovery took in, numbered as now. A rank that has joined is among them, until the next recovery.
+  ! @param ranks filled with at most `capacity` ranks, ascending; NULL if capacity is 0
+  ! @param out_count how many there are, whatever the capacity
+  ! Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
+  subroutine ddp_group_get_joined(group, capacity, out_count, ranks, stat)
+    type(ddp_group), intent(in) :: group
+    integer(c_int32_t), intent(in) :: capacity
+    integer(c_int32_t), intent(out) :: out_count
+    integer(c_int32_t), intent(inout), optional :: ranks(*)
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_group_get_joined(group, ranks, capacity, out_count) bind(c, name='ddp_group_get_joined') result(answer)
+        import
+        type(c_ptr), value :: group
+        integer(c_int32_t), intent(inout), optional :: ranks(*)
+        integer(c_int32_t), value :: capacity
+        integer(c_int32_t), intent(out) :: out_count
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_group_get_joined(group%handle, ranks, capacity, out_count)
+    call finish(answer, stat)
+  end subroutine
+
+  ! What became of each rank in the last recovery: element r is what rank r of before is now, or -1 if it is gone.
+  ! @param ranks filled with at most `capacity` ranks; NULL if capacity is 0
+  ! @param out_count number of ranks before it, whatever the capacity; 0 before the first recovery with this rank
+  ! Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
+  subroutine ddp_group_get_renumbered(group, capacity, out_count, ranks, stat)
+    type(ddp_group), intent(in) :: group
+    integer(c_int32_t), intent(in) :: capacity
+    integer(c_int32_t), intent(out) :: out_count
+    integer(c_int32_t), intent(inout), optional :: ranks(*)
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_group_get_renumbered(group, ranks, capacity, out_count) bind(c, name='ddp_group_get_renumbered') &
+          result(answer)
+        import
+        type(c_ptr), value :: group
+        integer(c_int32_t), intent(inout), optional :: ranks(*)
+        integer(c_int32_t), value :: capacity
+        integer(c_int32_t), intent(out) :: out_count
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_group_get_renumbered(group%handle, ranks, capacity, out_count)
+    call finish(answer, stat)
+  end subroutine
+
+  ! Write what to multiply the next loss with into a tensor, for kernels that read it there. Into memory of a GPU it is
+  ! written in the order of `stream`, and the host does not wait: in a step that is captured into a CUDA graph each launch
+  ! writes the scale of its time.
+  ! @param tensor one element, F32 or F64; on the model's GPU, or in host memory (then it is written when the call returns, as
+  ! by ddp_optimizer_get_loss_scale)
+  ! @param stream of a tensor on a GPU: that of ddp_optimizer_step, or one that is ordered after it
+  ! The host waits for the stream before the first step, and if parameters are in host memory or the rule is the program's.
+  ! Local. Errors: INVALID_ARGUMENT (another type or size, or on another GPU than the group's), INVALID_STATE (the host would
+  ! have to wait for a stream that is captured). Since 0.1.
+  subroutine ddp_optimizer_copy_loss_scale(optimizer, tensor, stream, stat)
+    type(ddp_optimizer), intent(in) :: optimizer
+    type(ddp_tensor), intent(in) :: tensor
+    type(c_ptr), intent(in), optional :: stream
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_optimizer_copy_loss_scale(optimizer, tensor, stream) bind(c, name='ddp_optimizer_copy_loss_scale') &
+          result(answer)
+        import
+        type(c_ptr), value :: optimizer
+        type(ddp_tensor), intent(in) :: tensor
+        type(c_ptr), value :: stream
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_optimizer_copy_loss_scale(optimizer%handle, tensor, address(stream))
+    call finish(answer, stat)
+  end subroutine
+
+  ! Which parts are this rank's. They change when ddp_group_recover has returned. Local, any thread. Errors: INVALID_ARGUMENT,
+  ! INVALID_STATE (destroyed). Since 0.1.
+  subroutine ddp_group_get_virtual_ranks(group, out_ranks, stat)
+    type(ddp_group), intent(in) :: group
+    type(ddp_virtual_ranks), intent(out) :: out_ranks
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_group_get_virtual_ranks(group, out_ranks) bind(c, name='ddp_group_get_virtual_ranks') result(answer)
+        import
+        type(c_ptr), value :: group
+        type(ddp_virtual_ranks), intent(out) :: out_ranks
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_group_get_virtual_ranks(group%handle, out_ranks)
+    call finish(answer, stat)
+  end subroutine
+
+  ! A key for the random numbers (dropout, augmentation) of one part in one step, the same wherever the part runs. The
+  ! sequence is frozen: the same arguments give the same key in every version.
+  ! @param seed of the training
+  ! @param step its number, 0 or more, which the program counts (and restores from a checkpoint)
+  ! @param virtual_rank of the part, 0 or more
+  ! @param out_key 64 bits, any pattern
+  ! Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+  subroutine ddp_virtual_rank_key(seed, step, virtual_rank, out_key, stat)
+    integer(c_int64_t), intent(in) :: seed
+    integer(c_int64_t), intent(in) :: step
+    integer(c_int32_t), intent(in) :: virtual_rank
+    integer(c_int64_t), intent(out) :: out_key
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_virtual_rank_key(seed, step, virtual_rank, out_key) bind(c, name='ddp_virtual_rank_key') result(answer)
+        import
+        integer(c_int64_t), value :: seed
+        integer(c_int64_t), value :: step
+        integer(c_int32_t), value :: virtual_rank
+        integer(c_int64_t), intent(out) :: out_key
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_virtual_rank_key(seed, step, virtual_rank, out_key)
+    call finish(answer, stat)
+  end subroutine
+
+  ! As ddp_group_reduce_metrics, with one value for each part: summed in the tree over all parts, so the result has the same
+  ! bits at any number of ranks. DDP_AVERAGE divides by the number of parts.
+  ! @param part_values the numbers of this rank's parts, one part after the other: `count` doubles for each. The first `count`
+  !        are replaced by the result, the same bits on every rank; what the others hold afterwards is undefined
+  ! @param count of each part, 1 to 1,024
+  ! Collective, blocks. Errors: as ddp_group_all_reduce. Since 0.1.
+  subroutine ddp_group_reduce_part_metrics(group, part_values, count, op, stat)
+    type(ddp_group), intent(in) :: group
+    real(c_double), intent(inout) :: part_values(*)
+    integer(c_int64_t), intent(in) :: count
+    integer(c_int32_t), intent(in) :: op
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_group_reduce_part_metrics(group, part_values, count, op) bind(c, name='ddp_group_reduce_part_metrics') &
+          result(answer)
+        import
+        type(c_ptr), value :: group
+        real(c_double), intent(inout) :: part_values(*)
+        integer(c_int64_t), value :: count
+        integer(c_int32_t), value :: op
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_group_reduce_part_metrics(group%handle, part_values, count, op)
+    call finish(answer, stat)
+  end subroutine
+
+  ! Save a checkpoint into a folder, as the file step-000000001200.safetensors, with the state's `step`. Then remove old ones:
+  ! of the files with this step or a smaller one the newest `keep` stay. The file of this call always stays, and no other file
+  ! of the folder is touched but what saves that were killed have left.
+  ! @param folder is there already; rank 0's counts, the others may pass NULL
+  ! @param keep 1 or more; 0: remove nothing. Rank 0's counts
+  ! One job saves to a folder: rank 0 holds a lock on it (the file .ddp-folder.lock) until its model is destroyed or its
+  ! process ends, and the first save of another job fails with IO and names it. File systems without locks have no such guard.
+  ! Files of a greater step are left alone, with a warning, because a load of the latest would prefer them.
+  ! As ddp_state_save_file in all else. Errors: INVALID_ARGUMENT (step or keep below 0), IO, INVALID_STATE, and those of
+  ! collectives. Since 0.1.
+  subroutine ddp_state_save_latest(state, keep, folder, stat)
+    type(ddp_state), intent(in) :: state
+    integer(c_int64_t), intent(in) :: keep
+    character(*), intent(in), optional :: folder
+    integer(c_int32_t), intent(out), optional :: stat
+    character(kind=c_char), allocatable :: c_folder(:)
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_state_save_latest(state, folder, keep) bind(c, name='ddp_state_save_latest') result(answer)
+        import
+        type(ddp_state), intent(in) :: state
+        character(kind=c_char), intent(in), optional :: folder(*)
+        integer(c_int64_t), value :: keep
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    call for_c(folder, c_folder)
+    answer = c_ddp_state_save_latest(state, c_folder, keep)
+    call finish(answer, stat)
+  end subroutine
+
+  ! Load the newest valid checkpoint of a folder that ddp_state_save_latest has filled. Rank 0 looks at the files from the
+  ! greatest step down, verifies each as a whole, and skips what is damaged or cannot be read, with a warning to the log; all
+  ! ranks get the same file. `step` of the report says which, ddp_model_get_loaded_file has its name. A folder may be loaded
+  ! from while another job saves to it.
+  ! @param folder rank 0's counts, the others may pass NULL; with `local` this rank's
+  ! A valid file of another model is not skipped: MISMATCH.
+  ! As ddp_state_load_file in all else. Errors: NO_CHECKPOINT (the folder has no such file: begin anew), IO (there is no such
+  ! folder; or it has files and none is valid, the newest is described), MISMATCH, INVALID_STATE, and those of collectives;
+  ! the same on every rank. Since 0.1.
+  subroutine ddp_state_load_latest(state, folder, options, out_report, stat)
+    type(ddp_state), intent(in) :: state
+    character(*), intent(in), optional :: folder
+    type(ddp_load_options), intent(in), optional :: options
+    type(ddp_load_report), intent(out), optional :: out_report
+    integer(c_int32_t), intent(out), optional :: stat
+    character(kind=c_char), allocatable :: c_folder(:)
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_state_load_latest(state, folder, options, out_report) bind(c, name='ddp_state_load_latest') result(answer)
+        import
+        type(ddp_state), intent(in) :: state
+        character(kind=c_char), intent(in), optional :: folder(*)
+        type(ddp_load_options), intent(in), optional :: options
+        type(ddp_load_report), intent(out), optional :: out_report
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    call for_c(folder, c_folder)
+    answer = c_ddp_state_load_latest(state, c_folder, options, out_report)
+    call finish(answer, stat)
+  end subroutine
+
+  ! The file of the last load on rank 0: its path, or "" after a stream. The same on all ranks.
+  ! Local. The text is the model's own, valid until the next load or ddp_model_destroy. NULL before the first load, and if
+  ! `model` is not a model. Since 0.1.
+  function ddp_model_get_loaded_file(model) result(answer)
+    type(ddp_model), intent(in) :: model
+    character(:), allocatable :: answer
+    interface
+      function c_ddp_model_get_loaded_file(model) bind(c, name='ddp_model_get_loaded_file') result(answer)
+        import
+        type(c_ptr), value :: model
+        type(c_ptr) :: answer
+      end function
+    end interface
+    answer = ddp_text(c_ddp_model_get_loaded_file(model%handle))
+  end function
+
+  ! A file that the last ddp_state_load_latest skipped, and why, as one sentence.
+  ! @param index from 0 (the newest) to below `skipped` of the ddp_load_report
+  ! Local. As ddp_model_get_missing. Since 0.1.
+  function ddp_model_get_skipped(model, index) result(answer)
+    type(ddp_model), intent(in) :: model
+    integer(c_int64_t), intent(in) :: index
+    character(:), allocatable :: answer
+    interface
+      function c_ddp_model_get_skipped(model, index) bind(c, name='ddp_model_get_skipped') result(answer)
+        import
+        type(c_ptr), value :: model
+        integer(c_int64_t), value :: index
+        type(c_ptr) :: answer
+      end function
+    end interface
+    answer = ddp_text(c_ddp_model_get_skipped(model%handle, index))
+  end function
+
+  ! Write the defaults. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+  subroutine ddp_outer_options_init(options, stat)
+    type(ddp_outer_options), intent(out) :: options
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_outer_options_init(options, struct_size) bind(c, name='ddp_outer_options_init') result(answer)
+        import
+        type(ddp_outer_options), intent(out) :: options
+        integer(c_int64_t), value :: struct_size
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_outer_options_init(options, c_sizeof(options))
+    call finish(answer, stat)
+  end subroutine
+
+  ! Make an outer optimizer of a model. Its passes are DDP_PASS_LOCAL, its optimizer is any (not with shard), stepped on each
+  ! rank alone. Memory: 12 bytes a parameter (24 of F64), and 4 with error_feedback.
+  ! @param model ready; its parameters are F32, F64, F16 or BF16 in host memory, equal on all ranks now
+  ! @param options NULL: all defaults
+  ! @param out_outer destroy with ddp_outer_destroy
+  ! Local. Errors: INVALID_ARGUMENT, INVALID_STATE (not committed, a pass is open, it has an outer optimizer), NOT_SUPPORTED
+  ! (parameters on a GPU or complex), OUT_OF_MEMORY. Since 0.1.
+  subroutine ddp_outer_create(model, out_outer, options, stat)
+    type(ddp_model), intent(in) :: model
+    type(ddp_outer), intent(out) :: out_outer
+    type(ddp_outer_options), intent(in), optional :: options
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_outer_create(model, options, out_outer) bind(c, name='ddp_outer_create') result(answer)
+        import
+        type(c_ptr), value :: model
+        type(ddp_outer_options), intent(in), optional :: options
+        type(c_ptr), intent(out) :: out_outer
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_outer_create(model%handle, options, out_outer%handle)
+    call finish(answer, stat)
+  end subroutine
+
+  ! Release it. Exchanges that are under way are dropped, and the parameters keep what they hold; on all ranks after the same
+  ! number of steps. Local. NULL is ignored. Since 0.1.
+  subroutine ddp_outer_destroy(outer)
+    type(ddp_outer), intent(inout) :: outer
+    interface
+      subroutine c_ddp_outer_destroy(outer) bind(c, name='ddp_outer_destroy')
+        import
+        type(c_ptr), value :: outer
+      end subroutine
+    end interface
+    call c_ddp_outer_destroy(outer%handle)
+    outer%handle = c_null_ptr
+  end subroutine
+
+  ! One step of the rank's own optimizer has been made: begin the exchanges that are due, and take what the others that have
+  ! ended bring. Call after every step, on all ranks as often.
+  ! The first call makes a group of the model's ranks for the exchanges (as ddp_group_split), so passes and collectives of the
+  ! program go on beside them.
+  ! With d = global value at the last exchange - own value now, averaged over the ranks, and m = momentum * m + d:
+  ! global -= rate * (d + momentum * m), with nesterov = 0 rate * m.
+  ! Collective, blocks only when an exchange that must have ended has not, not in an open pass. Errors: those of collectives;
+  ! INVALID_STATE (also after an exchange that failed: recover the group, or load a checkpoint). Since 0.1.
+  subroutine ddp_outer_step(outer, stat)
+    type(ddp_outer), intent(in) :: outer
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_outer_step(outer) bind(c, name='ddp_outer_step') result(answer)
+        import
+        type(c_ptr), value :: outer
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_outer_step(outer%handle)
+    call finish(answer, stat)
+  end subroutine
+
+  ! End what is under way, exchange all fragments at once, and go on from the global values, whatever `keep` is: afterwards
+  ! the replicas are equal. Call before evaluation and before a checkpoint, which holds rank 0's parameters. Rounding errors
+  ! that were kept for the next exchange are sent with this one as they are, without rounding (32 bits). Collective, blocks,
+  ! not in an open pass. Errors: as ddp_outer_step. Since 0.1.
+  subroutine ddp_outer_sync(outer, stat)
+    type(ddp_outer), intent(in) :: outer
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_outer_sync(outer) bind(c, name='ddp_outer_sync') result(answer)
+        import
+        type(c_ptr), value :: outer
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_outer_sync(outer%handle)
+    call finish(answer, stat)
+  end subroutine
+
+  ! What the exchanges have come to. Local. Errors: INVALID_ARGUMENT. Since 0.1.
+  subroutine ddp_outer_get_stats(outer, out_stats, stat)
+    type(ddp_outer), intent(in) :: outer
+    type(ddp_outer_stats), intent(out) :: out_stats
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_outer_get_stats(outer, out_stats) bind(c, name='ddp_outer_get_stats') result(answer)
+        import
+        type(c_ptr), value :: outer
+        type(ddp_outer_stats), intent(out) :: out_stats
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_outer_get_stats(outer%handle, out_stats)
+    call finish(answer, stat)
+  end subroutine
+
+  ! The bucket plan as text: one line per bucket with its size, way (in place, staged) and parameters.
+  subroutine ddp_model_describe_plan(model, text, stat)
+    type(ddp_model), intent(in) :: model
+    character(:), allocatable, intent(out) :: text
+    integer(c_int32_t), intent(out), optional :: stat
+    character(kind=c_char), allocatable, target :: buffer(:)
+    integer(c_int64_t) :: needed
+    integer(c_int32_t) :: answer
+    interface
+      function c_describe(model, buffer, capacity, needed) bind(c, name='ddp_model_describe_plan') result(answer)
+        import
+        type(c_ptr), value :: model, buffer
+        integer(c_int64_t), value :: capacity
+        integer(c_int64_t), intent(out) :: needed
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_describe(model%handle, c_null_ptr, 0_c_int64_t, needed)
+    if (answer == DDP_OK) then
+      allocate (buffer(needed))
+      answer = c_describe(model%handle, c_loc(buffer), size(buffer, kind=c_int64_t), needed)
+      if (answer == DDP_OK) text = ddp_text(c_loc(buffer))
+    end if
+    call finish(answer, stat)
+  end subroutine
+
+  ! A text of C's, as callbacks get one; '' for NULL.
+  function ddp_text(text) result(copy)
+    type(c_ptr), intent(in) :: text
+    character(:), allocatable :: copy
+    character(kind=c_char), pointer :: letters(:)
+    integer(c_size_t) :: i, length
+    interface
+      function c_strlen(text) bind(c, name='strlen') result(length)
+        import
+        type(c_ptr), value :: text
+        integer(c_size_t) :: length
+      end function
+    end interface
+    copy = ''
+    if (.not. c_associated(text)) return
+    length = c_strlen(text)
+    call c_f_pointer(text, letters, [length])
+    deallocate (copy)
+    allocate (character(length) :: copy)
+    do i = 1, length
+      copy(i:i) = letters(i)
+    end do
+  end function
+
+  ! A string for C: without the blanks that fill it up, with a NUL. Nothing for one that is not there.
+  subroutine for_c(text, copy)
+    character(*), intent(in), optional :: text
+    character(kind=c_char), allocatable, intent(out) :: copy(:)
+    integer :: i
+    if (.not. present(text)) return
+    allocate (copy(len_trim(text) + 1))
+    do i = 1, len_trim(text)
+      copy(i) = text(i:i)
+    end do
+    copy(size(copy)) = c_null_char
+  end subroutine
+
+  function address(given) result(found)
+    type(c_ptr), intent(in), optional :: given
+    type(c_ptr) :: found
+    found = c_null_ptr
+    if (present(given)) found = given
+  end function
+
+  ! What becomes of a status: the caller's `stat`, or, where it has none, the end of the program.
+  subroutine finish(answer, stat)
+    use, intrinsic :: iso_fortran_env, only: error_unit
+    integer(c_int32_t), intent(in) :: answer
+    integer(c_int32_t), intent(out), optional :: stat
+    if (present(stat)) then
+      stat = answer
+    else if (answer /= DDP_OK) then
+      write (error_unit, '(3a)') ddp_status_name(answer), ': ', ddp_last_error()
+      error stop 1, quiet=.true.
+    end if
+  end subroutine
+
+  function describe(data, dtype, sizes, contiguous) result(tensor)
+    use, intrinsic :: iso_fortran_env, only: error_unit
+    type(c_ptr), intent(in) :: data
+    integer(c_int32_t), intent(in) :: dtype
+    integer(c_int64_t), intent(in) :: sizes(:)
+    logical, intent(in) :: contiguous
+    type(ddp_tensor) :: tensor
+    integer(c_int64_t) :: reversed(size(sizes))
+    if (.not. contiguous) then
+      write (error_unit, '(a)') 'ddp_tensor_of: the array has gaps: libddp would read what lies between its elements'
+      error stop 1, quiet=.true.
+    end if
+    reversed = sizes(size(sizes):1:-1)
+    call ddp_tensor_init(tensor, data, dtype, size(sizes, kind=c_int32_t), reversed)
+  end function
+
+  function tensor_of_f32(array) result(tensor)
+    real(c_float), target, intent(in) :: array(..)
+    type(ddp_tensor) :: tensor
+    tensor = describe(c_loc(array), DDP_F32, shape(array, kind=c_int64_t), is_contiguous(array))
+  end function
+
+  function tensor_of_f64(array) result(tensor)
+    real(c_double), target, intent(in) :: array(..)
+    type(ddp_tensor) :: tensor
+    tensor = describe(c_loc(array), DDP_F64, shape(array, kind=c_int64_t), is_contiguous(array))
+  end function
+
+  function tensor_of_i32(array) result(tensor)
+    integer(c_int32_t), target, intent(in) :: array(..)
+    type(ddp_tensor) :: tensor
+    tensor = describe(c_loc(array), DDP_I32, shape(array, kind=c_int64_t), is_contiguous(array))
+  end function
+
+  function tensor_of_i64(array) result(tensor)
+    integer(c_int64_t), target, intent(in) :: array(..)
+    type(ddp_tensor) :: tensor
+    tensor = describe(c_loc(array), DDP_I64, shape(array, kind=c_int64_t), is_contiguous(array))
+  end function
+
+  function tensor_of_c64(array) result(tensor)
+    complex(c_float_complex), target, intent(in) :: array(..)
+    type(ddp_tensor) :: tensor
+    tensor = describe(c_loc(array), DDP_C64, shape(array, kind=c_int64_t), is_contiguous(array))
+  end function
+
+  function tensor_of_c128(array) result(tensor)
+    complex(c_double_complex), target, intent(in) :: array(..)
+    type(ddp_tensor) :: tensor
+    tensor = describe(c_loc(array), DDP_C128, shape(array, kind=c_int64_t), is_contiguous(array))
+  end function
+
+  ! Is it a tensor of that type and number of dimensions, in host memory?
+  function fits(tensor, dtype, ndim, stat) result(yes)
+    use, intrinsic :: iso_fortran_env, only: error_unit
+    type(ddp_tensor), intent(in) :: tensor
+    integer(c_int32_t), intent(in) :: dtype, ndim
+    integer(c_int32_t), intent(out), optional :: stat
+    logical :: yes
+    yes = tensor%dtype == dtype .and. tensor%ndim == ndim .and. tensor%device == DDP_CPU
+    if (present(stat)) then
+      stat = merge(DDP_OK, DDP_ERROR_INVALID_ARGUMENT, yes)
+    else if (.not. yes) then
+      write (error_unit, '(a)') 'ddp_tensor_pointer: the tensor has another type or number of dimensions, or lies on a GPU'
+      error stop 1, quiet=.true.
+    end if
+  end function
+
+  subroutine pointer_f32_1(tensor, p, stat)
+    type(ddp_tensor), intent(in) :: tensor
+    real(c_float), pointer, intent(out) :: p(:)
+    integer(c_int32_t), intent(out), optional :: stat
+    nullify (p)
+    if (fits(tensor, DDP_F32, 1, stat)) call c_f_pointer(tensor%data, p, tensor%shape(1:1:-1))
+  end subroutine
+
+  subroutine pointer_f32_2(tensor, p, stat)
+    type(ddp_tensor), intent(in) :: tensor
+    real(c_float), pointer, intent(out) :: p(:, :)
+    integer(c_int32_t), intent(out), optional :: stat
+    nullify (p)
+    if (fits(tensor, DDP_F32, 2, stat)) call c_f_pointer(tensor%data, p, tensor%shape(2:1:-1))
+  end subroutine
+
+  subroutine pointer_f32_3(tensor, p, stat)
+    type(ddp_tensor), intent(in) :: tensor
+    real(c_float), pointer, intent(out) :: p(:, :, :)
+    integer(c_int32_t), intent(out), optional :: stat
+    nullify (p)
+    if (fits(tensor, DDP_F32, 3, stat)) call c_f_pointer(tensor%data, p, tensor%shape(3:1:-1))
+  end subroutine
+
+  subroutine pointer_f32_4(tensor, p, stat)
+    type(ddp_tensor), intent(in) :: tensor
+    real(c_float), pointer, intent(out) :: p(:, :, :, :)
+    integer(c_int32_t), intent(out), optional :: stat
+    nullify (p)
+    if (fits(tensor, DDP_F32, 4, stat)) call c_f_pointer(tensor%data, p, tensor%shape(4:1:-1))
+  end subroutine
+
+  subroutine pointer_f64_1(tensor, p, stat)
+    type(ddp_tensor), intent(in) :: tensor
+    real(c_double), pointer, intent(out) :: p(:)
+    integer(c_int32_t), intent(out), optional :: stat
+    nullify (p)
+    if (fits(tensor, DDP_F64, 1, stat)) call c_f_pointer(tensor%data, p, tensor%shape(1:1:-1))
+  end subroutine
+
+  subroutine pointer_f64_2(tensor, p, stat)
+    type(ddp_tensor), intent(in) :: tensor
+    real(c_double), pointer, intent(out) :: p(:, :)
+    integer(c_int32_t), intent(out), optional :: stat
+    nullify (p)
+    if (fits(tensor, DDP_F64, 2, stat)) call c_f_pointer(tensor%data, p, tensor%shape(2:1:-1))
+  end subroutine
+
+  subroutine pointer_f64_3(tensor, p, stat)
+    type(ddp_tensor), intent(in) :: tensor
+    real(c_double), pointer, intent(out) :: p(:, :, :)
+    integer(c_int32_t), intent(out), optional :: stat
+    nullify (p)
+    if (fits(tensor, DDP_F64, 3, stat)) call c_f_pointer(tensor%data, p, tensor%shape(3:1:-1))
+  end subroutine
+
+  subroutine pointer_f64_4(tensor, p, stat)
+    type(ddp_tensor), intent(in) :: tensor
+    real(c_double), pointer, intent(out) :: p(:, :, :, :)
+    integer(c_int32_t), intent(out), optional :: stat
+    nullify (p)
+    if (fits(tensor, DDP_F64, 4, stat)) call c_f_pointer(tensor%data, p, tensor%shape(4:1:-1))
+  end subroutine
+end module
