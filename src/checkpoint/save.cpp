@@ -21,7 +21,9 @@
 #include "core/bytes.hpp"
 #include "core/hash.hpp"
 #include "model/requirements.hpp"
+#include "os/clock.hpp"
 #include "os/log.hpp"
+#include "trace/watch.hpp"
 
 namespace ddp::checkpoint {
 namespace {
@@ -130,6 +132,7 @@ void save(const char* function, const Parts& parts, const Counters& counters, co
   group.check_idle(function);
   const bootstrap::CallState::In inside(group.calls(), bootstrap::user_call(function), parts.model.number());
   model::require_everybody(parts.model, function);
+  const int64_t begin_ns = os::now_ns();
   const bool writes = group.rank() == 0;
   model::SaveInfo& saves = parts.model.checkpoint_info().saves;
   Manifest manifest;
@@ -168,6 +171,7 @@ void save(const char* function, const Parts& parts, const Counters& counters, co
     if (writes) closing->commit();
   });
   saves.unfinished.clear();
+  if (trace::Watch* const watch = group.calls().watch()) watch->end_save(begin_ns);
   if (parts.optimizer != nullptr && !path.empty()) parts.model.values().know_file(path);
 }
 

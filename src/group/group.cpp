@@ -26,6 +26,7 @@
 #include "group/sparse_rows.hpp"
 #include "group/survival.hpp"
 #include "os/log.hpp"
+#include "trace/watch.hpp"
 
 namespace ddp::group {
 
@@ -68,6 +69,18 @@ std::shared_ptr<Survival> make_survival(const ddp_group_options& options, const 
 bool names_place(const char* rendezvous) {
   const std::string_view text = rendezvous == nullptr ? "" : rendezvous;
   return text.substr(0, 7) == "file://" || text.substr(0, 6) == "tcp://" || text.substr(0, 8) == "store://";
+}
+
+/// The launcher knows this process by a number (RANK), and watches it in a folder of its own.
+void let_be_watched(Group& group, const ddp_group_options& options, int64_t generation) {
+  const char *const folder = secure_getenv("DDP_WATCH_DIR"), *const number = secure_getenv("RANK");
+  if (folder == nullptr) return;
+  int32_t known_by = group.rank();
+  if (number != nullptr) known_by = static_cast<int32_t>(std::strtol(number, nullptr, 10));
+  if (known_by != group.rank() && options.join == 0) return;  // not the launcher's group
+  group.calls().set_watch(
+      trace::Watch::of_launcher(folder, known_by, group.control().member(group.rank()).host, group.size()));
+  if (trace::Watch* const watch = group.calls().watch()) watch->regroup(group.rank(), group.size(), generation);
 }
 
 std::shared_ptr<Group> join_standing(const ddp_group_options& options, const Group::Origin& origin,
@@ -138,13 +151,17 @@ std::shared_ptr<Group> Group::create(const char* rendezvous, const ddp_group_opt
   if (options.join == 0) {
     auto made = form(bootstrap::meet(meeting, options), options, origin, "ddp_group_create", std::move(survival));
     log_membership(made->control(), options, {});
+    let_be_watched(*made, options, 1);
     return made;
   }
   // A rank that dies while this one joins ends that; the others meet again, and so does this one.
   for (const os::Deadline deadline = os::Deadline::in_ms(options.rendezvous_timeout_ms);;) {
     std::shared_ptr<Group> group;
     const std::optional<Error> failed = try_to([&] { group = join_standing(options, origin, survival, deadline); });
-    if (!failed) return group;
+    if (!failed) {
+      let_be_watched(*group, options, survival->generation());
+      return group;
+    }
     if (!breaks_group(failed->status()) || deadline.passed()) throw Error(*failed);
     os::log(DDP_LOG_WARNING, "ddp_group_create: this rank joins again: %s", failed->what());
     survival = make_survival(options, meeting);

@@ -9,6 +9,7 @@
 #include "group/group_impl.hpp"
 #include "group/membership_log.hpp"
 #include "os/log.hpp"
+#include "trace/watch.hpp"
 
 namespace ddp::group {
 namespace {
@@ -73,6 +74,7 @@ Recovery::Outcome Recovery::run(Group& group, const bootstrap::RecoveryRule& rul
                [&](const Error& error) {
                  if (!error.is_agreed()) next->health.give_up("ddp_group_recover", error);
                });
+      next->control->calls().set_watch(impl->control->calls().shared_watch());
       impl.swap(next);
       size_t common = followers.size();  // some ranks may have been on their way to one more
       for (const std::string& count : group.gather("followers", std::to_string(common)))
@@ -82,6 +84,11 @@ Recovery::Outcome Recovery::run(Group& group, const bootstrap::RecoveryRule& rul
     if (!failed.has_value()) {
       survival.set_changes(Changes::between(before, *impl->control));
       const int64_t step = steps_of(followers);
+      if (trace::Watch* const watch = group.calls().watch()) {
+        if (impl->control->member(group.rank()).world_rank < 0)  // no sub-group
+          watch->regroup(group.rank(), group.size(), survival.generation());
+        watch->end_recovery();
+      }
       log_membership(*impl->control, impl->options, {Formation::kRecovered, survival.generation(), step});
       for (const auto& follower : followers)
         if (const std::optional<Error> problem = follower->take_problem()) throw Error(*problem);

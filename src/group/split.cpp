@@ -77,6 +77,7 @@ std::shared_ptr<Group> split_group(Group& parent, const SplitWish& wish, const d
     std::unique_ptr<bootstrap::Control> control =
         or_break(parent, Part::kOwn, [&] { return reunion->join(notes[static_cast<size_t>(members.front())]); });
     made = Group::form(std::move(control), options, parent.origin(), kName);
+    made->calls().set_watch(parent.calls().shared_watch());
   });
   if (failed.has_value() && is_own(*failed)) throw Error(*failed);
   on_error([&] { agree(parent, "new groups", failed ? &*failed : nullptr); },

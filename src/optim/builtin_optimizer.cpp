@@ -3,6 +3,8 @@
 #include "bootstrap/control/call_state.hpp"
 #include "core/attempt.hpp"
 #include "core/callback.hpp"
+#include "os/clock.hpp"
+#include "trace/watch.hpp"
 
 namespace ddp::optim {
 namespace {
@@ -233,6 +235,13 @@ void BuiltinOptimizer::divide_and_flush(void* stream, double divisor) {
 }
 
 void BuiltinOptimizer::step(void* stream) {
+  trace::Watch* const watch = model().group().calls().watch();
+  const int64_t begin_ns = watch == nullptr ? 0 : os::now_ns();
+  make_any_step(stream);
+  if (watch != nullptr) watch->end_step(begin_ns);
+}
+
+void BuiltinOptimizer::make_any_step(void* stream) {
   model().require_ready("ddp_optimizer_step");
   const bool captured = device::of(model().table()).is_capturing(stream);
   if (captured) require_capturable();

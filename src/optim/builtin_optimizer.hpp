@@ -158,6 +158,7 @@ class BuiltinOptimizer : public Optimizer, public pass::BlockUpdate, public pass
   void make_planned_step(void* stream);
   void plan_and_update(void* stream);
   [[nodiscard]] const int64_t* start_sum_of_squares(void* stream);
+  void make_any_step(void* stream);
   void make_step(void* stream);
   /// False: the step is left out.
   [[nodiscard]] bool decide_step(void* stream);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "os/clock.hpp"
+#include "trace/watch.hpp"
 
 namespace ddp::pass {
 
@@ -12,6 +13,11 @@ Meter::Meter(const Parameters& table, const Plan& plan) noexcept {
   for (const Parameter& parameter : table.parameters()) {
     stats_.gradient_bytes += parameter.grad.bytes();
     stats_.elements += parameter.grad.count;
+  }
+  for (const PlannedBucket& bucket : plan) {
+    const int64_t bytes = bucket.count * dtype_size(bucket.dtype);
+    bucket_bytes_.largest = std::max(bucket_bytes_.largest, bytes);
+    bucket_bytes_.smallest = bucket_bytes_.smallest == 0 ? bytes : std::min(bucket_bytes_.smallest, bytes);
   }
 }
 
@@ -34,6 +40,11 @@ void Meter::finish(collective::ProgressQueue& queue, int64_t sent_bytes, bool al
   stats_.total_backward_ns += stats_.backward_ns;
   stats_.total_comm_ns += stats_.comm_ns;
   stats_.total_exposed_ns += stats_.exposed_ns;
+}
+
+void Meter::tell(trace::Watch& watch) const noexcept {
+  watch.end_pass({stats_.backward_ns, stats_.comm_ns, stats_.exposed_ns, stats_.sent_bytes, stats_.gradient_bytes,
+                  stats_.buckets, bucket_bytes_.largest, bucket_bytes_.smallest});
 }
 
 void Meter::fill(ddp_model_stats& stats) const noexcept {

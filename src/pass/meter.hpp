@@ -10,6 +10,10 @@
 #include "core/plan.hpp"
 #include "ddp/model.h"
 
+namespace ddp::trace {
+class Watch;
+}  // namespace ddp::trace
+
 namespace ddp::pass {
 
 class Meter {
@@ -23,12 +27,17 @@ class Meter {
   void drain(int64_t since_ns) noexcept;
   /// It ended well. `alone`: there are no other ranks.
   void finish(collective::ProgressQueue& queue, int64_t sent_bytes, bool alone) noexcept;
+  /// That pass, to whoever watches the rank.
+  void tell(trace::Watch& watch) const noexcept;
 
   /// Passes that ended well.
   [[nodiscard]] int64_t passes() const noexcept { return stats_.passes; }
   void fill(ddp_model_stats& stats) const noexcept;
 
  private:
+  struct {
+    int64_t largest = 0, smallest = 0;
+  } bucket_bytes_;
   int64_t begin_ns_ = 0;
   int64_t start_ns_ = 0;    // of the first bucket
   int64_t drained_ns_ = 0;  // of the caller inside end()

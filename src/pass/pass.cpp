@@ -9,6 +9,7 @@
 #include "os/clock.hpp"
 #include "pass/driver.hpp"
 #include "pass/incomplete_pass.hpp"
+#include "trace/watch.hpp"
 
 namespace ddp::pass {
 
@@ -307,7 +308,9 @@ void Pass::end_reduce(void* stream) {
   if (optimizer_.active() != nullptr)
     if (const std::optional<Error> failure = optimizer_.active()->take_failure()) throw Error(*failure);
   step.is_void = false;
-  if (others_stepped_) meter_.finish(queue_, channel_.transport().sent_bytes(), channel_.group().size() == 1);
+  if (!others_stepped_) return;
+  meter_.finish(queue_, channel_.transport().sent_bytes(), channel_.group().size() == 1);
+  if (trace::Watch* const watch = channel_.group().calls().watch()) meter_.tell(*watch);
 }
 
 void Pass::reduce(void* stream) {
@@ -317,6 +320,7 @@ void Pass::reduce(void* stream) {
   meter_.drain(begin);
   take_headers();
   if (buckets_.hooked() != nullptr) buckets_.hooked()->end_pass(is_void());
+  if (trace::Watch* const watch = is_void() ? channel_.group().calls().watch() : nullptr) watch->void_pass();
   if (optimizer_.active() != nullptr && !optimizer_.active()->end(is_void())) results_.tear();
   OptimizerStage* const stage = optimizer_.last_stage();
   if (attendance_.is(Role::kJoined) && stage != nullptr) others_stepped_ = stage->attend(is_void());

@@ -1,6 +1,20 @@
 #include "bootstrap/control/call_state.hpp"
 
+#include "trace/watch.hpp"
+
 namespace ddp::bootstrap {
+
+void CallState::set_watch(std::shared_ptr<trace::Watch> watch) noexcept {
+  owned_watch_ = std::move(watch);
+  watch_.store(owned_watch_.get(), std::memory_order_relaxed);
+}
+
+void CallState::tell_watch(UserCall call) const noexcept {
+  if (call == UserCall::kNone)
+    watch()->leave();
+  else
+    watch()->enter(static_cast<int32_t>(call));
+}
 
 // The numbers of joined exchanges are read between two looks at the same wait. They do not change while it lasts, but for
 // buckets that other threads of the program complete, which nobody waits for before the wait is over.

@@ -17,10 +17,14 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <optional>
 
 #include "bootstrap/control/user_call.hpp"
 
+namespace ddp::trace {
+class Watch;
+}  // namespace ddp::trace
 namespace ddp::bootstrap {
 
 /// Sequences of collectives that a group has at most: those of its models (group/channels.hpp), and of its blocking calls.
@@ -74,10 +78,12 @@ class CallState {
       state->last_.store(call, std::memory_order_relaxed);
       state->model_.store(model, std::memory_order_relaxed);
       state->caller_.store(self, std::memory_order_release);
+      if (state->watch() != nullptr) state->tell_watch(call);
     }
     ~In() {
       if (state_ == nullptr) return;
       if (first_) {
+        if (state_->watch() != nullptr) state_->tell_watch(UserCall::kNone);
         state_->caller_.store(pthread_t{}, std::memory_order_relaxed);
         state_->call_.store(UserCall::kNone, std::memory_order_relaxed);
       }
@@ -144,11 +150,19 @@ class CallState {
   /// Threads that are in calls.
   [[nodiscard]] int32_t inside() const noexcept { return inside_.load(); }
 
+  /// What tells of this group to whoever watches the rank from outside; NULL: nobody does.
+  [[nodiscard]] trace::Watch* watch() const noexcept { return watch_.load(std::memory_order_relaxed); }
+  /// Once, while no thread is in a call.
+  void set_watch(std::shared_ptr<trace::Watch> watch) noexcept;
+  [[nodiscard]] const std::shared_ptr<trace::Watch>& shared_watch() const noexcept { return owned_watch_; }
+
   /// What the rank waits in, if one thread is in a call and can do nothing but wait for other ranks. What is returned was
   /// true at one moment.
   [[nodiscard]] std::optional<BlockedCall> blocked() const noexcept;
 
  private:
+  void tell_watch(UserCall call) const noexcept;  // kNone: it has returned
+
   // A wait as one word: what for (a BlockedCall::Exchange, or kForQueue), the channel, the number.
   static constexpr uint64_t kKindBits = 2;
   static constexpr uint64_t kChannelBits = 4;
@@ -168,6 +182,8 @@ class CallState {
   std::atomic<uint64_t> caller_waits_{0};                           // code(); 0: does not wait
   std::array<std::atomic<uint64_t>, kMostChannels> queue_waits_{};  // of each channel's progress queue
   std::atomic<uint64_t> drains_{0};
+  std::shared_ptr<trace::Watch> owned_watch_;
+  std::atomic<trace::Watch*> watch_{nullptr};
 };
 
 /// Looks at a rank now and then, and says what the others should be told: a wait that lasts, and its end.

@@ -1,0 +1,136 @@
+#include "trace/live.hpp"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <string>
+
+#include "os/clock.hpp"
+#include "support/check.hpp"
+#include "support/file_faults.hpp"
+#include "trace/watch.hpp"
+
+namespace {
+
+using namespace ddp;
+using namespace ddp::test;
+using trace::LiveFile;
+using trace::LivePage;
+
+trace::LiveNumbers numbers_at(const std::string& path) {
+  std::optional<trace::LiveNumbers> found = trace::read_live(path);
+  expect(found.has_value(), "a page at " + path);
+  return *found;
+}
+
+void what_is_written_can_be_read_at_once(void**) {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("rank-3.live");
+  const std::unique_ptr<LiveFile> file = LiveFile::claim(folder.path(), 3, "a-host", 4);
+  trace::put(file->page().place.rank, 3);
+  trace::put(file->page().place.size, 4);
+  trace::add(file->page().passes.count, 2);
+  trace::add(file->page().passes.count, 5);
+  file->add_wait(1, 70);
+  file->add_wait(1, 7);
+  file->add_wait(-1, 1);
+  file->add_wait(1 << 20, 1);
+  const trace::LiveNumbers numbers = numbers_at(path);
+  expect_equal(numbers.place.rank, 3, "rank");
+  expect_equal(numbers.passes.count, 7, "passes");
+  expect_equal(std::string(numbers.made.host), "a-host", "host");
+  expect_equal(numbers.made.pid, getpid(), "pid");
+  expect(numbers.made.at_ns > 0 && numbers.made.at_ns <= os::now_ns(), "when it was made");
+  expect_equal(numbers.waited_ns.size(), size_t{4}, "ranks");
+  expect_equal(numbers.waited_ns[1], 77, "waited for rank 1");
+  expect_equal(numbers.waited_ns[0] + numbers.waited_ns[2] + numbers.waited_ns[3], 0, "waited for others");
+}
+
+void one_group_of_a_process_writes_it_at_a_time(void**) {
+  const TemporaryFolder folder;
+  std::unique_ptr<LiveFile> first = LiveFile::claim(folder.path(), 0, "h", 2);
+  trace::add(first->page().work.steps, 3);
+  expect(LiveFile::claim(folder.path(), 0, "h", 2) == nullptr, "held");
+  expect_equal(numbers_at(folder.file("rank-0.live")).place.held, 1, "held after a second group has asked");
+  first.reset();
+  const std::unique_ptr<LiveFile> second = LiveFile::claim(folder.path(), 0, "h", 2);
+  expect(second != nullptr, "free again");
+  trace::add(second->page().work.steps, 1);
+  expect_equal(numbers_at(folder.file("rank-0.live")).work.steps, 4, "steps go on");
+}
+
+void a_process_in_the_place_of_a_dead_one_begins_anew(void**) {
+  const TemporaryFolder folder;
+  const pid_t dead = fork();
+  if (dead == 0) {
+    trace::add(LiveFile::claim(folder.path(), 0, "h", 1).release()->page().work.steps, 9);
+    _exit(0);
+  }
+  waitpid(dead, nullptr, 0);
+  expect_equal(numbers_at(folder.file("rank-0.live")).work.steps, 9, "steps of the dead one");
+  const std::unique_ptr<LiveFile> next = LiveFile::claim(folder.path(), 0, "h", 1);
+  expect(next != nullptr, "the place is free");
+  expect_equal(numbers_at(folder.file("rank-0.live")).work.steps, 0, "steps of the next one");
+}
+
+void a_fork_writes_nothing(void**) {
+  const TemporaryFolder folder;
+  const std::shared_ptr<trace::Watch> watch = trace::Watch::of_launcher(folder.path().c_str(), 0, "h", 2);
+  watch->regroup(0, 2, 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    watch->void_pass();
+    watch->enter(1);
+    watch->end_step(0);
+    watch->end_pass({1, 1, 1, 1, 1, 1});
+    const_cast<std::shared_ptr<trace::Watch>&>(watch).reset();
+    _exit(0);
+  }
+  waitpid(child, nullptr, 0);
+  const trace::LiveNumbers numbers = numbers_at(folder.file("rank-0.live"));
+  expect_equal(numbers.passes.voids + numbers.passes.count + numbers.work.steps + numbers.place.in_call, 0,
+               "what the fork has written");
+  expect_equal(numbers.place.held, 1, "held by the parent");
+}
+
+void what_cannot_be_written_is_left_out(void**) {
+  const TemporaryFolder folder;
+  expect(trace::Watch::of_launcher((folder.path() + "/none").c_str(), 0, "h", 1) == nullptr, "no such folder");
+  expect(trace::Watch::of_launcher(nullptr, 0, "h", 1) == nullptr, "no folder is named");
+  for (int64_t at = 1; at <= 3; ++at) {
+    const FileFaults faults({.at = at, .count = 1000, .code = ENOSPC});
+    expect(trace::Watch::of_launcher(folder.path().c_str(), 0, "h", 1) == nullptr, "no space");
+  }
+  expect(!trace::read_live(folder.file("rank-0.live")).has_value(), "no page was left");
+}
+
+void what_is_no_page_is_not_read(void**) {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("rank-0.live");
+  for (const size_t bytes : {size_t{0}, size_t{10}, sizeof(LivePage), size_t{100'000}}) {
+    std::ofstream(path, std::ios::binary) << std::string(bytes, '\xff');
+    expect(!trace::read_live(path).has_value(), "garbage of " + std::to_string(bytes) + " bytes");
+  }
+  LivePage page;
+  page.made.magic = LivePage::kMagic;
+  page.made.version = LivePage::kVersion;
+  page.made.head_bytes = sizeof page;
+  page.place.size = page.made.most_ranks = INT32_MAX;
+  std::ofstream(path, std::ios::binary) << std::string(reinterpret_cast<const char*>(&page), sizeof page);
+  expect(!trace::read_live(path).has_value(), "more ranks than the file has");
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      ddp_test(what_is_written_can_be_read_at_once),
+      ddp_test(one_group_of_a_process_writes_it_at_a_time),
+      ddp_test(a_process_in_the_place_of_a_dead_one_begins_anew),
+      ddp_test(a_fork_writes_nothing),
+      ddp_test(what_cannot_be_written_is_left_out),
+      ddp_test(what_is_no_page_is_not_read),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
