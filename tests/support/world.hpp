@@ -1,0 +1,11 @@
+// What tests about whole groups and models share, in one header: it is precompiled for them (tests/CMakeLists.txt).
+#pragma once
+
+#include "checkpoint/state.hpp"
+#include "group/group.hpp"
+#include "model/model.hpp"
+#include "optim/adam.hpp"
+#include "optim/sgd.hpp"
+#include "support/cmocka.hpp"
+#include "support/fused_world.hpp"
+#include "support/on_processes.hpp"
