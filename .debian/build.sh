@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Debian packages, and the source package, of what is committed:
 #
 #   .debian/build.sh FOLDER              writes libddp0.1, libddp-dev, libddp-gloo, ddprun and python3-libddp into it

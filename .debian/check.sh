@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # The packages as their users meet them: built, looked through by lintian, installed in a fresh root of this distribution, used
 # from C through pkg-config, from Python and with ddprun, and removed without a trace.
 #

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sphinx's settings. make.py calls with the folder that it has staged."""
 import os
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Photographs pages of the site in headless Chromium, as wide as a desk (1280) and as a phone (400), light and dark:
 #
 #   .site/look.sh FOLDER [PAGE...]       pictures go to FOLDER; pages are named as in build/site/html, without .html

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Makes the site and the man pages of what the repository holds: make.py --doxygen PROGRAM --sphinx PROGRAM FOLDER
 
 FOLDER/pages is what Sphinx reads, FOLDER/html the site, FOLDER/man the man pages. Ends with 1 and a list if a link leads nowhere, if a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Example 1: ranks meet, add up numbers, and part.
  *
  *   ddprun -n 4 01_all_reduce

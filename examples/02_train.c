@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Example 2: train a network on handwritten digits, on any number of ranks.
  *
  *   ddprun -n 4 02_train

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Example 3: gradient accumulation. A batch that does not fit in memory is taken in parts; only the last part communicates.
  *
  *   ddprun -n 2 03_accumulate

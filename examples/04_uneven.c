@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Example 4: ranks with unequal data. Nobody pads, nobody drops samples, and the result is that of one process with all of
  * them.
  *

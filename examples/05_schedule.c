@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Example 5: a learning-rate schedule (linear scaling, warm-up, cosine), clipping, and an optimizer that is shared out.
  *
  *   ddprun -n 4 05_schedule

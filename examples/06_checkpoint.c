@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Example 6: checkpoints. What is loaded continues to the same bits as what was never interrupted.
  *
  *   ddprun -n 2 06_checkpoint [FILE]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Example 7: the training of 02_train on GPUs. Two ranks, one GPU each:
  *
  *   ddprun -n 2 07_cuda

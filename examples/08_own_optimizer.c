@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Example 8: optimizers of your own. Lion and RMSprop in some 20 lines each, divided, updated inside backward and saved like
  * a built-in one.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Example 9: a training that goes on when ranks die.
  *
  *   ddprun -n 3 --min-ranks 1 09_survive

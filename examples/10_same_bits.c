@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Example 10: the same bits at any number of ranks.
  *
  *   for ranks in 1 2 3 5 8; do ddprun -n $ranks 10_same_bits; done

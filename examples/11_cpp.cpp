@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Example 11: C++17. Fits y = 3 x - 1; every rank has its own samples.
 //
 //   ddprun -n 2 11_cpp

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # From a fresh clone to a training on four ranks, in one command:
 #
 #   examples/quickstart.sh

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Cuts the power of a file system in the middle of saves, again and again: an ext4 image on a loop device is shut down without a flush of its
 # journal, so all that was not synced is lost. After each cut the newest checkpoint must be whole, and of the last save that had returned or of
 # the one that was under way.

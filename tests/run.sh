@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # The test command: from a fresh clone to the verdict of every test that needs no GPU.
 #
 #   tests/run.sh             debug build, warnings are errors

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Two ranks learn one number, and an error has its text: ddprun -n 2 java -Djava.library.path=... Smoke
 public class Smoke {
   public static void main(String[] arguments) {

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One interface for the languages without a layer by hand: Perl, Tcl, Java, and what else SWIG speaks. A failed status becomes the language's
  * exception with its text; helpers stand in for results through pointers and for tensors of floats in C's memory.
  */

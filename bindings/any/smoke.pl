@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Two ranks learn one number, and an error has its text: ddprun -n 2 perl smoke.pl
 use strict;
 use warnings;

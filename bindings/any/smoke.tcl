@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Two ranks learn one number, and an error has its text: ddprun -n 2 tclsh smoke.tcl
 load [file join $env(DDP_ANY) ddp.so] Ddp
 

@@ -1,3 +1,4 @@
+! SPDX-License-Identifier: Apache-2.0
   ! A tensor over an array: `ddp_tensor_of(w)`. The array has the attribute `target`, lies without gaps, and stays where it is as
   ! long as the tensor is used. Fortran's first dimension is the fastest, so w(3, 4) is a tensor of shape [4, 3], as other
   ! languages see it in checkpoints.

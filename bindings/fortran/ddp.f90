@@ -1,3 +1,4 @@
+! SPDX-License-Identifier: Apache-2.0
 ! Written by generate.py from the headers in include/ddp and by_hand.f90; do not change it by hand.
 !
 ! libddp for Fortran. Procedures have the names of the C functions, and their comments. What Fortran changes:

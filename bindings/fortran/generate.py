@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Write ddp.f90: the public header as a Fortran module. No declaration is copied by hand.
 
     python3 bindings/fortran/generate.py [FILE] [--check]
@@ -25,7 +26,8 @@ BY_HAND = {"ddp_model_add_array", "ddp_copy_last_error", "ddp_model_describe_pla
 ARRAYS = {"out_indices"}  # of the results, those that are more than one number
 STAT = "integer(c_int32_t), intent(out), optional :: stat"
 
-HEAD = """! Written by generate.py from the headers in include/ddp and by_hand.f90; do not change it by hand.
+HEAD = """! SPDX-License-Identifier: Apache-2.0
+! Written by generate.py from the headers in include/ddp and by_hand.f90; do not change it by hand.
 !
 ! libddp for Fortran. Procedures have the names of the C functions, and their comments. What Fortran changes:
 !  - a result of type ddp_status is the argument `stat`. Without it a call that fails writes why and ends the program;
@@ -248,6 +250,7 @@ def write():
     for each in declarations:
         getattr(writer, type(each).__name__.lower())(each)
     with open(os.path.join(HERE, "by_hand.f90"), encoding="utf-8") as file:
+        file.readline()  # the licence, which HEAD has
         interfaces, procedures = file.read().split("contains\n")
     return "\n".join(writer.types + [interfaces, "contains\n"] + writer.procedures + [procedures.lstrip("\n") + "end module"]) + "\n"
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package ddp is distributed data parallel training for Go programs: gradients of many processes are averaged while
 // backward still computes, and every rank takes the same step.
 //

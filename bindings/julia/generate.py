@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Write src/low.jl: the public header as Julia sees it. No declaration is copied by hand.
 
     python3 bindings/julia/generate.py [FILE] [--check]
@@ -18,7 +19,8 @@ RESERVED = {"baremodule", "begin", "break", "catch", "const", "continue", "do", 
             "global", "if", "import", "let", "local", "macro", "module", "quote", "return", "struct", "true", "try", "using", "while"}
 PLAIN = {"void": "Cvoid", "int32_t": "Int32", "int64_t": "Int64", "int": "Int32", "float": "Float32", "double": "Float64", "char": "UInt8"}
 
-HEAD = '''# Written by generate.py from include/ddp/*.h; do not change it by hand.
+HEAD = '''# SPDX-License-Identifier: Apache-2.0
+# Written by generate.py from include/ddp/*.h; do not change it by hand.
 """
     Low
 

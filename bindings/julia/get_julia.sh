@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # A Julia for the tests, where the distribution has none: version 1.5.3 of Debian 11, beside the libraries of Debian 12.
 #
 #   bindings/julia/get_julia.sh PREFIX     afterwards PREFIX/julia is the program (300 MB)

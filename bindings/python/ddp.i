@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The private module libddp.low: every public function, one to one, with Python's errors and numbers. The package around it is by hand.
  *
  * The module releases the interpreter lock in every call, so that other Python threads run and callbacks from library threads can come

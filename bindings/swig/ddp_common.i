@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What every language's interface file ends with. The public header is the only source: not one declaration is copied here.
  *
  * A language's own file names its module, sets its typemaps (what a failed status becomes, how a handle comes back), and then

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The public headers as plain values, from SWIG's parse tree: what the generators of Julia, Fortran and Rust share.
 
     for declaration in header.read():

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Train a convolution net on handwritten digits with LibTorch, on any number of ranks.
 //
 //   ddprun -n 2 digits [--ours] [--data digits.csv]

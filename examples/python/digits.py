@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Train a network on handwritten digits with NumPy, on any number of ranks: the network and the numbers of examples/02_train.c.
 
     ddprun -n 4 python3 digits.py

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The training of digits_torch.py with nothing of libddp but its transport: PyTorch's own wrapper and sampler, on the backend "libddp".
 
     ddprun -n 4 python3 digits_c10d.py         (or torchrun --nproc-per-node 4 digits_c10d.py)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The handwritten digits for the examples of this folder: every fifth line is for testing, the others for training."""
 import os
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Train a network on handwritten digits with JAX, on any number of ranks.
 
     ddprun -n 4 python3 digits_jax.py

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /** @file
  * One backward pass: gradients are marked as they become ready, and full buckets are reduced meanwhile.
  */

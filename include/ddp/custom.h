@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /** @file
  * An optimizer whose rule is the program's: libddp keeps its state, divides its work, clips its gradients and saves it like
  * a built-in one.

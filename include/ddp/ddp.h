@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /** @file
  * libddp: distributed data parallel training for every program that has gradients in memory.
  * This header includes the stable part; read its headers in this order. include/README.md is the guide, and

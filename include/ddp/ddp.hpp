@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /** @file
  * libddp for C++17 and later: handles that release themselves, exceptions, spans, functions. A thin layer over the C API, in
  * headers alone; a program links libddp as a C program does, and may use both at once: every object gives its C handle with

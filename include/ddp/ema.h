@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /** @file
  * Exponential moving averages of the parameters: equal on all ranks without communication, because the parameters are.
  */

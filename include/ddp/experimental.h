@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /** @file
  * Everything in ddp/ddp.h, and what is not promised yet: functions and structs of the headers below may change in any
  * version, and include/CHANGES.md then says what to write instead.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /** @file
  * What programs need that capture whole steps into CUDA graphs; include/README.md, "CUDA graphs", says what may be captured.
  * Experimental.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /** @file
  * Hooks: what stands in the place of a bucket's plain reduction. PowerSGD is built in; a program may give its own, as a
  * callback or pulled on its own thread. Experimental.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /** @file
  * A rank that has run out of data answers the others until all have. Experimental. src/pass/README.md says what a joined
  * rank answers.

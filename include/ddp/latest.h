@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /** @file
  * A folder of checkpoints: a file for each saved step, of which the newest stay, and the newest valid one is loaded.
  * include/README.md, "A folder of checkpoints", shows a program. Experimental.

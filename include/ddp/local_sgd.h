@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /** @file
  * Local SGD: steps on this rank alone, and parameters that are averaged now and then. Experimental.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /** @file
  * Memory that outlives its owner, for bindings whose arrays the collector takes away. Experimental.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /** @file
  * Models: the parameters and buffers that a program lends to libddp, and what all ranks agree on.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /** @file
  * Optimizers over the parameters of a model: one pass over memory, the same bits on every rank.
  * Formulas are those that PyTorch documents for torch.optim.SGD, Adam and AdamW. Arithmetic is in the parameter's

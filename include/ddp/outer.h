@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /** @file
  * Training over slow links: each rank makes steps on its own, and now and then the movements of all ranks since the last
  * exchange are averaged and taken as the gradient of an outer optimizer. Experimental.

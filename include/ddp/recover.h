@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /** @file
  * Going on in the same processes when ranks have died. The group must have been made with recoverable = 1.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /** @file
  * Sparse sums: rows of a table, of which every rank has some. Experimental.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /** @file
  * Which samples are mine: the partition of a data set over the ranks. No handle: a pure function of its fields.
  */

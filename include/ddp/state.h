@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /** @file
  * Checkpoints: safetensors files with the caller's own names, saved atomically and durably, loaded at any world size.
  * src/checkpoint/README.md describes the layout.

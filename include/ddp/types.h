@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /** @file
  * Types that every other header uses. Nothing here is a function with an effect.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /** @file
  * Ranks with unequal data: gradients that count by weight, a rank that has no batch for a pass, and a step at which all
  * stop. (A rank that has run out of data: ddp/join.h.)

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The first cause that broke a group. Later causes are dropped, so every call reports the same one.
 // Any thread; broken() is one relaxed-cost load, fit for a waiting loop.
 // Tested by unit/bootstrap/failure_test.cpp.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ddp/backward.h.
 #include "ddp/backward.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ddp/batch_norm.h.
 #include "ddp/batch_norm.h"
 

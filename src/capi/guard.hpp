@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The C boundary: exceptions become a status and a text, and the library computes in the standard's floating-point
 // environment. Thread cancellation (forced unwinding) passes through, because ending it would end the process.
 #pragma once

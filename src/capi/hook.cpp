@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ddp/hook.h. A bucket's handle is made when a hook first sees it and goes with the model; the bucket itself says whether it
 // is in a hook.
 #include "ddp/hook.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The handle that a hook gets for its bucket.
 // Tested by capi/hook_test.c.
 #pragma once

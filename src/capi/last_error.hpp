@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The text of the last failure on this thread: a fixed buffer without a constructor, so it is safe when the library is
 // loaded late.
 // Any thread.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ddp/library.h and ddp/types.h.
 #include "ddp/library.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ddp/model.h.
 #include "ddp/model.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The struct_size rule, once: a caller compiled against an older or newer header passes a shorter or longer struct.
 //  - init zeroes what the caller has and writes the defaults this library knows;
 //  - reading copies what both know; a longer struct is accepted only if its unknown tail is zero;

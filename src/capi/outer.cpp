@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ddp/outer.h.
 #include "ddp/outer.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ddp/sampler.h.
 #include "ddp/sampler.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ddp/state.h and ddp/latest.h.
 #include "checkpoint/state.hpp"
 

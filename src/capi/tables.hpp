@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which table each handle kind lives in, and the short way from a handle to its object.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ddp/uneven.h and ddp/join.h.
 #include "ddp/uneven.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ddp/virtual_ranks.h.
 #include "ddp/virtual_ranks.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A file that appears whole or not at all, and stays: written under a temporary name beside its target, synced, renamed over
 // it, and the folder synced. Until commit() succeeds the former file is untouched; without commit() the temporary file is
 // removed.

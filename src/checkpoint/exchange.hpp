@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the ranks tell each other around a checkpoint. All functions are collective.
 // Tested by conformance/state_test.cpp.
 #pragma once

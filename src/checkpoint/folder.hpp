@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A folder with one checkpoint for each saved step: which files belong to it, and which of them may go.
 // The file of step 1200 is `step-000000001200.safetensors`: twelve digits, more where the number needs more. Every other
 // name is somebody else's and is left alone.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One job saves to a folder: the rank that writes holds a lock (flock) on the file `.ddp-folder.lock` in it, in which it
 // says who it is. The kernel lets go of the lock when the process ends, however it ends. Two holders are no conflict: the
 // same process (a new model after an old one that was not destroyed yet), and the same job. The second is a rank that is

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The safetensors header as a value: bytes to Header and back. No file, no group, no model.
 //
 // A file is: header length (8 bytes, little-endian), header (JSON, padded with spaces), tensors. The reader is strict,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which file of a folder is loaded: the newest that is valid as a whole. What was newer and is not valid is told, never
 // taken in silence for something else. A folder may change meanwhile, because a job saves to it: a file that has gone since
 // it was listed was removed as old, so there is a newer one, and the folder is looked at again. Cost: one read of each file

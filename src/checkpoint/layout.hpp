@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What libddp writes into a safetensors header and reads out of it: the version, the checksums, the prefix of its own
 // tensors, and where everything lies. A value; no file.
 //

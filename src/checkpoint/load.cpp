@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Load: rank 0 verifies the whole file and compares it with what is registered; only then do texts and tensors go to all
 // ranks.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which tensors and texts a checkpoint of given parts has: the one list from which files are written and to which files are
 // compared.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Is this file a checkpoint of these tensors? Compares the whole list before anything is read into place.
 // Tested by unit/checkpoint/match_test.cpp.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Why a checkpoint that was to be loaded is not there: a mistyped name, a mistyped folder, or another working folder.
 // Tested by unit/checkpoint/missing_file_test.cpp.
 #pragma once

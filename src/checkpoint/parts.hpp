@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // From the parts of a checkpoint to its manifest and its texts, and back into them.
 // Tested by conformance/state_test.cpp.
 #pragma once

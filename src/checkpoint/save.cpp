@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Save: every rank lists what it has and compares; rank 0 hashes and writes; all learn the outcome. Tensors of which every
 // rank has a part are gathered twice, chunk by chunk, once for the hash, which stands before the data, and once for the
 // data.

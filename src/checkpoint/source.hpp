@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where a checkpoint is read from, at any offset: a file, or a stream from a callback. A stream can not go back, and a
 // checkpoint is read twice (once to verify, once to load), so what comes is kept in a file without a name that the system
 // removes by itself.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Saving and loading: the collective part. Rank 0 writes and reads; what became of it is agreed by all ranks before any
 // returns, so the status and the text are the same everywhere.
 // Promises: see ddp/state.h and README.md. No more than kChunkBytes of a checkpoint is in memory besides the tensors

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The temporary files that saves write before they rename them: their names, and removing those whose owner is dead.
 //
 // The temporary file of NAME is `.NAME.ddp-PID-RANDOM.tmp`. Its owner holds a lock (flock) on it; the next save removes

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The first half of a load, on the rank that reads: is the whole file what it says, and does it fit what is registered?
 // Everything that can be refused is refused here, before anything that was registered is touched.
 // Tested by conformance/state_test.cpp and conformance/load_test.cpp.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where a group's host memory comes from: a rank's shared memory (shm/region.hpp) or the heap (heap.hpp).
 // Threads: any.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the ranks tell each other with a bucket: facts that each rank adds, and that all ranks hold joined before the first
 // result is written.
 // Tested by unit/collective/bucket_header_test.cpp, and on every transport by conformance/.

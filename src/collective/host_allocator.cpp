@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "collective/host_allocator.hpp"
 
 namespace ddp::collective {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory of a group whose transport knows no memory in the others' reach: from the heap, known by address so that a wrong
 // pointer is refused.
 // Threads: any.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Who uses the host memory that groups gave out. A block has an owner (a model, or the program that called ddp_group_alloc)
 // and any number of holds (ddp_memory_retain): slices and arrays of a language that may outlive the owner. It goes back to
 // its arena with the last of them. The arena itself, which is the mapping of the memory, lives as long as one of its blocks.

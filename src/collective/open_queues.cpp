@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "collective/open_queues.hpp"
 
 #include "collective/progress_queue.hpp"

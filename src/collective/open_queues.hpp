@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The progress queues of the passes that are open in a group, by channel. A caller that marks a gradient or waits on one
 // channel also works on the buckets of the others, so that passes that are open together go on together.
 // Threads: any.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What some transports can do besides exchanges, so that what a rank has outlives it: the other ranks of its host have its
 // memory mapped, and ranks of other hosts can keep a copy. A transport that can is one of these too.
 // Threads: as Transport.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "collective/progress_queue.hpp"
 
 #include "core/attempt.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The queue: the buckets under way, in the one order that all ranks share. Somebody has to work on them; who does is the
 // `driver`:
 //   kCaller: the threads that mark gradients, a bounded share each time (poke), and the one that ends the pass (drain). No

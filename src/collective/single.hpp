@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Seam 2 for a world of one rank: every collective is done before it began, so programs need no `if`.
 // Tested by capi/ and conformance/.
 #pragma once

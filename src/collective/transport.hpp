@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Seam 2: how the bytes of a group travel. Implementations: shm/ (ranks of one host, and ranks that are threads), socket/
 // (point-to-point links such as Gloo's), hierarchy/ (both), and single rank.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a body throws: taken as a value, or told on its way. Apart from the entry points from C and calls of the program's
 // functions, whoever would catch uses these. The end of a thread (forced unwinding) passes through.
 // Any thread.

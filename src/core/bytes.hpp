@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Bounded little-endian reader and writer for messages between ranks. A read past the end throws; nothing is allocated
 // before a length was checked against what is really there.
 // Tested by unit/core/bytes_test.cpp.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every call of a function of the program: in the program's floating-point environment, and an exception of it becomes an
 // Error with CALLBACK and its text. So it is treated like a callback that returns an error, also on threads of the library,
 // where nobody else would catch it.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Do all ranks have the same model? A description of it as text lines, and the first difference between the ranks'
 // descriptions as a sentence that names who has what. Pure functions.
 // Tested by unit/core/description_test.cpp.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Element types: size, name, and which type their sums are kept in.
 // Tested by unit/core/dtype_test.cpp.
 #pragma once

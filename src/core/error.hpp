@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The one exception type of libddp: a status and one sentence that names the culprit.
 // Thrown where something fails; caught by attempt.hpp, and by whom tests/lint/catch_allowed.txt lists. A copy shares the
 // text, so copying never fails. Any thread.

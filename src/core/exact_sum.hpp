@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A sum of F64 numbers without any rounding until it is asked for: a long fixed-point number with room for every exponent.
 // The order of the terms, and how they are divided over blocks, threads and ranks, changes no bit of the result; sums of
 // several ranks are joined by adding their words as integers.

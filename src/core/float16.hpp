@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The two 16-bit floats, one value at a time: binary16 (5 bits of exponent, 10 of fraction) and bfloat16 (the upper half of
 // an F32).
 // To 16 bits: round to nearest even, too large becomes infinity, subnormal numbers are exact, a NaN stays a quiet NaN with

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The floating-point environment of the standard while it lives: round to nearest, subnormal numbers kept, nothing trapped.
 // Fortran programs and debuggers of numbers trap on NaN and infinity (feenableexcept, -ffpe-trap), programs built with
 // -ffast-math flush subnormal numbers to zero. Neither may end a library call or change its bits, so the C boundary holds

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // 64-bit content hash (XXH3, from the xxHash library), one-shot and streaming. Any thread.
 // Tested by unit/core/hash_test.cpp.
 #pragma once

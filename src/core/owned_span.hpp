@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A part of one piece of a bucket, or of a parameter: elements first to first + count. What a rank owns is a list of them
 // (core/ownership.hpp).
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Who owns what of a list of pieces (the parameters or gradients of a bucket, or those of a whole model). A value: it
 // follows from the plan alone, so every rank makes the same one. The exchange asks it (who adds and gives what), and so do
 // optimizer state, norms and checkpoints.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which gradients travel together: a pure function of the registration, so every rank comes to the same plan and overlap
 // starts with the first pass.
 //

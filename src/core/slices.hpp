@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Who owns which part of a bucket when the optimizer's work is divided among the ranks (ZeRO stage 1: Rajbhandari et al.,
 // "ZeRO: memory optimizations toward training trillion parameter models", 2020; here flat slices, so no rank gets a whole
 // large tensor).

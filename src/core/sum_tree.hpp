@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The order in which a sum over ranks is formed: a balanced tree over positions 0..n-1.
 //
 //   sum(lo, hi) = leaf lo                      if hi - lo = 1

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A checked view of a caller's ddp_tensor: dense, row-major, sizes without overflow.
 // Tested by unit/core/tensor_test.cpp.
 #pragma once

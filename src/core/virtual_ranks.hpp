@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Virtual ranks: the leaves of a tree over the parts of the global batch (core/sum_tree.hpp). Each rank holds one node of
 // it, and works on the parts below. A pure function; the same on all ranks. Tested by unit/core/sum_tree_test.cpp and
 // capi/virtual_ranks_test.cpp.

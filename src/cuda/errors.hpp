@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Codes of the CUDA runtime: their texts, and what they mean for the caller. Pure functions but for settled().
 // Any thread.
 // Tested by unit/cuda/module_test.cpp.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The one export of the module: the table of device/gpu/gpu_abi.h. The table is filled once and is valid as long as the
 // module is loaded.
 // Any thread.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The part of NCCL's interface that libddp calls, declared here so that the module builds without nccl.h and runs with any
 // NCCL from kOldest on. nccl_header_check.cpp compares it with the real header where there is one.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Compares nccl_api.hpp with the real header, at compile time, where there is one. Makes no code.
 #include "cuda/nccl_api.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Opens libnccl.so.2 and finds its functions.
 //
 // A path that is given is the only one tried. Otherwise a copy that the process has already (a framework's: two different

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "cuda/nccl_table.hpp"
 
 #include <cstdio>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // NCCL as the table of the module has it: dtypes and operations translated, calls handed on.
 // Threads: as gpu_abi.h says.
 // Tested by unit/cuda/nccl_test.cpp.

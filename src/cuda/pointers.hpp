@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which device an address belongs to. Any thread.
 // Tested by unit/cuda/module_test.cpp.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Slurm: SLURM_JOB_NODELIST has the machines, SLURM_TASKS_PER_NODE how many tasks each was planned to have; it is set by
 // --ntasks, --ntasks-per-node and the like, and otherwise counts 1 a machine, or cores. Only a job script (or salloc) has no
 // step: in one the processes are ranks already, and SLURM_STEP_ID is set. Some sites make an interactive shell a step of its

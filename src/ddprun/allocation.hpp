@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The machines that a batch system has given to this job, as it says in the environment: Slurm, PBS (Torque, OpenPBS).
 // Pure functions of the environment and of files that it names.
 #pragma once

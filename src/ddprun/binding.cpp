@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tested by unit/ddprun/binding_test.cpp and process/ddprun_test.sh.
 #include "ddprun/binding.hpp"
 

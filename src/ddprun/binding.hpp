@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which processors each rank of this machine may run on. Memory is given by the kernel on the NUMA node of the processor
 // that first writes to it, so a rank that is bound before its program begins has its shared memory on its own node. Pure
 // functions but for the two that read.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Why a pseudo-terminal: a C, C++ or Fortran program that writes into a pipe keeps some kilobytes in its own memory, so its
 // lines come late, and the last ones not at all when it is killed. On a terminal it writes each line when it has ended.
 // The bytes are already in the kernel when the rank dies, and stay readable until we close our end.

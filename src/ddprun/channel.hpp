@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The way of one output stream of a rank to us: a pseudo-terminal or a pipe.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Who runs the processes of a job: this machine, or other machines through the ddpruns that are led there. The supervisor
 // thinks in ranks and need not know which.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What ddprun --check says of a machine: what it has, and what of that should be different, each in one sentence that says
 // what to do. Reading is apart from judging, which is a pure function. Tested by unit/ddprun/findings_test.cpp.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // mpirun (Open MPI, MPICH), torchrun, accelerate, srun.
 // Tested by process/ddprun_test.sh.
 #include "ddprun/foreign.hpp"

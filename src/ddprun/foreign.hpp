@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Names of options that other launchers have.
 #pragma once
 

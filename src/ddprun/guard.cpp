@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The helper reads a pipe whose only writer is ddprun: numbers of process groups, then 0 for "all is well". An end of file
 // without the 0 means that ddprun is gone, whatever killed it, and every group gets SIGKILL.
 // The ranks also carry a parent-death signal (launch.cpp); the helper exists for what the ranks have started themselves.

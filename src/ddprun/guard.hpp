@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A helper process that ends all ranks, with their own children, should ddprun be killed (SIGKILL, crash).
 #pragma once
 

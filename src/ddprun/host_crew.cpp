@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tested by process/ddprun_hosts_test.sh and process/ddprun_sshd_restart_test.sh.
 #include "ddprun/host_crew.hpp"
 

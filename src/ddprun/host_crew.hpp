@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The ranks of a job that survives deaths, on other machines: a ddprun is led on each, starts ranks when it is told to, and
 // reports how they end. A machine whose connection is gone has lost its ranks; it is called again when they shall start.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tested by unit/ddprun/hosts_test.cpp and process/ddprun_hosts_test.sh.
 #include "ddprun/hosts.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The machines of a job that has several: who has how many ranks, and how ddprun is started on each. Pure functions.
 #pragma once
 

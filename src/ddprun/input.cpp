@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The terminal is read only while we are its foreground job, else the kernel would stop us too.
 // Tested by process/ddprun_test.sh (files and pipes).
 #include "ddprun/input.hpp"

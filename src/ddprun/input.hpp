@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Stdin for rank 0. A file or a pipe is inherited as it is; a terminal is copied through a pipe, because ranks are
 // background process groups and the kernel stops those when they read from the terminal.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A rank writes its record beside and renames it: "join.123.0123456789abcdef" is not there for anybody yet. Looking costs a
 // directory and a small file for each group; a machine has one or two.
 // Tested by unit/ddprun/orders_test.cpp.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The folder in which ranks that join find the others (DDP_JOIN_FILE), on one of several machines: what ranks write there
 // goes to the other machines, and the other way round. One thread.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Between fork and exec only async-signal-safe calls are made: everything that allocates is prepared before. A failing exec
 // travels back through a pipe that a successful one closes.
 // Parent death: PR_SET_PDEATHSIG takes effect from the call on, so a parent that died just before is noticed by getppid().

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // From options to running ranks: the program's path, the environment of each rank, fork and exec.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tested by process/ddprun_hosts_test.sh.
 #include "ddprun/lead.hpp"
 

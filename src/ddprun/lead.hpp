@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How one ddprun leads those that it has started on other machines: through their stdin. First variables for the ranks, a
 // line each, and an empty line: no secret stands in a command line. Then a line with a number for each signal, the orders of
 // orders.hpp, and 0 now and then, so that silence means that the connection is gone. The end of the stream, or silence

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // libddp, opened by ddprun --check as any program of this machine would find it. ddprun itself does without.
 // Tested by process/ddprun_check_test.sh.
 #pragma once

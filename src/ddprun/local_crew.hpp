@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Processes of this machine: ranks, or one for each machine of a job.
 #pragma once
 

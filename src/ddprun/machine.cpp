@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Cores: sched_getaffinity and the cgroup's quota. Out of memory: memory.events of the cgroup (version 2),
 // memory.oom_control (version 1), or the machine's counter in /proc/vmstat.
 // Tested by process/ddprun_test.sh.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the launcher asks the machine: how many cores, a free port, random bytes, whether memory ran out.
 // Linux files that may be absent are read as "unknown", never as an error.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ddprun: the command line. README.md says what it promises; ddprun --help says how to use it.
 // Tested by process/ddprun_test.sh.
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What ddprun --check measures with libddp, on all ranks together: links of pairs, an all-reduce beside what memory allows,
 // and an optimizer's step beside that. Tested by process/ddprun_check_test.sh.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the user asked for: a plain value, made from the command line in main.cpp.
 #pragma once
 

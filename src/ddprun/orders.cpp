@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Bytes travel in hexadecimal, so that a line stays one.
 // Tested by unit/ddprun/orders_test.cpp.
 #include "ddprun/orders.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a ddprun that leads and one that it has started on another machine say to each other in a job that survives deaths:
 // pure functions. Orders are lines on the stdin of the led one. Reports are lines of its stderr that begin with a mark,
 // which the leading one takes out of the output; the mark is random, so that no program writes it by chance.

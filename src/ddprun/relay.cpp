@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A prefix and its line are one piece in the queue of their sink. A line longer than kLongLine is cut into pieces that look
 // like lines; without prefixes the bytes pass unchanged instead, and so they do into files. Memory: at most kLongLine for
 // each stream, and a sink that is full stops the reading, so that a rank that writes faster than the terminal waits in its

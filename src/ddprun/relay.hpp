@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The output of all ranks: read from their channels, split into lines, written to our own stdout and stderr (Screen) and to
 // files. The last lines of every rank are kept for the report.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The report starts with what the user needs: which rank failed first, how, and what it said last.
 // Tested by process/ddprun_failure_test.sh.
 #include "ddprun/report.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is said about the end of the ranks: pure functions from outcomes to text and an exit code.
 #pragma once
 

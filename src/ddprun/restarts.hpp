@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What follows when ranks have failed in a job that survives (--max-restarts, --min-ranks): they are started again and join
 // the others, or the others go on without them, or everything starts again, or the job ends. Pure.
 // Tested by unit/ddprun/restarts_test.cpp.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // On a terminal a line without end stands on the last row only until something else is written: the row is erased, and the
 // line appears again a moment later. With several of them each has the row for a second. So progress bars of many ranks take
 // one row, and the lines above are whole. Elsewhere (file, pipe, TERM=dumb) nothing can be erased. A line that was shown in

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One place (our stdout or stderr) where the lines of several streams meet. A line is written when it has ended; a line that
 // has not ended is shown after a moment, and continued or written once more when its end has come.
 #pragma once

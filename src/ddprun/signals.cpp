@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A blocked signal is queued even when it is ignored, so ignored ones must not be blocked at all.
 // Tested by process/ddprun_signals_test.sh.
 #include "ddprun/signals.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One place where output goes: a queue that is written when the place can take more, so that a slow reader
 // (a pager, a stopped terminal) never stops the launcher from watching its ranks.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tested by unit/ddprun/restarts_test.cpp.
 #include "ddprun/story.hpp"
 

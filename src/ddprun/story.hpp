@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What happened to the ranks of a job, for its last words. A plain value.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One thread, one poll(): the signals (as a descriptor), the outputs of all ranks, our own outputs, and the next deadline.
 //
 //   running -> grace (a rank failed; libddp tells the other ranks, which may save and exit)

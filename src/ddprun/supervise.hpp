@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The life of a job: start the ranks, pass on output and signals, and see that everything ends.
 #pragma once
 

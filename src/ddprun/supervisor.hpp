@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The supervisor of a job: one thread, one poll(). supervise.cpp has its loop and phases, survive.cpp what follows when
 // ranks fail.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tested by process/ddprun_restart_test.sh, process/ddprun_hosts_test.sh, process/ddprun_sshd_restart_test.sh.
 #include <algorithm>
 #include <numeric>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The seam between walks over tensors and where their memory lies: host memory (device/cpu/host) or a GPU
 // (device/gpu/device). A walk is written once: it takes the device of a tensor with of(), and lists of spans
 // (device/span_lists), of parts of a norm (device/norms) or of updates (device/updates), which keep what lies on one device

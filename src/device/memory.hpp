@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Zeroed memory of the library's own on a device, that frees itself. Making it and freeing it may wait for a GPU.
 // Tested by unit/device/host_test.cpp and unit/device/gpu_device_test.cpp.
 #pragma once

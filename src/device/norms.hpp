@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Norms of many arrays, wherever they lie: parts are noted, then each device adds the terms of its own, and the sums are
 // joined exactly. So the bits do not depend on where an array lies.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Blocks of parameters that an optimizer's rule changes. In host memory that happens at once, so that a block is still in
 // cache; on a GPU blocks are noted one by one, then launched together, one call for each type of parameter. A block that
 // goes on where the last one of its type ended, under the same rule, becomes part of it, and equal rules are noted once; so

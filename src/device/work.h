@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What loops and kernels take: spans, updates and the scalars of rules. Plain C, because it crosses the table of the GPU
  * module (device/gpu/gpu_abi.h); host memory takes the same (device/device.hpp). */
 #ifndef DDP_DEVICE_WORK_H

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A random order of 0 ... n-1 that is never stored: where position p goes is computed from p alone.
 //
 // Each number below rows*columns (the smallest nearly square grid with n cells or more) is a pair (row, column). Rounds

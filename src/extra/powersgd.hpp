@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PowerSGD (Vogels, Karimireddy, Jaggi: "PowerSGD: Practical Low-Rank Gradient Compression for Distributed Optimization",
 // NeurIPS 2019), as a hook: a gradient with two dimensions or more is an n x m matrix M (n its first dimension), of which r
 // columns P and r columns Q travel.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which samples are whose: an epoch's order, padded or cut so that every rank gets the same number, dealt out in turn.
 //
 // The semantics are those of PyTorch's DistributedSampler: the order is a permutation or the identity; with `drop_last` its

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "group/channels.hpp"
 
 #include "bootstrap/control/call_state.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The channels of a group: transports over the same members, each with a sequence of collectives of its own. A model's
 // buckets have a channel, so that the passes of several models may be open at the same time, whatever order their gradients
 // come in. The first model uses the transport that the group was made with, as the blocking calls do; with the second model

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // In a collective nobody fails alone. A problem that the ranks tell each other is the answer of all, and the group lives
 // (all_or_none). Any other breaks the group at once, so that nobody waits for timeout_ms (or_break).
 // Tested by scarce/collectives_test.cpp, gpu_host/sync_failure_test.cpp and gpu_host/batch_norm_test.cpp.

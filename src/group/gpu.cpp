@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "group/gpu.hpp"
 
 #include "bootstrap/control/consensus.hpp"

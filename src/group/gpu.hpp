@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The GPUs of a group: this rank's own, and NCCL between those of all ranks. Each is opened by the first who asks.
 // Threads: as Group, but for existing_nccl(), stop_on() and stop_word(), which any may call.
 // Tested by gpu_host/group_test.cpp, gpu_host/failure_test.cpp and gpu_host/sync_failure_test.cpp.

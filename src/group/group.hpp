@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A group: ranks that act together. Owns the control plane, the data transport, the first cause of failure and the thread
 // that watches. Collectives here are blocking and in order; a pass drives its buckets through its channel itself.
 // Threads: one thread at a time, but for health() and the constants.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a group is made of; a recovery puts another one in its place. For group.cpp and recovery.cpp alone.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Is a group usable? What breaks it first is the answer of every later call, on all ranks (bootstrap/failure.hpp).
 // Threads: any.
 // Tested by process/first_cause_test.cpp, gpu_host/failure_test.cpp and scarce/collectives_test.cpp.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory that a group gives out, in the reach of the other ranks.
 // Threads: as Group.
 // Tested by capi/memory_test.c, unit/collective/memory_holds_test.cpp and gpu_host/group_test.cpp.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Going on with the ranks that are left: what a group needs for that is in survival.hpp.
 // Threads: run() alone; the rest from any, but not while it runs.
 // Tested by capi/recovery_test.cpp and chaos/kills.cpp.

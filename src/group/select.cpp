@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "group/select.hpp"
 
 #include "collective/hierarchy/transport.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which transport a group uses: by the ranks' hosts and by what the caller asked for; the same choice on all ranks.
 // Tested by process/.
 #pragma once

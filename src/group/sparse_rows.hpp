@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sparse sums: every rank gives some rows of a table with their indices, and all get the union with the sum or mean of each
 // row.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Groups of some ranks of a group, as MPI_Comm_split makes them. A new group has its own control plane and transport and
 // outlives its parent.
 // Tested by unit/group/split_test.cpp and conformance/split_test.cpp.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What lets a group go on after ranks have died: where every rank can be found then, who belongs to the group, and what has
 // to follow when the others have met again. It outlives what a recovery replaces.
 // Threads: one.

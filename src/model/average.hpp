@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The mean over the ranks of many tensors, in place: local SGD. What is small travels together, as in
 // coalesced_broadcast.hpp, with others of its dtype. Collective; the messages depend on sizes, dtypes and on where tensors
 // lie. What lies on a GPU is read and written in the order of a stream, and the host does not wait. Tested by

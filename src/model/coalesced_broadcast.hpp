@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Many tensors from one rank to all others, in few messages: what is small travels together, what is large goes straight
 // from and into its own memory.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Do all ranks still hold the same bits? Content hashes (XXH3) are compared, one number for all tensors first, and only if
 // that differs one for each; so equal replicas cost one pass over memory and one small exchange. Tensors on a GPU are hashed
 // there, by a hash of its own, and the host reads the numbers once.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory of libddp's own for gradients or values of a model, laid out as its plan says, so that buckets are reduced and
 // given in place: a block for each bucket, its pieces at their offsets; one block for a parameter that is split over
 // buckets. On a GPU all blocks are one allocation. Threads: as Model. Tested by conformance/own_values_test.cpp and

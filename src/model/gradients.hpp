@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The gradients of a model: what the program does with all of them between passes, and whether they are good for a step.
 // They may lie anywhere; on a GPU they are read and written in the order of `stream`, and only norms make the host wait, for
 // that one stream. Threads: as Model. Nothing is allocated after the first use of each call. Tested by

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ranks that have run out of data answer those that have not.
 //
 // A joined rank loops: it hears in the roll call what the others do, and does its half of it. In a pass its weight is 0, so

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is kept of a state that the ranks hold in parts, so that it outlives ranks that die.
 // After a recovery, in this order: tell(); agree(), before anything else of the state changes; then, when the model has its
 // passes again, deal().

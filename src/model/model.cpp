@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "model/model.hpp"
 
 #include "bootstrap/control/call_state.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A model: the table of what was lent, agreed on by all ranks, with the machinery of its passes. What is an idea of its own
 // has a class of its own (gradients, replicas, values, the optimizer in the passes), and what needs no state is a function
 // on a model (uneven.hpp, join.hpp, sync_buffers.hpp, average.hpp, requirements.hpp). Threads: one at a time, but for those

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "model/optimizer_slot.hpp"
 
 #include "group/consensus.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The place for the one optimizer that takes part in a model's passes (shard, in_backward). It may be taken before commit.
 // Threads: as Model.
 // Tested by conformance/fused_test.cpp.

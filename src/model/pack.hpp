@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Small tensors of one device side by side in memory of their own, so that they travel as one message: in a buffer in host
 // memory, or in the group's scratch memory on a GPU. There everything is enqueued on one stream; the host waits for nothing.
 // A GPU writes nothing back once the group's `stop` word is set; so what NCCL leaves behind when a rank is lost

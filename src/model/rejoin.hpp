@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a model does when its group recovers: it lets go of what is built on the old ranks, and is built again on those that
 // are left, with the state of one of them.
 // Threads: as Model.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whose state all ranks get when they meet: rank 0's at the first commit; after a recovery that of a rank that is whole and
 // not ahead of others, because what the others have not done cannot be done again by them alone. Pure.
 // Tested by unit/model/replica_source_test.cpp.

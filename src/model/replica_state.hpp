@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // State that belongs to a model's replicas besides the table: an optimizer's moments, averages. Equal on all ranks as
 // parameters are, unless its owner says that each rank holds another part.
 // Tested by conformance/drift_test.cpp.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The replicas of a model, one on each rank, which are to hold the same bits: whether they do (drift.hpp), and one rank's
 // state for everybody when they do not (replicate.hpp).
 // Threads: as Model, but for keep_equal().

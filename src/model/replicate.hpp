@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One rank's state for everybody: when replicas differ, that of the ranks that most agree with; at commit, what rank 0 has
 // loaded.
 // Tensors on a GPU are read and written in the order of the stream. Collective.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Buffers of one rank for everybody, also for the ranks that have joined.
 // Collective.
 // Tested by conformance/state_test.cpp, conformance/join_semantics.hpp and gpu_host/sync_test.cpp.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a rank does that has more or less data than the others (ddp/uneven.h): it weighs, skips or abandons passes, and
 // announces its last one. Who has run out of data joins (join.hpp).
 // Threads: as Model.

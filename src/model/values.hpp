@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the parameters of a model hold: values of their own, only a part of a change that failed, or averages in their place.
 // Threads: as Model.
 // Tested by conformance/load_after_pass_test.cpp, conformance/load_test.cpp and unit/optim/ema_test.cpp.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Adam (Kingma and Ba: "Adam: a method for stochastic optimization", 2015) and AdamW (Loshchilov and Hutter: "Decoupled
 // weight decay regularization", 2019), as torch.optim.Adam and AdamW define them. The bias correction follows each
 // parameter's own step count.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Steps that look at the whole gradient first.
 #include <cmath>
 #include <string>

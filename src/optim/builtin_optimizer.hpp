@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the optimizers share: the walk over the parameters, the rate, step counts and groups, and how a step is decided and
 // where it runs.
 // A parameter takes no part in a step, and keeps value, state and step count, when no rank used it in the last REDUCE pass

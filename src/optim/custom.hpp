@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A rule of the program: a function that is called with slices of the parameters and whose state libddp keeps, as it keeps
 // that of the built-in rules. On the host it computes in F32 or F64: what is 16 bits wide, and gradients that are clipped or
 // scaled, come in copies of a few thousand elements. After the first failure of a step the function is not called again in

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which step the parts of a sharded optimizer's state are dealt out of after a recovery, and who gives the part of each rank
 // of before. Pure: every rank decides the same from what all have told.
 // A deal is a division of the state over ranks, with a number. A rank that gets its part of a new deal keeps the old one

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Running averages of the parameters, several decays in one pass over memory.
 //
 // Averages are F32 (F64 for F64 parameters). A swap exchanges bits where both have one type. Where the parameter is of 16

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Numbers as text in a checkpoint's header: the shortest decimal that reads back to the same bits.
 // Any thread.
 // Tested by unit/optim/fields_test.cpp.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Steps that a GPU decides and counts. Whether a step is made, the loss scale and the step counts are in page-locked memory
 // that a small kernel changes in the order of the step's stream; it also writes what the update kernels read. So the host
 // waits for nothing, and a step may be captured into a graph and launched again.

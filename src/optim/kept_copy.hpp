@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The option keep_copy: when a rank dies, its part of a sharded optimizer's state does not die with it, and all go on from
 // the same step.
 //

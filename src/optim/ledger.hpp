@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What tells, beside a rank's part of the state in shared memory, which steps can be read there, at each moment in which the
 // rank may die: a block is saved, then its count is raised, then the block changes. So either the block is as it was, or
 // what it was is saved.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The factor that the user multiplies the loss with, so that small 16-bit gradients do not vanish, and its adaptation:
 // halved and the step left out when the gradients overflowed, doubled after a number of good steps (Micikevicius et al.,
 // "Mixed precision training", 2018).

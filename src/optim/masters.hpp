@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // F32 copies of parameters that are F16 or BF16 (master weights): a rule works on the copy, whose small changes do not
 // vanish in rounding, and the parameter is the copy rounded. Where a parameter is no longer its copy rounded, its owner has
 // changed it (a load, an average swapped in), and the copy starts anew from it. Whoever runs a rule does both: loops in host

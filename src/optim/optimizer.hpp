@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Seam 4: how parameters change. Built-in rules (sgd, adam) and those of the program (custom) behind one interface of few
 // functions.
 // Threads: one at a time.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Zeroed memory beside the parameters: for each parameter the same few arrays, as long as the parts of it that this rank
 // owns (one behind the other), of the type that its arithmetic uses, and on the GPU on which it lies.
 // In host memory the arrays of all parameters that come together are one array, so that those of small parameters lie on

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What every optimizer knows about its steps: the rate, how many there were, in all and for each parameter, and which
 // parameters have a weight decay and a rate factor of their own. A plain value: loading builds a new one and assigns it.
 // Tested by unit/optim/param_groups_test.cpp.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The arrays of one rank's part of an optimizer's state, and a view of those of another rank: laid out as it lays them out,
 // over memory that holds them.
 // Tested by capi/kept_copy_test.cpp.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The parts of an optimizer's state on their way from who has them to everybody, with the values that belong to them: chunk
 // by chunk, so that no rank ever holds the whole. Each rank takes all values, and of the arrays what it owns now.
 // Threads: as the group's collectives.

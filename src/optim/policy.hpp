@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a built-in optimizer does around its rule: where its work runs, and whether and how a step takes the gradients that
 // it finds. Values and pure functions; every rank decides from the same numbers, so all decide alike.
 // Tested by unit/optim/policy_test.cpp.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How far an optimizer has come: what its steps change besides parameters and state. A value: loading builds a new one.
 // Tested by unit/optim/optimizer_test.cpp and gpu_host/capture_test.cpp.
 #pragma once

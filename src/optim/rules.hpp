@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // From options, a rate and a number of steps to the scalars of one step. Pure; all in F64 with additions, multiplications,
 // divisions and one square root, no libm, so that every rank gets the same bits on every machine.
 // Any thread.

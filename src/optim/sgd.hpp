@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Stochastic gradient descent with momentum, dampening, weight decay and Nesterov's look-ahead, as torch.optim.SGD defines
 // them: the buffer of a parameter's first step is its gradient, undampened. Without momentum no memory is kept.
 // Tested by unit/optim/optimizer_test.cpp.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where arrays of an optimizer lie if not in memory of its own: in shared memory, where they are found when this rank has
 // died, or where those of such a rank were found.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a step has changed, as it was: values and state arrays of the parts that this rank owns. A block is saved before it
 // changes; blocks of a part come in ascending order, each where the last one ended, and a block may hold several parts.
 // After the first step nothing is allocated.

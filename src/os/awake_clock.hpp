@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Time as far as this process ran. Who was stopped (a signal, a debugger, a machine that was paused) or got no core has read
 // nothing of what the others said meanwhile; so that time counts against nobody. Between two ticks pass at most `most_ms`,
 // however late the second comes. One thread.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Monotonic time, and deadlines on it. The source can be replaced in tests (seam: clock). Any thread.
 // Tested by unit/os/clock_test.cpp.
 #pragma once

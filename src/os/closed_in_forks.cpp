@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "os/closed_in_forks.hpp"
 
 #include <pthread.h>

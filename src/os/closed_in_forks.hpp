@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A connection tells the other side that this process has ended, unless a fork of it lives on and keeps the connection open.
 // So every fork closes those that are noted here.
 // Cost: a lock to note and to forget; fork() waits for it.

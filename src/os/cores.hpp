@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How many cores this process may use at once: affinity and cgroup quota. Any thread.
 // Tested by unit/os/cores_test.cpp.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Files. Every system call goes through one table (seam: file I/O), so that a test can make the n-th call fail, be cut short
 // or end the process. Above the table: a descriptor that closes itself, and reads and writes that handle EINTR and short
 // counts.

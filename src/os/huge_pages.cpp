@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "os/huge_pages.hpp"
 
 #include <sys/mman.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Large arrays on pages of 2 MiB: one entry of the processor's translation table for 2 MiB instead of 4 KiB. Where pages are
 // translated twice, on virtual machines, that is the difference between half and all of what memory can deliver.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The one sink for messages, and the only process-wide setting. printf-style, one line per message. Any thread.
 // Tested by unit/os/log_test.cpp.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Large arrays of the library, from a table that tests can replace to make the n-th allocation fail (seam: allocator). Any
 // thread.
 // Tested by unit/os/memory_test.cpp.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where the parts of libddp that are opened at run time (libddp_gloo.so, libddp_cuda.so) are looked for.
 //
 // Searched: the folders in DDP_MODULE_PATH (separated by ':'), the folder of libddp and its subfolder "ddp", the folder of

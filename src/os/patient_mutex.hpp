@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A mutex that a thread may stop waiting for. As std::timed_mutex, whose timed lock the thread sanitizer of GCC 12 does not
 // know, so that it takes every unlock for a mistake.
 // Tested by unit/os/patient_mutex_test.cpp.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Is this still the process that made something, or a fork of it? Every process has a number of its own in its line of
 // forks.
 // A fork has only the thread that called fork(): what other threads held (a lock, half a change) stays so in it for ever. So

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Threads that the library starts take no signals: a signal belongs to the program. The mask is inherited, so it is blocked
 // around the start of a thread and restored.
 #pragma once

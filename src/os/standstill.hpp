@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Has this process stood still: stopped by a signal or a debugger, on a machine that was paused, or without a core? A thread
 // of its own looks at the clock, so that the program may wait as long as it likes. Tested by unit/os/standstill_test.cpp.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Start a thread of the library: it blocks every signal, so that the program's handlers never run on it and its own SIGPIPE,
 // SIGALRM or Ctrl-C do not disturb it.
 // Tested by process/control_test.cpp.

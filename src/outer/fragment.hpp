@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The parameters that are exchanged together: their global values and momentum, and the model, on a group of its own, whose
 // gradients are their movements.
 // Threads: one at a time.

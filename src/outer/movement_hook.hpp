@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How movements travel: as they are, as BF16, or block-wise quantised and gathered (quantise.hpp), where each rank adds what
 // rounding lost to its next movement. As a hook of the model that exchanges them.
 // Cost with n ranks: a rank sends n - 1 times its own packed array, 1/4 (8 bits) or 1/8 of the movement; that is less than

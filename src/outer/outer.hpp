@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The outer optimizer of a model whose ranks make steps on their own: DiLoCo (Douillard et al., 2023), with fragments that
 // are exchanged at different steps and may be under way while local steps go on (Streaming DiLoCo, Douillard et al., 2025).
 //

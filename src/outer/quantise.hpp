@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Arrays of F32 as small integers: blocks of 256 elements share a scale, their largest magnitude over 127 (8 bits) or 7 (4
 // bits), and each element is the nearest multiple of it. A block that is not finite becomes NaN as a whole.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which parameters are exchanged together, and when. Pure functions. Tested by unit/outer/schedule_test.cpp.
 #pragma once
 

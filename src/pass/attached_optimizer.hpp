@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The optimizer that takes part in a model's passes, if it still lives, and its stage.
 // Threads: as Pass.
 // Tested by conformance/fused_test.cpp.

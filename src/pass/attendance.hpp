@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How this rank takes part in the passes of its model, and what it hears of the others: a rank may have no batch, weigh
 // less, give up, or have run out of data and only answer (uneven_inputs).
 // Threads: one at a time, but for mine(), which whoever starts a bucket calls.

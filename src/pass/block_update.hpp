@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How an optimizer takes part in the passes of its model: it changes parts of parameters when the pass says that their
 // gradients are final.
 // Threads: update_block, restore and flush from one thread at a time, which may be the queue's.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is done with a bucket when it is reduced: the norm of the own slice, and its step. A step is the work of an exchange
 // that gives values, or an operation of its own behind the reduction. The queue works on operations in order, and comes to
 // one whose predecessor only waits for other ranks. What needs the own slice alone may run by then (the all-gather of a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The buckets of a model's passes: what each asks of the transport, which pieces are still to come, and the one order in
 // which they start.
 //

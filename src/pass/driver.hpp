@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Who works on the buckets: a pure decision from what the caller asked for, what the transport can do, and how many cores
 // there are.
 // A hook blocks, so it has a thread of its own unless the caller asked for its own; buckets that are pulled are driven by

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where gradients of the program lie in memory that the group gave out on a GPU, and which buckets can be reduced there.
 //
 // A bucket is one block if its gradients lie one behind the other without a gap, in one piece of such memory. There are two

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What stands in the place of a bucket's plain reduction. Set while the model is built and compared between the ranks at
 // commit, so that every rank reduces in the same way. A value.
 //   kWire      the transport itself sends gradients in another type: F32 and F64 with 16 bits (device/cpu/reduce.hpp, "Two

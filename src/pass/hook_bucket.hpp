@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A bucket as a hook sees it: a flat copy of its gradients, and the collectives that it may use. The copy begins as this
 // rank's gradients, times its weight, and ends as what every rank's gradients become. Gradients follow each other on 64-byte
 // boundaries with zeros between.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One bucket with a hook, in the place of a transport's own operation: the ranks' bucket headers are combined, the gradients
 // copied together, the hook runs, and when it ended well on every rank the result is copied back. A gradient that no rank
 // uses is left as it is; a bucket with something missing never comes to the hook.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What all buckets of a model with a hook share: one copy of a bucket at a time, and the rounds that keep the ranks in step.
 //
 // Before every collective of a hook, and when it ends, each rank tells the others what it is about to do, in one small

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The buckets of a model whose hook works on copies: makes their operations, and hands them out where the program pulls
 // them.
 // Threads: as HookOperation.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the ranks of a model with uneven_inputs tell each other before they act together, so that a rank that has run out of
 // data and only answers (join.hpp) knows what the others do next.
 //

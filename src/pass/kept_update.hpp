@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An optimizer (BlockUpdate) whose parts outlive their ranks. It is one of these too.
 // Threads: as Pass.
 // Tested by capi/kept_copy_test.cpp.

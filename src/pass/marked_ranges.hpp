@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which elements of a gradient are marked in a pass, for one that is written range by range. A sorted list of ranges that do
 // not touch; once it was as long as it gets, nothing is allocated.
 // Tested by unit/pass/marked_ranges_test.cpp.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is marked of the gradients in a pass, as a whole or range by range, and to which of them this rank contributes.
 // Threads: mark and mark_range from any, one gradient's contribution is read when it is complete; the rest from one thread
 // at a time.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The numbers of a model's passes: how much is sent, how long it takes, how much of that the caller waits for.
 // Threads: one at a time, but for start(), which whoever starts the first bucket calls.
 // Tested by capi/model_test.c.

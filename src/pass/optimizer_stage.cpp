@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "pass/optimizer_stage.hpp"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The part of a model's passes that an optimizer takes: reduce-scatter to slices, updates of slices or buckets, all-gather
 // of the values. StepPlan (step_plan.hpp) says what is done with a bucket, and when. A step that the pass makes is counted
 // by the pass; ddp_optimizer_step then changes nothing. If the pass turns out void, every rank takes its changes back.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Buffers of a model (running statistics) where the global batch has parts: every part starts from those of the step's
 // begin, and in the end those of the rank's first part are kept. So rank 0 has what virtual rank 0 made of them, at any
 // number of ranks. A step that is void, or that a recovery takes back, leaves none behind, also on a rank with one part.

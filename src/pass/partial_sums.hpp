@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The sum of the gradients of several parts of the global batch on one rank, formed part after part in the tree over all
 // parts (core/sum_tree.hpp): a part that is closed moves into unfinished sums, as a carry moves through a binary counter.
 // What goes into the exchange is the node of the tree that this rank holds.

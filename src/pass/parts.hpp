@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The parts of the global batch that this rank works on in a step (core/virtual_ranks.hpp): which one is next, what those
 // that are closed have come to, and their sums. Without virtual ranks there is nothing to do: a step is one pass. Where
 // every rank has one part there are no sums. Threads: as Pass. Tested by conformance/virtual_ranks_test.cpp.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One backward pass after another: gradients are marked, buckets that are complete start in plan order (buckets.hpp), an
 // optimizer may take part (optimizer_stage.hpp), and the end says what the ranks found out.
 //

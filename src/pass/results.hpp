@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the passes of a model have come to: what the gradients in memory are, which parameters were used, and what may not go
 // on.
 // Threads: one at a time.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How an optimizer takes part in a pass, decided by one pure function. Every rank passes the same inputs, so all ranks
 // decide alike without a message. README.md, "Fused and sharded steps", has the table. Tested by
 // unit/pass/step_plan_test.cpp.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A bucket of 16-bit gradients whose ranks hold sums of several parts (partial_sums.hpp): it is reduced as F32, in arrays of
 // its own, and the result is rounded once into the gradients.
 // Threads: as BucketOperation.

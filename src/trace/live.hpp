@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The live page: what a rank has done so far, in a small file that it writes through memory. A launcher reads it while the
 // rank runs, and after it has died. One for each process of a launcher, named by the number that the launcher knows it by.
 // Who reads needs nothing else of libddp.

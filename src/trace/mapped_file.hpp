@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A file that is written through memory, so that what was written last is there when the process dies, however it dies. Its
 // space is taken when it is made: no later write can find the disk full.
 // Threads: one makes and ends it; the memory from any.

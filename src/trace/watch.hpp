@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a group tells of itself while it works, for whoever watches the rank from outside. Nobody watches: the group has no
 // Watch, and whoever would tell something looks at one pointer.
 // Cost: some relaxed stores, and a look at the clock where none was taken. Nothing is allocated.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the ABI tests share: the headers as data, and small C programs built against the library under test."""
 import os
 import subprocess

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The library exports the functions that the headers declare and nothing else; src/capi/exports.txt lists them with the version that
 brought them; the library needs the C library (and what unwinds stacks for it) alone."""
 import re

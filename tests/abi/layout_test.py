@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Programs compiled yesterday run with the library of today: sizes and offsets of every public struct and the number behind every
 name equal the golden file. After an intended change (members at the tail of a growing struct, new names):
   python3 tests/abi/layout_test.py --write, and a line in include/CHANGES.md."""

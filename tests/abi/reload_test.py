@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A host may open and close the library as often as it likes: 100 times, with a group in between, memory and descriptors stay where
 they are after the first rounds."""
 import tempfile

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The address of every declared function can be taken from C, and from C++ without exceptions and type information: what the
 headers promise is what a program can link."""
 import tempfile

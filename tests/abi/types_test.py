@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the headers promise to programs that were compiled before, types and all: libabigail compares it with the description that
 is kept here. A small library with the headers' functions and without their bodies stands for the real one, whose sources the
 compiler holds to the same declarations; so the build under test needs no debug information. After an intended change:

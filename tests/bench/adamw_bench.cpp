@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // AdamW over flat arrays, one thread: milliseconds a step and bytes moved per second (28 an F32 parameter: value and both
 // moments are read and written, the gradient is read), beside a loop that moves the same bytes and computes next to nothing,
 // and beside the naive scalar loop. All take turns, round by round; printed are median, best and worst.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* All-reduce of 1 KiB to 100 MiB by libddp, measured as peers/protocol.h says.
  *
  *   ddprun -n 4 --no-prefix bench.all_reduce [zero-copy | staged] [shm | gloo]

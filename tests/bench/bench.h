@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the benchmark programs share: the clock, medians, and one way to fail. */
 #ifndef DDP_TESTS_BENCH_H
 #define DDP_TESTS_BENCH_H

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Operations of torch.distributed on libddp and on Gloo, in turn, in the same processes:
 
     PYTHONPATH=build/tests/bindings/python ddprun -n 2 --no-prefix python3 tests/bench/c10d_bench.py [operation ...]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Our all-reduce over Gloo's pairs against Gloo's own ring, on one host over loopback. Both run in the same
 // processes, round after round in turn; a round's time is that of the slowest rank. F32 sum. Printed: median, best and worst
 // in milliseconds, the ratio of the medians to Gloo's ring, and the median of the ratios of each round.

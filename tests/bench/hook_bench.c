@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A pass over one gradient of 25 MiB with each hook in turn: milliseconds and bytes sent.
  *
  *   ddprun -n 4 --no-prefix bench.hook [staged | zero-copy] [shm | gloo]

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* libddp between hosts, measured as network/protocol.h says. Started by network.sh.
  *
  *   bench.network sums                      barrier and all-reduce of BENCH_SIZES

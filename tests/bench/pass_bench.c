@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a pass costs beside the computation.
  *   mark:     ddp_model_mark_ready of a gradient that does not complete a bucket
  *   tiny:     a whole pass over 1,000 parameters of 16 floats, nothing computed

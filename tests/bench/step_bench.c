@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A training step: forward, backward, gradients averaged, AdamW; beside the forward and backward alone on the same ranks at
  * the same time.
  *

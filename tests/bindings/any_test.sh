@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # One interface file serves the languages without a layer by hand: each that is installed trains on two ranks and meets an error.
 set -euo pipefail
 if [ -n "${DDP_SANITIZE:-}" ]; then

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # The generated files, the module that Go makes of them, and the other languages, with each version of SWIG that the bindings know. Not part of
 # a run of the tests, because it downloads SWIG from PyPI: run it once after a change of an interface file or of the header.
 #

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # The Fortran module: what it adds to the C functions, the example, and programs that find the installed module.
 set -euo pipefail
 build=$DDP_BUILD_DIR/bindings/fortran

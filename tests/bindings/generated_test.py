@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What SWIG and our generator wrote is what they would write today, and every public function can be reached in every language.
 
 low.jl is the same with every SWIG from 4.0 on. SWIG's own output differs from version to version: with another version than the one that wrote

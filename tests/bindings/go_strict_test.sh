@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The tests of the Go module under the race detector, and under the strict checks of what Go's pointers may be given to C.
 . "$(dirname "${BASH_SOURCE[0]}")/go_support.sh"
 if go version | grep -Eq 'go1\.(19|20)\b'; then

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # What the tests of the Go module share. Sourced; leaves the environment in which it finds this tree's library.
 set -euo pipefail
 module=$DDP_SOURCE_DIR/bindings/go

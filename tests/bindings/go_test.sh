@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The Go module: its own tests, go vet, the format, and the example on 1 and 2 ranks.
 . "$(dirname "${BASH_SOURCE[0]}")/go_support.sh"
 work=$(mktemp -d)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The program of the Julia README, and its example: it learns the digits on 2 ranks, and goes on from its checkpoint on 1. Without optimisation: most of it is compiling.
 . "$(dirname "${BASH_SOURCE[0]}")/julia_support.sh"
 work=$(mktemp -d)

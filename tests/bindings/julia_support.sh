@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # What the tests of the Julia package share. Sourced; leaves $julia, which starts Julia with this tree's library.
 set -euo pipefail
 julia=$DDP_BUILD_DIR/bindings/julia/julia

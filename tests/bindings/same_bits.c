@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The reference of README.md: one small training, written the same in every language, that must give the same bits.
  *
  *   ddprun -n 2 same_bits

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The program of README.md gives the same bits in every language, alone and as ranks of one group."""
 import os
 import re

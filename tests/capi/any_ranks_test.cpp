@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A training with virtual ranks that loses half of its eight ranks, then one more, perhaps another, and ends with the
 // weights, averages and running statistics of one rank that lost nobody. Ranks die in the middle of a part, between parts,
 // in the pass that reduces, between it and the step, before buffers are sent; of their own SIGKILL at that moment.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ddp/backward.h on one rank: the states of a pass, and what it leaves in the gradients. */
 #include <math.h>
 

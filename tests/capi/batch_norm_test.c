@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ddp/batch_norm.h: the numbers of a small batch by hand, on two ranks which are threads, and every argument that can be
  * wrong. */
 #include <math.h>

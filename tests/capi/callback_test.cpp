@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // C++ programs throw: an exception that leaves a function which the library called becomes CALLBACK with its text, on
 // whatever thread it was called, and the library goes on. The end of a thread passes through.
 #include <pthread.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What an optimizer does around its rule, and clipping by hand: options, the loss scale, the norm, what is refused. */
 #include <math.h>
 

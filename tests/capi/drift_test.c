@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The model options check_every and drift on three ranks, which are threads; optimizers and averages made through the API
  * take part. */
 #include "support/ranks.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ddp/ema.h on one rank. */
 #include <math.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Programs that trap on NaN and infinity (Fortran, feenableexcept), flush subnormal numbers to zero (-ffast-math) or round
 // otherwise: no call of the library ends them, the bits are those of an ordinary program, and their settings are as before
 // after each call and in their own functions.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A program that forks in the middle of everything: the child can use nothing that its parent made and can make groups of
 // its own, and the parent goes on as if nothing had been.
 #include <unistd.h>

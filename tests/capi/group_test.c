@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ddp/group.h on one rank: life cycle, every argument that cannot be right, handles that are none, and collectives that
  * change nothing. */
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ddp/hook.h: hooks of the program's own as callbacks and pulled, the built-in ones, and what is refused. Ranks are
  * threads. */
 #include <math.h>

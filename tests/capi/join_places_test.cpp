@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // New ranks find a group that stands at each kind of rendezvous, also when the rank has died that was found there at first:
 // at the address of tcp://, and in the store of the program.
 #include <sys/mman.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The option keep_copy: ranks of a sharded optimizer die, before, in and after a step and while what they have changed is
 // given to the others, and the others go on with the bits of the same steps without shard and without deaths.
 #include <cstdio>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ddp/library.h, ddp/types.h, and the struct_size rule that all _init functions share. */
 #include <pthread.h>
 #include <stdlib.h>

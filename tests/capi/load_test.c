@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Loading into another model and on one rank alone, as a C99 program does it; ranks are threads. */
 #include <stdlib.h>
 #include <unistd.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Local passes and the mean of the parameters, through the C API. Ranks are threads. */
 #include "support/ranks.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A training whose ranks die is made again from the membership log alone, and ends with the same weights.
 #include <csignal>
 #include <fstream>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ddp_memory_retain and ddp_memory_release: what libddp handed out stays usable after its owner, and goes with the last
  * hold. */
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ddp/model.h on one rank: what may be lent, in which state, and what the getters say. */
 #include "support/ranks.h"
 

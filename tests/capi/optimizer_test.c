@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ddp/optimizer.h on one rank: options, what is refused, the life of a callback's data, and exact steps. */
 #include <math.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Calls in an order in which they would do nothing, or half of something: they say so. */
 #include "support/ranks.h"
 

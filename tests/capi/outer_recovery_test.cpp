@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A rank dies while ranks make steps on their own: the others recover, take the global values, momentum and place in the
 // schedule of one of them, and go on. Ranks are processes over shared memory.
 #include <csignal>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ddp/outer.h through the C API. Ranks are threads. */
 #define _GNU_SOURCE
 #include <math.h>

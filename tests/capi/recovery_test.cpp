@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ranks die and the others go on in their processes: whoever dies, over every transport, with every way to update, and the
 // weights are those of a replay of who took part in which step.
 #include <csignal>

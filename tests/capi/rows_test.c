@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Sparse sums and complex numbers through the C API; ranks are threads. */
 #include "support/ranks.h"
 

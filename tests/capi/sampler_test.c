@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ddp/sampler.h as a C99 program sees it. */
 #include "ddp/sampler.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ranks that die or sleep within a save: who learns what and how soon, that nothing half is left, and that the others go on
 // in their processes.
 #include <csignal>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Sub-groups through the C API; ranks are threads. */
 #include "support/ranks.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ddp/state.h: a run that was saved and loaded goes on with the same bits as one that was not interrupted, in whatever order
  * the objects were made; arguments that can not be right; texts. */
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The public API on two ranks, which are threads of this process: sums and means, agreement at commit, passes, and errors
  * that both ranks see. */
 #include "support/ranks.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Virtual ranks as a program uses them: who has which parts, metrics of parts, keys for random numbers; and a training that
 // loses two of five ranks, then gains one and loses one more, and ends with the weights of one rank that lost nobody.
 #include "ddp/virtual_ranks.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory that the test and all ranks of a round share: what the ranks have made, and when one of them is to die by itself.
 // Ids are those of tests/support/survivor.hpp: the rank that a process had when it came, new ones for those that come later.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A training over sockets that can recover, while strangers attack every port of every rank, those at which the ranks would
 // meet again too. Meanwhile a rank joins and another one dies: the others go on, with the weights of the replay, and a
 // stranger costs little memory.

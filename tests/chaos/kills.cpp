@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random faults, again and again, against trainings of 2 to 8 ranks on every transport and with every way to update: ranks
 // are killed (also by themselves, in a given state), stopped for good or for a while, new ones join, networks are cut. After
 // each recovery all ranks compare their weights; at the end the weights, and those of the last checkpoint, must be those of

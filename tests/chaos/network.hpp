@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Hosts as network namespaces on one bridge, whose links can be cut: both ways (the host's end moves to another bridge, so
 // hosts that are cut off see each other) or one way (the host's packets vanish, those of the others arrive). Needs root and
 // `ip`, `tc`.

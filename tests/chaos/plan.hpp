@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What happens in one round of random faults, decided beforehand by its seed: a training, and strikes against it, each with
 // the ranks that must be left when the others have gone on.
 #pragma once

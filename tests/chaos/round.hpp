@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One round of random faults: the ranks of a Plan as processes, the strikes against them, and what must hold after each and
 // at the end. Throws what does not hold.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Steps without end: a tiny model trained with every way to update, a checkpoint now and then, and samples of what each rank
 // holds in memory and descriptors. Nothing may grow.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One rank of the training that survives, as a program: for tests that start ranks on hosts of their own or with ddprun.
 //
 //   chaos.survivor RENDEZVOUS RANK RANKS STEPS [half]       RANK join: it joins a group that stands

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Batch normalisation over several ranks against a float64 batch norm of the joined batch, on every path; and inside a
 // model's backward while its buckets are under way.
 #include "extra/batch_norm/batch_norm.hpp"

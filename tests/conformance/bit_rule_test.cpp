@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The rule of tests/README.md, "The rule of bits", on random models: whatever the sizes, limits, memory, marking orders and
 // threads are, a gradient is the naive sum in the tree, to the last bit. A failure names the seed of its combination.
 #include <algorithm>

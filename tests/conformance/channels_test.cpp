@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Several models of one group with open passes at the same time, on every transport: each gets its mean whatever order the
 // gradients of all of them come in, a void pass of one does not touch the other, and steps have the bits of models that
 // train alone.

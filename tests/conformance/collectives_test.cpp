@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Collectives over shared memory with ranks as threads, against the naive sum over all ranks' inputs.
 #include <atomic>
 #include <chrono>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A rule of the program gives the bits of the built-in rule with the same formula, wherever and however its steps are made;
 // its state is saved and sharded as theirs; and a step in which it fails on one rank is taken back on all.
 #include <fstream>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ranks that are processes and make different collective calls learn it at once, over shared memory and over Gloo.
 #include "support/different_calls.hpp"
 

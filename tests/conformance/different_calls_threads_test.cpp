@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ranks that are threads and make different collective calls learn it at once, and a rank that is late is waited for.
 #include "support/different_calls.hpp"
 

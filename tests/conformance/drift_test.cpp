@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Replicas that drift apart: the periodic check finds them at the pass that was asked for, names them on every rank, and
 // makes them equal again with everything that belongs to them.
 #include <atomic>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One exchange in all of its combinations, over shared memory with ranks as threads: sums, slices, values from their owners,
 // and the step of a sharded optimizer in one sweep, wherever inputs and outputs lie. The oracle adds by hand; values are
 // small integers, so sums are exact.

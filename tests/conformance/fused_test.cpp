@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fused and sharded updates give the bits of an ordinary optimizer, on every path, wherever parameters and gradients lie; a
 // pass that fails takes nothing with it; memory is divided. The ordinary optimizer is held to a float64 oracle in
 // unit/optim/optimizer_test.cpp.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Hooks and local passes beside optimizers that work inside the pass or in slices: whatever the optimizer's way, the
 // parameters have the bits of a plain step after the pass. Runs on any kind of ranks:
 // conformance/hook_optimizer_threads_test.cpp, conformance/hook_optimizer_processes_test.cpp.

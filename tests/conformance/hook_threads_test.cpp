@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Hooks of a program's own with ranks as threads: every promise of conformance/hook_semantics.hpp.
 #include "conformance/hook_semantics.hpp"
 #include "support/on_processes.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What ddp_model_join promises: see uneven_semantics.hpp.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A folder of checkpoints: the newest valid file is loaded on all ranks, whatever lies beside it; what is newer and damaged
 // is told; and a save keeps what it shall keep.
 #include <sys/stat.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A load between a pass and its step: afterwards everything is as in a new process that loads the same file, whatever the
 // optimizer's way of stepping, and the step that the pass may have made is forgotten.
 #include "checkpoint/state.hpp"

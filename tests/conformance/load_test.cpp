@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Loading a checkpoint in every place and way: before and after commit, by all ranks and by rank 0 alone, into a model with
 // the same tensors, fewer, more or others; and that everything comes back.
 #include <cstdio>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What local SGD promises, as tests that run on any kind of ranks. The oracle trains all ranks one after the other in a
 // naive loop.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Local SGD with ranks as threads: every promise of conformance/local_semantics.hpp.
 #include "conformance/local_semantics.hpp"
 #include "support/on_processes.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A pass allocates nothing after the first one: every operator new of the process is counted while ranks train.
 #include <atomic>
 #include <cstdlib>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An outer optimizer with ranks as processes: every promise of conformance/outer_semantics.hpp.
 #include "conformance/outer_semantics.hpp"
 #include "support/on_processes.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What an outer optimizer promises, as tests that run on any kind of ranks. The oracle trains all ranks one after the other
 // in naive loops, from the formulas of ddp/outer.h.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Values that libddp keeps (own_values): what was lent is used no more after commit, and every way of making a step,
 // failing, saving and averaging gives the bits of values that stay where they are.
 #include "checkpoint/state.hpp"

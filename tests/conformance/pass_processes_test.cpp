@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The pass between processes, over shared memory and over Gloo: every promise of conformance/pass_semantics.hpp, the
 // collectives' bits, and what the others learn when a rank is killed or stopped.
 #include <signal.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a pass promises, as tests that run on any kind of ranks: threads over shared memory
 // (conformance/pass_threads_test.cpp), processes over shared memory and over Gloo (conformance/pass_processes_test.cpp). The
 // oracle is the public rule, written naively.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The pass with ranks as threads: every promise of conformance/pass_semantics.hpp.
 #include "conformance/pass_semantics.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PowerSGD with ranks as threads: every promise of conformance/powersgd_semantics.hpp.
 #include "conformance/powersgd_semantics.hpp"
 #include "support/on_processes.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The rule of tests/README.md, "The rule of bits", where the global batch has parts: on random models, numbers of parts and
 // of ranks a gradient is the naive sum over the parts, to the last bit. Parts may be skipped, have weights, come in several
 // passes, use some parameters only and travel in 16 bits. A failure names the seed of its combination.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Gradients that are marked range by range: the bits of whole marks, whatever the order and the thread; and what is refused
 // or missing.
 #include <algorithm>

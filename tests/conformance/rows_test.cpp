@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sparse sums against dense ones: the union of all ranks' rows, and bits as if dense gradients had been reduced.
 #include <map>
 #include <random>

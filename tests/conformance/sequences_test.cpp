@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random sequences of calls on every kind of optimizer and 1 to 3 ranks, beside a model of what they mean
 // (support/training_oracle.hpp): passes that accumulate, reduce, fail, are abandoned or skipped, steps, refused steps,
 // changes of gradients, loads, averages. After each call the parameters are those of the model up to rounding in F32, and

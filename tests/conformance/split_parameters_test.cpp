@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Parameters that are larger than a bucket: split over several, they get the bits of one bucket, in every way of making a
 // step; a piece travels as soon as its range is marked; and what fails, is missing or is saved knows nothing of pieces.
 #include <thread>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ddp_group_split: sub-groups of threads and of processes, what they compute, and what happens to them when a rank fails.
 #include "group/split.hpp"
 

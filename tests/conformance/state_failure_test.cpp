@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checkpoints when something fails: who learns what, what stays untouched, and that the group goes on.
 #include <cerrno>
 #include <fstream>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checkpoints with ranks as threads: what comes back, and what is refused.
 #include <algorithm>
 #include <cstring>

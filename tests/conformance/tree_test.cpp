@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The sum over ranks is formed in the tree, wherever it is formed: numbers of ranks that are no powers of two, threads as
 // ranks, every dtype, operation and kind of memory, with weights, ranks that do not count, and two bytes on the wire. The
 // oracle is plain recursion (support/sum_oracle.hpp).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Unequal data between processes, over shared memory, over Gloo, and on several hosts: every promise of
 // conformance/uneven_semantics.hpp, and what those that joined learn when a rank is killed.
 #include <signal.h>

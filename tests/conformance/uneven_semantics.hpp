@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a model promises to ranks with unequal data, as tests that run on any kind of ranks: threads over shared memory
 // (conformance/uneven_threads_test.cpp), processes over shared memory, over Gloo and on several hosts
 // (conformance/uneven_processes_test.cpp).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Unequal data with ranks as threads: every promise of conformance/uneven_semantics.hpp.
 #include "conformance/uneven_semantics.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Virtual ranks: what is missing in one part voids the step everywhere, and buffers are those of the first part; which
 // passes come, and what is refused. That a training has the same bits is in same_bits_test.cpp.
 #include "ddp/virtual_ranks.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a model promises about weights, skipped, abandoned and last passes: see uneven_semantics.hpp.
 #pragma once
 

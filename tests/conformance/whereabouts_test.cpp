@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every rank can ask in which call another one is, and which one it has made last (ddp_group_get_progress): over threads,
 // shared memory and Gloo.
 #include <chrono>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the hooks fp16 and bf16 promise, as tests that run on any kind of ranks: threads
 // (conformance/wire_hook_threads_test.cpp), processes over shared memory, over Gloo and on several hosts
 // (conformance/wire_hook_processes_test.cpp). The oracle is the public rule, one element at a time, with conversions of its

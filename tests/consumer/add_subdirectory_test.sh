@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # A CMake project that carries libddp's sources, as README.md says it: it gets the target ddp::ddp, no tests, no examples, no flags of ours
 # on its own code, no build type forced on it.
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # What the consumer tests share. Sourced; leaves $work (removed at the end), $cc, and functions.
 set -euo pipefail
 if [ -n "${DDP_SANITIZE:-}" ]; then

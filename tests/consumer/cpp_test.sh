@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The layer for C++17 is installed: the example is built from it with pkg-config and with find_package, and runs on two ranks.
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 install_library

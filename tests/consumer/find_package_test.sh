@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # A CMake project finds an installed and then moved libddp, and links ddp::ddp.
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 install_library

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # A C program built with what pkg-config says, against an installed and then moved libddp.
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 install_library

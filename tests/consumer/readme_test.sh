@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # What README.md says about installing and using works as it is typed, by a user who has nothing set up: its program, and the commands of the
 # ways that use an installed library. add_subdirectory_test.sh has the third way.
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A program as a user writes it: fits y = 3 x - 1 over all ranks. Arguments: rendezvous, rank, world size. */
 #include <ddp/ddp.h>
 #include <math.h>

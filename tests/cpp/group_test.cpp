@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // <ddp/ddp.hpp>: groups, tensors, errors, memory, the log.
 #include <array>
 #include <complex>

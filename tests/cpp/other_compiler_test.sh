@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The tests of this folder with the compiler that the library was not built with (clang++, or g++), as C++17 and as C++20. They meet in
 # the C API alone, so the two may be mixed.
 set -euo pipefail

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ranks as threads, for the tests of <ddp/ddp.hpp>: they use the public headers alone.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // <ddp/ddp.hpp>: models, passes, optimizers, averages, checkpoints, hooks, the sampler, batch normalisation.
 #include <stdlib.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Any bytes as a program: calls of the public API, right and wrong ones, made by one rank or by two that are threads. A call
 // returns a documented status and no INTERNAL, a failure has a text, two ranks that make the same calls get the same
 // answers, and hold the same parameters in the end. A byte selects a call, the next ones are its arguments; missing bytes

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Any bytes as what comes before a connection is a data link: a stranger's to a listener, a false listener's to a rank, and
 // an invitation over the control plane. None of it is believed, and what was understood holds together.
 #include <cstdint>

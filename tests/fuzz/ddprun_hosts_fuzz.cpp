@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Any bytes as a list of machines, a file of machines, or the ranks of each. They are refused with a sentence, or what was
 // understood can be given to ssh: a name that is no option, and a number of ranks.
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // main() for fuzz targets where libFuzzer is not: gives every file of the corpus to the target, then the same file cut short
 // and with single bytes damaged. Deterministic, so a failure repeats; the input that was being tried is named when the
 // target dies.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Any bytes as the environment that a launcher leaves: lines of NAME=VALUE. A rank is refused with INVALID_ARGUMENT, or it
 // gets a rank inside the world, and a place that can be parsed again.
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Any bytes as what ranks tell each other when they meet again: how far the replica of each has come, one behind the other.
 // What is understood is written the same, and the rank whose state all get is one that has it.
 #include <cstdint>

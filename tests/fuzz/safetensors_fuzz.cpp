@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Any bytes as the beginning of a checkpoint: they are refused with status IO, or what was understood holds together by a
 // check that shares nothing with the reader, and survives being written and read again.
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Calls about recovery and virtual ranks, for capi_calls_fuzz.cpp: in a group that cannot recover, with any arguments.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Batch normalisation of CUDA tensors: what the CPU computes, within the rounding of sums whose order differs.
 #include "gpu/support/trainer.hpp"
 

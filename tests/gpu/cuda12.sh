@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Builds the GPU module with CUDA 12, for drivers 535 to 575, and looks at what was built. Needs no GPU.
 #
 #   tests/gpu/cuda12.sh [--toolkit DIR] [--fetch] [--build DIR] [--programs]
@@ -29,7 +30,7 @@ while [ $# -gt 0 ]; do
       shift
       ;;
     -h | --help)
-      sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"
+      sed -n '3,/^set /{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"
       exit 0
       ;;
     *) fail "$1 is not understood: see $0 --help" ;;

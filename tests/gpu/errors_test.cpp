@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is wrong with a CUDA tensor, or not done for one, is said in one sentence by the call that gets it, and nothing else
 // breaks.
 #include "gpu/support/trainer.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A rank that is killed or stopped in the middle of a step: every survivor gets the right error within the limit, and its
 // parameters are those of a whole step, never of half a one. Ranks are processes; on the GPU that is none they would be
 // threads, which cannot be killed.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernels of the module that change parameters and averages, called through its table, beside the CPU's loops: the same
 // bits; and what stops them.
 #include "device/cpu/update_kernels.hpp"

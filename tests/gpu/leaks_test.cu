@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A hundred lives of a group, a model and an optimizer on the GPU leave nothing behind: no device memory, no threads, no
 // file descriptors, and little on the host.
 #include <cuda_runtime.h>

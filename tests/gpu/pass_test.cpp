@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Passes over CUDA tensors on one rank: what gradients hold afterwards, in every dtype and both kinds of memory, is what the
 // CPU gives, bit for bit.
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Several ranks with CUDA tensors: sums of whole numbers are exact, all ranks hold the same bits, and what one process
 // computes from the mean gradient is what they compute together.
 #include <cmath>

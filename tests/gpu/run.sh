@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # All that needs a real GPU, unattended: the tests, compute-sanitizer over tests of two ranks, the benchmark beside PyTorch, and experiments that
 # show what only hardware shows; then a table.
 #
@@ -37,7 +38,7 @@ while [ $# -gt 0 ]; do
       shift
       ;;
     -h | --help)
-      sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"
+      sed -n '3,/^set /{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"
       exit 0
       ;;
     *) fail "$1 is not understood: see $0 --help" ;;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What leaves a GPU by a file or a hash: checkpoints travel between GPU and CPU in both directions, and training goes on
 // with the same bits.
 #include "gpu/support/trainer.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Order on the GPU: a gradient that a slow kernel is still going to write is waited for, wherever it is written; nobody's
 // result is read too early or overwritten too soon; and the host does not wait.
 #include <chrono>

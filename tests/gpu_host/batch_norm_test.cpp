@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Batch normalisation on GPUs against the same call in host memory, which conformance/batch_norm_test.cpp compares with
 // formulas.
 #include "extra/batch_norm/batch_norm.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Many small buffers on GPUs are sent as one.
 #include "model/model.hpp"
 #include "model/sync_buffers.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Captured passes and steps on ranks that are late, stay or end. NCCL registers what a captured collective works on, and the
 // hosts of a node meet for that without looking at an abort, so no rank may call it before the others are about to.
 #include <atomic>

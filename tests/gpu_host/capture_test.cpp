@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A pass that is captured into a graph of the GPU and launched again: the graph holds what the pass enqueued, and the hosts
 // have spoken once. It may be launched as long as its model and its group live and nothing has failed.
 #include <thread>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a communicator comes and goes: ranks that do not come or end meanwhile, NCCL that blocks, memory that is still in use,
 // ranks that are late.
 #include <thread>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The file libddp_cuda.so with the fake GPU in it, as a C program sees it that links it: the table and the functions that
  * control it. And libddp opens this very copy. */
 #define _POSIX_C_SOURCE 200809L

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A program with tensors on GPUs that forks: the child destroys what it inherited, in any order and at its exit, and neither
  * CUDA nor NCCL nor page-locked memory is touched by it; the parent goes on. */
 #define _POSIX_C_SOURCE 200809L

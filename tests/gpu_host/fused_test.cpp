@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Steps that follow a bucket within the pass, and steps divided among the ranks, on GPUs: the same bits as the step at the
 // end, and as the CPU's.
 #include <cmath>

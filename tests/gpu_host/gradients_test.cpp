@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a model does with gradients between passes, when some or all lie on a GPU: the bits of host memory, in the order of
 // the stream.
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Groups and their collectives with tensors on a GPU, and what a group says when something for it is missing.
 #include <cstdlib>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A model whose gradients and values libddp keeps, on GPUs: they are reduced and given in place, so it costs few calls and
 // little memory. Sizes are those of GPT-2, smaller by one factor, so that its buckets are GPT-2's.
 #include <cstdlib>

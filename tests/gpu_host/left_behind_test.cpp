@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Threads that NCCL does not give back: the group goes without them, and what they touch when they do come back is theirs.
 #include <thread>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A communicator that the program has made and lends: it is used, checked, and never ended. And the option nccl_max_ctas.
 #include <array>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sums and means over the ranks of tensors on a GPU are those of tensors in host memory wherever both are exact: collectives
 // and passes, every type, also where the sum of F16 would not fit although the mean does.
 #include <cstring>

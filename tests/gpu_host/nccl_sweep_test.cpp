@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A short training in which one rank ends, stays or fails in the k-th of its calls of NCCL, for every k: the others come to
 // an end soon, know who it was, and have the parameters of one step, not of two.
 #include <algorithm>

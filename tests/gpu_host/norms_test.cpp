@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sums and largest elements of arrays on a GPU, against the same arrays in host memory.
 #include "device/gpu/norms.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sharded steps and steps within a pass, on GPUs of several ranks: the bits of the same ranks in host memory. Gradients are
 // whole numbers and the ranks 2 or 4, so that every order of adding them, and the division, give one mean.
 #include <functional>

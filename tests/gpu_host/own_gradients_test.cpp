@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Gradients of the program in memory of ddp_group_alloc on a GPU: buckets that lie in one block are reduced there, to the
 // same bits as those that are packed, and where ranks have laid them out differently nothing of the kind happens.
 #include <numeric>

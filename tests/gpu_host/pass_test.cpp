@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Passes of models whose gradients lie on a GPU, or some of them. What they mean is what it means on the CPU; here is what
 // is different: streams, the host that does not wait, races that the fake would find.
 #include <numeric>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Groups with the option `reproducible`, and numbers that show in which order they were added.
 #pragma once
 

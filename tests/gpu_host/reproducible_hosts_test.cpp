@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The group option `reproducible` between hosts: what a host sends is the sums of its nodes of the tree, and the bits stay
 // those of host memory.
 #include <cstdlib>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The group option `reproducible`: blocking collectives of tensors on GPUs have the bits of host memory, whatever the
 // numbers are. NCCL of the fake adds in another order than the CPU, so without the option the bits are others.
 #include "bootstrap/failure.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A model that is trained on a GPU or in host memory, in one of many ways, and what is left of it to compare.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The group option `reproducible`: a model trained on GPUs is the model trained in host memory, bit for bit: parameters,
 // gradients and the optimizer's state.
 #include "gpu_host/reproducible_trainee.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Optimizers to try one after the other: every rule, and every way to treat what comes in.
 #pragma once
 

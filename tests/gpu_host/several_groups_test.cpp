@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Several groups whose collectives run on one GPU: they run in one order on all ranks, and hosts that use the groups in
 // different orders find out.
 #include <cstdlib>

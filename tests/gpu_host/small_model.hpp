@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A model of one parameter for tests of failures, its gradient in memory of the program.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What becomes of a checkpoint when the GPU fails in the middle: all ranks know, the old file is whole, nothing is left
 // behind.
 #include <atomic>

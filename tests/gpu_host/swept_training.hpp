@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A short training on the fake GPU in which one rank may end, stay or fail within a call of NCCL, and what its ranks have
 // come to.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Making ranks equal, comparing and averaging them, when tensors lie on GPUs, in host memory, or some here and some there.
 #include "core/hash.hpp"
 #include "device/gpu/device.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checkpoints of what libddp itself trains on GPUs: Adam, sharded or not, and averages.
 #include "checkpoint/state.hpp"
 #include "core/hash.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Bytes between GPU and host memory, and the memory that calls share.
 #include "device/gpu/transfer.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A step within a pass on GPUs whose ranks keep, to take it back, their slices of values and state alone.
 #include "core/attempt.hpp"
 #include "core/float16.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What reaches the kernels of a step: blocks that belong together as one entry, equal rules once.
 #include "device/updates.hpp"
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Errors are thrown where they happen and caught in few places: tests/lint/catch_allowed.txt, each with its reason."""
 import re
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One idea a class: at most 25 public functions and 15 members. classes_allowed.txt has the ones that are larger, with their numbers:
 they may shrink and must not grow."""
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Each public function tells what it does, its parameters, whether it is local or collective, its errors and since when it exists."""
 import re
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The public headers as data: functions, structs, enums, callbacks. They are written plainly enough for patterns; header_rules_test
 compares what is found here with what SWIG sees, so that nothing is overlooked."""
 import re

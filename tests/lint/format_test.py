@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every source is as .clang-format would write it, and no line is longer than it says."""
 import re
 import shutil

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """tests/support/handle_calls.hpp calls every public function that takes a handle; a fork is tested with that list."""
 import re
 

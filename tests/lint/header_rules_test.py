@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The public headers keep to what every language can read (bindings are made from them): types of fixed width, opaque handles,
 enums with explicit values, no struct by value, results through trailing out_ pointers, names that are no keyword anywhere."""
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Every public header compiles alone, as strict C99 and as every C++ from 11 on (the layer for C++ from 17 on), without a warning, with each
 # compiler that is here (gcc must be, clang if installed).
 set -euo pipefail

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Includes go one way: src/layers.txt says which folder may include which, and no folder is above itself.
 Third-party headers stay in the one folder that is written against them."""
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Links between the documents lead somewhere: to a file or folder of the repository, and to a heading that exists."""
 import os
 import re

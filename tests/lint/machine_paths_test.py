@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """No file names a folder of the machine that it was written on."""
 import re
 

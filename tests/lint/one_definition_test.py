@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One name, one type: in the whole library a class, struct, union, enum or alias of a namespace is defined in one place. C++ demands it (the
 one-definition rule) and neither compiler nor linker says so; with whole-program optimisation the program may then use the wrong layout. The
 preset `lto` lets the compiler check the same, and functions too, but takes minutes."""

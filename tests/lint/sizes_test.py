@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One idea a file: at most 400 lines, at most 60 a function. The aims are 150 and 25; how close we are is printed."""
 import re
 
@@ -51,7 +52,7 @@ def main():
     sources = tree.sources("src/", "include/", "tests/", "examples/", "bindings/")
     sources = [path for path in sources if not re.search(r"_wrap\.(c|cpp|cxx|h)$", path)]  # written by SWIG
     for path in sources:
-        lines = tree.read(path).count("\n")
+        lines = tree.read(path).count("\n") - 1  # but for the licence (spdx_test.py)
         if lines > FILE_CAP:
             problems.append(f"{path}: {lines} lines, at most {FILE_CAP}: which two ideas are in it?")
         elif lines > FILE_AIM:

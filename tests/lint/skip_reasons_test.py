@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """tests/support/skip_reasons.py, run by CTest on a folder of tests made here: reasons are shown, the exit status stays."""
 import os
 import subprocess

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`Tested by <file>` at the head of a source is a promise: the file exists."""
 import glob
 import os

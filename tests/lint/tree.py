@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the lints share: the files of the repository, and sources without comments and strings."""
 import os
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The workflows of the public repository call scripts of the project, which run by hand too: each `run:` of .github/workflows is one
 of them, or prepares the machine for a checkout."""
 import re

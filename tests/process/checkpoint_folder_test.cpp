@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Several processes at one folder of checkpoints: two jobs that save, a job that loads while another saves, and ranks that
 // read as soon as a save has returned.
 #include <unistd.h>

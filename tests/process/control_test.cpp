@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The control plane between processes: it carries, and it names who is gone, silent, missing or in the way.
 #include <csignal>
 #include <string>

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # ddprun when ranks fail: who is blamed, what is shown, how the others end. Needs no library.
 . "$DDP_SOURCE_DIR/tests/process/ddprun_support.sh" || exit 1
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # ddprun on several machines: by hand (--nnodes), and from one (--hosts). A script takes the place of ssh and starts the command here;
 # ddprun_sshd_test.sh has real connections.
 . "$DDP_SOURCE_DIR/tests/process/ddprun_support.sh" || exit 1

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # No rank outlives ddprun, whatever ends it, and neither do the children of ranks. Needs no library.
 . "$DDP_SOURCE_DIR/tests/process/ddprun_support.sh" || exit 1
 

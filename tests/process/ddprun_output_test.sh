@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # ddprun's output: prefixes, whole lines under load, long lines, binary output, closed streams, files. Needs no library.
 . "$DDP_SOURCE_DIR/tests/process/ddprun_support.sh" || exit 1
 export OMP_NUM_THREADS=1 # nothing is said about it then

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # ddprun shows the lines of an unchanged program as a terminal would: at once, also a line without end, and none is lost when the
 # program is killed. Needs no library.
 . "$DDP_SOURCE_DIR/tests/process/ddprun_support.sh" || exit 1

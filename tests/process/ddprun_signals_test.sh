@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Signals to ddprun: passed on, second interrupt, ignored ones, stop and continue. Needs no library.
 . "$DDP_SOURCE_DIR/tests/process/ddprun_support.sh" || exit 1
 

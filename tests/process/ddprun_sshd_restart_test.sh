@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # A training on two hosts that goes on when ranks, ddprun on a host, or a host's connection die, rank 0 with them: started again over ssh, they
 # join the others. Skipped unless root may make namespaces and there is an sshd.
 . "$DDP_SOURCE_DIR/tests/process/sshd_support.sh"

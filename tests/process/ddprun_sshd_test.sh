@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # ddprun --hosts over real connections: an sshd in each of two network namespaces. A job starts, trains and ends, and however it ends nothing
 # stays on any host. The same by hand with --nnodes. Skipped unless root may make namespaces and there is an sshd.
 . "$DDP_SOURCE_DIR/tests/process/sshd_support.sh"

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Shared by the tests of ddprun: run it with a limit, compare, count.
 set -u
 ddprun=$DDP_BUILD_DIR/bin/ddprun

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # ddprun: what the ranks find, exit codes, and how wrong use is answered. Needs no library.
 . "$DDP_SOURCE_DIR/tests/process/ddprun_support.sh" || exit 1
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # tests/support/debian_packages.sh: what it installs and says, with apt-get, dpkg-query and id replaced by fakes.
 set -u
 . "$DDP_SOURCE_DIR/tests/support/debian_packages.sh"

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The examples run on 1 to 4 ranks and print what examples/README.md says; training reaches its accuracy and resumes.
 . "$DDP_SOURCE_DIR/tests/process/ddprun_support.sh" || exit 1
 examples=$DDP_BUILD_DIR/examples

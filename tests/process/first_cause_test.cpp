@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One rank ends without a goodbye, and every survivor ends as soon as it hears of it. All of them must name the rank that
 // ended first, never one that heard of it and left. DDP_TEST_RUNS=1000 repeats each kind so often; the last line of each
 // kind is its figure.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ranks as processes over the real Gloo module: right sums, and no survivor that dies, hangs or names an innocent rank when
 // a rank is killed, stopped, or disagrees. SIGPIPE keeps its default, which ends a process that is not careful. Skipped with
 // a printed reason when the module is not there.

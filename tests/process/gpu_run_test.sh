@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # tests/gpu/run.sh brings back what it found in one archive, whatever ends it, and takes a kit that is one file. The programs of the kit are
 # scripts here: one is as slow as is needed, one fails.
 set -u

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Several hosts with several ranks each: one named cause on all ranks, and no survivor that dies or hangs, when a rank is
 // killed, late, or makes another call. Skipped with a printed reason when the Gloo module is not there.
 #include <chrono>

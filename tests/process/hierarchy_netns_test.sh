@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Network namespaces as hosts, joined by a bridge: groups choose shared memory inside a "host" and rails over the virtual network between
 # them, wherever the ranks are placed, or sockets alone where ranks share nothing. The hosts are told apart by DDP_TEST_HOST, because all
 # namespaces run on one kernel. Skipped unless root may make namespaces.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Several hosts with several ranks each: sums with the bits of one reduction over all ranks wherever gradients lie, and
 // notes that every rank learns. Skipped with a printed reason when the Gloo module is not there.
 //

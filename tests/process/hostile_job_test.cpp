@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A job that trains over Gloo while strangers attack every port that its processes listen on; one is open all the time,
 // because rank 0 also waits for a newcomer. The sums stay right, the newcomer gets in, and a stranger costs little memory.
 //

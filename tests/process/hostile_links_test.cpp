@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Strangers at the ports of the data links, over the real Gloo module: while the links of a group are made, and later. No
 // rank ends, errs or is blamed, and every sum is right. One rank comes when the strangers have found the others' ports.
 // Skipped with a printed reason when the module is not there.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A rank that destroys its group takes nothing from the others: what it has completed, they complete, however much later
 // they come to it. What it did not join ends with its name. Ranks are processes on two made-up hosts; rank 2 alone links the
 // second one. Skipped with a printed reason when the Gloo module is not there.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a rank writes into the folder that its launcher watches, beside what the API says of itself.
 #include "trace/live.hpp"
 

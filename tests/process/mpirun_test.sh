@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Programs that use libddp start under Open MPI and MPICH as they do under ddprun. Skipped where neither is installed.
 . "$DDP_SOURCE_DIR/tests/process/ddprun_support.sh" || exit 1
 examples=$DDP_BUILD_DIR/examples

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Hosts as network namespaces on one bridge, for the tests that source this: needs `worker`, the program that is tried; leaves `id`, `work` (a
 # folder of the test), `pids` (what clean-up kills) and the hosts $id-1 ... $id-4 with the addresses 10.77.0.1 ... 10.77.0.4, joined in $id-net by
 # the ends to1 ... to4. Skips the test where namespaces cannot be made.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # What a network does to a training besides a cut: packets that are lost one way only, a link that is slow, queues and drops,
 # connections that are reset. Ranks in network namespaces of their own. Skipped unless root may make them.
 worker=$DDP_BUILD_DIR/tests/chaos/chaos.survivor

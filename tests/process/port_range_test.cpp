@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A group that is told which ports to use listens on no other one: neither rank 0, where the rendezvous names no port, nor
 // the data links. One rank comes late, so that the others are seen listening.
 #include <cstdio>

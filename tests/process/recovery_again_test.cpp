@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What may happen while ranks recover: one more dies at a chosen moment (after the meeting, while it sends its state, while
 // it takes another's), one never comes, too few come, two sides may not both go on. And memory of the group stays in reach.
 #include <unistd.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the ranks hold after a recovery is the same bits, of all that a replica is: buffers and the optimizer's state too,
 // also where the parameters agree. What does not come over is found, and what a dead rank has left half done is never taken
 // for whole.

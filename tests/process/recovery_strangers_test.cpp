@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Strangers fill the queue of every port of a group that can recover, and then a rank dies, while another one still
 // computes: the others wait for it as they do without strangers, because a queue that is half full is emptied.
 #include <arpa/inet.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A process that ends while the others are still coming: those whose connection to the meeting stands learn it at once, by
 // name, and may try again; nobody waits for the end of the rendezvous.
 #include <csignal>

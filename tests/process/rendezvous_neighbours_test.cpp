@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Several jobs on one machine whose ports lie side by side: rank 0 may walk to a later port, and no rank of one job may ever
 // end up in another's group, whoever comes first.
 #include <cstdlib>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Meeting at a file in which an earlier run left its note. Ranks are threads; they still meet over TCP.
 #include <unistd.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How processes find each other, and what strangers, wrong ranks and taken ports do to that.
 #include <fcntl.h>
 #include <poll.h>

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The checkpoints of libddp and the safetensors package of Python: each reads what the other wrote.
 set -euo pipefail
 python3 -c 'import safetensors, numpy' 2>/dev/null || { echo "Python's safetensors and numpy are not installed"; exit 77; }

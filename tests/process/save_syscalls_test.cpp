@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A rank is killed at any system call of a save into a folder: what the folder has then is whole, and is the step before or
 // the new one; the other rank learns who died; the next save goes on and leaves nothing behind. The killer is a tracer
 // (ptrace), so it sees every call that the saving thread makes, whoever makes it: files, locks, memory, exchanges of the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # include/SEVERAL_HOSTS.md followed word by word: each of its sections in two network namespaces that are called a and b, with an sshd in each.
 # Also: the errors that it explains are those of the code, and its example files can be read by those for whom they are.
 . "$DDP_SOURCE_DIR/tests/process/sshd_support.sh"

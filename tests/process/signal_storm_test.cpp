@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A thousand SIGALRM a second on the thread that calls, whose handler does not ask for calls to be restarted: groups form,
 // ranks wait for each other, train, save and load as without, the handler runs, and a death is named and survived.
 #include <sys/time.h>

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Hosts of netns_support.sh with an sshd in each, for the tests that source this; leaves what that leaves, $ddprun, $ssh (for --ssh) and some
 # words. The hosts have the addresses 10.77.0.N and fd77::N, and call
 # each other a and b. Skips where there is no sshd; DDP_SSHD names one that is not in PATH.

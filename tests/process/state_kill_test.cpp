@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rank 0 is killed at any file call of a save: the other rank learns it by name, and the path holds the former checkpoint or
 // the new one, whole. The next job loads it, saves again and leaves nothing else behind.
 #include <csignal>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Processes that stand still for a while (SIGSTOP, as a debugger or a paused machine does) and go on: nobody who was stopped
 // blames others for that time, and ranks that were all stopped go on as if nothing had been.
 #include <csignal>

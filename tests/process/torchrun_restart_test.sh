@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Restarts of torchrun on two hosts, as its agents make them: when a rank dies, both agents end their ranks and start them again, but only the
 # agent of the one that died counts that. So the ranks of one start have different numbers of restarts, and the same port. The hosts are
 # network namespaces; skipped unless root may make them.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The wall clock jumps by a day, forth and back, all the time: ranks meet, train, wait for each other, name a rank that dies
 // and go on, as if nothing had been. This program's own clock_gettime() and gettimeofday() lie to all of its libraries.
 #include <sys/syscall.h>

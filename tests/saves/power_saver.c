@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A program that saves one checkpoint after the other, and a look at what is left after a power cut; see tests/power_cut.sh.
  *
  *   saves.power_saver save FOLDER       goes on from the newest checkpoint; prints each step when its save has returned

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory, threads or descriptors run out on one rank during a call of all. Whichever request fails: no process dies, nobody
 // waits for nothing, all ranks agree on the error or find the group broken by the rank that is named, and nothing is left.
 //

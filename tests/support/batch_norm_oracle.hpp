@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Batch normalisation as its formulas say it, in loops over the joined batch of all ranks, in F64; and reproducible batches
 // for it.
 #pragma once

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Checks for the C tests of the public API: they print both values, never jump (so they may be used on any thread), and hold
  * every call to the rules of include/README.md: a call that fails leaves a sentence, one that succeeds leaves the last
  * sentence alone.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks that work in every thread and process of a test: they throw, and the test at the top turns that into a CMocka
 // failure. (CMocka's own assertions jump, which is allowed on the test's own thread only.)
 //

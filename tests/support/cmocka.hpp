@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CMocka with the headers it wants before it, for C++ tests.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rank 0's state machine of the control plane together with the ranks' machines, without sockets: every message goes through
 // a queue of the test, which may delay, cut or mix connections as a network does. Time is a number.
 #pragma once

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
 # What a machine lacks, installed in one step. Sourced by examples/quickstart.sh and tests/run.sh.
 #

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every collective public call, ready to be made on one group: what happens when ranks make different ones, and when one
 // rank is late.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Makes the n-th call of the file table fail, be cut short, or end the process, and records the order of calls. While an
 // object lives, all files of the process go through it.
 //

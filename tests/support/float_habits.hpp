@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Programs with floating-point settings of their own, and what one of them gets from its calls.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A fork in the middle of things, as a program does it that knows nothing of libddp: the child runs a body and ends in the
 // way that is asked for.
 #pragma once

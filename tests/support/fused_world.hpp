@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A model with odd shapes and an optimizer with the options that a test asks for; gradients are made from rank, step and
 // position.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A model of many kinds of tensors with an optimizer whose moments are easy to check, wherever they lie, and its
 // checkpoints.
 #pragma once

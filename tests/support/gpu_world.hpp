@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Groups of threads, each rank with a fake GPU of its own (support/fake_gpu), and tensors in its memory. Whatever a test
 // does, at its end the fake must have seen no race and no misuse, and nothing may be left.
 #pragma once

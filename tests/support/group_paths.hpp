@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One test body on every way that bytes travel: ranks as threads, processes over shared memory, processes over Gloo.
 //
 //   void sums_are_right(Path path) { run_on(path, 3, [](Group& group, int rank) { ... }); }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Groups of processes, met at a file in a folder of their own: each child's body gets its group.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Groups of threads, made through the rendezvous local://: each rank's body gets its group.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every public function that takes a handle, each with arguments that it would accept, and whether it refused the handle as
 // it documents.
 // lint/handle_calls_test.py compares the list with the headers, so that a new function cannot be forgotten.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ranks as processes on hosts that are made up (DDP_TEST_HOST), over the real Gloo module and real shared memory.
 #pragma once
 

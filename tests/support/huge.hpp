@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the system says of memory on huge pages, asked without the library.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A sharded training whose ranks die at chosen moments of their own work, and what the same steps give in one process
 // without shard: the same library, but nothing of what divides, keeps or deals out state. Gradients are small integers, so
 // a mean has the same bits however many ranks form it.

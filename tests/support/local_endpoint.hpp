@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A rail between the threads of one process, for tests: the same table as the Gloo module, with queues instead of sockets.
 // It is strict where Gloo is deadly: a send of more bytes than its receive has room for is counted in size_violations() and
 // fails both sides.

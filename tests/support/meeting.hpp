@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Options and places for tests of the control plane.
 #pragma once
 

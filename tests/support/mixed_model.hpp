@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A model with tensors of many sizes and dtypes, on a rank's fake GPU, in host memory, or some here and some there.
 #pragma once
 

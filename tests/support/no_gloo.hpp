@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Is there a Gloo module to test with?
 #pragma once
 

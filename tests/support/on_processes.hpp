@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A list of promises ({name, run(RunGroups)}) on processes: over shared memory, over Gloo, and on two made-up hosts with
 // shared memory inside them. What needs Gloo is passed over with a line where the module is not there.
 #pragma once

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A group of one rank with a model of two parameters, whose values are 1, 2, 3 and whose gradients are 2. */
 #ifndef DDP_TESTS_OPTIMIZER_FIXTURE_H
 #define DDP_TESTS_OPTIMIZER_FIXTURE_H

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Update rules as a program would write them, element by element, with the formulas of PyTorch's documents: the oracle of
 // the built-in ones, and what ddp_optimizer_create_custom is tested with.
 #pragma once

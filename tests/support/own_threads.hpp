@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Threads of the library in this process, by their names ("ddp-...").
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Trainings whose global batch has parts, in every way of making a step, for a comparison of bits between numbers of ranks.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ranks as processes: fork, talk back, kill, and collect, always within a limit.
 //
 //   Procs procs(4, [](int rank, Reporter& report) {   // runs in the child; may throw

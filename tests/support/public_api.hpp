@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The public API for tests in C++: a call that fails throws its text.
 #pragma once
 

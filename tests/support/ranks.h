@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Ranks as threads of the test, for C: run_ranks(2, "local://name", body, data) makes a group on each thread, calls the body
  * and destroys the group. */
 #ifndef DDP_TESTS_RANKS_H

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ranks as threads of this process.
 //
 //   run_ranks(4, [&](int rank) { ...; expect(sum == 10, "sum on rank " + std::to_string(rank)); });

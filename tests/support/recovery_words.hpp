@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a group says about its ranks after a recovery and before it, beside what the ranks know of each other.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The options of a rule and those that every rule shares in one value, with all defaults: for tests that set both.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory, threads and descriptors that run out: the n-th request of this process fails, or every one from the n-th on,
 // counted from arm(). Include it in one source of a program: it defines malloc and its kin for the whole process, with the
 // modules that are opened.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Why tests were skipped: CTest runs this after every run (CTestCustom.cmake) and shows what it prints behind its summary.
 
 CTest itself says only "Skipped". The reason is what the test printed; CTest keeps it in Testing/Temporary of the build folder.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A group of threads joined by the in-process rail, each with its control plane, its first cause and its transport.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A stranger on the network: finds every TCP port that the given processes listen on, again and again, and does to each what
 // a scanner, a broken client or an attacker without the token does. Runs on a thread of its own, so start it after the last
 // fork.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The order of the sum over ranks, as the guide draws it, on single numbers: plain recursion, without the library. What does
 // not count is -0.0.
 #pragma once

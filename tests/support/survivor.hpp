@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A training whose ranks die: every rank goes on through ddp_group_recover and notes who took part in each step, and a
 // replay of those notes in one process says what the weights must be. Gradients are small integers and all factors powers of
 // two, so each operation is exact or rounded once, whatever the order of the sum.

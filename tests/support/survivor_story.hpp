@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the ranks of survivor.hpp tell: who took part in which step, and the weights that come of it.
 #pragma once
 

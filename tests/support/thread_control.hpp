@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A control plane between the threads of one test, with nothing of the library's own in it: gather, abort, and the failure
 // callback.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A GPU table of which only the outermost layer works: devices are counted, named and chosen, everything else is absent. For
 // what is decided before anything runs on a GPU; support/fake_gpu has the rest.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One rank of a group that can recover, with a model and an optimizer that have made two steps in which every gradient
 // was 1.
 #pragma once

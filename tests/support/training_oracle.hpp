@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Training on several ranks as a page of F64 loops: what passes, steps, loads and swaps mean, without buckets, slices or
 // threads. Knows the gradients of all ranks. An optimizer is SGD with momentum or AdamW.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Arrays of any element type for tests of collectives: reproducible random elements, and the answer by cpu::reduce.
 #pragma once
 

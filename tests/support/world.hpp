@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What tests about whole groups and models share, in one header: it is precompiled for them (tests/CMakeLists.txt).
 #pragma once
 

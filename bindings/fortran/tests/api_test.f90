@@ -1,3 +1,4 @@
+! SPDX-License-Identifier: Apache-2.0
 ! What Fortran adds to the C functions, on two ranks: ddprun -n 2 fortran_api FOLDER. With another word than a folder it meets an error
 ! that it does not ask about: `unasked`, `gaps`, `shape`.
 module rules

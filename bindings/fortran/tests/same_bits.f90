@@ -1,3 +1,4 @@
+! SPDX-License-Identifier: Apache-2.0
 ! The program of tests/bindings/README.md in Fortran: the same bits as in C. No fused multiply-add (-ffp-contract=off), and loops in the
 ! order given: no matmul, no sum.
 module network

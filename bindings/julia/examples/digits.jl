@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Train a network on handwritten digits, on any number of ranks: examples/02_train.c in Julia.
 #
 #   ddprun -n 2 julia --project=. examples/digits.jl [--epochs N] [--checkpoint FILE] [--resume] [--data FILE]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # libddp as a back end of Lux.DistributedUtils: the functions that Lux asks of one. See LibDDP.lux_backend.
 module LibDDPLuxExt
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # What libddp may use of Julia's arrays, and Julia of libddp's.
 
 const ELEMENTS = (Float32, Float64, Float16, Int32, Int64, UInt8, Complex{Float32}, Complex{Float64})

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
     backward(f, model; accumulate = false, alone = false, part = nothing)
 

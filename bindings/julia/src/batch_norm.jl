@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
     BatchNorm(channels; weight, bias, running_mean, running_var, options...)
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Julia functions that libddp calls, all of them on the thread and inside the call that they belong to. Nothing may be thrown
 # through C: an exception is kept, the library ends its call, and the call throws the exception.
 

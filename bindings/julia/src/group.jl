@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
     Group(rendezvous = "env://"; options...)
     Group(f, rendezvous = "env://"; options...)

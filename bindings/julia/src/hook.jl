@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Hooks: what stands in the place of a bucket's plain reduction. They are pulled: they run on the task that makes the pass.
 
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Written by generate.py from include/ddp/*.h; do not change it by hand.
 """
     Low

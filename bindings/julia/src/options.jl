@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Options: keyword arguments have the names of the fields in the C header, so every field can be reached, also one that is added later.
 
 # :thread for the field progress is DDP_PROGRESS_THREAD, :bf16 for the field wire is DDP_BF16.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
     Outer(model; every = 100, overlap = 0, rate = 0.7, momentum = 0.9, keep = 0, fragments = 1, nesterov = 1, bits = 32, error_feedback = 1)
 

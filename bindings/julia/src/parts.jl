@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Parts of the global batch: the same bits at any number of ranks.
 
 function virtual_ranks(group::Group)

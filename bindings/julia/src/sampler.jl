@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
     Sampler(group, samples; part = nothing, options...)
     Sampler(; options...)

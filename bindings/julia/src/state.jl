@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Checkpoints: safetensors files with the program's own names, loaded at any world size.
 
 function with_state(call; model::Model, optimizer::Union{Optimizer,Nothing} = nothing, ema::Union{EMA,Nothing} = nothing,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 @testset "collectives work on arrays and views" begin
     alone() do group
         @test group_rank(group) == 0 && group_size(group) == 1

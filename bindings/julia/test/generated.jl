@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # An installed package is without the rest of the sources.
 const LAYOUT = joinpath(@__DIR__, "..", "..", "..", "tests", "abi", "layout_lp64.txt")
 isfile(LAYOUT) || @info "The layout of structs is not compared: $LAYOUT is not there"

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Rank 1 of the tests in processes.jl: julia helper.jl ROLE FILE
 using LibDDP
 

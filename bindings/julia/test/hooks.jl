@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 @testset "a hook sees the gradients of its buckets" begin
     alone() do group
         model, seen = Model(group; first_bucket_bytes = 64, bucket_bytes = 64), Any[]

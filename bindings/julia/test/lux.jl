@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 if Base.find_package("Lux") === nothing
     pushfirst!(LOAD_PATH, joinpath(@__DIR__, "stubs"))
 end

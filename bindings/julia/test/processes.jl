@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Ranks in processes of their own: this file again, with a role.
 const HELPER = joinpath(@__DIR__, "helper.jl")
 

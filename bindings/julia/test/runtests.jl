@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # julia --project=bindings/julia bindings/julia/test/runtests.jl    (DDP_LIBRARY says where the library lies)
 using LibDDP
 using Test

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 struct Broken <: IO end
 Base.unsafe_write(::Broken, ::Ptr{UInt8}, ::UInt) = throw(SystemError("the disk is gone"))
 Base.readbytes!(::Broken, ::AbstractArray{UInt8}, ::Integer) = throw(SystemError("the disk is gone"))

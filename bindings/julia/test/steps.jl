@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 @testset "steps clip, skip and scale" begin
     alone() do group
         weight = Float64[1, 2]

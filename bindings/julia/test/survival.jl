@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The training of processes.jl that loses ranks, and what its weights must be. Tested by processes.jl.
 const SURVIVAL_STEPS, SURVIVAL_COUNT, SURVIVAL_RATE, SURVIVAL_MOMENTUM = 12, 5000, 0.0625, 0.5
 

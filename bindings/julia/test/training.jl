@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 function model_of(group, arrays...; options...)
     model = Model(group; options...)
     for (i, array) in enumerate(arrays)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """examples/libtorch/digits.cpp in Python, line for line, with libddp's wrapper for PyTorch: the same losses, bit for bit."""
 import os
 import sys

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """<ddp/torch.hpp> with the LibTorch that is here: its own test, and the example, whose losses and weights are those of the same training in
 Python, bit for bit, and which learns with libddp's optimizer too. Skipped, with the reason, where there is no LibTorch."""
 import importlib.util

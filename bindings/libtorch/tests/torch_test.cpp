@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // <ddp/torch.hpp>: what DistributedDataParallel does with gradients, buffers, unused parameters, failures and checkpoints.
 // Ranks are threads.
 #include <unistd.h>

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Distributed data parallel training for whatever holds tensors.
 
 Lend parameters and gradients, mark each gradient when it is ready, and every rank ends up with the same mean::

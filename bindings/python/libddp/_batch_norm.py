@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Batch normalisation over the samples of all ranks: the same numbers as one rank with the whole batch."""
 from __future__ import annotations
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Arguments of torch.distributed's operations: part of libddp.c10d."""
 from __future__ import annotations
 

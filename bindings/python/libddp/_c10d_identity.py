@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What torch.distributed asks a process group about itself: part of libddp.c10d."""
 from __future__ import annotations
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Messages from one rank to another, which libddp's groups do not have: part of libddp.c10d.
 
 Each rank listens once for each process group, where the others of its host find it (an abstract Unix socket) or, with several hosts, on a TCP

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Messages that wait for their receive, and receives that wait for their message: part of libddp.c10d."""
 from __future__ import annotations
 

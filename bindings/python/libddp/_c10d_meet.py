@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How the ranks of a process group meet, over the store that torch.distributed gives: part of libddp.c10d."""
 from __future__ import annotations
 

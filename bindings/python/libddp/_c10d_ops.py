@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The collectives of torch.distributed on tensors in host memory, made of libddp's: part of libddp.c10d.
 
 Tensors are used where they lie if they are dense, and through a copy otherwise. What goes through memory of ours goes in pieces of a few

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What comes from other ranks, on its way to a receive: part of libddp.c10d."""
 from __future__ import annotations
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where the ranks of a process group find each other for messages, and both ends of a connection: part of libddp.c10d."""
 from __future__ import annotations
 

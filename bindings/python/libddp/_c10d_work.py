@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What an operation of torch.distributed is while it runs, and the thread on which a process group runs them: part of libddp.c10d."""
 from __future__ import annotations
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Moving averages of a model's parameters."""
 from __future__ import annotations
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The header's enumerations. Where one is asked for, its name in lower case does as well: ``op="sum"``."""
 from __future__ import annotations
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Exceptions: one class for each status, with the library's sentence as text."""
 from __future__ import annotations
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Groups: who acts together, and collectives on any tensor."""
 from __future__ import annotations
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Owners of the library's objects: destroyed once, by close(), by the collector, or at exit, and in an order that is safe."""
 from __future__ import annotations
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Buckets inside a hook: what stands in the place of a bucket's plain reduction."""
 from __future__ import annotations
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The library itself: its version and its log."""
 from __future__ import annotations
 

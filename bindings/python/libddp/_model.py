@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Models: the parameters and buffers that a program lends, and the passes over their gradients."""
 from __future__ import annotations
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """NCCL as a Python wheel brings it (nvidia-nccl): the library's own search knows nothing of Python's folders."""
 from __future__ import annotations
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Optimizers over the parameters of a model: one pass over memory, the same bits on every rank."""
 from __future__ import annotations
 

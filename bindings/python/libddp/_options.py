@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Options structs from keyword arguments, and reports as dictionaries."""
 from __future__ import annotations
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Training over slow links: steps of each rank on its own, and an outer optimizer over the movements of all."""
 from __future__ import annotations
 

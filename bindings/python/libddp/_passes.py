@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Passes over the gradients of a model: equal on all ranks, or with unequal data."""
 from __future__ import annotations
 

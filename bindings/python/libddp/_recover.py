@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Going on after ranks have died: what a recovery came to, and what was last heard of a rank."""
 from __future__ import annotations
 

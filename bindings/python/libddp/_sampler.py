@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which samples are mine: the partition of a data set over the ranks."""
 from __future__ import annotations
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checkpoints: safetensors files with the program's own names, loaded at any number of ranks."""
 from __future__ import annotations
 

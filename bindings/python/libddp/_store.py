@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stores: how ranks find rank 0 when they meet at ``store://``."""
 from __future__ import annotations
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Any tensor, without a copy: where it lies, what it holds, and what must be kept so that it stays there.
 
 Tried in this order: torch by its own attributes, ``__cuda_array_interface__``, ``__array_interface__``, the buffer protocol, DLPack.

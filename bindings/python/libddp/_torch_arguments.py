@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The keywords of PyTorch's DistributedDataParallel: what they mean here, or the sentence that refuses them. Part of libddp.torch."""
 from __future__ import annotations
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """PyTorch's communication hooks on libddp's buckets: part of libddp.torch."""
 from __future__ import annotations
 

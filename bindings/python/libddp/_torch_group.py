@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which libddp group belongs to which process group of PyTorch; part of libddp.torch."""
 from __future__ import annotations
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """PyTorch's context managers for unequal data, Join([...]) and join(): part of libddp.torch."""
 from __future__ import annotations
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """PyTorch's batch normalisation over the samples of all ranks; part of libddp.torch."""
 from __future__ import annotations
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """libddp's optimizers as torch.optim.Optimizers: part of libddp.torch."""
 from __future__ import annotations
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Gradients that autograd made anew, on their way into libddp's buckets: part of libddp.torch."""
 from __future__ import annotations
 

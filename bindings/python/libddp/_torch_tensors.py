@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A module's tensors, looked up at each use, because PyTorch programs replace them: part of libddp.torch."""
 from __future__ import annotations
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Memory of the library as a tensor of Python: no copy, and it keeps its owner alive."""
 from __future__ import annotations
 

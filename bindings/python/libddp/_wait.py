@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Calls that wait for other ranks, and Ctrl-C.
 
 Python runs signal handlers on the main thread only, and not while that thread is inside a call. So a call that waits is made on a helper

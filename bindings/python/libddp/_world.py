@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who else is there: the ranks that a framework of this process knows already. Nothing is imported for it.
 
 A group that is made "from the environment" has the ranks of torch.distributed or jax.distributed, over their stores, where these are

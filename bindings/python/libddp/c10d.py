@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """libddp as a backend of torch.distributed::
 
     import torch.distributed as dist

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """JAX: gradients as a pytree in, averaged out.
 
 ::

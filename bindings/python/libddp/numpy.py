@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """NumPy: lend a dictionary of arrays, get their gradients as arrays of the library's own memory.
 
 ::

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Plain memory. An address is an integer, or None for NULL; short lists of numbers are Python sequences. */
 %{
 /* Returns 0, or -1 with a Python error. */

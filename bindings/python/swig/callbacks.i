@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Python callables as callbacks: the compiler checks each trampoline against the header. A trampoline takes the interpreter lock, on
  * whatever thread it runs. The package hands over callables that do not raise (they keep the exception for the caller); if one does
  * raise, the exception is printed and the callback fails.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A status that is not DDP_OK becomes a Python exception with its text, in the same crossing: a second call could run on another thread.
  * The package sets the factory, so the classes of the exceptions are Python's.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Memory that crosses without a copy: where a buffer or a DLPack capsule of somebody else lies, and a capsule of our own. */
 %{
 typedef struct { int32_t device_type, device_id; } ddp_dl_device;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Results through trailing out_ pointers become the call's value; a tuple when there are several.
  * SWIG's own append treats a None that is already there differently in its versions, so the append is ours.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A ddp_tensor is a tuple (address, dtype, device, device_index, shape); None is NULL. */
 %{
 static int ddp_as_tensor(PyObject *object, ddp_tensor *tensor) {

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Process groups of the backend libddp: DDP as on gloo, asynchronous work, parts of the ranks, and ranks that fail. Tested: libddp.c10d."""
 import os
 

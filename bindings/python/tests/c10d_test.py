@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """torch.distributed's operations on libddp, beside gloo's and beside loops over what the ranks give. Tested: libddp.c10d."""
 from support import Test, forked, main, need
 

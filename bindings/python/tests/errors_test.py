@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A failed call is an exception with its status and the library's sentence, on the thread that made it."""
 import io
 import threading

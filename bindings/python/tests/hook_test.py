@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Hooks in Python: built in, called on a library thread, and pulled on the program's own."""
 import threading
 import weakref

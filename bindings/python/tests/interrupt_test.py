@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Calls that wait let the rest of Python run: other threads, signal handlers, Ctrl-C."""
 import signal
 import subprocess

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The JAX adapter: gradients in, their mean out, in the same structure."""
 import os
 

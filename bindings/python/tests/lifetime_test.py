@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is lent stays alive as long as libddp may touch it, and no longer; what libddp lends keeps its owner."""
 import gc
 import threading

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """mpi4py: what it counts must be what the group has."""
 import os
 import shutil

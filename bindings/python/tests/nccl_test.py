@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where NCCL is looked for when a Python wheel has brought it."""
 import os
 import subprocess

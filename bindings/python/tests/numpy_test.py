@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The NumPy adapter: arrays of every dtype in and out without a copy, and the digits example learns."""
 import gc
 import os

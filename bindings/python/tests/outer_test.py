@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An outer optimizer over ranks that make steps on their own, beside the formulas in plain Python."""
 from array import array
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Parts of the global batch: who has which, their metrics and keys, and a training on 1, 2 and 3 ranks with the same bits."""
 from array import array
 

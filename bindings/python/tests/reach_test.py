@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every public function is in the generated module, and the package uses it; what the package publishes has text and annotations."""
 import inspect
 import os

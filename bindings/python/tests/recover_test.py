@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ranks are killed and the others go on in their processes: the weights are those of a replay of who took part in which step."""
 import os
 import signal

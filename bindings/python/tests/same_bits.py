@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The program of tests/bindings/README.md without NumPy: Python's floats, rounded to F32 after each operation.
 
 Rounding the F64 result of one + - * / of F32 numbers gives the F32 result, because F64 has more than twice the bits.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the tests share: ranks as threads, ranks as processes under ddprun, and the end of a test program."""
 import atexit
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every kind of tensor is used where it lies; each bad one is refused with the cause."""
 import ctypes
 from array import array

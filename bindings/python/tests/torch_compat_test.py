@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What programs for torch.nn.parallel.DistributedDataParallel do with it beside training: hooks, copies, join, ignored parameters, keywords."""
 from support import Test, forked, main, need
 

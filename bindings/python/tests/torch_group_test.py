@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """With torch.distributed initialised, groups have its ranks, whoever started the processes; what disagrees is an error."""
 import os
 

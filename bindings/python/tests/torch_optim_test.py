@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """libddp.torch.AdamW and SGD are torch.optim.Optimizers: steps, groups, schedulers, GradScaler, and states that go to torch.optim and back."""
 from support import Test, forked, main, need
 

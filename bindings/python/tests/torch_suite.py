@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """PyTorch's own tests of DistributedDataParallel on libddp. They are read from the installed package and are no part of the ordinary run.
 
     python3 torch_suite.py gloo               # which tests pass on PyTorch's own backend; one result a line

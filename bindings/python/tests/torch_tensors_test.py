@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A module's tensors are looked up at each use: buffers that were replaced are still equal on all ranks, and what cannot be reduced any
 more is an error. Gradients of every kind arrive."""
 from support import Test, forked, main, need

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The PyTorch adapter does what torch.nn.parallel.DistributedDataParallel does."""
 import os
 

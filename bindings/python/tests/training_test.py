@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Passes, collectives, optimizers, averages, checkpoints and samplers do on several ranks what a naive computation says."""
 import io
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The wheel holds the library once, and works in an empty environment away from the sources."""
 import glob
 import os

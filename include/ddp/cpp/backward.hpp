@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /** @file
  * A backward pass as an object: an exception in the scope ends it on all ranks.
  */

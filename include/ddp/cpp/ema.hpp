@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /** @file
  * Averages of the parameters, and a scope in which they stand in the parameters' place.
  */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /** @file
  * Errors as exceptions, options with their defaults in them, the log as a function.
  */

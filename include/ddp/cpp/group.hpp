@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /** @file
  * Groups: who acts together, collectives, memory within reach of the others, recovery.
  */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /** @file
  * Hooks as functions: what stands in the place of a bucket's plain reduction.
  */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /** @file
  * Models: parameters and buffers that a program lends, and their gradients.
  */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /** @file
  * Optimizers: SGD, Adam, and rules of the program as functions.
  */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /** @file
  * Checkpoints: what is saved and loaded, into files, folders and functions.
  */

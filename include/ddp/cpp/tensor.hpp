@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /** @file
  * Spans, and tensors that know their element type from the C++ type.
  */

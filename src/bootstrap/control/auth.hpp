@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Who may join: a mutual challenge and response over a shared token, and the keys that follow from it.
 //
 // Both sides send 32 random bytes; each proves that it knows the token with HMAC-SHA256 over its role, both challenges, the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // In which public call this rank is, and what it waits for there. The control plane tells the others, so that ranks that
 // wait for each other in different calls find out (deadlock.hpp).
 //

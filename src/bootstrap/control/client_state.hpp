@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A rank's side of the control plane, once it was admitted, as a state machine: what happened goes in, what is to be done
 // comes out. No sockets, no threads, no clock of its own. One thread.
 // Tested by unit/bootstrap/control_client_test.cpp.

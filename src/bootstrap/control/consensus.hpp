@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One rank's problem becomes the answer of all: each does its part, keeps what went wrong, and all throw the same or nobody
 // does.
 // Tested by unit/bootstrap/consensus_test.cpp and process/.

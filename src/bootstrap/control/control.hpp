@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The control plane of a group: who is there, small exchanges, and how a failure travels. No gradient passes here.
 //
 // Two implementations: over TCP with rank 0 as the server, and in memory for ranks that are threads (rendezvous local://).

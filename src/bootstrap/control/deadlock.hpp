@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Do the ranks wait for each other in different calls? Pure: what the ranks say goes in, the verdict comes out. Used by the
 // TCP server's state machine and by the in-memory hub.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The rounds of gather(): who has brought what, when a round is complete, and when ranks disagree. Pure: no threads, no
 // clock, no sockets; used by the TCP server's state machine and by the in-memory hub.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Who this process is, as the others will name it.
 // Tested by unit/bootstrap/local_hub_test.cpp.
 #pragma once

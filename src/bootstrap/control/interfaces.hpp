@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which network interface DDP_SOCKET_IFNAME means on this host. The syntax is NCCL's, and the order of a list counts:
 //
 //   ib0,eth    the first entry that fits: an interface of this name, else the first one whose name begins so

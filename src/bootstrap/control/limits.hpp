@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the control plane takes from others, at most. Checked before anything is allocated.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One connection of the control plane: frames in, frames out, over a non-blocking socket on the owner's Asio thread.
 //
 // What cannot be sent at once is queued; a body that goes to many is shared, not copied. After finish() everything queued is

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The control plane of ranks that are threads of one process (rendezvous local://name): a table under one lock.
 //
 // The first rank that names a hub makes it; it is found in a registry of this process until all ranks came, so that the name

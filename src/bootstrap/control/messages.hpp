@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the bodies of control frames say. Each message is written and read here and nowhere else; reading checks every
 // length, count and range, and throws INTERNAL or IO. Pure. Any thread.
 // Tested by unit/bootstrap/control_codec_test.cpp and fuzz/control_frames_fuzz.cpp.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Addresses and sockets for the control plane: resolve within a time limit, listen, connect, ask where a socket ends.
 //
 // Every descriptor is close-on-exec and non-blocking from its first moment on. Any thread.

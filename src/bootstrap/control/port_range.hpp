@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The ports that a group may listen on, for firewalls: rank 0's control port unless the rendezvous names one, and the data
 // links of every rank. Any thread.
 // Tested by unit/bootstrap/port_range_test.cpp and process/port_range_test.cpp.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Posting a handler to an Asio thread without memory: what must be said when memory has run out has its place from the
 // beginning.
 // Tested by scarce/collectives_test.cpp.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Names into addresses, without the system resolver's time: it may take minutes and cannot be called off, so it works on a
 // thread of its own that is left behind when the deadline comes first.
 #include <netdb.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rank 0's thread that all ranks talk to: sockets and time for ServerState.
 //
 // It listens until the group has formed and then closes that door. Nothing that unauthenticated send blocks it: it never

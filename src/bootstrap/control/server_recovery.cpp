@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ServerState for a recovery: ids in the place of ranks, ranks that are new, a group that forms with who is here, and the
 // end of one that has broken.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rank 0's side of the control plane as a state machine: what happened goes in, what is to be done comes out. No sockets, no
 // threads, no clock of its own; so every order of events can be tried in a test.
 //

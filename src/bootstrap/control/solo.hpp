@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The control plane of a group of one: opens nothing, waits for nobody, never fails.
 // Tested by unit/bootstrap/local_hub_test.cpp.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The control plane over TCP: one thread a rank that talks to rank 0, with the sockets and the time for ClientState.
 //
 // Threads: as Control says; the failure callback comes from the control thread.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The sentences with which groups fail, in one place, so that every way to meet and to break says the same.
 // Pure. Any thread.
 // Tested by unit/bootstrap/gather_rounds_test.cpp and unit/bootstrap/local_hub_test.cpp.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The public functions that are collective, as numbers: ranks tell each other in which one they are, and error texts name
 // it.
 // Pure. Any thread.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // From which hosts no new rank is taken in for a while, because ranks have died there again and again: each of them would
 // cost the others a recovery when it comes and one when it dies. Pure; times are os::now_ns(). One thread.
 // Tested by unit/bootstrap/cool_down_test.cpp.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Keeps a listening socket within reach while nobody accepts there: connections wait in the kernel's queue, and if strangers
 // have filled half of it, all of them are dropped. Whoever has reason to be there connects again at once.
 // A thread, which sleeps until somebody connects. Cost: one descriptor, and nothing for a connection that waits.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where ranks that are new find a group that stands: a file, the caller's store, or the address of a tcp:// rendezvous.
 //
 // In a file rank 0 says where it is, whoever rank 0 is. Into a store each rank puts its own place, once, under its id,

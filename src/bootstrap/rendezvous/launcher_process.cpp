@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "bootstrap/rendezvous/launcher_process.hpp"
 
 #include <unistd.h>

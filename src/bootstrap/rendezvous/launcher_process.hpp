@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which process started the ranks of this host. It tells two runs apart where the launcher gives a run no name.
 // Tested by process/mpirun_wrapped_test.sh.
 #pragma once

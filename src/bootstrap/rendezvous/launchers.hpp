@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What launchers put into the environment: torchrun and ddprun, Open MPI, MPICH and PMI, Slurm, Kubernetes indexed jobs.
 // Pure but for the environment, which tests replace.
 // Sources: the launchers' manuals; the variable names were also read off real Open MPI 4 and MPICH 4 runs.

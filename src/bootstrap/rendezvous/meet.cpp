@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Meet the other ranks, by whatever way the Meeting names. Rank 0 starts the server and then joins it like everybody else.
 #include <unistd.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Slurm's way to write lists of hosts: "n[01-04,7],login1". Only the first host is needed: rank 0 runs there.
 // Tested by unit/bootstrap/rendezvous_launchers_test.cpp.
 #pragma once

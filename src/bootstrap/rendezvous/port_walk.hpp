@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where rank 0 listens when a host and a port are given: there, or on one of the 16 ports after it if the port is taken.
 //
 // The others walk the same ports and know the right one by its banner, which holds the asked port: jobs whose ports lie side

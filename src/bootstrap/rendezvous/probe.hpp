@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ask one address whether rank 0 of our group is there, and be let in.
 //
 // The server speaks first, so that a foreign service is told nothing: its banner says which group it is. Blocking, with a

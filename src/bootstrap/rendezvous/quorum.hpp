@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which ranks of a broken group may go on, so that never two parts of it do. Pure.
 // Tested by unit/bootstrap/quorum_test.cpp.
 #pragma once

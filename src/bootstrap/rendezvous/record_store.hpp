@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A record with which rank 0 says where it is, for ways to meet that have no fixed address: a file, or the caller's store.
 //
 // The record carries a random word that only this start's rank 0 shows in its banner, so that a record left behind by an

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How the ranks of a broken group meet again, without a rendezvous and whoever of them died.
 //
 // Every rank of a group that can recover listens at an address of its own from the start, and all know all addresses. When

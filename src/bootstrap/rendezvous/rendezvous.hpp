@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // From a rendezvous text and options to a connected control plane: parse, find rank and size, find rank 0, meet.
 // Tested by unit/bootstrap/rendezvous_*_test.cpp and process/rendezvous_test.cpp.
 #pragma once

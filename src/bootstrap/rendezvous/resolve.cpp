@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // From the rendezvous text, the options and the environment to a Meeting. Explicit options win over the environment.
 #include <algorithm>
 #include <charconv>

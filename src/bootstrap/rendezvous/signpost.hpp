@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // At the address of a tcp:// rendezvous, which is free once the group has formed, ranks that are new are told where rank 0
 // of the group is now. The lowest rank on the host of that address stands there, whoever rank 0 is. As in the rendezvous, it
 // walks past ports that are taken, and the token admits.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where the shared secret comes from: DDP_TOKEN, or a file that DDP_TOKEN_FILE names and nobody else can read.
 // Tested by unit/bootstrap/rendezvous_token_test.cpp.
 #pragma once

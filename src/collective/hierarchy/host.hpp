@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the ranks of a host do together in a collective of all hosts: meet in shared memory, cross to the other hosts on
 // their rails, and wait until the host's last rail is done.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The control plane as the ranks of one host see it: ranks are local indices, an exchange is one of the whole group of which
 // only the own host's answers are read. So all hosts must make the same exchanges in the same order.
 // Threads: as Control.

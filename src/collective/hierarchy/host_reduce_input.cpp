@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "collective/hierarchy/host_reduce_input.hpp"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which ranks share a host, which rails run between the hosts, and which leaf of the sum each rank is. Values and pure
 // functions; the same on all ranks.
 //

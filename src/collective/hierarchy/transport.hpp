@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Seam 2 for several hosts with several ranks each: shared memory inside a host, one rail per local rank between hosts.
 //
 // Promises: sums in the order of the tree with the bits of every other transport; a mismatch or a failure anywhere is

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Buckets of gradients on a GPU: what is enqueued when one is complete, and when its result may be written.
 //
 // Data and metadata are sent in two ways. The gradients go through NCCL, on the communication stream. The bucket header

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a bucket starts while its stream is captured into a CUDA graph.
 //
 // NCCL registers the memory of a captured collective by itself (NCCL_GRAPH_REGISTER, on by default), whoever allocated it.

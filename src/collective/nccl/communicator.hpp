@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One NCCL communicator: made with a deadline, used by one thread at a time, ended by whoever must; or one that the program
 // lends, which is used alone.
 //

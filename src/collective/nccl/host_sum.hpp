@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A sum over the ranks' GPUs between hosts, with the bits of the CPU: each host adds its nodes of the tree before they cross
 // (host_tree.hpp). Two exchanges, inside the hosts and between them, with kernels behind each.
 //

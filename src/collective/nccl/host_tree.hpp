@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sums of which the ranks of a host form their part before it crosses to other hosts: who adds what, and what crosses.
 // Values and pure functions; the same on all ranks.
 //

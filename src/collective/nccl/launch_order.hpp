@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // In which order the collectives of several groups run on one GPU.
 //
 // A kernel of NCCL waits on its GPU for the other ranks. If there is no room for all of them at once, ranks that begin the

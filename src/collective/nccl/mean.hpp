@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where a mean over NCCL is divided, for all collectives and buckets alike: NCCL only adds, in the type that travels.
 // A sum of F16 may not fit although the mean does, so its terms are divided; so are terms sent with 16 bits. All else is
 // divided behind the sum. With weights a term of F16 may not fit either, and the sum of the weights is known too late to

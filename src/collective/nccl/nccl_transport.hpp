@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The GPU transport of a group: one communication stream, NCCL between the ranks, and what keeps a failure from doing harm.
 //
 // Order. Everything that is communicated runs on one stream of high priority. It waits for the streams that wrote the data

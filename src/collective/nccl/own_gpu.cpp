@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "collective/nccl/own_gpu.hpp"
 
 #include "core/error.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The GPU on which a rank works: opened by the first who asks, so a program without CUDA tensors never looks for one.
 //
 // Which: options.device_index, else the rank's number on its host (LOCAL_RANK), or the only GPU that the process sees.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The two halves of a sharded step on a GPU: gradients reduced to slices, and values from their owners to all ranks.
 //
 // A rank's slice is a stretch of the bucket's block (core/slices.hpp), so both work in place where gradients, or values, are

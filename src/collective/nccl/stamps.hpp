@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What ranks are about to do on their GPUs, compared over the host transport first: NCCL itself would wait for ever, or add
 // what does not belong together.
 // Tested by gpu_host/group_test.cpp.

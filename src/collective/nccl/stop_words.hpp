@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The word that stops kernels: the host sets it when the group breaks, and kernels that change what must not be changed then
 // look at a copy of it, one for each stream, that was made in the order of that stream.
 // Threads: any.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sums over the ranks' GPUs with the bits of the CPU (group option `reproducible`): NCCL only moves bytes.
 //
 // Every rank gets its slice from all others and adds the slices in the order of core/sum_tree.hpp, by one kernel that also

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The thread that looks after NCCL: it asks NCCL for trouble ten times a second, sees that enqueued work comes to an end,
 // and ends the communicator when the group breaks, because that call may block and nobody else has the time.
 //

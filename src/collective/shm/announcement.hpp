@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a rank says of a bucket before it works on it, and what all ranks have said: the stamp, the bucket header, and whose
 // gradients count how much.
 // One for each operation, used again in every pass; allocates nothing after it was made.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The staged chunks of one exchange, and the order in which a rank works on them:
 //   fill    the others' parts of a chunk into the own stage slot       (if the exchange collects)
 //   reduce  the own part: added up from all stage slots, worked on, and put into the own result slot  (if it gives)

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The common part of every collective over shared memory: numbering, announcing, comparing stamps, counters of all ranks,
 // and the staging slots. One engine per group and rank.
 // Threads: one at a time, but for next_sequence, take_chunks and try_announce (the thread that starts a bucket) and wake().

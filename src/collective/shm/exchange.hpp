@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One exchange over shared memory, as a state machine that never waits by itself: announce, read what all have said, work in
 // place, work on staged chunks, tell that the own part is finished, wait until nobody touches the own memory any more.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A file descriptor that closes itself.
 // Tested by conformance/pass_processes_test.cpp.
 #pragma once

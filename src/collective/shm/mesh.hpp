@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // All ranks of one host with their regions: who is who, and where everybody's memory is mapped here.
 // Two makers: ranks that are processes pass their memfds over UNIX sockets; ranks that are threads share the mappings.
 // Tested by conformance/.

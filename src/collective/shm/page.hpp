@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What one rank shows to the others: counters that only grow, and a ring of announcements. It lies at the start of the
 // rank's region, in memory that every rank of the host maps; that of another channel lies further on in the region.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "collective/shm/peer_monitor.hpp"
 
 #include <cerrno>

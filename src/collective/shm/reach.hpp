@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What collective::Outliving says of the memory of a host's ranks.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One rank's shared memory: an anonymous file (memfd) that exists only as long as somebody maps it, so nothing is left
 // behind by a killed process and the size of /dev/shm does not matter. Large in addresses, small in memory: blocks of 2 MiB
 // are reserved when memory is handed out, so running out is an error at that call and never a SIGBUS later. Each is one huge

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where the pieces of an exchange lie, and which rank works on what of them.
 //   in place  pieces that all ranks reach: the owner reads and writes them where they are
 //   staged    the others: they go through the stages, rank by rank, in the order of their owner's slice

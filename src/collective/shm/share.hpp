@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a span of elements is divided among the ranks: rank r owns [cut(r), cut(r + 1)). Cuts lie on cache lines, and on pages
 // when the span is large, so that no two ranks write to one line. A pure function.
 // Tested by unit/collective/share_test.cpp.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "collective/shm/stage_ring.hpp"
 
 #include "collective/shm/engine.hpp"

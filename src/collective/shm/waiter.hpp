@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Waiting for other ranks of the host: look for a short while, give way to whoever else needs this core and look again, then
 // sleep on a futex in the own page until a counter of somebody changes. The library does not own the cores: how long a rank
 // looks before it sleeps depends on whether there are cores enough.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "collective/socket/address.hpp"
 
 #include "bootstrap/control/interfaces.hpp"

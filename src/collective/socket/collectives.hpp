@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The collectives of members that are linked by sockets. Each opens with a header round (header_round.hpp); after it every
 // member knows what all of them do, who counts and how much. How the array goes on is a function of its size, the members
 // and the options alone:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Makes the connections between the members of a set: each listens, connects to the members before it, and admits those
 // behind it. What it gives away are connections whose both ends have proved that they belong to the group; nobody else has
 // read from them or written to them.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One member's end of the links, as an owned object: messages to other members, tickets to wait for. What carries the bytes
 // is a table of C functions (socket_abi.h): Gloo between processes, queues between the threads of a test.
 // A result other than kDone ends the endpoint; error() says why. Only abort() may come from another thread.

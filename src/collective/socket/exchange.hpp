@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The direct exchange between members that are all linked with each other. Each member owns a slice of the array
 // (slicing.hpp):
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a connection becomes a link: the listener sends a challenge, the connector proves with it that it belongs to the group
 // and says which link it wants to be, and the listener proves the same. Until then nobody but this code reads from it.
 //

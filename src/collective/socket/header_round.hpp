@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The header round that opens every collective: an all-gather of one record a member. A record holds the stamp, the
 // bucket header with the participation of each of the member's ranks, and an inline payload: an array that is small enough
 // travels inside and needs no other message.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One link that this member makes to another one: connect, hear the challenge, prove who we are, hear the proof of the other
 // side. Whatever fails on the way is tried again, a little later each time, until the owner gives up. Non-blocking; the
 // owner polls. One thread.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where the other members connect to this one: turns connections into admitted ones, and strangers away.
 //
 // A connection that has not proved who it is costs a descriptor and some 150 bytes. It has 5 s; at most 64 wait at a time

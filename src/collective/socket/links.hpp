@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A member's links to the other members: messages to each that it is linked with, and what becomes of a failure.
 // Every failing call closes the endpoint first, so that no memory is touched when the error arrives at the caller.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A member: its endpoint, connected to those of all other members, with the collectives on top. A group may have several
 // sets of members (one of all ranks; or one for each local rank, between hosts); each rank makes them in the same order.
 //

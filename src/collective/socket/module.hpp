@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finding and opening libddp_gloo.so. The core depends on no Gloo: Debian's libgloo drags in hiredis, ibverbs and in newer
 // releases MPI, so a program that trains on one host loads none of it.
 //

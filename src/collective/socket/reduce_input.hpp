@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What one member adds to an exchange and where the results go: the pieces of a bucket or a tensor, one part of a
 // tensor, or the arrays of all ranks of a host (collective/hierarchy). The array is seen as one flat span of elements; all
 // members have the same rule and count.

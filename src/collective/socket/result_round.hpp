@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The results of short exchanges (collectives.hpp): each member sends its slice of the sum to all others. A receive from
 // each of them is always posted, so a result never waits for its receiver. Who waits for none, because the bucket was void
 // or the member owns nothing, leaves the receive for the next exchange.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What each member adds to a sum: one rank, or all ranks of a host. The sum over all ranks is a balanced tree
 // (core/sum_tree.hpp), and a member adds the largest nodes that have leaves of its own alone. Values, equal on all
 // members.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Who owns which part of an array in an exchange, and how it is cut into segments. Pure functions of what all members
 // know, so that all of them decide alike.
 // Tested by unit/collective/exchange_test.cpp.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The table between libddp and a module that carries bytes between processes (libddp_gloo.so). Plain C: no exception and no
  * C++ type crosses it. A module exports one function, ddp_socket_query(version), and everything else is found in the table.
  *

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The transport between processes that share no memory: header rounds and direct exchanges (collectives.hpp) over a
 // endpoint (endpoint.hpp), usually Gloo's.
 //

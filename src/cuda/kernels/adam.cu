@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Adam and AdamW over many parameters in one launch.
 // Tested by unit/cuda/rules_test.cpp (the formula, masters).
 #include "cuda/kernels/update.cuh"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Batch normalisation for one channel: extra/batch_norm/batch_norm.cpp's arithmetic, in the same order of operations.
 // Pure functions, also for the host.
 // Tested by unit/cuda/batch_norm_test.cpp.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Copies or swaps the bytes of arrays, many pairs in one launch.
 // Tested by unit/cuda/numbers_test.cpp and unit/cuda/tiles_test.cpp (the cutting).
 #include "cuda/kernels/spans.cuh"

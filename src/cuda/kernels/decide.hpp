@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What becomes of a step, from an exact sum of squares (core/exact_sum.cpp's value, optim/policy.cpp's decide). Pure
 // functions, also for the host.
 // Tested by unit/cuda/decide_test.cpp.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Running averages of many parameters in one launch.
 // Tested by unit/cuda/rules_test.cpp (the formula).
 #include "cuda/kernels/rules.hpp"

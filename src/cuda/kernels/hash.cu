@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Hashes of many arrays in two launches.
 // Tested by unit/cuda/hash_words_test.cpp (the arithmetic).
 #include "cuda/kernels/hash_words.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The arithmetic of a sum over ranks (device/cpu/reduce.hpp, where the rule is written out) for elements that one thread
 // has in registers: leaves, joins, the end. The order is the tree of core/sum_tree.hpp. Pure functions, also for the host.
 //

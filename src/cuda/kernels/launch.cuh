@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Launching a kernel whose parameters are one struct by value, and choosing the kernel of a dtype. Host code of the .cu
 // files.
 // Any thread.

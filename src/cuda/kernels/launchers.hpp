@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernels of the table (device/gpu/gpu_abi.h) as functions, and the list of all of them. Each .cu file has some.
 // Threads: any; kernels run on the calling thread's current device.
 // Tested by unit/cuda/module_test.cpp.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The sums over a batch that batch normalisation needs: moments forward, two sums backward. A block takes a part of a
 // channel or of some columns (moments.hpp), then a warp for each channel joins the parts in a fixed order. No atomics, so
 // the same input gives the same bits.

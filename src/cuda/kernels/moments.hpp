@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Count, mean and sum of squared differences of sets of values and how two sets become one (extra/batch_norm/moments.cpp,
 // after Chan, Golub and LeVeque, 1979); and how the values of a batch [rows, channels, inner] are divided over blocks of
 // threads.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Copies with conversion, factor and limit; products that are divided; copies of bits; zeros. The packing and unpacking of
 // buckets, among others.
 // Tested by unit/cuda/numbers_test.cpp and rules_test.cpp (the formula), tiles_test.cpp (the cutting), tree_sum_test.cpp.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Norms of many arrays in one launch: the terms of an exact sum, the largest magnitude; and what becomes of a step after
 // them.
 // Tested by unit/cuda/norm_terms_test.cpp and decide_test.cpp (the arithmetic).

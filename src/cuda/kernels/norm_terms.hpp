@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The terms of a norm exactly as device/cpu/arrays.cpp forms them, so that CPU and GPU give the same bits: an array is
 // summed in blocks of 1,024 elements in F64, element i of a block in number i mod 32, the 32 numbers in a fixed tree; what
 // is left over after whole groups of 128 elements is a block of its own. A warp is one block: its lanes are the 32 numbers.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Batch normalisation: the factors of each channel, and the elementwise passes that use them.
 // Tested by unit/cuda/batch_norm_test.cpp (the arithmetic).
 #include "cuda/kernels/batch_norm.hpp"

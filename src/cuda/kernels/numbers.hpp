@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What an element is on the device: a type to lie in memory, the type it is computed in, and the way between them. The same
 // functions compile for the host, where the tests compare them with the CPU's loops.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A step of an optimizer, decided and counted by one block: what is page-locked is read and written once, and what the
 // update kernels read lies in device memory.
 // Tested by unit/cuda/plan_test.cpp.

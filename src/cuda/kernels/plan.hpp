@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One step of an optimizer as the device decides and counts it: optim/policy.cpp's decide, optim/loss_scale.cpp's count and
 // the scalars of optim/rules.cpp, operation by operation in F64, so that their bits are the host's. Pure functions, also for
 // the host.

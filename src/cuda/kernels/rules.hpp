@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The formulas of the update rules (device/cpu/update_kernels.hpp, where they are written out) for one element, in its
 // compute type and in the same order of operations, without fused multiply-add. Pure functions, also for the host.
 // Tested by unit/cuda/rules_test.cpp.

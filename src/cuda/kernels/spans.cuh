@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels over spans (device/gpu/gpu_abi.h): the piece, the parameters, and launching with a table of the size that is
 // needed.
 // Host and device code.

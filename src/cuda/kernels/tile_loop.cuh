@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What every kernel over a table of pieces does: look at the stop word, take tiles until none is left, move elements several
 // at a time.
 // Device code.

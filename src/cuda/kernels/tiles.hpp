@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One launch for many arrays: a table of pieces goes to the kernel by value, and the work is cut into tiles of one size, so
 // that every multiprocessor has the same to do whatever the arrays' sizes are.
 //

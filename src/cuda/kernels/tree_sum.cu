@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Adds the slices of all ranks, or the sums of nodes of the tree, in the order of the CPU's sums, in registers: each slice
 // is read once, the result written once.
 // Tested by unit/cuda/tree_sum_test.cpp and gpu/kernels_test.cpp.

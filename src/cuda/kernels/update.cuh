@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the optimizers' kernels share: the arrays of a parameter as they come and go, and launching with tables of pieces and
 // rules.
 //

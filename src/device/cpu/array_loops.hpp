@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The loops over one array: scale, sums of |x| and x^2, largest magnitude, non-finite count, conversion.
 //
 // A sum is kept in kSumLanes F64 numbers, element i in number i mod kSumLanes, and these are added in a fixed tree: the

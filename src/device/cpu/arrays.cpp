@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Chooses the loop for one array. Any thread; allocates nothing.
 // Tested by unit/device/arrays_test.cpp.
 #include "device/cpu/arrays.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One-pass loops over an array: scale, norms, non-finite count, conversion. Deterministic: blocks of fixed size are summed
 // in F64 in a fixed order, whatever the instruction set and the caller's floating-point environment, and the blocks' sums
 // exactly. dtype is a floating one everywhere. Any thread.

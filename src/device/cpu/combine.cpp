@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sums of which nodes are known already (between hosts). Any thread; allocates nothing.
 // Tested by unit/device/combine_test.cpp.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which instruction set runs: the widest that this machine and its operating system support, found at the first use.
 // Tested by unit/device/reduce_test.cpp.
 #include <atomic>

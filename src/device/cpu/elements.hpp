@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a loop must know of an element type: how it lies in memory (Raw), what it is added in (Acc), how the two become each
 // other, and how a sum becomes a mean. Lanes is the number of elements in one vector. Anonymous namespace: see vectors.hpp.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The loops of kernels.hpp take whole groups of kGroup elements; these functions give them arrays of any length. What is
 // left over at an end is copied to the stack, filled up with zeros, worked on there and copied back. Cost: some tens of
 // nanoseconds an end. Any thread.

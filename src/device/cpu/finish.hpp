@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a sum becomes a mean: by a division, or by a multiplication that gives the same bits. A pure function.
 // Tested by unit/device/reduce_test.cpp.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The reduction loops: inputs are read once into registers, joined in the tree of core/sum_tree.hpp, finished, and written
 // to one output or over all inputs; or left unfinished, alone or behind a sum that stands to their left. The number of
 // inputs is a template argument, so that their pointers live in registers. Counts are multiples of kGroup; reduce.cpp and

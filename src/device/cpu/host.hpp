@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Host memory behind the seam of device/device.hpp: every call is one of the loops of this folder, and done when it returns.
 // Tested by unit/device/host_test.cpp.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Vectors of 32 bytes; binary16 is converted by F16C. Only for files built with -mavx2 -mf16c, which run only where
 // dispatch.cpp found both. Anonymous namespace: see vectors.hpp.
 #pragma once

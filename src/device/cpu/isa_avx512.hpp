@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Vectors of 64 bytes. Only for files built with -mavx512{f,bw,vl,dq}, which run only where dispatch.cpp found all four.
 // Anonymous namespace: see vectors.hpp.
 #pragma once

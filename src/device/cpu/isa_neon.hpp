@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Vectors of 16 bytes on aarch64; binary16 is converted by the instructions that every ARMv8 has.
 // Anonymous namespace: see vectors.hpp.
 #pragma once

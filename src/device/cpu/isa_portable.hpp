@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Vectors of 16 bytes, which every 64-bit machine has in its basic instruction set; binary16 is converted in integers.
 // Anonymous namespace: see vectors.hpp.
 #pragma once

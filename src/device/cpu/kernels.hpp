@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The table of loops that each instruction set fills in, and the choice among them.
 //
 // kernels_portable.cpp, kernels_avx2.cpp, kernels_avx512.cpp and kernels_neon.cpp build the same templates

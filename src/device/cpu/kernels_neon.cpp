@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The loops for Neon (isa_neon.hpp).
 // Tested by unit/device/reduce_test.cpp and arrays_test.cpp.
 #include "device/cpu/isa_neon.hpp"

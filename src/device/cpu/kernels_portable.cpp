@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The loops for Portable (isa_portable.hpp).
 // Tested by unit/device/reduce_test.cpp and arrays_test.cpp.
 #include "device/cpu/isa_portable.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Products of a matrix with a few vectors, and an orthonormal basis: the arithmetic of PowerSGD. A matrix is row-major; a
 // set of `rank` vectors lies one after the other. dtype is F32 or F64.
 //

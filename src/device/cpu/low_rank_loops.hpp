@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The two loops of low_rank.cpp. Always 16 lanes, on every instruction set: the width is part of the order of sums.
 // Anonymous namespace: see vectors.hpp.
 #pragma once

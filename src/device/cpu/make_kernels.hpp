@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The table of an instruction set, from a class Isa (isa_*.hpp): name, kWords (32-bit lanes of a vector) and conversions.
 // Anonymous namespace: see vectors.hpp.
 #pragma once

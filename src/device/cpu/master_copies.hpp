@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // F32 copies of F16 or BF16 arrays (master weights) in host memory: a rule works on the copy, and the array is the copy
 // rounded. Where an element is no longer its copy rounded, its owner has changed it, and the copy begins anew from it. No
 // allocation. Any thread. Tested by unit/optim/masters_test.cpp and unit/device/host_test.cpp.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Chooses the loop for a reduction. Up to kMaxFold inputs are added in one pass; more, and the less usual operations, go
 // block by block through unfinished nodes of the tree that stay in the nearest cache (tree.hpp). Further outputs are copied
 // from the first while its block is still there. Any thread; allocates nothing.

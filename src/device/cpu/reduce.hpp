@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Summing the same span of several ranks in a balanced tree: the one arithmetic that every CPU path shares, so that all
 // paths give the same bits.
 //

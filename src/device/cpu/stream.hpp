@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Copying to memory that another core will read, or nobody: past the own caches.
 //
 // Why: a line that one core has just written lies in its cache, marked as changed. When the two cores share a last-level

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Unfinished sums in the tree of core/sum_tree.hpp, block by block, so that what is under way stays in the nearest cache.
 // Internal to this folder:
 // reduce.hpp is what others call. Any thread; allocates nothing.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The update rules over vectors. The class Isa is one of device/cpu/isa_*.hpp with a square root.
 // Anonymous namespace: see device/cpu/vectors.hpp.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The loops that each instruction set fills in; kernels.cpp chooses. Built as device/cpu/kernels.hpp describes.
 #pragma once
 

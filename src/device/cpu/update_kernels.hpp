@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The arithmetic of the update rules as flat loops: pure functions over arrays, one pass over memory, no allocation, no
 // model.
 // Any sub-range of an array gives the bits that the whole array gives, so a rule can be applied to the slice of a bucket

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Vectors of 32 bytes. Built with -mavx2 -mf16c, run only where device/cpu/dispatch.cpp found both.
 // Tested by unit/device/update_kernels_test.cpp.
 #include "device/cpu/isa_avx2.hpp"

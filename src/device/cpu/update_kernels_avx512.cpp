@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Vectors of 64 bytes. Built with -mavx512{f,bw,vl,dq}, run only where device/cpu/dispatch.cpp found all four.
 // Tested by unit/device/update_kernels_test.cpp.
 #include "device/cpu/isa_avx512.hpp"

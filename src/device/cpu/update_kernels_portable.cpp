@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Vectors of 16 bytes, which every 64-bit machine has in its basic instruction set (also used where device/cpu says "neon").
 // Built with -fno-math-errno, so that the square root is the machine's instruction.
 // Tested by unit/device/update_kernels_test.cpp.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Vectors of a chosen width in the compiler's own notation (GCC and Clang), so that one text serves every instruction set.
 //
 // Everything is in an anonymous namespace on purpose: these files are compiled with different flags, and no copy of a

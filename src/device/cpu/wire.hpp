@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The end of a sum whose rule has a wire type (reduce.hpp, "Two bytes on the wire"). Internal to this folder.
 // Tested by unit/device/wire_test.cpp.
 #pragma once

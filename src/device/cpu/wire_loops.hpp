@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The loops of a sum whose terms have 16 bits under way (reduce.hpp, "Two bytes on the wire"): Short is the 16-bit element,
 // Wide the F32 element with as many lanes. Counts are multiples of kGroup. Anonymous namespace: see vectors.hpp.
 #pragma once

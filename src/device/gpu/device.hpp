@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One GPU, as this process uses it: errors with names, the caller's current device left as it was, memory and streams that
 // free themselves.
 //

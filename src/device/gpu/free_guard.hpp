@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Before memory of a device is freed, the device must be done with it, and it may never be: a kernel that waits for a rank
 // that is gone. So before each free the device is waited for, for a limited time; what it does not finish in that time keeps
 // its memory, which is left to the process.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The table between libddp and the module that knows a GPU (libddp_cuda.so). Plain C: no exception, no C++ type and no CUDA
  * type crosses it; streams and events are void *. A module exports one function, ddp_gpu_query(version); everything else is
  * found in the table.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finding and opening libddp_cuda.so, the module that knows a GPU. The core depends on no CUDA: on a machine without GPU,
 // driver or module everything else works, and whoever asks for a GPU is told which of these is missing.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Norms of arrays on a GPU: parts are noted, then one kernel for each type adds their terms on the device, with the bits of
 // device/cpu/arrays.hpp. What is added comes to the host only when it is asked for.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Device memory that the calls of a group share, one after the other, on whatever streams they run.
 //
 // Each use waits, on the device, for the one before it: an event is recorded behind every use, and the stream of the next is

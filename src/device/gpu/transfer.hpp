@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Parts of tensors on their way from and to host memory, wherever the tensor lies: chunk by chunk, and while one chunk is
 // used the next is copied.
 //

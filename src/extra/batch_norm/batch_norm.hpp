@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Batch normalisation over the samples of all ranks: each rank measures its own, one message joins the measures in rank
 // order (not in the tree of device/cpu/reduce.hpp: every rank has all measures, and joins them with Chan's rule).
 //

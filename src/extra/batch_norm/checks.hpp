@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What can never be right about a call of batch normalisation, found before anything is sent or written.
 // Any thread.
 // Tested by capi/batch_norm_test.c.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Batch normalisation of tensors on a GPU: the same steps as in batch_norm.cpp, enqueued on the caller's stream.
 //
 // Moments and sums travel by NCCL in F64; the ranks' counts and options go over the host first, because out_count and errors

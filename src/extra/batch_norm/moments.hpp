@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sums over the samples of each channel, for arrays [rows, channels, inner] of any floating dtype, in F64.
 //
 // Mean and sum of squared differences are taken chunk by chunk (two passes over a chunk that stays in cache) and joined

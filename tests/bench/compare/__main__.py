@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Measures libddp beside its peers on this host: all-reduce, training steps, memory, and more ranks than cores.
 
 Rounds are interleaved and shuffled, so that a change of the machine's speed meets everybody. Figures are medians; the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The picture at the head of README.md, of the figures that tests/bench/README.md holds: headline.py writes tests/bench/headline.svg.
 Dark where the reader's system is."""
 import os

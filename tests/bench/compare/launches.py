@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One launch of a program of ranks: its output, and how quiet the machine was meanwhile."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What machine this is, and how much of it others use while something is measured."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The picture: all-reduce times over sizes (both axes logarithmic), and the cost of training steps as bars. SVG, standard library only."""
 
 import math

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Building what is measured, and finding which peers this machine has."""
 
 import glob

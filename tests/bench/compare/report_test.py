@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The table and the picture of a run: medians come from quiet launches, every figure appears, and the picture is XML."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """All figures of a run, and the plain data that the table and the picture are made from."""
 
 from statistics_of import Series

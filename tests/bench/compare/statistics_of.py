@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Medians and spread of measured figures."""
 
 QUIET = 0.35  # cores that others may use while a launch counts as quiet

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Everything that can be measured: who does it, and by which command."""
 
 from dataclasses import dataclass

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The gradients of the benchmark's models are those of their losses: each is compared with central differences of the loss
  * along the gradient itself (its length is right) and along others (so is its direction), on small shapes that do not
  * fill the tiles of the products. */

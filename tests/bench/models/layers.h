@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The parts that both models are made of. Forward functions write what their backward needs into arrays of the caller. */
 #ifndef DDP_TESTS_BENCH_LAYERS_H
 #define DDP_TESTS_BENCH_LAYERS_H

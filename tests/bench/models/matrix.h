@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Matrix products on one thread, blocked for caches and vectors. Row and column strides make transposes free.
  * Tested by bench/models/backward_test.c. */
 #ifndef DDP_TESTS_BENCH_MATRIX_H

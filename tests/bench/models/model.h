@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Two small models with a real forward and backward, one thread, for measuring training steps. Values and gradients belong
  * to the caller's choice: a gradient is written (not added to) where `grad` points when the backward reaches it, and then
  * `ready` is called.

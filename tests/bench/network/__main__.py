@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """libddp beside Gloo, the MPIs and PyTorch between hosts made on this machine.
 
 Every configuration (hosts, ranks a host, delay) is a network of its own; all programs run in it one after the other, in a new random

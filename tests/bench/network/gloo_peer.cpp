@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Gloo's own all-reduce between hosts, measured as protocol.h says.
 //   gloo_peer ring|bcube|hd RANK SIZE FOLDER      FOLDER: empty, the ranks meet there
 #include <gloo/allreduce.h>

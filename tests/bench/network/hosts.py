@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Hosts on one machine: network namespaces whose eth0 leads to a switch with a rate and a delay."""
 
 import os

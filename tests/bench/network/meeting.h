@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Ranks of different "hosts" run on one machine: they meet in a file that all map, beside the network that is measured, so
  * that a call begins at one instant on all of them and its time is that of the slowest. Environment: BENCH_MEETING (the
  * file), BENCH_COUNTERS (what the switch counts; optional), BENCH_HOSTS (hosts in it). */

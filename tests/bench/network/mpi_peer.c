@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* All-reduce by an MPI between hosts, in place, measured as protocol.h says. */
 #define _GNU_SOURCE
 #include <mpi.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Preloaded into MPI programs: they poll without end, and here several share a core with each other and with the switch. A
  * poll that finds nothing sleeps 20 us. */
 #define _GNU_SOURCE

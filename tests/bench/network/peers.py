@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is compared: how each program is built, and how its ranks are started on the hosts of a Network."""
 
 import os

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What every program that network.sh compares measures: a barrier, and in-place F32 sums of BENCH_SIZES (bytes, separated by
  * commas; 0 is the barrier). For each: two calls to warm up, of which the first is checked, then BENCH_CALLS calls (at most
  * 3 s), each begun at one instant. Rank 0 prints N <bytes> <bytes sent by the busiest host, in the median call> <frames

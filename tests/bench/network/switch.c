@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A network for network.sh: every host is a network namespace whose eth0 is a TAP; this program is the switch between them.
  *
  *   switch [-r Mbit/s] [-d one-way delay in ms] [-b KiB of buffer a port] [-c counters] namespace ...

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the switch counts for each host, in the file that it is given. */
 #ifndef DDP_TESTS_BENCH_NETWORK_SWITCH_H
 #define DDP_TESTS_BENCH_NETWORK_SWITCH_H

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """All-reduce of torch.distributed over Gloo between hosts, measured as protocol.h says; and DistributedDataParallel's pass.
 
     torch_peer.py sums                      BENCH_SIZES as in protocol.h

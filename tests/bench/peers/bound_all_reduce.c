@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The bound: the least that an all-reduce over shared memory can be. No announcement, no comparison of calls, no failure
  * handling, no sleeping: two spinning barriers and one loop that adds this rank's part of all arrays and writes the sum to
  * all. The ranks are children of one process and all arrays lie in one anonymous shared mapping. Measured as protocol.h

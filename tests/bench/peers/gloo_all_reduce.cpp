@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Gloo's own ring over loopback, as a program that uses Gloo has it, measured as protocol.h says.
 //   gloo_all_reduce RANK SIZE FOLDER      FOLDER: empty, the ranks meet there
 #include <gloo/allreduce.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Connecting Gloo's ranks through a folder, for every version of Gloo.
 #ifndef DDP_TESTS_BENCH_GLOO_CONNECT_HPP
 #define DDP_TESTS_BENCH_GLOO_CONNECT_HPP

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* All-reduce by an MPI, in place, measured as protocol.h says.
  *   mpirun -n 4 mpi_all_reduce [blocking | nonblocking] */
 #define _POSIX_C_SOURCE 200809L

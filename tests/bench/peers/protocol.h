@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What every all-reduce program measures, so that all are measured alike.
  *
  * For each size: one call whose result is checked, calls for 50 ms, so that the system has given each rank a core, then

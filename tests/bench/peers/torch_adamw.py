@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """PyTorch's fused AdamW over 25.1 M F32 parameters in one tensor, one thread; prints as adamw_bench.cpp does."""
 
 import time

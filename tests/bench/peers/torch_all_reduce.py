@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """All-reduce by torch.distributed over Gloo, measured as protocol.h says.  torch_all_reduce.py RANK SIZE FILE"""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A training step by PyTorch: DistributedDataParallel over Gloo and the fused AdamW, beside forward and backward alone.
 torch_step.py RANK SIZE FILE (mlp | gpt)      The models are those of models/, prints as step_bench.c does."""
 

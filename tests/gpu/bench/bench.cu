@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // bench.gpu: the figures that libddp's GPU side is held to, each beside its target. tests/gpu/run.sh runs it; by hand:
 //
 //   bench.gpu [--quick] [--json FILE] [--part copies|updates|steps|host|overlap]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the parts of bench.gpu share: rows of a report, medians over events, memory that is rotated past the second-level
 // cache.
 //

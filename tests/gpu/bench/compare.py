@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The benchmark of the GPU side in one table: bench.gpu, its overlap with the simulated wire, and PyTorch where it is installed, in the same run.
 
     compare.py --bin DIR --lib DIR --out DIR [--quick]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The copy rate of this GPU, and packing and unpacking against it: gradients of many tensors into one bucket and back, by
 // the module's own kernel.
 #include <limits>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the calls of a pass cost the host, each on its own, on one rank. Gradients are marked without a kernel before them.
 #include "gpu/bench/bench.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The computation that steps are measured with: layers of one matrix and a bias, forward and backward by kernels that are
 // plain and use the whole GPU.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How much of the communication hides behind the backward, with one GPU: libddp as it is, two ranks that are processes, and
 // the module of wire.cu in the place of the real one, whose all-reduce is a kernel that takes as long as a wire of a given
 // rate would. Rank 0 computes; rank 1 marks its gradients at once and has no work on the GPU (gradients are summed, because

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What libddp adds to a step of one rank: time, device work, and where the optimizer runs.
 #include <memory>
 

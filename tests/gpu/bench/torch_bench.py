@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The same measurements in PyTorch, on the same GPU: DistributedDataParallel at one rank with and without views, _foreach_copy_, fused AdamW.
 
     torch_bench.py [--quick] --json FILE

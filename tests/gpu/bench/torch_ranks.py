@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Training steps of PyTorch's DistributedDataParallel and of libddp's, on two or more GPUs over NCCL, in the same processes, in turn.
 
     ddprun -n GPUS python3 torch_ranks.py [--quick] [--json FILE] [--device cpu]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The comparison with PyTorch's DistributedDataParallel works: on two ranks without GPUs, where its figures mean nothing. The gradients of both
 # wrappers must agree.
 if [ ! -e "$DDP_BUILD_DIR/bindings/python/libddp/_low.so" ]; then

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // AdamW through the public API: the step of an optimizer over a model's parameters, against the bytes that it must move.
 #include "gpu/bench/bench.hpp"
 #include "gpu/support/sizes.hpp"

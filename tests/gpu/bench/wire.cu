@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A module for measuring overlap with one GPU: the real module's table, with an NCCL that is a simulated wire. Its
 // all-reduce is a kernel of 8 to 24 blocks that reads and writes the bucket once and then spins on the GPU's clock until
 // bytes / rate has passed: it takes the SMs and the time of communication and changes no number. Rank 0 has the wire; on the

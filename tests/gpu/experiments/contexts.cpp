@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a rank takes of the memory of device 0: a process with nothing but a context, and a rank that only communicates.
 // Where there are two GPUs, a rank of the second must take nothing of the first. A process that watches asks the driver for
 // the free memory, so everything that others use is counted.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // experiments.gpu --part NAME [--quick]: one part, or all of them one after the other without --part.
 //
 // Prints a line for each figure and verdict. Exit status: 0 no verdict failed, 1 one did or a part broke off, 2 wrong

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What only hardware shows: figures with units, and a verdict where there is a right answer. Each part is a run of its own,
 // so that one that dies takes no other with it; tests/gpu/run.sh goes through them.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A fork by a program that knows nothing of GPUs: the child touches nothing and leaves, by _exit() and by exit() with all
 // that libraries do there; the parent goes on. The driver must not hang or report anything in either of them.
 #include "gpu/experiments/experiments.hpp"

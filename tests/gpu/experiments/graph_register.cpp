@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A pass is captured into a CUDA graph while the last rank is late, or is killed. NCCL registers by itself what a captured
 // collective works on, and with NVLS the hosts of a node's ranks meet for that: marks must not wait there, and a dead rank
 // must be noticed in time. On a GPU that ranks share there is no NVLS; then this shows that capturing works at all.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A model and its group are destroyed while kernels that use them are still to run: nothing may be freed under the device's
 // hands. Two ranks, which are processes of this one or, under ddprun, this process (so that compute-sanitizer can be put
 // before each rank: ddprun -n 2 compute-sanitizer experiments.gpu --part pending).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the kernels move: packing gradients into a bucket, and Adam, beside a copy of the same run. Read and written bytes
 // count. Each measurement rotates through more memory than the second-level cache has.
 #include <limits>

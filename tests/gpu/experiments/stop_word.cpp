@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What it costs to read the word that stops kernels: by the kernel that libddp uses (copy_word), and by a copy of four
 // bytes, alone and beside a large copy from host to device in another stream, as a program prefetches its next batch. The
 // copy engine does one thing after the other, so a copy of four bytes waits for the large one; the kernel must not.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // NCCL's functions in the file that libddp has opened, called without anything in between; on the fake GPU, which has no
 // such file, those of its table.
 #include <dlfcn.h>

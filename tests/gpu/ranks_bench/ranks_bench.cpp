@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ddprun -n GPUS bench.gpu_ranks [--quick] [--json FILE]
 //
 // Exit status: 0 measured, 1 it broke off, 2 wrong arguments, 77 there are not two GPUs, or fewer than ranks: ranks that

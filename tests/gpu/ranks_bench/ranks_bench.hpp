@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // bench.gpu_ranks: libddp on two or more GPUs beside NCCL called directly, in the same process, on the same stream, in turn.
 //
 // Method: a block is so many calls one after the other behind a barrier, timed by the host's clock until the stream is

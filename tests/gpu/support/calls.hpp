@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Calls of the public API in tests that throw: what must succeed, and what must fail with a sentence.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Arrays for kernels: many lengths and alignments, numbers of every kind, and a comparison by bits.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The module that knows a GPU, as a test uses it: for memory, copies and streams of its own, and to find out what there is.
 // It is the file that libddp opens (DDP_MODULE_PATH), so a test of this folder runs on a real GPU and, unchanged, on the one
 // that is none (tests/support/fake_gpu).

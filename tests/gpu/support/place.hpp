@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory and streams on the CPU or on a GPU behind one face, so that a test can do the same on both and compare the bits.
 #pragma once
 

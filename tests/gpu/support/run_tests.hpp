@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The end of a main(): runs the tests, or those whose names match the pattern given as the first argument ("*bits*").
 // On the GPU that is none (tests/support/fake_gpu) operations are delayed at random, and a test fails if anything raced or
 // was used after its end.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Parameters of models that benchmarks measure with: their element counts, in the order of forward.
 #pragma once
 

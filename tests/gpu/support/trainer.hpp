@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A model of odd sizes in a place, with gradients made from rank, step and position: the same numbers wherever it lies.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Several ranks with GPUs. On real ones every rank is a process with a GPU of its own, or, where there are fewer, several
 // processes share one: NCCL then believes that each is a host of its own (NCCL_HOSTID), and they talk over the loopback
 // interface. That is for correctness: the processes take turns on the GPU, so a collective takes milliseconds. On the GPU

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "support/fake_gpu/address_space.hpp"
 
 #include <sys/mman.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Two mappings of the same shape. The first cannot be touched: its addresses are what device pointers are. The second, at a
 // fixed distance, holds the bytes. Each device has a part of its own; the last part is pinned host memory, whose host
 // addresses are those of the second mapping. Behind the parts lie addresses for handles.

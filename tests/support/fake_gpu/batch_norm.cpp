@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Batch normalisation, with the arithmetic of extra/batch_norm/moments.hpp and the formulas of
 // extra/batch_norm/batch_norm.cpp.
 #include <cmath>

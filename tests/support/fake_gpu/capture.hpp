@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Work that is recorded and not run. The streams of a capture have clocks and a race detector of their own, because a replay
 // knows nothing of what was outside.
 // Tested by unit/fake_gpu/capture_test.cpp.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Vector clocks (Mattern, "Virtual time and global states of distributed systems", 1989): for each stream, how many of its
 // operations are known to have happened. Values.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The result codes of the fake: numbers of the real libraries, so that texts and kinds look as they do there.
 #pragma once
 

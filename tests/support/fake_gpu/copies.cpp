@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // copy and fill. Pageable host memory: what comes from it is taken before the call returns; a copy to it blocks, as a
 // runtime's does on most machines. With Options::late_ms both are asynchronous, as on machines whose GPU reaches all of the
 // host's memory.

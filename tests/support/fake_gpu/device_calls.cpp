@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The device itself: which there are, which is current, waiting for all of one.
 #include <cstdio>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A GPU and an NCCL that are none: a second implementation of device/gpu/gpu_abi.h on host threads, so that all of libddp's
 // host logic for GPUs is tested on machines without one. This header is what tests say to it and ask of it.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What every kernel and copy has in common: which bytes it touches, checked when it is queued, and its place in a stream.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory of a device and page-locked memory.
 #include "support/fake_gpu/calls.hpp"
 #include "support/fake_gpu/capture.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The functions of the file libddp_cuda.so that has the fake in it.
 #include <unistd.h>
 

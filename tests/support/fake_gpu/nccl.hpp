@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Communicators between threads of this process. Everything under the runtime's lock.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The functions that start collectives: arguments, rules about send and receive.
 #include <utility>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Collectives: what a call queues, and how the ranks' streams meet.
 #include <algorithm>
 #include <cstring>

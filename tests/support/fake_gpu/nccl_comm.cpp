@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Communicators: meeting by an id, ending, being aborted.
 #include <cstring>
 #include <utility>

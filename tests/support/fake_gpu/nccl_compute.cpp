@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The results of collectives, by device/cpu/reduce.hpp: sums of 16-bit numbers in F32. As NCCL has an order of its own, so
 // has the fake: the tree begins at rank 1. From three ranks on its sums are not those of the CPU.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What makes the fake assume the worst: modes from the environment, calls that take long, a rank that ends inside NCCL.
 #include <cstdio>
 #include <cstdlib>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A step that the device decides and counts, with the host's own policy, loss scale and rules.
 #include <cmath>
 #include <cstddef>

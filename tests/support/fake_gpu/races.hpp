@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finds operations that touch the same bytes, one of them writing, without an order between them. For every byte it
 // remembers the last write and the reads since then (as FastTrack does: Flanagan and Freund, 2009), in intervals; so it
 // needs no history. What it finds depends on the order in which the host queued the operations, not on when they ran.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the fake is made of, under one lock: simple, and every interleaving of the calls is possible. Stream threads hold the
 // lock between operations only; whatever waits does so on `changed`.
 // Never destroyed: threads of a program that ends may still be inside.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Streams and events.
 #include "support/fake_gpu/calls.hpp"
 #include "support/fake_gpu/capture.hpp"

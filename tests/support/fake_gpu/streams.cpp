@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Streams as queues, each run by a thread.
 #include <algorithm>
 #include <utility>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "support/fake_gpu/calls.hpp"
 #include "support/fake_gpu/codes.hpp"
 #include "support/fake_gpu/nccl.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The sum over ranks that is no NCCL's, by the CPU's loops.
 #include <set>
 

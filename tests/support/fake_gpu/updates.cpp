@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The update rules, with the arithmetic of the CPU.
 #include <algorithm>
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // In which call a rank is, and when it counts as blocked.
 #include "bootstrap/control/call_state.hpp"
 

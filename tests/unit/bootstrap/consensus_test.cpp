@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // All ranks do their part, or all throw the same.
 #include "bootstrap/control/consensus.hpp"
 

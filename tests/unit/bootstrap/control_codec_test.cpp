@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Frames, messages and proofs: what is written is read again, and what was changed on the way is not.
 #include <string>
 #include <vector>

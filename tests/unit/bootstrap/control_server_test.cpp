@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rank 0's state machine together with the ranks' machines, without sockets (support/control_world.hpp).
 #include <algorithm>
 #include <string>

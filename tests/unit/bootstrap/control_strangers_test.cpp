@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Strangers at rank 0's port as events: how many may wait, who goes for the next one, and that an honest rank gets in.
 #include <cstring>
 #include <random>

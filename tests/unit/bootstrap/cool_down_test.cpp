@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which hosts are kept out, and for how long: ten seconds after the third death, doubled with each further one, ten minutes
 // at most; and a host that has been quiet begins anew.
 #include "bootstrap/rendezvous/cool_down.hpp"

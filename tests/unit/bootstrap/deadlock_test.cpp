@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ranks with small programs of exchanges, run in every order, with every mixture of old and new reports: the verdict comes
 // exactly when no rank can ever go on, and never before.
 #include "bootstrap/control/deadlock.hpp"

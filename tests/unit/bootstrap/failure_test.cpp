@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The first cause stays, and wakes once.
 #include "bootstrap/failure.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rounds of gather(), against a list of what each rank brought; random orders of arrival.
 #include "bootstrap/control/gather_rounds.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which interface a value of DDP_SOCKET_IFNAME means, on hosts made up here.
 #include "bootstrap/control/interfaces.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A connection's end whose owner has no memory for what came: no fault of the other side.
 #include "bootstrap/control/link.hpp"
 

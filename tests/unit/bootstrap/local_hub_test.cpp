@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The control plane of ranks that are threads, and of a group of one.
 #include "bootstrap/control/local_hub.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The range of ports: how it is written, who wins, and that nothing listens outside of it.
 #include "bootstrap/control/port_range.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Never two parts of a group go on: every division of up to four ranks into two sides and the dead, with every view that the
 // sides may have of each other.
 #include "bootstrap/rendezvous/quorum.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What each launcher's variables mean, as a table; the environment is a map. The variables of Open MPI and MPICH are those
 // that real runs of their mpirun show.
 #include <map>

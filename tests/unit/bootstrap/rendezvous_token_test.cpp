@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where the token comes from, and the note with which rank 0 says where it is.
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What errors say about hosts and networks.
 #include "bootstrap/control/texts.hpp"
 

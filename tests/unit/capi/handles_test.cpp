@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Handles are numbers that are checked, not addresses that are followed.
 #include "capi/handles.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Options of older and newer programs.
 #include "capi/options.hpp"
 

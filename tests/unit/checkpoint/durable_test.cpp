@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whatever happens during a save, the target holds the former bytes or the new ones, whole; and nothing is left behind for
 // good.
 #include "checkpoint/durable.hpp"

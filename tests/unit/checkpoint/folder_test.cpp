@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which files of a folder are checkpoints of steps, which of them go, and who may save there.
 #include "checkpoint/folder.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A checkpoint that is not there: the text says what is there instead.
 #include "checkpoint/missing_file.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How the participations of the ranks are joined.
 #include "collective/bucket_header.hpp"
 

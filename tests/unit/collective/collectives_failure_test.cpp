@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The collectives of linked members when ranks disagree, one is late, or one is gone: everybody learns it, in time, with one
 // text that names the right rank.
 #include <chrono>

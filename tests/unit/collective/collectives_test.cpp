@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The collectives of linked members, with ranks as threads over the in-process one: the bits of cpu::reduce for every
 // element type, operation, size and number of ranks; the bucket headers; and how many messages it takes. When ranks
 // disagree, are late or gone: collectives_failure_test.cpp.

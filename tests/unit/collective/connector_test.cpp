@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Connections between members that are threads: each gets the right ones, strangers get none, and a wait that cannot end
 // well ends with who is missing.
 #include "collective/socket/connector.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The direct exchange, with ranks as threads over the in-process endpoint: the bits of sums in the order of the tree, what
 // is written where, and failures in its middle.
 #include <cstring>

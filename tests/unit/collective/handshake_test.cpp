@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The handshake of a data link: it fits one listener, one connection, one link and one direction, and nothing else.
 #include "collective/socket/handshake.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The group's memory where nothing is shared.
 #include "collective/host_allocator.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Who shares a host, which rails run, and what a placement costs.
 #include "collective/hierarchy/layout.hpp"
 #include "support/check.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a host adds between hosts: the nodes of the sum that its ranks form, read and written where their arrays lie.
 #include "collective/hierarchy/host_reduce_input.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Who adds what for sums between hosts, and when that sends less than single terms do.
 #include "collective/nccl/host_tree.hpp"
 

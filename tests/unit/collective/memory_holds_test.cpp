@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Blocks stay until their owner and all holds are done, and arenas as long as their blocks.
 #include "collective/memory_holds.hpp"
 

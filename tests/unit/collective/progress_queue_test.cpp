@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The lane with operations that do as they are told.
 #include "collective/progress_queue.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What one member adds to an exchange, and where results go, without any endpoint.
 #include "collective/socket/reduce_input.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A rank's shared memory and its allocator.
 #include "collective/shm/region.hpp"
 

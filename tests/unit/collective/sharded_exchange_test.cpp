@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The phases of a sharded optimizer's step, with ranks as threads over the in-process endpoint: gradients to the owners of
 // slices, values back from them, and the bytes that it takes.
 #include <algorithm>

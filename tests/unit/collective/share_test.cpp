@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Shares cover a span exactly, in order, and meet on cache lines.
 #include "collective/shm/share.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What members add to a sum, and how many bytes that is.
 #include "collective/socket/shares.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The endpoint as an object, over the in-process table: what a wait can end with, and where listening addresses and modules
 // come from.
 #include <cstdlib>

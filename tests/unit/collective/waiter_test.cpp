@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Waiting in shared memory ends when what is waited for is there, when the group broke, and when its time is over, whatever
 // else runs on the core.
 #include "collective/shm/waiter.hpp"

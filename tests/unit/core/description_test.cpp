@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What ranks that differ are told.
 #include "core/description.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The exact sum against sums that are exact by construction, and against itself in other orders.
 #include "core/exact_sum.hpp"
 

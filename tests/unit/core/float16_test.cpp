@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The 16-bit floats against conversions by way of frexp and nearbyint.
 #include "core/float16.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The standard's floating-point environment for a while, the program's inside it, and everything as it was afterwards.
 #include "core/float_environment.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ownership as a value: who owns what of a list of pieces, numbers by hand.
 #include "core/ownership.hpp"
 

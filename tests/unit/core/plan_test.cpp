@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The bucket plan: small models exhaustively, large ones at random, held to the rule in plan.hpp.
 #include "core/plan.hpp"
 

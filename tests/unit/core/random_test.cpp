@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The generator against the vectors published with Random123 (file kat_vectors) and with SplitMix64.
 #include "core/random.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Slices: every element has one owner, cuts lie where the rule says, and nobody gets much more than its part.
 #include "core/slices.hpp"
 

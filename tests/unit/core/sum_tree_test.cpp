@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The shape of the sum over ranks, by enumeration: every node of every tree up to 33 positions, every set of hosts that
 // matters.
 #include "core/sum_tree.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Batch normalisation's factors and elementwise passes, by the kernels on the host, beside the CPU's, bit for bit.
 #include "cuda/kernels/batch_norm.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What becomes of a step, by the kernel on the host, beside optim/policy: the same bits.
 #include "cuda/kernels/decide.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Hashes, by the kernel on the host: the naive one, word after word; and that they notice what they should.
 #include "cuda/kernels/hash_words.hpp"
 

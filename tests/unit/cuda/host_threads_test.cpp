@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A block of GPU threads on the host does what kernels rely on: barriers, exchanges in a warp, and an end when threads wait
 // in vain.
 #include <vector>

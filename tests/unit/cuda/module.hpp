@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The module that was built, for tests. It is opened as the core opens it.
 #pragma once
 

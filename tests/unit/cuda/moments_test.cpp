@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sums over a batch, by the kernels on the host: moments beside sums in long double, the division of the work, and that bits
 // do not change.
 #include "cuda/kernels/moments.hpp"

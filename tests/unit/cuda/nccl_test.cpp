@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Opening NCCL through the module: with a library that plays NCCL (compiled here), with none, with an old one; and with the
 // real one, which needs no GPU to say its version, where there is one.
 #include <cstdlib>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Norms, by the kernels on the host, beside the CPU's: the same words of the exact sum, the same largest magnitude.
 #include "cuda/kernels/norm_terms.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Conversions and shaping, by the kernel `move` on the host, beside the CPU's loops.
 #include "cuda/kernels/numbers.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A step that the device decides and counts, by the kernel on the host, beside the optimizer's own policy, loss scale and
 // rules: the same bits.
 #include "cuda/kernels/plan.hpp"

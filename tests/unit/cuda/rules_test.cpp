@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The update rules, by the kernels on the host, beside the CPU's loops, bit for bit.
 #include "cuda/kernels/rules.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How work is cut: pieces into tiles, tiles into vectors and single elements.
 #include "cuda/kernels/tiles.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Arrays for kernels: every kind of number in them, odd addresses, and no byte more than they need, so that the address
 // sanitizer sees whoever reads or writes beside them.
 #pragma once

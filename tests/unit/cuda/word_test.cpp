@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The word that stops kernels, by the kernel on the host.
 #include "cuda/kernels/launchers.hpp"
 #include "support/check.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The machines of a job of Slurm or PBS, from environments as these make them.
 #include "ddprun/allocation.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ranks on processors, from topologies that this machine need not have.
 #include "ddprun/binding.hpp"
 

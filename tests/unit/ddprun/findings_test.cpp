@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is said of machines that this one need not be.
 #include "ddprun/findings.hpp"
 

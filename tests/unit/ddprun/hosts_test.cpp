@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which machines a job has, and the command lines that start ddprun on them.
 #include "ddprun/hosts.hpp"
 

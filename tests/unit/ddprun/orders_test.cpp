@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What two ddpruns say to each other, and the files that they carry for ranks that join.
 #include "ddprun/orders.hpp"
 

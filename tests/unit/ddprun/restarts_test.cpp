@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What follows when ranks have failed, for every kind of job.
 #include "ddprun/restarts.hpp"
 

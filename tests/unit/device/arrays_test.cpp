@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Scale, norms, counts and conversions of all instruction sets that this machine has, against naive loops.
 #include "device/cpu/arrays.hpp"
 

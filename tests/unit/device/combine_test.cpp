@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sums from nodes that were formed elsewhere: whatever the nodes, the bits of one reduction over all inputs.
 #include <algorithm>
 #include <functional>

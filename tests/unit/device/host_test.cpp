@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Host memory behind the seam of devices: each operation on lists of spans against numbers worked out by hand, updates and
 // averages against the loops that they stand for.
 #include "device/cpu/host.hpp"

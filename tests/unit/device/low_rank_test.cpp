@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Products with a few vectors and orthonormal bases, against naive sums in long double.
 #include "device/cpu/low_rank.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The naive arithmetic that the loops are compared with: one element at a time, conversions by way of frexp and nearbyint.
 #pragma once
 

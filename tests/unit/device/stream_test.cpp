@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Copies past the cache are copies: every length and alignment, and not a byte beside them.
 #include "device/cpu/stream.hpp"
 

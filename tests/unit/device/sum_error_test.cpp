@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The tree is no less exact than rank order: the RMS error of sums of equally distributed numbers, by the number of ranks.
 #include <cmath>
 #include <random>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The flat loops: against the naive rules in F64, bit for bit between instruction sets, and bit for bit between a whole
 // array and its slices.
 #include "device/cpu/update_kernels.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Weighted sums on all instruction sets that this machine has, against the naive loop, bit for bit.
 #include <algorithm>
 #include <iterator>

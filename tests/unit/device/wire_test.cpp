@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sums whose terms have 16 bits, on all instruction sets that this machine has, against the rule of reduce.hpp written
 // naively, bit for bit.
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sums of each channel against loops in long double, for shapes on both sides of every limit; and the gradient against
 // differences.
 #include "extra/batch_norm/moments.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The partition against a naive one: write the whole order down, pad or cut it, deal it out.
 #include "extra/sampler.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Capture: work is recorded, not run; it can be launched again and again; what must not be called then is refused and spoils
 // it.
 #include <cstring>

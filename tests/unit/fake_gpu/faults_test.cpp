@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Injected failures, what a missing driver or device looks like, the log of calls and the counters.
 #include "unit/fake_gpu/fixture.hpp"
 

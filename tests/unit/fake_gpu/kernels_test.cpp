@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels of the fake GPU do to device memory what the CPU's loops do to arrays, and look at their gates when they run.
 #include <cmath>
 #include <cstring>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // NCCL of the fake GPU registers what captured collectives work on, for which the hosts of all ranks meet.
 #include <atomic>
 #include <thread>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory of the fake GPU: addresses that fault, who may touch what, what is left.
 #include <unistd.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // NCCL of the fake GPU: results, what ranks must agree on, aborting.
 #include <atomic>
 #include <cstring>

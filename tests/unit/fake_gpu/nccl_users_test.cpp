@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // NCCL of the fake GPU with several users: what a communicator says of itself, and two that are in each other's way.
 #include <atomic>
 #include <functional>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The race detector: finds what is not ordered, whatever the threads did, and stays silent where there is an order.
 #include "support/fake_gpu/races.hpp"
 

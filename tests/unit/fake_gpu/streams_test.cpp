@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Streams and events of the fake GPU: work happens later, and in the order that events give.
 #include <atomic>
 #include <chrono>

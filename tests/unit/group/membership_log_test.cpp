@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The lines of the membership log, as a JSON reader of another project sees them.
 #include "group/membership_log.hpp"
 

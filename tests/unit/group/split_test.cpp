@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Who is in a group of ddp_group_split, and in which order.
 #include "group/split.hpp"
 

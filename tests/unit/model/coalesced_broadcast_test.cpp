@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every byte of every tensor travels once, in few messages.
 #include "model/coalesced_broadcast.hpp"
 

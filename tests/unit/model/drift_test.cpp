@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Who is right when replicas differ: hashes in, a verdict out.
 #include "model/drift.hpp"
 

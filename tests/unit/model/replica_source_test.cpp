@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whose state all ranks get: every mixture of new, whole, torn and advanced replicas of three ranks against a search by
 // hand.
 #include "model/replica_source.hpp"

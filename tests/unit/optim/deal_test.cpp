@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which step the parts are dealt out of, by hand: who is behind, who is gone, and deals that some ranks have not finished.
 #include "optim/deal.hpp"
 

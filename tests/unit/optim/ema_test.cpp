@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Averages of a model's parameters: against a naive F64 average, and the way of the parameters out and back.
 #include "optim/ema.hpp"
 

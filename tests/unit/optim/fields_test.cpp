@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Numbers in a checkpoint's header read back to the same bits, and nothing else reads as a number.
 #include "optim/fields.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What another rank reads of a step while it is made: at every store it finds the step before, from the ledger, what is
 // saved and what is live. The writer is stopped after each block, as death would stop it.
 #include "optim/ledger.hpp"

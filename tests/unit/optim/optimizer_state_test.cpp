@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory beside the parameters: zero, aligned, of the right shape and type, and never moved.
 #include "optim/optimizer_state.hpp"
 

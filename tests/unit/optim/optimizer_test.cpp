@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Optimizers on a model: against naive elements in F64 that know their own step counts; who takes part in a step; saving and
 // loading.
 #include "optim/optimizer.hpp"

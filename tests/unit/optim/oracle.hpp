@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The update rules written down naively, one element at a time, all in F64; and arrays of any floating type for them.
 #pragma once
 

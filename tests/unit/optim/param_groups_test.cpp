@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rates, groups and step counts, and their way into a checkpoint and back by name.
 #include "optim/param_groups.hpp"
 

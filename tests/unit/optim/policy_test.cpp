@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is decided about a step, and the loss scale, against the formulas that PyTorch documents for clip_grad_norm_ and
 // GradScaler.
 #include "optim/policy.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The scalars of a step, and which options are refused.
 #include "optim/rules.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A group of one rank with a model of one parameter per floating type, whose values and gradients belong to the test.
 #pragma once
 

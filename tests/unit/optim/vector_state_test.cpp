@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The loops leave the upper halves of the vector registers clean. Else the caller's own code, if it is built for plain SSE
 // as most programs are, runs at a fraction of its speed after every step. The processor tells (XGETBV with 1); elsewhere
 // this is skipped.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Time as far as this process ran.
 #include "os/awake_clock.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The other side of a connection sees the end of a process although a fork of it lives on.
 #include "os/closed_in_forks.hpp"
 

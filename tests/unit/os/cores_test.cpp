@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The affinity mask counts.
 #include "os/cores.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory on huge pages: the same bytes at the same addresses, and on a system that has such pages, they are used.
 #include "os/huge_pages.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Arrays, and memory that runs out.
 #include "os/memory.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "os/module_files.hpp"
 
 #include "support/check.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A mutex that a thread may stop waiting for.
 #include "os/patient_mutex.hpp"
 

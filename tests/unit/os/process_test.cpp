@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A process knows itself from its forks, and what is made once for a process is made again in each fork.
 #include "os/process.hpp"
 

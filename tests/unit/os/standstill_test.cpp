@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A process that is stopped notices it, one that waits does not count as stopped.
 #include "os/standstill.hpp"
 

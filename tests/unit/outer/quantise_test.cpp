@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Packed arrays against a naive unpacking in double.
 #include "outer/quantise.hpp"
 

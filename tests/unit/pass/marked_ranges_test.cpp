@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ranges of a gradient beside an array of flags, in random order and with overlaps.
 #include "pass/marked_ranges.hpp"
 

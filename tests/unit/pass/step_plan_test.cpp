@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The plan of a step for every combination of its inputs, beside tables of rules that are read from the top: the first rule
 // that holds decides. A rule that decides nothing is an error too.
 #include "pass/step_plan.hpp"

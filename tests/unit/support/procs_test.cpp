@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The forking helper and the thread helper must themselves be right: they decide what other tests see.
 #include "support/procs.hpp"
 

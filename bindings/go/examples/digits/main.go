@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command digits trains a network on handwritten digits, on any number of ranks: examples/02_train.c in Go.
 //
 //	ddprun -n 2 go run ./examples/digits

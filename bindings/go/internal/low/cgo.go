@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package low is the C header of libddp as SWIG gives it to Go: see low.i. Only package ddp uses it.
 package low
 

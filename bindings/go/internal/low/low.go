@@ -10,6 +10,9 @@
 
 package low
 
+
+// SPDX-License-Identifier: Apache-2.0
+
 /*
 #define intgo swig_intgo
 typedef void *swig_voidp;
@@ -347,638 +350,638 @@ typedef _gostring_ swig_type_314;
 typedef _gostring_ swig_type_315;
 typedef _gostring_ swig_type_316;
 typedef _gostring_ swig_type_317;
-extern void _wrap_Swig_free_low_a876b01328600b42(uintptr_t arg1);
-extern uintptr_t _wrap_Swig_malloc_low_a876b01328600b42(swig_intgo arg1);
-extern swig_intgo _wrap_DDP_OK_low_a876b01328600b42(void);
-extern swig_intgo _wrap_DDP_ERROR_INVALID_ARGUMENT_low_a876b01328600b42(void);
-extern swig_intgo _wrap_DDP_ERROR_INVALID_STATE_low_a876b01328600b42(void);
-extern swig_intgo _wrap_DDP_ERROR_NOT_SUPPORTED_low_a876b01328600b42(void);
-extern swig_intgo _wrap_DDP_ERROR_OUT_OF_MEMORY_low_a876b01328600b42(void);
-extern swig_intgo _wrap_DDP_ERROR_TIMED_OUT_low_a876b01328600b42(void);
-extern swig_intgo _wrap_DDP_ERROR_PEER_FAILED_low_a876b01328600b42(void);
-extern swig_intgo _wrap_DDP_ERROR_ABORTED_low_a876b01328600b42(void);
-extern swig_intgo _wrap_DDP_ERROR_MISMATCH_low_a876b01328600b42(void);
-extern swig_intgo _wrap_DDP_ERROR_IO_low_a876b01328600b42(void);
-extern swig_intgo _wrap_DDP_ERROR_CALLBACK_low_a876b01328600b42(void);
-extern swig_intgo _wrap_DDP_ERROR_INTERNAL_low_a876b01328600b42(void);
-extern swig_intgo _wrap_DDP_ERROR_TOO_FEW_RANKS_low_a876b01328600b42(void);
-extern swig_intgo _wrap_DDP_ERROR_FENCED_low_a876b01328600b42(void);
-extern swig_intgo _wrap_DDP_ERROR_NO_CHECKPOINT_low_a876b01328600b42(void);
-extern swig_intgo _wrap_DDP_ERROR_NO_MAJORITY_low_a876b01328600b42(void);
-extern swig_intgo _wrap_DDP_F32_low_a876b01328600b42(void);
-extern swig_intgo _wrap_DDP_F64_low_a876b01328600b42(void);
-extern swig_intgo _wrap_DDP_F16_low_a876b01328600b42(void);
-extern swig_intgo _wrap_DDP_BF16_low_a876b01328600b42(void);
-extern swig_intgo _wrap_DDP_I32_low_a876b01328600b42(void);
-extern swig_intgo _wrap_DDP_I64_low_a876b01328600b42(void);
-extern swig_intgo _wrap_DDP_U8_low_a876b01328600b42(void);
-extern swig_intgo _wrap_DDP_C64_low_a876b01328600b42(void);
-extern swig_intgo _wrap_DDP_C128_low_a876b01328600b42(void);
-extern swig_intgo _wrap_DDP_CPU_low_a876b01328600b42(void);
-extern swig_intgo _wrap_DDP_CUDA_low_a876b01328600b42(void);
-extern swig_intgo _wrap_DDP_AVERAGE_low_a876b01328600b42(void);
-extern swig_intgo _wrap_DDP_SUM_low_a876b01328600b42(void);
-extern swig_intgo _wrap_DDP_MIN_low_a876b01328600b42(void);
-extern swig_intgo _wrap_DDP_MAX_low_a876b01328600b42(void);
-extern swig_intgo _wrap_DDP_BACKEND_AUTO_low_a876b01328600b42(void);
-extern swig_intgo _wrap_DDP_BACKEND_GLOO_low_a876b01328600b42(void);
-extern swig_intgo _wrap_DDP_BACKEND_NCCL_low_a876b01328600b42(void);
-extern swig_intgo _wrap_DDP_BACKEND_SHM_low_a876b01328600b42(void);
-extern swig_intgo _wrap_DDP_BACKEND_LOCAL_low_a876b01328600b42(void);
-extern swig_intgo _wrap_DDP_SUM_ORDER_BY_RANK_low_a876b01328600b42(void);
-extern swig_intgo _wrap_DDP_SUM_ORDER_BY_HOST_low_a876b01328600b42(void);
-extern void _wrap_ddp_tensor_data_set_low_a876b01328600b42(uintptr_t arg1, swig_voidp arg2);
-extern swig_voidp _wrap_ddp_tensor_data_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_tensor_dtype_set_low_a876b01328600b42(uintptr_t arg1, swig_intgo arg2);
-extern swig_intgo _wrap_ddp_tensor_dtype_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_tensor_device_set_low_a876b01328600b42(uintptr_t arg1, swig_intgo arg2);
-extern swig_intgo _wrap_ddp_tensor_device_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_tensor_device_index_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_tensor_device_index_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_tensor_ndim_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_tensor_ndim_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_tensor_shape_set_low_a876b01328600b42(uintptr_t arg1, swig_voidp arg2);
-extern swig_voidp _wrap_ddp_tensor_shape_get_low_a876b01328600b42(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_tensor_low_a876b01328600b42(void);
-extern void _wrap_delete_ddp_tensor_low_a876b01328600b42(uintptr_t arg1);
-extern swig_type_1 _wrap_ddp_tensor_init_low_a876b01328600b42(uintptr_t arg1, swig_voidp arg2, swig_intgo arg3, int arg4, swig_voidp arg5);
-extern swig_intgo _wrap_DDP_LOG_DEBUG_low_a876b01328600b42(void);
-extern swig_intgo _wrap_DDP_LOG_INFO_low_a876b01328600b42(void);
-extern swig_intgo _wrap_DDP_LOG_WARNING_low_a876b01328600b42(void);
-extern swig_intgo _wrap_DDP_LOG_ERROR_low_a876b01328600b42(void);
-extern swig_intgo _wrap_DDP_LOG_OFF_low_a876b01328600b42(void);
-extern int _wrap_ddp_version_low_a876b01328600b42(void);
-extern swig_type_2 _wrap_ddp_version_string_low_a876b01328600b42(void);
-extern swig_type_3 _wrap_ddp_build_info_low_a876b01328600b42(void);
-extern swig_type_4 _wrap_ddp_status_name_low_a876b01328600b42(swig_intgo arg1);
-extern swig_type_5 _wrap_ddp_last_error_low_a876b01328600b42(void);
-extern swig_type_6 _wrap_ddp_copy_last_error_low_a876b01328600b42(swig_voidp arg1, swig_type_7 arg2);
-extern swig_type_8 _wrap_ddp_set_log_low_a876b01328600b42(swig_intgo arg1, ddp_log_fn arg2, uintptr_t arg3);
-extern void _wrap_ddp_store_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_9 arg2);
-extern swig_type_10 _wrap_ddp_store_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_store_set_set_low_a876b01328600b42(uintptr_t arg1, ddp_store_set_fn arg2);
-extern ddp_store_set_fn _wrap_ddp_store_set_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_store_get_set_low_a876b01328600b42(uintptr_t arg1, ddp_store_get_fn arg2);
-extern ddp_store_get_fn _wrap_ddp_store_get_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_store_user_data_set_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2);
-extern uintptr_t _wrap_ddp_store_user_data_get_low_a876b01328600b42(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_store_low_a876b01328600b42(void);
-extern void _wrap_delete_ddp_store_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_group_options_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_11 arg2);
-extern swig_type_12 _wrap_ddp_group_options_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_group_options_rank_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_group_options_rank_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_group_options_world_size_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_group_options_world_size_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_group_options_backend_set_low_a876b01328600b42(uintptr_t arg1, swig_intgo arg2);
-extern swig_intgo _wrap_ddp_group_options_backend_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_group_options_device_index_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_group_options_device_index_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_group_options_timeout_ms_set_low_a876b01328600b42(uintptr_t arg1, swig_type_13 arg2);
-extern swig_type_14 _wrap_ddp_group_options_timeout_ms_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_group_options_heartbeat_ms_set_low_a876b01328600b42(uintptr_t arg1, swig_type_15 arg2);
-extern swig_type_16 _wrap_ddp_group_options_heartbeat_ms_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_group_options_dead_after_ms_set_low_a876b01328600b42(uintptr_t arg1, swig_type_17 arg2);
-extern swig_type_18 _wrap_ddp_group_options_dead_after_ms_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_group_options_rendezvous_timeout_ms_set_low_a876b01328600b42(uintptr_t arg1, swig_type_19 arg2);
-extern swig_type_20 _wrap_ddp_group_options_rendezvous_timeout_ms_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_group_options_store_set_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2);
-extern uintptr_t _wrap_ddp_group_options_store_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_group_options_sum_order_set_low_a876b01328600b42(uintptr_t arg1, swig_intgo arg2);
-extern swig_intgo _wrap_ddp_group_options_sum_order_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_group_options_reproducible_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_group_options_reproducible_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_group_options_nccl_max_ctas_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_group_options_nccl_max_ctas_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_group_options_recoverable_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_group_options_recoverable_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_group_options_nccl_comm_set_low_a876b01328600b42(uintptr_t arg1, swig_voidp arg2);
-extern swig_voidp _wrap_ddp_group_options_nccl_comm_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_group_options_first_port_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_group_options_first_port_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_group_options_last_port_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_group_options_last_port_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_group_options_join_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_group_options_join_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_group_options_virtual_ranks_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_group_options_virtual_ranks_get_low_a876b01328600b42(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_group_options_low_a876b01328600b42(void);
-extern void _wrap_delete_ddp_group_options_low_a876b01328600b42(uintptr_t arg1);
-extern swig_type_21 _wrap_ddp_group_options_init_low_a876b01328600b42(uintptr_t arg1, swig_type_22 arg2);
-extern swig_type_23 _wrap_ddp_group_create_low_a876b01328600b42(swig_type_24 arg1, uintptr_t arg2, swig_voidp arg3);
-extern swig_type_25 _wrap_ddp_group_split_low_a876b01328600b42(uintptr_t arg1, int arg2, int arg3, uintptr_t arg4, swig_voidp arg5);
-extern void _wrap_ddp_group_destroy_low_a876b01328600b42(uintptr_t arg1);
-extern swig_type_26 _wrap_ddp_group_abort_low_a876b01328600b42(uintptr_t arg1, swig_type_27 arg2);
-extern swig_type_28 _wrap_ddp_group_status_low_a876b01328600b42(uintptr_t arg1);
-extern int _wrap_ddp_group_rank_low_a876b01328600b42(uintptr_t arg1);
-extern int _wrap_ddp_group_size_low_a876b01328600b42(uintptr_t arg1);
-extern swig_intgo _wrap_ddp_group_backend_low_a876b01328600b42(uintptr_t arg1);
-extern swig_type_29 _wrap_ddp_group_barrier_low_a876b01328600b42(uintptr_t arg1);
-extern swig_type_30 _wrap_ddp_group_all_reduce_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, swig_intgo arg3, uintptr_t arg4);
-extern swig_type_31 _wrap_ddp_group_all_gather_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4);
-extern swig_type_32 _wrap_ddp_group_reduce_scatter_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_intgo arg4, uintptr_t arg5);
-extern swig_type_33 _wrap_ddp_group_broadcast_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, int arg3, uintptr_t arg4);
-extern swig_type_34 _wrap_ddp_group_reduce_metrics_low_a876b01328600b42(uintptr_t arg1, swig_voidp arg2, swig_type_35 arg3, swig_intgo arg4);
-extern swig_type_36 _wrap_ddp_group_alloc_low_a876b01328600b42(uintptr_t arg1, swig_type_37 arg2, swig_voidp arg3);
-extern swig_type_38 _wrap_ddp_group_free_low_a876b01328600b42(uintptr_t arg1, swig_voidp arg2);
-extern swig_intgo _wrap_DDP_UNUSED_ERROR_low_a876b01328600b42(void);
-extern swig_intgo _wrap_DDP_UNUSED_ALLOW_low_a876b01328600b42(void);
-extern swig_intgo _wrap_DDP_PROGRESS_AUTO_low_a876b01328600b42(void);
-extern swig_intgo _wrap_DDP_PROGRESS_CALLER_low_a876b01328600b42(void);
-extern swig_intgo _wrap_DDP_PROGRESS_THREAD_low_a876b01328600b42(void);
-extern swig_intgo _wrap_DDP_DRIFT_REPORT_low_a876b01328600b42(void);
-extern swig_intgo _wrap_DDP_DRIFT_RESEND_low_a876b01328600b42(void);
-extern swig_intgo _wrap_DDP_DIVISOR_WORLD_low_a876b01328600b42(void);
-extern swig_intgo _wrap_DDP_DIVISOR_WEIGHTS_low_a876b01328600b42(void);
-extern void _wrap_ddp_model_options_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_39 arg2);
-extern swig_type_40 _wrap_ddp_model_options_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_model_options_first_bucket_bytes_set_low_a876b01328600b42(uintptr_t arg1, swig_type_41 arg2);
-extern swig_type_42 _wrap_ddp_model_options_first_bucket_bytes_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_model_options_bucket_bytes_set_low_a876b01328600b42(uintptr_t arg1, swig_type_43 arg2);
-extern swig_type_44 _wrap_ddp_model_options_bucket_bytes_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_model_options_reduce_set_low_a876b01328600b42(uintptr_t arg1, swig_intgo arg2);
-extern swig_intgo _wrap_ddp_model_options_reduce_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_model_options_unused_set_low_a876b01328600b42(uintptr_t arg1, swig_intgo arg2);
-extern swig_intgo _wrap_ddp_model_options_unused_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_model_options_progress_set_low_a876b01328600b42(uintptr_t arg1, swig_intgo arg2);
-extern swig_intgo _wrap_ddp_model_options_progress_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_model_options_drift_set_low_a876b01328600b42(uintptr_t arg1, swig_intgo arg2);
-extern swig_intgo _wrap_ddp_model_options_drift_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_model_options_check_every_set_low_a876b01328600b42(uintptr_t arg1, swig_type_45 arg2);
-extern swig_type_46 _wrap_ddp_model_options_check_every_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_model_options_divisor_set_low_a876b01328600b42(uintptr_t arg1, swig_intgo arg2);
-extern swig_intgo _wrap_ddp_model_options_divisor_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_model_options_uneven_inputs_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_model_options_uneven_inputs_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_model_options_wire_set_low_a876b01328600b42(uintptr_t arg1, swig_intgo arg2);
-extern swig_intgo _wrap_ddp_model_options_wire_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_model_options_own_values_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_model_options_own_values_get_low_a876b01328600b42(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_model_options_low_a876b01328600b42(void);
-extern void _wrap_delete_ddp_model_options_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_47 arg2);
-extern swig_type_48 _wrap_ddp_model_stats_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_parameters_set_low_a876b01328600b42(uintptr_t arg1, swig_type_49 arg2);
-extern swig_type_50 _wrap_ddp_model_stats_parameters_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_elements_set_low_a876b01328600b42(uintptr_t arg1, swig_type_51 arg2);
-extern swig_type_52 _wrap_ddp_model_stats_elements_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_buckets_set_low_a876b01328600b42(uintptr_t arg1, swig_type_53 arg2);
-extern swig_type_54 _wrap_ddp_model_stats_buckets_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_passes_set_low_a876b01328600b42(uintptr_t arg1, swig_type_55 arg2);
-extern swig_type_56 _wrap_ddp_model_stats_passes_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_gradient_bytes_set_low_a876b01328600b42(uintptr_t arg1, swig_type_57 arg2);
-extern swig_type_58 _wrap_ddp_model_stats_gradient_bytes_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_backward_ns_set_low_a876b01328600b42(uintptr_t arg1, swig_type_59 arg2);
-extern swig_type_60 _wrap_ddp_model_stats_backward_ns_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_comm_ns_set_low_a876b01328600b42(uintptr_t arg1, swig_type_61 arg2);
-extern swig_type_62 _wrap_ddp_model_stats_comm_ns_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_exposed_ns_set_low_a876b01328600b42(uintptr_t arg1, swig_type_63 arg2);
-extern swig_type_64 _wrap_ddp_model_stats_exposed_ns_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_total_backward_ns_set_low_a876b01328600b42(uintptr_t arg1, swig_type_65 arg2);
-extern swig_type_66 _wrap_ddp_model_stats_total_backward_ns_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_total_comm_ns_set_low_a876b01328600b42(uintptr_t arg1, swig_type_67 arg2);
-extern swig_type_68 _wrap_ddp_model_stats_total_comm_ns_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_total_exposed_ns_set_low_a876b01328600b42(uintptr_t arg1, swig_type_69 arg2);
-extern swig_type_70 _wrap_ddp_model_stats_total_exposed_ns_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_checks_set_low_a876b01328600b42(uintptr_t arg1, swig_type_71 arg2);
-extern swig_type_72 _wrap_ddp_model_stats_checks_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_repairs_set_low_a876b01328600b42(uintptr_t arg1, swig_type_73 arg2);
-extern swig_type_74 _wrap_ddp_model_stats_repairs_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_sent_bytes_set_low_a876b01328600b42(uintptr_t arg1, swig_type_75 arg2);
-extern swig_type_76 _wrap_ddp_model_stats_sent_bytes_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_total_sent_bytes_set_low_a876b01328600b42(uintptr_t arg1, swig_type_77 arg2);
-extern swig_type_78 _wrap_ddp_model_stats_total_sent_bytes_get_low_a876b01328600b42(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_model_stats_low_a876b01328600b42(void);
-extern void _wrap_delete_ddp_model_stats_low_a876b01328600b42(uintptr_t arg1);
-extern swig_type_79 _wrap_ddp_model_options_init_low_a876b01328600b42(uintptr_t arg1, swig_type_80 arg2);
-extern swig_type_81 _wrap_ddp_model_create_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, swig_voidp arg3);
-extern void _wrap_ddp_model_destroy_low_a876b01328600b42(uintptr_t arg1);
-extern swig_type_82 _wrap_ddp_model_add_parameter_low_a876b01328600b42(uintptr_t arg1, swig_type_83 arg2, uintptr_t arg3, uintptr_t arg4, swig_voidp arg5);
-extern swig_type_84 _wrap_ddp_model_add_array_low_a876b01328600b42(uintptr_t arg1, swig_type_85 arg2, swig_voidp arg3, swig_voidp arg4, swig_type_86 arg5, swig_voidp arg6);
-extern swig_type_87 _wrap_ddp_model_add_buffer_low_a876b01328600b42(uintptr_t arg1, swig_type_88 arg2, uintptr_t arg3, swig_voidp arg4);
-extern swig_type_89 _wrap_ddp_model_commit_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2);
-extern int _wrap_ddp_model_get_parameter_count_low_a876b01328600b42(uintptr_t arg1);
-extern swig_type_90 _wrap_ddp_model_get_grad_low_a876b01328600b42(uintptr_t arg1, int arg2, uintptr_t arg3);
-extern swig_type_91 _wrap_ddp_model_get_value_low_a876b01328600b42(uintptr_t arg1, int arg2, uintptr_t arg3);
-extern swig_type_92 _wrap_ddp_model_set_grad_low_a876b01328600b42(uintptr_t arg1, int arg2, swig_voidp arg3);
-extern swig_type_93 _wrap_ddp_model_sync_buffers_low_a876b01328600b42(uintptr_t arg1, int arg2, uintptr_t arg3);
-extern swig_type_94 _wrap_ddp_model_check_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_95 _wrap_ddp_model_get_hash_low_a876b01328600b42(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_96 _wrap_ddp_model_get_stats_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_97 _wrap_ddp_model_describe_plan_low_a876b01328600b42(uintptr_t arg1, swig_voidp arg2, swig_type_98 arg3, swig_voidp arg4);
-extern swig_intgo _wrap_DDP_PASS_REDUCE_low_a876b01328600b42(void);
-extern swig_intgo _wrap_DDP_PASS_ACCUMULATE_low_a876b01328600b42(void);
-extern swig_intgo _wrap_DDP_PASS_LOCAL_low_a876b01328600b42(void);
-extern swig_intgo _wrap_DDP_PASS_PART_low_a876b01328600b42(void);
-extern swig_type_99 _wrap_ddp_model_begin_backward_low_a876b01328600b42(uintptr_t arg1, swig_intgo arg2);
-extern swig_type_100 _wrap_ddp_model_mark_ready_low_a876b01328600b42(uintptr_t arg1, int arg2, uintptr_t arg3);
-extern swig_type_101 _wrap_ddp_model_mark_range_ready_low_a876b01328600b42(uintptr_t arg1, int arg2, swig_type_102 arg3, swig_type_103 arg4, uintptr_t arg5);
-extern swig_type_104 _wrap_ddp_model_mark_unused_low_a876b01328600b42(uintptr_t arg1, int arg2);
-extern swig_type_105 _wrap_ddp_model_end_backward_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2);
-extern int _wrap_ddp_model_was_used_low_a876b01328600b42(uintptr_t arg1, int arg2);
-extern swig_type_106 _wrap_ddp_model_zero_grad_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_107 _wrap_ddp_model_get_grad_norm_low_a876b01328600b42(uintptr_t arg1, double arg2, swig_voidp arg3, uintptr_t arg4);
-extern swig_type_108 _wrap_ddp_model_scale_grad_low_a876b01328600b42(uintptr_t arg1, double arg2, uintptr_t arg3);
-extern swig_type_109 _wrap_ddp_model_clip_grad_norm_low_a876b01328600b42(uintptr_t arg1, double arg2, double arg3, swig_voidp arg4, uintptr_t arg5);
-extern swig_type_110 _wrap_ddp_model_clip_grad_value_low_a876b01328600b42(uintptr_t arg1, double arg2, uintptr_t arg3);
-extern void _wrap_ddp_pass_report_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_111 arg2);
-extern swig_type_112 _wrap_ddp_pass_report_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_pass_report_contributors_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_pass_report_contributors_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_pass_report_last_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_pass_report_last_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_pass_report_weight_set_low_a876b01328600b42(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_pass_report_weight_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_pass_report_absent_set_low_a876b01328600b42(uintptr_t arg1, swig_type_113 arg2);
-extern swig_type_114 _wrap_ddp_pass_report_absent_get_low_a876b01328600b42(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_pass_report_low_a876b01328600b42(void);
-extern void _wrap_delete_ddp_pass_report_low_a876b01328600b42(uintptr_t arg1);
-extern swig_type_115 _wrap_ddp_model_set_weight_low_a876b01328600b42(uintptr_t arg1, double arg2);
-extern swig_type_116 _wrap_ddp_model_set_last_pass_low_a876b01328600b42(uintptr_t arg1);
-extern swig_type_117 _wrap_ddp_model_skip_backward_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_118 _wrap_ddp_model_abandon_backward_low_a876b01328600b42(uintptr_t arg1, swig_type_119 arg2, uintptr_t arg3);
-extern swig_type_120 _wrap_ddp_model_get_pass_report_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2);
-extern swig_intgo _wrap_DDP_NONFINITE_KEEP_low_a876b01328600b42(void);
-extern swig_intgo _wrap_DDP_NONFINITE_SKIP_low_a876b01328600b42(void);
-extern swig_intgo _wrap_DDP_NONFINITE_FAIL_low_a876b01328600b42(void);
-extern void _wrap_ddp_optimizer_options_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_121 arg2);
-extern swig_type_122 _wrap_ddp_optimizer_options_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_optimizer_options_shard_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_optimizer_options_shard_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_optimizer_options_in_backward_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_optimizer_options_in_backward_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_optimizer_options_undo_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_optimizer_options_undo_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_optimizer_options_master_weights_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_optimizer_options_master_weights_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_optimizer_options_nonfinite_set_low_a876b01328600b42(uintptr_t arg1, swig_intgo arg2);
-extern swig_intgo _wrap_ddp_optimizer_options_nonfinite_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_optimizer_options_keep_copy_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_optimizer_options_keep_copy_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_optimizer_options_max_norm_set_low_a876b01328600b42(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_optimizer_options_max_norm_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_optimizer_options_clip_value_set_low_a876b01328600b42(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_optimizer_options_clip_value_get_low_a876b01328600b42(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_optimizer_options_low_a876b01328600b42(void);
-extern void _wrap_delete_ddp_optimizer_options_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_sgd_options_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_123 arg2);
-extern swig_type_124 _wrap_ddp_sgd_options_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_sgd_options_rate_set_low_a876b01328600b42(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_sgd_options_rate_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_sgd_options_momentum_set_low_a876b01328600b42(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_sgd_options_momentum_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_sgd_options_dampening_set_low_a876b01328600b42(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_sgd_options_dampening_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_sgd_options_weight_decay_set_low_a876b01328600b42(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_sgd_options_weight_decay_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_sgd_options_nesterov_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_sgd_options_nesterov_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_sgd_options_reserved_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_sgd_options_reserved_get_low_a876b01328600b42(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_sgd_options_low_a876b01328600b42(void);
-extern void _wrap_delete_ddp_sgd_options_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_adam_options_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_125 arg2);
-extern swig_type_126 _wrap_ddp_adam_options_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_adam_options_rate_set_low_a876b01328600b42(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_adam_options_rate_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_adam_options_beta1_set_low_a876b01328600b42(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_adam_options_beta1_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_adam_options_beta2_set_low_a876b01328600b42(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_adam_options_beta2_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_adam_options_epsilon_set_low_a876b01328600b42(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_adam_options_epsilon_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_adam_options_weight_decay_set_low_a876b01328600b42(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_adam_options_weight_decay_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_adam_options_decoupled_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_adam_options_decoupled_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_adam_options_reserved_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_adam_options_reserved_get_low_a876b01328600b42(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_adam_options_low_a876b01328600b42(void);
-extern void _wrap_delete_ddp_adam_options_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_loss_scale_options_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_127 arg2);
-extern swig_type_128 _wrap_ddp_loss_scale_options_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_loss_scale_options_initial_set_low_a876b01328600b42(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_loss_scale_options_initial_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_loss_scale_options_growth_set_low_a876b01328600b42(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_loss_scale_options_growth_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_loss_scale_options_backoff_set_low_a876b01328600b42(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_loss_scale_options_backoff_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_loss_scale_options_minimum_set_low_a876b01328600b42(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_loss_scale_options_minimum_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_loss_scale_options_maximum_set_low_a876b01328600b42(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_loss_scale_options_maximum_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_loss_scale_options_interval_set_low_a876b01328600b42(uintptr_t arg1, swig_type_129 arg2);
-extern swig_type_130 _wrap_ddp_loss_scale_options_interval_get_low_a876b01328600b42(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_loss_scale_options_low_a876b01328600b42(void);
-extern void _wrap_delete_ddp_loss_scale_options_low_a876b01328600b42(uintptr_t arg1);
-extern swig_type_131 _wrap_ddp_optimizer_options_init_low_a876b01328600b42(uintptr_t arg1, swig_type_132 arg2);
-extern swig_type_133 _wrap_ddp_sgd_options_init_low_a876b01328600b42(uintptr_t arg1, swig_type_134 arg2);
-extern swig_type_135 _wrap_ddp_adam_options_init_low_a876b01328600b42(uintptr_t arg1, swig_type_136 arg2);
-extern swig_type_137 _wrap_ddp_optimizer_create_sgd_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_voidp arg4);
-extern swig_type_138 _wrap_ddp_optimizer_create_adam_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_voidp arg4);
-extern void _wrap_ddp_optimizer_destroy_low_a876b01328600b42(uintptr_t arg1);
-extern swig_type_139 _wrap_ddp_optimizer_set_rate_low_a876b01328600b42(uintptr_t arg1, double arg2);
-extern swig_type_140 _wrap_ddp_optimizer_get_rate_low_a876b01328600b42(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_141 _wrap_ddp_optimizer_get_step_count_low_a876b01328600b42(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_142 _wrap_ddp_loss_scale_options_init_low_a876b01328600b42(uintptr_t arg1, swig_type_143 arg2);
-extern swig_type_144 _wrap_ddp_optimizer_set_loss_scale_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_145 _wrap_ddp_optimizer_get_loss_scale_low_a876b01328600b42(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_146 _wrap_ddp_optimizer_get_skipped_count_low_a876b01328600b42(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_147 _wrap_ddp_optimizer_get_grad_norm_low_a876b01328600b42(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_148 _wrap_ddp_optimizer_set_group_low_a876b01328600b42(uintptr_t arg1, int arg2, double arg3, double arg4);
-extern swig_type_149 _wrap_ddp_optimizer_step_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_150 _wrap_ddp_ema_create_low_a876b01328600b42(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
-extern void _wrap_ddp_ema_destroy_low_a876b01328600b42(uintptr_t arg1);
-extern swig_type_151 _wrap_ddp_ema_update_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_152 _wrap_ddp_ema_swap_low_a876b01328600b42(uintptr_t arg1, int arg2, uintptr_t arg3);
-extern void _wrap_ddp_state_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_153 arg2);
-extern swig_type_154 _wrap_ddp_state_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_state_model_set_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2);
-extern uintptr_t _wrap_ddp_state_model_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_state_optimizer_set_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2);
-extern uintptr_t _wrap_ddp_state_optimizer_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_state_ema_set_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2);
-extern uintptr_t _wrap_ddp_state_ema_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_state_epoch_set_low_a876b01328600b42(uintptr_t arg1, swig_type_155 arg2);
-extern swig_type_156 _wrap_ddp_state_epoch_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_state_step_set_low_a876b01328600b42(uintptr_t arg1, swig_type_157 arg2);
-extern swig_type_158 _wrap_ddp_state_step_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_state_outer_set_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2);
-extern uintptr_t _wrap_ddp_state_outer_get_low_a876b01328600b42(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_state_low_a876b01328600b42(void);
-extern void _wrap_delete_ddp_state_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_load_options_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_159 arg2);
-extern swig_type_160 _wrap_ddp_load_options_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_load_options_partial_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_load_options_partial_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_load_options_local_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_load_options_local_get_low_a876b01328600b42(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_load_options_low_a876b01328600b42(void);
-extern void _wrap_delete_ddp_load_options_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_load_report_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_161 arg2);
-extern swig_type_162 _wrap_ddp_load_report_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_load_report_epoch_set_low_a876b01328600b42(uintptr_t arg1, swig_type_163 arg2);
-extern swig_type_164 _wrap_ddp_load_report_epoch_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_load_report_step_set_low_a876b01328600b42(uintptr_t arg1, swig_type_165 arg2);
-extern swig_type_166 _wrap_ddp_load_report_step_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_load_report_missing_set_low_a876b01328600b42(uintptr_t arg1, swig_type_167 arg2);
-extern swig_type_168 _wrap_ddp_load_report_missing_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_load_report_unexpected_set_low_a876b01328600b42(uintptr_t arg1, swig_type_169 arg2);
-extern swig_type_170 _wrap_ddp_load_report_unexpected_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_load_report_skipped_set_low_a876b01328600b42(uintptr_t arg1, swig_type_171 arg2);
-extern swig_type_172 _wrap_ddp_load_report_skipped_get_low_a876b01328600b42(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_load_report_low_a876b01328600b42(void);
-extern void _wrap_delete_ddp_load_report_low_a876b01328600b42(uintptr_t arg1);
-extern swig_type_173 _wrap_ddp_state_init_low_a876b01328600b42(uintptr_t arg1, swig_type_174 arg2);
-extern swig_type_175 _wrap_ddp_load_options_init_low_a876b01328600b42(uintptr_t arg1, swig_type_176 arg2);
-extern swig_type_177 _wrap_ddp_model_set_metadata_low_a876b01328600b42(uintptr_t arg1, swig_type_178 arg2, swig_voidp arg3);
-extern swig_type_179 _wrap_ddp_model_get_metadata_low_a876b01328600b42(uintptr_t arg1, swig_type_180 arg2, swig_voidp arg3);
-extern swig_type_181 _wrap_ddp_state_save_file_low_a876b01328600b42(uintptr_t arg1, swig_type_182 arg2);
-extern swig_type_183 _wrap_ddp_state_load_file_low_a876b01328600b42(uintptr_t arg1, swig_type_184 arg2, uintptr_t arg3, uintptr_t arg4);
-extern swig_type_185 _wrap_ddp_model_get_missing_low_a876b01328600b42(uintptr_t arg1, swig_type_186 arg2);
-extern swig_type_187 _wrap_ddp_model_get_unexpected_low_a876b01328600b42(uintptr_t arg1, swig_type_188 arg2);
-extern swig_type_189 _wrap_ddp_state_save_low_a876b01328600b42(uintptr_t arg1, ddp_write_fn arg2, uintptr_t arg3);
-extern swig_type_190 _wrap_ddp_state_load_low_a876b01328600b42(uintptr_t arg1, ddp_read_fn arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5);
-extern void _wrap_ddp_sampler_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_191 arg2);
-extern swig_type_192 _wrap_ddp_sampler_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_sampler_dataset_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_193 arg2);
-extern swig_type_194 _wrap_ddp_sampler_dataset_size_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_sampler_seed_set_low_a876b01328600b42(uintptr_t arg1, swig_type_195 arg2);
-extern swig_type_196 _wrap_ddp_sampler_seed_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_sampler_rank_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_sampler_rank_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_sampler_size_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_sampler_size_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_sampler_shuffle_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_sampler_shuffle_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_sampler_drop_last_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_sampler_drop_last_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_sampler_seen_set_low_a876b01328600b42(uintptr_t arg1, swig_type_197 arg2);
-extern swig_type_198 _wrap_ddp_sampler_seen_get_low_a876b01328600b42(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_sampler_low_a876b01328600b42(void);
-extern void _wrap_delete_ddp_sampler_low_a876b01328600b42(uintptr_t arg1);
-extern swig_type_199 _wrap_ddp_sampler_init_low_a876b01328600b42(uintptr_t arg1, swig_type_200 arg2);
-extern swig_type_201 _wrap_ddp_sampler_get_count_low_a876b01328600b42(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_202 _wrap_ddp_sampler_fill_low_a876b01328600b42(uintptr_t arg1, swig_type_203 arg2, swig_type_204 arg3, swig_type_205 arg4, swig_voidp arg5);
-extern void _wrap_ddp_custom_options_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_206 arg2);
-extern swig_type_207 _wrap_ddp_custom_options_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_custom_options_rate_set_low_a876b01328600b42(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_custom_options_rate_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_custom_options_weight_decay_set_low_a876b01328600b42(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_custom_options_weight_decay_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_custom_options_whole_tensors_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_custom_options_whole_tensors_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_custom_options_reserved_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_custom_options_reserved_get_low_a876b01328600b42(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_custom_options_low_a876b01328600b42(void);
-extern void _wrap_delete_ddp_custom_options_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_update_slice_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_208 arg2);
-extern swig_type_209 _wrap_ddp_update_slice_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_update_slice_index_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_update_slice_index_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_update_slice_dtype_set_low_a876b01328600b42(uintptr_t arg1, swig_intgo arg2);
-extern swig_intgo _wrap_ddp_update_slice_dtype_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_update_slice_value_set_low_a876b01328600b42(uintptr_t arg1, swig_voidp arg2);
-extern swig_voidp _wrap_ddp_update_slice_value_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_update_slice_grad_set_low_a876b01328600b42(uintptr_t arg1, swig_voidp arg2);
-extern swig_voidp _wrap_ddp_update_slice_grad_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_update_slice_state_set_low_a876b01328600b42(uintptr_t arg1, swig_voidp arg2);
-extern swig_voidp _wrap_ddp_update_slice_state_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_update_slice_state_count_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_update_slice_state_count_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_update_slice_device_set_low_a876b01328600b42(uintptr_t arg1, swig_intgo arg2);
-extern swig_intgo _wrap_ddp_update_slice_device_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_update_slice_device_index_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_update_slice_device_index_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_update_slice_reserved_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_update_slice_reserved_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_update_slice_first_set_low_a876b01328600b42(uintptr_t arg1, swig_type_210 arg2);
-extern swig_type_211 _wrap_ddp_update_slice_first_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_update_slice_count_set_low_a876b01328600b42(uintptr_t arg1, swig_type_212 arg2);
-extern swig_type_213 _wrap_ddp_update_slice_count_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_update_slice_step_set_low_a876b01328600b42(uintptr_t arg1, swig_type_214 arg2);
-extern swig_type_215 _wrap_ddp_update_slice_step_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_update_slice_rate_set_low_a876b01328600b42(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_update_slice_rate_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_update_slice_weight_decay_set_low_a876b01328600b42(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_update_slice_weight_decay_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_update_slice_stream_set_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2);
-extern uintptr_t _wrap_ddp_update_slice_stream_get_low_a876b01328600b42(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_update_slice_low_a876b01328600b42(void);
-extern void _wrap_delete_ddp_update_slice_low_a876b01328600b42(uintptr_t arg1);
-extern swig_type_216 _wrap_ddp_custom_options_init_low_a876b01328600b42(uintptr_t arg1, swig_type_217 arg2);
-extern swig_type_218 _wrap_ddp_optimizer_create_custom_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_type_219 arg4, ddp_update_fn arg5, uintptr_t arg6, ddp_release_fn arg7, swig_voidp arg8);
-extern swig_type_220 _wrap_ddp_model_set_hook_low_a876b01328600b42(uintptr_t arg1, ddp_hook_fn arg2, uintptr_t arg3, ddp_release_fn arg4);
-extern void _wrap_ddp_powersgd_options_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_221 arg2);
-extern swig_type_222 _wrap_ddp_powersgd_options_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_powersgd_options_seed_set_low_a876b01328600b42(uintptr_t arg1, swig_type_223 arg2);
-extern swig_type_224 _wrap_ddp_powersgd_options_seed_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_powersgd_options_start_pass_set_low_a876b01328600b42(uintptr_t arg1, swig_type_225 arg2);
-extern swig_type_226 _wrap_ddp_powersgd_options_start_pass_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_powersgd_options_min_compression_rate_set_low_a876b01328600b42(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_powersgd_options_min_compression_rate_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_powersgd_options_rank_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_powersgd_options_rank_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_powersgd_options_warm_start_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_powersgd_options_warm_start_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_powersgd_options_error_feedback_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_powersgd_options_error_feedback_get_low_a876b01328600b42(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_powersgd_options_low_a876b01328600b42(void);
-extern void _wrap_delete_ddp_powersgd_options_low_a876b01328600b42(uintptr_t arg1);
-extern swig_type_227 _wrap_ddp_powersgd_options_init_low_a876b01328600b42(uintptr_t arg1, swig_type_228 arg2);
-extern swig_type_229 _wrap_ddp_hook_powersgd_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_230 _wrap_ddp_model_set_pulled_hook_low_a876b01328600b42(uintptr_t arg1);
-extern swig_type_231 _wrap_ddp_model_next_bucket_low_a876b01328600b42(uintptr_t arg1, int arg2, swig_voidp arg3);
-extern swig_type_232 _wrap_ddp_model_finish_bucket_low_a876b01328600b42(uintptr_t arg1, int arg2, swig_type_233 arg3);
-extern int _wrap_ddp_bucket_get_index_low_a876b01328600b42(uintptr_t arg1);
-extern int _wrap_ddp_bucket_is_last_low_a876b01328600b42(uintptr_t arg1);
-extern swig_type_234 _wrap_ddp_bucket_get_contents_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2);
-extern int _wrap_ddp_bucket_get_parameter_count_low_a876b01328600b42(uintptr_t arg1);
-extern swig_type_235 _wrap_ddp_bucket_get_parameter_low_a876b01328600b42(uintptr_t arg1, int arg2, swig_voidp arg3, uintptr_t arg4);
-extern int _wrap_ddp_bucket_is_used_low_a876b01328600b42(uintptr_t arg1, int arg2);
-extern swig_type_236 _wrap_ddp_bucket_get_group_low_a876b01328600b42(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_237 _wrap_ddp_bucket_set_error_low_a876b01328600b42(uintptr_t arg1, swig_type_238 arg2);
-extern swig_type_239 _wrap_ddp_model_join_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_240 _wrap_ddp_model_average_parameters_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_241 _wrap_ddp_group_all_reduce_rows_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_intgo arg4, swig_voidp arg5, uintptr_t arg6);
-extern swig_type_242 _wrap_ddp_group_get_rows_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
-extern void _wrap_ddp_batch_norm_options_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_243 arg2);
-extern swig_type_244 _wrap_ddp_batch_norm_options_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_batch_norm_options_epsilon_set_low_a876b01328600b42(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_batch_norm_options_epsilon_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_batch_norm_options_momentum_set_low_a876b01328600b42(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_batch_norm_options_momentum_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_batch_norm_options_training_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_batch_norm_options_training_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_batch_norm_options_accumulate_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_batch_norm_options_accumulate_get_low_a876b01328600b42(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_batch_norm_options_low_a876b01328600b42(void);
-extern void _wrap_delete_ddp_batch_norm_options_low_a876b01328600b42(uintptr_t arg1);
-extern swig_type_245 _wrap_ddp_batch_norm_options_init_low_a876b01328600b42(uintptr_t arg1, swig_type_246 arg2);
-extern swig_type_247 _wrap_ddp_batch_norm_forward_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5, uintptr_t arg6, uintptr_t arg7, uintptr_t arg8, uintptr_t arg9, uintptr_t arg10, swig_voidp arg11, uintptr_t arg12);
-extern swig_type_248 _wrap_ddp_batch_norm_backward_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5, uintptr_t arg6, uintptr_t arg7, swig_type_249 arg8, uintptr_t arg9, uintptr_t arg10, uintptr_t arg11, uintptr_t arg12);
-extern swig_type_250 _wrap_ddp_memory_retain_low_a876b01328600b42(swig_voidp arg1);
-extern swig_type_251 _wrap_ddp_memory_release_low_a876b01328600b42(swig_voidp arg1);
-extern void _wrap_ddp_recover_options_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_252 arg2);
-extern swig_type_253 _wrap_ddp_recover_options_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_recover_options_wait_ms_set_low_a876b01328600b42(uintptr_t arg1, swig_type_254 arg2);
-extern swig_type_255 _wrap_ddp_recover_options_wait_ms_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_recover_options_min_ranks_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_recover_options_min_ranks_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_recover_options_allow_half_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_recover_options_allow_half_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_recover_options_cool_down_ms_set_low_a876b01328600b42(uintptr_t arg1, swig_type_256 arg2);
-extern swig_type_257 _wrap_ddp_recover_options_cool_down_ms_get_low_a876b01328600b42(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_recover_options_low_a876b01328600b42(void);
-extern void _wrap_delete_ddp_recover_options_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_recovery_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_258 arg2);
-extern swig_type_259 _wrap_ddp_recovery_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_recovery_generation_set_low_a876b01328600b42(uintptr_t arg1, swig_type_260 arg2);
-extern swig_type_261 _wrap_ddp_recovery_generation_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_recovery_rank_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_recovery_rank_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_recovery_size_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_recovery_size_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_recovery_previous_rank_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_recovery_previous_rank_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_recovery_previous_size_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_recovery_previous_size_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_recovery_source_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_recovery_source_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_recovery_reserved_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_recovery_reserved_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_recovery_seconds_set_low_a876b01328600b42(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_recovery_seconds_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_recovery_step_set_low_a876b01328600b42(uintptr_t arg1, swig_type_262 arg2);
-extern swig_type_263 _wrap_ddp_recovery_step_get_low_a876b01328600b42(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_recovery_low_a876b01328600b42(void);
-extern void _wrap_delete_ddp_recovery_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_rank_progress_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_264 arg2);
-extern swig_type_265 _wrap_ddp_rank_progress_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_rank_progress_pass_index_set_low_a876b01328600b42(uintptr_t arg1, swig_type_266 arg2);
-extern swig_type_267 _wrap_ddp_rank_progress_pass_index_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_rank_progress_bucket_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_rank_progress_bucket_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_rank_progress_in_call_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_rank_progress_in_call_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_rank_progress_silent_set_low_a876b01328600b42(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_rank_progress_silent_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_rank_progress_call_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_rank_progress_call_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_rank_progress_reserved_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_rank_progress_reserved_get_low_a876b01328600b42(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_rank_progress_low_a876b01328600b42(void);
-extern void _wrap_delete_ddp_rank_progress_low_a876b01328600b42(uintptr_t arg1);
-extern swig_type_268 _wrap_ddp_recover_options_init_low_a876b01328600b42(uintptr_t arg1, swig_type_269 arg2);
-extern swig_type_270 _wrap_ddp_group_get_failed_low_a876b01328600b42(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
-extern swig_type_271 _wrap_ddp_group_get_progress_low_a876b01328600b42(uintptr_t arg1, int arg2, uintptr_t arg3);
-extern swig_type_272 _wrap_ddp_call_name_low_a876b01328600b42(int arg1);
-extern swig_type_273 _wrap_ddp_group_recover_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
-extern swig_type_274 _wrap_ddp_group_get_gone_low_a876b01328600b42(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
-extern swig_type_275 _wrap_ddp_group_get_joined_low_a876b01328600b42(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
-extern swig_type_276 _wrap_ddp_group_get_renumbered_low_a876b01328600b42(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
-extern swig_type_277 _wrap_ddp_optimizer_copy_loss_scale_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
-extern void _wrap_ddp_virtual_ranks_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_278 arg2);
-extern swig_type_279 _wrap_ddp_virtual_ranks_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_virtual_ranks_total_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_virtual_ranks_total_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_virtual_ranks_first_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_virtual_ranks_first_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_virtual_ranks_count_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_virtual_ranks_count_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_virtual_ranks_reserved_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_virtual_ranks_reserved_get_low_a876b01328600b42(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_virtual_ranks_low_a876b01328600b42(void);
-extern void _wrap_delete_ddp_virtual_ranks_low_a876b01328600b42(uintptr_t arg1);
-extern swig_type_280 _wrap_ddp_group_get_virtual_ranks_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_281 _wrap_ddp_virtual_rank_key_low_a876b01328600b42(swig_type_282 arg1, swig_type_283 arg2, int arg3, swig_voidp arg4);
-extern swig_type_284 _wrap_ddp_group_reduce_part_metrics_low_a876b01328600b42(uintptr_t arg1, swig_voidp arg2, swig_type_285 arg3, swig_intgo arg4);
-extern swig_type_286 _wrap_ddp_state_save_latest_low_a876b01328600b42(uintptr_t arg1, swig_type_287 arg2, swig_type_288 arg3);
-extern swig_type_289 _wrap_ddp_state_load_latest_low_a876b01328600b42(uintptr_t arg1, swig_type_290 arg2, uintptr_t arg3, uintptr_t arg4);
-extern swig_type_291 _wrap_ddp_model_get_loaded_file_low_a876b01328600b42(uintptr_t arg1);
-extern swig_type_292 _wrap_ddp_model_get_skipped_low_a876b01328600b42(uintptr_t arg1, swig_type_293 arg2);
-extern void _wrap_ddp_outer_options_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_294 arg2);
-extern swig_type_295 _wrap_ddp_outer_options_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_outer_options_every_set_low_a876b01328600b42(uintptr_t arg1, swig_type_296 arg2);
-extern swig_type_297 _wrap_ddp_outer_options_every_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_outer_options_overlap_set_low_a876b01328600b42(uintptr_t arg1, swig_type_298 arg2);
-extern swig_type_299 _wrap_ddp_outer_options_overlap_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_outer_options_rate_set_low_a876b01328600b42(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_outer_options_rate_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_outer_options_momentum_set_low_a876b01328600b42(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_outer_options_momentum_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_outer_options_keep_set_low_a876b01328600b42(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_outer_options_keep_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_outer_options_fragments_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_outer_options_fragments_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_outer_options_nesterov_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_outer_options_nesterov_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_outer_options_bits_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_outer_options_bits_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_outer_options_error_feedback_set_low_a876b01328600b42(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_outer_options_error_feedback_get_low_a876b01328600b42(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_outer_options_low_a876b01328600b42(void);
-extern void _wrap_delete_ddp_outer_options_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_outer_stats_struct_size_set_low_a876b01328600b42(uintptr_t arg1, swig_type_300 arg2);
-extern swig_type_301 _wrap_ddp_outer_stats_struct_size_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_outer_stats_steps_set_low_a876b01328600b42(uintptr_t arg1, swig_type_302 arg2);
-extern swig_type_303 _wrap_ddp_outer_stats_steps_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_outer_stats_exchanges_set_low_a876b01328600b42(uintptr_t arg1, swig_type_304 arg2);
-extern swig_type_305 _wrap_ddp_outer_stats_exchanges_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_outer_stats_under_way_set_low_a876b01328600b42(uintptr_t arg1, swig_type_306 arg2);
-extern swig_type_307 _wrap_ddp_outer_stats_under_way_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_outer_stats_sent_bytes_set_low_a876b01328600b42(uintptr_t arg1, swig_type_308 arg2);
-extern swig_type_309 _wrap_ddp_outer_stats_sent_bytes_get_low_a876b01328600b42(uintptr_t arg1);
-extern void _wrap_ddp_outer_stats_wait_ns_set_low_a876b01328600b42(uintptr_t arg1, swig_type_310 arg2);
-extern swig_type_311 _wrap_ddp_outer_stats_wait_ns_get_low_a876b01328600b42(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_outer_stats_low_a876b01328600b42(void);
-extern void _wrap_delete_ddp_outer_stats_low_a876b01328600b42(uintptr_t arg1);
-extern swig_type_312 _wrap_ddp_outer_options_init_low_a876b01328600b42(uintptr_t arg1, swig_type_313 arg2);
-extern swig_type_314 _wrap_ddp_outer_create_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2, swig_voidp arg3);
-extern void _wrap_ddp_outer_destroy_low_a876b01328600b42(uintptr_t arg1);
-extern swig_type_315 _wrap_ddp_outer_step_low_a876b01328600b42(uintptr_t arg1);
-extern swig_type_316 _wrap_ddp_outer_sync_low_a876b01328600b42(uintptr_t arg1);
-extern swig_type_317 _wrap_ddp_outer_get_stats_low_a876b01328600b42(uintptr_t arg1, uintptr_t arg2);
+extern void _wrap_Swig_free_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern uintptr_t _wrap_Swig_malloc_low_54d6d97b8f83fd5b(swig_intgo arg1);
+extern swig_intgo _wrap_DDP_OK_low_54d6d97b8f83fd5b(void);
+extern swig_intgo _wrap_DDP_ERROR_INVALID_ARGUMENT_low_54d6d97b8f83fd5b(void);
+extern swig_intgo _wrap_DDP_ERROR_INVALID_STATE_low_54d6d97b8f83fd5b(void);
+extern swig_intgo _wrap_DDP_ERROR_NOT_SUPPORTED_low_54d6d97b8f83fd5b(void);
+extern swig_intgo _wrap_DDP_ERROR_OUT_OF_MEMORY_low_54d6d97b8f83fd5b(void);
+extern swig_intgo _wrap_DDP_ERROR_TIMED_OUT_low_54d6d97b8f83fd5b(void);
+extern swig_intgo _wrap_DDP_ERROR_PEER_FAILED_low_54d6d97b8f83fd5b(void);
+extern swig_intgo _wrap_DDP_ERROR_ABORTED_low_54d6d97b8f83fd5b(void);
+extern swig_intgo _wrap_DDP_ERROR_MISMATCH_low_54d6d97b8f83fd5b(void);
+extern swig_intgo _wrap_DDP_ERROR_IO_low_54d6d97b8f83fd5b(void);
+extern swig_intgo _wrap_DDP_ERROR_CALLBACK_low_54d6d97b8f83fd5b(void);
+extern swig_intgo _wrap_DDP_ERROR_INTERNAL_low_54d6d97b8f83fd5b(void);
+extern swig_intgo _wrap_DDP_ERROR_TOO_FEW_RANKS_low_54d6d97b8f83fd5b(void);
+extern swig_intgo _wrap_DDP_ERROR_FENCED_low_54d6d97b8f83fd5b(void);
+extern swig_intgo _wrap_DDP_ERROR_NO_CHECKPOINT_low_54d6d97b8f83fd5b(void);
+extern swig_intgo _wrap_DDP_ERROR_NO_MAJORITY_low_54d6d97b8f83fd5b(void);
+extern swig_intgo _wrap_DDP_F32_low_54d6d97b8f83fd5b(void);
+extern swig_intgo _wrap_DDP_F64_low_54d6d97b8f83fd5b(void);
+extern swig_intgo _wrap_DDP_F16_low_54d6d97b8f83fd5b(void);
+extern swig_intgo _wrap_DDP_BF16_low_54d6d97b8f83fd5b(void);
+extern swig_intgo _wrap_DDP_I32_low_54d6d97b8f83fd5b(void);
+extern swig_intgo _wrap_DDP_I64_low_54d6d97b8f83fd5b(void);
+extern swig_intgo _wrap_DDP_U8_low_54d6d97b8f83fd5b(void);
+extern swig_intgo _wrap_DDP_C64_low_54d6d97b8f83fd5b(void);
+extern swig_intgo _wrap_DDP_C128_low_54d6d97b8f83fd5b(void);
+extern swig_intgo _wrap_DDP_CPU_low_54d6d97b8f83fd5b(void);
+extern swig_intgo _wrap_DDP_CUDA_low_54d6d97b8f83fd5b(void);
+extern swig_intgo _wrap_DDP_AVERAGE_low_54d6d97b8f83fd5b(void);
+extern swig_intgo _wrap_DDP_SUM_low_54d6d97b8f83fd5b(void);
+extern swig_intgo _wrap_DDP_MIN_low_54d6d97b8f83fd5b(void);
+extern swig_intgo _wrap_DDP_MAX_low_54d6d97b8f83fd5b(void);
+extern swig_intgo _wrap_DDP_BACKEND_AUTO_low_54d6d97b8f83fd5b(void);
+extern swig_intgo _wrap_DDP_BACKEND_GLOO_low_54d6d97b8f83fd5b(void);
+extern swig_intgo _wrap_DDP_BACKEND_NCCL_low_54d6d97b8f83fd5b(void);
+extern swig_intgo _wrap_DDP_BACKEND_SHM_low_54d6d97b8f83fd5b(void);
+extern swig_intgo _wrap_DDP_BACKEND_LOCAL_low_54d6d97b8f83fd5b(void);
+extern swig_intgo _wrap_DDP_SUM_ORDER_BY_RANK_low_54d6d97b8f83fd5b(void);
+extern swig_intgo _wrap_DDP_SUM_ORDER_BY_HOST_low_54d6d97b8f83fd5b(void);
+extern void _wrap_ddp_tensor_data_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2);
+extern swig_voidp _wrap_ddp_tensor_data_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_tensor_dtype_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_ddp_tensor_dtype_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_tensor_device_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_ddp_tensor_device_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_tensor_device_index_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_tensor_device_index_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_tensor_ndim_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_tensor_ndim_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_tensor_shape_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2);
+extern swig_voidp _wrap_ddp_tensor_shape_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_tensor_low_54d6d97b8f83fd5b(void);
+extern void _wrap_delete_ddp_tensor_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_1 _wrap_ddp_tensor_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2, swig_intgo arg3, int arg4, swig_voidp arg5);
+extern swig_intgo _wrap_DDP_LOG_DEBUG_low_54d6d97b8f83fd5b(void);
+extern swig_intgo _wrap_DDP_LOG_INFO_low_54d6d97b8f83fd5b(void);
+extern swig_intgo _wrap_DDP_LOG_WARNING_low_54d6d97b8f83fd5b(void);
+extern swig_intgo _wrap_DDP_LOG_ERROR_low_54d6d97b8f83fd5b(void);
+extern swig_intgo _wrap_DDP_LOG_OFF_low_54d6d97b8f83fd5b(void);
+extern int _wrap_ddp_version_low_54d6d97b8f83fd5b(void);
+extern swig_type_2 _wrap_ddp_version_string_low_54d6d97b8f83fd5b(void);
+extern swig_type_3 _wrap_ddp_build_info_low_54d6d97b8f83fd5b(void);
+extern swig_type_4 _wrap_ddp_status_name_low_54d6d97b8f83fd5b(swig_intgo arg1);
+extern swig_type_5 _wrap_ddp_last_error_low_54d6d97b8f83fd5b(void);
+extern swig_type_6 _wrap_ddp_copy_last_error_low_54d6d97b8f83fd5b(swig_voidp arg1, swig_type_7 arg2);
+extern swig_type_8 _wrap_ddp_set_log_low_54d6d97b8f83fd5b(swig_intgo arg1, ddp_log_fn arg2, uintptr_t arg3);
+extern void _wrap_ddp_store_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_9 arg2);
+extern swig_type_10 _wrap_ddp_store_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_store_set_set_low_54d6d97b8f83fd5b(uintptr_t arg1, ddp_store_set_fn arg2);
+extern ddp_store_set_fn _wrap_ddp_store_set_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_store_get_set_low_54d6d97b8f83fd5b(uintptr_t arg1, ddp_store_get_fn arg2);
+extern ddp_store_get_fn _wrap_ddp_store_get_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_store_user_data_set_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
+extern uintptr_t _wrap_ddp_store_user_data_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_store_low_54d6d97b8f83fd5b(void);
+extern void _wrap_delete_ddp_store_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_group_options_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_11 arg2);
+extern swig_type_12 _wrap_ddp_group_options_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_group_options_rank_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_group_options_rank_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_group_options_world_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_group_options_world_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_group_options_backend_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_ddp_group_options_backend_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_group_options_device_index_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_group_options_device_index_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_group_options_timeout_ms_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_13 arg2);
+extern swig_type_14 _wrap_ddp_group_options_timeout_ms_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_group_options_heartbeat_ms_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_15 arg2);
+extern swig_type_16 _wrap_ddp_group_options_heartbeat_ms_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_group_options_dead_after_ms_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_17 arg2);
+extern swig_type_18 _wrap_ddp_group_options_dead_after_ms_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_group_options_rendezvous_timeout_ms_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_19 arg2);
+extern swig_type_20 _wrap_ddp_group_options_rendezvous_timeout_ms_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_group_options_store_set_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
+extern uintptr_t _wrap_ddp_group_options_store_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_group_options_sum_order_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_ddp_group_options_sum_order_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_group_options_reproducible_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_group_options_reproducible_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_group_options_nccl_max_ctas_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_group_options_nccl_max_ctas_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_group_options_recoverable_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_group_options_recoverable_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_group_options_nccl_comm_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2);
+extern swig_voidp _wrap_ddp_group_options_nccl_comm_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_group_options_first_port_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_group_options_first_port_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_group_options_last_port_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_group_options_last_port_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_group_options_join_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_group_options_join_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_group_options_virtual_ranks_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_group_options_virtual_ranks_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_group_options_low_54d6d97b8f83fd5b(void);
+extern void _wrap_delete_ddp_group_options_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_21 _wrap_ddp_group_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_22 arg2);
+extern swig_type_23 _wrap_ddp_group_create_low_54d6d97b8f83fd5b(swig_type_24 arg1, uintptr_t arg2, swig_voidp arg3);
+extern swig_type_25 _wrap_ddp_group_split_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2, int arg3, uintptr_t arg4, swig_voidp arg5);
+extern void _wrap_ddp_group_destroy_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_26 _wrap_ddp_group_abort_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_27 arg2);
+extern swig_type_28 _wrap_ddp_group_status_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern int _wrap_ddp_group_rank_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern int _wrap_ddp_group_size_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_intgo _wrap_ddp_group_backend_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_29 _wrap_ddp_group_barrier_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_30 _wrap_ddp_group_all_reduce_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, swig_intgo arg3, uintptr_t arg4);
+extern swig_type_31 _wrap_ddp_group_all_gather_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4);
+extern swig_type_32 _wrap_ddp_group_reduce_scatter_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_intgo arg4, uintptr_t arg5);
+extern swig_type_33 _wrap_ddp_group_broadcast_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, int arg3, uintptr_t arg4);
+extern swig_type_34 _wrap_ddp_group_reduce_metrics_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2, swig_type_35 arg3, swig_intgo arg4);
+extern swig_type_36 _wrap_ddp_group_alloc_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_37 arg2, swig_voidp arg3);
+extern swig_type_38 _wrap_ddp_group_free_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2);
+extern swig_intgo _wrap_DDP_UNUSED_ERROR_low_54d6d97b8f83fd5b(void);
+extern swig_intgo _wrap_DDP_UNUSED_ALLOW_low_54d6d97b8f83fd5b(void);
+extern swig_intgo _wrap_DDP_PROGRESS_AUTO_low_54d6d97b8f83fd5b(void);
+extern swig_intgo _wrap_DDP_PROGRESS_CALLER_low_54d6d97b8f83fd5b(void);
+extern swig_intgo _wrap_DDP_PROGRESS_THREAD_low_54d6d97b8f83fd5b(void);
+extern swig_intgo _wrap_DDP_DRIFT_REPORT_low_54d6d97b8f83fd5b(void);
+extern swig_intgo _wrap_DDP_DRIFT_RESEND_low_54d6d97b8f83fd5b(void);
+extern swig_intgo _wrap_DDP_DIVISOR_WORLD_low_54d6d97b8f83fd5b(void);
+extern swig_intgo _wrap_DDP_DIVISOR_WEIGHTS_low_54d6d97b8f83fd5b(void);
+extern void _wrap_ddp_model_options_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_39 arg2);
+extern swig_type_40 _wrap_ddp_model_options_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_model_options_first_bucket_bytes_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_41 arg2);
+extern swig_type_42 _wrap_ddp_model_options_first_bucket_bytes_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_model_options_bucket_bytes_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_43 arg2);
+extern swig_type_44 _wrap_ddp_model_options_bucket_bytes_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_model_options_reduce_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_ddp_model_options_reduce_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_model_options_unused_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_ddp_model_options_unused_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_model_options_progress_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_ddp_model_options_progress_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_model_options_drift_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_ddp_model_options_drift_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_model_options_check_every_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_45 arg2);
+extern swig_type_46 _wrap_ddp_model_options_check_every_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_model_options_divisor_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_ddp_model_options_divisor_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_model_options_uneven_inputs_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_model_options_uneven_inputs_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_model_options_wire_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_ddp_model_options_wire_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_model_options_own_values_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_model_options_own_values_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_model_options_low_54d6d97b8f83fd5b(void);
+extern void _wrap_delete_ddp_model_options_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_47 arg2);
+extern swig_type_48 _wrap_ddp_model_stats_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_parameters_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_49 arg2);
+extern swig_type_50 _wrap_ddp_model_stats_parameters_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_elements_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_51 arg2);
+extern swig_type_52 _wrap_ddp_model_stats_elements_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_buckets_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_53 arg2);
+extern swig_type_54 _wrap_ddp_model_stats_buckets_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_passes_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_55 arg2);
+extern swig_type_56 _wrap_ddp_model_stats_passes_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_gradient_bytes_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_57 arg2);
+extern swig_type_58 _wrap_ddp_model_stats_gradient_bytes_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_backward_ns_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_59 arg2);
+extern swig_type_60 _wrap_ddp_model_stats_backward_ns_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_comm_ns_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_61 arg2);
+extern swig_type_62 _wrap_ddp_model_stats_comm_ns_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_exposed_ns_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_63 arg2);
+extern swig_type_64 _wrap_ddp_model_stats_exposed_ns_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_total_backward_ns_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_65 arg2);
+extern swig_type_66 _wrap_ddp_model_stats_total_backward_ns_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_total_comm_ns_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_67 arg2);
+extern swig_type_68 _wrap_ddp_model_stats_total_comm_ns_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_total_exposed_ns_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_69 arg2);
+extern swig_type_70 _wrap_ddp_model_stats_total_exposed_ns_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_checks_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_71 arg2);
+extern swig_type_72 _wrap_ddp_model_stats_checks_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_repairs_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_73 arg2);
+extern swig_type_74 _wrap_ddp_model_stats_repairs_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_sent_bytes_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_75 arg2);
+extern swig_type_76 _wrap_ddp_model_stats_sent_bytes_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_total_sent_bytes_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_77 arg2);
+extern swig_type_78 _wrap_ddp_model_stats_total_sent_bytes_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_model_stats_low_54d6d97b8f83fd5b(void);
+extern void _wrap_delete_ddp_model_stats_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_79 _wrap_ddp_model_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_80 arg2);
+extern swig_type_81 _wrap_ddp_model_create_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, swig_voidp arg3);
+extern void _wrap_ddp_model_destroy_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_82 _wrap_ddp_model_add_parameter_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_83 arg2, uintptr_t arg3, uintptr_t arg4, swig_voidp arg5);
+extern swig_type_84 _wrap_ddp_model_add_array_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_85 arg2, swig_voidp arg3, swig_voidp arg4, swig_type_86 arg5, swig_voidp arg6);
+extern swig_type_87 _wrap_ddp_model_add_buffer_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_88 arg2, uintptr_t arg3, swig_voidp arg4);
+extern swig_type_89 _wrap_ddp_model_commit_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
+extern int _wrap_ddp_model_get_parameter_count_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_90 _wrap_ddp_model_get_grad_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2, uintptr_t arg3);
+extern swig_type_91 _wrap_ddp_model_get_value_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2, uintptr_t arg3);
+extern swig_type_92 _wrap_ddp_model_set_grad_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2, swig_voidp arg3);
+extern swig_type_93 _wrap_ddp_model_sync_buffers_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2, uintptr_t arg3);
+extern swig_type_94 _wrap_ddp_model_check_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_95 _wrap_ddp_model_get_hash_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_96 _wrap_ddp_model_get_stats_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_97 _wrap_ddp_model_describe_plan_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2, swig_type_98 arg3, swig_voidp arg4);
+extern swig_intgo _wrap_DDP_PASS_REDUCE_low_54d6d97b8f83fd5b(void);
+extern swig_intgo _wrap_DDP_PASS_ACCUMULATE_low_54d6d97b8f83fd5b(void);
+extern swig_intgo _wrap_DDP_PASS_LOCAL_low_54d6d97b8f83fd5b(void);
+extern swig_intgo _wrap_DDP_PASS_PART_low_54d6d97b8f83fd5b(void);
+extern swig_type_99 _wrap_ddp_model_begin_backward_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_intgo arg2);
+extern swig_type_100 _wrap_ddp_model_mark_ready_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2, uintptr_t arg3);
+extern swig_type_101 _wrap_ddp_model_mark_range_ready_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2, swig_type_102 arg3, swig_type_103 arg4, uintptr_t arg5);
+extern swig_type_104 _wrap_ddp_model_mark_unused_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
+extern swig_type_105 _wrap_ddp_model_end_backward_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
+extern int _wrap_ddp_model_was_used_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
+extern swig_type_106 _wrap_ddp_model_zero_grad_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_107 _wrap_ddp_model_get_grad_norm_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2, swig_voidp arg3, uintptr_t arg4);
+extern swig_type_108 _wrap_ddp_model_scale_grad_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2, uintptr_t arg3);
+extern swig_type_109 _wrap_ddp_model_clip_grad_norm_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2, double arg3, swig_voidp arg4, uintptr_t arg5);
+extern swig_type_110 _wrap_ddp_model_clip_grad_value_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2, uintptr_t arg3);
+extern void _wrap_ddp_pass_report_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_111 arg2);
+extern swig_type_112 _wrap_ddp_pass_report_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_pass_report_contributors_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_pass_report_contributors_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_pass_report_last_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_pass_report_last_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_pass_report_weight_set_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_pass_report_weight_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_pass_report_absent_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_113 arg2);
+extern swig_type_114 _wrap_ddp_pass_report_absent_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_pass_report_low_54d6d97b8f83fd5b(void);
+extern void _wrap_delete_ddp_pass_report_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_115 _wrap_ddp_model_set_weight_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
+extern swig_type_116 _wrap_ddp_model_set_last_pass_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_117 _wrap_ddp_model_skip_backward_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_118 _wrap_ddp_model_abandon_backward_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_119 arg2, uintptr_t arg3);
+extern swig_type_120 _wrap_ddp_model_get_pass_report_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
+extern swig_intgo _wrap_DDP_NONFINITE_KEEP_low_54d6d97b8f83fd5b(void);
+extern swig_intgo _wrap_DDP_NONFINITE_SKIP_low_54d6d97b8f83fd5b(void);
+extern swig_intgo _wrap_DDP_NONFINITE_FAIL_low_54d6d97b8f83fd5b(void);
+extern void _wrap_ddp_optimizer_options_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_121 arg2);
+extern swig_type_122 _wrap_ddp_optimizer_options_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_optimizer_options_shard_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_optimizer_options_shard_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_optimizer_options_in_backward_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_optimizer_options_in_backward_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_optimizer_options_undo_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_optimizer_options_undo_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_optimizer_options_master_weights_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_optimizer_options_master_weights_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_optimizer_options_nonfinite_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_ddp_optimizer_options_nonfinite_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_optimizer_options_keep_copy_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_optimizer_options_keep_copy_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_optimizer_options_max_norm_set_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_optimizer_options_max_norm_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_optimizer_options_clip_value_set_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_optimizer_options_clip_value_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_optimizer_options_low_54d6d97b8f83fd5b(void);
+extern void _wrap_delete_ddp_optimizer_options_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_sgd_options_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_123 arg2);
+extern swig_type_124 _wrap_ddp_sgd_options_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_sgd_options_rate_set_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_sgd_options_rate_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_sgd_options_momentum_set_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_sgd_options_momentum_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_sgd_options_dampening_set_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_sgd_options_dampening_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_sgd_options_weight_decay_set_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_sgd_options_weight_decay_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_sgd_options_nesterov_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_sgd_options_nesterov_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_sgd_options_reserved_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_sgd_options_reserved_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_sgd_options_low_54d6d97b8f83fd5b(void);
+extern void _wrap_delete_ddp_sgd_options_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_adam_options_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_125 arg2);
+extern swig_type_126 _wrap_ddp_adam_options_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_adam_options_rate_set_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_adam_options_rate_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_adam_options_beta1_set_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_adam_options_beta1_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_adam_options_beta2_set_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_adam_options_beta2_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_adam_options_epsilon_set_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_adam_options_epsilon_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_adam_options_weight_decay_set_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_adam_options_weight_decay_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_adam_options_decoupled_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_adam_options_decoupled_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_adam_options_reserved_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_adam_options_reserved_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_adam_options_low_54d6d97b8f83fd5b(void);
+extern void _wrap_delete_ddp_adam_options_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_loss_scale_options_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_127 arg2);
+extern swig_type_128 _wrap_ddp_loss_scale_options_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_loss_scale_options_initial_set_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_loss_scale_options_initial_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_loss_scale_options_growth_set_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_loss_scale_options_growth_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_loss_scale_options_backoff_set_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_loss_scale_options_backoff_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_loss_scale_options_minimum_set_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_loss_scale_options_minimum_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_loss_scale_options_maximum_set_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_loss_scale_options_maximum_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_loss_scale_options_interval_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_129 arg2);
+extern swig_type_130 _wrap_ddp_loss_scale_options_interval_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_loss_scale_options_low_54d6d97b8f83fd5b(void);
+extern void _wrap_delete_ddp_loss_scale_options_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_131 _wrap_ddp_optimizer_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_132 arg2);
+extern swig_type_133 _wrap_ddp_sgd_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_134 arg2);
+extern swig_type_135 _wrap_ddp_adam_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_136 arg2);
+extern swig_type_137 _wrap_ddp_optimizer_create_sgd_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_voidp arg4);
+extern swig_type_138 _wrap_ddp_optimizer_create_adam_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_voidp arg4);
+extern void _wrap_ddp_optimizer_destroy_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_139 _wrap_ddp_optimizer_set_rate_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
+extern swig_type_140 _wrap_ddp_optimizer_get_rate_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_141 _wrap_ddp_optimizer_get_step_count_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_142 _wrap_ddp_loss_scale_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_143 arg2);
+extern swig_type_144 _wrap_ddp_optimizer_set_loss_scale_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_145 _wrap_ddp_optimizer_get_loss_scale_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_146 _wrap_ddp_optimizer_get_skipped_count_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_147 _wrap_ddp_optimizer_get_grad_norm_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_148 _wrap_ddp_optimizer_set_group_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2, double arg3, double arg4);
+extern swig_type_149 _wrap_ddp_optimizer_step_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_150 _wrap_ddp_ema_create_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
+extern void _wrap_ddp_ema_destroy_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_151 _wrap_ddp_ema_update_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_152 _wrap_ddp_ema_swap_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2, uintptr_t arg3);
+extern void _wrap_ddp_state_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_153 arg2);
+extern swig_type_154 _wrap_ddp_state_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_state_model_set_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
+extern uintptr_t _wrap_ddp_state_model_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_state_optimizer_set_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
+extern uintptr_t _wrap_ddp_state_optimizer_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_state_ema_set_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
+extern uintptr_t _wrap_ddp_state_ema_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_state_epoch_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_155 arg2);
+extern swig_type_156 _wrap_ddp_state_epoch_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_state_step_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_157 arg2);
+extern swig_type_158 _wrap_ddp_state_step_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_state_outer_set_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
+extern uintptr_t _wrap_ddp_state_outer_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_state_low_54d6d97b8f83fd5b(void);
+extern void _wrap_delete_ddp_state_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_load_options_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_159 arg2);
+extern swig_type_160 _wrap_ddp_load_options_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_load_options_partial_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_load_options_partial_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_load_options_local_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_load_options_local_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_load_options_low_54d6d97b8f83fd5b(void);
+extern void _wrap_delete_ddp_load_options_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_load_report_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_161 arg2);
+extern swig_type_162 _wrap_ddp_load_report_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_load_report_epoch_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_163 arg2);
+extern swig_type_164 _wrap_ddp_load_report_epoch_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_load_report_step_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_165 arg2);
+extern swig_type_166 _wrap_ddp_load_report_step_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_load_report_missing_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_167 arg2);
+extern swig_type_168 _wrap_ddp_load_report_missing_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_load_report_unexpected_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_169 arg2);
+extern swig_type_170 _wrap_ddp_load_report_unexpected_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_load_report_skipped_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_171 arg2);
+extern swig_type_172 _wrap_ddp_load_report_skipped_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_load_report_low_54d6d97b8f83fd5b(void);
+extern void _wrap_delete_ddp_load_report_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_173 _wrap_ddp_state_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_174 arg2);
+extern swig_type_175 _wrap_ddp_load_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_176 arg2);
+extern swig_type_177 _wrap_ddp_model_set_metadata_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_178 arg2, swig_voidp arg3);
+extern swig_type_179 _wrap_ddp_model_get_metadata_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_180 arg2, swig_voidp arg3);
+extern swig_type_181 _wrap_ddp_state_save_file_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_182 arg2);
+extern swig_type_183 _wrap_ddp_state_load_file_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_184 arg2, uintptr_t arg3, uintptr_t arg4);
+extern swig_type_185 _wrap_ddp_model_get_missing_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_186 arg2);
+extern swig_type_187 _wrap_ddp_model_get_unexpected_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_188 arg2);
+extern swig_type_189 _wrap_ddp_state_save_low_54d6d97b8f83fd5b(uintptr_t arg1, ddp_write_fn arg2, uintptr_t arg3);
+extern swig_type_190 _wrap_ddp_state_load_low_54d6d97b8f83fd5b(uintptr_t arg1, ddp_read_fn arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5);
+extern void _wrap_ddp_sampler_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_191 arg2);
+extern swig_type_192 _wrap_ddp_sampler_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_sampler_dataset_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_193 arg2);
+extern swig_type_194 _wrap_ddp_sampler_dataset_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_sampler_seed_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_195 arg2);
+extern swig_type_196 _wrap_ddp_sampler_seed_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_sampler_rank_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_sampler_rank_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_sampler_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_sampler_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_sampler_shuffle_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_sampler_shuffle_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_sampler_drop_last_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_sampler_drop_last_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_sampler_seen_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_197 arg2);
+extern swig_type_198 _wrap_ddp_sampler_seen_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_sampler_low_54d6d97b8f83fd5b(void);
+extern void _wrap_delete_ddp_sampler_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_199 _wrap_ddp_sampler_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_200 arg2);
+extern swig_type_201 _wrap_ddp_sampler_get_count_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_202 _wrap_ddp_sampler_fill_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_203 arg2, swig_type_204 arg3, swig_type_205 arg4, swig_voidp arg5);
+extern void _wrap_ddp_custom_options_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_206 arg2);
+extern swig_type_207 _wrap_ddp_custom_options_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_custom_options_rate_set_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_custom_options_rate_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_custom_options_weight_decay_set_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_custom_options_weight_decay_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_custom_options_whole_tensors_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_custom_options_whole_tensors_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_custom_options_reserved_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_custom_options_reserved_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_custom_options_low_54d6d97b8f83fd5b(void);
+extern void _wrap_delete_ddp_custom_options_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_208 arg2);
+extern swig_type_209 _wrap_ddp_update_slice_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_index_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_update_slice_index_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_dtype_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_ddp_update_slice_dtype_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_value_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2);
+extern swig_voidp _wrap_ddp_update_slice_value_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_grad_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2);
+extern swig_voidp _wrap_ddp_update_slice_grad_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_state_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2);
+extern swig_voidp _wrap_ddp_update_slice_state_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_state_count_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_update_slice_state_count_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_device_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_ddp_update_slice_device_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_device_index_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_update_slice_device_index_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_reserved_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_update_slice_reserved_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_first_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_210 arg2);
+extern swig_type_211 _wrap_ddp_update_slice_first_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_count_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_212 arg2);
+extern swig_type_213 _wrap_ddp_update_slice_count_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_step_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_214 arg2);
+extern swig_type_215 _wrap_ddp_update_slice_step_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_rate_set_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_update_slice_rate_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_weight_decay_set_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_update_slice_weight_decay_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_stream_set_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
+extern uintptr_t _wrap_ddp_update_slice_stream_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_update_slice_low_54d6d97b8f83fd5b(void);
+extern void _wrap_delete_ddp_update_slice_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_216 _wrap_ddp_custom_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_217 arg2);
+extern swig_type_218 _wrap_ddp_optimizer_create_custom_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_type_219 arg4, ddp_update_fn arg5, uintptr_t arg6, ddp_release_fn arg7, swig_voidp arg8);
+extern swig_type_220 _wrap_ddp_model_set_hook_low_54d6d97b8f83fd5b(uintptr_t arg1, ddp_hook_fn arg2, uintptr_t arg3, ddp_release_fn arg4);
+extern void _wrap_ddp_powersgd_options_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_221 arg2);
+extern swig_type_222 _wrap_ddp_powersgd_options_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_powersgd_options_seed_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_223 arg2);
+extern swig_type_224 _wrap_ddp_powersgd_options_seed_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_powersgd_options_start_pass_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_225 arg2);
+extern swig_type_226 _wrap_ddp_powersgd_options_start_pass_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_powersgd_options_min_compression_rate_set_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_powersgd_options_min_compression_rate_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_powersgd_options_rank_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_powersgd_options_rank_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_powersgd_options_warm_start_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_powersgd_options_warm_start_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_powersgd_options_error_feedback_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_powersgd_options_error_feedback_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_powersgd_options_low_54d6d97b8f83fd5b(void);
+extern void _wrap_delete_ddp_powersgd_options_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_227 _wrap_ddp_powersgd_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_228 arg2);
+extern swig_type_229 _wrap_ddp_hook_powersgd_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_230 _wrap_ddp_model_set_pulled_hook_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_231 _wrap_ddp_model_next_bucket_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2, swig_voidp arg3);
+extern swig_type_232 _wrap_ddp_model_finish_bucket_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2, swig_type_233 arg3);
+extern int _wrap_ddp_bucket_get_index_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern int _wrap_ddp_bucket_is_last_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_234 _wrap_ddp_bucket_get_contents_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
+extern int _wrap_ddp_bucket_get_parameter_count_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_235 _wrap_ddp_bucket_get_parameter_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2, swig_voidp arg3, uintptr_t arg4);
+extern int _wrap_ddp_bucket_is_used_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
+extern swig_type_236 _wrap_ddp_bucket_get_group_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_237 _wrap_ddp_bucket_set_error_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_238 arg2);
+extern swig_type_239 _wrap_ddp_model_join_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_240 _wrap_ddp_model_average_parameters_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_241 _wrap_ddp_group_all_reduce_rows_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_intgo arg4, swig_voidp arg5, uintptr_t arg6);
+extern swig_type_242 _wrap_ddp_group_get_rows_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
+extern void _wrap_ddp_batch_norm_options_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_243 arg2);
+extern swig_type_244 _wrap_ddp_batch_norm_options_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_batch_norm_options_epsilon_set_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_batch_norm_options_epsilon_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_batch_norm_options_momentum_set_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_batch_norm_options_momentum_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_batch_norm_options_training_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_batch_norm_options_training_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_batch_norm_options_accumulate_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_batch_norm_options_accumulate_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_batch_norm_options_low_54d6d97b8f83fd5b(void);
+extern void _wrap_delete_ddp_batch_norm_options_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_245 _wrap_ddp_batch_norm_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_246 arg2);
+extern swig_type_247 _wrap_ddp_batch_norm_forward_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5, uintptr_t arg6, uintptr_t arg7, uintptr_t arg8, uintptr_t arg9, uintptr_t arg10, swig_voidp arg11, uintptr_t arg12);
+extern swig_type_248 _wrap_ddp_batch_norm_backward_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5, uintptr_t arg6, uintptr_t arg7, swig_type_249 arg8, uintptr_t arg9, uintptr_t arg10, uintptr_t arg11, uintptr_t arg12);
+extern swig_type_250 _wrap_ddp_memory_retain_low_54d6d97b8f83fd5b(swig_voidp arg1);
+extern swig_type_251 _wrap_ddp_memory_release_low_54d6d97b8f83fd5b(swig_voidp arg1);
+extern void _wrap_ddp_recover_options_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_252 arg2);
+extern swig_type_253 _wrap_ddp_recover_options_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_recover_options_wait_ms_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_254 arg2);
+extern swig_type_255 _wrap_ddp_recover_options_wait_ms_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_recover_options_min_ranks_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_recover_options_min_ranks_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_recover_options_allow_half_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_recover_options_allow_half_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_recover_options_cool_down_ms_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_256 arg2);
+extern swig_type_257 _wrap_ddp_recover_options_cool_down_ms_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_recover_options_low_54d6d97b8f83fd5b(void);
+extern void _wrap_delete_ddp_recover_options_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_recovery_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_258 arg2);
+extern swig_type_259 _wrap_ddp_recovery_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_recovery_generation_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_260 arg2);
+extern swig_type_261 _wrap_ddp_recovery_generation_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_recovery_rank_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_recovery_rank_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_recovery_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_recovery_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_recovery_previous_rank_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_recovery_previous_rank_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_recovery_previous_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_recovery_previous_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_recovery_source_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_recovery_source_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_recovery_reserved_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_recovery_reserved_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_recovery_seconds_set_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_recovery_seconds_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_recovery_step_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_262 arg2);
+extern swig_type_263 _wrap_ddp_recovery_step_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_recovery_low_54d6d97b8f83fd5b(void);
+extern void _wrap_delete_ddp_recovery_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_rank_progress_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_264 arg2);
+extern swig_type_265 _wrap_ddp_rank_progress_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_rank_progress_pass_index_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_266 arg2);
+extern swig_type_267 _wrap_ddp_rank_progress_pass_index_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_rank_progress_bucket_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_rank_progress_bucket_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_rank_progress_in_call_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_rank_progress_in_call_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_rank_progress_silent_set_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_rank_progress_silent_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_rank_progress_call_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_rank_progress_call_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_rank_progress_reserved_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_rank_progress_reserved_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_rank_progress_low_54d6d97b8f83fd5b(void);
+extern void _wrap_delete_ddp_rank_progress_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_268 _wrap_ddp_recover_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_269 arg2);
+extern swig_type_270 _wrap_ddp_group_get_failed_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
+extern swig_type_271 _wrap_ddp_group_get_progress_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2, uintptr_t arg3);
+extern swig_type_272 _wrap_ddp_call_name_low_54d6d97b8f83fd5b(int arg1);
+extern swig_type_273 _wrap_ddp_group_recover_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
+extern swig_type_274 _wrap_ddp_group_get_gone_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
+extern swig_type_275 _wrap_ddp_group_get_joined_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
+extern swig_type_276 _wrap_ddp_group_get_renumbered_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
+extern swig_type_277 _wrap_ddp_optimizer_copy_loss_scale_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
+extern void _wrap_ddp_virtual_ranks_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_278 arg2);
+extern swig_type_279 _wrap_ddp_virtual_ranks_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_virtual_ranks_total_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_virtual_ranks_total_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_virtual_ranks_first_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_virtual_ranks_first_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_virtual_ranks_count_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_virtual_ranks_count_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_virtual_ranks_reserved_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_virtual_ranks_reserved_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_virtual_ranks_low_54d6d97b8f83fd5b(void);
+extern void _wrap_delete_ddp_virtual_ranks_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_280 _wrap_ddp_group_get_virtual_ranks_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_281 _wrap_ddp_virtual_rank_key_low_54d6d97b8f83fd5b(swig_type_282 arg1, swig_type_283 arg2, int arg3, swig_voidp arg4);
+extern swig_type_284 _wrap_ddp_group_reduce_part_metrics_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2, swig_type_285 arg3, swig_intgo arg4);
+extern swig_type_286 _wrap_ddp_state_save_latest_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_287 arg2, swig_type_288 arg3);
+extern swig_type_289 _wrap_ddp_state_load_latest_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_290 arg2, uintptr_t arg3, uintptr_t arg4);
+extern swig_type_291 _wrap_ddp_model_get_loaded_file_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_292 _wrap_ddp_model_get_skipped_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_293 arg2);
+extern void _wrap_ddp_outer_options_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_294 arg2);
+extern swig_type_295 _wrap_ddp_outer_options_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_outer_options_every_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_296 arg2);
+extern swig_type_297 _wrap_ddp_outer_options_every_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_outer_options_overlap_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_298 arg2);
+extern swig_type_299 _wrap_ddp_outer_options_overlap_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_outer_options_rate_set_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_outer_options_rate_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_outer_options_momentum_set_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_outer_options_momentum_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_outer_options_keep_set_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_outer_options_keep_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_outer_options_fragments_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_outer_options_fragments_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_outer_options_nesterov_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_outer_options_nesterov_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_outer_options_bits_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_outer_options_bits_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_outer_options_error_feedback_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_outer_options_error_feedback_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_outer_options_low_54d6d97b8f83fd5b(void);
+extern void _wrap_delete_ddp_outer_options_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_outer_stats_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_300 arg2);
+extern swig_type_301 _wrap_ddp_outer_stats_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_outer_stats_steps_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_302 arg2);
+extern swig_type_303 _wrap_ddp_outer_stats_steps_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_outer_stats_exchanges_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_304 arg2);
+extern swig_type_305 _wrap_ddp_outer_stats_exchanges_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_outer_stats_under_way_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_306 arg2);
+extern swig_type_307 _wrap_ddp_outer_stats_under_way_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_outer_stats_sent_bytes_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_308 arg2);
+extern swig_type_309 _wrap_ddp_outer_stats_sent_bytes_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_outer_stats_wait_ns_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_310 arg2);
+extern swig_type_311 _wrap_ddp_outer_stats_wait_ns_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_outer_stats_low_54d6d97b8f83fd5b(void);
+extern void _wrap_delete_ddp_outer_stats_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_312 _wrap_ddp_outer_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_313 arg2);
+extern swig_type_314 _wrap_ddp_outer_create_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, swig_voidp arg3);
+extern void _wrap_ddp_outer_destroy_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_315 _wrap_ddp_outer_step_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_316 _wrap_ddp_outer_sync_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_317 _wrap_ddp_outer_get_stats_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
 #undef intgo
 */
 import "C"
@@ -1021,13 +1024,13 @@ func swigCopyString(s string) string {
 
 func Swig_free(arg1 uintptr) {
 	_swig_i_0 := arg1
-	C._wrap_Swig_free_low_a876b01328600b42(C.uintptr_t(_swig_i_0))
+	C._wrap_Swig_free_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0))
 }
 
 func Swig_malloc(arg1 int) (_swig_ret uintptr) {
 	var swig_r uintptr
 	_swig_i_0 := arg1
-	swig_r = (uintptr)(C._wrap_Swig_malloc_low_a876b01328600b42(C.swig_intgo(_swig_i_0)))
+	swig_r = (uintptr)(C._wrap_Swig_malloc_low_54d6d97b8f83fd5b(C.swig_intgo(_swig_i_0)))
 	return swig_r
 }
 
@@ -1036,112 +1039,112 @@ const DDP_VERSION_STRING string = "0.1.0"
 type Enum_SS_ddp_status int
 func _swig_getDDP_OK() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_OK_low_a876b01328600b42())
+	swig_r = (int32)(C._wrap_DDP_OK_low_54d6d97b8f83fd5b())
 	return swig_r
 }
 
 var DDP_OK int32 = _swig_getDDP_OK()
 func _swig_getDDP_ERROR_INVALID_ARGUMENT() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_ERROR_INVALID_ARGUMENT_low_a876b01328600b42())
+	swig_r = (int32)(C._wrap_DDP_ERROR_INVALID_ARGUMENT_low_54d6d97b8f83fd5b())
 	return swig_r
 }
 
 var DDP_ERROR_INVALID_ARGUMENT int32 = _swig_getDDP_ERROR_INVALID_ARGUMENT()
 func _swig_getDDP_ERROR_INVALID_STATE() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_ERROR_INVALID_STATE_low_a876b01328600b42())
+	swig_r = (int32)(C._wrap_DDP_ERROR_INVALID_STATE_low_54d6d97b8f83fd5b())
 	return swig_r
 }
 
 var DDP_ERROR_INVALID_STATE int32 = _swig_getDDP_ERROR_INVALID_STATE()
 func _swig_getDDP_ERROR_NOT_SUPPORTED() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_ERROR_NOT_SUPPORTED_low_a876b01328600b42())
+	swig_r = (int32)(C._wrap_DDP_ERROR_NOT_SUPPORTED_low_54d6d97b8f83fd5b())
 	return swig_r
 }
 
 var DDP_ERROR_NOT_SUPPORTED int32 = _swig_getDDP_ERROR_NOT_SUPPORTED()
 func _swig_getDDP_ERROR_OUT_OF_MEMORY() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_ERROR_OUT_OF_MEMORY_low_a876b01328600b42())
+	swig_r = (int32)(C._wrap_DDP_ERROR_OUT_OF_MEMORY_low_54d6d97b8f83fd5b())
 	return swig_r
 }
 
 var DDP_ERROR_OUT_OF_MEMORY int32 = _swig_getDDP_ERROR_OUT_OF_MEMORY()
 func _swig_getDDP_ERROR_TIMED_OUT() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_ERROR_TIMED_OUT_low_a876b01328600b42())
+	swig_r = (int32)(C._wrap_DDP_ERROR_TIMED_OUT_low_54d6d97b8f83fd5b())
 	return swig_r
 }
 
 var DDP_ERROR_TIMED_OUT int32 = _swig_getDDP_ERROR_TIMED_OUT()
 func _swig_getDDP_ERROR_PEER_FAILED() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_ERROR_PEER_FAILED_low_a876b01328600b42())
+	swig_r = (int32)(C._wrap_DDP_ERROR_PEER_FAILED_low_54d6d97b8f83fd5b())
 	return swig_r
 }
 
 var DDP_ERROR_PEER_FAILED int32 = _swig_getDDP_ERROR_PEER_FAILED()
 func _swig_getDDP_ERROR_ABORTED() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_ERROR_ABORTED_low_a876b01328600b42())
+	swig_r = (int32)(C._wrap_DDP_ERROR_ABORTED_low_54d6d97b8f83fd5b())
 	return swig_r
 }
 
 var DDP_ERROR_ABORTED int32 = _swig_getDDP_ERROR_ABORTED()
 func _swig_getDDP_ERROR_MISMATCH() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_ERROR_MISMATCH_low_a876b01328600b42())
+	swig_r = (int32)(C._wrap_DDP_ERROR_MISMATCH_low_54d6d97b8f83fd5b())
 	return swig_r
 }
 
 var DDP_ERROR_MISMATCH int32 = _swig_getDDP_ERROR_MISMATCH()
 func _swig_getDDP_ERROR_IO() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_ERROR_IO_low_a876b01328600b42())
+	swig_r = (int32)(C._wrap_DDP_ERROR_IO_low_54d6d97b8f83fd5b())
 	return swig_r
 }
 
 var DDP_ERROR_IO int32 = _swig_getDDP_ERROR_IO()
 func _swig_getDDP_ERROR_CALLBACK() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_ERROR_CALLBACK_low_a876b01328600b42())
+	swig_r = (int32)(C._wrap_DDP_ERROR_CALLBACK_low_54d6d97b8f83fd5b())
 	return swig_r
 }
 
 var DDP_ERROR_CALLBACK int32 = _swig_getDDP_ERROR_CALLBACK()
 func _swig_getDDP_ERROR_INTERNAL() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_ERROR_INTERNAL_low_a876b01328600b42())
+	swig_r = (int32)(C._wrap_DDP_ERROR_INTERNAL_low_54d6d97b8f83fd5b())
 	return swig_r
 }
 
 var DDP_ERROR_INTERNAL int32 = _swig_getDDP_ERROR_INTERNAL()
 func _swig_getDDP_ERROR_TOO_FEW_RANKS() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_ERROR_TOO_FEW_RANKS_low_a876b01328600b42())
+	swig_r = (int32)(C._wrap_DDP_ERROR_TOO_FEW_RANKS_low_54d6d97b8f83fd5b())
 	return swig_r
 }
 
 var DDP_ERROR_TOO_FEW_RANKS int32 = _swig_getDDP_ERROR_TOO_FEW_RANKS()
 func _swig_getDDP_ERROR_FENCED() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_ERROR_FENCED_low_a876b01328600b42())
+	swig_r = (int32)(C._wrap_DDP_ERROR_FENCED_low_54d6d97b8f83fd5b())
 	return swig_r
 }
 
 var DDP_ERROR_FENCED int32 = _swig_getDDP_ERROR_FENCED()
 func _swig_getDDP_ERROR_NO_CHECKPOINT() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_ERROR_NO_CHECKPOINT_low_a876b01328600b42())
+	swig_r = (int32)(C._wrap_DDP_ERROR_NO_CHECKPOINT_low_54d6d97b8f83fd5b())
 	return swig_r
 }
 
 var DDP_ERROR_NO_CHECKPOINT int32 = _swig_getDDP_ERROR_NO_CHECKPOINT()
 func _swig_getDDP_ERROR_NO_MAJORITY() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_ERROR_NO_MAJORITY_low_a876b01328600b42())
+	swig_r = (int32)(C._wrap_DDP_ERROR_NO_MAJORITY_low_54d6d97b8f83fd5b())
 	return swig_r
 }
 
@@ -1149,63 +1152,63 @@ var DDP_ERROR_NO_MAJORITY int32 = _swig_getDDP_ERROR_NO_MAJORITY()
 type Enum_SS_ddp_dtype int
 func _swig_getDDP_F32() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_F32_low_a876b01328600b42())
+	swig_r = (int32)(C._wrap_DDP_F32_low_54d6d97b8f83fd5b())
 	return swig_r
 }
 
 var DDP_F32 int32 = _swig_getDDP_F32()
 func _swig_getDDP_F64() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_F64_low_a876b01328600b42())
+	swig_r = (int32)(C._wrap_DDP_F64_low_54d6d97b8f83fd5b())
 	return swig_r
 }
 
 var DDP_F64 int32 = _swig_getDDP_F64()
 func _swig_getDDP_F16() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_F16_low_a876b01328600b42())
+	swig_r = (int32)(C._wrap_DDP_F16_low_54d6d97b8f83fd5b())
 	return swig_r
 }
 
 var DDP_F16 int32 = _swig_getDDP_F16()
 func _swig_getDDP_BF16() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_BF16_low_a876b01328600b42())
+	swig_r = (int32)(C._wrap_DDP_BF16_low_54d6d97b8f83fd5b())
 	return swig_r
 }
 
 var DDP_BF16 int32 = _swig_getDDP_BF16()
 func _swig_getDDP_I32() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_I32_low_a876b01328600b42())
+	swig_r = (int32)(C._wrap_DDP_I32_low_54d6d97b8f83fd5b())
 	return swig_r
 }
 
 var DDP_I32 int32 = _swig_getDDP_I32()
 func _swig_getDDP_I64() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_I64_low_a876b01328600b42())
+	swig_r = (int32)(C._wrap_DDP_I64_low_54d6d97b8f83fd5b())
 	return swig_r
 }
 
 var DDP_I64 int32 = _swig_getDDP_I64()
 func _swig_getDDP_U8() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_U8_low_a876b01328600b42())
+	swig_r = (int32)(C._wrap_DDP_U8_low_54d6d97b8f83fd5b())
 	return swig_r
 }
 
 var DDP_U8 int32 = _swig_getDDP_U8()
 func _swig_getDDP_C64() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_C64_low_a876b01328600b42())
+	swig_r = (int32)(C._wrap_DDP_C64_low_54d6d97b8f83fd5b())
 	return swig_r
 }
 
 var DDP_C64 int32 = _swig_getDDP_C64()
 func _swig_getDDP_C128() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_C128_low_a876b01328600b42())
+	swig_r = (int32)(C._wrap_DDP_C128_low_54d6d97b8f83fd5b())
 	return swig_r
 }
 
@@ -1213,14 +1216,14 @@ var DDP_C128 int32 = _swig_getDDP_C128()
 type Enum_SS_ddp_device_kind int
 func _swig_getDDP_CPU() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_CPU_low_a876b01328600b42())
+	swig_r = (int32)(C._wrap_DDP_CPU_low_54d6d97b8f83fd5b())
 	return swig_r
 }
 
 var DDP_CPU int32 = _swig_getDDP_CPU()
 func _swig_getDDP_CUDA() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_CUDA_low_a876b01328600b42())
+	swig_r = (int32)(C._wrap_DDP_CUDA_low_54d6d97b8f83fd5b())
 	return swig_r
 }
 
@@ -1228,28 +1231,28 @@ var DDP_CUDA int32 = _swig_getDDP_CUDA()
 type Enum_SS_ddp_reduce int
 func _swig_getDDP_AVERAGE() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_AVERAGE_low_a876b01328600b42())
+	swig_r = (int32)(C._wrap_DDP_AVERAGE_low_54d6d97b8f83fd5b())
 	return swig_r
 }
 
 var DDP_AVERAGE int32 = _swig_getDDP_AVERAGE()
 func _swig_getDDP_SUM() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_SUM_low_a876b01328600b42())
+	swig_r = (int32)(C._wrap_DDP_SUM_low_54d6d97b8f83fd5b())
 	return swig_r
 }
 
 var DDP_SUM int32 = _swig_getDDP_SUM()
 func _swig_getDDP_MIN() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_MIN_low_a876b01328600b42())
+	swig_r = (int32)(C._wrap_DDP_MIN_low_54d6d97b8f83fd5b())
 	return swig_r
 }
 
 var DDP_MIN int32 = _swig_getDDP_MIN()
 func _swig_getDDP_MAX() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_MAX_low_a876b01328600b42())
+	swig_r = (int32)(C._wrap_DDP_MAX_low_54d6d97b8f83fd5b())
 	return swig_r
 }
 
@@ -1257,35 +1260,35 @@ var DDP_MAX int32 = _swig_getDDP_MAX()
 type Enum_SS_ddp_backend int
 func _swig_getDDP_BACKEND_AUTO() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_BACKEND_AUTO_low_a876b01328600b42())
+	swig_r = (int32)(C._wrap_DDP_BACKEND_AUTO_low_54d6d97b8f83fd5b())
 	return swig_r
 }
 
 var DDP_BACKEND_AUTO int32 = _swig_getDDP_BACKEND_AUTO()
 func _swig_getDDP_BACKEND_GLOO() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_BACKEND_GLOO_low_a876b01328600b42())
+	swig_r = (int32)(C._wrap_DDP_BACKEND_GLOO_low_54d6d97b8f83fd5b())
 	return swig_r
 }
 
 var DDP_BACKEND_GLOO int32 = _swig_getDDP_BACKEND_GLOO()
 func _swig_getDDP_BACKEND_NCCL() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_BACKEND_NCCL_low_a876b01328600b42())
+	swig_r = (int32)(C._wrap_DDP_BACKEND_NCCL_low_54d6d97b8f83fd5b())
 	return swig_r
 }
 
 var DDP_BACKEND_NCCL int32 = _swig_getDDP_BACKEND_NCCL()
 func _swig_getDDP_BACKEND_SHM() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_BACKEND_SHM_low_a876b01328600b42())
+	swig_r = (int32)(C._wrap_DDP_BACKEND_SHM_low_54d6d97b8f83fd5b())
 	return swig_r
 }
 
 var DDP_BACKEND_SHM int32 = _swig_getDDP_BACKEND_SHM()
 func _swig_getDDP_BACKEND_LOCAL() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_BACKEND_LOCAL_low_a876b01328600b42())
+	swig_r = (int32)(C._wrap_DDP_BACKEND_LOCAL_low_54d6d97b8f83fd5b())
 	return swig_r
 }
 
@@ -1293,14 +1296,14 @@ var DDP_BACKEND_LOCAL int32 = _swig_getDDP_BACKEND_LOCAL()
 type Enum_SS_ddp_sum_order int
 func _swig_getDDP_SUM_ORDER_BY_RANK() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_SUM_ORDER_BY_RANK_low_a876b01328600b42())
+	swig_r = (int32)(C._wrap_DDP_SUM_ORDER_BY_RANK_low_54d6d97b8f83fd5b())
 	return swig_r
 }
 
 var DDP_SUM_ORDER_BY_RANK int32 = _swig_getDDP_SUM_ORDER_BY_RANK()
 func _swig_getDDP_SUM_ORDER_BY_HOST() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_SUM_ORDER_BY_HOST_low_a876b01328600b42())
+	swig_r = (int32)(C._wrap_DDP_SUM_ORDER_BY_HOST_low_54d6d97b8f83fd5b())
 	return swig_r
 }
 
@@ -1318,90 +1321,90 @@ func (p SwigcptrDdp_tensor) SwigIsDdp_tensor() {
 func (arg1 SwigcptrDdp_tensor) SetData(arg2 unsafe.Pointer) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_tensor_data_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	C._wrap_ddp_tensor_data_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_tensor) GetData() (_swig_ret unsafe.Pointer) {
 	var swig_r unsafe.Pointer
 	_swig_i_0 := arg1
-	swig_r = (unsafe.Pointer)(C._wrap_ddp_tensor_data_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (unsafe.Pointer)(C._wrap_ddp_tensor_data_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_tensor) SetDtype(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_tensor_dtype_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+	C._wrap_ddp_tensor_dtype_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_tensor) GetDtype() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_tensor_dtype_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_tensor_dtype_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_tensor) SetDevice(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_tensor_device_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+	C._wrap_ddp_tensor_device_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_tensor) GetDevice() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_tensor_device_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_tensor_device_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_tensor) SetDevice_index(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_tensor_device_index_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_tensor_device_index_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_tensor) GetDevice_index() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_tensor_device_index_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_tensor_device_index_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_tensor) SetNdim(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_tensor_ndim_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_tensor_ndim_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_tensor) GetNdim() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_tensor_ndim_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_tensor_ndim_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_tensor) SetShape(arg2 *int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_tensor_shape_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	C._wrap_ddp_tensor_shape_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_tensor) GetShape() (_swig_ret *int64) {
 	var swig_r *int64
 	_swig_i_0 := arg1
-	swig_r = (*int64)(C._wrap_ddp_tensor_shape_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (*int64)(C._wrap_ddp_tensor_shape_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_tensor() (_swig_ret Ddp_tensor) {
 	var swig_r Ddp_tensor
-	swig_r = (Ddp_tensor)(SwigcptrDdp_tensor(C._wrap_new_ddp_tensor_low_a876b01328600b42()))
+	swig_r = (Ddp_tensor)(SwigcptrDdp_tensor(C._wrap_new_ddp_tensor_low_54d6d97b8f83fd5b()))
 	return swig_r
 }
 
 func DeleteDdp_tensor(arg1 Ddp_tensor) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_tensor_low_a876b01328600b42(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_tensor_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_tensor interface {
@@ -1428,7 +1431,7 @@ func Ddp_tensor_init(arg1 Ddp_tensor, arg2 unsafe.Pointer, arg3 int32, arg4 int3
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r_p := C._wrap_ddp_tensor_init_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_intgo(_swig_i_2), C.int(_swig_i_3), C.swig_voidp(_swig_i_4))
+	swig_r_p := C._wrap_ddp_tensor_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_intgo(_swig_i_2), C.int(_swig_i_3), C.swig_voidp(_swig_i_4))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -1438,48 +1441,48 @@ swig_r_1 = result(swig_r)
 type Enum_SS_ddp_log_level int
 func _swig_getDDP_LOG_DEBUG() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_LOG_DEBUG_low_a876b01328600b42())
+	swig_r = (int32)(C._wrap_DDP_LOG_DEBUG_low_54d6d97b8f83fd5b())
 	return swig_r
 }
 
 var DDP_LOG_DEBUG int32 = _swig_getDDP_LOG_DEBUG()
 func _swig_getDDP_LOG_INFO() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_LOG_INFO_low_a876b01328600b42())
+	swig_r = (int32)(C._wrap_DDP_LOG_INFO_low_54d6d97b8f83fd5b())
 	return swig_r
 }
 
 var DDP_LOG_INFO int32 = _swig_getDDP_LOG_INFO()
 func _swig_getDDP_LOG_WARNING() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_LOG_WARNING_low_a876b01328600b42())
+	swig_r = (int32)(C._wrap_DDP_LOG_WARNING_low_54d6d97b8f83fd5b())
 	return swig_r
 }
 
 var DDP_LOG_WARNING int32 = _swig_getDDP_LOG_WARNING()
 func _swig_getDDP_LOG_ERROR() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_LOG_ERROR_low_a876b01328600b42())
+	swig_r = (int32)(C._wrap_DDP_LOG_ERROR_low_54d6d97b8f83fd5b())
 	return swig_r
 }
 
 var DDP_LOG_ERROR int32 = _swig_getDDP_LOG_ERROR()
 func _swig_getDDP_LOG_OFF() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_LOG_OFF_low_a876b01328600b42())
+	swig_r = (int32)(C._wrap_DDP_LOG_OFF_low_54d6d97b8f83fd5b())
 	return swig_r
 }
 
 var DDP_LOG_OFF int32 = _swig_getDDP_LOG_OFF()
 func Ddp_version() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_ddp_version_low_a876b01328600b42())
+	swig_r = (int32)(C._wrap_ddp_version_low_54d6d97b8f83fd5b())
 	return swig_r
 }
 
 func Ddp_version_string() (_swig_ret string) {
 	var swig_r string
-	swig_r_p := C._wrap_ddp_version_string_low_a876b01328600b42()
+	swig_r_p := C._wrap_ddp_version_string_low_54d6d97b8f83fd5b()
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 string
  swig_r_1 = swigCopyString(swig_r) 
@@ -1488,7 +1491,7 @@ func Ddp_version_string() (_swig_ret string) {
 
 func Ddp_build_info() (_swig_ret string) {
 	var swig_r string
-	swig_r_p := C._wrap_ddp_build_info_low_a876b01328600b42()
+	swig_r_p := C._wrap_ddp_build_info_low_54d6d97b8f83fd5b()
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 string
  swig_r_1 = swigCopyString(swig_r) 
@@ -1498,7 +1501,7 @@ func Ddp_build_info() (_swig_ret string) {
 func Ddp_status_name(arg1 int32) (_swig_ret string) {
 	var swig_r string
 	_swig_i_0 := arg1
-	swig_r_p := C._wrap_ddp_status_name_low_a876b01328600b42(C.swig_intgo(_swig_i_0))
+	swig_r_p := C._wrap_ddp_status_name_low_54d6d97b8f83fd5b(C.swig_intgo(_swig_i_0))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 string
  swig_r_1 = swigCopyString(swig_r) 
@@ -1507,7 +1510,7 @@ func Ddp_status_name(arg1 int32) (_swig_ret string) {
 
 func Ddp_last_error() (_swig_ret string) {
 	var swig_r string
-	swig_r_p := C._wrap_ddp_last_error_low_a876b01328600b42()
+	swig_r_p := C._wrap_ddp_last_error_low_54d6d97b8f83fd5b()
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 string
  swig_r_1 = swigCopyString(swig_r) 
@@ -1518,7 +1521,7 @@ func Ddp_copy_last_error(arg1 unsafe.Pointer, arg2 int64) (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r = (int64)(C._wrap_ddp_copy_last_error_low_a876b01328600b42(C.swig_voidp(_swig_i_0), C.swig_type_7(_swig_i_1)))
+	swig_r = (int64)(C._wrap_ddp_copy_last_error_low_54d6d97b8f83fd5b(C.swig_voidp(_swig_i_0), C.swig_type_7(_swig_i_1)))
 	return swig_r
 }
 
@@ -1527,7 +1530,7 @@ func Ddp_set_log(arg1 int32, arg2 unsafe.Pointer, arg3 uintptr) (_swig_ret error
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_set_log_low_a876b01328600b42(C.swig_intgo(_swig_i_0), C.ddp_log_fn(_swig_i_1), C.uintptr_t(_swig_i_2))
+	swig_r_p := C._wrap_ddp_set_log_low_54d6d97b8f83fd5b(C.swig_intgo(_swig_i_0), C.ddp_log_fn(_swig_i_1), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -1546,64 +1549,64 @@ func (p SwigcptrDdp_store) SwigIsDdp_store() {
 func (arg1 SwigcptrDdp_store) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_store_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_9(_swig_i_1))
+	C._wrap_ddp_store_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_9(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_store) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_store_struct_size_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_store_struct_size_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_store) SetSet(arg2 unsafe.Pointer) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_store_set_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.ddp_store_set_fn(_swig_i_1))
+	C._wrap_ddp_store_set_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.ddp_store_set_fn(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_store) GetSet() (_swig_ret unsafe.Pointer) {
 	var swig_r unsafe.Pointer
 	_swig_i_0 := arg1
-	swig_r = (unsafe.Pointer)(C._wrap_ddp_store_set_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (unsafe.Pointer)(C._wrap_ddp_store_set_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_store) SetGet(arg2 unsafe.Pointer) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_store_get_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.ddp_store_get_fn(_swig_i_1))
+	C._wrap_ddp_store_get_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.ddp_store_get_fn(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_store) GetGet() (_swig_ret unsafe.Pointer) {
 	var swig_r unsafe.Pointer
 	_swig_i_0 := arg1
-	swig_r = (unsafe.Pointer)(C._wrap_ddp_store_get_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (unsafe.Pointer)(C._wrap_ddp_store_get_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_store) SetUser_data(arg2 uintptr) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_store_user_data_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	C._wrap_ddp_store_user_data_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_store) GetUser_data() (_swig_ret uintptr) {
 	var swig_r uintptr
 	_swig_i_0 := arg1
-	swig_r = (uintptr)(C._wrap_ddp_store_user_data_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (uintptr)(C._wrap_ddp_store_user_data_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_store() (_swig_ret Ddp_store) {
 	var swig_r Ddp_store
-	swig_r = (Ddp_store)(SwigcptrDdp_store(C._wrap_new_ddp_store_low_a876b01328600b42()))
+	swig_r = (Ddp_store)(SwigcptrDdp_store(C._wrap_new_ddp_store_low_54d6d97b8f83fd5b()))
 	return swig_r
 }
 
 func DeleteDdp_store(arg1 Ddp_store) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_store_low_a876b01328600b42(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_store_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_store interface {
@@ -1631,259 +1634,259 @@ func (p SwigcptrDdp_group_options) SwigIsDdp_group_options() {
 func (arg1 SwigcptrDdp_group_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_group_options_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_11(_swig_i_1))
+	C._wrap_ddp_group_options_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_11(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_group_options) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_group_options_struct_size_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_group_options_struct_size_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_group_options) SetRank(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_group_options_rank_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_group_options_rank_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_group_options) GetRank() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_group_options_rank_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_group_options_rank_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_group_options) SetWorld_size(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_group_options_world_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_group_options_world_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_group_options) GetWorld_size() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_group_options_world_size_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_group_options_world_size_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_group_options) SetBackend(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_group_options_backend_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+	C._wrap_ddp_group_options_backend_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_group_options) GetBackend() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_group_options_backend_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_group_options_backend_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_group_options) SetDevice_index(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_group_options_device_index_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_group_options_device_index_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_group_options) GetDevice_index() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_group_options_device_index_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_group_options_device_index_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_group_options) SetTimeout_ms(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_group_options_timeout_ms_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_13(_swig_i_1))
+	C._wrap_ddp_group_options_timeout_ms_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_13(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_group_options) GetTimeout_ms() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_group_options_timeout_ms_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_group_options_timeout_ms_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_group_options) SetHeartbeat_ms(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_group_options_heartbeat_ms_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_15(_swig_i_1))
+	C._wrap_ddp_group_options_heartbeat_ms_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_15(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_group_options) GetHeartbeat_ms() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_group_options_heartbeat_ms_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_group_options_heartbeat_ms_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_group_options) SetDead_after_ms(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_group_options_dead_after_ms_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_17(_swig_i_1))
+	C._wrap_ddp_group_options_dead_after_ms_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_17(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_group_options) GetDead_after_ms() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_group_options_dead_after_ms_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_group_options_dead_after_ms_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_group_options) SetRendezvous_timeout_ms(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_group_options_rendezvous_timeout_ms_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_19(_swig_i_1))
+	C._wrap_ddp_group_options_rendezvous_timeout_ms_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_19(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_group_options) GetRendezvous_timeout_ms() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_group_options_rendezvous_timeout_ms_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_group_options_rendezvous_timeout_ms_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_group_options) SetStore(arg2 Ddp_store) {
 	_swig_i_0 := arg1
 	_swig_i_1 := getSwigcptr(arg2)
-	C._wrap_ddp_group_options_store_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	C._wrap_ddp_group_options_store_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_group_options) GetStore() (_swig_ret Ddp_store) {
 	var swig_r Ddp_store
 	_swig_i_0 := arg1
-	swig_r = (Ddp_store)(SwigcptrDdp_store(C._wrap_ddp_group_options_store_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0))))
+	swig_r = (Ddp_store)(SwigcptrDdp_store(C._wrap_ddp_group_options_store_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0))))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_group_options) SetSum_order(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_group_options_sum_order_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+	C._wrap_ddp_group_options_sum_order_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_group_options) GetSum_order() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_group_options_sum_order_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_group_options_sum_order_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_group_options) SetReproducible(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_group_options_reproducible_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_group_options_reproducible_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_group_options) GetReproducible() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_group_options_reproducible_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_group_options_reproducible_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_group_options) SetNccl_max_ctas(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_group_options_nccl_max_ctas_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_group_options_nccl_max_ctas_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_group_options) GetNccl_max_ctas() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_group_options_nccl_max_ctas_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_group_options_nccl_max_ctas_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_group_options) SetRecoverable(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_group_options_recoverable_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_group_options_recoverable_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_group_options) GetRecoverable() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_group_options_recoverable_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_group_options_recoverable_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_group_options) SetNccl_comm(arg2 unsafe.Pointer) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_group_options_nccl_comm_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	C._wrap_ddp_group_options_nccl_comm_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_group_options) GetNccl_comm() (_swig_ret unsafe.Pointer) {
 	var swig_r unsafe.Pointer
 	_swig_i_0 := arg1
-	swig_r = (unsafe.Pointer)(C._wrap_ddp_group_options_nccl_comm_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (unsafe.Pointer)(C._wrap_ddp_group_options_nccl_comm_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_group_options) SetFirst_port(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_group_options_first_port_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_group_options_first_port_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_group_options) GetFirst_port() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_group_options_first_port_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_group_options_first_port_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_group_options) SetLast_port(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_group_options_last_port_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_group_options_last_port_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_group_options) GetLast_port() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_group_options_last_port_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_group_options_last_port_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_group_options) SetJoin(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_group_options_join_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_group_options_join_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_group_options) GetJoin() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_group_options_join_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_group_options_join_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_group_options) SetVirtual_ranks(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_group_options_virtual_ranks_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_group_options_virtual_ranks_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_group_options) GetVirtual_ranks() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_group_options_virtual_ranks_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_group_options_virtual_ranks_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_group_options() (_swig_ret Ddp_group_options) {
 	var swig_r Ddp_group_options
-	swig_r = (Ddp_group_options)(SwigcptrDdp_group_options(C._wrap_new_ddp_group_options_low_a876b01328600b42()))
+	swig_r = (Ddp_group_options)(SwigcptrDdp_group_options(C._wrap_new_ddp_group_options_low_54d6d97b8f83fd5b()))
 	return swig_r
 }
 
 func DeleteDdp_group_options(arg1 Ddp_group_options) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_group_options_low_a876b01328600b42(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_group_options_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_group_options interface {
@@ -1933,7 +1936,7 @@ func Ddp_group_options_init(arg1 Ddp_group_options, arg2 int64) (_swig_ret error
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_group_options_init_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_22(_swig_i_1))
+	swig_r_p := C._wrap_ddp_group_options_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_22(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -1945,7 +1948,7 @@ func Ddp_group_create(arg1 string, arg2 Ddp_group_options, arg3 *uintptr) (_swig
 	_swig_i_0 := arg1
 	_swig_i_1 := getSwigcptr(arg2)
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_group_create_low_a876b01328600b42(*(*C.swig_type_24)(unsafe.Pointer(&_swig_i_0)), C.uintptr_t(_swig_i_1), C.swig_voidp(_swig_i_2))
+	swig_r_p := C._wrap_ddp_group_create_low_54d6d97b8f83fd5b(*(*C.swig_type_24)(unsafe.Pointer(&_swig_i_0)), C.uintptr_t(_swig_i_1), C.swig_voidp(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg1
@@ -1963,7 +1966,7 @@ func Ddp_group_split(arg1 uintptr, arg2 int32, arg3 int32, arg4 Ddp_group_option
 	_swig_i_2 := arg3
 	_swig_i_3 := getSwigcptr(arg4)
 	_swig_i_4 := arg5
-	swig_r_p := C._wrap_ddp_group_split_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.int(_swig_i_2), C.uintptr_t(_swig_i_3), C.swig_voidp(_swig_i_4))
+	swig_r_p := C._wrap_ddp_group_split_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.int(_swig_i_2), C.uintptr_t(_swig_i_3), C.swig_voidp(_swig_i_4))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -1972,14 +1975,14 @@ swig_r_1 = result(swig_r)
 
 func Ddp_group_destroy(arg1 uintptr) {
 	_swig_i_0 := arg1
-	C._wrap_ddp_group_destroy_low_a876b01328600b42(C.uintptr_t(_swig_i_0))
+	C._wrap_ddp_group_destroy_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0))
 }
 
 func Ddp_group_abort(arg1 uintptr, arg2 string) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_group_abort_low_a876b01328600b42(C.uintptr_t(_swig_i_0), *(*C.swig_type_27)(unsafe.Pointer(&_swig_i_1)))
+	swig_r_p := C._wrap_ddp_group_abort_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), *(*C.swig_type_27)(unsafe.Pointer(&_swig_i_1)))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -1992,7 +1995,7 @@ swig_r_1 = result(swig_r)
 func Ddp_group_status(arg1 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
-	swig_r_p := C._wrap_ddp_group_status_low_a876b01328600b42(C.uintptr_t(_swig_i_0))
+	swig_r_p := C._wrap_ddp_group_status_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2002,28 +2005,28 @@ swig_r_1 = result(swig_r)
 func Ddp_group_rank(arg1 uintptr) (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_group_rank_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_group_rank_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func Ddp_group_size(arg1 uintptr) (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_group_size_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_group_size_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func Ddp_group_backend(arg1 uintptr) (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_group_backend_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_group_backend_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func Ddp_group_barrier(arg1 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
-	swig_r_p := C._wrap_ddp_group_barrier_low_a876b01328600b42(C.uintptr_t(_swig_i_0))
+	swig_r_p := C._wrap_ddp_group_barrier_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2036,7 +2039,7 @@ func Ddp_group_all_reduce(arg1 uintptr, arg2 Ddp_tensor, arg3 int32, arg4 uintpt
 	_swig_i_1 := getSwigcptr(arg2)
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_group_all_reduce_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.swig_intgo(_swig_i_2), C.uintptr_t(_swig_i_3))
+	swig_r_p := C._wrap_ddp_group_all_reduce_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.swig_intgo(_swig_i_2), C.uintptr_t(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2049,7 +2052,7 @@ func Ddp_group_all_gather(arg1 uintptr, arg2 Ddp_tensor, arg3 Ddp_tensor, arg4 u
 	_swig_i_1 := getSwigcptr(arg2)
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_group_all_gather_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3))
+	swig_r_p := C._wrap_ddp_group_all_gather_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2063,7 +2066,7 @@ func Ddp_group_reduce_scatter(arg1 uintptr, arg2 Ddp_tensor, arg3 Ddp_tensor, ar
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r_p := C._wrap_ddp_group_reduce_scatter_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_intgo(_swig_i_3), C.uintptr_t(_swig_i_4))
+	swig_r_p := C._wrap_ddp_group_reduce_scatter_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_intgo(_swig_i_3), C.uintptr_t(_swig_i_4))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2076,7 +2079,7 @@ func Ddp_group_broadcast(arg1 uintptr, arg2 Ddp_tensor, arg3 int32, arg4 uintptr
 	_swig_i_1 := getSwigcptr(arg2)
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_group_broadcast_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.int(_swig_i_2), C.uintptr_t(_swig_i_3))
+	swig_r_p := C._wrap_ddp_group_broadcast_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.int(_swig_i_2), C.uintptr_t(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2089,7 +2092,7 @@ func Ddp_group_reduce_metrics(arg1 uintptr, arg2 *float64, arg3 int64, arg4 int3
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_group_reduce_metrics_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_35(_swig_i_2), C.swig_intgo(_swig_i_3))
+	swig_r_p := C._wrap_ddp_group_reduce_metrics_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_35(_swig_i_2), C.swig_intgo(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2101,7 +2104,7 @@ func Ddp_group_alloc(arg1 uintptr, arg2 int64, arg3 *unsafe.Pointer) (_swig_ret 
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_group_alloc_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_37(_swig_i_1), C.swig_voidp(_swig_i_2))
+	swig_r_p := C._wrap_ddp_group_alloc_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_37(_swig_i_1), C.swig_voidp(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2112,7 +2115,7 @@ func Ddp_group_free(arg1 uintptr, arg2 unsafe.Pointer) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_group_free_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r_p := C._wrap_ddp_group_free_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2122,14 +2125,14 @@ swig_r_1 = result(swig_r)
 type Enum_SS_ddp_unused int
 func _swig_getDDP_UNUSED_ERROR() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_UNUSED_ERROR_low_a876b01328600b42())
+	swig_r = (int32)(C._wrap_DDP_UNUSED_ERROR_low_54d6d97b8f83fd5b())
 	return swig_r
 }
 
 var DDP_UNUSED_ERROR int32 = _swig_getDDP_UNUSED_ERROR()
 func _swig_getDDP_UNUSED_ALLOW() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_UNUSED_ALLOW_low_a876b01328600b42())
+	swig_r = (int32)(C._wrap_DDP_UNUSED_ALLOW_low_54d6d97b8f83fd5b())
 	return swig_r
 }
 
@@ -2137,21 +2140,21 @@ var DDP_UNUSED_ALLOW int32 = _swig_getDDP_UNUSED_ALLOW()
 type Enum_SS_ddp_progress int
 func _swig_getDDP_PROGRESS_AUTO() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_PROGRESS_AUTO_low_a876b01328600b42())
+	swig_r = (int32)(C._wrap_DDP_PROGRESS_AUTO_low_54d6d97b8f83fd5b())
 	return swig_r
 }
 
 var DDP_PROGRESS_AUTO int32 = _swig_getDDP_PROGRESS_AUTO()
 func _swig_getDDP_PROGRESS_CALLER() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_PROGRESS_CALLER_low_a876b01328600b42())
+	swig_r = (int32)(C._wrap_DDP_PROGRESS_CALLER_low_54d6d97b8f83fd5b())
 	return swig_r
 }
 
 var DDP_PROGRESS_CALLER int32 = _swig_getDDP_PROGRESS_CALLER()
 func _swig_getDDP_PROGRESS_THREAD() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_PROGRESS_THREAD_low_a876b01328600b42())
+	swig_r = (int32)(C._wrap_DDP_PROGRESS_THREAD_low_54d6d97b8f83fd5b())
 	return swig_r
 }
 
@@ -2159,14 +2162,14 @@ var DDP_PROGRESS_THREAD int32 = _swig_getDDP_PROGRESS_THREAD()
 type Enum_SS_ddp_drift int
 func _swig_getDDP_DRIFT_REPORT() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_DRIFT_REPORT_low_a876b01328600b42())
+	swig_r = (int32)(C._wrap_DDP_DRIFT_REPORT_low_54d6d97b8f83fd5b())
 	return swig_r
 }
 
 var DDP_DRIFT_REPORT int32 = _swig_getDDP_DRIFT_REPORT()
 func _swig_getDDP_DRIFT_RESEND() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_DRIFT_RESEND_low_a876b01328600b42())
+	swig_r = (int32)(C._wrap_DDP_DRIFT_RESEND_low_54d6d97b8f83fd5b())
 	return swig_r
 }
 
@@ -2174,14 +2177,14 @@ var DDP_DRIFT_RESEND int32 = _swig_getDDP_DRIFT_RESEND()
 type Enum_SS_ddp_divisor int
 func _swig_getDDP_DIVISOR_WORLD() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_DIVISOR_WORLD_low_a876b01328600b42())
+	swig_r = (int32)(C._wrap_DDP_DIVISOR_WORLD_low_54d6d97b8f83fd5b())
 	return swig_r
 }
 
 var DDP_DIVISOR_WORLD int32 = _swig_getDDP_DIVISOR_WORLD()
 func _swig_getDDP_DIVISOR_WEIGHTS() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_DIVISOR_WEIGHTS_low_a876b01328600b42())
+	swig_r = (int32)(C._wrap_DDP_DIVISOR_WEIGHTS_low_54d6d97b8f83fd5b())
 	return swig_r
 }
 
@@ -2198,168 +2201,168 @@ func (p SwigcptrDdp_model_options) SwigIsDdp_model_options() {
 func (arg1 SwigcptrDdp_model_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_options_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_39(_swig_i_1))
+	C._wrap_ddp_model_options_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_39(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_options) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_options_struct_size_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_options_struct_size_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_options) SetFirst_bucket_bytes(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_options_first_bucket_bytes_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_41(_swig_i_1))
+	C._wrap_ddp_model_options_first_bucket_bytes_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_41(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_options) GetFirst_bucket_bytes() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_options_first_bucket_bytes_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_options_first_bucket_bytes_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_options) SetBucket_bytes(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_options_bucket_bytes_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_43(_swig_i_1))
+	C._wrap_ddp_model_options_bucket_bytes_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_43(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_options) GetBucket_bytes() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_options_bucket_bytes_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_options_bucket_bytes_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_options) SetReduce(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_options_reduce_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+	C._wrap_ddp_model_options_reduce_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_options) GetReduce() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_model_options_reduce_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_model_options_reduce_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_options) SetUnused(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_options_unused_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+	C._wrap_ddp_model_options_unused_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_options) GetUnused() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_model_options_unused_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_model_options_unused_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_options) SetProgress(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_options_progress_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+	C._wrap_ddp_model_options_progress_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_options) GetProgress() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_model_options_progress_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_model_options_progress_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_options) SetDrift(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_options_drift_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+	C._wrap_ddp_model_options_drift_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_options) GetDrift() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_model_options_drift_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_model_options_drift_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_options) SetCheck_every(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_options_check_every_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_45(_swig_i_1))
+	C._wrap_ddp_model_options_check_every_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_45(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_options) GetCheck_every() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_options_check_every_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_options_check_every_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_options) SetDivisor(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_options_divisor_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+	C._wrap_ddp_model_options_divisor_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_options) GetDivisor() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_model_options_divisor_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_model_options_divisor_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_options) SetUneven_inputs(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_options_uneven_inputs_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_model_options_uneven_inputs_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_options) GetUneven_inputs() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_model_options_uneven_inputs_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_model_options_uneven_inputs_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_options) SetWire(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_options_wire_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+	C._wrap_ddp_model_options_wire_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_options) GetWire() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_model_options_wire_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_model_options_wire_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_options) SetOwn_values(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_options_own_values_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_model_options_own_values_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_options) GetOwn_values() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_model_options_own_values_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_model_options_own_values_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_model_options() (_swig_ret Ddp_model_options) {
 	var swig_r Ddp_model_options
-	swig_r = (Ddp_model_options)(SwigcptrDdp_model_options(C._wrap_new_ddp_model_options_low_a876b01328600b42()))
+	swig_r = (Ddp_model_options)(SwigcptrDdp_model_options(C._wrap_new_ddp_model_options_low_54d6d97b8f83fd5b()))
 	return swig_r
 }
 
 func DeleteDdp_model_options(arg1 Ddp_model_options) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_model_options_low_a876b01328600b42(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_model_options_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_model_options interface {
@@ -2403,220 +2406,220 @@ func (p SwigcptrDdp_model_stats) SwigIsDdp_model_stats() {
 func (arg1 SwigcptrDdp_model_stats) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_47(_swig_i_1))
+	C._wrap_ddp_model_stats_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_47(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_stats_struct_size_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_stats_struct_size_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_stats) SetParameters(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_parameters_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_49(_swig_i_1))
+	C._wrap_ddp_model_stats_parameters_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_49(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetParameters() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_stats_parameters_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_stats_parameters_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_stats) SetElements(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_elements_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_51(_swig_i_1))
+	C._wrap_ddp_model_stats_elements_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_51(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetElements() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_stats_elements_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_stats_elements_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_stats) SetBuckets(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_buckets_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_53(_swig_i_1))
+	C._wrap_ddp_model_stats_buckets_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_53(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetBuckets() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_stats_buckets_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_stats_buckets_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_stats) SetPasses(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_passes_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_55(_swig_i_1))
+	C._wrap_ddp_model_stats_passes_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_55(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetPasses() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_stats_passes_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_stats_passes_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_stats) SetGradient_bytes(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_gradient_bytes_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_57(_swig_i_1))
+	C._wrap_ddp_model_stats_gradient_bytes_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_57(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetGradient_bytes() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_stats_gradient_bytes_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_stats_gradient_bytes_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_stats) SetBackward_ns(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_backward_ns_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_59(_swig_i_1))
+	C._wrap_ddp_model_stats_backward_ns_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_59(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetBackward_ns() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_stats_backward_ns_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_stats_backward_ns_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_stats) SetComm_ns(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_comm_ns_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_61(_swig_i_1))
+	C._wrap_ddp_model_stats_comm_ns_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_61(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetComm_ns() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_stats_comm_ns_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_stats_comm_ns_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_stats) SetExposed_ns(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_exposed_ns_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_63(_swig_i_1))
+	C._wrap_ddp_model_stats_exposed_ns_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_63(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetExposed_ns() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_stats_exposed_ns_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_stats_exposed_ns_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_stats) SetTotal_backward_ns(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_total_backward_ns_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_65(_swig_i_1))
+	C._wrap_ddp_model_stats_total_backward_ns_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_65(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetTotal_backward_ns() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_stats_total_backward_ns_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_stats_total_backward_ns_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_stats) SetTotal_comm_ns(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_total_comm_ns_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_67(_swig_i_1))
+	C._wrap_ddp_model_stats_total_comm_ns_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_67(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetTotal_comm_ns() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_stats_total_comm_ns_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_stats_total_comm_ns_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_stats) SetTotal_exposed_ns(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_total_exposed_ns_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_69(_swig_i_1))
+	C._wrap_ddp_model_stats_total_exposed_ns_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_69(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetTotal_exposed_ns() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_stats_total_exposed_ns_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_stats_total_exposed_ns_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_stats) SetChecks(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_checks_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_71(_swig_i_1))
+	C._wrap_ddp_model_stats_checks_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_71(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetChecks() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_stats_checks_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_stats_checks_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_stats) SetRepairs(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_repairs_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_73(_swig_i_1))
+	C._wrap_ddp_model_stats_repairs_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_73(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetRepairs() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_stats_repairs_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_stats_repairs_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_stats) SetSent_bytes(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_sent_bytes_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_75(_swig_i_1))
+	C._wrap_ddp_model_stats_sent_bytes_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_75(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetSent_bytes() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_stats_sent_bytes_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_stats_sent_bytes_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_stats) SetTotal_sent_bytes(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_total_sent_bytes_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_77(_swig_i_1))
+	C._wrap_ddp_model_stats_total_sent_bytes_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_77(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetTotal_sent_bytes() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_stats_total_sent_bytes_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_stats_total_sent_bytes_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_model_stats() (_swig_ret Ddp_model_stats) {
 	var swig_r Ddp_model_stats
-	swig_r = (Ddp_model_stats)(SwigcptrDdp_model_stats(C._wrap_new_ddp_model_stats_low_a876b01328600b42()))
+	swig_r = (Ddp_model_stats)(SwigcptrDdp_model_stats(C._wrap_new_ddp_model_stats_low_54d6d97b8f83fd5b()))
 	return swig_r
 }
 
 func DeleteDdp_model_stats(arg1 Ddp_model_stats) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_model_stats_low_a876b01328600b42(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_model_stats_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_model_stats interface {
@@ -2660,7 +2663,7 @@ func Ddp_model_options_init(arg1 Ddp_model_options, arg2 int64) (_swig_ret error
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_options_init_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_80(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_options_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_80(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2672,7 +2675,7 @@ func Ddp_model_create(arg1 uintptr, arg2 Ddp_model_options, arg3 *uintptr) (_swi
 	_swig_i_0 := arg1
 	_swig_i_1 := getSwigcptr(arg2)
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_create_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.swig_voidp(_swig_i_2))
+	swig_r_p := C._wrap_ddp_model_create_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.swig_voidp(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2681,7 +2684,7 @@ swig_r_1 = result(swig_r)
 
 func Ddp_model_destroy(arg1 uintptr) {
 	_swig_i_0 := arg1
-	C._wrap_ddp_model_destroy_low_a876b01328600b42(C.uintptr_t(_swig_i_0))
+	C._wrap_ddp_model_destroy_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0))
 }
 
 func Ddp_model_add_parameter(arg1 uintptr, arg2 string, arg3 Ddp_tensor, arg4 Ddp_tensor, arg5 *int32) (_swig_ret error) {
@@ -2691,7 +2694,7 @@ func Ddp_model_add_parameter(arg1 uintptr, arg2 string, arg3 Ddp_tensor, arg4 Dd
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := getSwigcptr(arg4)
 	_swig_i_4 := arg5
-	swig_r_p := C._wrap_ddp_model_add_parameter_low_a876b01328600b42(C.uintptr_t(_swig_i_0), *(*C.swig_type_83)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3), C.swig_voidp(_swig_i_4))
+	swig_r_p := C._wrap_ddp_model_add_parameter_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), *(*C.swig_type_83)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3), C.swig_voidp(_swig_i_4))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -2709,7 +2712,7 @@ func Ddp_model_add_array(arg1 uintptr, arg2 string, arg3 unsafe.Pointer, arg4 un
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
 	_swig_i_5 := arg6
-	swig_r_p := C._wrap_ddp_model_add_array_low_a876b01328600b42(C.uintptr_t(_swig_i_0), *(*C.swig_type_85)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_type_86(_swig_i_4), C.swig_voidp(_swig_i_5))
+	swig_r_p := C._wrap_ddp_model_add_array_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), *(*C.swig_type_85)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_type_86(_swig_i_4), C.swig_voidp(_swig_i_5))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -2725,7 +2728,7 @@ func Ddp_model_add_buffer(arg1 uintptr, arg2 string, arg3 Ddp_tensor, arg4 *int3
 	_swig_i_1 := arg2
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_model_add_buffer_low_a876b01328600b42(C.uintptr_t(_swig_i_0), *(*C.swig_type_88)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3))
+	swig_r_p := C._wrap_ddp_model_add_buffer_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), *(*C.swig_type_88)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -2739,7 +2742,7 @@ func Ddp_model_commit(arg1 uintptr, arg2 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_commit_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_commit_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2749,7 +2752,7 @@ swig_r_1 = result(swig_r)
 func Ddp_model_get_parameter_count(arg1 uintptr) (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_model_get_parameter_count_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_model_get_parameter_count_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
@@ -2758,7 +2761,7 @@ func Ddp_model_get_grad(arg1 uintptr, arg2 int32, arg3 Ddp_tensor) (_swig_ret er
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := getSwigcptr(arg3)
-	swig_r_p := C._wrap_ddp_model_get_grad_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.uintptr_t(_swig_i_2))
+	swig_r_p := C._wrap_ddp_model_get_grad_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2770,7 +2773,7 @@ func Ddp_model_get_value(arg1 uintptr, arg2 int32, arg3 Ddp_tensor) (_swig_ret e
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := getSwigcptr(arg3)
-	swig_r_p := C._wrap_ddp_model_get_value_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.uintptr_t(_swig_i_2))
+	swig_r_p := C._wrap_ddp_model_get_value_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2782,7 +2785,7 @@ func Ddp_model_set_grad(arg1 uintptr, arg2 int32, arg3 unsafe.Pointer) (_swig_re
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_set_grad_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.swig_voidp(_swig_i_2))
+	swig_r_p := C._wrap_ddp_model_set_grad_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.swig_voidp(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2794,7 +2797,7 @@ func Ddp_model_sync_buffers(arg1 uintptr, arg2 int32, arg3 uintptr) (_swig_ret e
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_sync_buffers_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.uintptr_t(_swig_i_2))
+	swig_r_p := C._wrap_ddp_model_sync_buffers_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2805,7 +2808,7 @@ func Ddp_model_check(arg1 uintptr, arg2 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_check_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_check_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2816,7 +2819,7 @@ func Ddp_model_get_hash(arg1 uintptr, arg2 *int64) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_get_hash_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_get_hash_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2827,7 +2830,7 @@ func Ddp_model_get_stats(arg1 uintptr, arg2 Ddp_model_stats) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := getSwigcptr(arg2)
-	swig_r_p := C._wrap_ddp_model_get_stats_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_get_stats_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2840,7 +2843,7 @@ func Ddp_model_describe_plan(arg1 uintptr, arg2 unsafe.Pointer, arg3 int64, arg4
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_model_describe_plan_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_98(_swig_i_2), C.swig_voidp(_swig_i_3))
+	swig_r_p := C._wrap_ddp_model_describe_plan_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_98(_swig_i_2), C.swig_voidp(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2850,28 +2853,28 @@ swig_r_1 = result(swig_r)
 type Enum_SS_ddp_pass int
 func _swig_getDDP_PASS_REDUCE() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_PASS_REDUCE_low_a876b01328600b42())
+	swig_r = (int32)(C._wrap_DDP_PASS_REDUCE_low_54d6d97b8f83fd5b())
 	return swig_r
 }
 
 var DDP_PASS_REDUCE int32 = _swig_getDDP_PASS_REDUCE()
 func _swig_getDDP_PASS_ACCUMULATE() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_PASS_ACCUMULATE_low_a876b01328600b42())
+	swig_r = (int32)(C._wrap_DDP_PASS_ACCUMULATE_low_54d6d97b8f83fd5b())
 	return swig_r
 }
 
 var DDP_PASS_ACCUMULATE int32 = _swig_getDDP_PASS_ACCUMULATE()
 func _swig_getDDP_PASS_LOCAL() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_PASS_LOCAL_low_a876b01328600b42())
+	swig_r = (int32)(C._wrap_DDP_PASS_LOCAL_low_54d6d97b8f83fd5b())
 	return swig_r
 }
 
 var DDP_PASS_LOCAL int32 = _swig_getDDP_PASS_LOCAL()
 func _swig_getDDP_PASS_PART() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_PASS_PART_low_a876b01328600b42())
+	swig_r = (int32)(C._wrap_DDP_PASS_PART_low_54d6d97b8f83fd5b())
 	return swig_r
 }
 
@@ -2880,7 +2883,7 @@ func Ddp_model_begin_backward(arg1 uintptr, arg2 int32) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_begin_backward_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_begin_backward_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2892,7 +2895,7 @@ func Ddp_model_mark_ready(arg1 uintptr, arg2 int32, arg3 uintptr) (_swig_ret err
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_mark_ready_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.uintptr_t(_swig_i_2))
+	swig_r_p := C._wrap_ddp_model_mark_ready_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2906,7 +2909,7 @@ func Ddp_model_mark_range_ready(arg1 uintptr, arg2 int32, arg3 int64, arg4 int64
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r_p := C._wrap_ddp_model_mark_range_ready_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.swig_type_102(_swig_i_2), C.swig_type_103(_swig_i_3), C.uintptr_t(_swig_i_4))
+	swig_r_p := C._wrap_ddp_model_mark_range_ready_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.swig_type_102(_swig_i_2), C.swig_type_103(_swig_i_3), C.uintptr_t(_swig_i_4))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2917,7 +2920,7 @@ func Ddp_model_mark_unused(arg1 uintptr, arg2 int32) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_mark_unused_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_mark_unused_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2928,7 +2931,7 @@ func Ddp_model_end_backward(arg1 uintptr, arg2 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_end_backward_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_end_backward_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2939,7 +2942,7 @@ func Ddp_model_was_used(arg1 uintptr, arg2 int32) (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r = (int32)(C._wrap_ddp_model_was_used_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1)))
+	swig_r = (int32)(C._wrap_ddp_model_was_used_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1)))
 	return swig_r
 }
 
@@ -2947,7 +2950,7 @@ func Ddp_model_zero_grad(arg1 uintptr, arg2 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_zero_grad_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_zero_grad_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2960,7 +2963,7 @@ func Ddp_model_get_grad_norm(arg1 uintptr, arg2 float64, arg3 *float64, arg4 uin
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_model_get_grad_norm_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.double(_swig_i_1), C.swig_voidp(_swig_i_2), C.uintptr_t(_swig_i_3))
+	swig_r_p := C._wrap_ddp_model_get_grad_norm_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.double(_swig_i_1), C.swig_voidp(_swig_i_2), C.uintptr_t(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2972,7 +2975,7 @@ func Ddp_model_scale_grad(arg1 uintptr, arg2 float64, arg3 uintptr) (_swig_ret e
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_scale_grad_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.double(_swig_i_1), C.uintptr_t(_swig_i_2))
+	swig_r_p := C._wrap_ddp_model_scale_grad_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.double(_swig_i_1), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2986,7 +2989,7 @@ func Ddp_model_clip_grad_norm(arg1 uintptr, arg2 float64, arg3 float64, arg4 *fl
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r_p := C._wrap_ddp_model_clip_grad_norm_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.double(_swig_i_1), C.double(_swig_i_2), C.swig_voidp(_swig_i_3), C.uintptr_t(_swig_i_4))
+	swig_r_p := C._wrap_ddp_model_clip_grad_norm_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.double(_swig_i_1), C.double(_swig_i_2), C.swig_voidp(_swig_i_3), C.uintptr_t(_swig_i_4))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2998,7 +3001,7 @@ func Ddp_model_clip_grad_value(arg1 uintptr, arg2 float64, arg3 uintptr) (_swig_
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_clip_grad_value_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.double(_swig_i_1), C.uintptr_t(_swig_i_2))
+	swig_r_p := C._wrap_ddp_model_clip_grad_value_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.double(_swig_i_1), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3017,77 +3020,77 @@ func (p SwigcptrDdp_pass_report) SwigIsDdp_pass_report() {
 func (arg1 SwigcptrDdp_pass_report) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_pass_report_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_111(_swig_i_1))
+	C._wrap_ddp_pass_report_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_111(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_pass_report) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_pass_report_struct_size_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_pass_report_struct_size_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_pass_report) SetContributors(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_pass_report_contributors_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_pass_report_contributors_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_pass_report) GetContributors() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_pass_report_contributors_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_pass_report_contributors_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_pass_report) SetLast(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_pass_report_last_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_pass_report_last_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_pass_report) GetLast() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_pass_report_last_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_pass_report_last_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_pass_report) SetWeight(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_pass_report_weight_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_pass_report_weight_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_pass_report) GetWeight() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_pass_report_weight_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_pass_report_weight_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_pass_report) SetAbsent(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_pass_report_absent_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_113(_swig_i_1))
+	C._wrap_ddp_pass_report_absent_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_113(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_pass_report) GetAbsent() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_pass_report_absent_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_pass_report_absent_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_pass_report() (_swig_ret Ddp_pass_report) {
 	var swig_r Ddp_pass_report
-	swig_r = (Ddp_pass_report)(SwigcptrDdp_pass_report(C._wrap_new_ddp_pass_report_low_a876b01328600b42()))
+	swig_r = (Ddp_pass_report)(SwigcptrDdp_pass_report(C._wrap_new_ddp_pass_report_low_54d6d97b8f83fd5b()))
 	return swig_r
 }
 
 func DeleteDdp_pass_report(arg1 Ddp_pass_report) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_pass_report_low_a876b01328600b42(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_pass_report_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_pass_report interface {
@@ -3109,7 +3112,7 @@ func Ddp_model_set_weight(arg1 uintptr, arg2 float64) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_set_weight_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_set_weight_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3119,7 +3122,7 @@ swig_r_1 = result(swig_r)
 func Ddp_model_set_last_pass(arg1 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
-	swig_r_p := C._wrap_ddp_model_set_last_pass_low_a876b01328600b42(C.uintptr_t(_swig_i_0))
+	swig_r_p := C._wrap_ddp_model_set_last_pass_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3130,7 +3133,7 @@ func Ddp_model_skip_backward(arg1 uintptr, arg2 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_skip_backward_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_skip_backward_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3142,7 +3145,7 @@ func Ddp_model_abandon_backward(arg1 uintptr, arg2 string, arg3 uintptr) (_swig_
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_abandon_backward_low_a876b01328600b42(C.uintptr_t(_swig_i_0), *(*C.swig_type_119)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2))
+	swig_r_p := C._wrap_ddp_model_abandon_backward_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), *(*C.swig_type_119)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -3156,7 +3159,7 @@ func Ddp_model_get_pass_report(arg1 uintptr, arg2 Ddp_pass_report) (_swig_ret er
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := getSwigcptr(arg2)
-	swig_r_p := C._wrap_ddp_model_get_pass_report_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_get_pass_report_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3166,21 +3169,21 @@ swig_r_1 = result(swig_r)
 type Enum_SS_ddp_nonfinite int
 func _swig_getDDP_NONFINITE_KEEP() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_NONFINITE_KEEP_low_a876b01328600b42())
+	swig_r = (int32)(C._wrap_DDP_NONFINITE_KEEP_low_54d6d97b8f83fd5b())
 	return swig_r
 }
 
 var DDP_NONFINITE_KEEP int32 = _swig_getDDP_NONFINITE_KEEP()
 func _swig_getDDP_NONFINITE_SKIP() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_NONFINITE_SKIP_low_a876b01328600b42())
+	swig_r = (int32)(C._wrap_DDP_NONFINITE_SKIP_low_54d6d97b8f83fd5b())
 	return swig_r
 }
 
 var DDP_NONFINITE_SKIP int32 = _swig_getDDP_NONFINITE_SKIP()
 func _swig_getDDP_NONFINITE_FAIL() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_NONFINITE_FAIL_low_a876b01328600b42())
+	swig_r = (int32)(C._wrap_DDP_NONFINITE_FAIL_low_54d6d97b8f83fd5b())
 	return swig_r
 }
 
@@ -3197,129 +3200,129 @@ func (p SwigcptrDdp_optimizer_options) SwigIsDdp_optimizer_options() {
 func (arg1 SwigcptrDdp_optimizer_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_optimizer_options_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_121(_swig_i_1))
+	C._wrap_ddp_optimizer_options_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_121(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_optimizer_options) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_optimizer_options_struct_size_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_optimizer_options_struct_size_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_optimizer_options) SetShard(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_optimizer_options_shard_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_optimizer_options_shard_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_optimizer_options) GetShard() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_optimizer_options_shard_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_optimizer_options_shard_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_optimizer_options) SetIn_backward(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_optimizer_options_in_backward_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_optimizer_options_in_backward_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_optimizer_options) GetIn_backward() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_optimizer_options_in_backward_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_optimizer_options_in_backward_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_optimizer_options) SetUndo(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_optimizer_options_undo_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_optimizer_options_undo_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_optimizer_options) GetUndo() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_optimizer_options_undo_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_optimizer_options_undo_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_optimizer_options) SetMaster_weights(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_optimizer_options_master_weights_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_optimizer_options_master_weights_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_optimizer_options) GetMaster_weights() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_optimizer_options_master_weights_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_optimizer_options_master_weights_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_optimizer_options) SetNonfinite(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_optimizer_options_nonfinite_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+	C._wrap_ddp_optimizer_options_nonfinite_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_optimizer_options) GetNonfinite() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_optimizer_options_nonfinite_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_optimizer_options_nonfinite_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_optimizer_options) SetKeep_copy(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_optimizer_options_keep_copy_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_optimizer_options_keep_copy_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_optimizer_options) GetKeep_copy() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_optimizer_options_keep_copy_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_optimizer_options_keep_copy_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_optimizer_options) SetMax_norm(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_optimizer_options_max_norm_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_optimizer_options_max_norm_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_optimizer_options) GetMax_norm() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_optimizer_options_max_norm_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_optimizer_options_max_norm_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_optimizer_options) SetClip_value(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_optimizer_options_clip_value_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_optimizer_options_clip_value_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_optimizer_options) GetClip_value() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_optimizer_options_clip_value_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_optimizer_options_clip_value_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_optimizer_options() (_swig_ret Ddp_optimizer_options) {
 	var swig_r Ddp_optimizer_options
-	swig_r = (Ddp_optimizer_options)(SwigcptrDdp_optimizer_options(C._wrap_new_ddp_optimizer_options_low_a876b01328600b42()))
+	swig_r = (Ddp_optimizer_options)(SwigcptrDdp_optimizer_options(C._wrap_new_ddp_optimizer_options_low_54d6d97b8f83fd5b()))
 	return swig_r
 }
 
 func DeleteDdp_optimizer_options(arg1 Ddp_optimizer_options) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_optimizer_options_low_a876b01328600b42(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_optimizer_options_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_optimizer_options interface {
@@ -3357,103 +3360,103 @@ func (p SwigcptrDdp_sgd_options) SwigIsDdp_sgd_options() {
 func (arg1 SwigcptrDdp_sgd_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sgd_options_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_123(_swig_i_1))
+	C._wrap_ddp_sgd_options_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_123(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sgd_options) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_sgd_options_struct_size_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_sgd_options_struct_size_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_sgd_options) SetRate(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sgd_options_rate_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_sgd_options_rate_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sgd_options) GetRate() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_sgd_options_rate_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_sgd_options_rate_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_sgd_options) SetMomentum(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sgd_options_momentum_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_sgd_options_momentum_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sgd_options) GetMomentum() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_sgd_options_momentum_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_sgd_options_momentum_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_sgd_options) SetDampening(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sgd_options_dampening_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_sgd_options_dampening_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sgd_options) GetDampening() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_sgd_options_dampening_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_sgd_options_dampening_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_sgd_options) SetWeight_decay(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sgd_options_weight_decay_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_sgd_options_weight_decay_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sgd_options) GetWeight_decay() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_sgd_options_weight_decay_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_sgd_options_weight_decay_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_sgd_options) SetNesterov(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sgd_options_nesterov_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_sgd_options_nesterov_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sgd_options) GetNesterov() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_sgd_options_nesterov_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_sgd_options_nesterov_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_sgd_options) SetReserved(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sgd_options_reserved_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_sgd_options_reserved_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sgd_options) GetReserved() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_sgd_options_reserved_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_sgd_options_reserved_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_sgd_options() (_swig_ret Ddp_sgd_options) {
 	var swig_r Ddp_sgd_options
-	swig_r = (Ddp_sgd_options)(SwigcptrDdp_sgd_options(C._wrap_new_ddp_sgd_options_low_a876b01328600b42()))
+	swig_r = (Ddp_sgd_options)(SwigcptrDdp_sgd_options(C._wrap_new_ddp_sgd_options_low_54d6d97b8f83fd5b()))
 	return swig_r
 }
 
 func DeleteDdp_sgd_options(arg1 Ddp_sgd_options) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_sgd_options_low_a876b01328600b42(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_sgd_options_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_sgd_options interface {
@@ -3487,116 +3490,116 @@ func (p SwigcptrDdp_adam_options) SwigIsDdp_adam_options() {
 func (arg1 SwigcptrDdp_adam_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_adam_options_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_125(_swig_i_1))
+	C._wrap_ddp_adam_options_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_125(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_adam_options) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_adam_options_struct_size_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_adam_options_struct_size_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_adam_options) SetRate(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_adam_options_rate_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_adam_options_rate_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_adam_options) GetRate() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_adam_options_rate_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_adam_options_rate_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_adam_options) SetBeta1(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_adam_options_beta1_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_adam_options_beta1_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_adam_options) GetBeta1() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_adam_options_beta1_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_adam_options_beta1_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_adam_options) SetBeta2(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_adam_options_beta2_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_adam_options_beta2_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_adam_options) GetBeta2() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_adam_options_beta2_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_adam_options_beta2_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_adam_options) SetEpsilon(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_adam_options_epsilon_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_adam_options_epsilon_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_adam_options) GetEpsilon() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_adam_options_epsilon_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_adam_options_epsilon_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_adam_options) SetWeight_decay(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_adam_options_weight_decay_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_adam_options_weight_decay_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_adam_options) GetWeight_decay() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_adam_options_weight_decay_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_adam_options_weight_decay_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_adam_options) SetDecoupled(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_adam_options_decoupled_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_adam_options_decoupled_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_adam_options) GetDecoupled() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_adam_options_decoupled_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_adam_options_decoupled_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_adam_options) SetReserved(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_adam_options_reserved_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_adam_options_reserved_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_adam_options) GetReserved() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_adam_options_reserved_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_adam_options_reserved_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_adam_options() (_swig_ret Ddp_adam_options) {
 	var swig_r Ddp_adam_options
-	swig_r = (Ddp_adam_options)(SwigcptrDdp_adam_options(C._wrap_new_ddp_adam_options_low_a876b01328600b42()))
+	swig_r = (Ddp_adam_options)(SwigcptrDdp_adam_options(C._wrap_new_ddp_adam_options_low_54d6d97b8f83fd5b()))
 	return swig_r
 }
 
 func DeleteDdp_adam_options(arg1 Ddp_adam_options) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_adam_options_low_a876b01328600b42(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_adam_options_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_adam_options interface {
@@ -3632,103 +3635,103 @@ func (p SwigcptrDdp_loss_scale_options) SwigIsDdp_loss_scale_options() {
 func (arg1 SwigcptrDdp_loss_scale_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_loss_scale_options_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_127(_swig_i_1))
+	C._wrap_ddp_loss_scale_options_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_127(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_loss_scale_options) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_loss_scale_options_struct_size_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_loss_scale_options_struct_size_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_loss_scale_options) SetInitial(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_loss_scale_options_initial_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_loss_scale_options_initial_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_loss_scale_options) GetInitial() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_loss_scale_options_initial_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_loss_scale_options_initial_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_loss_scale_options) SetGrowth(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_loss_scale_options_growth_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_loss_scale_options_growth_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_loss_scale_options) GetGrowth() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_loss_scale_options_growth_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_loss_scale_options_growth_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_loss_scale_options) SetBackoff(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_loss_scale_options_backoff_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_loss_scale_options_backoff_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_loss_scale_options) GetBackoff() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_loss_scale_options_backoff_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_loss_scale_options_backoff_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_loss_scale_options) SetMinimum(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_loss_scale_options_minimum_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_loss_scale_options_minimum_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_loss_scale_options) GetMinimum() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_loss_scale_options_minimum_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_loss_scale_options_minimum_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_loss_scale_options) SetMaximum(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_loss_scale_options_maximum_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_loss_scale_options_maximum_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_loss_scale_options) GetMaximum() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_loss_scale_options_maximum_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_loss_scale_options_maximum_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_loss_scale_options) SetInterval(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_loss_scale_options_interval_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_129(_swig_i_1))
+	C._wrap_ddp_loss_scale_options_interval_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_129(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_loss_scale_options) GetInterval() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_loss_scale_options_interval_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_loss_scale_options_interval_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_loss_scale_options() (_swig_ret Ddp_loss_scale_options) {
 	var swig_r Ddp_loss_scale_options
-	swig_r = (Ddp_loss_scale_options)(SwigcptrDdp_loss_scale_options(C._wrap_new_ddp_loss_scale_options_low_a876b01328600b42()))
+	swig_r = (Ddp_loss_scale_options)(SwigcptrDdp_loss_scale_options(C._wrap_new_ddp_loss_scale_options_low_54d6d97b8f83fd5b()))
 	return swig_r
 }
 
 func DeleteDdp_loss_scale_options(arg1 Ddp_loss_scale_options) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_loss_scale_options_low_a876b01328600b42(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_loss_scale_options_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_loss_scale_options interface {
@@ -3754,7 +3757,7 @@ func Ddp_optimizer_options_init(arg1 Ddp_optimizer_options, arg2 int64) (_swig_r
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_optimizer_options_init_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_132(_swig_i_1))
+	swig_r_p := C._wrap_ddp_optimizer_options_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_132(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3765,7 +3768,7 @@ func Ddp_sgd_options_init(arg1 Ddp_sgd_options, arg2 int64) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_sgd_options_init_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_134(_swig_i_1))
+	swig_r_p := C._wrap_ddp_sgd_options_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_134(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3776,7 +3779,7 @@ func Ddp_adam_options_init(arg1 Ddp_adam_options, arg2 int64) (_swig_ret error) 
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_adam_options_init_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_136(_swig_i_1))
+	swig_r_p := C._wrap_ddp_adam_options_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_136(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3789,7 +3792,7 @@ func Ddp_optimizer_create_sgd(arg1 uintptr, arg2 Ddp_sgd_options, arg3 Ddp_optim
 	_swig_i_1 := getSwigcptr(arg2)
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_optimizer_create_sgd_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3))
+	swig_r_p := C._wrap_ddp_optimizer_create_sgd_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3802,7 +3805,7 @@ func Ddp_optimizer_create_adam(arg1 uintptr, arg2 Ddp_adam_options, arg3 Ddp_opt
 	_swig_i_1 := getSwigcptr(arg2)
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_optimizer_create_adam_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3))
+	swig_r_p := C._wrap_ddp_optimizer_create_adam_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3811,14 +3814,14 @@ swig_r_1 = result(swig_r)
 
 func Ddp_optimizer_destroy(arg1 uintptr) {
 	_swig_i_0 := arg1
-	C._wrap_ddp_optimizer_destroy_low_a876b01328600b42(C.uintptr_t(_swig_i_0))
+	C._wrap_ddp_optimizer_destroy_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0))
 }
 
 func Ddp_optimizer_set_rate(arg1 uintptr, arg2 float64) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_optimizer_set_rate_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	swig_r_p := C._wrap_ddp_optimizer_set_rate_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3829,7 +3832,7 @@ func Ddp_optimizer_get_rate(arg1 uintptr, arg2 *float64) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_optimizer_get_rate_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r_p := C._wrap_ddp_optimizer_get_rate_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3840,7 +3843,7 @@ func Ddp_optimizer_get_step_count(arg1 uintptr, arg2 *int64) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_optimizer_get_step_count_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r_p := C._wrap_ddp_optimizer_get_step_count_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3851,7 +3854,7 @@ func Ddp_loss_scale_options_init(arg1 Ddp_loss_scale_options, arg2 int64) (_swig
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_loss_scale_options_init_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_143(_swig_i_1))
+	swig_r_p := C._wrap_ddp_loss_scale_options_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_143(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3862,7 +3865,7 @@ func Ddp_optimizer_set_loss_scale(arg1 uintptr, arg2 Ddp_loss_scale_options) (_s
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := getSwigcptr(arg2)
-	swig_r_p := C._wrap_ddp_optimizer_set_loss_scale_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r_p := C._wrap_ddp_optimizer_set_loss_scale_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3873,7 +3876,7 @@ func Ddp_optimizer_get_loss_scale(arg1 uintptr, arg2 *float64) (_swig_ret error)
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_optimizer_get_loss_scale_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r_p := C._wrap_ddp_optimizer_get_loss_scale_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3884,7 +3887,7 @@ func Ddp_optimizer_get_skipped_count(arg1 uintptr, arg2 *int64) (_swig_ret error
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_optimizer_get_skipped_count_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r_p := C._wrap_ddp_optimizer_get_skipped_count_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3895,7 +3898,7 @@ func Ddp_optimizer_get_grad_norm(arg1 uintptr, arg2 *float64) (_swig_ret error) 
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_optimizer_get_grad_norm_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r_p := C._wrap_ddp_optimizer_get_grad_norm_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3908,7 +3911,7 @@ func Ddp_optimizer_set_group(arg1 uintptr, arg2 int32, arg3 float64, arg4 float6
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_optimizer_set_group_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.double(_swig_i_2), C.double(_swig_i_3))
+	swig_r_p := C._wrap_ddp_optimizer_set_group_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.double(_swig_i_2), C.double(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3919,7 +3922,7 @@ func Ddp_optimizer_step(arg1 uintptr, arg2 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_optimizer_step_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r_p := C._wrap_ddp_optimizer_step_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3932,7 +3935,7 @@ func Ddp_ema_create(arg1 uintptr, arg2 *float64, arg3 int32, arg4 *uintptr) (_sw
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_ema_create_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.int(_swig_i_2), C.swig_voidp(_swig_i_3))
+	swig_r_p := C._wrap_ddp_ema_create_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.int(_swig_i_2), C.swig_voidp(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3941,14 +3944,14 @@ swig_r_1 = result(swig_r)
 
 func Ddp_ema_destroy(arg1 uintptr) {
 	_swig_i_0 := arg1
-	C._wrap_ddp_ema_destroy_low_a876b01328600b42(C.uintptr_t(_swig_i_0))
+	C._wrap_ddp_ema_destroy_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0))
 }
 
 func Ddp_ema_update(arg1 uintptr, arg2 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_ema_update_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r_p := C._wrap_ddp_ema_update_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3960,7 +3963,7 @@ func Ddp_ema_swap(arg1 uintptr, arg2 int32, arg3 uintptr) (_swig_ret error) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_ema_swap_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.uintptr_t(_swig_i_2))
+	swig_r_p := C._wrap_ddp_ema_swap_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3979,103 +3982,103 @@ func (p SwigcptrDdp_state) SwigIsDdp_state() {
 func (arg1 SwigcptrDdp_state) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_state_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_153(_swig_i_1))
+	C._wrap_ddp_state_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_153(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_state) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_state_struct_size_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_state_struct_size_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_state) SetModel(arg2 uintptr) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_state_model_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	C._wrap_ddp_state_model_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_state) GetModel() (_swig_ret uintptr) {
 	var swig_r uintptr
 	_swig_i_0 := arg1
-	swig_r = (uintptr)(C._wrap_ddp_state_model_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (uintptr)(C._wrap_ddp_state_model_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_state) SetOptimizer(arg2 uintptr) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_state_optimizer_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	C._wrap_ddp_state_optimizer_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_state) GetOptimizer() (_swig_ret uintptr) {
 	var swig_r uintptr
 	_swig_i_0 := arg1
-	swig_r = (uintptr)(C._wrap_ddp_state_optimizer_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (uintptr)(C._wrap_ddp_state_optimizer_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_state) SetEma(arg2 uintptr) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_state_ema_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	C._wrap_ddp_state_ema_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_state) GetEma() (_swig_ret uintptr) {
 	var swig_r uintptr
 	_swig_i_0 := arg1
-	swig_r = (uintptr)(C._wrap_ddp_state_ema_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (uintptr)(C._wrap_ddp_state_ema_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_state) SetEpoch(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_state_epoch_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_155(_swig_i_1))
+	C._wrap_ddp_state_epoch_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_155(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_state) GetEpoch() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_state_epoch_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_state_epoch_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_state) SetStep(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_state_step_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_157(_swig_i_1))
+	C._wrap_ddp_state_step_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_157(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_state) GetStep() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_state_step_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_state_step_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_state) SetOuter(arg2 uintptr) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_state_outer_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	C._wrap_ddp_state_outer_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_state) GetOuter() (_swig_ret uintptr) {
 	var swig_r uintptr
 	_swig_i_0 := arg1
-	swig_r = (uintptr)(C._wrap_ddp_state_outer_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (uintptr)(C._wrap_ddp_state_outer_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_state() (_swig_ret Ddp_state) {
 	var swig_r Ddp_state
-	swig_r = (Ddp_state)(SwigcptrDdp_state(C._wrap_new_ddp_state_low_a876b01328600b42()))
+	swig_r = (Ddp_state)(SwigcptrDdp_state(C._wrap_new_ddp_state_low_54d6d97b8f83fd5b()))
 	return swig_r
 }
 
 func DeleteDdp_state(arg1 Ddp_state) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_state_low_a876b01328600b42(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_state_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_state interface {
@@ -4109,51 +4112,51 @@ func (p SwigcptrDdp_load_options) SwigIsDdp_load_options() {
 func (arg1 SwigcptrDdp_load_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_load_options_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_159(_swig_i_1))
+	C._wrap_ddp_load_options_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_159(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_load_options) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_load_options_struct_size_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_load_options_struct_size_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_load_options) SetPartial(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_load_options_partial_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_load_options_partial_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_load_options) GetPartial() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_load_options_partial_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_load_options_partial_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_load_options) SetLocal(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_load_options_local_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_load_options_local_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_load_options) GetLocal() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_load_options_local_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_load_options_local_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_load_options() (_swig_ret Ddp_load_options) {
 	var swig_r Ddp_load_options
-	swig_r = (Ddp_load_options)(SwigcptrDdp_load_options(C._wrap_new_ddp_load_options_low_a876b01328600b42()))
+	swig_r = (Ddp_load_options)(SwigcptrDdp_load_options(C._wrap_new_ddp_load_options_low_54d6d97b8f83fd5b()))
 	return swig_r
 }
 
 func DeleteDdp_load_options(arg1 Ddp_load_options) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_load_options_low_a876b01328600b42(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_load_options_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_load_options interface {
@@ -4179,90 +4182,90 @@ func (p SwigcptrDdp_load_report) SwigIsDdp_load_report() {
 func (arg1 SwigcptrDdp_load_report) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_load_report_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_161(_swig_i_1))
+	C._wrap_ddp_load_report_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_161(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_load_report) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_load_report_struct_size_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_load_report_struct_size_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_load_report) SetEpoch(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_load_report_epoch_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_163(_swig_i_1))
+	C._wrap_ddp_load_report_epoch_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_163(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_load_report) GetEpoch() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_load_report_epoch_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_load_report_epoch_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_load_report) SetStep(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_load_report_step_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_165(_swig_i_1))
+	C._wrap_ddp_load_report_step_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_165(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_load_report) GetStep() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_load_report_step_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_load_report_step_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_load_report) SetMissing(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_load_report_missing_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_167(_swig_i_1))
+	C._wrap_ddp_load_report_missing_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_167(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_load_report) GetMissing() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_load_report_missing_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_load_report_missing_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_load_report) SetUnexpected(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_load_report_unexpected_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_169(_swig_i_1))
+	C._wrap_ddp_load_report_unexpected_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_169(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_load_report) GetUnexpected() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_load_report_unexpected_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_load_report_unexpected_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_load_report) SetSkipped(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_load_report_skipped_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_171(_swig_i_1))
+	C._wrap_ddp_load_report_skipped_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_171(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_load_report) GetSkipped() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_load_report_skipped_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_load_report_skipped_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_load_report() (_swig_ret Ddp_load_report) {
 	var swig_r Ddp_load_report
-	swig_r = (Ddp_load_report)(SwigcptrDdp_load_report(C._wrap_new_ddp_load_report_low_a876b01328600b42()))
+	swig_r = (Ddp_load_report)(SwigcptrDdp_load_report(C._wrap_new_ddp_load_report_low_54d6d97b8f83fd5b()))
 	return swig_r
 }
 
 func DeleteDdp_load_report(arg1 Ddp_load_report) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_load_report_low_a876b01328600b42(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_load_report_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_load_report interface {
@@ -4286,7 +4289,7 @@ func Ddp_state_init(arg1 Ddp_state, arg2 int64) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_state_init_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_174(_swig_i_1))
+	swig_r_p := C._wrap_ddp_state_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_174(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4297,7 +4300,7 @@ func Ddp_load_options_init(arg1 Ddp_load_options, arg2 int64) (_swig_ret error) 
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_load_options_init_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_176(_swig_i_1))
+	swig_r_p := C._wrap_ddp_load_options_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_176(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4309,7 +4312,7 @@ func Ddp_model_set_metadata(arg1 uintptr, arg2 string, arg3 unsafe.Pointer) (_sw
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_set_metadata_low_a876b01328600b42(C.uintptr_t(_swig_i_0), *(*C.swig_type_178)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
+	swig_r_p := C._wrap_ddp_model_set_metadata_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), *(*C.swig_type_178)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -4324,7 +4327,7 @@ func Ddp_model_get_metadata(arg1 uintptr, arg2 string, arg3 *unsafe.Pointer) (_s
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_get_metadata_low_a876b01328600b42(C.uintptr_t(_swig_i_0), *(*C.swig_type_180)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
+	swig_r_p := C._wrap_ddp_model_get_metadata_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), *(*C.swig_type_180)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -4338,7 +4341,7 @@ func Ddp_state_save_file(arg1 Ddp_state, arg2 string) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_state_save_file_low_a876b01328600b42(C.uintptr_t(_swig_i_0), *(*C.swig_type_182)(unsafe.Pointer(&_swig_i_1)))
+	swig_r_p := C._wrap_ddp_state_save_file_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), *(*C.swig_type_182)(unsafe.Pointer(&_swig_i_1)))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -4354,7 +4357,7 @@ func Ddp_state_load_file(arg1 Ddp_state, arg2 string, arg3 Ddp_load_options, arg
 	_swig_i_1 := arg2
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := getSwigcptr(arg4)
-	swig_r_p := C._wrap_ddp_state_load_file_low_a876b01328600b42(C.uintptr_t(_swig_i_0), *(*C.swig_type_184)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3))
+	swig_r_p := C._wrap_ddp_state_load_file_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), *(*C.swig_type_184)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -4368,7 +4371,7 @@ func Ddp_model_get_missing(arg1 uintptr, arg2 int64) (_swig_ret string) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_get_missing_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_186(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_get_missing_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_186(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 string
  swig_r_1 = swigCopyString(swig_r) 
@@ -4379,7 +4382,7 @@ func Ddp_model_get_unexpected(arg1 uintptr, arg2 int64) (_swig_ret string) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_get_unexpected_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_188(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_get_unexpected_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_188(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 string
  swig_r_1 = swigCopyString(swig_r) 
@@ -4391,7 +4394,7 @@ func Ddp_state_save(arg1 Ddp_state, arg2 unsafe.Pointer, arg3 uintptr) (_swig_re
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_state_save_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.ddp_write_fn(_swig_i_1), C.uintptr_t(_swig_i_2))
+	swig_r_p := C._wrap_ddp_state_save_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.ddp_write_fn(_swig_i_1), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4405,7 +4408,7 @@ func Ddp_state_load(arg1 Ddp_state, arg2 unsafe.Pointer, arg3 uintptr, arg4 Ddp_
 	_swig_i_2 := arg3
 	_swig_i_3 := getSwigcptr(arg4)
 	_swig_i_4 := getSwigcptr(arg5)
-	swig_r_p := C._wrap_ddp_state_load_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.ddp_read_fn(_swig_i_1), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3), C.uintptr_t(_swig_i_4))
+	swig_r_p := C._wrap_ddp_state_load_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.ddp_read_fn(_swig_i_1), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3), C.uintptr_t(_swig_i_4))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4424,116 +4427,116 @@ func (p SwigcptrDdp_sampler) SwigIsDdp_sampler() {
 func (arg1 SwigcptrDdp_sampler) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sampler_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_191(_swig_i_1))
+	C._wrap_ddp_sampler_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_191(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sampler) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_sampler_struct_size_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_sampler_struct_size_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_sampler) SetDataset_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sampler_dataset_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_193(_swig_i_1))
+	C._wrap_ddp_sampler_dataset_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_193(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sampler) GetDataset_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_sampler_dataset_size_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_sampler_dataset_size_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_sampler) SetSeed(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sampler_seed_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_195(_swig_i_1))
+	C._wrap_ddp_sampler_seed_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_195(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sampler) GetSeed() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_sampler_seed_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_sampler_seed_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_sampler) SetRank(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sampler_rank_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_sampler_rank_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sampler) GetRank() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_sampler_rank_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_sampler_rank_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_sampler) SetSize(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sampler_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_sampler_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sampler) GetSize() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_sampler_size_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_sampler_size_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_sampler) SetShuffle(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sampler_shuffle_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_sampler_shuffle_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sampler) GetShuffle() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_sampler_shuffle_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_sampler_shuffle_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_sampler) SetDrop_last(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sampler_drop_last_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_sampler_drop_last_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sampler) GetDrop_last() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_sampler_drop_last_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_sampler_drop_last_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_sampler) SetSeen(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sampler_seen_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_197(_swig_i_1))
+	C._wrap_ddp_sampler_seen_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_197(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sampler) GetSeen() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_sampler_seen_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_sampler_seen_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_sampler() (_swig_ret Ddp_sampler) {
 	var swig_r Ddp_sampler
-	swig_r = (Ddp_sampler)(SwigcptrDdp_sampler(C._wrap_new_ddp_sampler_low_a876b01328600b42()))
+	swig_r = (Ddp_sampler)(SwigcptrDdp_sampler(C._wrap_new_ddp_sampler_low_54d6d97b8f83fd5b()))
 	return swig_r
 }
 
 func DeleteDdp_sampler(arg1 Ddp_sampler) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_sampler_low_a876b01328600b42(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_sampler_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_sampler interface {
@@ -4561,7 +4564,7 @@ func Ddp_sampler_init(arg1 Ddp_sampler, arg2 int64) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_sampler_init_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_200(_swig_i_1))
+	swig_r_p := C._wrap_ddp_sampler_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_200(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4572,7 +4575,7 @@ func Ddp_sampler_get_count(arg1 Ddp_sampler, arg2 *int64) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_sampler_get_count_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r_p := C._wrap_ddp_sampler_get_count_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4586,7 +4589,7 @@ func Ddp_sampler_fill(arg1 Ddp_sampler, arg2 int64, arg3 int64, arg4 int64, arg5
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r_p := C._wrap_ddp_sampler_fill_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_203(_swig_i_1), C.swig_type_204(_swig_i_2), C.swig_type_205(_swig_i_3), C.swig_voidp(_swig_i_4))
+	swig_r_p := C._wrap_ddp_sampler_fill_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_203(_swig_i_1), C.swig_type_204(_swig_i_2), C.swig_type_205(_swig_i_3), C.swig_voidp(_swig_i_4))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4605,77 +4608,77 @@ func (p SwigcptrDdp_custom_options) SwigIsDdp_custom_options() {
 func (arg1 SwigcptrDdp_custom_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_custom_options_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_206(_swig_i_1))
+	C._wrap_ddp_custom_options_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_206(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_custom_options) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_custom_options_struct_size_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_custom_options_struct_size_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_custom_options) SetRate(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_custom_options_rate_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_custom_options_rate_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_custom_options) GetRate() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_custom_options_rate_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_custom_options_rate_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_custom_options) SetWeight_decay(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_custom_options_weight_decay_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_custom_options_weight_decay_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_custom_options) GetWeight_decay() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_custom_options_weight_decay_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_custom_options_weight_decay_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_custom_options) SetWhole_tensors(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_custom_options_whole_tensors_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_custom_options_whole_tensors_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_custom_options) GetWhole_tensors() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_custom_options_whole_tensors_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_custom_options_whole_tensors_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_custom_options) SetReserved(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_custom_options_reserved_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_custom_options_reserved_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_custom_options) GetReserved() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_custom_options_reserved_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_custom_options_reserved_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_custom_options() (_swig_ret Ddp_custom_options) {
 	var swig_r Ddp_custom_options
-	swig_r = (Ddp_custom_options)(SwigcptrDdp_custom_options(C._wrap_new_ddp_custom_options_low_a876b01328600b42()))
+	swig_r = (Ddp_custom_options)(SwigcptrDdp_custom_options(C._wrap_new_ddp_custom_options_low_54d6d97b8f83fd5b()))
 	return swig_r
 }
 
 func DeleteDdp_custom_options(arg1 Ddp_custom_options) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_custom_options_low_a876b01328600b42(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_custom_options_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_custom_options interface {
@@ -4706,220 +4709,220 @@ func (p SwigcptrDdp_update_slice) SwigIsDdp_update_slice() {
 func (arg1 SwigcptrDdp_update_slice) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_update_slice_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_208(_swig_i_1))
+	C._wrap_ddp_update_slice_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_208(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_update_slice) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_update_slice_struct_size_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_update_slice_struct_size_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_update_slice) SetIndex(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_update_slice_index_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_update_slice_index_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_update_slice) GetIndex() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_update_slice_index_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_update_slice_index_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_update_slice) SetDtype(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_update_slice_dtype_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+	C._wrap_ddp_update_slice_dtype_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_update_slice) GetDtype() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_update_slice_dtype_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_update_slice_dtype_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_update_slice) SetValue(arg2 unsafe.Pointer) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_update_slice_value_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	C._wrap_ddp_update_slice_value_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_update_slice) GetValue() (_swig_ret unsafe.Pointer) {
 	var swig_r unsafe.Pointer
 	_swig_i_0 := arg1
-	swig_r = (unsafe.Pointer)(C._wrap_ddp_update_slice_value_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (unsafe.Pointer)(C._wrap_ddp_update_slice_value_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_update_slice) SetGrad(arg2 unsafe.Pointer) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_update_slice_grad_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	C._wrap_ddp_update_slice_grad_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_update_slice) GetGrad() (_swig_ret unsafe.Pointer) {
 	var swig_r unsafe.Pointer
 	_swig_i_0 := arg1
-	swig_r = (unsafe.Pointer)(C._wrap_ddp_update_slice_grad_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (unsafe.Pointer)(C._wrap_ddp_update_slice_grad_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_update_slice) SetState(arg2 *unsafe.Pointer) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_update_slice_state_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	C._wrap_ddp_update_slice_state_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_update_slice) GetState() (_swig_ret *unsafe.Pointer) {
 	var swig_r *unsafe.Pointer
 	_swig_i_0 := arg1
-	swig_r = (*unsafe.Pointer)(C._wrap_ddp_update_slice_state_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (*unsafe.Pointer)(C._wrap_ddp_update_slice_state_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_update_slice) SetState_count(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_update_slice_state_count_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_update_slice_state_count_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_update_slice) GetState_count() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_update_slice_state_count_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_update_slice_state_count_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_update_slice) SetDevice(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_update_slice_device_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+	C._wrap_ddp_update_slice_device_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_update_slice) GetDevice() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_update_slice_device_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_update_slice_device_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_update_slice) SetDevice_index(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_update_slice_device_index_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_update_slice_device_index_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_update_slice) GetDevice_index() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_update_slice_device_index_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_update_slice_device_index_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_update_slice) SetReserved(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_update_slice_reserved_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_update_slice_reserved_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_update_slice) GetReserved() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_update_slice_reserved_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_update_slice_reserved_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_update_slice) SetFirst(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_update_slice_first_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_210(_swig_i_1))
+	C._wrap_ddp_update_slice_first_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_210(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_update_slice) GetFirst() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_update_slice_first_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_update_slice_first_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_update_slice) SetCount(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_update_slice_count_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_212(_swig_i_1))
+	C._wrap_ddp_update_slice_count_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_212(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_update_slice) GetCount() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_update_slice_count_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_update_slice_count_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_update_slice) SetStep(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_update_slice_step_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_214(_swig_i_1))
+	C._wrap_ddp_update_slice_step_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_214(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_update_slice) GetStep() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_update_slice_step_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_update_slice_step_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_update_slice) SetRate(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_update_slice_rate_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_update_slice_rate_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_update_slice) GetRate() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_update_slice_rate_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_update_slice_rate_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_update_slice) SetWeight_decay(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_update_slice_weight_decay_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_update_slice_weight_decay_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_update_slice) GetWeight_decay() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_update_slice_weight_decay_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_update_slice_weight_decay_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_update_slice) SetStream(arg2 uintptr) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_update_slice_stream_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	C._wrap_ddp_update_slice_stream_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_update_slice) GetStream() (_swig_ret uintptr) {
 	var swig_r uintptr
 	_swig_i_0 := arg1
-	swig_r = (uintptr)(C._wrap_ddp_update_slice_stream_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (uintptr)(C._wrap_ddp_update_slice_stream_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_update_slice() (_swig_ret Ddp_update_slice) {
 	var swig_r Ddp_update_slice
-	swig_r = (Ddp_update_slice)(SwigcptrDdp_update_slice(C._wrap_new_ddp_update_slice_low_a876b01328600b42()))
+	swig_r = (Ddp_update_slice)(SwigcptrDdp_update_slice(C._wrap_new_ddp_update_slice_low_54d6d97b8f83fd5b()))
 	return swig_r
 }
 
 func DeleteDdp_update_slice(arg1 Ddp_update_slice) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_update_slice_low_a876b01328600b42(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_update_slice_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_update_slice interface {
@@ -4963,7 +4966,7 @@ func Ddp_custom_options_init(arg1 Ddp_custom_options, arg2 int64) (_swig_ret err
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_custom_options_init_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_217(_swig_i_1))
+	swig_r_p := C._wrap_ddp_custom_options_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_217(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4980,7 +4983,7 @@ func Ddp_optimizer_create_custom(arg1 uintptr, arg2 Ddp_custom_options, arg3 Ddp
 	_swig_i_5 := arg6
 	_swig_i_6 := arg7
 	_swig_i_7 := arg8
-	swig_r_p := C._wrap_ddp_optimizer_create_custom_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), *(*C.swig_type_219)(unsafe.Pointer(&_swig_i_3)), C.ddp_update_fn(_swig_i_4), C.uintptr_t(_swig_i_5), C.ddp_release_fn(_swig_i_6), C.swig_voidp(_swig_i_7))
+	swig_r_p := C._wrap_ddp_optimizer_create_custom_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), *(*C.swig_type_219)(unsafe.Pointer(&_swig_i_3)), C.ddp_update_fn(_swig_i_4), C.uintptr_t(_swig_i_5), C.ddp_release_fn(_swig_i_6), C.swig_voidp(_swig_i_7))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg4
@@ -4996,7 +4999,7 @@ func Ddp_model_set_hook(arg1 uintptr, arg2 unsafe.Pointer, arg3 uintptr, arg4 un
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_model_set_hook_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.ddp_hook_fn(_swig_i_1), C.uintptr_t(_swig_i_2), C.ddp_release_fn(_swig_i_3))
+	swig_r_p := C._wrap_ddp_model_set_hook_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.ddp_hook_fn(_swig_i_1), C.uintptr_t(_swig_i_2), C.ddp_release_fn(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5015,103 +5018,103 @@ func (p SwigcptrDdp_powersgd_options) SwigIsDdp_powersgd_options() {
 func (arg1 SwigcptrDdp_powersgd_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_powersgd_options_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_221(_swig_i_1))
+	C._wrap_ddp_powersgd_options_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_221(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_powersgd_options) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_powersgd_options_struct_size_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_powersgd_options_struct_size_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_powersgd_options) SetSeed(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_powersgd_options_seed_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_223(_swig_i_1))
+	C._wrap_ddp_powersgd_options_seed_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_223(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_powersgd_options) GetSeed() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_powersgd_options_seed_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_powersgd_options_seed_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_powersgd_options) SetStart_pass(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_powersgd_options_start_pass_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_225(_swig_i_1))
+	C._wrap_ddp_powersgd_options_start_pass_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_225(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_powersgd_options) GetStart_pass() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_powersgd_options_start_pass_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_powersgd_options_start_pass_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_powersgd_options) SetMin_compression_rate(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_powersgd_options_min_compression_rate_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_powersgd_options_min_compression_rate_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_powersgd_options) GetMin_compression_rate() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_powersgd_options_min_compression_rate_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_powersgd_options_min_compression_rate_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_powersgd_options) SetRank(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_powersgd_options_rank_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_powersgd_options_rank_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_powersgd_options) GetRank() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_powersgd_options_rank_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_powersgd_options_rank_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_powersgd_options) SetWarm_start(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_powersgd_options_warm_start_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_powersgd_options_warm_start_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_powersgd_options) GetWarm_start() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_powersgd_options_warm_start_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_powersgd_options_warm_start_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_powersgd_options) SetError_feedback(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_powersgd_options_error_feedback_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_powersgd_options_error_feedback_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_powersgd_options) GetError_feedback() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_powersgd_options_error_feedback_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_powersgd_options_error_feedback_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_powersgd_options() (_swig_ret Ddp_powersgd_options) {
 	var swig_r Ddp_powersgd_options
-	swig_r = (Ddp_powersgd_options)(SwigcptrDdp_powersgd_options(C._wrap_new_ddp_powersgd_options_low_a876b01328600b42()))
+	swig_r = (Ddp_powersgd_options)(SwigcptrDdp_powersgd_options(C._wrap_new_ddp_powersgd_options_low_54d6d97b8f83fd5b()))
 	return swig_r
 }
 
 func DeleteDdp_powersgd_options(arg1 Ddp_powersgd_options) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_powersgd_options_low_a876b01328600b42(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_powersgd_options_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_powersgd_options interface {
@@ -5137,7 +5140,7 @@ func Ddp_powersgd_options_init(arg1 Ddp_powersgd_options, arg2 int64) (_swig_ret
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_powersgd_options_init_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_228(_swig_i_1))
+	swig_r_p := C._wrap_ddp_powersgd_options_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_228(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5148,7 +5151,7 @@ func Ddp_hook_powersgd(arg1 uintptr, arg2 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_hook_powersgd_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r_p := C._wrap_ddp_hook_powersgd_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5158,7 +5161,7 @@ swig_r_1 = result(swig_r)
 func Ddp_model_set_pulled_hook(arg1 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
-	swig_r_p := C._wrap_ddp_model_set_pulled_hook_low_a876b01328600b42(C.uintptr_t(_swig_i_0))
+	swig_r_p := C._wrap_ddp_model_set_pulled_hook_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5170,7 +5173,7 @@ func Ddp_model_next_bucket(arg1 uintptr, arg2 int32, arg3 *uintptr) (_swig_ret e
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_next_bucket_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.swig_voidp(_swig_i_2))
+	swig_r_p := C._wrap_ddp_model_next_bucket_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.swig_voidp(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5182,7 +5185,7 @@ func Ddp_model_finish_bucket(arg1 uintptr, arg2 int32, arg3 string) (_swig_ret e
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_finish_bucket_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), *(*C.swig_type_233)(unsafe.Pointer(&_swig_i_2)))
+	swig_r_p := C._wrap_ddp_model_finish_bucket_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), *(*C.swig_type_233)(unsafe.Pointer(&_swig_i_2)))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg3
@@ -5195,14 +5198,14 @@ swig_r_1 = result(swig_r)
 func Ddp_bucket_get_index(arg1 uintptr) (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_bucket_get_index_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_bucket_get_index_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func Ddp_bucket_is_last(arg1 uintptr) (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_bucket_is_last_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_bucket_is_last_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
@@ -5210,7 +5213,7 @@ func Ddp_bucket_get_contents(arg1 uintptr, arg2 Ddp_tensor) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := getSwigcptr(arg2)
-	swig_r_p := C._wrap_ddp_bucket_get_contents_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r_p := C._wrap_ddp_bucket_get_contents_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5220,7 +5223,7 @@ swig_r_1 = result(swig_r)
 func Ddp_bucket_get_parameter_count(arg1 uintptr) (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_bucket_get_parameter_count_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_bucket_get_parameter_count_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
@@ -5230,7 +5233,7 @@ func Ddp_bucket_get_parameter(arg1 uintptr, arg2 int32, arg3 *int32, arg4 Ddp_te
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := getSwigcptr(arg4)
-	swig_r_p := C._wrap_ddp_bucket_get_parameter_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.swig_voidp(_swig_i_2), C.uintptr_t(_swig_i_3))
+	swig_r_p := C._wrap_ddp_bucket_get_parameter_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.swig_voidp(_swig_i_2), C.uintptr_t(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5241,7 +5244,7 @@ func Ddp_bucket_is_used(arg1 uintptr, arg2 int32) (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r = (int32)(C._wrap_ddp_bucket_is_used_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1)))
+	swig_r = (int32)(C._wrap_ddp_bucket_is_used_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1)))
 	return swig_r
 }
 
@@ -5249,7 +5252,7 @@ func Ddp_bucket_get_group(arg1 uintptr, arg2 *uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_bucket_get_group_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r_p := C._wrap_ddp_bucket_get_group_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5260,7 +5263,7 @@ func Ddp_bucket_set_error(arg1 uintptr, arg2 string) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_bucket_set_error_low_a876b01328600b42(C.uintptr_t(_swig_i_0), *(*C.swig_type_238)(unsafe.Pointer(&_swig_i_1)))
+	swig_r_p := C._wrap_ddp_bucket_set_error_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), *(*C.swig_type_238)(unsafe.Pointer(&_swig_i_1)))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -5274,7 +5277,7 @@ func Ddp_model_join(arg1 uintptr, arg2 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_join_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_join_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5285,7 +5288,7 @@ func Ddp_model_average_parameters(arg1 uintptr, arg2 uintptr) (_swig_ret error) 
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_average_parameters_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_average_parameters_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5300,7 +5303,7 @@ func Ddp_group_all_reduce_rows(arg1 uintptr, arg2 Ddp_tensor, arg3 Ddp_tensor, a
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
 	_swig_i_5 := arg6
-	swig_r_p := C._wrap_ddp_group_all_reduce_rows_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_intgo(_swig_i_3), C.swig_voidp(_swig_i_4), C.uintptr_t(_swig_i_5))
+	swig_r_p := C._wrap_ddp_group_all_reduce_rows_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_intgo(_swig_i_3), C.swig_voidp(_swig_i_4), C.uintptr_t(_swig_i_5))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5312,7 +5315,7 @@ func Ddp_group_get_rows(arg1 uintptr, arg2 Ddp_tensor, arg3 Ddp_tensor) (_swig_r
 	_swig_i_0 := arg1
 	_swig_i_1 := getSwigcptr(arg2)
 	_swig_i_2 := getSwigcptr(arg3)
-	swig_r_p := C._wrap_ddp_group_get_rows_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2))
+	swig_r_p := C._wrap_ddp_group_get_rows_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5331,77 +5334,77 @@ func (p SwigcptrDdp_batch_norm_options) SwigIsDdp_batch_norm_options() {
 func (arg1 SwigcptrDdp_batch_norm_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_batch_norm_options_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_243(_swig_i_1))
+	C._wrap_ddp_batch_norm_options_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_243(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_batch_norm_options) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_batch_norm_options_struct_size_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_batch_norm_options_struct_size_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_batch_norm_options) SetEpsilon(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_batch_norm_options_epsilon_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_batch_norm_options_epsilon_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_batch_norm_options) GetEpsilon() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_batch_norm_options_epsilon_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_batch_norm_options_epsilon_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_batch_norm_options) SetMomentum(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_batch_norm_options_momentum_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_batch_norm_options_momentum_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_batch_norm_options) GetMomentum() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_batch_norm_options_momentum_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_batch_norm_options_momentum_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_batch_norm_options) SetTraining(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_batch_norm_options_training_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_batch_norm_options_training_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_batch_norm_options) GetTraining() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_batch_norm_options_training_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_batch_norm_options_training_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_batch_norm_options) SetAccumulate(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_batch_norm_options_accumulate_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_batch_norm_options_accumulate_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_batch_norm_options) GetAccumulate() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_batch_norm_options_accumulate_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_batch_norm_options_accumulate_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_batch_norm_options() (_swig_ret Ddp_batch_norm_options) {
 	var swig_r Ddp_batch_norm_options
-	swig_r = (Ddp_batch_norm_options)(SwigcptrDdp_batch_norm_options(C._wrap_new_ddp_batch_norm_options_low_a876b01328600b42()))
+	swig_r = (Ddp_batch_norm_options)(SwigcptrDdp_batch_norm_options(C._wrap_new_ddp_batch_norm_options_low_54d6d97b8f83fd5b()))
 	return swig_r
 }
 
 func DeleteDdp_batch_norm_options(arg1 Ddp_batch_norm_options) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_batch_norm_options_low_a876b01328600b42(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_batch_norm_options_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_batch_norm_options interface {
@@ -5423,7 +5426,7 @@ func Ddp_batch_norm_options_init(arg1 Ddp_batch_norm_options, arg2 int64) (_swig
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_batch_norm_options_init_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_246(_swig_i_1))
+	swig_r_p := C._wrap_ddp_batch_norm_options_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_246(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5444,7 +5447,7 @@ func Ddp_batch_norm_forward(arg1 uintptr, arg2 Ddp_batch_norm_options, arg3 Ddp_
 	_swig_i_9 := getSwigcptr(arg10)
 	_swig_i_10 := arg11
 	_swig_i_11 := arg12
-	swig_r_p := C._wrap_ddp_batch_norm_forward_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3), C.uintptr_t(_swig_i_4), C.uintptr_t(_swig_i_5), C.uintptr_t(_swig_i_6), C.uintptr_t(_swig_i_7), C.uintptr_t(_swig_i_8), C.uintptr_t(_swig_i_9), C.swig_voidp(_swig_i_10), C.uintptr_t(_swig_i_11))
+	swig_r_p := C._wrap_ddp_batch_norm_forward_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3), C.uintptr_t(_swig_i_4), C.uintptr_t(_swig_i_5), C.uintptr_t(_swig_i_6), C.uintptr_t(_swig_i_7), C.uintptr_t(_swig_i_8), C.uintptr_t(_swig_i_9), C.swig_voidp(_swig_i_10), C.uintptr_t(_swig_i_11))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5465,7 +5468,7 @@ func Ddp_batch_norm_backward(arg1 uintptr, arg2 Ddp_batch_norm_options, arg3 Ddp
 	_swig_i_9 := getSwigcptr(arg10)
 	_swig_i_10 := getSwigcptr(arg11)
 	_swig_i_11 := arg12
-	swig_r_p := C._wrap_ddp_batch_norm_backward_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3), C.uintptr_t(_swig_i_4), C.uintptr_t(_swig_i_5), C.uintptr_t(_swig_i_6), C.swig_type_249(_swig_i_7), C.uintptr_t(_swig_i_8), C.uintptr_t(_swig_i_9), C.uintptr_t(_swig_i_10), C.uintptr_t(_swig_i_11))
+	swig_r_p := C._wrap_ddp_batch_norm_backward_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3), C.uintptr_t(_swig_i_4), C.uintptr_t(_swig_i_5), C.uintptr_t(_swig_i_6), C.swig_type_249(_swig_i_7), C.uintptr_t(_swig_i_8), C.uintptr_t(_swig_i_9), C.uintptr_t(_swig_i_10), C.uintptr_t(_swig_i_11))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5475,7 +5478,7 @@ swig_r_1 = result(swig_r)
 func Ddp_memory_retain(arg1 unsafe.Pointer) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
-	swig_r_p := C._wrap_ddp_memory_retain_low_a876b01328600b42(C.swig_voidp(_swig_i_0))
+	swig_r_p := C._wrap_ddp_memory_retain_low_54d6d97b8f83fd5b(C.swig_voidp(_swig_i_0))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5485,7 +5488,7 @@ swig_r_1 = result(swig_r)
 func Ddp_memory_release(arg1 unsafe.Pointer) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
-	swig_r_p := C._wrap_ddp_memory_release_low_a876b01328600b42(C.swig_voidp(_swig_i_0))
+	swig_r_p := C._wrap_ddp_memory_release_low_54d6d97b8f83fd5b(C.swig_voidp(_swig_i_0))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5504,77 +5507,77 @@ func (p SwigcptrDdp_recover_options) SwigIsDdp_recover_options() {
 func (arg1 SwigcptrDdp_recover_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recover_options_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_252(_swig_i_1))
+	C._wrap_ddp_recover_options_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_252(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recover_options) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_recover_options_struct_size_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_recover_options_struct_size_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_recover_options) SetWait_ms(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recover_options_wait_ms_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_254(_swig_i_1))
+	C._wrap_ddp_recover_options_wait_ms_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_254(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recover_options) GetWait_ms() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_recover_options_wait_ms_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_recover_options_wait_ms_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_recover_options) SetMin_ranks(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recover_options_min_ranks_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_recover_options_min_ranks_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recover_options) GetMin_ranks() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_recover_options_min_ranks_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_recover_options_min_ranks_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_recover_options) SetAllow_half(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recover_options_allow_half_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_recover_options_allow_half_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recover_options) GetAllow_half() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_recover_options_allow_half_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_recover_options_allow_half_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_recover_options) SetCool_down_ms(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recover_options_cool_down_ms_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_256(_swig_i_1))
+	C._wrap_ddp_recover_options_cool_down_ms_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_256(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recover_options) GetCool_down_ms() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_recover_options_cool_down_ms_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_recover_options_cool_down_ms_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_recover_options() (_swig_ret Ddp_recover_options) {
 	var swig_r Ddp_recover_options
-	swig_r = (Ddp_recover_options)(SwigcptrDdp_recover_options(C._wrap_new_ddp_recover_options_low_a876b01328600b42()))
+	swig_r = (Ddp_recover_options)(SwigcptrDdp_recover_options(C._wrap_new_ddp_recover_options_low_54d6d97b8f83fd5b()))
 	return swig_r
 }
 
 func DeleteDdp_recover_options(arg1 Ddp_recover_options) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_recover_options_low_a876b01328600b42(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_recover_options_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_recover_options interface {
@@ -5604,142 +5607,142 @@ func (p SwigcptrDdp_recovery) SwigIsDdp_recovery() {
 func (arg1 SwigcptrDdp_recovery) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recovery_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_258(_swig_i_1))
+	C._wrap_ddp_recovery_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_258(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recovery) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_recovery_struct_size_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_recovery_struct_size_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_recovery) SetGeneration(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recovery_generation_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_260(_swig_i_1))
+	C._wrap_ddp_recovery_generation_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_260(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recovery) GetGeneration() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_recovery_generation_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_recovery_generation_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_recovery) SetRank(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recovery_rank_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_recovery_rank_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recovery) GetRank() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_recovery_rank_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_recovery_rank_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_recovery) SetSize(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recovery_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_recovery_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recovery) GetSize() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_recovery_size_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_recovery_size_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_recovery) SetPrevious_rank(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recovery_previous_rank_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_recovery_previous_rank_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recovery) GetPrevious_rank() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_recovery_previous_rank_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_recovery_previous_rank_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_recovery) SetPrevious_size(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recovery_previous_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_recovery_previous_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recovery) GetPrevious_size() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_recovery_previous_size_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_recovery_previous_size_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_recovery) SetSource(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recovery_source_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_recovery_source_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recovery) GetSource() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_recovery_source_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_recovery_source_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_recovery) SetReserved(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recovery_reserved_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_recovery_reserved_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recovery) GetReserved() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_recovery_reserved_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_recovery_reserved_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_recovery) SetSeconds(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recovery_seconds_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_recovery_seconds_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recovery) GetSeconds() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_recovery_seconds_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_recovery_seconds_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_recovery) SetStep(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recovery_step_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_262(_swig_i_1))
+	C._wrap_ddp_recovery_step_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_262(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recovery) GetStep() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_recovery_step_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_recovery_step_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_recovery() (_swig_ret Ddp_recovery) {
 	var swig_r Ddp_recovery
-	swig_r = (Ddp_recovery)(SwigcptrDdp_recovery(C._wrap_new_ddp_recovery_low_a876b01328600b42()))
+	swig_r = (Ddp_recovery)(SwigcptrDdp_recovery(C._wrap_new_ddp_recovery_low_54d6d97b8f83fd5b()))
 	return swig_r
 }
 
 func DeleteDdp_recovery(arg1 Ddp_recovery) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_recovery_low_a876b01328600b42(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_recovery_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_recovery interface {
@@ -5779,103 +5782,103 @@ func (p SwigcptrDdp_rank_progress) SwigIsDdp_rank_progress() {
 func (arg1 SwigcptrDdp_rank_progress) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_rank_progress_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_264(_swig_i_1))
+	C._wrap_ddp_rank_progress_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_264(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_rank_progress) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_rank_progress_struct_size_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_rank_progress_struct_size_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_rank_progress) SetPass_index(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_rank_progress_pass_index_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_266(_swig_i_1))
+	C._wrap_ddp_rank_progress_pass_index_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_266(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_rank_progress) GetPass_index() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_rank_progress_pass_index_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_rank_progress_pass_index_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_rank_progress) SetBucket(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_rank_progress_bucket_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_rank_progress_bucket_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_rank_progress) GetBucket() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_rank_progress_bucket_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_rank_progress_bucket_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_rank_progress) SetIn_call(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_rank_progress_in_call_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_rank_progress_in_call_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_rank_progress) GetIn_call() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_rank_progress_in_call_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_rank_progress_in_call_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_rank_progress) SetSilent(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_rank_progress_silent_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_rank_progress_silent_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_rank_progress) GetSilent() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_rank_progress_silent_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_rank_progress_silent_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_rank_progress) SetCall(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_rank_progress_call_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_rank_progress_call_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_rank_progress) GetCall() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_rank_progress_call_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_rank_progress_call_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_rank_progress) SetReserved(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_rank_progress_reserved_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_rank_progress_reserved_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_rank_progress) GetReserved() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_rank_progress_reserved_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_rank_progress_reserved_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_rank_progress() (_swig_ret Ddp_rank_progress) {
 	var swig_r Ddp_rank_progress
-	swig_r = (Ddp_rank_progress)(SwigcptrDdp_rank_progress(C._wrap_new_ddp_rank_progress_low_a876b01328600b42()))
+	swig_r = (Ddp_rank_progress)(SwigcptrDdp_rank_progress(C._wrap_new_ddp_rank_progress_low_54d6d97b8f83fd5b()))
 	return swig_r
 }
 
 func DeleteDdp_rank_progress(arg1 Ddp_rank_progress) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_rank_progress_low_a876b01328600b42(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_rank_progress_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_rank_progress interface {
@@ -5901,7 +5904,7 @@ func Ddp_recover_options_init(arg1 Ddp_recover_options, arg2 int64) (_swig_ret e
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_recover_options_init_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_269(_swig_i_1))
+	swig_r_p := C._wrap_ddp_recover_options_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_269(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5914,7 +5917,7 @@ func Ddp_group_get_failed(arg1 uintptr, arg2 *int32, arg3 int32, arg4 *int32) (_
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_group_get_failed_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.int(_swig_i_2), C.swig_voidp(_swig_i_3))
+	swig_r_p := C._wrap_ddp_group_get_failed_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.int(_swig_i_2), C.swig_voidp(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5926,7 +5929,7 @@ func Ddp_group_get_progress(arg1 uintptr, arg2 int32, arg3 Ddp_rank_progress) (_
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := getSwigcptr(arg3)
-	swig_r_p := C._wrap_ddp_group_get_progress_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.uintptr_t(_swig_i_2))
+	swig_r_p := C._wrap_ddp_group_get_progress_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5936,7 +5939,7 @@ swig_r_1 = result(swig_r)
 func Ddp_call_name(arg1 int32) (_swig_ret string) {
 	var swig_r string
 	_swig_i_0 := arg1
-	swig_r_p := C._wrap_ddp_call_name_low_a876b01328600b42(C.int(_swig_i_0))
+	swig_r_p := C._wrap_ddp_call_name_low_54d6d97b8f83fd5b(C.int(_swig_i_0))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 string
  swig_r_1 = swigCopyString(swig_r) 
@@ -5948,7 +5951,7 @@ func Ddp_group_recover(arg1 uintptr, arg2 Ddp_recover_options, arg3 Ddp_recovery
 	_swig_i_0 := arg1
 	_swig_i_1 := getSwigcptr(arg2)
 	_swig_i_2 := getSwigcptr(arg3)
-	swig_r_p := C._wrap_ddp_group_recover_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2))
+	swig_r_p := C._wrap_ddp_group_recover_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5961,7 +5964,7 @@ func Ddp_group_get_gone(arg1 uintptr, arg2 *int32, arg3 int32, arg4 *int32) (_sw
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_group_get_gone_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.int(_swig_i_2), C.swig_voidp(_swig_i_3))
+	swig_r_p := C._wrap_ddp_group_get_gone_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.int(_swig_i_2), C.swig_voidp(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5974,7 +5977,7 @@ func Ddp_group_get_joined(arg1 uintptr, arg2 *int32, arg3 int32, arg4 *int32) (_
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_group_get_joined_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.int(_swig_i_2), C.swig_voidp(_swig_i_3))
+	swig_r_p := C._wrap_ddp_group_get_joined_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.int(_swig_i_2), C.swig_voidp(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5987,7 +5990,7 @@ func Ddp_group_get_renumbered(arg1 uintptr, arg2 *int32, arg3 int32, arg4 *int32
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_group_get_renumbered_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.int(_swig_i_2), C.swig_voidp(_swig_i_3))
+	swig_r_p := C._wrap_ddp_group_get_renumbered_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.int(_swig_i_2), C.swig_voidp(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5999,7 +6002,7 @@ func Ddp_optimizer_copy_loss_scale(arg1 uintptr, arg2 Ddp_tensor, arg3 uintptr) 
 	_swig_i_0 := arg1
 	_swig_i_1 := getSwigcptr(arg2)
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_optimizer_copy_loss_scale_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2))
+	swig_r_p := C._wrap_ddp_optimizer_copy_loss_scale_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -6018,77 +6021,77 @@ func (p SwigcptrDdp_virtual_ranks) SwigIsDdp_virtual_ranks() {
 func (arg1 SwigcptrDdp_virtual_ranks) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_virtual_ranks_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_278(_swig_i_1))
+	C._wrap_ddp_virtual_ranks_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_278(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_virtual_ranks) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_virtual_ranks_struct_size_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_virtual_ranks_struct_size_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_virtual_ranks) SetTotal(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_virtual_ranks_total_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_virtual_ranks_total_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_virtual_ranks) GetTotal() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_virtual_ranks_total_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_virtual_ranks_total_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_virtual_ranks) SetFirst(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_virtual_ranks_first_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_virtual_ranks_first_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_virtual_ranks) GetFirst() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_virtual_ranks_first_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_virtual_ranks_first_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_virtual_ranks) SetCount(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_virtual_ranks_count_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_virtual_ranks_count_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_virtual_ranks) GetCount() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_virtual_ranks_count_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_virtual_ranks_count_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_virtual_ranks) SetReserved(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_virtual_ranks_reserved_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_virtual_ranks_reserved_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_virtual_ranks) GetReserved() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_virtual_ranks_reserved_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_virtual_ranks_reserved_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_virtual_ranks() (_swig_ret Ddp_virtual_ranks) {
 	var swig_r Ddp_virtual_ranks
-	swig_r = (Ddp_virtual_ranks)(SwigcptrDdp_virtual_ranks(C._wrap_new_ddp_virtual_ranks_low_a876b01328600b42()))
+	swig_r = (Ddp_virtual_ranks)(SwigcptrDdp_virtual_ranks(C._wrap_new_ddp_virtual_ranks_low_54d6d97b8f83fd5b()))
 	return swig_r
 }
 
 func DeleteDdp_virtual_ranks(arg1 Ddp_virtual_ranks) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_virtual_ranks_low_a876b01328600b42(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_virtual_ranks_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_virtual_ranks interface {
@@ -6110,7 +6113,7 @@ func Ddp_group_get_virtual_ranks(arg1 uintptr, arg2 Ddp_virtual_ranks) (_swig_re
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := getSwigcptr(arg2)
-	swig_r_p := C._wrap_ddp_group_get_virtual_ranks_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r_p := C._wrap_ddp_group_get_virtual_ranks_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -6123,7 +6126,7 @@ func Ddp_virtual_rank_key(arg1 int64, arg2 int64, arg3 int32, arg4 *int64) (_swi
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_virtual_rank_key_low_a876b01328600b42(C.swig_type_282(_swig_i_0), C.swig_type_283(_swig_i_1), C.int(_swig_i_2), C.swig_voidp(_swig_i_3))
+	swig_r_p := C._wrap_ddp_virtual_rank_key_low_54d6d97b8f83fd5b(C.swig_type_282(_swig_i_0), C.swig_type_283(_swig_i_1), C.int(_swig_i_2), C.swig_voidp(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -6136,7 +6139,7 @@ func Ddp_group_reduce_part_metrics(arg1 uintptr, arg2 *float64, arg3 int64, arg4
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_group_reduce_part_metrics_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_285(_swig_i_2), C.swig_intgo(_swig_i_3))
+	swig_r_p := C._wrap_ddp_group_reduce_part_metrics_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_285(_swig_i_2), C.swig_intgo(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -6148,7 +6151,7 @@ func Ddp_state_save_latest(arg1 Ddp_state, arg2 string, arg3 int64) (_swig_ret e
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_state_save_latest_low_a876b01328600b42(C.uintptr_t(_swig_i_0), *(*C.swig_type_287)(unsafe.Pointer(&_swig_i_1)), C.swig_type_288(_swig_i_2))
+	swig_r_p := C._wrap_ddp_state_save_latest_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), *(*C.swig_type_287)(unsafe.Pointer(&_swig_i_1)), C.swig_type_288(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -6164,7 +6167,7 @@ func Ddp_state_load_latest(arg1 Ddp_state, arg2 string, arg3 Ddp_load_options, a
 	_swig_i_1 := arg2
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := getSwigcptr(arg4)
-	swig_r_p := C._wrap_ddp_state_load_latest_low_a876b01328600b42(C.uintptr_t(_swig_i_0), *(*C.swig_type_290)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3))
+	swig_r_p := C._wrap_ddp_state_load_latest_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), *(*C.swig_type_290)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -6177,7 +6180,7 @@ swig_r_1 = result(swig_r)
 func Ddp_model_get_loaded_file(arg1 uintptr) (_swig_ret string) {
 	var swig_r string
 	_swig_i_0 := arg1
-	swig_r_p := C._wrap_ddp_model_get_loaded_file_low_a876b01328600b42(C.uintptr_t(_swig_i_0))
+	swig_r_p := C._wrap_ddp_model_get_loaded_file_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 string
  swig_r_1 = swigCopyString(swig_r) 
@@ -6188,7 +6191,7 @@ func Ddp_model_get_skipped(arg1 uintptr, arg2 int64) (_swig_ret string) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_get_skipped_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_293(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_get_skipped_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_293(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 string
  swig_r_1 = swigCopyString(swig_r) 
@@ -6207,142 +6210,142 @@ func (p SwigcptrDdp_outer_options) SwigIsDdp_outer_options() {
 func (arg1 SwigcptrDdp_outer_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_options_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_294(_swig_i_1))
+	C._wrap_ddp_outer_options_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_294(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_options) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_outer_options_struct_size_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_outer_options_struct_size_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_outer_options) SetEvery(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_options_every_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_296(_swig_i_1))
+	C._wrap_ddp_outer_options_every_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_296(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_options) GetEvery() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_outer_options_every_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_outer_options_every_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_outer_options) SetOverlap(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_options_overlap_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_298(_swig_i_1))
+	C._wrap_ddp_outer_options_overlap_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_298(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_options) GetOverlap() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_outer_options_overlap_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_outer_options_overlap_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_outer_options) SetRate(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_options_rate_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_outer_options_rate_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_options) GetRate() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_outer_options_rate_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_outer_options_rate_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_outer_options) SetMomentum(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_options_momentum_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_outer_options_momentum_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_options) GetMomentum() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_outer_options_momentum_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_outer_options_momentum_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_outer_options) SetKeep(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_options_keep_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_outer_options_keep_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_options) GetKeep() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_outer_options_keep_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_outer_options_keep_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_outer_options) SetFragments(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_options_fragments_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_outer_options_fragments_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_options) GetFragments() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_outer_options_fragments_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_outer_options_fragments_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_outer_options) SetNesterov(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_options_nesterov_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_outer_options_nesterov_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_options) GetNesterov() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_outer_options_nesterov_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_outer_options_nesterov_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_outer_options) SetBits(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_options_bits_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_outer_options_bits_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_options) GetBits() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_outer_options_bits_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_outer_options_bits_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_outer_options) SetError_feedback(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_options_error_feedback_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_outer_options_error_feedback_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_options) GetError_feedback() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_outer_options_error_feedback_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_outer_options_error_feedback_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_outer_options() (_swig_ret Ddp_outer_options) {
 	var swig_r Ddp_outer_options
-	swig_r = (Ddp_outer_options)(SwigcptrDdp_outer_options(C._wrap_new_ddp_outer_options_low_a876b01328600b42()))
+	swig_r = (Ddp_outer_options)(SwigcptrDdp_outer_options(C._wrap_new_ddp_outer_options_low_54d6d97b8f83fd5b()))
 	return swig_r
 }
 
 func DeleteDdp_outer_options(arg1 Ddp_outer_options) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_outer_options_low_a876b01328600b42(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_outer_options_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_outer_options interface {
@@ -6382,90 +6385,90 @@ func (p SwigcptrDdp_outer_stats) SwigIsDdp_outer_stats() {
 func (arg1 SwigcptrDdp_outer_stats) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_stats_struct_size_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_300(_swig_i_1))
+	C._wrap_ddp_outer_stats_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_300(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_stats) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_outer_stats_struct_size_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_outer_stats_struct_size_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_outer_stats) SetSteps(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_stats_steps_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_302(_swig_i_1))
+	C._wrap_ddp_outer_stats_steps_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_302(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_stats) GetSteps() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_outer_stats_steps_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_outer_stats_steps_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_outer_stats) SetExchanges(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_stats_exchanges_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_304(_swig_i_1))
+	C._wrap_ddp_outer_stats_exchanges_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_304(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_stats) GetExchanges() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_outer_stats_exchanges_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_outer_stats_exchanges_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_outer_stats) SetUnder_way(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_stats_under_way_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_306(_swig_i_1))
+	C._wrap_ddp_outer_stats_under_way_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_306(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_stats) GetUnder_way() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_outer_stats_under_way_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_outer_stats_under_way_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_outer_stats) SetSent_bytes(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_stats_sent_bytes_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_308(_swig_i_1))
+	C._wrap_ddp_outer_stats_sent_bytes_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_308(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_stats) GetSent_bytes() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_outer_stats_sent_bytes_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_outer_stats_sent_bytes_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_outer_stats) SetWait_ns(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_stats_wait_ns_set_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_310(_swig_i_1))
+	C._wrap_ddp_outer_stats_wait_ns_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_310(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_stats) GetWait_ns() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_outer_stats_wait_ns_get_low_a876b01328600b42(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_outer_stats_wait_ns_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_outer_stats() (_swig_ret Ddp_outer_stats) {
 	var swig_r Ddp_outer_stats
-	swig_r = (Ddp_outer_stats)(SwigcptrDdp_outer_stats(C._wrap_new_ddp_outer_stats_low_a876b01328600b42()))
+	swig_r = (Ddp_outer_stats)(SwigcptrDdp_outer_stats(C._wrap_new_ddp_outer_stats_low_54d6d97b8f83fd5b()))
 	return swig_r
 }
 
 func DeleteDdp_outer_stats(arg1 Ddp_outer_stats) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_outer_stats_low_a876b01328600b42(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_outer_stats_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_outer_stats interface {
@@ -6489,7 +6492,7 @@ func Ddp_outer_options_init(arg1 Ddp_outer_options, arg2 int64) (_swig_ret error
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_outer_options_init_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.swig_type_313(_swig_i_1))
+	swig_r_p := C._wrap_ddp_outer_options_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_313(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -6501,7 +6504,7 @@ func Ddp_outer_create(arg1 uintptr, arg2 Ddp_outer_options, arg3 *uintptr) (_swi
 	_swig_i_0 := arg1
 	_swig_i_1 := getSwigcptr(arg2)
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_outer_create_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.swig_voidp(_swig_i_2))
+	swig_r_p := C._wrap_ddp_outer_create_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.swig_voidp(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -6510,13 +6513,13 @@ swig_r_1 = result(swig_r)
 
 func Ddp_outer_destroy(arg1 uintptr) {
 	_swig_i_0 := arg1
-	C._wrap_ddp_outer_destroy_low_a876b01328600b42(C.uintptr_t(_swig_i_0))
+	C._wrap_ddp_outer_destroy_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0))
 }
 
 func Ddp_outer_step(arg1 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
-	swig_r_p := C._wrap_ddp_outer_step_low_a876b01328600b42(C.uintptr_t(_swig_i_0))
+	swig_r_p := C._wrap_ddp_outer_step_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -6526,7 +6529,7 @@ swig_r_1 = result(swig_r)
 func Ddp_outer_sync(arg1 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
-	swig_r_p := C._wrap_ddp_outer_sync_low_a876b01328600b42(C.uintptr_t(_swig_i_0))
+	swig_r_p := C._wrap_ddp_outer_sync_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -6537,7 +6540,7 @@ func Ddp_outer_get_stats(arg1 uintptr, arg2 Ddp_outer_stats) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := getSwigcptr(arg2)
-	swig_r_p := C._wrap_ddp_outer_get_stats_low_a876b01328600b42(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r_p := C._wrap_ddp_outer_get_stats_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)

@@ -10,6 +10,13 @@
  */
 %module low
 
+%begin %{
+/* SPDX-License-Identifier: Apache-2.0 */
+%}
+%insert(go_begin) %{
+// SPDX-License-Identifier: Apache-2.0
+%}
+
 %{
 #include <stdio.h>
 #include <stdlib.h>

@@ -9,6 +9,9 @@
 /* source: low.i */
 
 
+/* SPDX-License-Identifier: Apache-2.0 */
+
+
 
 #define SWIG_VERSION 0x040100
 #define SWIGGO
@@ -209,7 +212,7 @@ static _gostring_ ddp_go_result(ddp_status status) {
 extern "C" {
 #endif
 
-void _wrap_Swig_free_low_a876b01328600b42(void *_swig_go_0) {
+void _wrap_Swig_free_low_54d6d97b8f83fd5b(void *_swig_go_0) {
   void *arg1 = (void *) 0 ;
   
   arg1 = *(void **)&_swig_go_0; 
@@ -219,7 +222,7 @@ void _wrap_Swig_free_low_a876b01328600b42(void *_swig_go_0) {
 }
 
 
-void *_wrap_Swig_malloc_low_a876b01328600b42(intgo _swig_go_0) {
+void *_wrap_Swig_malloc_low_54d6d97b8f83fd5b(intgo _swig_go_0) {
   int arg1 ;
   void *result = 0 ;
   void *_swig_go_result;
@@ -232,7 +235,7 @@ void *_wrap_Swig_malloc_low_a876b01328600b42(intgo _swig_go_0) {
 }
 
 
-intgo _wrap_DDP_OK_low_a876b01328600b42() {
+intgo _wrap_DDP_OK_low_54d6d97b8f83fd5b() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -244,7 +247,7 @@ intgo _wrap_DDP_OK_low_a876b01328600b42() {
 }
 
 
-intgo _wrap_DDP_ERROR_INVALID_ARGUMENT_low_a876b01328600b42() {
+intgo _wrap_DDP_ERROR_INVALID_ARGUMENT_low_54d6d97b8f83fd5b() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -256,7 +259,7 @@ intgo _wrap_DDP_ERROR_INVALID_ARGUMENT_low_a876b01328600b42() {
 }
 
 
-intgo _wrap_DDP_ERROR_INVALID_STATE_low_a876b01328600b42() {
+intgo _wrap_DDP_ERROR_INVALID_STATE_low_54d6d97b8f83fd5b() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -268,7 +271,7 @@ intgo _wrap_DDP_ERROR_INVALID_STATE_low_a876b01328600b42() {
 }
 
 
-intgo _wrap_DDP_ERROR_NOT_SUPPORTED_low_a876b01328600b42() {
+intgo _wrap_DDP_ERROR_NOT_SUPPORTED_low_54d6d97b8f83fd5b() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -280,7 +283,7 @@ intgo _wrap_DDP_ERROR_NOT_SUPPORTED_low_a876b01328600b42() {
 }
 
 
-intgo _wrap_DDP_ERROR_OUT_OF_MEMORY_low_a876b01328600b42() {
+intgo _wrap_DDP_ERROR_OUT_OF_MEMORY_low_54d6d97b8f83fd5b() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -292,7 +295,7 @@ intgo _wrap_DDP_ERROR_OUT_OF_MEMORY_low_a876b01328600b42() {
 }
 
 
-intgo _wrap_DDP_ERROR_TIMED_OUT_low_a876b01328600b42() {
+intgo _wrap_DDP_ERROR_TIMED_OUT_low_54d6d97b8f83fd5b() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -304,7 +307,7 @@ intgo _wrap_DDP_ERROR_TIMED_OUT_low_a876b01328600b42() {
 }
 
 
-intgo _wrap_DDP_ERROR_PEER_FAILED_low_a876b01328600b42() {
+intgo _wrap_DDP_ERROR_PEER_FAILED_low_54d6d97b8f83fd5b() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -316,7 +319,7 @@ intgo _wrap_DDP_ERROR_PEER_FAILED_low_a876b01328600b42() {
 }
 
 
-intgo _wrap_DDP_ERROR_ABORTED_low_a876b01328600b42() {
+intgo _wrap_DDP_ERROR_ABORTED_low_54d6d97b8f83fd5b() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -328,7 +331,7 @@ intgo _wrap_DDP_ERROR_ABORTED_low_a876b01328600b42() {
 }
 
 
-intgo _wrap_DDP_ERROR_MISMATCH_low_a876b01328600b42() {
+intgo _wrap_DDP_ERROR_MISMATCH_low_54d6d97b8f83fd5b() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -340,7 +343,7 @@ intgo _wrap_DDP_ERROR_MISMATCH_low_a876b01328600b42() {
 }
 
 
-intgo _wrap_DDP_ERROR_IO_low_a876b01328600b42() {
+intgo _wrap_DDP_ERROR_IO_low_54d6d97b8f83fd5b() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -352,7 +355,7 @@ intgo _wrap_DDP_ERROR_IO_low_a876b01328600b42() {
 }
 
 
-intgo _wrap_DDP_ERROR_CALLBACK_low_a876b01328600b42() {
+intgo _wrap_DDP_ERROR_CALLBACK_low_54d6d97b8f83fd5b() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -364,7 +367,7 @@ intgo _wrap_DDP_ERROR_CALLBACK_low_a876b01328600b42() {
 }
 
 
-intgo _wrap_DDP_ERROR_INTERNAL_low_a876b01328600b42() {
+intgo _wrap_DDP_ERROR_INTERNAL_low_54d6d97b8f83fd5b() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -376,7 +379,7 @@ intgo _wrap_DDP_ERROR_INTERNAL_low_a876b01328600b42() {
 }
 
 
-intgo _wrap_DDP_ERROR_TOO_FEW_RANKS_low_a876b01328600b42() {
+intgo _wrap_DDP_ERROR_TOO_FEW_RANKS_low_54d6d97b8f83fd5b() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -388,7 +391,7 @@ intgo _wrap_DDP_ERROR_TOO_FEW_RANKS_low_a876b01328600b42() {
 }
 
 
-intgo _wrap_DDP_ERROR_FENCED_low_a876b01328600b42() {
+intgo _wrap_DDP_ERROR_FENCED_low_54d6d97b8f83fd5b() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -400,7 +403,7 @@ intgo _wrap_DDP_ERROR_FENCED_low_a876b01328600b42() {
 }
 
 
-intgo _wrap_DDP_ERROR_NO_CHECKPOINT_low_a876b01328600b42() {
+intgo _wrap_DDP_ERROR_NO_CHECKPOINT_low_54d6d97b8f83fd5b() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -412,7 +415,7 @@ intgo _wrap_DDP_ERROR_NO_CHECKPOINT_low_a876b01328600b42() {
 }
 
 
-intgo _wrap_DDP_ERROR_NO_MAJORITY_low_a876b01328600b42() {
+intgo _wrap_DDP_ERROR_NO_MAJORITY_low_54d6d97b8f83fd5b() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -424,7 +427,7 @@ intgo _wrap_DDP_ERROR_NO_MAJORITY_low_a876b01328600b42() {
 }
 
 
-intgo _wrap_DDP_F32_low_a876b01328600b42() {
+intgo _wrap_DDP_F32_low_54d6d97b8f83fd5b() {
   enum ddp_dtype result;
   intgo _swig_go_result;
   
@@ -436,7 +439,7 @@ intgo _wrap_DDP_F32_low_a876b01328600b42() {
 }
 
 
-intgo _wrap_DDP_F64_low_a876b01328600b42() {
+intgo _wrap_DDP_F64_low_54d6d97b8f83fd5b() {
   enum ddp_dtype result;
   intgo _swig_go_result;
   
@@ -448,7 +451,7 @@ intgo _wrap_DDP_F64_low_a876b01328600b42() {
 }
 
 
-intgo _wrap_DDP_F16_low_a876b01328600b42() {
+intgo _wrap_DDP_F16_low_54d6d97b8f83fd5b() {
   enum ddp_dtype result;
   intgo _swig_go_result;
   
@@ -460,7 +463,7 @@ intgo _wrap_DDP_F16_low_a876b01328600b42() {
 }
 
 
-intgo _wrap_DDP_BF16_low_a876b01328600b42() {
+intgo _wrap_DDP_BF16_low_54d6d97b8f83fd5b() {
   enum ddp_dtype result;
   intgo _swig_go_result;
   
@@ -472,7 +475,7 @@ intgo _wrap_DDP_BF16_low_a876b01328600b42() {
 }
 
 
-intgo _wrap_DDP_I32_low_a876b01328600b42() {
+intgo _wrap_DDP_I32_low_54d6d97b8f83fd5b() {
   enum ddp_dtype result;
   intgo _swig_go_result;
   
@@ -484,7 +487,7 @@ intgo _wrap_DDP_I32_low_a876b01328600b42() {
 }
 
 
-intgo _wrap_DDP_I64_low_a876b01328600b42() {
+intgo _wrap_DDP_I64_low_54d6d97b8f83fd5b() {
   enum ddp_dtype result;
   intgo _swig_go_result;
   
@@ -496,7 +499,7 @@ intgo _wrap_DDP_I64_low_a876b01328600b42() {
 }
 
 
-intgo _wrap_DDP_U8_low_a876b01328600b42() {
+intgo _wrap_DDP_U8_low_54d6d97b8f83fd5b() {
   enum ddp_dtype result;
   intgo _swig_go_result;
   
@@ -508,7 +511,7 @@ intgo _wrap_DDP_U8_low_a876b01328600b42() {
 }
 
 
-intgo _wrap_DDP_C64_low_a876b01328600b42() {
+intgo _wrap_DDP_C64_low_54d6d97b8f83fd5b() {
   enum ddp_dtype result;
   intgo _swig_go_result;
   
@@ -520,7 +523,7 @@ intgo _wrap_DDP_C64_low_a876b01328600b42() {
 }
 
 
-intgo _wrap_DDP_C128_low_a876b01328600b42() {
+intgo _wrap_DDP_C128_low_54d6d97b8f83fd5b() {
   enum ddp_dtype result;
   intgo _swig_go_result;
   
@@ -532,7 +535,7 @@ intgo _wrap_DDP_C128_low_a876b01328600b42() {
 }
 
 
-intgo _wrap_DDP_CPU_low_a876b01328600b42() {
+intgo _wrap_DDP_CPU_low_54d6d97b8f83fd5b() {
   enum ddp_device_kind result;
   intgo _swig_go_result;
   
@@ -544,7 +547,7 @@ intgo _wrap_DDP_CPU_low_a876b01328600b42() {
 }
 
 
-intgo _wrap_DDP_CUDA_low_a876b01328600b42() {
+intgo _wrap_DDP_CUDA_low_54d6d97b8f83fd5b() {
   enum ddp_device_kind result;
   intgo _swig_go_result;
   
@@ -556,7 +559,7 @@ intgo _wrap_DDP_CUDA_low_a876b01328600b42() {
 }
 
 
-intgo _wrap_DDP_AVERAGE_low_a876b01328600b42() {
+intgo _wrap_DDP_AVERAGE_low_54d6d97b8f83fd5b() {
   enum ddp_reduce result;
   intgo _swig_go_result;
   
@@ -568,7 +571,7 @@ intgo _wrap_DDP_AVERAGE_low_a876b01328600b42() {
 }
 
 
-intgo _wrap_DDP_SUM_low_a876b01328600b42() {
+intgo _wrap_DDP_SUM_low_54d6d97b8f83fd5b() {
   enum ddp_reduce result;
   intgo _swig_go_result;
   
@@ -580,7 +583,7 @@ intgo _wrap_DDP_SUM_low_a876b01328600b42() {
 }
 
 
-intgo _wrap_DDP_MIN_low_a876b01328600b42() {
+intgo _wrap_DDP_MIN_low_54d6d97b8f83fd5b() {
   enum ddp_reduce result;
   intgo _swig_go_result;
   
@@ -592,7 +595,7 @@ intgo _wrap_DDP_MIN_low_a876b01328600b42() {
 }
 
 
-intgo _wrap_DDP_MAX_low_a876b01328600b42() {
+intgo _wrap_DDP_MAX_low_54d6d97b8f83fd5b() {
   enum ddp_reduce result;
   intgo _swig_go_result;
   
@@ -604,7 +607,7 @@ intgo _wrap_DDP_MAX_low_a876b01328600b42() {
 }
 
 
-intgo _wrap_DDP_BACKEND_AUTO_low_a876b01328600b42() {
+intgo _wrap_DDP_BACKEND_AUTO_low_54d6d97b8f83fd5b() {
   enum ddp_backend result;
   intgo _swig_go_result;
   
@@ -616,7 +619,7 @@ intgo _wrap_DDP_BACKEND_AUTO_low_a876b01328600b42() {
 }
 
 
-intgo _wrap_DDP_BACKEND_GLOO_low_a876b01328600b42() {
+intgo _wrap_DDP_BACKEND_GLOO_low_54d6d97b8f83fd5b() {
   enum ddp_backend result;
   intgo _swig_go_result;
   
@@ -628,7 +631,7 @@ intgo _wrap_DDP_BACKEND_GLOO_low_a876b01328600b42() {
 }
 
 
-intgo _wrap_DDP_BACKEND_NCCL_low_a876b01328600b42() {
+intgo _wrap_DDP_BACKEND_NCCL_low_54d6d97b8f83fd5b() {
   enum ddp_backend result;
   intgo _swig_go_result;
   
@@ -640,7 +643,7 @@ intgo _wrap_DDP_BACKEND_NCCL_low_a876b01328600b42() {
 }
 
 
-intgo _wrap_DDP_BACKEND_SHM_low_a876b01328600b42() {
+intgo _wrap_DDP_BACKEND_SHM_low_54d6d97b8f83fd5b() {
   enum ddp_backend result;
   intgo _swig_go_result;
   
@@ -652,7 +655,7 @@ intgo _wrap_DDP_BACKEND_SHM_low_a876b01328600b42() {
 }
 
 
-intgo _wrap_DDP_BACKEND_LOCAL_low_a876b01328600b42() {
+intgo _wrap_DDP_BACKEND_LOCAL_low_54d6d97b8f83fd5b() {
   enum ddp_backend result;
   intgo _swig_go_result;
   
@@ -664,7 +667,7 @@ intgo _wrap_DDP_BACKEND_LOCAL_low_a876b01328600b42() {
 }
 
 
-intgo _wrap_DDP_SUM_ORDER_BY_RANK_low_a876b01328600b42() {
+intgo _wrap_DDP_SUM_ORDER_BY_RANK_low_54d6d97b8f83fd5b() {
   enum ddp_sum_order result;
   intgo _swig_go_result;
   
@@ -676,7 +679,7 @@ intgo _wrap_DDP_SUM_ORDER_BY_RANK_low_a876b01328600b42() {
 }
 
 
-intgo _wrap_DDP_SUM_ORDER_BY_HOST_low_a876b01328600b42() {
+intgo _wrap_DDP_SUM_ORDER_BY_HOST_low_54d6d97b8f83fd5b() {
   enum ddp_sum_order result;
   intgo _swig_go_result;
   
@@ -688,7 +691,7 @@ intgo _wrap_DDP_SUM_ORDER_BY_HOST_low_a876b01328600b42() {
 }
 
 
-void _wrap_ddp_tensor_data_set_low_a876b01328600b42(struct ddp_tensor *_swig_go_0, void *_swig_go_1) {
+void _wrap_ddp_tensor_data_set_low_54d6d97b8f83fd5b(struct ddp_tensor *_swig_go_0, void *_swig_go_1) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   void *arg2 = (void *) 0 ;
   
@@ -700,7 +703,7 @@ void _wrap_ddp_tensor_data_set_low_a876b01328600b42(struct ddp_tensor *_swig_go_
 }
 
 
-void *_wrap_ddp_tensor_data_get_low_a876b01328600b42(struct ddp_tensor *_swig_go_0) {
+void *_wrap_ddp_tensor_data_get_low_54d6d97b8f83fd5b(struct ddp_tensor *_swig_go_0) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   void *result = 0 ;
   void *_swig_go_result;
@@ -713,7 +716,7 @@ void *_wrap_ddp_tensor_data_get_low_a876b01328600b42(struct ddp_tensor *_swig_go
 }
 
 
-void _wrap_ddp_tensor_dtype_set_low_a876b01328600b42(struct ddp_tensor *_swig_go_0, intgo _swig_go_1) {
+void _wrap_ddp_tensor_dtype_set_low_54d6d97b8f83fd5b(struct ddp_tensor *_swig_go_0, intgo _swig_go_1) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   ddp_dtype arg2 ;
   
@@ -725,7 +728,7 @@ void _wrap_ddp_tensor_dtype_set_low_a876b01328600b42(struct ddp_tensor *_swig_go
 }
 
 
-intgo _wrap_ddp_tensor_dtype_get_low_a876b01328600b42(struct ddp_tensor *_swig_go_0) {
+intgo _wrap_ddp_tensor_dtype_get_low_54d6d97b8f83fd5b(struct ddp_tensor *_swig_go_0) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   ddp_dtype result;
   intgo _swig_go_result;
@@ -738,7 +741,7 @@ intgo _wrap_ddp_tensor_dtype_get_low_a876b01328600b42(struct ddp_tensor *_swig_g
 }
 
 
-void _wrap_ddp_tensor_device_set_low_a876b01328600b42(struct ddp_tensor *_swig_go_0, intgo _swig_go_1) {
+void _wrap_ddp_tensor_device_set_low_54d6d97b8f83fd5b(struct ddp_tensor *_swig_go_0, intgo _swig_go_1) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   ddp_device_kind arg2 ;
   
@@ -750,7 +753,7 @@ void _wrap_ddp_tensor_device_set_low_a876b01328600b42(struct ddp_tensor *_swig_g
 }
 
 
-intgo _wrap_ddp_tensor_device_get_low_a876b01328600b42(struct ddp_tensor *_swig_go_0) {
+intgo _wrap_ddp_tensor_device_get_low_54d6d97b8f83fd5b(struct ddp_tensor *_swig_go_0) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   ddp_device_kind result;
   intgo _swig_go_result;
@@ -763,7 +766,7 @@ intgo _wrap_ddp_tensor_device_get_low_a876b01328600b42(struct ddp_tensor *_swig_
 }
 
 
-void _wrap_ddp_tensor_device_index_set_low_a876b01328600b42(struct ddp_tensor *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_tensor_device_index_set_low_54d6d97b8f83fd5b(struct ddp_tensor *_swig_go_0, int _swig_go_1) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   int32_t arg2 ;
   
@@ -775,7 +778,7 @@ void _wrap_ddp_tensor_device_index_set_low_a876b01328600b42(struct ddp_tensor *_
 }
 
 
-int _wrap_ddp_tensor_device_index_get_low_a876b01328600b42(struct ddp_tensor *_swig_go_0) {
+int _wrap_ddp_tensor_device_index_get_low_54d6d97b8f83fd5b(struct ddp_tensor *_swig_go_0) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -788,7 +791,7 @@ int _wrap_ddp_tensor_device_index_get_low_a876b01328600b42(struct ddp_tensor *_s
 }
 
 
-void _wrap_ddp_tensor_ndim_set_low_a876b01328600b42(struct ddp_tensor *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_tensor_ndim_set_low_54d6d97b8f83fd5b(struct ddp_tensor *_swig_go_0, int _swig_go_1) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   int32_t arg2 ;
   
@@ -800,7 +803,7 @@ void _wrap_ddp_tensor_ndim_set_low_a876b01328600b42(struct ddp_tensor *_swig_go_
 }
 
 
-int _wrap_ddp_tensor_ndim_get_low_a876b01328600b42(struct ddp_tensor *_swig_go_0) {
+int _wrap_ddp_tensor_ndim_get_low_54d6d97b8f83fd5b(struct ddp_tensor *_swig_go_0) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -813,7 +816,7 @@ int _wrap_ddp_tensor_ndim_get_low_a876b01328600b42(struct ddp_tensor *_swig_go_0
 }
 
 
-void _wrap_ddp_tensor_shape_set_low_a876b01328600b42(struct ddp_tensor *_swig_go_0, long long *_swig_go_1) {
+void _wrap_ddp_tensor_shape_set_low_54d6d97b8f83fd5b(struct ddp_tensor *_swig_go_0, long long *_swig_go_1) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   int64_t *arg2 ;
   
@@ -829,7 +832,7 @@ void _wrap_ddp_tensor_shape_set_low_a876b01328600b42(struct ddp_tensor *_swig_go
 }
 
 
-long long *_wrap_ddp_tensor_shape_get_low_a876b01328600b42(struct ddp_tensor *_swig_go_0) {
+long long *_wrap_ddp_tensor_shape_get_low_54d6d97b8f83fd5b(struct ddp_tensor *_swig_go_0) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   int64_t *result = 0 ;
   long long *_swig_go_result;
@@ -842,7 +845,7 @@ long long *_wrap_ddp_tensor_shape_get_low_a876b01328600b42(struct ddp_tensor *_s
 }
 
 
-struct ddp_tensor *_wrap_new_ddp_tensor_low_a876b01328600b42() {
+struct ddp_tensor *_wrap_new_ddp_tensor_low_54d6d97b8f83fd5b() {
   struct ddp_tensor *result = 0 ;
   struct ddp_tensor *_swig_go_result;
   
@@ -853,7 +856,7 @@ struct ddp_tensor *_wrap_new_ddp_tensor_low_a876b01328600b42() {
 }
 
 
-void _wrap_delete_ddp_tensor_low_a876b01328600b42(struct ddp_tensor *_swig_go_0) {
+void _wrap_delete_ddp_tensor_low_54d6d97b8f83fd5b(struct ddp_tensor *_swig_go_0) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   
   arg1 = *(struct ddp_tensor **)&_swig_go_0; 
@@ -863,7 +866,7 @@ void _wrap_delete_ddp_tensor_low_a876b01328600b42(struct ddp_tensor *_swig_go_0)
 }
 
 
-_gostring_ _wrap_ddp_tensor_init_low_a876b01328600b42(struct ddp_tensor *_swig_go_0, void *_swig_go_1, intgo _swig_go_2, int _swig_go_3, long long *_swig_go_4) {
+_gostring_ _wrap_ddp_tensor_init_low_54d6d97b8f83fd5b(struct ddp_tensor *_swig_go_0, void *_swig_go_1, intgo _swig_go_2, int _swig_go_3, long long *_swig_go_4) {
   ddp_tensor *arg1 = (ddp_tensor *) 0 ;
   void *arg2 = (void *) 0 ;
   ddp_dtype arg3 ;
@@ -884,7 +887,7 @@ _gostring_ _wrap_ddp_tensor_init_low_a876b01328600b42(struct ddp_tensor *_swig_g
 }
 
 
-intgo _wrap_DDP_LOG_DEBUG_low_a876b01328600b42() {
+intgo _wrap_DDP_LOG_DEBUG_low_54d6d97b8f83fd5b() {
   enum ddp_log_level result;
   intgo _swig_go_result;
   
@@ -896,7 +899,7 @@ intgo _wrap_DDP_LOG_DEBUG_low_a876b01328600b42() {
 }
 
 
-intgo _wrap_DDP_LOG_INFO_low_a876b01328600b42() {
+intgo _wrap_DDP_LOG_INFO_low_54d6d97b8f83fd5b() {
   enum ddp_log_level result;
   intgo _swig_go_result;
   
@@ -908,7 +911,7 @@ intgo _wrap_DDP_LOG_INFO_low_a876b01328600b42() {
 }
 
 
-intgo _wrap_DDP_LOG_WARNING_low_a876b01328600b42() {
+intgo _wrap_DDP_LOG_WARNING_low_54d6d97b8f83fd5b() {
   enum ddp_log_level result;
   intgo _swig_go_result;
   
@@ -920,7 +923,7 @@ intgo _wrap_DDP_LOG_WARNING_low_a876b01328600b42() {
 }
 
 
-intgo _wrap_DDP_LOG_ERROR_low_a876b01328600b42() {
+intgo _wrap_DDP_LOG_ERROR_low_54d6d97b8f83fd5b() {
   enum ddp_log_level result;
   intgo _swig_go_result;
   
@@ -932,7 +935,7 @@ intgo _wrap_DDP_LOG_ERROR_low_a876b01328600b42() {
 }
 
 
-intgo _wrap_DDP_LOG_OFF_low_a876b01328600b42() {
+intgo _wrap_DDP_LOG_OFF_low_54d6d97b8f83fd5b() {
   enum ddp_log_level result;
   intgo _swig_go_result;
   
@@ -944,7 +947,7 @@ intgo _wrap_DDP_LOG_OFF_low_a876b01328600b42() {
 }
 
 
-int _wrap_ddp_version_low_a876b01328600b42() {
+int _wrap_ddp_version_low_54d6d97b8f83fd5b() {
   int32_t result;
   int _swig_go_result;
   
@@ -955,7 +958,7 @@ int _wrap_ddp_version_low_a876b01328600b42() {
 }
 
 
-_gostring_ _wrap_ddp_version_string_low_a876b01328600b42() {
+_gostring_ _wrap_ddp_version_string_low_54d6d97b8f83fd5b() {
   char *result = 0 ;
   _gostring_ _swig_go_result;
   
@@ -966,7 +969,7 @@ _gostring_ _wrap_ddp_version_string_low_a876b01328600b42() {
 }
 
 
-_gostring_ _wrap_ddp_build_info_low_a876b01328600b42() {
+_gostring_ _wrap_ddp_build_info_low_54d6d97b8f83fd5b() {
   char *result = 0 ;
   _gostring_ _swig_go_result;
   
@@ -977,7 +980,7 @@ _gostring_ _wrap_ddp_build_info_low_a876b01328600b42() {
 }
 
 
-_gostring_ _wrap_ddp_status_name_low_a876b01328600b42(intgo _swig_go_0) {
+_gostring_ _wrap_ddp_status_name_low_54d6d97b8f83fd5b(intgo _swig_go_0) {
   ddp_status arg1 ;
   char *result = 0 ;
   _gostring_ _swig_go_result;
@@ -990,7 +993,7 @@ _gostring_ _wrap_ddp_status_name_low_a876b01328600b42(intgo _swig_go_0) {
 }
 
 
-_gostring_ _wrap_ddp_last_error_low_a876b01328600b42() {
+_gostring_ _wrap_ddp_last_error_low_54d6d97b8f83fd5b() {
   char *result = 0 ;
   _gostring_ _swig_go_result;
   
@@ -1001,7 +1004,7 @@ _gostring_ _wrap_ddp_last_error_low_a876b01328600b42() {
 }
 
 
-long long _wrap_ddp_copy_last_error_low_a876b01328600b42(char *_swig_go_0, long long _swig_go_1) {
+long long _wrap_ddp_copy_last_error_low_54d6d97b8f83fd5b(char *_swig_go_0, long long _swig_go_1) {
   char *arg1 = (char *) 0 ;
   int64_t arg2 ;
   int64_t result;
@@ -1017,7 +1020,7 @@ long long _wrap_ddp_copy_last_error_low_a876b01328600b42(char *_swig_go_0, long 
 }
 
 
-_gostring_ _wrap_ddp_set_log_low_a876b01328600b42(intgo _swig_go_0, ddp_log_fn _swig_go_1, void *_swig_go_2) {
+_gostring_ _wrap_ddp_set_log_low_54d6d97b8f83fd5b(intgo _swig_go_0, ddp_log_fn _swig_go_1, void *_swig_go_2) {
   ddp_log_level arg1 ;
   ddp_log_fn arg2 = (ddp_log_fn) 0 ;
   void *arg3 = (void *) 0 ;
@@ -1034,7 +1037,7 @@ _gostring_ _wrap_ddp_set_log_low_a876b01328600b42(intgo _swig_go_0, ddp_log_fn _
 }
 
 
-void _wrap_ddp_store_struct_size_set_low_a876b01328600b42(struct ddp_store *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_store_struct_size_set_low_54d6d97b8f83fd5b(struct ddp_store *_swig_go_0, long long _swig_go_1) {
   struct ddp_store *arg1 = (struct ddp_store *) 0 ;
   int64_t arg2 ;
   
@@ -1046,7 +1049,7 @@ void _wrap_ddp_store_struct_size_set_low_a876b01328600b42(struct ddp_store *_swi
 }
 
 
-long long _wrap_ddp_store_struct_size_get_low_a876b01328600b42(struct ddp_store *_swig_go_0) {
+long long _wrap_ddp_store_struct_size_get_low_54d6d97b8f83fd5b(struct ddp_store *_swig_go_0) {
   struct ddp_store *arg1 = (struct ddp_store *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -1059,7 +1062,7 @@ long long _wrap_ddp_store_struct_size_get_low_a876b01328600b42(struct ddp_store 
 }
 
 
-void _wrap_ddp_store_set_set_low_a876b01328600b42(struct ddp_store *_swig_go_0, ddp_store_set_fn _swig_go_1) {
+void _wrap_ddp_store_set_set_low_54d6d97b8f83fd5b(struct ddp_store *_swig_go_0, ddp_store_set_fn _swig_go_1) {
   struct ddp_store *arg1 = (struct ddp_store *) 0 ;
   ddp_store_set_fn arg2 = (ddp_store_set_fn) 0 ;
   
@@ -1071,7 +1074,7 @@ void _wrap_ddp_store_set_set_low_a876b01328600b42(struct ddp_store *_swig_go_0, 
 }
 
 
-ddp_store_set_fn _wrap_ddp_store_set_get_low_a876b01328600b42(struct ddp_store *_swig_go_0) {
+ddp_store_set_fn _wrap_ddp_store_set_get_low_54d6d97b8f83fd5b(struct ddp_store *_swig_go_0) {
   struct ddp_store *arg1 = (struct ddp_store *) 0 ;
   ddp_store_set_fn result;
   ddp_store_set_fn _swig_go_result;
@@ -1084,7 +1087,7 @@ ddp_store_set_fn _wrap_ddp_store_set_get_low_a876b01328600b42(struct ddp_store *
 }
 
 
-void _wrap_ddp_store_get_set_low_a876b01328600b42(struct ddp_store *_swig_go_0, ddp_store_get_fn _swig_go_1) {
+void _wrap_ddp_store_get_set_low_54d6d97b8f83fd5b(struct ddp_store *_swig_go_0, ddp_store_get_fn _swig_go_1) {
   struct ddp_store *arg1 = (struct ddp_store *) 0 ;
   ddp_store_get_fn arg2 = (ddp_store_get_fn) 0 ;
   
@@ -1096,7 +1099,7 @@ void _wrap_ddp_store_get_set_low_a876b01328600b42(struct ddp_store *_swig_go_0, 
 }
 
 
-ddp_store_get_fn _wrap_ddp_store_get_get_low_a876b01328600b42(struct ddp_store *_swig_go_0) {
+ddp_store_get_fn _wrap_ddp_store_get_get_low_54d6d97b8f83fd5b(struct ddp_store *_swig_go_0) {
   struct ddp_store *arg1 = (struct ddp_store *) 0 ;
   ddp_store_get_fn result;
   ddp_store_get_fn _swig_go_result;
@@ -1109,7 +1112,7 @@ ddp_store_get_fn _wrap_ddp_store_get_get_low_a876b01328600b42(struct ddp_store *
 }
 
 
-void _wrap_ddp_store_user_data_set_low_a876b01328600b42(struct ddp_store *_swig_go_0, void *_swig_go_1) {
+void _wrap_ddp_store_user_data_set_low_54d6d97b8f83fd5b(struct ddp_store *_swig_go_0, void *_swig_go_1) {
   struct ddp_store *arg1 = (struct ddp_store *) 0 ;
   void *arg2 = (void *) 0 ;
   
@@ -1121,7 +1124,7 @@ void _wrap_ddp_store_user_data_set_low_a876b01328600b42(struct ddp_store *_swig_
 }
 
 
-void *_wrap_ddp_store_user_data_get_low_a876b01328600b42(struct ddp_store *_swig_go_0) {
+void *_wrap_ddp_store_user_data_get_low_54d6d97b8f83fd5b(struct ddp_store *_swig_go_0) {
   struct ddp_store *arg1 = (struct ddp_store *) 0 ;
   void *result = 0 ;
   void *_swig_go_result;
@@ -1134,7 +1137,7 @@ void *_wrap_ddp_store_user_data_get_low_a876b01328600b42(struct ddp_store *_swig
 }
 
 
-struct ddp_store *_wrap_new_ddp_store_low_a876b01328600b42() {
+struct ddp_store *_wrap_new_ddp_store_low_54d6d97b8f83fd5b() {
   struct ddp_store *result = 0 ;
   struct ddp_store *_swig_go_result;
   
@@ -1145,7 +1148,7 @@ struct ddp_store *_wrap_new_ddp_store_low_a876b01328600b42() {
 }
 
 
-void _wrap_delete_ddp_store_low_a876b01328600b42(struct ddp_store *_swig_go_0) {
+void _wrap_delete_ddp_store_low_54d6d97b8f83fd5b(struct ddp_store *_swig_go_0) {
   struct ddp_store *arg1 = (struct ddp_store *) 0 ;
   
   arg1 = *(struct ddp_store **)&_swig_go_0; 
@@ -1155,7 +1158,7 @@ void _wrap_delete_ddp_store_low_a876b01328600b42(struct ddp_store *_swig_go_0) {
 }
 
 
-void _wrap_ddp_group_options_struct_size_set_low_a876b01328600b42(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_group_options_struct_size_set_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int64_t arg2 ;
   
@@ -1167,7 +1170,7 @@ void _wrap_ddp_group_options_struct_size_set_low_a876b01328600b42(struct ddp_gro
 }
 
 
-long long _wrap_ddp_group_options_struct_size_get_low_a876b01328600b42(struct ddp_group_options *_swig_go_0) {
+long long _wrap_ddp_group_options_struct_size_get_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -1180,7 +1183,7 @@ long long _wrap_ddp_group_options_struct_size_get_low_a876b01328600b42(struct dd
 }
 
 
-void _wrap_ddp_group_options_rank_set_low_a876b01328600b42(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_group_options_rank_set_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t arg2 ;
   
@@ -1192,7 +1195,7 @@ void _wrap_ddp_group_options_rank_set_low_a876b01328600b42(struct ddp_group_opti
 }
 
 
-int _wrap_ddp_group_options_rank_get_low_a876b01328600b42(struct ddp_group_options *_swig_go_0) {
+int _wrap_ddp_group_options_rank_get_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -1205,7 +1208,7 @@ int _wrap_ddp_group_options_rank_get_low_a876b01328600b42(struct ddp_group_optio
 }
 
 
-void _wrap_ddp_group_options_world_size_set_low_a876b01328600b42(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_group_options_world_size_set_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t arg2 ;
   
@@ -1217,7 +1220,7 @@ void _wrap_ddp_group_options_world_size_set_low_a876b01328600b42(struct ddp_grou
 }
 
 
-int _wrap_ddp_group_options_world_size_get_low_a876b01328600b42(struct ddp_group_options *_swig_go_0) {
+int _wrap_ddp_group_options_world_size_get_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -1230,7 +1233,7 @@ int _wrap_ddp_group_options_world_size_get_low_a876b01328600b42(struct ddp_group
 }
 
 
-void _wrap_ddp_group_options_backend_set_low_a876b01328600b42(struct ddp_group_options *_swig_go_0, intgo _swig_go_1) {
+void _wrap_ddp_group_options_backend_set_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0, intgo _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   ddp_backend arg2 ;
   
@@ -1242,7 +1245,7 @@ void _wrap_ddp_group_options_backend_set_low_a876b01328600b42(struct ddp_group_o
 }
 
 
-intgo _wrap_ddp_group_options_backend_get_low_a876b01328600b42(struct ddp_group_options *_swig_go_0) {
+intgo _wrap_ddp_group_options_backend_get_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   ddp_backend result;
   intgo _swig_go_result;
@@ -1255,7 +1258,7 @@ intgo _wrap_ddp_group_options_backend_get_low_a876b01328600b42(struct ddp_group_
 }
 
 
-void _wrap_ddp_group_options_device_index_set_low_a876b01328600b42(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_group_options_device_index_set_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t arg2 ;
   
@@ -1267,7 +1270,7 @@ void _wrap_ddp_group_options_device_index_set_low_a876b01328600b42(struct ddp_gr
 }
 
 
-int _wrap_ddp_group_options_device_index_get_low_a876b01328600b42(struct ddp_group_options *_swig_go_0) {
+int _wrap_ddp_group_options_device_index_get_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -1280,7 +1283,7 @@ int _wrap_ddp_group_options_device_index_get_low_a876b01328600b42(struct ddp_gro
 }
 
 
-void _wrap_ddp_group_options_timeout_ms_set_low_a876b01328600b42(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_group_options_timeout_ms_set_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int64_t arg2 ;
   
@@ -1292,7 +1295,7 @@ void _wrap_ddp_group_options_timeout_ms_set_low_a876b01328600b42(struct ddp_grou
 }
 
 
-long long _wrap_ddp_group_options_timeout_ms_get_low_a876b01328600b42(struct ddp_group_options *_swig_go_0) {
+long long _wrap_ddp_group_options_timeout_ms_get_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -1305,7 +1308,7 @@ long long _wrap_ddp_group_options_timeout_ms_get_low_a876b01328600b42(struct ddp
 }
 
 
-void _wrap_ddp_group_options_heartbeat_ms_set_low_a876b01328600b42(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_group_options_heartbeat_ms_set_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int64_t arg2 ;
   
@@ -1317,7 +1320,7 @@ void _wrap_ddp_group_options_heartbeat_ms_set_low_a876b01328600b42(struct ddp_gr
 }
 
 
-long long _wrap_ddp_group_options_heartbeat_ms_get_low_a876b01328600b42(struct ddp_group_options *_swig_go_0) {
+long long _wrap_ddp_group_options_heartbeat_ms_get_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -1330,7 +1333,7 @@ long long _wrap_ddp_group_options_heartbeat_ms_get_low_a876b01328600b42(struct d
 }
 
 
-void _wrap_ddp_group_options_dead_after_ms_set_low_a876b01328600b42(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_group_options_dead_after_ms_set_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int64_t arg2 ;
   
@@ -1342,7 +1345,7 @@ void _wrap_ddp_group_options_dead_after_ms_set_low_a876b01328600b42(struct ddp_g
 }
 
 
-long long _wrap_ddp_group_options_dead_after_ms_get_low_a876b01328600b42(struct ddp_group_options *_swig_go_0) {
+long long _wrap_ddp_group_options_dead_after_ms_get_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -1355,7 +1358,7 @@ long long _wrap_ddp_group_options_dead_after_ms_get_low_a876b01328600b42(struct 
 }
 
 
-void _wrap_ddp_group_options_rendezvous_timeout_ms_set_low_a876b01328600b42(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_group_options_rendezvous_timeout_ms_set_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int64_t arg2 ;
   
@@ -1367,7 +1370,7 @@ void _wrap_ddp_group_options_rendezvous_timeout_ms_set_low_a876b01328600b42(stru
 }
 
 
-long long _wrap_ddp_group_options_rendezvous_timeout_ms_get_low_a876b01328600b42(struct ddp_group_options *_swig_go_0) {
+long long _wrap_ddp_group_options_rendezvous_timeout_ms_get_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -1380,7 +1383,7 @@ long long _wrap_ddp_group_options_rendezvous_timeout_ms_get_low_a876b01328600b42
 }
 
 
-void _wrap_ddp_group_options_store_set_low_a876b01328600b42(struct ddp_group_options *_swig_go_0, struct ddp_store *_swig_go_1) {
+void _wrap_ddp_group_options_store_set_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0, struct ddp_store *_swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   ddp_store *arg2 = (ddp_store *) 0 ;
   
@@ -1392,7 +1395,7 @@ void _wrap_ddp_group_options_store_set_low_a876b01328600b42(struct ddp_group_opt
 }
 
 
-struct ddp_store *_wrap_ddp_group_options_store_get_low_a876b01328600b42(struct ddp_group_options *_swig_go_0) {
+struct ddp_store *_wrap_ddp_group_options_store_get_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   ddp_store *result = 0 ;
   struct ddp_store *_swig_go_result;
@@ -1405,7 +1408,7 @@ struct ddp_store *_wrap_ddp_group_options_store_get_low_a876b01328600b42(struct 
 }
 
 
-void _wrap_ddp_group_options_sum_order_set_low_a876b01328600b42(struct ddp_group_options *_swig_go_0, intgo _swig_go_1) {
+void _wrap_ddp_group_options_sum_order_set_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0, intgo _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   ddp_sum_order arg2 ;
   
@@ -1417,7 +1420,7 @@ void _wrap_ddp_group_options_sum_order_set_low_a876b01328600b42(struct ddp_group
 }
 
 
-intgo _wrap_ddp_group_options_sum_order_get_low_a876b01328600b42(struct ddp_group_options *_swig_go_0) {
+intgo _wrap_ddp_group_options_sum_order_get_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   ddp_sum_order result;
   intgo _swig_go_result;
@@ -1430,7 +1433,7 @@ intgo _wrap_ddp_group_options_sum_order_get_low_a876b01328600b42(struct ddp_grou
 }
 
 
-void _wrap_ddp_group_options_reproducible_set_low_a876b01328600b42(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_group_options_reproducible_set_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t arg2 ;
   
@@ -1442,7 +1445,7 @@ void _wrap_ddp_group_options_reproducible_set_low_a876b01328600b42(struct ddp_gr
 }
 
 
-int _wrap_ddp_group_options_reproducible_get_low_a876b01328600b42(struct ddp_group_options *_swig_go_0) {
+int _wrap_ddp_group_options_reproducible_get_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -1455,7 +1458,7 @@ int _wrap_ddp_group_options_reproducible_get_low_a876b01328600b42(struct ddp_gro
 }
 
 
-void _wrap_ddp_group_options_nccl_max_ctas_set_low_a876b01328600b42(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_group_options_nccl_max_ctas_set_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t arg2 ;
   
@@ -1467,7 +1470,7 @@ void _wrap_ddp_group_options_nccl_max_ctas_set_low_a876b01328600b42(struct ddp_g
 }
 
 
-int _wrap_ddp_group_options_nccl_max_ctas_get_low_a876b01328600b42(struct ddp_group_options *_swig_go_0) {
+int _wrap_ddp_group_options_nccl_max_ctas_get_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -1480,7 +1483,7 @@ int _wrap_ddp_group_options_nccl_max_ctas_get_low_a876b01328600b42(struct ddp_gr
 }
 
 
-void _wrap_ddp_group_options_recoverable_set_low_a876b01328600b42(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_group_options_recoverable_set_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t arg2 ;
   
@@ -1492,7 +1495,7 @@ void _wrap_ddp_group_options_recoverable_set_low_a876b01328600b42(struct ddp_gro
 }
 
 
-int _wrap_ddp_group_options_recoverable_get_low_a876b01328600b42(struct ddp_group_options *_swig_go_0) {
+int _wrap_ddp_group_options_recoverable_get_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -1505,7 +1508,7 @@ int _wrap_ddp_group_options_recoverable_get_low_a876b01328600b42(struct ddp_grou
 }
 
 
-void _wrap_ddp_group_options_nccl_comm_set_low_a876b01328600b42(struct ddp_group_options *_swig_go_0, void *_swig_go_1) {
+void _wrap_ddp_group_options_nccl_comm_set_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0, void *_swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   void *arg2 = (void *) 0 ;
   
@@ -1517,7 +1520,7 @@ void _wrap_ddp_group_options_nccl_comm_set_low_a876b01328600b42(struct ddp_group
 }
 
 
-void *_wrap_ddp_group_options_nccl_comm_get_low_a876b01328600b42(struct ddp_group_options *_swig_go_0) {
+void *_wrap_ddp_group_options_nccl_comm_get_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   void *result = 0 ;
   void *_swig_go_result;
@@ -1530,7 +1533,7 @@ void *_wrap_ddp_group_options_nccl_comm_get_low_a876b01328600b42(struct ddp_grou
 }
 
 
-void _wrap_ddp_group_options_first_port_set_low_a876b01328600b42(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_group_options_first_port_set_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t arg2 ;
   
@@ -1542,7 +1545,7 @@ void _wrap_ddp_group_options_first_port_set_low_a876b01328600b42(struct ddp_grou
 }
 
 
-int _wrap_ddp_group_options_first_port_get_low_a876b01328600b42(struct ddp_group_options *_swig_go_0) {
+int _wrap_ddp_group_options_first_port_get_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -1555,7 +1558,7 @@ int _wrap_ddp_group_options_first_port_get_low_a876b01328600b42(struct ddp_group
 }
 
 
-void _wrap_ddp_group_options_last_port_set_low_a876b01328600b42(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_group_options_last_port_set_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t arg2 ;
   
@@ -1567,7 +1570,7 @@ void _wrap_ddp_group_options_last_port_set_low_a876b01328600b42(struct ddp_group
 }
 
 
-int _wrap_ddp_group_options_last_port_get_low_a876b01328600b42(struct ddp_group_options *_swig_go_0) {
+int _wrap_ddp_group_options_last_port_get_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -1580,7 +1583,7 @@ int _wrap_ddp_group_options_last_port_get_low_a876b01328600b42(struct ddp_group_
 }
 
 
-void _wrap_ddp_group_options_join_set_low_a876b01328600b42(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_group_options_join_set_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t arg2 ;
   
@@ -1592,7 +1595,7 @@ void _wrap_ddp_group_options_join_set_low_a876b01328600b42(struct ddp_group_opti
 }
 
 
-int _wrap_ddp_group_options_join_get_low_a876b01328600b42(struct ddp_group_options *_swig_go_0) {
+int _wrap_ddp_group_options_join_get_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -1605,7 +1608,7 @@ int _wrap_ddp_group_options_join_get_low_a876b01328600b42(struct ddp_group_optio
 }
 
 
-void _wrap_ddp_group_options_virtual_ranks_set_low_a876b01328600b42(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_group_options_virtual_ranks_set_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t arg2 ;
   
@@ -1617,7 +1620,7 @@ void _wrap_ddp_group_options_virtual_ranks_set_low_a876b01328600b42(struct ddp_g
 }
 
 
-int _wrap_ddp_group_options_virtual_ranks_get_low_a876b01328600b42(struct ddp_group_options *_swig_go_0) {
+int _wrap_ddp_group_options_virtual_ranks_get_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -1630,7 +1633,7 @@ int _wrap_ddp_group_options_virtual_ranks_get_low_a876b01328600b42(struct ddp_gr
 }
 
 
-struct ddp_group_options *_wrap_new_ddp_group_options_low_a876b01328600b42() {
+struct ddp_group_options *_wrap_new_ddp_group_options_low_54d6d97b8f83fd5b() {
   struct ddp_group_options *result = 0 ;
   struct ddp_group_options *_swig_go_result;
   
@@ -1641,7 +1644,7 @@ struct ddp_group_options *_wrap_new_ddp_group_options_low_a876b01328600b42() {
 }
 
 
-void _wrap_delete_ddp_group_options_low_a876b01328600b42(struct ddp_group_options *_swig_go_0) {
+void _wrap_delete_ddp_group_options_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   
   arg1 = *(struct ddp_group_options **)&_swig_go_0; 
@@ -1651,7 +1654,7 @@ void _wrap_delete_ddp_group_options_low_a876b01328600b42(struct ddp_group_option
 }
 
 
-_gostring_ _wrap_ddp_group_options_init_low_a876b01328600b42(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_group_options_init_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
   ddp_group_options *arg1 = (ddp_group_options *) 0 ;
   int64_t arg2 ;
   ddp_status result;
@@ -1666,7 +1669,7 @@ _gostring_ _wrap_ddp_group_options_init_low_a876b01328600b42(struct ddp_group_op
 }
 
 
-_gostring_ _wrap_ddp_group_create_low_a876b01328600b42(_gostring_ _swig_go_0, struct ddp_group_options *_swig_go_1, ddp_group **_swig_go_2) {
+_gostring_ _wrap_ddp_group_create_low_54d6d97b8f83fd5b(_gostring_ _swig_go_0, struct ddp_group_options *_swig_go_1, ddp_group **_swig_go_2) {
   char *arg1 = (char *) 0 ;
   ddp_group_options *arg2 = (ddp_group_options *) 0 ;
   ddp_group **arg3 = (ddp_group **) 0 ;
@@ -1688,7 +1691,7 @@ _gostring_ _wrap_ddp_group_create_low_a876b01328600b42(_gostring_ _swig_go_0, st
 }
 
 
-_gostring_ _wrap_ddp_group_split_low_a876b01328600b42(ddp_group *_swig_go_0, int _swig_go_1, int _swig_go_2, struct ddp_group_options *_swig_go_3, ddp_group **_swig_go_4) {
+_gostring_ _wrap_ddp_group_split_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, int _swig_go_1, int _swig_go_2, struct ddp_group_options *_swig_go_3, ddp_group **_swig_go_4) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   int32_t arg2 ;
   int32_t arg3 ;
@@ -1709,7 +1712,7 @@ _gostring_ _wrap_ddp_group_split_low_a876b01328600b42(ddp_group *_swig_go_0, int
 }
 
 
-void _wrap_ddp_group_destroy_low_a876b01328600b42(ddp_group *_swig_go_0) {
+void _wrap_ddp_group_destroy_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   
   arg1 = *(ddp_group **)&_swig_go_0; 
@@ -1719,7 +1722,7 @@ void _wrap_ddp_group_destroy_low_a876b01328600b42(ddp_group *_swig_go_0) {
 }
 
 
-_gostring_ _wrap_ddp_group_abort_low_a876b01328600b42(ddp_group *_swig_go_0, _gostring_ _swig_go_1) {
+_gostring_ _wrap_ddp_group_abort_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, _gostring_ _swig_go_1) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   char *arg2 = (char *) 0 ;
   ddp_status result;
@@ -1739,7 +1742,7 @@ _gostring_ _wrap_ddp_group_abort_low_a876b01328600b42(ddp_group *_swig_go_0, _go
 }
 
 
-_gostring_ _wrap_ddp_group_status_low_a876b01328600b42(ddp_group *_swig_go_0) {
+_gostring_ _wrap_ddp_group_status_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_status result;
   _gostring_ _swig_go_result;
@@ -1752,7 +1755,7 @@ _gostring_ _wrap_ddp_group_status_low_a876b01328600b42(ddp_group *_swig_go_0) {
 }
 
 
-int _wrap_ddp_group_rank_low_a876b01328600b42(ddp_group *_swig_go_0) {
+int _wrap_ddp_group_rank_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -1765,7 +1768,7 @@ int _wrap_ddp_group_rank_low_a876b01328600b42(ddp_group *_swig_go_0) {
 }
 
 
-int _wrap_ddp_group_size_low_a876b01328600b42(ddp_group *_swig_go_0) {
+int _wrap_ddp_group_size_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -1778,7 +1781,7 @@ int _wrap_ddp_group_size_low_a876b01328600b42(ddp_group *_swig_go_0) {
 }
 
 
-intgo _wrap_ddp_group_backend_low_a876b01328600b42(ddp_group *_swig_go_0) {
+intgo _wrap_ddp_group_backend_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_backend result;
   intgo _swig_go_result;
@@ -1791,7 +1794,7 @@ intgo _wrap_ddp_group_backend_low_a876b01328600b42(ddp_group *_swig_go_0) {
 }
 
 
-_gostring_ _wrap_ddp_group_barrier_low_a876b01328600b42(ddp_group *_swig_go_0) {
+_gostring_ _wrap_ddp_group_barrier_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_status result;
   _gostring_ _swig_go_result;
@@ -1804,7 +1807,7 @@ _gostring_ _wrap_ddp_group_barrier_low_a876b01328600b42(ddp_group *_swig_go_0) {
 }
 
 
-_gostring_ _wrap_ddp_group_all_reduce_low_a876b01328600b42(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, intgo _swig_go_2, void *_swig_go_3) {
+_gostring_ _wrap_ddp_group_all_reduce_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, intgo _swig_go_2, void *_swig_go_3) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   ddp_reduce arg3 ;
@@ -1823,7 +1826,7 @@ _gostring_ _wrap_ddp_group_all_reduce_low_a876b01328600b42(ddp_group *_swig_go_0
 }
 
 
-_gostring_ _wrap_ddp_group_all_gather_low_a876b01328600b42(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, void *_swig_go_3) {
+_gostring_ _wrap_ddp_group_all_gather_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, void *_swig_go_3) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -1842,7 +1845,7 @@ _gostring_ _wrap_ddp_group_all_gather_low_a876b01328600b42(ddp_group *_swig_go_0
 }
 
 
-_gostring_ _wrap_ddp_group_reduce_scatter_low_a876b01328600b42(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, intgo _swig_go_3, void *_swig_go_4) {
+_gostring_ _wrap_ddp_group_reduce_scatter_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, intgo _swig_go_3, void *_swig_go_4) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -1863,7 +1866,7 @@ _gostring_ _wrap_ddp_group_reduce_scatter_low_a876b01328600b42(ddp_group *_swig_
 }
 
 
-_gostring_ _wrap_ddp_group_broadcast_low_a876b01328600b42(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, int _swig_go_2, void *_swig_go_3) {
+_gostring_ _wrap_ddp_group_broadcast_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, int _swig_go_2, void *_swig_go_3) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   int32_t arg3 ;
@@ -1882,7 +1885,7 @@ _gostring_ _wrap_ddp_group_broadcast_low_a876b01328600b42(ddp_group *_swig_go_0,
 }
 
 
-_gostring_ _wrap_ddp_group_reduce_metrics_low_a876b01328600b42(ddp_group *_swig_go_0, double *_swig_go_1, long long _swig_go_2, intgo _swig_go_3) {
+_gostring_ _wrap_ddp_group_reduce_metrics_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, double *_swig_go_1, long long _swig_go_2, intgo _swig_go_3) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   double *arg2 = (double *) 0 ;
   int64_t arg3 ;
@@ -1901,7 +1904,7 @@ _gostring_ _wrap_ddp_group_reduce_metrics_low_a876b01328600b42(ddp_group *_swig_
 }
 
 
-_gostring_ _wrap_ddp_group_alloc_low_a876b01328600b42(ddp_group *_swig_go_0, long long _swig_go_1, void **_swig_go_2) {
+_gostring_ _wrap_ddp_group_alloc_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, long long _swig_go_1, void **_swig_go_2) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   int64_t arg2 ;
   void **arg3 = (void **) 0 ;
@@ -1918,7 +1921,7 @@ _gostring_ _wrap_ddp_group_alloc_low_a876b01328600b42(ddp_group *_swig_go_0, lon
 }
 
 
-_gostring_ _wrap_ddp_group_free_low_a876b01328600b42(ddp_group *_swig_go_0, void *_swig_go_1) {
+_gostring_ _wrap_ddp_group_free_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, void *_swig_go_1) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   void *arg2 = (void *) 0 ;
   ddp_status result;
@@ -1933,7 +1936,7 @@ _gostring_ _wrap_ddp_group_free_low_a876b01328600b42(ddp_group *_swig_go_0, void
 }
 
 
-intgo _wrap_DDP_UNUSED_ERROR_low_a876b01328600b42() {
+intgo _wrap_DDP_UNUSED_ERROR_low_54d6d97b8f83fd5b() {
   enum ddp_unused result;
   intgo _swig_go_result;
   
@@ -1945,7 +1948,7 @@ intgo _wrap_DDP_UNUSED_ERROR_low_a876b01328600b42() {
 }
 
 
-intgo _wrap_DDP_UNUSED_ALLOW_low_a876b01328600b42() {
+intgo _wrap_DDP_UNUSED_ALLOW_low_54d6d97b8f83fd5b() {
   enum ddp_unused result;
   intgo _swig_go_result;
   
@@ -1957,7 +1960,7 @@ intgo _wrap_DDP_UNUSED_ALLOW_low_a876b01328600b42() {
 }
 
 
-intgo _wrap_DDP_PROGRESS_AUTO_low_a876b01328600b42() {
+intgo _wrap_DDP_PROGRESS_AUTO_low_54d6d97b8f83fd5b() {
   enum ddp_progress result;
   intgo _swig_go_result;
   
@@ -1969,7 +1972,7 @@ intgo _wrap_DDP_PROGRESS_AUTO_low_a876b01328600b42() {
 }
 
 
-intgo _wrap_DDP_PROGRESS_CALLER_low_a876b01328600b42() {
+intgo _wrap_DDP_PROGRESS_CALLER_low_54d6d97b8f83fd5b() {
   enum ddp_progress result;
   intgo _swig_go_result;
   
@@ -1981,7 +1984,7 @@ intgo _wrap_DDP_PROGRESS_CALLER_low_a876b01328600b42() {
 }
 
 
-intgo _wrap_DDP_PROGRESS_THREAD_low_a876b01328600b42() {
+intgo _wrap_DDP_PROGRESS_THREAD_low_54d6d97b8f83fd5b() {
   enum ddp_progress result;
   intgo _swig_go_result;
   
@@ -1993,7 +1996,7 @@ intgo _wrap_DDP_PROGRESS_THREAD_low_a876b01328600b42() {
 }
 
 
-intgo _wrap_DDP_DRIFT_REPORT_low_a876b01328600b42() {
+intgo _wrap_DDP_DRIFT_REPORT_low_54d6d97b8f83fd5b() {
   enum ddp_drift result;
   intgo _swig_go_result;
   
@@ -2005,7 +2008,7 @@ intgo _wrap_DDP_DRIFT_REPORT_low_a876b01328600b42() {
 }
 
 
-intgo _wrap_DDP_DRIFT_RESEND_low_a876b01328600b42() {
+intgo _wrap_DDP_DRIFT_RESEND_low_54d6d97b8f83fd5b() {
   enum ddp_drift result;
   intgo _swig_go_result;
   
@@ -2017,7 +2020,7 @@ intgo _wrap_DDP_DRIFT_RESEND_low_a876b01328600b42() {
 }
 
 
-intgo _wrap_DDP_DIVISOR_WORLD_low_a876b01328600b42() {
+intgo _wrap_DDP_DIVISOR_WORLD_low_54d6d97b8f83fd5b() {
   enum ddp_divisor result;
   intgo _swig_go_result;
   
@@ -2029,7 +2032,7 @@ intgo _wrap_DDP_DIVISOR_WORLD_low_a876b01328600b42() {
 }
 
 
-intgo _wrap_DDP_DIVISOR_WEIGHTS_low_a876b01328600b42() {
+intgo _wrap_DDP_DIVISOR_WEIGHTS_low_54d6d97b8f83fd5b() {
   enum ddp_divisor result;
   intgo _swig_go_result;
   
@@ -2041,7 +2044,7 @@ intgo _wrap_DDP_DIVISOR_WEIGHTS_low_a876b01328600b42() {
 }
 
 
-void _wrap_ddp_model_options_struct_size_set_low_a876b01328600b42(struct ddp_model_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_options_struct_size_set_low_54d6d97b8f83fd5b(struct ddp_model_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   int64_t arg2 ;
   
@@ -2053,7 +2056,7 @@ void _wrap_ddp_model_options_struct_size_set_low_a876b01328600b42(struct ddp_mod
 }
 
 
-long long _wrap_ddp_model_options_struct_size_get_low_a876b01328600b42(struct ddp_model_options *_swig_go_0) {
+long long _wrap_ddp_model_options_struct_size_get_low_54d6d97b8f83fd5b(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2066,7 +2069,7 @@ long long _wrap_ddp_model_options_struct_size_get_low_a876b01328600b42(struct dd
 }
 
 
-void _wrap_ddp_model_options_first_bucket_bytes_set_low_a876b01328600b42(struct ddp_model_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_options_first_bucket_bytes_set_low_54d6d97b8f83fd5b(struct ddp_model_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   int64_t arg2 ;
   
@@ -2078,7 +2081,7 @@ void _wrap_ddp_model_options_first_bucket_bytes_set_low_a876b01328600b42(struct 
 }
 
 
-long long _wrap_ddp_model_options_first_bucket_bytes_get_low_a876b01328600b42(struct ddp_model_options *_swig_go_0) {
+long long _wrap_ddp_model_options_first_bucket_bytes_get_low_54d6d97b8f83fd5b(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2091,7 +2094,7 @@ long long _wrap_ddp_model_options_first_bucket_bytes_get_low_a876b01328600b42(st
 }
 
 
-void _wrap_ddp_model_options_bucket_bytes_set_low_a876b01328600b42(struct ddp_model_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_options_bucket_bytes_set_low_54d6d97b8f83fd5b(struct ddp_model_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   int64_t arg2 ;
   
@@ -2103,7 +2106,7 @@ void _wrap_ddp_model_options_bucket_bytes_set_low_a876b01328600b42(struct ddp_mo
 }
 
 
-long long _wrap_ddp_model_options_bucket_bytes_get_low_a876b01328600b42(struct ddp_model_options *_swig_go_0) {
+long long _wrap_ddp_model_options_bucket_bytes_get_low_54d6d97b8f83fd5b(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2116,7 +2119,7 @@ long long _wrap_ddp_model_options_bucket_bytes_get_low_a876b01328600b42(struct d
 }
 
 
-void _wrap_ddp_model_options_reduce_set_low_a876b01328600b42(struct ddp_model_options *_swig_go_0, intgo _swig_go_1) {
+void _wrap_ddp_model_options_reduce_set_low_54d6d97b8f83fd5b(struct ddp_model_options *_swig_go_0, intgo _swig_go_1) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   ddp_reduce arg2 ;
   
@@ -2128,7 +2131,7 @@ void _wrap_ddp_model_options_reduce_set_low_a876b01328600b42(struct ddp_model_op
 }
 
 
-intgo _wrap_ddp_model_options_reduce_get_low_a876b01328600b42(struct ddp_model_options *_swig_go_0) {
+intgo _wrap_ddp_model_options_reduce_get_low_54d6d97b8f83fd5b(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   ddp_reduce result;
   intgo _swig_go_result;
@@ -2141,7 +2144,7 @@ intgo _wrap_ddp_model_options_reduce_get_low_a876b01328600b42(struct ddp_model_o
 }
 
 
-void _wrap_ddp_model_options_unused_set_low_a876b01328600b42(struct ddp_model_options *_swig_go_0, intgo _swig_go_1) {
+void _wrap_ddp_model_options_unused_set_low_54d6d97b8f83fd5b(struct ddp_model_options *_swig_go_0, intgo _swig_go_1) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   ddp_unused arg2 ;
   
@@ -2153,7 +2156,7 @@ void _wrap_ddp_model_options_unused_set_low_a876b01328600b42(struct ddp_model_op
 }
 
 
-intgo _wrap_ddp_model_options_unused_get_low_a876b01328600b42(struct ddp_model_options *_swig_go_0) {
+intgo _wrap_ddp_model_options_unused_get_low_54d6d97b8f83fd5b(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   ddp_unused result;
   intgo _swig_go_result;
@@ -2166,7 +2169,7 @@ intgo _wrap_ddp_model_options_unused_get_low_a876b01328600b42(struct ddp_model_o
 }
 
 
-void _wrap_ddp_model_options_progress_set_low_a876b01328600b42(struct ddp_model_options *_swig_go_0, intgo _swig_go_1) {
+void _wrap_ddp_model_options_progress_set_low_54d6d97b8f83fd5b(struct ddp_model_options *_swig_go_0, intgo _swig_go_1) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   ddp_progress arg2 ;
   
@@ -2178,7 +2181,7 @@ void _wrap_ddp_model_options_progress_set_low_a876b01328600b42(struct ddp_model_
 }
 
 
-intgo _wrap_ddp_model_options_progress_get_low_a876b01328600b42(struct ddp_model_options *_swig_go_0) {
+intgo _wrap_ddp_model_options_progress_get_low_54d6d97b8f83fd5b(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   ddp_progress result;
   intgo _swig_go_result;
@@ -2191,7 +2194,7 @@ intgo _wrap_ddp_model_options_progress_get_low_a876b01328600b42(struct ddp_model
 }
 
 
-void _wrap_ddp_model_options_drift_set_low_a876b01328600b42(struct ddp_model_options *_swig_go_0, intgo _swig_go_1) {
+void _wrap_ddp_model_options_drift_set_low_54d6d97b8f83fd5b(struct ddp_model_options *_swig_go_0, intgo _swig_go_1) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   ddp_drift arg2 ;
   
@@ -2203,7 +2206,7 @@ void _wrap_ddp_model_options_drift_set_low_a876b01328600b42(struct ddp_model_opt
 }
 
 
-intgo _wrap_ddp_model_options_drift_get_low_a876b01328600b42(struct ddp_model_options *_swig_go_0) {
+intgo _wrap_ddp_model_options_drift_get_low_54d6d97b8f83fd5b(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   ddp_drift result;
   intgo _swig_go_result;
@@ -2216,7 +2219,7 @@ intgo _wrap_ddp_model_options_drift_get_low_a876b01328600b42(struct ddp_model_op
 }
 
 
-void _wrap_ddp_model_options_check_every_set_low_a876b01328600b42(struct ddp_model_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_options_check_every_set_low_54d6d97b8f83fd5b(struct ddp_model_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   int64_t arg2 ;
   
@@ -2228,7 +2231,7 @@ void _wrap_ddp_model_options_check_every_set_low_a876b01328600b42(struct ddp_mod
 }
 
 
-long long _wrap_ddp_model_options_check_every_get_low_a876b01328600b42(struct ddp_model_options *_swig_go_0) {
+long long _wrap_ddp_model_options_check_every_get_low_54d6d97b8f83fd5b(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2241,7 +2244,7 @@ long long _wrap_ddp_model_options_check_every_get_low_a876b01328600b42(struct dd
 }
 
 
-void _wrap_ddp_model_options_divisor_set_low_a876b01328600b42(struct ddp_model_options *_swig_go_0, intgo _swig_go_1) {
+void _wrap_ddp_model_options_divisor_set_low_54d6d97b8f83fd5b(struct ddp_model_options *_swig_go_0, intgo _swig_go_1) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   ddp_divisor arg2 ;
   
@@ -2253,7 +2256,7 @@ void _wrap_ddp_model_options_divisor_set_low_a876b01328600b42(struct ddp_model_o
 }
 
 
-intgo _wrap_ddp_model_options_divisor_get_low_a876b01328600b42(struct ddp_model_options *_swig_go_0) {
+intgo _wrap_ddp_model_options_divisor_get_low_54d6d97b8f83fd5b(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   ddp_divisor result;
   intgo _swig_go_result;
@@ -2266,7 +2269,7 @@ intgo _wrap_ddp_model_options_divisor_get_low_a876b01328600b42(struct ddp_model_
 }
 
 
-void _wrap_ddp_model_options_uneven_inputs_set_low_a876b01328600b42(struct ddp_model_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_model_options_uneven_inputs_set_low_54d6d97b8f83fd5b(struct ddp_model_options *_swig_go_0, int _swig_go_1) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   int32_t arg2 ;
   
@@ -2278,7 +2281,7 @@ void _wrap_ddp_model_options_uneven_inputs_set_low_a876b01328600b42(struct ddp_m
 }
 
 
-int _wrap_ddp_model_options_uneven_inputs_get_low_a876b01328600b42(struct ddp_model_options *_swig_go_0) {
+int _wrap_ddp_model_options_uneven_inputs_get_low_54d6d97b8f83fd5b(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -2291,7 +2294,7 @@ int _wrap_ddp_model_options_uneven_inputs_get_low_a876b01328600b42(struct ddp_mo
 }
 
 
-void _wrap_ddp_model_options_wire_set_low_a876b01328600b42(struct ddp_model_options *_swig_go_0, intgo _swig_go_1) {
+void _wrap_ddp_model_options_wire_set_low_54d6d97b8f83fd5b(struct ddp_model_options *_swig_go_0, intgo _swig_go_1) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   ddp_dtype arg2 ;
   
@@ -2303,7 +2306,7 @@ void _wrap_ddp_model_options_wire_set_low_a876b01328600b42(struct ddp_model_opti
 }
 
 
-intgo _wrap_ddp_model_options_wire_get_low_a876b01328600b42(struct ddp_model_options *_swig_go_0) {
+intgo _wrap_ddp_model_options_wire_get_low_54d6d97b8f83fd5b(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   ddp_dtype result;
   intgo _swig_go_result;
@@ -2316,7 +2319,7 @@ intgo _wrap_ddp_model_options_wire_get_low_a876b01328600b42(struct ddp_model_opt
 }
 
 
-void _wrap_ddp_model_options_own_values_set_low_a876b01328600b42(struct ddp_model_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_model_options_own_values_set_low_54d6d97b8f83fd5b(struct ddp_model_options *_swig_go_0, int _swig_go_1) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   int32_t arg2 ;
   
@@ -2328,7 +2331,7 @@ void _wrap_ddp_model_options_own_values_set_low_a876b01328600b42(struct ddp_mode
 }
 
 
-int _wrap_ddp_model_options_own_values_get_low_a876b01328600b42(struct ddp_model_options *_swig_go_0) {
+int _wrap_ddp_model_options_own_values_get_low_54d6d97b8f83fd5b(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -2341,7 +2344,7 @@ int _wrap_ddp_model_options_own_values_get_low_a876b01328600b42(struct ddp_model
 }
 
 
-struct ddp_model_options *_wrap_new_ddp_model_options_low_a876b01328600b42() {
+struct ddp_model_options *_wrap_new_ddp_model_options_low_54d6d97b8f83fd5b() {
   struct ddp_model_options *result = 0 ;
   struct ddp_model_options *_swig_go_result;
   
@@ -2352,7 +2355,7 @@ struct ddp_model_options *_wrap_new_ddp_model_options_low_a876b01328600b42() {
 }
 
 
-void _wrap_delete_ddp_model_options_low_a876b01328600b42(struct ddp_model_options *_swig_go_0) {
+void _wrap_delete_ddp_model_options_low_54d6d97b8f83fd5b(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   
   arg1 = *(struct ddp_model_options **)&_swig_go_0; 
@@ -2362,7 +2365,7 @@ void _wrap_delete_ddp_model_options_low_a876b01328600b42(struct ddp_model_option
 }
 
 
-void _wrap_ddp_model_stats_struct_size_set_low_a876b01328600b42(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_struct_size_set_low_54d6d97b8f83fd5b(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2374,7 +2377,7 @@ void _wrap_ddp_model_stats_struct_size_set_low_a876b01328600b42(struct ddp_model
 }
 
 
-long long _wrap_ddp_model_stats_struct_size_get_low_a876b01328600b42(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_struct_size_get_low_54d6d97b8f83fd5b(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2387,7 +2390,7 @@ long long _wrap_ddp_model_stats_struct_size_get_low_a876b01328600b42(struct ddp_
 }
 
 
-void _wrap_ddp_model_stats_parameters_set_low_a876b01328600b42(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_parameters_set_low_54d6d97b8f83fd5b(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2399,7 +2402,7 @@ void _wrap_ddp_model_stats_parameters_set_low_a876b01328600b42(struct ddp_model_
 }
 
 
-long long _wrap_ddp_model_stats_parameters_get_low_a876b01328600b42(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_parameters_get_low_54d6d97b8f83fd5b(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2412,7 +2415,7 @@ long long _wrap_ddp_model_stats_parameters_get_low_a876b01328600b42(struct ddp_m
 }
 
 
-void _wrap_ddp_model_stats_elements_set_low_a876b01328600b42(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_elements_set_low_54d6d97b8f83fd5b(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2424,7 +2427,7 @@ void _wrap_ddp_model_stats_elements_set_low_a876b01328600b42(struct ddp_model_st
 }
 
 
-long long _wrap_ddp_model_stats_elements_get_low_a876b01328600b42(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_elements_get_low_54d6d97b8f83fd5b(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2437,7 +2440,7 @@ long long _wrap_ddp_model_stats_elements_get_low_a876b01328600b42(struct ddp_mod
 }
 
 
-void _wrap_ddp_model_stats_buckets_set_low_a876b01328600b42(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_buckets_set_low_54d6d97b8f83fd5b(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2449,7 +2452,7 @@ void _wrap_ddp_model_stats_buckets_set_low_a876b01328600b42(struct ddp_model_sta
 }
 
 
-long long _wrap_ddp_model_stats_buckets_get_low_a876b01328600b42(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_buckets_get_low_54d6d97b8f83fd5b(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2462,7 +2465,7 @@ long long _wrap_ddp_model_stats_buckets_get_low_a876b01328600b42(struct ddp_mode
 }
 
 
-void _wrap_ddp_model_stats_passes_set_low_a876b01328600b42(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_passes_set_low_54d6d97b8f83fd5b(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2474,7 +2477,7 @@ void _wrap_ddp_model_stats_passes_set_low_a876b01328600b42(struct ddp_model_stat
 }
 
 
-long long _wrap_ddp_model_stats_passes_get_low_a876b01328600b42(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_passes_get_low_54d6d97b8f83fd5b(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2487,7 +2490,7 @@ long long _wrap_ddp_model_stats_passes_get_low_a876b01328600b42(struct ddp_model
 }
 
 
-void _wrap_ddp_model_stats_gradient_bytes_set_low_a876b01328600b42(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_gradient_bytes_set_low_54d6d97b8f83fd5b(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2499,7 +2502,7 @@ void _wrap_ddp_model_stats_gradient_bytes_set_low_a876b01328600b42(struct ddp_mo
 }
 
 
-long long _wrap_ddp_model_stats_gradient_bytes_get_low_a876b01328600b42(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_gradient_bytes_get_low_54d6d97b8f83fd5b(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2512,7 +2515,7 @@ long long _wrap_ddp_model_stats_gradient_bytes_get_low_a876b01328600b42(struct d
 }
 
 
-void _wrap_ddp_model_stats_backward_ns_set_low_a876b01328600b42(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_backward_ns_set_low_54d6d97b8f83fd5b(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2524,7 +2527,7 @@ void _wrap_ddp_model_stats_backward_ns_set_low_a876b01328600b42(struct ddp_model
 }
 
 
-long long _wrap_ddp_model_stats_backward_ns_get_low_a876b01328600b42(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_backward_ns_get_low_54d6d97b8f83fd5b(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2537,7 +2540,7 @@ long long _wrap_ddp_model_stats_backward_ns_get_low_a876b01328600b42(struct ddp_
 }
 
 
-void _wrap_ddp_model_stats_comm_ns_set_low_a876b01328600b42(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_comm_ns_set_low_54d6d97b8f83fd5b(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2549,7 +2552,7 @@ void _wrap_ddp_model_stats_comm_ns_set_low_a876b01328600b42(struct ddp_model_sta
 }
 
 
-long long _wrap_ddp_model_stats_comm_ns_get_low_a876b01328600b42(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_comm_ns_get_low_54d6d97b8f83fd5b(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2562,7 +2565,7 @@ long long _wrap_ddp_model_stats_comm_ns_get_low_a876b01328600b42(struct ddp_mode
 }
 
 
-void _wrap_ddp_model_stats_exposed_ns_set_low_a876b01328600b42(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_exposed_ns_set_low_54d6d97b8f83fd5b(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2574,7 +2577,7 @@ void _wrap_ddp_model_stats_exposed_ns_set_low_a876b01328600b42(struct ddp_model_
 }
 
 
-long long _wrap_ddp_model_stats_exposed_ns_get_low_a876b01328600b42(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_exposed_ns_get_low_54d6d97b8f83fd5b(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2587,7 +2590,7 @@ long long _wrap_ddp_model_stats_exposed_ns_get_low_a876b01328600b42(struct ddp_m
 }
 
 
-void _wrap_ddp_model_stats_total_backward_ns_set_low_a876b01328600b42(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_total_backward_ns_set_low_54d6d97b8f83fd5b(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2599,7 +2602,7 @@ void _wrap_ddp_model_stats_total_backward_ns_set_low_a876b01328600b42(struct ddp
 }
 
 
-long long _wrap_ddp_model_stats_total_backward_ns_get_low_a876b01328600b42(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_total_backward_ns_get_low_54d6d97b8f83fd5b(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2612,7 +2615,7 @@ long long _wrap_ddp_model_stats_total_backward_ns_get_low_a876b01328600b42(struc
 }
 
 
-void _wrap_ddp_model_stats_total_comm_ns_set_low_a876b01328600b42(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_total_comm_ns_set_low_54d6d97b8f83fd5b(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2624,7 +2627,7 @@ void _wrap_ddp_model_stats_total_comm_ns_set_low_a876b01328600b42(struct ddp_mod
 }
 
 
-long long _wrap_ddp_model_stats_total_comm_ns_get_low_a876b01328600b42(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_total_comm_ns_get_low_54d6d97b8f83fd5b(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2637,7 +2640,7 @@ long long _wrap_ddp_model_stats_total_comm_ns_get_low_a876b01328600b42(struct dd
 }
 
 
-void _wrap_ddp_model_stats_total_exposed_ns_set_low_a876b01328600b42(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_total_exposed_ns_set_low_54d6d97b8f83fd5b(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2649,7 +2652,7 @@ void _wrap_ddp_model_stats_total_exposed_ns_set_low_a876b01328600b42(struct ddp_
 }
 
 
-long long _wrap_ddp_model_stats_total_exposed_ns_get_low_a876b01328600b42(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_total_exposed_ns_get_low_54d6d97b8f83fd5b(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2662,7 +2665,7 @@ long long _wrap_ddp_model_stats_total_exposed_ns_get_low_a876b01328600b42(struct
 }
 
 
-void _wrap_ddp_model_stats_checks_set_low_a876b01328600b42(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_checks_set_low_54d6d97b8f83fd5b(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2674,7 +2677,7 @@ void _wrap_ddp_model_stats_checks_set_low_a876b01328600b42(struct ddp_model_stat
 }
 
 
-long long _wrap_ddp_model_stats_checks_get_low_a876b01328600b42(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_checks_get_low_54d6d97b8f83fd5b(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2687,7 +2690,7 @@ long long _wrap_ddp_model_stats_checks_get_low_a876b01328600b42(struct ddp_model
 }
 
 
-void _wrap_ddp_model_stats_repairs_set_low_a876b01328600b42(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_repairs_set_low_54d6d97b8f83fd5b(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2699,7 +2702,7 @@ void _wrap_ddp_model_stats_repairs_set_low_a876b01328600b42(struct ddp_model_sta
 }
 
 
-long long _wrap_ddp_model_stats_repairs_get_low_a876b01328600b42(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_repairs_get_low_54d6d97b8f83fd5b(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2712,7 +2715,7 @@ long long _wrap_ddp_model_stats_repairs_get_low_a876b01328600b42(struct ddp_mode
 }
 
 
-void _wrap_ddp_model_stats_sent_bytes_set_low_a876b01328600b42(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_sent_bytes_set_low_54d6d97b8f83fd5b(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2724,7 +2727,7 @@ void _wrap_ddp_model_stats_sent_bytes_set_low_a876b01328600b42(struct ddp_model_
 }
 
 
-long long _wrap_ddp_model_stats_sent_bytes_get_low_a876b01328600b42(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_sent_bytes_get_low_54d6d97b8f83fd5b(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2737,7 +2740,7 @@ long long _wrap_ddp_model_stats_sent_bytes_get_low_a876b01328600b42(struct ddp_m
 }
 
 
-void _wrap_ddp_model_stats_total_sent_bytes_set_low_a876b01328600b42(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_total_sent_bytes_set_low_54d6d97b8f83fd5b(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2749,7 +2752,7 @@ void _wrap_ddp_model_stats_total_sent_bytes_set_low_a876b01328600b42(struct ddp_
 }
 
 
-long long _wrap_ddp_model_stats_total_sent_bytes_get_low_a876b01328600b42(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_total_sent_bytes_get_low_54d6d97b8f83fd5b(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2762,7 +2765,7 @@ long long _wrap_ddp_model_stats_total_sent_bytes_get_low_a876b01328600b42(struct
 }
 
 
-struct ddp_model_stats *_wrap_new_ddp_model_stats_low_a876b01328600b42() {
+struct ddp_model_stats *_wrap_new_ddp_model_stats_low_54d6d97b8f83fd5b() {
   struct ddp_model_stats *result = 0 ;
   struct ddp_model_stats *_swig_go_result;
   
@@ -2773,7 +2776,7 @@ struct ddp_model_stats *_wrap_new_ddp_model_stats_low_a876b01328600b42() {
 }
 
 
-void _wrap_delete_ddp_model_stats_low_a876b01328600b42(struct ddp_model_stats *_swig_go_0) {
+void _wrap_delete_ddp_model_stats_low_54d6d97b8f83fd5b(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   
   arg1 = *(struct ddp_model_stats **)&_swig_go_0; 
@@ -2783,7 +2786,7 @@ void _wrap_delete_ddp_model_stats_low_a876b01328600b42(struct ddp_model_stats *_
 }
 
 
-_gostring_ _wrap_ddp_model_options_init_low_a876b01328600b42(struct ddp_model_options *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_model_options_init_low_54d6d97b8f83fd5b(struct ddp_model_options *_swig_go_0, long long _swig_go_1) {
   ddp_model_options *arg1 = (ddp_model_options *) 0 ;
   int64_t arg2 ;
   ddp_status result;
@@ -2798,7 +2801,7 @@ _gostring_ _wrap_ddp_model_options_init_low_a876b01328600b42(struct ddp_model_op
 }
 
 
-_gostring_ _wrap_ddp_model_create_low_a876b01328600b42(ddp_group *_swig_go_0, struct ddp_model_options *_swig_go_1, ddp_model **_swig_go_2) {
+_gostring_ _wrap_ddp_model_create_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, struct ddp_model_options *_swig_go_1, ddp_model **_swig_go_2) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_model_options *arg2 = (ddp_model_options *) 0 ;
   ddp_model **arg3 = (ddp_model **) 0 ;
@@ -2815,7 +2818,7 @@ _gostring_ _wrap_ddp_model_create_low_a876b01328600b42(ddp_group *_swig_go_0, st
 }
 
 
-void _wrap_ddp_model_destroy_low_a876b01328600b42(ddp_model *_swig_go_0) {
+void _wrap_ddp_model_destroy_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   
   arg1 = *(ddp_model **)&_swig_go_0; 
@@ -2825,7 +2828,7 @@ void _wrap_ddp_model_destroy_low_a876b01328600b42(ddp_model *_swig_go_0) {
 }
 
 
-_gostring_ _wrap_ddp_model_add_parameter_low_a876b01328600b42(ddp_model *_swig_go_0, _gostring_ _swig_go_1, struct ddp_tensor *_swig_go_2, struct ddp_tensor *_swig_go_3, int *_swig_go_4) {
+_gostring_ _wrap_ddp_model_add_parameter_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, _gostring_ _swig_go_1, struct ddp_tensor *_swig_go_2, struct ddp_tensor *_swig_go_3, int *_swig_go_4) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   char *arg2 = (char *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -2851,7 +2854,7 @@ _gostring_ _wrap_ddp_model_add_parameter_low_a876b01328600b42(ddp_model *_swig_g
 }
 
 
-_gostring_ _wrap_ddp_model_add_array_low_a876b01328600b42(ddp_model *_swig_go_0, _gostring_ _swig_go_1, float *_swig_go_2, float *_swig_go_3, long long _swig_go_4, int *_swig_go_5) {
+_gostring_ _wrap_ddp_model_add_array_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, _gostring_ _swig_go_1, float *_swig_go_2, float *_swig_go_3, long long _swig_go_4, int *_swig_go_5) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   char *arg2 = (char *) 0 ;
   float *arg3 = (float *) 0 ;
@@ -2879,7 +2882,7 @@ _gostring_ _wrap_ddp_model_add_array_low_a876b01328600b42(ddp_model *_swig_go_0,
 }
 
 
-_gostring_ _wrap_ddp_model_add_buffer_low_a876b01328600b42(ddp_model *_swig_go_0, _gostring_ _swig_go_1, struct ddp_tensor *_swig_go_2, int *_swig_go_3) {
+_gostring_ _wrap_ddp_model_add_buffer_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, _gostring_ _swig_go_1, struct ddp_tensor *_swig_go_2, int *_swig_go_3) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   char *arg2 = (char *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -2903,7 +2906,7 @@ _gostring_ _wrap_ddp_model_add_buffer_low_a876b01328600b42(ddp_model *_swig_go_0
 }
 
 
-_gostring_ _wrap_ddp_model_commit_low_a876b01328600b42(ddp_model *_swig_go_0, void *_swig_go_1) {
+_gostring_ _wrap_ddp_model_commit_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, void *_swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   void *arg2 = (void *) 0 ;
   ddp_status result;
@@ -2918,7 +2921,7 @@ _gostring_ _wrap_ddp_model_commit_low_a876b01328600b42(ddp_model *_swig_go_0, vo
 }
 
 
-int _wrap_ddp_model_get_parameter_count_low_a876b01328600b42(ddp_model *_swig_go_0) {
+int _wrap_ddp_model_get_parameter_count_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -2931,7 +2934,7 @@ int _wrap_ddp_model_get_parameter_count_low_a876b01328600b42(ddp_model *_swig_go
 }
 
 
-_gostring_ _wrap_ddp_model_get_grad_low_a876b01328600b42(ddp_model *_swig_go_0, int _swig_go_1, struct ddp_tensor *_swig_go_2) {
+_gostring_ _wrap_ddp_model_get_grad_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, int _swig_go_1, struct ddp_tensor *_swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int32_t arg2 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -2948,7 +2951,7 @@ _gostring_ _wrap_ddp_model_get_grad_low_a876b01328600b42(ddp_model *_swig_go_0, 
 }
 
 
-_gostring_ _wrap_ddp_model_get_value_low_a876b01328600b42(ddp_model *_swig_go_0, int _swig_go_1, struct ddp_tensor *_swig_go_2) {
+_gostring_ _wrap_ddp_model_get_value_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, int _swig_go_1, struct ddp_tensor *_swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int32_t arg2 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -2965,7 +2968,7 @@ _gostring_ _wrap_ddp_model_get_value_low_a876b01328600b42(ddp_model *_swig_go_0,
 }
 
 
-_gostring_ _wrap_ddp_model_set_grad_low_a876b01328600b42(ddp_model *_swig_go_0, int _swig_go_1, void *_swig_go_2) {
+_gostring_ _wrap_ddp_model_set_grad_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, int _swig_go_1, void *_swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int32_t arg2 ;
   void *arg3 = (void *) 0 ;
@@ -2982,7 +2985,7 @@ _gostring_ _wrap_ddp_model_set_grad_low_a876b01328600b42(ddp_model *_swig_go_0, 
 }
 
 
-_gostring_ _wrap_ddp_model_sync_buffers_low_a876b01328600b42(ddp_model *_swig_go_0, int _swig_go_1, void *_swig_go_2) {
+_gostring_ _wrap_ddp_model_sync_buffers_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, int _swig_go_1, void *_swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int32_t arg2 ;
   void *arg3 = (void *) 0 ;
@@ -2999,7 +3002,7 @@ _gostring_ _wrap_ddp_model_sync_buffers_low_a876b01328600b42(ddp_model *_swig_go
 }
 
 
-_gostring_ _wrap_ddp_model_check_low_a876b01328600b42(ddp_model *_swig_go_0, void *_swig_go_1) {
+_gostring_ _wrap_ddp_model_check_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, void *_swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   void *arg2 = (void *) 0 ;
   ddp_status result;
@@ -3014,7 +3017,7 @@ _gostring_ _wrap_ddp_model_check_low_a876b01328600b42(ddp_model *_swig_go_0, voi
 }
 
 
-_gostring_ _wrap_ddp_model_get_hash_low_a876b01328600b42(ddp_model *_swig_go_0, long long *_swig_go_1) {
+_gostring_ _wrap_ddp_model_get_hash_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, long long *_swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int64_t *arg2 = (int64_t *) 0 ;
   ddp_status result;
@@ -3029,7 +3032,7 @@ _gostring_ _wrap_ddp_model_get_hash_low_a876b01328600b42(ddp_model *_swig_go_0, 
 }
 
 
-_gostring_ _wrap_ddp_model_get_stats_low_a876b01328600b42(ddp_model *_swig_go_0, struct ddp_model_stats *_swig_go_1) {
+_gostring_ _wrap_ddp_model_get_stats_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, struct ddp_model_stats *_swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   ddp_model_stats *arg2 = (ddp_model_stats *) 0 ;
   ddp_status result;
@@ -3044,7 +3047,7 @@ _gostring_ _wrap_ddp_model_get_stats_low_a876b01328600b42(ddp_model *_swig_go_0,
 }
 
 
-_gostring_ _wrap_ddp_model_describe_plan_low_a876b01328600b42(ddp_model *_swig_go_0, char *_swig_go_1, long long _swig_go_2, long long *_swig_go_3) {
+_gostring_ _wrap_ddp_model_describe_plan_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, char *_swig_go_1, long long _swig_go_2, long long *_swig_go_3) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   char *arg2 = (char *) 0 ;
   int64_t arg3 ;
@@ -3064,7 +3067,7 @@ _gostring_ _wrap_ddp_model_describe_plan_low_a876b01328600b42(ddp_model *_swig_g
 }
 
 
-intgo _wrap_DDP_PASS_REDUCE_low_a876b01328600b42() {
+intgo _wrap_DDP_PASS_REDUCE_low_54d6d97b8f83fd5b() {
   enum ddp_pass result;
   intgo _swig_go_result;
   
@@ -3076,7 +3079,7 @@ intgo _wrap_DDP_PASS_REDUCE_low_a876b01328600b42() {
 }
 
 
-intgo _wrap_DDP_PASS_ACCUMULATE_low_a876b01328600b42() {
+intgo _wrap_DDP_PASS_ACCUMULATE_low_54d6d97b8f83fd5b() {
   enum ddp_pass result;
   intgo _swig_go_result;
   
@@ -3088,7 +3091,7 @@ intgo _wrap_DDP_PASS_ACCUMULATE_low_a876b01328600b42() {
 }
 
 
-intgo _wrap_DDP_PASS_LOCAL_low_a876b01328600b42() {
+intgo _wrap_DDP_PASS_LOCAL_low_54d6d97b8f83fd5b() {
   enum ddp_pass result;
   intgo _swig_go_result;
   
@@ -3100,7 +3103,7 @@ intgo _wrap_DDP_PASS_LOCAL_low_a876b01328600b42() {
 }
 
 
-intgo _wrap_DDP_PASS_PART_low_a876b01328600b42() {
+intgo _wrap_DDP_PASS_PART_low_54d6d97b8f83fd5b() {
   enum ddp_pass result;
   intgo _swig_go_result;
   
@@ -3112,7 +3115,7 @@ intgo _wrap_DDP_PASS_PART_low_a876b01328600b42() {
 }
 
 
-_gostring_ _wrap_ddp_model_begin_backward_low_a876b01328600b42(ddp_model *_swig_go_0, intgo _swig_go_1) {
+_gostring_ _wrap_ddp_model_begin_backward_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, intgo _swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   ddp_pass arg2 ;
   ddp_status result;
@@ -3127,7 +3130,7 @@ _gostring_ _wrap_ddp_model_begin_backward_low_a876b01328600b42(ddp_model *_swig_
 }
 
 
-_gostring_ _wrap_ddp_model_mark_ready_low_a876b01328600b42(ddp_model *_swig_go_0, int _swig_go_1, void *_swig_go_2) {
+_gostring_ _wrap_ddp_model_mark_ready_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, int _swig_go_1, void *_swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int32_t arg2 ;
   void *arg3 = (void *) 0 ;
@@ -3144,7 +3147,7 @@ _gostring_ _wrap_ddp_model_mark_ready_low_a876b01328600b42(ddp_model *_swig_go_0
 }
 
 
-_gostring_ _wrap_ddp_model_mark_range_ready_low_a876b01328600b42(ddp_model *_swig_go_0, int _swig_go_1, long long _swig_go_2, long long _swig_go_3, void *_swig_go_4) {
+_gostring_ _wrap_ddp_model_mark_range_ready_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, int _swig_go_1, long long _swig_go_2, long long _swig_go_3, void *_swig_go_4) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int32_t arg2 ;
   int64_t arg3 ;
@@ -3165,7 +3168,7 @@ _gostring_ _wrap_ddp_model_mark_range_ready_low_a876b01328600b42(ddp_model *_swi
 }
 
 
-_gostring_ _wrap_ddp_model_mark_unused_low_a876b01328600b42(ddp_model *_swig_go_0, int _swig_go_1) {
+_gostring_ _wrap_ddp_model_mark_unused_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, int _swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int32_t arg2 ;
   ddp_status result;
@@ -3180,7 +3183,7 @@ _gostring_ _wrap_ddp_model_mark_unused_low_a876b01328600b42(ddp_model *_swig_go_
 }
 
 
-_gostring_ _wrap_ddp_model_end_backward_low_a876b01328600b42(ddp_model *_swig_go_0, void *_swig_go_1) {
+_gostring_ _wrap_ddp_model_end_backward_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, void *_swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   void *arg2 = (void *) 0 ;
   ddp_status result;
@@ -3195,7 +3198,7 @@ _gostring_ _wrap_ddp_model_end_backward_low_a876b01328600b42(ddp_model *_swig_go
 }
 
 
-int _wrap_ddp_model_was_used_low_a876b01328600b42(ddp_model *_swig_go_0, int _swig_go_1) {
+int _wrap_ddp_model_was_used_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, int _swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int32_t arg2 ;
   int32_t result;
@@ -3210,7 +3213,7 @@ int _wrap_ddp_model_was_used_low_a876b01328600b42(ddp_model *_swig_go_0, int _sw
 }
 
 
-_gostring_ _wrap_ddp_model_zero_grad_low_a876b01328600b42(ddp_model *_swig_go_0, void *_swig_go_1) {
+_gostring_ _wrap_ddp_model_zero_grad_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, void *_swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   void *arg2 = (void *) 0 ;
   ddp_status result;
@@ -3225,7 +3228,7 @@ _gostring_ _wrap_ddp_model_zero_grad_low_a876b01328600b42(ddp_model *_swig_go_0,
 }
 
 
-_gostring_ _wrap_ddp_model_get_grad_norm_low_a876b01328600b42(ddp_model *_swig_go_0, double _swig_go_1, double *_swig_go_2, void *_swig_go_3) {
+_gostring_ _wrap_ddp_model_get_grad_norm_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, double _swig_go_1, double *_swig_go_2, void *_swig_go_3) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   double arg2 ;
   double *arg3 = (double *) 0 ;
@@ -3244,7 +3247,7 @@ _gostring_ _wrap_ddp_model_get_grad_norm_low_a876b01328600b42(ddp_model *_swig_g
 }
 
 
-_gostring_ _wrap_ddp_model_scale_grad_low_a876b01328600b42(ddp_model *_swig_go_0, double _swig_go_1, void *_swig_go_2) {
+_gostring_ _wrap_ddp_model_scale_grad_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, double _swig_go_1, void *_swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   double arg2 ;
   void *arg3 = (void *) 0 ;
@@ -3261,7 +3264,7 @@ _gostring_ _wrap_ddp_model_scale_grad_low_a876b01328600b42(ddp_model *_swig_go_0
 }
 
 
-_gostring_ _wrap_ddp_model_clip_grad_norm_low_a876b01328600b42(ddp_model *_swig_go_0, double _swig_go_1, double _swig_go_2, double *_swig_go_3, void *_swig_go_4) {
+_gostring_ _wrap_ddp_model_clip_grad_norm_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, double _swig_go_1, double _swig_go_2, double *_swig_go_3, void *_swig_go_4) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   double arg2 ;
   double arg3 ;
@@ -3282,7 +3285,7 @@ _gostring_ _wrap_ddp_model_clip_grad_norm_low_a876b01328600b42(ddp_model *_swig_
 }
 
 
-_gostring_ _wrap_ddp_model_clip_grad_value_low_a876b01328600b42(ddp_model *_swig_go_0, double _swig_go_1, void *_swig_go_2) {
+_gostring_ _wrap_ddp_model_clip_grad_value_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, double _swig_go_1, void *_swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   double arg2 ;
   void *arg3 = (void *) 0 ;
@@ -3299,7 +3302,7 @@ _gostring_ _wrap_ddp_model_clip_grad_value_low_a876b01328600b42(ddp_model *_swig
 }
 
 
-void _wrap_ddp_pass_report_struct_size_set_low_a876b01328600b42(struct ddp_pass_report *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_pass_report_struct_size_set_low_54d6d97b8f83fd5b(struct ddp_pass_report *_swig_go_0, long long _swig_go_1) {
   struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
   int64_t arg2 ;
   
@@ -3311,7 +3314,7 @@ void _wrap_ddp_pass_report_struct_size_set_low_a876b01328600b42(struct ddp_pass_
 }
 
 
-long long _wrap_ddp_pass_report_struct_size_get_low_a876b01328600b42(struct ddp_pass_report *_swig_go_0) {
+long long _wrap_ddp_pass_report_struct_size_get_low_54d6d97b8f83fd5b(struct ddp_pass_report *_swig_go_0) {
   struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -3324,7 +3327,7 @@ long long _wrap_ddp_pass_report_struct_size_get_low_a876b01328600b42(struct ddp_
 }
 
 
-void _wrap_ddp_pass_report_contributors_set_low_a876b01328600b42(struct ddp_pass_report *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_pass_report_contributors_set_low_54d6d97b8f83fd5b(struct ddp_pass_report *_swig_go_0, int _swig_go_1) {
   struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
   int32_t arg2 ;
   
@@ -3336,7 +3339,7 @@ void _wrap_ddp_pass_report_contributors_set_low_a876b01328600b42(struct ddp_pass
 }
 
 
-int _wrap_ddp_pass_report_contributors_get_low_a876b01328600b42(struct ddp_pass_report *_swig_go_0) {
+int _wrap_ddp_pass_report_contributors_get_low_54d6d97b8f83fd5b(struct ddp_pass_report *_swig_go_0) {
   struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -3349,7 +3352,7 @@ int _wrap_ddp_pass_report_contributors_get_low_a876b01328600b42(struct ddp_pass_
 }
 
 
-void _wrap_ddp_pass_report_last_set_low_a876b01328600b42(struct ddp_pass_report *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_pass_report_last_set_low_54d6d97b8f83fd5b(struct ddp_pass_report *_swig_go_0, int _swig_go_1) {
   struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
   int32_t arg2 ;
   
@@ -3361,7 +3364,7 @@ void _wrap_ddp_pass_report_last_set_low_a876b01328600b42(struct ddp_pass_report 
 }
 
 
-int _wrap_ddp_pass_report_last_get_low_a876b01328600b42(struct ddp_pass_report *_swig_go_0) {
+int _wrap_ddp_pass_report_last_get_low_54d6d97b8f83fd5b(struct ddp_pass_report *_swig_go_0) {
   struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -3374,7 +3377,7 @@ int _wrap_ddp_pass_report_last_get_low_a876b01328600b42(struct ddp_pass_report *
 }
 
 
-void _wrap_ddp_pass_report_weight_set_low_a876b01328600b42(struct ddp_pass_report *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_pass_report_weight_set_low_54d6d97b8f83fd5b(struct ddp_pass_report *_swig_go_0, double _swig_go_1) {
   struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
   double arg2 ;
   
@@ -3386,7 +3389,7 @@ void _wrap_ddp_pass_report_weight_set_low_a876b01328600b42(struct ddp_pass_repor
 }
 
 
-double _wrap_ddp_pass_report_weight_get_low_a876b01328600b42(struct ddp_pass_report *_swig_go_0) {
+double _wrap_ddp_pass_report_weight_get_low_54d6d97b8f83fd5b(struct ddp_pass_report *_swig_go_0) {
   struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
   double result;
   double _swig_go_result;
@@ -3399,7 +3402,7 @@ double _wrap_ddp_pass_report_weight_get_low_a876b01328600b42(struct ddp_pass_rep
 }
 
 
-void _wrap_ddp_pass_report_absent_set_low_a876b01328600b42(struct ddp_pass_report *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_pass_report_absent_set_low_54d6d97b8f83fd5b(struct ddp_pass_report *_swig_go_0, long long _swig_go_1) {
   struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
   int64_t arg2 ;
   
@@ -3411,7 +3414,7 @@ void _wrap_ddp_pass_report_absent_set_low_a876b01328600b42(struct ddp_pass_repor
 }
 
 
-long long _wrap_ddp_pass_report_absent_get_low_a876b01328600b42(struct ddp_pass_report *_swig_go_0) {
+long long _wrap_ddp_pass_report_absent_get_low_54d6d97b8f83fd5b(struct ddp_pass_report *_swig_go_0) {
   struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -3424,7 +3427,7 @@ long long _wrap_ddp_pass_report_absent_get_low_a876b01328600b42(struct ddp_pass_
 }
 
 
-struct ddp_pass_report *_wrap_new_ddp_pass_report_low_a876b01328600b42() {
+struct ddp_pass_report *_wrap_new_ddp_pass_report_low_54d6d97b8f83fd5b() {
   struct ddp_pass_report *result = 0 ;
   struct ddp_pass_report *_swig_go_result;
   
@@ -3435,7 +3438,7 @@ struct ddp_pass_report *_wrap_new_ddp_pass_report_low_a876b01328600b42() {
 }
 
 
-void _wrap_delete_ddp_pass_report_low_a876b01328600b42(struct ddp_pass_report *_swig_go_0) {
+void _wrap_delete_ddp_pass_report_low_54d6d97b8f83fd5b(struct ddp_pass_report *_swig_go_0) {
   struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
   
   arg1 = *(struct ddp_pass_report **)&_swig_go_0; 
@@ -3445,7 +3448,7 @@ void _wrap_delete_ddp_pass_report_low_a876b01328600b42(struct ddp_pass_report *_
 }
 
 
-_gostring_ _wrap_ddp_model_set_weight_low_a876b01328600b42(ddp_model *_swig_go_0, double _swig_go_1) {
+_gostring_ _wrap_ddp_model_set_weight_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, double _swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   double arg2 ;
   ddp_status result;
@@ -3460,7 +3463,7 @@ _gostring_ _wrap_ddp_model_set_weight_low_a876b01328600b42(ddp_model *_swig_go_0
 }
 
 
-_gostring_ _wrap_ddp_model_set_last_pass_low_a876b01328600b42(ddp_model *_swig_go_0) {
+_gostring_ _wrap_ddp_model_set_last_pass_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   ddp_status result;
   _gostring_ _swig_go_result;
@@ -3473,7 +3476,7 @@ _gostring_ _wrap_ddp_model_set_last_pass_low_a876b01328600b42(ddp_model *_swig_g
 }
 
 
-_gostring_ _wrap_ddp_model_skip_backward_low_a876b01328600b42(ddp_model *_swig_go_0, void *_swig_go_1) {
+_gostring_ _wrap_ddp_model_skip_backward_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, void *_swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   void *arg2 = (void *) 0 ;
   ddp_status result;
@@ -3488,7 +3491,7 @@ _gostring_ _wrap_ddp_model_skip_backward_low_a876b01328600b42(ddp_model *_swig_g
 }
 
 
-_gostring_ _wrap_ddp_model_abandon_backward_low_a876b01328600b42(ddp_model *_swig_go_0, _gostring_ _swig_go_1, void *_swig_go_2) {
+_gostring_ _wrap_ddp_model_abandon_backward_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, _gostring_ _swig_go_1, void *_swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   char *arg2 = (char *) 0 ;
   void *arg3 = (void *) 0 ;
@@ -3510,7 +3513,7 @@ _gostring_ _wrap_ddp_model_abandon_backward_low_a876b01328600b42(ddp_model *_swi
 }
 
 
-_gostring_ _wrap_ddp_model_get_pass_report_low_a876b01328600b42(ddp_model *_swig_go_0, struct ddp_pass_report *_swig_go_1) {
+_gostring_ _wrap_ddp_model_get_pass_report_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, struct ddp_pass_report *_swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   ddp_pass_report *arg2 = (ddp_pass_report *) 0 ;
   ddp_status result;
@@ -3525,7 +3528,7 @@ _gostring_ _wrap_ddp_model_get_pass_report_low_a876b01328600b42(ddp_model *_swig
 }
 
 
-intgo _wrap_DDP_NONFINITE_KEEP_low_a876b01328600b42() {
+intgo _wrap_DDP_NONFINITE_KEEP_low_54d6d97b8f83fd5b() {
   enum ddp_nonfinite result;
   intgo _swig_go_result;
   
@@ -3537,7 +3540,7 @@ intgo _wrap_DDP_NONFINITE_KEEP_low_a876b01328600b42() {
 }
 
 
-intgo _wrap_DDP_NONFINITE_SKIP_low_a876b01328600b42() {
+intgo _wrap_DDP_NONFINITE_SKIP_low_54d6d97b8f83fd5b() {
   enum ddp_nonfinite result;
   intgo _swig_go_result;
   
@@ -3549,7 +3552,7 @@ intgo _wrap_DDP_NONFINITE_SKIP_low_a876b01328600b42() {
 }
 
 
-intgo _wrap_DDP_NONFINITE_FAIL_low_a876b01328600b42() {
+intgo _wrap_DDP_NONFINITE_FAIL_low_54d6d97b8f83fd5b() {
   enum ddp_nonfinite result;
   intgo _swig_go_result;
   
@@ -3561,7 +3564,7 @@ intgo _wrap_DDP_NONFINITE_FAIL_low_a876b01328600b42() {
 }
 
 
-void _wrap_ddp_optimizer_options_struct_size_set_low_a876b01328600b42(struct ddp_optimizer_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_optimizer_options_struct_size_set_low_54d6d97b8f83fd5b(struct ddp_optimizer_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   int64_t arg2 ;
   
@@ -3573,7 +3576,7 @@ void _wrap_ddp_optimizer_options_struct_size_set_low_a876b01328600b42(struct ddp
 }
 
 
-long long _wrap_ddp_optimizer_options_struct_size_get_low_a876b01328600b42(struct ddp_optimizer_options *_swig_go_0) {
+long long _wrap_ddp_optimizer_options_struct_size_get_low_54d6d97b8f83fd5b(struct ddp_optimizer_options *_swig_go_0) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -3586,7 +3589,7 @@ long long _wrap_ddp_optimizer_options_struct_size_get_low_a876b01328600b42(struc
 }
 
 
-void _wrap_ddp_optimizer_options_shard_set_low_a876b01328600b42(struct ddp_optimizer_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_optimizer_options_shard_set_low_54d6d97b8f83fd5b(struct ddp_optimizer_options *_swig_go_0, int _swig_go_1) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   int32_t arg2 ;
   
@@ -3598,7 +3601,7 @@ void _wrap_ddp_optimizer_options_shard_set_low_a876b01328600b42(struct ddp_optim
 }
 
 
-int _wrap_ddp_optimizer_options_shard_get_low_a876b01328600b42(struct ddp_optimizer_options *_swig_go_0) {
+int _wrap_ddp_optimizer_options_shard_get_low_54d6d97b8f83fd5b(struct ddp_optimizer_options *_swig_go_0) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -3611,7 +3614,7 @@ int _wrap_ddp_optimizer_options_shard_get_low_a876b01328600b42(struct ddp_optimi
 }
 
 
-void _wrap_ddp_optimizer_options_in_backward_set_low_a876b01328600b42(struct ddp_optimizer_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_optimizer_options_in_backward_set_low_54d6d97b8f83fd5b(struct ddp_optimizer_options *_swig_go_0, int _swig_go_1) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   int32_t arg2 ;
   
@@ -3623,7 +3626,7 @@ void _wrap_ddp_optimizer_options_in_backward_set_low_a876b01328600b42(struct ddp
 }
 
 
-int _wrap_ddp_optimizer_options_in_backward_get_low_a876b01328600b42(struct ddp_optimizer_options *_swig_go_0) {
+int _wrap_ddp_optimizer_options_in_backward_get_low_54d6d97b8f83fd5b(struct ddp_optimizer_options *_swig_go_0) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -3636,7 +3639,7 @@ int _wrap_ddp_optimizer_options_in_backward_get_low_a876b01328600b42(struct ddp_
 }
 
 
-void _wrap_ddp_optimizer_options_undo_set_low_a876b01328600b42(struct ddp_optimizer_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_optimizer_options_undo_set_low_54d6d97b8f83fd5b(struct ddp_optimizer_options *_swig_go_0, int _swig_go_1) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   int32_t arg2 ;
   
@@ -3648,7 +3651,7 @@ void _wrap_ddp_optimizer_options_undo_set_low_a876b01328600b42(struct ddp_optimi
 }
 
 
-int _wrap_ddp_optimizer_options_undo_get_low_a876b01328600b42(struct ddp_optimizer_options *_swig_go_0) {
+int _wrap_ddp_optimizer_options_undo_get_low_54d6d97b8f83fd5b(struct ddp_optimizer_options *_swig_go_0) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -3661,7 +3664,7 @@ int _wrap_ddp_optimizer_options_undo_get_low_a876b01328600b42(struct ddp_optimiz
 }
 
 
-void _wrap_ddp_optimizer_options_master_weights_set_low_a876b01328600b42(struct ddp_optimizer_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_optimizer_options_master_weights_set_low_54d6d97b8f83fd5b(struct ddp_optimizer_options *_swig_go_0, int _swig_go_1) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   int32_t arg2 ;
   
@@ -3673,7 +3676,7 @@ void _wrap_ddp_optimizer_options_master_weights_set_low_a876b01328600b42(struct 
 }
 
 
-int _wrap_ddp_optimizer_options_master_weights_get_low_a876b01328600b42(struct ddp_optimizer_options *_swig_go_0) {
+int _wrap_ddp_optimizer_options_master_weights_get_low_54d6d97b8f83fd5b(struct ddp_optimizer_options *_swig_go_0) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -3686,7 +3689,7 @@ int _wrap_ddp_optimizer_options_master_weights_get_low_a876b01328600b42(struct d
 }
 
 
-void _wrap_ddp_optimizer_options_nonfinite_set_low_a876b01328600b42(struct ddp_optimizer_options *_swig_go_0, intgo _swig_go_1) {
+void _wrap_ddp_optimizer_options_nonfinite_set_low_54d6d97b8f83fd5b(struct ddp_optimizer_options *_swig_go_0, intgo _swig_go_1) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   ddp_nonfinite arg2 ;
   
@@ -3698,7 +3701,7 @@ void _wrap_ddp_optimizer_options_nonfinite_set_low_a876b01328600b42(struct ddp_o
 }
 
 
-intgo _wrap_ddp_optimizer_options_nonfinite_get_low_a876b01328600b42(struct ddp_optimizer_options *_swig_go_0) {
+intgo _wrap_ddp_optimizer_options_nonfinite_get_low_54d6d97b8f83fd5b(struct ddp_optimizer_options *_swig_go_0) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   ddp_nonfinite result;
   intgo _swig_go_result;
@@ -3711,7 +3714,7 @@ intgo _wrap_ddp_optimizer_options_nonfinite_get_low_a876b01328600b42(struct ddp_
 }
 
 
-void _wrap_ddp_optimizer_options_keep_copy_set_low_a876b01328600b42(struct ddp_optimizer_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_optimizer_options_keep_copy_set_low_54d6d97b8f83fd5b(struct ddp_optimizer_options *_swig_go_0, int _swig_go_1) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   int32_t arg2 ;
   
@@ -3723,7 +3726,7 @@ void _wrap_ddp_optimizer_options_keep_copy_set_low_a876b01328600b42(struct ddp_o
 }
 
 
-int _wrap_ddp_optimizer_options_keep_copy_get_low_a876b01328600b42(struct ddp_optimizer_options *_swig_go_0) {
+int _wrap_ddp_optimizer_options_keep_copy_get_low_54d6d97b8f83fd5b(struct ddp_optimizer_options *_swig_go_0) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -3736,7 +3739,7 @@ int _wrap_ddp_optimizer_options_keep_copy_get_low_a876b01328600b42(struct ddp_op
 }
 
 
-void _wrap_ddp_optimizer_options_max_norm_set_low_a876b01328600b42(struct ddp_optimizer_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_optimizer_options_max_norm_set_low_54d6d97b8f83fd5b(struct ddp_optimizer_options *_swig_go_0, double _swig_go_1) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   double arg2 ;
   
@@ -3748,7 +3751,7 @@ void _wrap_ddp_optimizer_options_max_norm_set_low_a876b01328600b42(struct ddp_op
 }
 
 
-double _wrap_ddp_optimizer_options_max_norm_get_low_a876b01328600b42(struct ddp_optimizer_options *_swig_go_0) {
+double _wrap_ddp_optimizer_options_max_norm_get_low_54d6d97b8f83fd5b(struct ddp_optimizer_options *_swig_go_0) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -3761,7 +3764,7 @@ double _wrap_ddp_optimizer_options_max_norm_get_low_a876b01328600b42(struct ddp_
 }
 
 
-void _wrap_ddp_optimizer_options_clip_value_set_low_a876b01328600b42(struct ddp_optimizer_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_optimizer_options_clip_value_set_low_54d6d97b8f83fd5b(struct ddp_optimizer_options *_swig_go_0, double _swig_go_1) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   double arg2 ;
   
@@ -3773,7 +3776,7 @@ void _wrap_ddp_optimizer_options_clip_value_set_low_a876b01328600b42(struct ddp_
 }
 
 
-double _wrap_ddp_optimizer_options_clip_value_get_low_a876b01328600b42(struct ddp_optimizer_options *_swig_go_0) {
+double _wrap_ddp_optimizer_options_clip_value_get_low_54d6d97b8f83fd5b(struct ddp_optimizer_options *_swig_go_0) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -3786,7 +3789,7 @@ double _wrap_ddp_optimizer_options_clip_value_get_low_a876b01328600b42(struct dd
 }
 
 
-struct ddp_optimizer_options *_wrap_new_ddp_optimizer_options_low_a876b01328600b42() {
+struct ddp_optimizer_options *_wrap_new_ddp_optimizer_options_low_54d6d97b8f83fd5b() {
   struct ddp_optimizer_options *result = 0 ;
   struct ddp_optimizer_options *_swig_go_result;
   
@@ -3797,7 +3800,7 @@ struct ddp_optimizer_options *_wrap_new_ddp_optimizer_options_low_a876b01328600b
 }
 
 
-void _wrap_delete_ddp_optimizer_options_low_a876b01328600b42(struct ddp_optimizer_options *_swig_go_0) {
+void _wrap_delete_ddp_optimizer_options_low_54d6d97b8f83fd5b(struct ddp_optimizer_options *_swig_go_0) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   
   arg1 = *(struct ddp_optimizer_options **)&_swig_go_0; 
@@ -3807,7 +3810,7 @@ void _wrap_delete_ddp_optimizer_options_low_a876b01328600b42(struct ddp_optimize
 }
 
 
-void _wrap_ddp_sgd_options_struct_size_set_low_a876b01328600b42(struct ddp_sgd_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_sgd_options_struct_size_set_low_54d6d97b8f83fd5b(struct ddp_sgd_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   int64_t arg2 ;
   
@@ -3819,7 +3822,7 @@ void _wrap_ddp_sgd_options_struct_size_set_low_a876b01328600b42(struct ddp_sgd_o
 }
 
 
-long long _wrap_ddp_sgd_options_struct_size_get_low_a876b01328600b42(struct ddp_sgd_options *_swig_go_0) {
+long long _wrap_ddp_sgd_options_struct_size_get_low_54d6d97b8f83fd5b(struct ddp_sgd_options *_swig_go_0) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -3832,7 +3835,7 @@ long long _wrap_ddp_sgd_options_struct_size_get_low_a876b01328600b42(struct ddp_
 }
 
 
-void _wrap_ddp_sgd_options_rate_set_low_a876b01328600b42(struct ddp_sgd_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_sgd_options_rate_set_low_54d6d97b8f83fd5b(struct ddp_sgd_options *_swig_go_0, double _swig_go_1) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   double arg2 ;
   
@@ -3844,7 +3847,7 @@ void _wrap_ddp_sgd_options_rate_set_low_a876b01328600b42(struct ddp_sgd_options 
 }
 
 
-double _wrap_ddp_sgd_options_rate_get_low_a876b01328600b42(struct ddp_sgd_options *_swig_go_0) {
+double _wrap_ddp_sgd_options_rate_get_low_54d6d97b8f83fd5b(struct ddp_sgd_options *_swig_go_0) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -3857,7 +3860,7 @@ double _wrap_ddp_sgd_options_rate_get_low_a876b01328600b42(struct ddp_sgd_option
 }
 
 
-void _wrap_ddp_sgd_options_momentum_set_low_a876b01328600b42(struct ddp_sgd_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_sgd_options_momentum_set_low_54d6d97b8f83fd5b(struct ddp_sgd_options *_swig_go_0, double _swig_go_1) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   double arg2 ;
   
@@ -3869,7 +3872,7 @@ void _wrap_ddp_sgd_options_momentum_set_low_a876b01328600b42(struct ddp_sgd_opti
 }
 
 
-double _wrap_ddp_sgd_options_momentum_get_low_a876b01328600b42(struct ddp_sgd_options *_swig_go_0) {
+double _wrap_ddp_sgd_options_momentum_get_low_54d6d97b8f83fd5b(struct ddp_sgd_options *_swig_go_0) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -3882,7 +3885,7 @@ double _wrap_ddp_sgd_options_momentum_get_low_a876b01328600b42(struct ddp_sgd_op
 }
 
 
-void _wrap_ddp_sgd_options_dampening_set_low_a876b01328600b42(struct ddp_sgd_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_sgd_options_dampening_set_low_54d6d97b8f83fd5b(struct ddp_sgd_options *_swig_go_0, double _swig_go_1) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   double arg2 ;
   
@@ -3894,7 +3897,7 @@ void _wrap_ddp_sgd_options_dampening_set_low_a876b01328600b42(struct ddp_sgd_opt
 }
 
 
-double _wrap_ddp_sgd_options_dampening_get_low_a876b01328600b42(struct ddp_sgd_options *_swig_go_0) {
+double _wrap_ddp_sgd_options_dampening_get_low_54d6d97b8f83fd5b(struct ddp_sgd_options *_swig_go_0) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -3907,7 +3910,7 @@ double _wrap_ddp_sgd_options_dampening_get_low_a876b01328600b42(struct ddp_sgd_o
 }
 
 
-void _wrap_ddp_sgd_options_weight_decay_set_low_a876b01328600b42(struct ddp_sgd_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_sgd_options_weight_decay_set_low_54d6d97b8f83fd5b(struct ddp_sgd_options *_swig_go_0, double _swig_go_1) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   double arg2 ;
   
@@ -3919,7 +3922,7 @@ void _wrap_ddp_sgd_options_weight_decay_set_low_a876b01328600b42(struct ddp_sgd_
 }
 
 
-double _wrap_ddp_sgd_options_weight_decay_get_low_a876b01328600b42(struct ddp_sgd_options *_swig_go_0) {
+double _wrap_ddp_sgd_options_weight_decay_get_low_54d6d97b8f83fd5b(struct ddp_sgd_options *_swig_go_0) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -3932,7 +3935,7 @@ double _wrap_ddp_sgd_options_weight_decay_get_low_a876b01328600b42(struct ddp_sg
 }
 
 
-void _wrap_ddp_sgd_options_nesterov_set_low_a876b01328600b42(struct ddp_sgd_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_sgd_options_nesterov_set_low_54d6d97b8f83fd5b(struct ddp_sgd_options *_swig_go_0, int _swig_go_1) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   int32_t arg2 ;
   
@@ -3944,7 +3947,7 @@ void _wrap_ddp_sgd_options_nesterov_set_low_a876b01328600b42(struct ddp_sgd_opti
 }
 
 
-int _wrap_ddp_sgd_options_nesterov_get_low_a876b01328600b42(struct ddp_sgd_options *_swig_go_0) {
+int _wrap_ddp_sgd_options_nesterov_get_low_54d6d97b8f83fd5b(struct ddp_sgd_options *_swig_go_0) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -3957,7 +3960,7 @@ int _wrap_ddp_sgd_options_nesterov_get_low_a876b01328600b42(struct ddp_sgd_optio
 }
 
 
-void _wrap_ddp_sgd_options_reserved_set_low_a876b01328600b42(struct ddp_sgd_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_sgd_options_reserved_set_low_54d6d97b8f83fd5b(struct ddp_sgd_options *_swig_go_0, int _swig_go_1) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   int32_t arg2 ;
   
@@ -3969,7 +3972,7 @@ void _wrap_ddp_sgd_options_reserved_set_low_a876b01328600b42(struct ddp_sgd_opti
 }
 
 
-int _wrap_ddp_sgd_options_reserved_get_low_a876b01328600b42(struct ddp_sgd_options *_swig_go_0) {
+int _wrap_ddp_sgd_options_reserved_get_low_54d6d97b8f83fd5b(struct ddp_sgd_options *_swig_go_0) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -3982,7 +3985,7 @@ int _wrap_ddp_sgd_options_reserved_get_low_a876b01328600b42(struct ddp_sgd_optio
 }
 
 
-struct ddp_sgd_options *_wrap_new_ddp_sgd_options_low_a876b01328600b42() {
+struct ddp_sgd_options *_wrap_new_ddp_sgd_options_low_54d6d97b8f83fd5b() {
   struct ddp_sgd_options *result = 0 ;
   struct ddp_sgd_options *_swig_go_result;
   
@@ -3993,7 +3996,7 @@ struct ddp_sgd_options *_wrap_new_ddp_sgd_options_low_a876b01328600b42() {
 }
 
 
-void _wrap_delete_ddp_sgd_options_low_a876b01328600b42(struct ddp_sgd_options *_swig_go_0) {
+void _wrap_delete_ddp_sgd_options_low_54d6d97b8f83fd5b(struct ddp_sgd_options *_swig_go_0) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   
   arg1 = *(struct ddp_sgd_options **)&_swig_go_0; 
@@ -4003,7 +4006,7 @@ void _wrap_delete_ddp_sgd_options_low_a876b01328600b42(struct ddp_sgd_options *_
 }
 
 
-void _wrap_ddp_adam_options_struct_size_set_low_a876b01328600b42(struct ddp_adam_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_adam_options_struct_size_set_low_54d6d97b8f83fd5b(struct ddp_adam_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   int64_t arg2 ;
   
@@ -4015,7 +4018,7 @@ void _wrap_ddp_adam_options_struct_size_set_low_a876b01328600b42(struct ddp_adam
 }
 
 
-long long _wrap_ddp_adam_options_struct_size_get_low_a876b01328600b42(struct ddp_adam_options *_swig_go_0) {
+long long _wrap_ddp_adam_options_struct_size_get_low_54d6d97b8f83fd5b(struct ddp_adam_options *_swig_go_0) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -4028,7 +4031,7 @@ long long _wrap_ddp_adam_options_struct_size_get_low_a876b01328600b42(struct ddp
 }
 
 
-void _wrap_ddp_adam_options_rate_set_low_a876b01328600b42(struct ddp_adam_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_adam_options_rate_set_low_54d6d97b8f83fd5b(struct ddp_adam_options *_swig_go_0, double _swig_go_1) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   double arg2 ;
   
@@ -4040,7 +4043,7 @@ void _wrap_ddp_adam_options_rate_set_low_a876b01328600b42(struct ddp_adam_option
 }
 
 
-double _wrap_ddp_adam_options_rate_get_low_a876b01328600b42(struct ddp_adam_options *_swig_go_0) {
+double _wrap_ddp_adam_options_rate_get_low_54d6d97b8f83fd5b(struct ddp_adam_options *_swig_go_0) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -4053,7 +4056,7 @@ double _wrap_ddp_adam_options_rate_get_low_a876b01328600b42(struct ddp_adam_opti
 }
 
 
-void _wrap_ddp_adam_options_beta1_set_low_a876b01328600b42(struct ddp_adam_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_adam_options_beta1_set_low_54d6d97b8f83fd5b(struct ddp_adam_options *_swig_go_0, double _swig_go_1) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   double arg2 ;
   
@@ -4065,7 +4068,7 @@ void _wrap_ddp_adam_options_beta1_set_low_a876b01328600b42(struct ddp_adam_optio
 }
 
 
-double _wrap_ddp_adam_options_beta1_get_low_a876b01328600b42(struct ddp_adam_options *_swig_go_0) {
+double _wrap_ddp_adam_options_beta1_get_low_54d6d97b8f83fd5b(struct ddp_adam_options *_swig_go_0) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -4078,7 +4081,7 @@ double _wrap_ddp_adam_options_beta1_get_low_a876b01328600b42(struct ddp_adam_opt
 }
 
 
-void _wrap_ddp_adam_options_beta2_set_low_a876b01328600b42(struct ddp_adam_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_adam_options_beta2_set_low_54d6d97b8f83fd5b(struct ddp_adam_options *_swig_go_0, double _swig_go_1) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   double arg2 ;
   
@@ -4090,7 +4093,7 @@ void _wrap_ddp_adam_options_beta2_set_low_a876b01328600b42(struct ddp_adam_optio
 }
 
 
-double _wrap_ddp_adam_options_beta2_get_low_a876b01328600b42(struct ddp_adam_options *_swig_go_0) {
+double _wrap_ddp_adam_options_beta2_get_low_54d6d97b8f83fd5b(struct ddp_adam_options *_swig_go_0) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -4103,7 +4106,7 @@ double _wrap_ddp_adam_options_beta2_get_low_a876b01328600b42(struct ddp_adam_opt
 }
 
 
-void _wrap_ddp_adam_options_epsilon_set_low_a876b01328600b42(struct ddp_adam_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_adam_options_epsilon_set_low_54d6d97b8f83fd5b(struct ddp_adam_options *_swig_go_0, double _swig_go_1) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   double arg2 ;
   
@@ -4115,7 +4118,7 @@ void _wrap_ddp_adam_options_epsilon_set_low_a876b01328600b42(struct ddp_adam_opt
 }
 
 
-double _wrap_ddp_adam_options_epsilon_get_low_a876b01328600b42(struct ddp_adam_options *_swig_go_0) {
+double _wrap_ddp_adam_options_epsilon_get_low_54d6d97b8f83fd5b(struct ddp_adam_options *_swig_go_0) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -4128,7 +4131,7 @@ double _wrap_ddp_adam_options_epsilon_get_low_a876b01328600b42(struct ddp_adam_o
 }
 
 
-void _wrap_ddp_adam_options_weight_decay_set_low_a876b01328600b42(struct ddp_adam_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_adam_options_weight_decay_set_low_54d6d97b8f83fd5b(struct ddp_adam_options *_swig_go_0, double _swig_go_1) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   double arg2 ;
   
@@ -4140,7 +4143,7 @@ void _wrap_ddp_adam_options_weight_decay_set_low_a876b01328600b42(struct ddp_ada
 }
 
 
-double _wrap_ddp_adam_options_weight_decay_get_low_a876b01328600b42(struct ddp_adam_options *_swig_go_0) {
+double _wrap_ddp_adam_options_weight_decay_get_low_54d6d97b8f83fd5b(struct ddp_adam_options *_swig_go_0) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -4153,7 +4156,7 @@ double _wrap_ddp_adam_options_weight_decay_get_low_a876b01328600b42(struct ddp_a
 }
 
 
-void _wrap_ddp_adam_options_decoupled_set_low_a876b01328600b42(struct ddp_adam_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_adam_options_decoupled_set_low_54d6d97b8f83fd5b(struct ddp_adam_options *_swig_go_0, int _swig_go_1) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   int32_t arg2 ;
   
@@ -4165,7 +4168,7 @@ void _wrap_ddp_adam_options_decoupled_set_low_a876b01328600b42(struct ddp_adam_o
 }
 
 
-int _wrap_ddp_adam_options_decoupled_get_low_a876b01328600b42(struct ddp_adam_options *_swig_go_0) {
+int _wrap_ddp_adam_options_decoupled_get_low_54d6d97b8f83fd5b(struct ddp_adam_options *_swig_go_0) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -4178,7 +4181,7 @@ int _wrap_ddp_adam_options_decoupled_get_low_a876b01328600b42(struct ddp_adam_op
 }
 
 
-void _wrap_ddp_adam_options_reserved_set_low_a876b01328600b42(struct ddp_adam_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_adam_options_reserved_set_low_54d6d97b8f83fd5b(struct ddp_adam_options *_swig_go_0, int _swig_go_1) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   int32_t arg2 ;
   
@@ -4190,7 +4193,7 @@ void _wrap_ddp_adam_options_reserved_set_low_a876b01328600b42(struct ddp_adam_op
 }
 
 
-int _wrap_ddp_adam_options_reserved_get_low_a876b01328600b42(struct ddp_adam_options *_swig_go_0) {
+int _wrap_ddp_adam_options_reserved_get_low_54d6d97b8f83fd5b(struct ddp_adam_options *_swig_go_0) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -4203,7 +4206,7 @@ int _wrap_ddp_adam_options_reserved_get_low_a876b01328600b42(struct ddp_adam_opt
 }
 
 
-struct ddp_adam_options *_wrap_new_ddp_adam_options_low_a876b01328600b42() {
+struct ddp_adam_options *_wrap_new_ddp_adam_options_low_54d6d97b8f83fd5b() {
   struct ddp_adam_options *result = 0 ;
   struct ddp_adam_options *_swig_go_result;
   
@@ -4214,7 +4217,7 @@ struct ddp_adam_options *_wrap_new_ddp_adam_options_low_a876b01328600b42() {
 }
 
 
-void _wrap_delete_ddp_adam_options_low_a876b01328600b42(struct ddp_adam_options *_swig_go_0) {
+void _wrap_delete_ddp_adam_options_low_54d6d97b8f83fd5b(struct ddp_adam_options *_swig_go_0) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   
   arg1 = *(struct ddp_adam_options **)&_swig_go_0; 
@@ -4224,7 +4227,7 @@ void _wrap_delete_ddp_adam_options_low_a876b01328600b42(struct ddp_adam_options 
 }
 
 
-void _wrap_ddp_loss_scale_options_struct_size_set_low_a876b01328600b42(struct ddp_loss_scale_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_loss_scale_options_struct_size_set_low_54d6d97b8f83fd5b(struct ddp_loss_scale_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   int64_t arg2 ;
   
@@ -4236,7 +4239,7 @@ void _wrap_ddp_loss_scale_options_struct_size_set_low_a876b01328600b42(struct dd
 }
 
 
-long long _wrap_ddp_loss_scale_options_struct_size_get_low_a876b01328600b42(struct ddp_loss_scale_options *_swig_go_0) {
+long long _wrap_ddp_loss_scale_options_struct_size_get_low_54d6d97b8f83fd5b(struct ddp_loss_scale_options *_swig_go_0) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -4249,7 +4252,7 @@ long long _wrap_ddp_loss_scale_options_struct_size_get_low_a876b01328600b42(stru
 }
 
 
-void _wrap_ddp_loss_scale_options_initial_set_low_a876b01328600b42(struct ddp_loss_scale_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_loss_scale_options_initial_set_low_54d6d97b8f83fd5b(struct ddp_loss_scale_options *_swig_go_0, double _swig_go_1) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   double arg2 ;
   
@@ -4261,7 +4264,7 @@ void _wrap_ddp_loss_scale_options_initial_set_low_a876b01328600b42(struct ddp_lo
 }
 
 
-double _wrap_ddp_loss_scale_options_initial_get_low_a876b01328600b42(struct ddp_loss_scale_options *_swig_go_0) {
+double _wrap_ddp_loss_scale_options_initial_get_low_54d6d97b8f83fd5b(struct ddp_loss_scale_options *_swig_go_0) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -4274,7 +4277,7 @@ double _wrap_ddp_loss_scale_options_initial_get_low_a876b01328600b42(struct ddp_
 }
 
 
-void _wrap_ddp_loss_scale_options_growth_set_low_a876b01328600b42(struct ddp_loss_scale_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_loss_scale_options_growth_set_low_54d6d97b8f83fd5b(struct ddp_loss_scale_options *_swig_go_0, double _swig_go_1) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   double arg2 ;
   
@@ -4286,7 +4289,7 @@ void _wrap_ddp_loss_scale_options_growth_set_low_a876b01328600b42(struct ddp_los
 }
 
 
-double _wrap_ddp_loss_scale_options_growth_get_low_a876b01328600b42(struct ddp_loss_scale_options *_swig_go_0) {
+double _wrap_ddp_loss_scale_options_growth_get_low_54d6d97b8f83fd5b(struct ddp_loss_scale_options *_swig_go_0) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -4299,7 +4302,7 @@ double _wrap_ddp_loss_scale_options_growth_get_low_a876b01328600b42(struct ddp_l
 }
 
 
-void _wrap_ddp_loss_scale_options_backoff_set_low_a876b01328600b42(struct ddp_loss_scale_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_loss_scale_options_backoff_set_low_54d6d97b8f83fd5b(struct ddp_loss_scale_options *_swig_go_0, double _swig_go_1) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   double arg2 ;
   
@@ -4311,7 +4314,7 @@ void _wrap_ddp_loss_scale_options_backoff_set_low_a876b01328600b42(struct ddp_lo
 }
 
 
-double _wrap_ddp_loss_scale_options_backoff_get_low_a876b01328600b42(struct ddp_loss_scale_options *_swig_go_0) {
+double _wrap_ddp_loss_scale_options_backoff_get_low_54d6d97b8f83fd5b(struct ddp_loss_scale_options *_swig_go_0) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -4324,7 +4327,7 @@ double _wrap_ddp_loss_scale_options_backoff_get_low_a876b01328600b42(struct ddp_
 }
 
 
-void _wrap_ddp_loss_scale_options_minimum_set_low_a876b01328600b42(struct ddp_loss_scale_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_loss_scale_options_minimum_set_low_54d6d97b8f83fd5b(struct ddp_loss_scale_options *_swig_go_0, double _swig_go_1) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   double arg2 ;
   
@@ -4336,7 +4339,7 @@ void _wrap_ddp_loss_scale_options_minimum_set_low_a876b01328600b42(struct ddp_lo
 }
 
 
-double _wrap_ddp_loss_scale_options_minimum_get_low_a876b01328600b42(struct ddp_loss_scale_options *_swig_go_0) {
+double _wrap_ddp_loss_scale_options_minimum_get_low_54d6d97b8f83fd5b(struct ddp_loss_scale_options *_swig_go_0) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -4349,7 +4352,7 @@ double _wrap_ddp_loss_scale_options_minimum_get_low_a876b01328600b42(struct ddp_
 }
 
 
-void _wrap_ddp_loss_scale_options_maximum_set_low_a876b01328600b42(struct ddp_loss_scale_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_loss_scale_options_maximum_set_low_54d6d97b8f83fd5b(struct ddp_loss_scale_options *_swig_go_0, double _swig_go_1) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   double arg2 ;
   
@@ -4361,7 +4364,7 @@ void _wrap_ddp_loss_scale_options_maximum_set_low_a876b01328600b42(struct ddp_lo
 }
 
 
-double _wrap_ddp_loss_scale_options_maximum_get_low_a876b01328600b42(struct ddp_loss_scale_options *_swig_go_0) {
+double _wrap_ddp_loss_scale_options_maximum_get_low_54d6d97b8f83fd5b(struct ddp_loss_scale_options *_swig_go_0) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -4374,7 +4377,7 @@ double _wrap_ddp_loss_scale_options_maximum_get_low_a876b01328600b42(struct ddp_
 }
 
 
-void _wrap_ddp_loss_scale_options_interval_set_low_a876b01328600b42(struct ddp_loss_scale_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_loss_scale_options_interval_set_low_54d6d97b8f83fd5b(struct ddp_loss_scale_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   int64_t arg2 ;
   
@@ -4386,7 +4389,7 @@ void _wrap_ddp_loss_scale_options_interval_set_low_a876b01328600b42(struct ddp_l
 }
 
 
-long long _wrap_ddp_loss_scale_options_interval_get_low_a876b01328600b42(struct ddp_loss_scale_options *_swig_go_0) {
+long long _wrap_ddp_loss_scale_options_interval_get_low_54d6d97b8f83fd5b(struct ddp_loss_scale_options *_swig_go_0) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -4399,7 +4402,7 @@ long long _wrap_ddp_loss_scale_options_interval_get_low_a876b01328600b42(struct 
 }
 
 
-struct ddp_loss_scale_options *_wrap_new_ddp_loss_scale_options_low_a876b01328600b42() {
+struct ddp_loss_scale_options *_wrap_new_ddp_loss_scale_options_low_54d6d97b8f83fd5b() {
   struct ddp_loss_scale_options *result = 0 ;
   struct ddp_loss_scale_options *_swig_go_result;
   
@@ -4410,7 +4413,7 @@ struct ddp_loss_scale_options *_wrap_new_ddp_loss_scale_options_low_a876b0132860
 }
 
 
-void _wrap_delete_ddp_loss_scale_options_low_a876b01328600b42(struct ddp_loss_scale_options *_swig_go_0) {
+void _wrap_delete_ddp_loss_scale_options_low_54d6d97b8f83fd5b(struct ddp_loss_scale_options *_swig_go_0) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   
   arg1 = *(struct ddp_loss_scale_options **)&_swig_go_0; 
@@ -4420,7 +4423,7 @@ void _wrap_delete_ddp_loss_scale_options_low_a876b01328600b42(struct ddp_loss_sc
 }
 
 
-_gostring_ _wrap_ddp_optimizer_options_init_low_a876b01328600b42(struct ddp_optimizer_options *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_optimizer_options_init_low_54d6d97b8f83fd5b(struct ddp_optimizer_options *_swig_go_0, long long _swig_go_1) {
   ddp_optimizer_options *arg1 = (ddp_optimizer_options *) 0 ;
   int64_t arg2 ;
   ddp_status result;
@@ -4435,7 +4438,7 @@ _gostring_ _wrap_ddp_optimizer_options_init_low_a876b01328600b42(struct ddp_opti
 }
 
 
-_gostring_ _wrap_ddp_sgd_options_init_low_a876b01328600b42(struct ddp_sgd_options *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_sgd_options_init_low_54d6d97b8f83fd5b(struct ddp_sgd_options *_swig_go_0, long long _swig_go_1) {
   ddp_sgd_options *arg1 = (ddp_sgd_options *) 0 ;
   int64_t arg2 ;
   ddp_status result;
@@ -4450,7 +4453,7 @@ _gostring_ _wrap_ddp_sgd_options_init_low_a876b01328600b42(struct ddp_sgd_option
 }
 
 
-_gostring_ _wrap_ddp_adam_options_init_low_a876b01328600b42(struct ddp_adam_options *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_adam_options_init_low_54d6d97b8f83fd5b(struct ddp_adam_options *_swig_go_0, long long _swig_go_1) {
   ddp_adam_options *arg1 = (ddp_adam_options *) 0 ;
   int64_t arg2 ;
   ddp_status result;
@@ -4465,7 +4468,7 @@ _gostring_ _wrap_ddp_adam_options_init_low_a876b01328600b42(struct ddp_adam_opti
 }
 
 
-_gostring_ _wrap_ddp_optimizer_create_sgd_low_a876b01328600b42(ddp_model *_swig_go_0, struct ddp_sgd_options *_swig_go_1, struct ddp_optimizer_options *_swig_go_2, ddp_optimizer **_swig_go_3) {
+_gostring_ _wrap_ddp_optimizer_create_sgd_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, struct ddp_sgd_options *_swig_go_1, struct ddp_optimizer_options *_swig_go_2, ddp_optimizer **_swig_go_3) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   ddp_sgd_options *arg2 = (ddp_sgd_options *) 0 ;
   ddp_optimizer_options *arg3 = (ddp_optimizer_options *) 0 ;
@@ -4484,7 +4487,7 @@ _gostring_ _wrap_ddp_optimizer_create_sgd_low_a876b01328600b42(ddp_model *_swig_
 }
 
 
-_gostring_ _wrap_ddp_optimizer_create_adam_low_a876b01328600b42(ddp_model *_swig_go_0, struct ddp_adam_options *_swig_go_1, struct ddp_optimizer_options *_swig_go_2, ddp_optimizer **_swig_go_3) {
+_gostring_ _wrap_ddp_optimizer_create_adam_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, struct ddp_adam_options *_swig_go_1, struct ddp_optimizer_options *_swig_go_2, ddp_optimizer **_swig_go_3) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   ddp_adam_options *arg2 = (ddp_adam_options *) 0 ;
   ddp_optimizer_options *arg3 = (ddp_optimizer_options *) 0 ;
@@ -4503,7 +4506,7 @@ _gostring_ _wrap_ddp_optimizer_create_adam_low_a876b01328600b42(ddp_model *_swig
 }
 
 
-void _wrap_ddp_optimizer_destroy_low_a876b01328600b42(ddp_optimizer *_swig_go_0) {
+void _wrap_ddp_optimizer_destroy_low_54d6d97b8f83fd5b(ddp_optimizer *_swig_go_0) {
   ddp_optimizer *arg1 = (ddp_optimizer *) 0 ;
   
   arg1 = *(ddp_optimizer **)&_swig_go_0; 
@@ -4513,7 +4516,7 @@ void _wrap_ddp_optimizer_destroy_low_a876b01328600b42(ddp_optimizer *_swig_go_0)
 }
 
 
-_gostring_ _wrap_ddp_optimizer_set_rate_low_a876b01328600b42(ddp_optimizer *_swig_go_0, double _swig_go_1) {
+_gostring_ _wrap_ddp_optimizer_set_rate_low_54d6d97b8f83fd5b(ddp_optimizer *_swig_go_0, double _swig_go_1) {
   ddp_optimizer *arg1 = (ddp_optimizer *) 0 ;
   double arg2 ;
   ddp_status result;
@@ -4528,7 +4531,7 @@ _gostring_ _wrap_ddp_optimizer_set_rate_low_a876b01328600b42(ddp_optimizer *_swi
 }
 
 
-_gostring_ _wrap_ddp_optimizer_get_rate_low_a876b01328600b42(ddp_optimizer *_swig_go_0, double *_swig_go_1) {
+_gostring_ _wrap_ddp_optimizer_get_rate_low_54d6d97b8f83fd5b(ddp_optimizer *_swig_go_0, double *_swig_go_1) {
   ddp_optimizer *arg1 = (ddp_optimizer *) 0 ;
   double *arg2 = (double *) 0 ;
   ddp_status result;
@@ -4543,7 +4546,7 @@ _gostring_ _wrap_ddp_optimizer_get_rate_low_a876b01328600b42(ddp_optimizer *_swi
 }
 
 
-_gostring_ _wrap_ddp_optimizer_get_step_count_low_a876b01328600b42(ddp_optimizer *_swig_go_0, long long *_swig_go_1) {
+_gostring_ _wrap_ddp_optimizer_get_step_count_low_54d6d97b8f83fd5b(ddp_optimizer *_swig_go_0, long long *_swig_go_1) {
   ddp_optimizer *arg1 = (ddp_optimizer *) 0 ;
   int64_t *arg2 = (int64_t *) 0 ;
   ddp_status result;
@@ -4558,7 +4561,7 @@ _gostring_ _wrap_ddp_optimizer_get_step_count_low_a876b01328600b42(ddp_optimizer
 }
 
 
-_gostring_ _wrap_ddp_loss_scale_options_init_low_a876b01328600b42(struct ddp_loss_scale_options *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_loss_scale_options_init_low_54d6d97b8f83fd5b(struct ddp_loss_scale_options *_swig_go_0, long long _swig_go_1) {
   ddp_loss_scale_options *arg1 = (ddp_loss_scale_options *) 0 ;
   int64_t arg2 ;
   ddp_status result;
@@ -4573,7 +4576,7 @@ _gostring_ _wrap_ddp_loss_scale_options_init_low_a876b01328600b42(struct ddp_los
 }
 
 
-_gostring_ _wrap_ddp_optimizer_set_loss_scale_low_a876b01328600b42(ddp_optimizer *_swig_go_0, struct ddp_loss_scale_options *_swig_go_1) {
+_gostring_ _wrap_ddp_optimizer_set_loss_scale_low_54d6d97b8f83fd5b(ddp_optimizer *_swig_go_0, struct ddp_loss_scale_options *_swig_go_1) {
   ddp_optimizer *arg1 = (ddp_optimizer *) 0 ;
   ddp_loss_scale_options *arg2 = (ddp_loss_scale_options *) 0 ;
   ddp_status result;
@@ -4588,7 +4591,7 @@ _gostring_ _wrap_ddp_optimizer_set_loss_scale_low_a876b01328600b42(ddp_optimizer
 }
 
 
-_gostring_ _wrap_ddp_optimizer_get_loss_scale_low_a876b01328600b42(ddp_optimizer *_swig_go_0, double *_swig_go_1) {
+_gostring_ _wrap_ddp_optimizer_get_loss_scale_low_54d6d97b8f83fd5b(ddp_optimizer *_swig_go_0, double *_swig_go_1) {
   ddp_optimizer *arg1 = (ddp_optimizer *) 0 ;
   double *arg2 = (double *) 0 ;
   ddp_status result;
@@ -4603,7 +4606,7 @@ _gostring_ _wrap_ddp_optimizer_get_loss_scale_low_a876b01328600b42(ddp_optimizer
 }
 
 
-_gostring_ _wrap_ddp_optimizer_get_skipped_count_low_a876b01328600b42(ddp_optimizer *_swig_go_0, long long *_swig_go_1) {
+_gostring_ _wrap_ddp_optimizer_get_skipped_count_low_54d6d97b8f83fd5b(ddp_optimizer *_swig_go_0, long long *_swig_go_1) {
   ddp_optimizer *arg1 = (ddp_optimizer *) 0 ;
   int64_t *arg2 = (int64_t *) 0 ;
   ddp_status result;
@@ -4618,7 +4621,7 @@ _gostring_ _wrap_ddp_optimizer_get_skipped_count_low_a876b01328600b42(ddp_optimi
 }
 
 
-_gostring_ _wrap_ddp_optimizer_get_grad_norm_low_a876b01328600b42(ddp_optimizer *_swig_go_0, double *_swig_go_1) {
+_gostring_ _wrap_ddp_optimizer_get_grad_norm_low_54d6d97b8f83fd5b(ddp_optimizer *_swig_go_0, double *_swig_go_1) {
   ddp_optimizer *arg1 = (ddp_optimizer *) 0 ;
   double *arg2 = (double *) 0 ;
   ddp_status result;
@@ -4633,7 +4636,7 @@ _gostring_ _wrap_ddp_optimizer_get_grad_norm_low_a876b01328600b42(ddp_optimizer 
 }
 
 
-_gostring_ _wrap_ddp_optimizer_set_group_low_a876b01328600b42(ddp_optimizer *_swig_go_0, int _swig_go_1, double _swig_go_2, double _swig_go_3) {
+_gostring_ _wrap_ddp_optimizer_set_group_low_54d6d97b8f83fd5b(ddp_optimizer *_swig_go_0, int _swig_go_1, double _swig_go_2, double _swig_go_3) {
   ddp_optimizer *arg1 = (ddp_optimizer *) 0 ;
   int32_t arg2 ;
   double arg3 ;
@@ -4652,7 +4655,7 @@ _gostring_ _wrap_ddp_optimizer_set_group_low_a876b01328600b42(ddp_optimizer *_sw
 }
 
 
-_gostring_ _wrap_ddp_optimizer_step_low_a876b01328600b42(ddp_optimizer *_swig_go_0, void *_swig_go_1) {
+_gostring_ _wrap_ddp_optimizer_step_low_54d6d97b8f83fd5b(ddp_optimizer *_swig_go_0, void *_swig_go_1) {
   ddp_optimizer *arg1 = (ddp_optimizer *) 0 ;
   void *arg2 = (void *) 0 ;
   ddp_status result;
@@ -4667,7 +4670,7 @@ _gostring_ _wrap_ddp_optimizer_step_low_a876b01328600b42(ddp_optimizer *_swig_go
 }
 
 
-_gostring_ _wrap_ddp_ema_create_low_a876b01328600b42(ddp_model *_swig_go_0, double *_swig_go_1, int _swig_go_2, ddp_ema **_swig_go_3) {
+_gostring_ _wrap_ddp_ema_create_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, double *_swig_go_1, int _swig_go_2, ddp_ema **_swig_go_3) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   double *arg2 = (double *) 0 ;
   int32_t arg3 ;
@@ -4686,7 +4689,7 @@ _gostring_ _wrap_ddp_ema_create_low_a876b01328600b42(ddp_model *_swig_go_0, doub
 }
 
 
-void _wrap_ddp_ema_destroy_low_a876b01328600b42(ddp_ema *_swig_go_0) {
+void _wrap_ddp_ema_destroy_low_54d6d97b8f83fd5b(ddp_ema *_swig_go_0) {
   ddp_ema *arg1 = (ddp_ema *) 0 ;
   
   arg1 = *(ddp_ema **)&_swig_go_0; 
@@ -4696,7 +4699,7 @@ void _wrap_ddp_ema_destroy_low_a876b01328600b42(ddp_ema *_swig_go_0) {
 }
 
 
-_gostring_ _wrap_ddp_ema_update_low_a876b01328600b42(ddp_ema *_swig_go_0, void *_swig_go_1) {
+_gostring_ _wrap_ddp_ema_update_low_54d6d97b8f83fd5b(ddp_ema *_swig_go_0, void *_swig_go_1) {
   ddp_ema *arg1 = (ddp_ema *) 0 ;
   void *arg2 = (void *) 0 ;
   ddp_status result;
@@ -4711,7 +4714,7 @@ _gostring_ _wrap_ddp_ema_update_low_a876b01328600b42(ddp_ema *_swig_go_0, void *
 }
 
 
-_gostring_ _wrap_ddp_ema_swap_low_a876b01328600b42(ddp_ema *_swig_go_0, int _swig_go_1, void *_swig_go_2) {
+_gostring_ _wrap_ddp_ema_swap_low_54d6d97b8f83fd5b(ddp_ema *_swig_go_0, int _swig_go_1, void *_swig_go_2) {
   ddp_ema *arg1 = (ddp_ema *) 0 ;
   int32_t arg2 ;
   void *arg3 = (void *) 0 ;
@@ -4728,7 +4731,7 @@ _gostring_ _wrap_ddp_ema_swap_low_a876b01328600b42(ddp_ema *_swig_go_0, int _swi
 }
 
 
-void _wrap_ddp_state_struct_size_set_low_a876b01328600b42(struct ddp_state *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_state_struct_size_set_low_54d6d97b8f83fd5b(struct ddp_state *_swig_go_0, long long _swig_go_1) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   int64_t arg2 ;
   
@@ -4740,7 +4743,7 @@ void _wrap_ddp_state_struct_size_set_low_a876b01328600b42(struct ddp_state *_swi
 }
 
 
-long long _wrap_ddp_state_struct_size_get_low_a876b01328600b42(struct ddp_state *_swig_go_0) {
+long long _wrap_ddp_state_struct_size_get_low_54d6d97b8f83fd5b(struct ddp_state *_swig_go_0) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -4753,7 +4756,7 @@ long long _wrap_ddp_state_struct_size_get_low_a876b01328600b42(struct ddp_state 
 }
 
 
-void _wrap_ddp_state_model_set_low_a876b01328600b42(struct ddp_state *_swig_go_0, ddp_model *_swig_go_1) {
+void _wrap_ddp_state_model_set_low_54d6d97b8f83fd5b(struct ddp_state *_swig_go_0, ddp_model *_swig_go_1) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   ddp_model *arg2 = (ddp_model *) 0 ;
   
@@ -4765,7 +4768,7 @@ void _wrap_ddp_state_model_set_low_a876b01328600b42(struct ddp_state *_swig_go_0
 }
 
 
-ddp_model *_wrap_ddp_state_model_get_low_a876b01328600b42(struct ddp_state *_swig_go_0) {
+ddp_model *_wrap_ddp_state_model_get_low_54d6d97b8f83fd5b(struct ddp_state *_swig_go_0) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   ddp_model *result = 0 ;
   ddp_model *_swig_go_result;
@@ -4778,7 +4781,7 @@ ddp_model *_wrap_ddp_state_model_get_low_a876b01328600b42(struct ddp_state *_swi
 }
 
 
-void _wrap_ddp_state_optimizer_set_low_a876b01328600b42(struct ddp_state *_swig_go_0, ddp_optimizer *_swig_go_1) {
+void _wrap_ddp_state_optimizer_set_low_54d6d97b8f83fd5b(struct ddp_state *_swig_go_0, ddp_optimizer *_swig_go_1) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   ddp_optimizer *arg2 = (ddp_optimizer *) 0 ;
   
@@ -4790,7 +4793,7 @@ void _wrap_ddp_state_optimizer_set_low_a876b01328600b42(struct ddp_state *_swig_
 }
 
 
-ddp_optimizer *_wrap_ddp_state_optimizer_get_low_a876b01328600b42(struct ddp_state *_swig_go_0) {
+ddp_optimizer *_wrap_ddp_state_optimizer_get_low_54d6d97b8f83fd5b(struct ddp_state *_swig_go_0) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   ddp_optimizer *result = 0 ;
   ddp_optimizer *_swig_go_result;
@@ -4803,7 +4806,7 @@ ddp_optimizer *_wrap_ddp_state_optimizer_get_low_a876b01328600b42(struct ddp_sta
 }
 
 
-void _wrap_ddp_state_ema_set_low_a876b01328600b42(struct ddp_state *_swig_go_0, ddp_ema *_swig_go_1) {
+void _wrap_ddp_state_ema_set_low_54d6d97b8f83fd5b(struct ddp_state *_swig_go_0, ddp_ema *_swig_go_1) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   ddp_ema *arg2 = (ddp_ema *) 0 ;
   
@@ -4815,7 +4818,7 @@ void _wrap_ddp_state_ema_set_low_a876b01328600b42(struct ddp_state *_swig_go_0, 
 }
 
 
-ddp_ema *_wrap_ddp_state_ema_get_low_a876b01328600b42(struct ddp_state *_swig_go_0) {
+ddp_ema *_wrap_ddp_state_ema_get_low_54d6d97b8f83fd5b(struct ddp_state *_swig_go_0) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   ddp_ema *result = 0 ;
   ddp_ema *_swig_go_result;
@@ -4828,7 +4831,7 @@ ddp_ema *_wrap_ddp_state_ema_get_low_a876b01328600b42(struct ddp_state *_swig_go
 }
 
 
-void _wrap_ddp_state_epoch_set_low_a876b01328600b42(struct ddp_state *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_state_epoch_set_low_54d6d97b8f83fd5b(struct ddp_state *_swig_go_0, long long _swig_go_1) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   int64_t arg2 ;
   
@@ -4840,7 +4843,7 @@ void _wrap_ddp_state_epoch_set_low_a876b01328600b42(struct ddp_state *_swig_go_0
 }
 
 
-long long _wrap_ddp_state_epoch_get_low_a876b01328600b42(struct ddp_state *_swig_go_0) {
+long long _wrap_ddp_state_epoch_get_low_54d6d97b8f83fd5b(struct ddp_state *_swig_go_0) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -4853,7 +4856,7 @@ long long _wrap_ddp_state_epoch_get_low_a876b01328600b42(struct ddp_state *_swig
 }
 
 
-void _wrap_ddp_state_step_set_low_a876b01328600b42(struct ddp_state *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_state_step_set_low_54d6d97b8f83fd5b(struct ddp_state *_swig_go_0, long long _swig_go_1) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   int64_t arg2 ;
   
@@ -4865,7 +4868,7 @@ void _wrap_ddp_state_step_set_low_a876b01328600b42(struct ddp_state *_swig_go_0,
 }
 
 
-long long _wrap_ddp_state_step_get_low_a876b01328600b42(struct ddp_state *_swig_go_0) {
+long long _wrap_ddp_state_step_get_low_54d6d97b8f83fd5b(struct ddp_state *_swig_go_0) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -4878,7 +4881,7 @@ long long _wrap_ddp_state_step_get_low_a876b01328600b42(struct ddp_state *_swig_
 }
 
 
-void _wrap_ddp_state_outer_set_low_a876b01328600b42(struct ddp_state *_swig_go_0, ddp_outer *_swig_go_1) {
+void _wrap_ddp_state_outer_set_low_54d6d97b8f83fd5b(struct ddp_state *_swig_go_0, ddp_outer *_swig_go_1) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   ddp_outer *arg2 = (ddp_outer *) 0 ;
   
@@ -4890,7 +4893,7 @@ void _wrap_ddp_state_outer_set_low_a876b01328600b42(struct ddp_state *_swig_go_0
 }
 
 
-ddp_outer *_wrap_ddp_state_outer_get_low_a876b01328600b42(struct ddp_state *_swig_go_0) {
+ddp_outer *_wrap_ddp_state_outer_get_low_54d6d97b8f83fd5b(struct ddp_state *_swig_go_0) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   ddp_outer *result = 0 ;
   ddp_outer *_swig_go_result;
@@ -4903,7 +4906,7 @@ ddp_outer *_wrap_ddp_state_outer_get_low_a876b01328600b42(struct ddp_state *_swi
 }
 
 
-struct ddp_state *_wrap_new_ddp_state_low_a876b01328600b42() {
+struct ddp_state *_wrap_new_ddp_state_low_54d6d97b8f83fd5b() {
   struct ddp_state *result = 0 ;
   struct ddp_state *_swig_go_result;
   
@@ -4914,7 +4917,7 @@ struct ddp_state *_wrap_new_ddp_state_low_a876b01328600b42() {
 }
 
 
-void _wrap_delete_ddp_state_low_a876b01328600b42(struct ddp_state *_swig_go_0) {
+void _wrap_delete_ddp_state_low_54d6d97b8f83fd5b(struct ddp_state *_swig_go_0) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   
   arg1 = *(struct ddp_state **)&_swig_go_0; 
@@ -4924,7 +4927,7 @@ void _wrap_delete_ddp_state_low_a876b01328600b42(struct ddp_state *_swig_go_0) {
 }
 
 
-void _wrap_ddp_load_options_struct_size_set_low_a876b01328600b42(struct ddp_load_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_load_options_struct_size_set_low_54d6d97b8f83fd5b(struct ddp_load_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_load_options *arg1 = (struct ddp_load_options *) 0 ;
   int64_t arg2 ;
   
@@ -4936,7 +4939,7 @@ void _wrap_ddp_load_options_struct_size_set_low_a876b01328600b42(struct ddp_load
 }
 
 
-long long _wrap_ddp_load_options_struct_size_get_low_a876b01328600b42(struct ddp_load_options *_swig_go_0) {
+long long _wrap_ddp_load_options_struct_size_get_low_54d6d97b8f83fd5b(struct ddp_load_options *_swig_go_0) {
   struct ddp_load_options *arg1 = (struct ddp_load_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -4949,7 +4952,7 @@ long long _wrap_ddp_load_options_struct_size_get_low_a876b01328600b42(struct ddp
 }
 
 
-void _wrap_ddp_load_options_partial_set_low_a876b01328600b42(struct ddp_load_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_load_options_partial_set_low_54d6d97b8f83fd5b(struct ddp_load_options *_swig_go_0, int _swig_go_1) {
   struct ddp_load_options *arg1 = (struct ddp_load_options *) 0 ;
   int32_t arg2 ;
   
@@ -4961,7 +4964,7 @@ void _wrap_ddp_load_options_partial_set_low_a876b01328600b42(struct ddp_load_opt
 }
 
 
-int _wrap_ddp_load_options_partial_get_low_a876b01328600b42(struct ddp_load_options *_swig_go_0) {
+int _wrap_ddp_load_options_partial_get_low_54d6d97b8f83fd5b(struct ddp_load_options *_swig_go_0) {
   struct ddp_load_options *arg1 = (struct ddp_load_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -4974,7 +4977,7 @@ int _wrap_ddp_load_options_partial_get_low_a876b01328600b42(struct ddp_load_opti
 }
 
 
-void _wrap_ddp_load_options_local_set_low_a876b01328600b42(struct ddp_load_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_load_options_local_set_low_54d6d97b8f83fd5b(struct ddp_load_options *_swig_go_0, int _swig_go_1) {
   struct ddp_load_options *arg1 = (struct ddp_load_options *) 0 ;
   int32_t arg2 ;
   
@@ -4986,7 +4989,7 @@ void _wrap_ddp_load_options_local_set_low_a876b01328600b42(struct ddp_load_optio
 }
 
 
-int _wrap_ddp_load_options_local_get_low_a876b01328600b42(struct ddp_load_options *_swig_go_0) {
+int _wrap_ddp_load_options_local_get_low_54d6d97b8f83fd5b(struct ddp_load_options *_swig_go_0) {
   struct ddp_load_options *arg1 = (struct ddp_load_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -4999,7 +5002,7 @@ int _wrap_ddp_load_options_local_get_low_a876b01328600b42(struct ddp_load_option
 }
 
 
-struct ddp_load_options *_wrap_new_ddp_load_options_low_a876b01328600b42() {
+struct ddp_load_options *_wrap_new_ddp_load_options_low_54d6d97b8f83fd5b() {
   struct ddp_load_options *result = 0 ;
   struct ddp_load_options *_swig_go_result;
   
@@ -5010,7 +5013,7 @@ struct ddp_load_options *_wrap_new_ddp_load_options_low_a876b01328600b42() {
 }
 
 
-void _wrap_delete_ddp_load_options_low_a876b01328600b42(struct ddp_load_options *_swig_go_0) {
+void _wrap_delete_ddp_load_options_low_54d6d97b8f83fd5b(struct ddp_load_options *_swig_go_0) {
   struct ddp_load_options *arg1 = (struct ddp_load_options *) 0 ;
   
   arg1 = *(struct ddp_load_options **)&_swig_go_0; 
@@ -5020,7 +5023,7 @@ void _wrap_delete_ddp_load_options_low_a876b01328600b42(struct ddp_load_options 
 }
 
 
-void _wrap_ddp_load_report_struct_size_set_low_a876b01328600b42(struct ddp_load_report *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_load_report_struct_size_set_low_54d6d97b8f83fd5b(struct ddp_load_report *_swig_go_0, long long _swig_go_1) {
   struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
   int64_t arg2 ;
   
@@ -5032,7 +5035,7 @@ void _wrap_ddp_load_report_struct_size_set_low_a876b01328600b42(struct ddp_load_
 }
 
 
-long long _wrap_ddp_load_report_struct_size_get_low_a876b01328600b42(struct ddp_load_report *_swig_go_0) {
+long long _wrap_ddp_load_report_struct_size_get_low_54d6d97b8f83fd5b(struct ddp_load_report *_swig_go_0) {
   struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -5045,7 +5048,7 @@ long long _wrap_ddp_load_report_struct_size_get_low_a876b01328600b42(struct ddp_
 }
 
 
-void _wrap_ddp_load_report_epoch_set_low_a876b01328600b42(struct ddp_load_report *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_load_report_epoch_set_low_54d6d97b8f83fd5b(struct ddp_load_report *_swig_go_0, long long _swig_go_1) {
   struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
   int64_t arg2 ;
   
@@ -5057,7 +5060,7 @@ void _wrap_ddp_load_report_epoch_set_low_a876b01328600b42(struct ddp_load_report
 }
 
 
-long long _wrap_ddp_load_report_epoch_get_low_a876b01328600b42(struct ddp_load_report *_swig_go_0) {
+long long _wrap_ddp_load_report_epoch_get_low_54d6d97b8f83fd5b(struct ddp_load_report *_swig_go_0) {
   struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -5070,7 +5073,7 @@ long long _wrap_ddp_load_report_epoch_get_low_a876b01328600b42(struct ddp_load_r
 }
 
 
-void _wrap_ddp_load_report_step_set_low_a876b01328600b42(struct ddp_load_report *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_load_report_step_set_low_54d6d97b8f83fd5b(struct ddp_load_report *_swig_go_0, long long _swig_go_1) {
   struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
   int64_t arg2 ;
   
@@ -5082,7 +5085,7 @@ void _wrap_ddp_load_report_step_set_low_a876b01328600b42(struct ddp_load_report 
 }
 
 
-long long _wrap_ddp_load_report_step_get_low_a876b01328600b42(struct ddp_load_report *_swig_go_0) {
+long long _wrap_ddp_load_report_step_get_low_54d6d97b8f83fd5b(struct ddp_load_report *_swig_go_0) {
   struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -5095,7 +5098,7 @@ long long _wrap_ddp_load_report_step_get_low_a876b01328600b42(struct ddp_load_re
 }
 
 
-void _wrap_ddp_load_report_missing_set_low_a876b01328600b42(struct ddp_load_report *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_load_report_missing_set_low_54d6d97b8f83fd5b(struct ddp_load_report *_swig_go_0, long long _swig_go_1) {
   struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
   int64_t arg2 ;
   
@@ -5107,7 +5110,7 @@ void _wrap_ddp_load_report_missing_set_low_a876b01328600b42(struct ddp_load_repo
 }
 
 
-long long _wrap_ddp_load_report_missing_get_low_a876b01328600b42(struct ddp_load_report *_swig_go_0) {
+long long _wrap_ddp_load_report_missing_get_low_54d6d97b8f83fd5b(struct ddp_load_report *_swig_go_0) {
   struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -5120,7 +5123,7 @@ long long _wrap_ddp_load_report_missing_get_low_a876b01328600b42(struct ddp_load
 }
 
 
-void _wrap_ddp_load_report_unexpected_set_low_a876b01328600b42(struct ddp_load_report *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_load_report_unexpected_set_low_54d6d97b8f83fd5b(struct ddp_load_report *_swig_go_0, long long _swig_go_1) {
   struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
   int64_t arg2 ;
   
@@ -5132,7 +5135,7 @@ void _wrap_ddp_load_report_unexpected_set_low_a876b01328600b42(struct ddp_load_r
 }
 
 
-long long _wrap_ddp_load_report_unexpected_get_low_a876b01328600b42(struct ddp_load_report *_swig_go_0) {
+long long _wrap_ddp_load_report_unexpected_get_low_54d6d97b8f83fd5b(struct ddp_load_report *_swig_go_0) {
   struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -5145,7 +5148,7 @@ long long _wrap_ddp_load_report_unexpected_get_low_a876b01328600b42(struct ddp_l
 }
 
 
-void _wrap_ddp_load_report_skipped_set_low_a876b01328600b42(struct ddp_load_report *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_load_report_skipped_set_low_54d6d97b8f83fd5b(struct ddp_load_report *_swig_go_0, long long _swig_go_1) {
   struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
   int64_t arg2 ;
   
@@ -5157,7 +5160,7 @@ void _wrap_ddp_load_report_skipped_set_low_a876b01328600b42(struct ddp_load_repo
 }
 
 
-long long _wrap_ddp_load_report_skipped_get_low_a876b01328600b42(struct ddp_load_report *_swig_go_0) {
+long long _wrap_ddp_load_report_skipped_get_low_54d6d97b8f83fd5b(struct ddp_load_report *_swig_go_0) {
   struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -5170,7 +5173,7 @@ long long _wrap_ddp_load_report_skipped_get_low_a876b01328600b42(struct ddp_load
 }
 
 
-struct ddp_load_report *_wrap_new_ddp_load_report_low_a876b01328600b42() {
+struct ddp_load_report *_wrap_new_ddp_load_report_low_54d6d97b8f83fd5b() {
   struct ddp_load_report *result = 0 ;
   struct ddp_load_report *_swig_go_result;
   
@@ -5181,7 +5184,7 @@ struct ddp_load_report *_wrap_new_ddp_load_report_low_a876b01328600b42() {
 }
 
 
-void _wrap_delete_ddp_load_report_low_a876b01328600b42(struct ddp_load_report *_swig_go_0) {
+void _wrap_delete_ddp_load_report_low_54d6d97b8f83fd5b(struct ddp_load_report *_swig_go_0) {
   struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
   
   arg1 = *(struct ddp_load_report **)&_swig_go_0; 
@@ -5191,7 +5194,7 @@ void _wrap_delete_ddp_load_report_low_a876b01328600b42(struct ddp_load_report *_
 }
 
 
-_gostring_ _wrap_ddp_state_init_low_a876b01328600b42(struct ddp_state *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_state_init_low_54d6d97b8f83fd5b(struct ddp_state *_swig_go_0, long long _swig_go_1) {
   ddp_state *arg1 = (ddp_state *) 0 ;
   int64_t arg2 ;
   ddp_status result;
@@ -5206,7 +5209,7 @@ _gostring_ _wrap_ddp_state_init_low_a876b01328600b42(struct ddp_state *_swig_go_
 }
 
 
-_gostring_ _wrap_ddp_load_options_init_low_a876b01328600b42(struct ddp_load_options *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_load_options_init_low_54d6d97b8f83fd5b(struct ddp_load_options *_swig_go_0, long long _swig_go_1) {
   ddp_load_options *arg1 = (ddp_load_options *) 0 ;
   int64_t arg2 ;
   ddp_status result;
@@ -5221,7 +5224,7 @@ _gostring_ _wrap_ddp_load_options_init_low_a876b01328600b42(struct ddp_load_opti
 }
 
 
-_gostring_ _wrap_ddp_model_set_metadata_low_a876b01328600b42(ddp_model *_swig_go_0, _gostring_ _swig_go_1, char *_swig_go_2) {
+_gostring_ _wrap_ddp_model_set_metadata_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, _gostring_ _swig_go_1, char *_swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   char *arg2 = (char *) 0 ;
   char *arg3 = (char *) 0 ;
@@ -5244,7 +5247,7 @@ _gostring_ _wrap_ddp_model_set_metadata_low_a876b01328600b42(ddp_model *_swig_go
 }
 
 
-_gostring_ _wrap_ddp_model_get_metadata_low_a876b01328600b42(ddp_model *_swig_go_0, _gostring_ _swig_go_1, char **_swig_go_2) {
+_gostring_ _wrap_ddp_model_get_metadata_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, _gostring_ _swig_go_1, char **_swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   char *arg2 = (char *) 0 ;
   char **arg3 = (char **) 0 ;
@@ -5266,7 +5269,7 @@ _gostring_ _wrap_ddp_model_get_metadata_low_a876b01328600b42(ddp_model *_swig_go
 }
 
 
-_gostring_ _wrap_ddp_state_save_file_low_a876b01328600b42(struct ddp_state *_swig_go_0, _gostring_ _swig_go_1) {
+_gostring_ _wrap_ddp_state_save_file_low_54d6d97b8f83fd5b(struct ddp_state *_swig_go_0, _gostring_ _swig_go_1) {
   ddp_state *arg1 = (ddp_state *) 0 ;
   char *arg2 = (char *) 0 ;
   ddp_status result;
@@ -5286,7 +5289,7 @@ _gostring_ _wrap_ddp_state_save_file_low_a876b01328600b42(struct ddp_state *_swi
 }
 
 
-_gostring_ _wrap_ddp_state_load_file_low_a876b01328600b42(struct ddp_state *_swig_go_0, _gostring_ _swig_go_1, struct ddp_load_options *_swig_go_2, struct ddp_load_report *_swig_go_3) {
+_gostring_ _wrap_ddp_state_load_file_low_54d6d97b8f83fd5b(struct ddp_state *_swig_go_0, _gostring_ _swig_go_1, struct ddp_load_options *_swig_go_2, struct ddp_load_report *_swig_go_3) {
   ddp_state *arg1 = (ddp_state *) 0 ;
   char *arg2 = (char *) 0 ;
   ddp_load_options *arg3 = (ddp_load_options *) 0 ;
@@ -5310,7 +5313,7 @@ _gostring_ _wrap_ddp_state_load_file_low_a876b01328600b42(struct ddp_state *_swi
 }
 
 
-_gostring_ _wrap_ddp_model_get_missing_low_a876b01328600b42(ddp_model *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_model_get_missing_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, long long _swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int64_t arg2 ;
   char *result = 0 ;
@@ -5325,7 +5328,7 @@ _gostring_ _wrap_ddp_model_get_missing_low_a876b01328600b42(ddp_model *_swig_go_
 }
 
 
-_gostring_ _wrap_ddp_model_get_unexpected_low_a876b01328600b42(ddp_model *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_model_get_unexpected_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, long long _swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int64_t arg2 ;
   char *result = 0 ;
@@ -5340,7 +5343,7 @@ _gostring_ _wrap_ddp_model_get_unexpected_low_a876b01328600b42(ddp_model *_swig_
 }
 
 
-_gostring_ _wrap_ddp_state_save_low_a876b01328600b42(struct ddp_state *_swig_go_0, ddp_write_fn _swig_go_1, void *_swig_go_2) {
+_gostring_ _wrap_ddp_state_save_low_54d6d97b8f83fd5b(struct ddp_state *_swig_go_0, ddp_write_fn _swig_go_1, void *_swig_go_2) {
   ddp_state *arg1 = (ddp_state *) 0 ;
   ddp_write_fn arg2 = (ddp_write_fn) 0 ;
   void *arg3 = (void *) 0 ;
@@ -5357,7 +5360,7 @@ _gostring_ _wrap_ddp_state_save_low_a876b01328600b42(struct ddp_state *_swig_go_
 }
 
 
-_gostring_ _wrap_ddp_state_load_low_a876b01328600b42(struct ddp_state *_swig_go_0, ddp_read_fn _swig_go_1, void *_swig_go_2, struct ddp_load_options *_swig_go_3, struct ddp_load_report *_swig_go_4) {
+_gostring_ _wrap_ddp_state_load_low_54d6d97b8f83fd5b(struct ddp_state *_swig_go_0, ddp_read_fn _swig_go_1, void *_swig_go_2, struct ddp_load_options *_swig_go_3, struct ddp_load_report *_swig_go_4) {
   ddp_state *arg1 = (ddp_state *) 0 ;
   ddp_read_fn arg2 = (ddp_read_fn) 0 ;
   void *arg3 = (void *) 0 ;
@@ -5378,7 +5381,7 @@ _gostring_ _wrap_ddp_state_load_low_a876b01328600b42(struct ddp_state *_swig_go_
 }
 
 
-void _wrap_ddp_sampler_struct_size_set_low_a876b01328600b42(struct ddp_sampler *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_sampler_struct_size_set_low_54d6d97b8f83fd5b(struct ddp_sampler *_swig_go_0, long long _swig_go_1) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int64_t arg2 ;
   
@@ -5390,7 +5393,7 @@ void _wrap_ddp_sampler_struct_size_set_low_a876b01328600b42(struct ddp_sampler *
 }
 
 
-long long _wrap_ddp_sampler_struct_size_get_low_a876b01328600b42(struct ddp_sampler *_swig_go_0) {
+long long _wrap_ddp_sampler_struct_size_get_low_54d6d97b8f83fd5b(struct ddp_sampler *_swig_go_0) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -5403,7 +5406,7 @@ long long _wrap_ddp_sampler_struct_size_get_low_a876b01328600b42(struct ddp_samp
 }
 
 
-void _wrap_ddp_sampler_dataset_size_set_low_a876b01328600b42(struct ddp_sampler *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_sampler_dataset_size_set_low_54d6d97b8f83fd5b(struct ddp_sampler *_swig_go_0, long long _swig_go_1) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int64_t arg2 ;
   
@@ -5415,7 +5418,7 @@ void _wrap_ddp_sampler_dataset_size_set_low_a876b01328600b42(struct ddp_sampler 
 }
 
 
-long long _wrap_ddp_sampler_dataset_size_get_low_a876b01328600b42(struct ddp_sampler *_swig_go_0) {
+long long _wrap_ddp_sampler_dataset_size_get_low_54d6d97b8f83fd5b(struct ddp_sampler *_swig_go_0) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -5428,7 +5431,7 @@ long long _wrap_ddp_sampler_dataset_size_get_low_a876b01328600b42(struct ddp_sam
 }
 
 
-void _wrap_ddp_sampler_seed_set_low_a876b01328600b42(struct ddp_sampler *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_sampler_seed_set_low_54d6d97b8f83fd5b(struct ddp_sampler *_swig_go_0, long long _swig_go_1) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int64_t arg2 ;
   
@@ -5440,7 +5443,7 @@ void _wrap_ddp_sampler_seed_set_low_a876b01328600b42(struct ddp_sampler *_swig_g
 }
 
 
-long long _wrap_ddp_sampler_seed_get_low_a876b01328600b42(struct ddp_sampler *_swig_go_0) {
+long long _wrap_ddp_sampler_seed_get_low_54d6d97b8f83fd5b(struct ddp_sampler *_swig_go_0) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -5453,7 +5456,7 @@ long long _wrap_ddp_sampler_seed_get_low_a876b01328600b42(struct ddp_sampler *_s
 }
 
 
-void _wrap_ddp_sampler_rank_set_low_a876b01328600b42(struct ddp_sampler *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_sampler_rank_set_low_54d6d97b8f83fd5b(struct ddp_sampler *_swig_go_0, int _swig_go_1) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int32_t arg2 ;
   
@@ -5465,7 +5468,7 @@ void _wrap_ddp_sampler_rank_set_low_a876b01328600b42(struct ddp_sampler *_swig_g
 }
 
 
-int _wrap_ddp_sampler_rank_get_low_a876b01328600b42(struct ddp_sampler *_swig_go_0) {
+int _wrap_ddp_sampler_rank_get_low_54d6d97b8f83fd5b(struct ddp_sampler *_swig_go_0) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -5478,7 +5481,7 @@ int _wrap_ddp_sampler_rank_get_low_a876b01328600b42(struct ddp_sampler *_swig_go
 }
 
 
-void _wrap_ddp_sampler_size_set_low_a876b01328600b42(struct ddp_sampler *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_sampler_size_set_low_54d6d97b8f83fd5b(struct ddp_sampler *_swig_go_0, int _swig_go_1) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int32_t arg2 ;
   
@@ -5490,7 +5493,7 @@ void _wrap_ddp_sampler_size_set_low_a876b01328600b42(struct ddp_sampler *_swig_g
 }
 
 
-int _wrap_ddp_sampler_size_get_low_a876b01328600b42(struct ddp_sampler *_swig_go_0) {
+int _wrap_ddp_sampler_size_get_low_54d6d97b8f83fd5b(struct ddp_sampler *_swig_go_0) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -5503,7 +5506,7 @@ int _wrap_ddp_sampler_size_get_low_a876b01328600b42(struct ddp_sampler *_swig_go
 }
 
 
-void _wrap_ddp_sampler_shuffle_set_low_a876b01328600b42(struct ddp_sampler *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_sampler_shuffle_set_low_54d6d97b8f83fd5b(struct ddp_sampler *_swig_go_0, int _swig_go_1) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int32_t arg2 ;
   
@@ -5515,7 +5518,7 @@ void _wrap_ddp_sampler_shuffle_set_low_a876b01328600b42(struct ddp_sampler *_swi
 }
 
 
-int _wrap_ddp_sampler_shuffle_get_low_a876b01328600b42(struct ddp_sampler *_swig_go_0) {
+int _wrap_ddp_sampler_shuffle_get_low_54d6d97b8f83fd5b(struct ddp_sampler *_swig_go_0) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -5528,7 +5531,7 @@ int _wrap_ddp_sampler_shuffle_get_low_a876b01328600b42(struct ddp_sampler *_swig
 }
 
 
-void _wrap_ddp_sampler_drop_last_set_low_a876b01328600b42(struct ddp_sampler *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_sampler_drop_last_set_low_54d6d97b8f83fd5b(struct ddp_sampler *_swig_go_0, int _swig_go_1) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int32_t arg2 ;
   
@@ -5540,7 +5543,7 @@ void _wrap_ddp_sampler_drop_last_set_low_a876b01328600b42(struct ddp_sampler *_s
 }
 
 
-int _wrap_ddp_sampler_drop_last_get_low_a876b01328600b42(struct ddp_sampler *_swig_go_0) {
+int _wrap_ddp_sampler_drop_last_get_low_54d6d97b8f83fd5b(struct ddp_sampler *_swig_go_0) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -5553,7 +5556,7 @@ int _wrap_ddp_sampler_drop_last_get_low_a876b01328600b42(struct ddp_sampler *_sw
 }
 
 
-void _wrap_ddp_sampler_seen_set_low_a876b01328600b42(struct ddp_sampler *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_sampler_seen_set_low_54d6d97b8f83fd5b(struct ddp_sampler *_swig_go_0, long long _swig_go_1) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int64_t arg2 ;
   
@@ -5565,7 +5568,7 @@ void _wrap_ddp_sampler_seen_set_low_a876b01328600b42(struct ddp_sampler *_swig_g
 }
 
 
-long long _wrap_ddp_sampler_seen_get_low_a876b01328600b42(struct ddp_sampler *_swig_go_0) {
+long long _wrap_ddp_sampler_seen_get_low_54d6d97b8f83fd5b(struct ddp_sampler *_swig_go_0) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -5578,7 +5581,7 @@ long long _wrap_ddp_sampler_seen_get_low_a876b01328600b42(struct ddp_sampler *_s
 }
 
 
-struct ddp_sampler *_wrap_new_ddp_sampler_low_a876b01328600b42() {
+struct ddp_sampler *_wrap_new_ddp_sampler_low_54d6d97b8f83fd5b() {
   struct ddp_sampler *result = 0 ;
   struct ddp_sampler *_swig_go_result;
   
@@ -5589,7 +5592,7 @@ struct ddp_sampler *_wrap_new_ddp_sampler_low_a876b01328600b42() {
 }
 
 
-void _wrap_delete_ddp_sampler_low_a876b01328600b42(struct ddp_sampler *_swig_go_0) {
+void _wrap_delete_ddp_sampler_low_54d6d97b8f83fd5b(struct ddp_sampler *_swig_go_0) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   
   arg1 = *(struct ddp_sampler **)&_swig_go_0; 
@@ -5599,7 +5602,7 @@ void _wrap_delete_ddp_sampler_low_a876b01328600b42(struct ddp_sampler *_swig_go_
 }
 
 
-_gostring_ _wrap_ddp_sampler_init_low_a876b01328600b42(struct ddp_sampler *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_sampler_init_low_54d6d97b8f83fd5b(struct ddp_sampler *_swig_go_0, long long _swig_go_1) {
   ddp_sampler *arg1 = (ddp_sampler *) 0 ;
   int64_t arg2 ;
   ddp_status result;
@@ -5614,7 +5617,7 @@ _gostring_ _wrap_ddp_sampler_init_low_a876b01328600b42(struct ddp_sampler *_swig
 }
 
 
-_gostring_ _wrap_ddp_sampler_get_count_low_a876b01328600b42(struct ddp_sampler *_swig_go_0, long long *_swig_go_1) {
+_gostring_ _wrap_ddp_sampler_get_count_low_54d6d97b8f83fd5b(struct ddp_sampler *_swig_go_0, long long *_swig_go_1) {
   ddp_sampler *arg1 = (ddp_sampler *) 0 ;
   int64_t *arg2 = (int64_t *) 0 ;
   ddp_status result;
@@ -5629,7 +5632,7 @@ _gostring_ _wrap_ddp_sampler_get_count_low_a876b01328600b42(struct ddp_sampler *
 }
 
 
-_gostring_ _wrap_ddp_sampler_fill_low_a876b01328600b42(struct ddp_sampler *_swig_go_0, long long _swig_go_1, long long _swig_go_2, long long _swig_go_3, long long *_swig_go_4) {
+_gostring_ _wrap_ddp_sampler_fill_low_54d6d97b8f83fd5b(struct ddp_sampler *_swig_go_0, long long _swig_go_1, long long _swig_go_2, long long _swig_go_3, long long *_swig_go_4) {
   ddp_sampler *arg1 = (ddp_sampler *) 0 ;
   int64_t arg2 ;
   int64_t arg3 ;
@@ -5650,7 +5653,7 @@ _gostring_ _wrap_ddp_sampler_fill_low_a876b01328600b42(struct ddp_sampler *_swig
 }
 
 
-void _wrap_ddp_custom_options_struct_size_set_low_a876b01328600b42(struct ddp_custom_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_custom_options_struct_size_set_low_54d6d97b8f83fd5b(struct ddp_custom_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_custom_options *arg1 = (struct ddp_custom_options *) 0 ;
   int64_t arg2 ;
   
@@ -5662,7 +5665,7 @@ void _wrap_ddp_custom_options_struct_size_set_low_a876b01328600b42(struct ddp_cu
 }
 
 
-long long _wrap_ddp_custom_options_struct_size_get_low_a876b01328600b42(struct ddp_custom_options *_swig_go_0) {
+long long _wrap_ddp_custom_options_struct_size_get_low_54d6d97b8f83fd5b(struct ddp_custom_options *_swig_go_0) {
   struct ddp_custom_options *arg1 = (struct ddp_custom_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -5675,7 +5678,7 @@ long long _wrap_ddp_custom_options_struct_size_get_low_a876b01328600b42(struct d
 }
 
 
-void _wrap_ddp_custom_options_rate_set_low_a876b01328600b42(struct ddp_custom_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_custom_options_rate_set_low_54d6d97b8f83fd5b(struct ddp_custom_options *_swig_go_0, double _swig_go_1) {
   struct ddp_custom_options *arg1 = (struct ddp_custom_options *) 0 ;
   double arg2 ;
   
@@ -5687,7 +5690,7 @@ void _wrap_ddp_custom_options_rate_set_low_a876b01328600b42(struct ddp_custom_op
 }
 
 
-double _wrap_ddp_custom_options_rate_get_low_a876b01328600b42(struct ddp_custom_options *_swig_go_0) {
+double _wrap_ddp_custom_options_rate_get_low_54d6d97b8f83fd5b(struct ddp_custom_options *_swig_go_0) {
   struct ddp_custom_options *arg1 = (struct ddp_custom_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -5700,7 +5703,7 @@ double _wrap_ddp_custom_options_rate_get_low_a876b01328600b42(struct ddp_custom_
 }
 
 
-void _wrap_ddp_custom_options_weight_decay_set_low_a876b01328600b42(struct ddp_custom_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_custom_options_weight_decay_set_low_54d6d97b8f83fd5b(struct ddp_custom_options *_swig_go_0, double _swig_go_1) {
   struct ddp_custom_options *arg1 = (struct ddp_custom_options *) 0 ;
   double arg2 ;
   
@@ -5712,7 +5715,7 @@ void _wrap_ddp_custom_options_weight_decay_set_low_a876b01328600b42(struct ddp_c
 }
 
 
-double _wrap_ddp_custom_options_weight_decay_get_low_a876b01328600b42(struct ddp_custom_options *_swig_go_0) {
+double _wrap_ddp_custom_options_weight_decay_get_low_54d6d97b8f83fd5b(struct ddp_custom_options *_swig_go_0) {
   struct ddp_custom_options *arg1 = (struct ddp_custom_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -5725,7 +5728,7 @@ double _wrap_ddp_custom_options_weight_decay_get_low_a876b01328600b42(struct ddp
 }
 
 
-void _wrap_ddp_custom_options_whole_tensors_set_low_a876b01328600b42(struct ddp_custom_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_custom_options_whole_tensors_set_low_54d6d97b8f83fd5b(struct ddp_custom_options *_swig_go_0, int _swig_go_1) {
   struct ddp_custom_options *arg1 = (struct ddp_custom_options *) 0 ;
   int32_t arg2 ;
   
@@ -5737,7 +5740,7 @@ void _wrap_ddp_custom_options_whole_tensors_set_low_a876b01328600b42(struct ddp_
 }
 
 
-int _wrap_ddp_custom_options_whole_tensors_get_low_a876b01328600b42(struct ddp_custom_options *_swig_go_0) {
+int _wrap_ddp_custom_options_whole_tensors_get_low_54d6d97b8f83fd5b(struct ddp_custom_options *_swig_go_0) {
   struct ddp_custom_options *arg1 = (struct ddp_custom_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -5750,7 +5753,7 @@ int _wrap_ddp_custom_options_whole_tensors_get_low_a876b01328600b42(struct ddp_c
 }
 
 
-void _wrap_ddp_custom_options_reserved_set_low_a876b01328600b42(struct ddp_custom_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_custom_options_reserved_set_low_54d6d97b8f83fd5b(struct ddp_custom_options *_swig_go_0, int _swig_go_1) {
   struct ddp_custom_options *arg1 = (struct ddp_custom_options *) 0 ;
   int32_t arg2 ;
   
@@ -5762,7 +5765,7 @@ void _wrap_ddp_custom_options_reserved_set_low_a876b01328600b42(struct ddp_custo
 }
 
 
-int _wrap_ddp_custom_options_reserved_get_low_a876b01328600b42(struct ddp_custom_options *_swig_go_0) {
+int _wrap_ddp_custom_options_reserved_get_low_54d6d97b8f83fd5b(struct ddp_custom_options *_swig_go_0) {
   struct ddp_custom_options *arg1 = (struct ddp_custom_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -5775,7 +5778,7 @@ int _wrap_ddp_custom_options_reserved_get_low_a876b01328600b42(struct ddp_custom
 }
 
 
-struct ddp_custom_options *_wrap_new_ddp_custom_options_low_a876b01328600b42() {
+struct ddp_custom_options *_wrap_new_ddp_custom_options_low_54d6d97b8f83fd5b() {
   struct ddp_custom_options *result = 0 ;
   struct ddp_custom_options *_swig_go_result;
   
@@ -5786,7 +5789,7 @@ struct ddp_custom_options *_wrap_new_ddp_custom_options_low_a876b01328600b42() {
 }
 
 
-void _wrap_delete_ddp_custom_options_low_a876b01328600b42(struct ddp_custom_options *_swig_go_0) {
+void _wrap_delete_ddp_custom_options_low_54d6d97b8f83fd5b(struct ddp_custom_options *_swig_go_0) {
   struct ddp_custom_options *arg1 = (struct ddp_custom_options *) 0 ;
   
   arg1 = *(struct ddp_custom_options **)&_swig_go_0; 
@@ -5796,7 +5799,7 @@ void _wrap_delete_ddp_custom_options_low_a876b01328600b42(struct ddp_custom_opti
 }
 
 
-void _wrap_ddp_update_slice_struct_size_set_low_a876b01328600b42(struct ddp_update_slice *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_update_slice_struct_size_set_low_54d6d97b8f83fd5b(struct ddp_update_slice *_swig_go_0, long long _swig_go_1) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   int64_t arg2 ;
   
@@ -5808,7 +5811,7 @@ void _wrap_ddp_update_slice_struct_size_set_low_a876b01328600b42(struct ddp_upda
 }
 
 
-long long _wrap_ddp_update_slice_struct_size_get_low_a876b01328600b42(struct ddp_update_slice *_swig_go_0) {
+long long _wrap_ddp_update_slice_struct_size_get_low_54d6d97b8f83fd5b(struct ddp_update_slice *_swig_go_0) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -5821,7 +5824,7 @@ long long _wrap_ddp_update_slice_struct_size_get_low_a876b01328600b42(struct ddp
 }
 
 
-void _wrap_ddp_update_slice_index_set_low_a876b01328600b42(struct ddp_update_slice *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_update_slice_index_set_low_54d6d97b8f83fd5b(struct ddp_update_slice *_swig_go_0, int _swig_go_1) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   int32_t arg2 ;
   
@@ -5833,7 +5836,7 @@ void _wrap_ddp_update_slice_index_set_low_a876b01328600b42(struct ddp_update_sli
 }
 
 
-int _wrap_ddp_update_slice_index_get_low_a876b01328600b42(struct ddp_update_slice *_swig_go_0) {
+int _wrap_ddp_update_slice_index_get_low_54d6d97b8f83fd5b(struct ddp_update_slice *_swig_go_0) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -5846,7 +5849,7 @@ int _wrap_ddp_update_slice_index_get_low_a876b01328600b42(struct ddp_update_slic
 }
 
 
-void _wrap_ddp_update_slice_dtype_set_low_a876b01328600b42(struct ddp_update_slice *_swig_go_0, intgo _swig_go_1) {
+void _wrap_ddp_update_slice_dtype_set_low_54d6d97b8f83fd5b(struct ddp_update_slice *_swig_go_0, intgo _swig_go_1) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   ddp_dtype arg2 ;
   
@@ -5858,7 +5861,7 @@ void _wrap_ddp_update_slice_dtype_set_low_a876b01328600b42(struct ddp_update_sli
 }
 
 
-intgo _wrap_ddp_update_slice_dtype_get_low_a876b01328600b42(struct ddp_update_slice *_swig_go_0) {
+intgo _wrap_ddp_update_slice_dtype_get_low_54d6d97b8f83fd5b(struct ddp_update_slice *_swig_go_0) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   ddp_dtype result;
   intgo _swig_go_result;
@@ -5871,7 +5874,7 @@ intgo _wrap_ddp_update_slice_dtype_get_low_a876b01328600b42(struct ddp_update_sl
 }
 
 
-void _wrap_ddp_update_slice_value_set_low_a876b01328600b42(struct ddp_update_slice *_swig_go_0, void *_swig_go_1) {
+void _wrap_ddp_update_slice_value_set_low_54d6d97b8f83fd5b(struct ddp_update_slice *_swig_go_0, void *_swig_go_1) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   void *arg2 = (void *) 0 ;
   
@@ -5883,7 +5886,7 @@ void _wrap_ddp_update_slice_value_set_low_a876b01328600b42(struct ddp_update_sli
 }
 
 
-void *_wrap_ddp_update_slice_value_get_low_a876b01328600b42(struct ddp_update_slice *_swig_go_0) {
+void *_wrap_ddp_update_slice_value_get_low_54d6d97b8f83fd5b(struct ddp_update_slice *_swig_go_0) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   void *result = 0 ;
   void *_swig_go_result;
@@ -5896,7 +5899,7 @@ void *_wrap_ddp_update_slice_value_get_low_a876b01328600b42(struct ddp_update_sl
 }
 
 
-void _wrap_ddp_update_slice_grad_set_low_a876b01328600b42(struct ddp_update_slice *_swig_go_0, void *_swig_go_1) {
+void _wrap_ddp_update_slice_grad_set_low_54d6d97b8f83fd5b(struct ddp_update_slice *_swig_go_0, void *_swig_go_1) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   void *arg2 = (void *) 0 ;
   
@@ -5908,7 +5911,7 @@ void _wrap_ddp_update_slice_grad_set_low_a876b01328600b42(struct ddp_update_slic
 }
 
 
-void *_wrap_ddp_update_slice_grad_get_low_a876b01328600b42(struct ddp_update_slice *_swig_go_0) {
+void *_wrap_ddp_update_slice_grad_get_low_54d6d97b8f83fd5b(struct ddp_update_slice *_swig_go_0) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   void *result = 0 ;
   void *_swig_go_result;
@@ -5921,7 +5924,7 @@ void *_wrap_ddp_update_slice_grad_get_low_a876b01328600b42(struct ddp_update_sli
 }
 
 
-void _wrap_ddp_update_slice_state_set_low_a876b01328600b42(struct ddp_update_slice *_swig_go_0, void **_swig_go_1) {
+void _wrap_ddp_update_slice_state_set_low_54d6d97b8f83fd5b(struct ddp_update_slice *_swig_go_0, void **_swig_go_1) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   void **arg2 ;
   
@@ -5937,7 +5940,7 @@ void _wrap_ddp_update_slice_state_set_low_a876b01328600b42(struct ddp_update_sli
 }
 
 
-void **_wrap_ddp_update_slice_state_get_low_a876b01328600b42(struct ddp_update_slice *_swig_go_0) {
+void **_wrap_ddp_update_slice_state_get_low_54d6d97b8f83fd5b(struct ddp_update_slice *_swig_go_0) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   void **result = 0 ;
   void **_swig_go_result;
@@ -5950,7 +5953,7 @@ void **_wrap_ddp_update_slice_state_get_low_a876b01328600b42(struct ddp_update_s
 }
 
 
-void _wrap_ddp_update_slice_state_count_set_low_a876b01328600b42(struct ddp_update_slice *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_update_slice_state_count_set_low_54d6d97b8f83fd5b(struct ddp_update_slice *_swig_go_0, int _swig_go_1) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   int32_t arg2 ;
   
@@ -5962,7 +5965,7 @@ void _wrap_ddp_update_slice_state_count_set_low_a876b01328600b42(struct ddp_upda
 }
 
 
-int _wrap_ddp_update_slice_state_count_get_low_a876b01328600b42(struct ddp_update_slice *_swig_go_0) {
+int _wrap_ddp_update_slice_state_count_get_low_54d6d97b8f83fd5b(struct ddp_update_slice *_swig_go_0) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -5975,7 +5978,7 @@ int _wrap_ddp_update_slice_state_count_get_low_a876b01328600b42(struct ddp_updat
 }
 
 
-void _wrap_ddp_update_slice_device_set_low_a876b01328600b42(struct ddp_update_slice *_swig_go_0, intgo _swig_go_1) {
+void _wrap_ddp_update_slice_device_set_low_54d6d97b8f83fd5b(struct ddp_update_slice *_swig_go_0, intgo _swig_go_1) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   ddp_device_kind arg2 ;
   
@@ -5987,7 +5990,7 @@ void _wrap_ddp_update_slice_device_set_low_a876b01328600b42(struct ddp_update_sl
 }
 
 
-intgo _wrap_ddp_update_slice_device_get_low_a876b01328600b42(struct ddp_update_slice *_swig_go_0) {
+intgo _wrap_ddp_update_slice_device_get_low_54d6d97b8f83fd5b(struct ddp_update_slice *_swig_go_0) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   ddp_device_kind result;
   intgo _swig_go_result;
@@ -6000,7 +6003,7 @@ intgo _wrap_ddp_update_slice_device_get_low_a876b01328600b42(struct ddp_update_s
 }
 
 
-void _wrap_ddp_update_slice_device_index_set_low_a876b01328600b42(struct ddp_update_slice *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_update_slice_device_index_set_low_54d6d97b8f83fd5b(struct ddp_update_slice *_swig_go_0, int _swig_go_1) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   int32_t arg2 ;
   
@@ -6012,7 +6015,7 @@ void _wrap_ddp_update_slice_device_index_set_low_a876b01328600b42(struct ddp_upd
 }
 
 
-int _wrap_ddp_update_slice_device_index_get_low_a876b01328600b42(struct ddp_update_slice *_swig_go_0) {
+int _wrap_ddp_update_slice_device_index_get_low_54d6d97b8f83fd5b(struct ddp_update_slice *_swig_go_0) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -6025,7 +6028,7 @@ int _wrap_ddp_update_slice_device_index_get_low_a876b01328600b42(struct ddp_upda
 }
 
 
-void _wrap_ddp_update_slice_reserved_set_low_a876b01328600b42(struct ddp_update_slice *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_update_slice_reserved_set_low_54d6d97b8f83fd5b(struct ddp_update_slice *_swig_go_0, int _swig_go_1) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   int32_t arg2 ;
   
@@ -6037,7 +6040,7 @@ void _wrap_ddp_update_slice_reserved_set_low_a876b01328600b42(struct ddp_update_
 }
 
 
-int _wrap_ddp_update_slice_reserved_get_low_a876b01328600b42(struct ddp_update_slice *_swig_go_0) {
+int _wrap_ddp_update_slice_reserved_get_low_54d6d97b8f83fd5b(struct ddp_update_slice *_swig_go_0) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -6050,7 +6053,7 @@ int _wrap_ddp_update_slice_reserved_get_low_a876b01328600b42(struct ddp_update_s
 }
 
 
-void _wrap_ddp_update_slice_first_set_low_a876b01328600b42(struct ddp_update_slice *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_update_slice_first_set_low_54d6d97b8f83fd5b(struct ddp_update_slice *_swig_go_0, long long _swig_go_1) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   int64_t arg2 ;
   
@@ -6062,7 +6065,7 @@ void _wrap_ddp_update_slice_first_set_low_a876b01328600b42(struct ddp_update_sli
 }
 
 
-long long _wrap_ddp_update_slice_first_get_low_a876b01328600b42(struct ddp_update_slice *_swig_go_0) {
+long long _wrap_ddp_update_slice_first_get_low_54d6d97b8f83fd5b(struct ddp_update_slice *_swig_go_0) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -6075,7 +6078,7 @@ long long _wrap_ddp_update_slice_first_get_low_a876b01328600b42(struct ddp_updat
 }
 
 
-void _wrap_ddp_update_slice_count_set_low_a876b01328600b42(struct ddp_update_slice *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_update_slice_count_set_low_54d6d97b8f83fd5b(struct ddp_update_slice *_swig_go_0, long long _swig_go_1) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   int64_t arg2 ;
   
@@ -6087,7 +6090,7 @@ void _wrap_ddp_update_slice_count_set_low_a876b01328600b42(struct ddp_update_sli
 }
 
 
-long long _wrap_ddp_update_slice_count_get_low_a876b01328600b42(struct ddp_update_slice *_swig_go_0) {
+long long _wrap_ddp_update_slice_count_get_low_54d6d97b8f83fd5b(struct ddp_update_slice *_swig_go_0) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -6100,7 +6103,7 @@ long long _wrap_ddp_update_slice_count_get_low_a876b01328600b42(struct ddp_updat
 }
 
 
-void _wrap_ddp_update_slice_step_set_low_a876b01328600b42(struct ddp_update_slice *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_update_slice_step_set_low_54d6d97b8f83fd5b(struct ddp_update_slice *_swig_go_0, long long _swig_go_1) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   int64_t arg2 ;
   
@@ -6112,7 +6115,7 @@ void _wrap_ddp_update_slice_step_set_low_a876b01328600b42(struct ddp_update_slic
 }
 
 
-long long _wrap_ddp_update_slice_step_get_low_a876b01328600b42(struct ddp_update_slice *_swig_go_0) {
+long long _wrap_ddp_update_slice_step_get_low_54d6d97b8f83fd5b(struct ddp_update_slice *_swig_go_0) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -6125,7 +6128,7 @@ long long _wrap_ddp_update_slice_step_get_low_a876b01328600b42(struct ddp_update
 }
 
 
-void _wrap_ddp_update_slice_rate_set_low_a876b01328600b42(struct ddp_update_slice *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_update_slice_rate_set_low_54d6d97b8f83fd5b(struct ddp_update_slice *_swig_go_0, double _swig_go_1) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   double arg2 ;
   
@@ -6137,7 +6140,7 @@ void _wrap_ddp_update_slice_rate_set_low_a876b01328600b42(struct ddp_update_slic
 }
 
 
-double _wrap_ddp_update_slice_rate_get_low_a876b01328600b42(struct ddp_update_slice *_swig_go_0) {
+double _wrap_ddp_update_slice_rate_get_low_54d6d97b8f83fd5b(struct ddp_update_slice *_swig_go_0) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   double result;
   double _swig_go_result;
@@ -6150,7 +6153,7 @@ double _wrap_ddp_update_slice_rate_get_low_a876b01328600b42(struct ddp_update_sl
 }
 
 
-void _wrap_ddp_update_slice_weight_decay_set_low_a876b01328600b42(struct ddp_update_slice *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_update_slice_weight_decay_set_low_54d6d97b8f83fd5b(struct ddp_update_slice *_swig_go_0, double _swig_go_1) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   double arg2 ;
   
@@ -6162,7 +6165,7 @@ void _wrap_ddp_update_slice_weight_decay_set_low_a876b01328600b42(struct ddp_upd
 }
 
 
-double _wrap_ddp_update_slice_weight_decay_get_low_a876b01328600b42(struct ddp_update_slice *_swig_go_0) {
+double _wrap_ddp_update_slice_weight_decay_get_low_54d6d97b8f83fd5b(struct ddp_update_slice *_swig_go_0) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   double result;
   double _swig_go_result;
@@ -6175,7 +6178,7 @@ double _wrap_ddp_update_slice_weight_decay_get_low_a876b01328600b42(struct ddp_u
 }
 
 
-void _wrap_ddp_update_slice_stream_set_low_a876b01328600b42(struct ddp_update_slice *_swig_go_0, void *_swig_go_1) {
+void _wrap_ddp_update_slice_stream_set_low_54d6d97b8f83fd5b(struct ddp_update_slice *_swig_go_0, void *_swig_go_1) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   void *arg2 = (void *) 0 ;
   
@@ -6187,7 +6190,7 @@ void _wrap_ddp_update_slice_stream_set_low_a876b01328600b42(struct ddp_update_sl
 }
 
 
-void *_wrap_ddp_update_slice_stream_get_low_a876b01328600b42(struct ddp_update_slice *_swig_go_0) {
+void *_wrap_ddp_update_slice_stream_get_low_54d6d97b8f83fd5b(struct ddp_update_slice *_swig_go_0) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   void *result = 0 ;
   void *_swig_go_result;
@@ -6200,7 +6203,7 @@ void *_wrap_ddp_update_slice_stream_get_low_a876b01328600b42(struct ddp_update_s
 }
 
 
-struct ddp_update_slice *_wrap_new_ddp_update_slice_low_a876b01328600b42() {
+struct ddp_update_slice *_wrap_new_ddp_update_slice_low_54d6d97b8f83fd5b() {
   struct ddp_update_slice *result = 0 ;
   struct ddp_update_slice *_swig_go_result;
   
@@ -6211,7 +6214,7 @@ struct ddp_update_slice *_wrap_new_ddp_update_slice_low_a876b01328600b42() {
 }
 
 
-void _wrap_delete_ddp_update_slice_low_a876b01328600b42(struct ddp_update_slice *_swig_go_0) {
+void _wrap_delete_ddp_update_slice_low_54d6d97b8f83fd5b(struct ddp_update_slice *_swig_go_0) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   
   arg1 = *(struct ddp_update_slice **)&_swig_go_0; 
@@ -6221,7 +6224,7 @@ void _wrap_delete_ddp_update_slice_low_a876b01328600b42(struct ddp_update_slice 
 }
 
 
-_gostring_ _wrap_ddp_custom_options_init_low_a876b01328600b42(struct ddp_custom_options *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_custom_options_init_low_54d6d97b8f83fd5b(struct ddp_custom_options *_swig_go_0, long long _swig_go_1) {
   ddp_custom_options *arg1 = (ddp_custom_options *) 0 ;
   int64_t arg2 ;
   ddp_status result;
@@ -6236,7 +6239,7 @@ _gostring_ _wrap_ddp_custom_options_init_low_a876b01328600b42(struct ddp_custom_
 }
 
 
-_gostring_ _wrap_ddp_optimizer_create_custom_low_a876b01328600b42(ddp_model *_swig_go_0, struct ddp_custom_options *_swig_go_1, struct ddp_optimizer_options *_swig_go_2, _gostring_ _swig_go_3, ddp_update_fn _swig_go_4, void *_swig_go_5, ddp_release_fn _swig_go_6, ddp_optimizer **_swig_go_7) {
+_gostring_ _wrap_ddp_optimizer_create_custom_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, struct ddp_custom_options *_swig_go_1, struct ddp_optimizer_options *_swig_go_2, _gostring_ _swig_go_3, ddp_update_fn _swig_go_4, void *_swig_go_5, ddp_release_fn _swig_go_6, ddp_optimizer **_swig_go_7) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   ddp_custom_options *arg2 = (ddp_custom_options *) 0 ;
   ddp_optimizer_options *arg3 = (ddp_optimizer_options *) 0 ;
@@ -6268,7 +6271,7 @@ _gostring_ _wrap_ddp_optimizer_create_custom_low_a876b01328600b42(ddp_model *_sw
 }
 
 
-_gostring_ _wrap_ddp_model_set_hook_low_a876b01328600b42(ddp_model *_swig_go_0, ddp_hook_fn _swig_go_1, void *_swig_go_2, ddp_release_fn _swig_go_3) {
+_gostring_ _wrap_ddp_model_set_hook_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, ddp_hook_fn _swig_go_1, void *_swig_go_2, ddp_release_fn _swig_go_3) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   ddp_hook_fn arg2 = (ddp_hook_fn) 0 ;
   void *arg3 = (void *) 0 ;
@@ -6287,7 +6290,7 @@ _gostring_ _wrap_ddp_model_set_hook_low_a876b01328600b42(ddp_model *_swig_go_0, 
 }
 
 
-void _wrap_ddp_powersgd_options_struct_size_set_low_a876b01328600b42(struct ddp_powersgd_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_powersgd_options_struct_size_set_low_54d6d97b8f83fd5b(struct ddp_powersgd_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
   int64_t arg2 ;
   
@@ -6299,7 +6302,7 @@ void _wrap_ddp_powersgd_options_struct_size_set_low_a876b01328600b42(struct ddp_
 }
 
 
-long long _wrap_ddp_powersgd_options_struct_size_get_low_a876b01328600b42(struct ddp_powersgd_options *_swig_go_0) {
+long long _wrap_ddp_powersgd_options_struct_size_get_low_54d6d97b8f83fd5b(struct ddp_powersgd_options *_swig_go_0) {
   struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -6312,7 +6315,7 @@ long long _wrap_ddp_powersgd_options_struct_size_get_low_a876b01328600b42(struct
 }
 
 
-void _wrap_ddp_powersgd_options_seed_set_low_a876b01328600b42(struct ddp_powersgd_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_powersgd_options_seed_set_low_54d6d97b8f83fd5b(struct ddp_powersgd_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
   int64_t arg2 ;
   
@@ -6324,7 +6327,7 @@ void _wrap_ddp_powersgd_options_seed_set_low_a876b01328600b42(struct ddp_powersg
 }
 
 
-long long _wrap_ddp_powersgd_options_seed_get_low_a876b01328600b42(struct ddp_powersgd_options *_swig_go_0) {
+long long _wrap_ddp_powersgd_options_seed_get_low_54d6d97b8f83fd5b(struct ddp_powersgd_options *_swig_go_0) {
   struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -6337,7 +6340,7 @@ long long _wrap_ddp_powersgd_options_seed_get_low_a876b01328600b42(struct ddp_po
 }
 
 
-void _wrap_ddp_powersgd_options_start_pass_set_low_a876b01328600b42(struct ddp_powersgd_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_powersgd_options_start_pass_set_low_54d6d97b8f83fd5b(struct ddp_powersgd_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
   int64_t arg2 ;
   
@@ -6349,7 +6352,7 @@ void _wrap_ddp_powersgd_options_start_pass_set_low_a876b01328600b42(struct ddp_p
 }
 
 
-long long _wrap_ddp_powersgd_options_start_pass_get_low_a876b01328600b42(struct ddp_powersgd_options *_swig_go_0) {
+long long _wrap_ddp_powersgd_options_start_pass_get_low_54d6d97b8f83fd5b(struct ddp_powersgd_options *_swig_go_0) {
   struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -6362,7 +6365,7 @@ long long _wrap_ddp_powersgd_options_start_pass_get_low_a876b01328600b42(struct 
 }
 
 
-void _wrap_ddp_powersgd_options_min_compression_rate_set_low_a876b01328600b42(struct ddp_powersgd_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_powersgd_options_min_compression_rate_set_low_54d6d97b8f83fd5b(struct ddp_powersgd_options *_swig_go_0, double _swig_go_1) {
   struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
   double arg2 ;
   
@@ -6374,7 +6377,7 @@ void _wrap_ddp_powersgd_options_min_compression_rate_set_low_a876b01328600b42(st
 }
 
 
-double _wrap_ddp_powersgd_options_min_compression_rate_get_low_a876b01328600b42(struct ddp_powersgd_options *_swig_go_0) {
+double _wrap_ddp_powersgd_options_min_compression_rate_get_low_54d6d97b8f83fd5b(struct ddp_powersgd_options *_swig_go_0) {
   struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -6387,7 +6390,7 @@ double _wrap_ddp_powersgd_options_min_compression_rate_get_low_a876b01328600b42(
 }
 
 
-void _wrap_ddp_powersgd_options_rank_set_low_a876b01328600b42(struct ddp_powersgd_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_powersgd_options_rank_set_low_54d6d97b8f83fd5b(struct ddp_powersgd_options *_swig_go_0, int _swig_go_1) {
   struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
   int32_t arg2 ;
   
@@ -6399,7 +6402,7 @@ void _wrap_ddp_powersgd_options_rank_set_low_a876b01328600b42(struct ddp_powersg
 }
 
 
-int _wrap_ddp_powersgd_options_rank_get_low_a876b01328600b42(struct ddp_powersgd_options *_swig_go_0) {
+int _wrap_ddp_powersgd_options_rank_get_low_54d6d97b8f83fd5b(struct ddp_powersgd_options *_swig_go_0) {
   struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -6412,7 +6415,7 @@ int _wrap_ddp_powersgd_options_rank_get_low_a876b01328600b42(struct ddp_powersgd
 }
 
 
-void _wrap_ddp_powersgd_options_warm_start_set_low_a876b01328600b42(struct ddp_powersgd_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_powersgd_options_warm_start_set_low_54d6d97b8f83fd5b(struct ddp_powersgd_options *_swig_go_0, int _swig_go_1) {
   struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
   int32_t arg2 ;
   
@@ -6424,7 +6427,7 @@ void _wrap_ddp_powersgd_options_warm_start_set_low_a876b01328600b42(struct ddp_p
 }
 
 
-int _wrap_ddp_powersgd_options_warm_start_get_low_a876b01328600b42(struct ddp_powersgd_options *_swig_go_0) {
+int _wrap_ddp_powersgd_options_warm_start_get_low_54d6d97b8f83fd5b(struct ddp_powersgd_options *_swig_go_0) {
   struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -6437,7 +6440,7 @@ int _wrap_ddp_powersgd_options_warm_start_get_low_a876b01328600b42(struct ddp_po
 }
 
 
-void _wrap_ddp_powersgd_options_error_feedback_set_low_a876b01328600b42(struct ddp_powersgd_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_powersgd_options_error_feedback_set_low_54d6d97b8f83fd5b(struct ddp_powersgd_options *_swig_go_0, int _swig_go_1) {
   struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
   int32_t arg2 ;
   
@@ -6449,7 +6452,7 @@ void _wrap_ddp_powersgd_options_error_feedback_set_low_a876b01328600b42(struct d
 }
 
 
-int _wrap_ddp_powersgd_options_error_feedback_get_low_a876b01328600b42(struct ddp_powersgd_options *_swig_go_0) {
+int _wrap_ddp_powersgd_options_error_feedback_get_low_54d6d97b8f83fd5b(struct ddp_powersgd_options *_swig_go_0) {
   struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -6462,7 +6465,7 @@ int _wrap_ddp_powersgd_options_error_feedback_get_low_a876b01328600b42(struct dd
 }
 
 
-struct ddp_powersgd_options *_wrap_new_ddp_powersgd_options_low_a876b01328600b42() {
+struct ddp_powersgd_options *_wrap_new_ddp_powersgd_options_low_54d6d97b8f83fd5b() {
   struct ddp_powersgd_options *result = 0 ;
   struct ddp_powersgd_options *_swig_go_result;
   
@@ -6473,7 +6476,7 @@ struct ddp_powersgd_options *_wrap_new_ddp_powersgd_options_low_a876b01328600b42
 }
 
 
-void _wrap_delete_ddp_powersgd_options_low_a876b01328600b42(struct ddp_powersgd_options *_swig_go_0) {
+void _wrap_delete_ddp_powersgd_options_low_54d6d97b8f83fd5b(struct ddp_powersgd_options *_swig_go_0) {
   struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
   
   arg1 = *(struct ddp_powersgd_options **)&_swig_go_0; 
@@ -6483,7 +6486,7 @@ void _wrap_delete_ddp_powersgd_options_low_a876b01328600b42(struct ddp_powersgd_
 }
 
 
-_gostring_ _wrap_ddp_powersgd_options_init_low_a876b01328600b42(struct ddp_powersgd_options *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_powersgd_options_init_low_54d6d97b8f83fd5b(struct ddp_powersgd_options *_swig_go_0, long long _swig_go_1) {
   ddp_powersgd_options *arg1 = (ddp_powersgd_options *) 0 ;
   int64_t arg2 ;
   ddp_status result;
@@ -6498,7 +6501,7 @@ _gostring_ _wrap_ddp_powersgd_options_init_low_a876b01328600b42(struct ddp_power
 }
 
 
-_gostring_ _wrap_ddp_hook_powersgd_low_a876b01328600b42(void *_swig_go_0, ddp_bucket *_swig_go_1) {
+_gostring_ _wrap_ddp_hook_powersgd_low_54d6d97b8f83fd5b(void *_swig_go_0, ddp_bucket *_swig_go_1) {
   void *arg1 = (void *) 0 ;
   ddp_bucket *arg2 = (ddp_bucket *) 0 ;
   int32_t result;
@@ -6513,7 +6516,7 @@ _gostring_ _wrap_ddp_hook_powersgd_low_a876b01328600b42(void *_swig_go_0, ddp_bu
 }
 
 
-_gostring_ _wrap_ddp_model_set_pulled_hook_low_a876b01328600b42(ddp_model *_swig_go_0) {
+_gostring_ _wrap_ddp_model_set_pulled_hook_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   ddp_status result;
   _gostring_ _swig_go_result;
@@ -6526,7 +6529,7 @@ _gostring_ _wrap_ddp_model_set_pulled_hook_low_a876b01328600b42(ddp_model *_swig
 }
 
 
-_gostring_ _wrap_ddp_model_next_bucket_low_a876b01328600b42(ddp_model *_swig_go_0, int _swig_go_1, ddp_bucket **_swig_go_2) {
+_gostring_ _wrap_ddp_model_next_bucket_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, int _swig_go_1, ddp_bucket **_swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int32_t arg2 ;
   ddp_bucket **arg3 = (ddp_bucket **) 0 ;
@@ -6543,7 +6546,7 @@ _gostring_ _wrap_ddp_model_next_bucket_low_a876b01328600b42(ddp_model *_swig_go_
 }
 
 
-_gostring_ _wrap_ddp_model_finish_bucket_low_a876b01328600b42(ddp_model *_swig_go_0, int _swig_go_1, _gostring_ _swig_go_2) {
+_gostring_ _wrap_ddp_model_finish_bucket_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, int _swig_go_1, _gostring_ _swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int32_t arg2 ;
   char *arg3 = (char *) 0 ;
@@ -6565,7 +6568,7 @@ _gostring_ _wrap_ddp_model_finish_bucket_low_a876b01328600b42(ddp_model *_swig_g
 }
 
 
-int _wrap_ddp_bucket_get_index_low_a876b01328600b42(ddp_bucket *_swig_go_0) {
+int _wrap_ddp_bucket_get_index_low_54d6d97b8f83fd5b(ddp_bucket *_swig_go_0) {
   ddp_bucket *arg1 = (ddp_bucket *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -6578,7 +6581,7 @@ int _wrap_ddp_bucket_get_index_low_a876b01328600b42(ddp_bucket *_swig_go_0) {
 }
 
 
-int _wrap_ddp_bucket_is_last_low_a876b01328600b42(ddp_bucket *_swig_go_0) {
+int _wrap_ddp_bucket_is_last_low_54d6d97b8f83fd5b(ddp_bucket *_swig_go_0) {
   ddp_bucket *arg1 = (ddp_bucket *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -6591,7 +6594,7 @@ int _wrap_ddp_bucket_is_last_low_a876b01328600b42(ddp_bucket *_swig_go_0) {
 }
 
 
-_gostring_ _wrap_ddp_bucket_get_contents_low_a876b01328600b42(ddp_bucket *_swig_go_0, struct ddp_tensor *_swig_go_1) {
+_gostring_ _wrap_ddp_bucket_get_contents_low_54d6d97b8f83fd5b(ddp_bucket *_swig_go_0, struct ddp_tensor *_swig_go_1) {
   ddp_bucket *arg1 = (ddp_bucket *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   ddp_status result;
@@ -6606,7 +6609,7 @@ _gostring_ _wrap_ddp_bucket_get_contents_low_a876b01328600b42(ddp_bucket *_swig_
 }
 
 
-int _wrap_ddp_bucket_get_parameter_count_low_a876b01328600b42(ddp_bucket *_swig_go_0) {
+int _wrap_ddp_bucket_get_parameter_count_low_54d6d97b8f83fd5b(ddp_bucket *_swig_go_0) {
   ddp_bucket *arg1 = (ddp_bucket *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -6619,7 +6622,7 @@ int _wrap_ddp_bucket_get_parameter_count_low_a876b01328600b42(ddp_bucket *_swig_
 }
 
 
-_gostring_ _wrap_ddp_bucket_get_parameter_low_a876b01328600b42(ddp_bucket *_swig_go_0, int _swig_go_1, int *_swig_go_2, struct ddp_tensor *_swig_go_3) {
+_gostring_ _wrap_ddp_bucket_get_parameter_low_54d6d97b8f83fd5b(ddp_bucket *_swig_go_0, int _swig_go_1, int *_swig_go_2, struct ddp_tensor *_swig_go_3) {
   ddp_bucket *arg1 = (ddp_bucket *) 0 ;
   int32_t arg2 ;
   int32_t *arg3 = (int32_t *) 0 ;
@@ -6638,7 +6641,7 @@ _gostring_ _wrap_ddp_bucket_get_parameter_low_a876b01328600b42(ddp_bucket *_swig
 }
 
 
-int _wrap_ddp_bucket_is_used_low_a876b01328600b42(ddp_bucket *_swig_go_0, int _swig_go_1) {
+int _wrap_ddp_bucket_is_used_low_54d6d97b8f83fd5b(ddp_bucket *_swig_go_0, int _swig_go_1) {
   ddp_bucket *arg1 = (ddp_bucket *) 0 ;
   int32_t arg2 ;
   int32_t result;
@@ -6653,7 +6656,7 @@ int _wrap_ddp_bucket_is_used_low_a876b01328600b42(ddp_bucket *_swig_go_0, int _s
 }
 
 
-_gostring_ _wrap_ddp_bucket_get_group_low_a876b01328600b42(ddp_bucket *_swig_go_0, ddp_group **_swig_go_1) {
+_gostring_ _wrap_ddp_bucket_get_group_low_54d6d97b8f83fd5b(ddp_bucket *_swig_go_0, ddp_group **_swig_go_1) {
   ddp_bucket *arg1 = (ddp_bucket *) 0 ;
   ddp_group **arg2 = (ddp_group **) 0 ;
   ddp_status result;
@@ -6668,7 +6671,7 @@ _gostring_ _wrap_ddp_bucket_get_group_low_a876b01328600b42(ddp_bucket *_swig_go_
 }
 
 
-_gostring_ _wrap_ddp_bucket_set_error_low_a876b01328600b42(ddp_bucket *_swig_go_0, _gostring_ _swig_go_1) {
+_gostring_ _wrap_ddp_bucket_set_error_low_54d6d97b8f83fd5b(ddp_bucket *_swig_go_0, _gostring_ _swig_go_1) {
   ddp_bucket *arg1 = (ddp_bucket *) 0 ;
   char *arg2 = (char *) 0 ;
   ddp_status result;
@@ -6688,7 +6691,7 @@ _gostring_ _wrap_ddp_bucket_set_error_low_a876b01328600b42(ddp_bucket *_swig_go_
 }
 
 
-_gostring_ _wrap_ddp_model_join_low_a876b01328600b42(ddp_model *_swig_go_0, void *_swig_go_1) {
+_gostring_ _wrap_ddp_model_join_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, void *_swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   void *arg2 = (void *) 0 ;
   ddp_status result;
@@ -6703,7 +6706,7 @@ _gostring_ _wrap_ddp_model_join_low_a876b01328600b42(ddp_model *_swig_go_0, void
 }
 
 
-_gostring_ _wrap_ddp_model_average_parameters_low_a876b01328600b42(ddp_model *_swig_go_0, void *_swig_go_1) {
+_gostring_ _wrap_ddp_model_average_parameters_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, void *_swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   void *arg2 = (void *) 0 ;
   ddp_status result;
@@ -6718,7 +6721,7 @@ _gostring_ _wrap_ddp_model_average_parameters_low_a876b01328600b42(ddp_model *_s
 }
 
 
-_gostring_ _wrap_ddp_group_all_reduce_rows_low_a876b01328600b42(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, intgo _swig_go_3, long long *_swig_go_4, void *_swig_go_5) {
+_gostring_ _wrap_ddp_group_all_reduce_rows_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, intgo _swig_go_3, long long *_swig_go_4, void *_swig_go_5) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -6741,7 +6744,7 @@ _gostring_ _wrap_ddp_group_all_reduce_rows_low_a876b01328600b42(ddp_group *_swig
 }
 
 
-_gostring_ _wrap_ddp_group_get_rows_low_a876b01328600b42(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2) {
+_gostring_ _wrap_ddp_group_get_rows_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -6758,7 +6761,7 @@ _gostring_ _wrap_ddp_group_get_rows_low_a876b01328600b42(ddp_group *_swig_go_0, 
 }
 
 
-void _wrap_ddp_batch_norm_options_struct_size_set_low_a876b01328600b42(struct ddp_batch_norm_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_batch_norm_options_struct_size_set_low_54d6d97b8f83fd5b(struct ddp_batch_norm_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
   int64_t arg2 ;
   
@@ -6770,7 +6773,7 @@ void _wrap_ddp_batch_norm_options_struct_size_set_low_a876b01328600b42(struct dd
 }
 
 
-long long _wrap_ddp_batch_norm_options_struct_size_get_low_a876b01328600b42(struct ddp_batch_norm_options *_swig_go_0) {
+long long _wrap_ddp_batch_norm_options_struct_size_get_low_54d6d97b8f83fd5b(struct ddp_batch_norm_options *_swig_go_0) {
   struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -6783,7 +6786,7 @@ long long _wrap_ddp_batch_norm_options_struct_size_get_low_a876b01328600b42(stru
 }
 
 
-void _wrap_ddp_batch_norm_options_epsilon_set_low_a876b01328600b42(struct ddp_batch_norm_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_batch_norm_options_epsilon_set_low_54d6d97b8f83fd5b(struct ddp_batch_norm_options *_swig_go_0, double _swig_go_1) {
   struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
   double arg2 ;
   
@@ -6795,7 +6798,7 @@ void _wrap_ddp_batch_norm_options_epsilon_set_low_a876b01328600b42(struct ddp_ba
 }
 
 
-double _wrap_ddp_batch_norm_options_epsilon_get_low_a876b01328600b42(struct ddp_batch_norm_options *_swig_go_0) {
+double _wrap_ddp_batch_norm_options_epsilon_get_low_54d6d97b8f83fd5b(struct ddp_batch_norm_options *_swig_go_0) {
   struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -6808,7 +6811,7 @@ double _wrap_ddp_batch_norm_options_epsilon_get_low_a876b01328600b42(struct ddp_
 }
 
 
-void _wrap_ddp_batch_norm_options_momentum_set_low_a876b01328600b42(struct ddp_batch_norm_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_batch_norm_options_momentum_set_low_54d6d97b8f83fd5b(struct ddp_batch_norm_options *_swig_go_0, double _swig_go_1) {
   struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
   double arg2 ;
   
@@ -6820,7 +6823,7 @@ void _wrap_ddp_batch_norm_options_momentum_set_low_a876b01328600b42(struct ddp_b
 }
 
 
-double _wrap_ddp_batch_norm_options_momentum_get_low_a876b01328600b42(struct ddp_batch_norm_options *_swig_go_0) {
+double _wrap_ddp_batch_norm_options_momentum_get_low_54d6d97b8f83fd5b(struct ddp_batch_norm_options *_swig_go_0) {
   struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -6833,7 +6836,7 @@ double _wrap_ddp_batch_norm_options_momentum_get_low_a876b01328600b42(struct ddp
 }
 
 
-void _wrap_ddp_batch_norm_options_training_set_low_a876b01328600b42(struct ddp_batch_norm_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_batch_norm_options_training_set_low_54d6d97b8f83fd5b(struct ddp_batch_norm_options *_swig_go_0, int _swig_go_1) {
   struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
   int32_t arg2 ;
   
@@ -6845,7 +6848,7 @@ void _wrap_ddp_batch_norm_options_training_set_low_a876b01328600b42(struct ddp_b
 }
 
 
-int _wrap_ddp_batch_norm_options_training_get_low_a876b01328600b42(struct ddp_batch_norm_options *_swig_go_0) {
+int _wrap_ddp_batch_norm_options_training_get_low_54d6d97b8f83fd5b(struct ddp_batch_norm_options *_swig_go_0) {
   struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -6858,7 +6861,7 @@ int _wrap_ddp_batch_norm_options_training_get_low_a876b01328600b42(struct ddp_ba
 }
 
 
-void _wrap_ddp_batch_norm_options_accumulate_set_low_a876b01328600b42(struct ddp_batch_norm_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_batch_norm_options_accumulate_set_low_54d6d97b8f83fd5b(struct ddp_batch_norm_options *_swig_go_0, int _swig_go_1) {
   struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
   int32_t arg2 ;
   
@@ -6870,7 +6873,7 @@ void _wrap_ddp_batch_norm_options_accumulate_set_low_a876b01328600b42(struct ddp
 }
 
 
-int _wrap_ddp_batch_norm_options_accumulate_get_low_a876b01328600b42(struct ddp_batch_norm_options *_swig_go_0) {
+int _wrap_ddp_batch_norm_options_accumulate_get_low_54d6d97b8f83fd5b(struct ddp_batch_norm_options *_swig_go_0) {
   struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -6883,7 +6886,7 @@ int _wrap_ddp_batch_norm_options_accumulate_get_low_a876b01328600b42(struct ddp_
 }
 
 
-struct ddp_batch_norm_options *_wrap_new_ddp_batch_norm_options_low_a876b01328600b42() {
+struct ddp_batch_norm_options *_wrap_new_ddp_batch_norm_options_low_54d6d97b8f83fd5b() {
   struct ddp_batch_norm_options *result = 0 ;
   struct ddp_batch_norm_options *_swig_go_result;
   
@@ -6894,7 +6897,7 @@ struct ddp_batch_norm_options *_wrap_new_ddp_batch_norm_options_low_a876b0132860
 }
 
 
-void _wrap_delete_ddp_batch_norm_options_low_a876b01328600b42(struct ddp_batch_norm_options *_swig_go_0) {
+void _wrap_delete_ddp_batch_norm_options_low_54d6d97b8f83fd5b(struct ddp_batch_norm_options *_swig_go_0) {
   struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
   
   arg1 = *(struct ddp_batch_norm_options **)&_swig_go_0; 
@@ -6904,7 +6907,7 @@ void _wrap_delete_ddp_batch_norm_options_low_a876b01328600b42(struct ddp_batch_n
 }
 
 
-_gostring_ _wrap_ddp_batch_norm_options_init_low_a876b01328600b42(struct ddp_batch_norm_options *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_batch_norm_options_init_low_54d6d97b8f83fd5b(struct ddp_batch_norm_options *_swig_go_0, long long _swig_go_1) {
   ddp_batch_norm_options *arg1 = (ddp_batch_norm_options *) 0 ;
   int64_t arg2 ;
   ddp_status result;
@@ -6919,7 +6922,7 @@ _gostring_ _wrap_ddp_batch_norm_options_init_low_a876b01328600b42(struct ddp_bat
 }
 
 
-_gostring_ _wrap_ddp_batch_norm_forward_low_a876b01328600b42(ddp_group *_swig_go_0, struct ddp_batch_norm_options *_swig_go_1, struct ddp_tensor *_swig_go_2, struct ddp_tensor *_swig_go_3, struct ddp_tensor *_swig_go_4, struct ddp_tensor *_swig_go_5, struct ddp_tensor *_swig_go_6, struct ddp_tensor *_swig_go_7, struct ddp_tensor *_swig_go_8, struct ddp_tensor *_swig_go_9, long long *_swig_go_10, void *_swig_go_11) {
+_gostring_ _wrap_ddp_batch_norm_forward_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, struct ddp_batch_norm_options *_swig_go_1, struct ddp_tensor *_swig_go_2, struct ddp_tensor *_swig_go_3, struct ddp_tensor *_swig_go_4, struct ddp_tensor *_swig_go_5, struct ddp_tensor *_swig_go_6, struct ddp_tensor *_swig_go_7, struct ddp_tensor *_swig_go_8, struct ddp_tensor *_swig_go_9, long long *_swig_go_10, void *_swig_go_11) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_batch_norm_options *arg2 = (ddp_batch_norm_options *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -6954,7 +6957,7 @@ _gostring_ _wrap_ddp_batch_norm_forward_low_a876b01328600b42(ddp_group *_swig_go
 }
 
 
-_gostring_ _wrap_ddp_batch_norm_backward_low_a876b01328600b42(ddp_group *_swig_go_0, struct ddp_batch_norm_options *_swig_go_1, struct ddp_tensor *_swig_go_2, struct ddp_tensor *_swig_go_3, struct ddp_tensor *_swig_go_4, struct ddp_tensor *_swig_go_5, struct ddp_tensor *_swig_go_6, long long _swig_go_7, struct ddp_tensor *_swig_go_8, struct ddp_tensor *_swig_go_9, struct ddp_tensor *_swig_go_10, void *_swig_go_11) {
+_gostring_ _wrap_ddp_batch_norm_backward_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, struct ddp_batch_norm_options *_swig_go_1, struct ddp_tensor *_swig_go_2, struct ddp_tensor *_swig_go_3, struct ddp_tensor *_swig_go_4, struct ddp_tensor *_swig_go_5, struct ddp_tensor *_swig_go_6, long long _swig_go_7, struct ddp_tensor *_swig_go_8, struct ddp_tensor *_swig_go_9, struct ddp_tensor *_swig_go_10, void *_swig_go_11) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_batch_norm_options *arg2 = (ddp_batch_norm_options *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -6989,7 +6992,7 @@ _gostring_ _wrap_ddp_batch_norm_backward_low_a876b01328600b42(ddp_group *_swig_g
 }
 
 
-_gostring_ _wrap_ddp_memory_retain_low_a876b01328600b42(void *_swig_go_0) {
+_gostring_ _wrap_ddp_memory_retain_low_54d6d97b8f83fd5b(void *_swig_go_0) {
   void *arg1 = (void *) 0 ;
   ddp_status result;
   _gostring_ _swig_go_result;
@@ -7002,7 +7005,7 @@ _gostring_ _wrap_ddp_memory_retain_low_a876b01328600b42(void *_swig_go_0) {
 }
 
 
-_gostring_ _wrap_ddp_memory_release_low_a876b01328600b42(void *_swig_go_0) {
+_gostring_ _wrap_ddp_memory_release_low_54d6d97b8f83fd5b(void *_swig_go_0) {
   void *arg1 = (void *) 0 ;
   ddp_status result;
   _gostring_ _swig_go_result;
@@ -7015,7 +7018,7 @@ _gostring_ _wrap_ddp_memory_release_low_a876b01328600b42(void *_swig_go_0) {
 }
 
 
-void _wrap_ddp_recover_options_struct_size_set_low_a876b01328600b42(struct ddp_recover_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_recover_options_struct_size_set_low_54d6d97b8f83fd5b(struct ddp_recover_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_recover_options *arg1 = (struct ddp_recover_options *) 0 ;
   int64_t arg2 ;
   
@@ -7027,7 +7030,7 @@ void _wrap_ddp_recover_options_struct_size_set_low_a876b01328600b42(struct ddp_r
 }
 
 
-long long _wrap_ddp_recover_options_struct_size_get_low_a876b01328600b42(struct ddp_recover_options *_swig_go_0) {
+long long _wrap_ddp_recover_options_struct_size_get_low_54d6d97b8f83fd5b(struct ddp_recover_options *_swig_go_0) {
   struct ddp_recover_options *arg1 = (struct ddp_recover_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -7040,7 +7043,7 @@ long long _wrap_ddp_recover_options_struct_size_get_low_a876b01328600b42(struct 
 }
 
 
-void _wrap_ddp_recover_options_wait_ms_set_low_a876b01328600b42(struct ddp_recover_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_recover_options_wait_ms_set_low_54d6d97b8f83fd5b(struct ddp_recover_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_recover_options *arg1 = (struct ddp_recover_options *) 0 ;
   int64_t arg2 ;
   
@@ -7052,7 +7055,7 @@ void _wrap_ddp_recover_options_wait_ms_set_low_a876b01328600b42(struct ddp_recov
 }
 
 
-long long _wrap_ddp_recover_options_wait_ms_get_low_a876b01328600b42(struct ddp_recover_options *_swig_go_0) {
+long long _wrap_ddp_recover_options_wait_ms_get_low_54d6d97b8f83fd5b(struct ddp_recover_options *_swig_go_0) {
   struct ddp_recover_options *arg1 = (struct ddp_recover_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -7065,7 +7068,7 @@ long long _wrap_ddp_recover_options_wait_ms_get_low_a876b01328600b42(struct ddp_
 }
 
 
-void _wrap_ddp_recover_options_min_ranks_set_low_a876b01328600b42(struct ddp_recover_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_recover_options_min_ranks_set_low_54d6d97b8f83fd5b(struct ddp_recover_options *_swig_go_0, int _swig_go_1) {
   struct ddp_recover_options *arg1 = (struct ddp_recover_options *) 0 ;
   int32_t arg2 ;
   
@@ -7077,7 +7080,7 @@ void _wrap_ddp_recover_options_min_ranks_set_low_a876b01328600b42(struct ddp_rec
 }
 
 
-int _wrap_ddp_recover_options_min_ranks_get_low_a876b01328600b42(struct ddp_recover_options *_swig_go_0) {
+int _wrap_ddp_recover_options_min_ranks_get_low_54d6d97b8f83fd5b(struct ddp_recover_options *_swig_go_0) {
   struct ddp_recover_options *arg1 = (struct ddp_recover_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -7090,7 +7093,7 @@ int _wrap_ddp_recover_options_min_ranks_get_low_a876b01328600b42(struct ddp_reco
 }
 
 
-void _wrap_ddp_recover_options_allow_half_set_low_a876b01328600b42(struct ddp_recover_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_recover_options_allow_half_set_low_54d6d97b8f83fd5b(struct ddp_recover_options *_swig_go_0, int _swig_go_1) {
   struct ddp_recover_options *arg1 = (struct ddp_recover_options *) 0 ;
   int32_t arg2 ;
   
@@ -7102,7 +7105,7 @@ void _wrap_ddp_recover_options_allow_half_set_low_a876b01328600b42(struct ddp_re
 }
 
 
-int _wrap_ddp_recover_options_allow_half_get_low_a876b01328600b42(struct ddp_recover_options *_swig_go_0) {
+int _wrap_ddp_recover_options_allow_half_get_low_54d6d97b8f83fd5b(struct ddp_recover_options *_swig_go_0) {
   struct ddp_recover_options *arg1 = (struct ddp_recover_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -7115,7 +7118,7 @@ int _wrap_ddp_recover_options_allow_half_get_low_a876b01328600b42(struct ddp_rec
 }
 
 
-void _wrap_ddp_recover_options_cool_down_ms_set_low_a876b01328600b42(struct ddp_recover_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_recover_options_cool_down_ms_set_low_54d6d97b8f83fd5b(struct ddp_recover_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_recover_options *arg1 = (struct ddp_recover_options *) 0 ;
   int64_t arg2 ;
   
@@ -7127,7 +7130,7 @@ void _wrap_ddp_recover_options_cool_down_ms_set_low_a876b01328600b42(struct ddp_
 }
 
 
-long long _wrap_ddp_recover_options_cool_down_ms_get_low_a876b01328600b42(struct ddp_recover_options *_swig_go_0) {
+long long _wrap_ddp_recover_options_cool_down_ms_get_low_54d6d97b8f83fd5b(struct ddp_recover_options *_swig_go_0) {
   struct ddp_recover_options *arg1 = (struct ddp_recover_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -7140,7 +7143,7 @@ long long _wrap_ddp_recover_options_cool_down_ms_get_low_a876b01328600b42(struct
 }
 
 
-struct ddp_recover_options *_wrap_new_ddp_recover_options_low_a876b01328600b42() {
+struct ddp_recover_options *_wrap_new_ddp_recover_options_low_54d6d97b8f83fd5b() {
   struct ddp_recover_options *result = 0 ;
   struct ddp_recover_options *_swig_go_result;
   
@@ -7151,7 +7154,7 @@ struct ddp_recover_options *_wrap_new_ddp_recover_options_low_a876b01328600b42()
 }
 
 
-void _wrap_delete_ddp_recover_options_low_a876b01328600b42(struct ddp_recover_options *_swig_go_0) {
+void _wrap_delete_ddp_recover_options_low_54d6d97b8f83fd5b(struct ddp_recover_options *_swig_go_0) {
   struct ddp_recover_options *arg1 = (struct ddp_recover_options *) 0 ;
   
   arg1 = *(struct ddp_recover_options **)&_swig_go_0; 
@@ -7161,7 +7164,7 @@ void _wrap_delete_ddp_recover_options_low_a876b01328600b42(struct ddp_recover_op
 }
 
 
-void _wrap_ddp_recovery_struct_size_set_low_a876b01328600b42(struct ddp_recovery *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_recovery_struct_size_set_low_54d6d97b8f83fd5b(struct ddp_recovery *_swig_go_0, long long _swig_go_1) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int64_t arg2 ;
   
@@ -7173,7 +7176,7 @@ void _wrap_ddp_recovery_struct_size_set_low_a876b01328600b42(struct ddp_recovery
 }
 
 
-long long _wrap_ddp_recovery_struct_size_get_low_a876b01328600b42(struct ddp_recovery *_swig_go_0) {
+long long _wrap_ddp_recovery_struct_size_get_low_54d6d97b8f83fd5b(struct ddp_recovery *_swig_go_0) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -7186,7 +7189,7 @@ long long _wrap_ddp_recovery_struct_size_get_low_a876b01328600b42(struct ddp_rec
 }
 
 
-void _wrap_ddp_recovery_generation_set_low_a876b01328600b42(struct ddp_recovery *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_recovery_generation_set_low_54d6d97b8f83fd5b(struct ddp_recovery *_swig_go_0, long long _swig_go_1) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int64_t arg2 ;
   
@@ -7198,7 +7201,7 @@ void _wrap_ddp_recovery_generation_set_low_a876b01328600b42(struct ddp_recovery 
 }
 
 
-long long _wrap_ddp_recovery_generation_get_low_a876b01328600b42(struct ddp_recovery *_swig_go_0) {
+long long _wrap_ddp_recovery_generation_get_low_54d6d97b8f83fd5b(struct ddp_recovery *_swig_go_0) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -7211,7 +7214,7 @@ long long _wrap_ddp_recovery_generation_get_low_a876b01328600b42(struct ddp_reco
 }
 
 
-void _wrap_ddp_recovery_rank_set_low_a876b01328600b42(struct ddp_recovery *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_recovery_rank_set_low_54d6d97b8f83fd5b(struct ddp_recovery *_swig_go_0, int _swig_go_1) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int32_t arg2 ;
   
@@ -7223,7 +7226,7 @@ void _wrap_ddp_recovery_rank_set_low_a876b01328600b42(struct ddp_recovery *_swig
 }
 
 
-int _wrap_ddp_recovery_rank_get_low_a876b01328600b42(struct ddp_recovery *_swig_go_0) {
+int _wrap_ddp_recovery_rank_get_low_54d6d97b8f83fd5b(struct ddp_recovery *_swig_go_0) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -7236,7 +7239,7 @@ int _wrap_ddp_recovery_rank_get_low_a876b01328600b42(struct ddp_recovery *_swig_
 }
 
 
-void _wrap_ddp_recovery_size_set_low_a876b01328600b42(struct ddp_recovery *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_recovery_size_set_low_54d6d97b8f83fd5b(struct ddp_recovery *_swig_go_0, int _swig_go_1) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int32_t arg2 ;
   
@@ -7248,7 +7251,7 @@ void _wrap_ddp_recovery_size_set_low_a876b01328600b42(struct ddp_recovery *_swig
 }
 
 
-int _wrap_ddp_recovery_size_get_low_a876b01328600b42(struct ddp_recovery *_swig_go_0) {
+int _wrap_ddp_recovery_size_get_low_54d6d97b8f83fd5b(struct ddp_recovery *_swig_go_0) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -7261,7 +7264,7 @@ int _wrap_ddp_recovery_size_get_low_a876b01328600b42(struct ddp_recovery *_swig_
 }
 
 
-void _wrap_ddp_recovery_previous_rank_set_low_a876b01328600b42(struct ddp_recovery *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_recovery_previous_rank_set_low_54d6d97b8f83fd5b(struct ddp_recovery *_swig_go_0, int _swig_go_1) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int32_t arg2 ;
   
@@ -7273,7 +7276,7 @@ void _wrap_ddp_recovery_previous_rank_set_low_a876b01328600b42(struct ddp_recove
 }
 
 
-int _wrap_ddp_recovery_previous_rank_get_low_a876b01328600b42(struct ddp_recovery *_swig_go_0) {
+int _wrap_ddp_recovery_previous_rank_get_low_54d6d97b8f83fd5b(struct ddp_recovery *_swig_go_0) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -7286,7 +7289,7 @@ int _wrap_ddp_recovery_previous_rank_get_low_a876b01328600b42(struct ddp_recover
 }
 
 
-void _wrap_ddp_recovery_previous_size_set_low_a876b01328600b42(struct ddp_recovery *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_recovery_previous_size_set_low_54d6d97b8f83fd5b(struct ddp_recovery *_swig_go_0, int _swig_go_1) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int32_t arg2 ;
   
@@ -7298,7 +7301,7 @@ void _wrap_ddp_recovery_previous_size_set_low_a876b01328600b42(struct ddp_recove
 }
 
 
-int _wrap_ddp_recovery_previous_size_get_low_a876b01328600b42(struct ddp_recovery *_swig_go_0) {
+int _wrap_ddp_recovery_previous_size_get_low_54d6d97b8f83fd5b(struct ddp_recovery *_swig_go_0) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -7311,7 +7314,7 @@ int _wrap_ddp_recovery_previous_size_get_low_a876b01328600b42(struct ddp_recover
 }
 
 
-void _wrap_ddp_recovery_source_set_low_a876b01328600b42(struct ddp_recovery *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_recovery_source_set_low_54d6d97b8f83fd5b(struct ddp_recovery *_swig_go_0, int _swig_go_1) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int32_t arg2 ;
   
@@ -7323,7 +7326,7 @@ void _wrap_ddp_recovery_source_set_low_a876b01328600b42(struct ddp_recovery *_sw
 }
 
 
-int _wrap_ddp_recovery_source_get_low_a876b01328600b42(struct ddp_recovery *_swig_go_0) {
+int _wrap_ddp_recovery_source_get_low_54d6d97b8f83fd5b(struct ddp_recovery *_swig_go_0) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -7336,7 +7339,7 @@ int _wrap_ddp_recovery_source_get_low_a876b01328600b42(struct ddp_recovery *_swi
 }
 
 
-void _wrap_ddp_recovery_reserved_set_low_a876b01328600b42(struct ddp_recovery *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_recovery_reserved_set_low_54d6d97b8f83fd5b(struct ddp_recovery *_swig_go_0, int _swig_go_1) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int32_t arg2 ;
   
@@ -7348,7 +7351,7 @@ void _wrap_ddp_recovery_reserved_set_low_a876b01328600b42(struct ddp_recovery *_
 }
 
 
-int _wrap_ddp_recovery_reserved_get_low_a876b01328600b42(struct ddp_recovery *_swig_go_0) {
+int _wrap_ddp_recovery_reserved_get_low_54d6d97b8f83fd5b(struct ddp_recovery *_swig_go_0) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -7361,7 +7364,7 @@ int _wrap_ddp_recovery_reserved_get_low_a876b01328600b42(struct ddp_recovery *_s
 }
 
 
-void _wrap_ddp_recovery_seconds_set_low_a876b01328600b42(struct ddp_recovery *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_recovery_seconds_set_low_54d6d97b8f83fd5b(struct ddp_recovery *_swig_go_0, double _swig_go_1) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   double arg2 ;
   
@@ -7373,7 +7376,7 @@ void _wrap_ddp_recovery_seconds_set_low_a876b01328600b42(struct ddp_recovery *_s
 }
 
 
-double _wrap_ddp_recovery_seconds_get_low_a876b01328600b42(struct ddp_recovery *_swig_go_0) {
+double _wrap_ddp_recovery_seconds_get_low_54d6d97b8f83fd5b(struct ddp_recovery *_swig_go_0) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   double result;
   double _swig_go_result;
@@ -7386,7 +7389,7 @@ double _wrap_ddp_recovery_seconds_get_low_a876b01328600b42(struct ddp_recovery *
 }
 
 
-void _wrap_ddp_recovery_step_set_low_a876b01328600b42(struct ddp_recovery *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_recovery_step_set_low_54d6d97b8f83fd5b(struct ddp_recovery *_swig_go_0, long long _swig_go_1) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int64_t arg2 ;
   
@@ -7398,7 +7401,7 @@ void _wrap_ddp_recovery_step_set_low_a876b01328600b42(struct ddp_recovery *_swig
 }
 
 
-long long _wrap_ddp_recovery_step_get_low_a876b01328600b42(struct ddp_recovery *_swig_go_0) {
+long long _wrap_ddp_recovery_step_get_low_54d6d97b8f83fd5b(struct ddp_recovery *_swig_go_0) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -7411,7 +7414,7 @@ long long _wrap_ddp_recovery_step_get_low_a876b01328600b42(struct ddp_recovery *
 }
 
 
-struct ddp_recovery *_wrap_new_ddp_recovery_low_a876b01328600b42() {
+struct ddp_recovery *_wrap_new_ddp_recovery_low_54d6d97b8f83fd5b() {
   struct ddp_recovery *result = 0 ;
   struct ddp_recovery *_swig_go_result;
   
@@ -7422,7 +7425,7 @@ struct ddp_recovery *_wrap_new_ddp_recovery_low_a876b01328600b42() {
 }
 
 
-void _wrap_delete_ddp_recovery_low_a876b01328600b42(struct ddp_recovery *_swig_go_0) {
+void _wrap_delete_ddp_recovery_low_54d6d97b8f83fd5b(struct ddp_recovery *_swig_go_0) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   
   arg1 = *(struct ddp_recovery **)&_swig_go_0; 
@@ -7432,7 +7435,7 @@ void _wrap_delete_ddp_recovery_low_a876b01328600b42(struct ddp_recovery *_swig_g
 }
 
 
-void _wrap_ddp_rank_progress_struct_size_set_low_a876b01328600b42(struct ddp_rank_progress *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_rank_progress_struct_size_set_low_54d6d97b8f83fd5b(struct ddp_rank_progress *_swig_go_0, long long _swig_go_1) {
   struct ddp_rank_progress *arg1 = (struct ddp_rank_progress *) 0 ;
   int64_t arg2 ;
   
@@ -7444,7 +7447,7 @@ void _wrap_ddp_rank_progress_struct_size_set_low_a876b01328600b42(struct ddp_ran
 }
 
 
-long long _wrap_ddp_rank_progress_struct_size_get_low_a876b01328600b42(struct ddp_rank_progress *_swig_go_0) {
+long long _wrap_ddp_rank_progress_struct_size_get_low_54d6d97b8f83fd5b(struct ddp_rank_progress *_swig_go_0) {
   struct ddp_rank_progress *arg1 = (struct ddp_rank_progress *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -7457,7 +7460,7 @@ long long _wrap_ddp_rank_progress_struct_size_get_low_a876b01328600b42(struct dd
 }
 
 
-void _wrap_ddp_rank_progress_pass_index_set_low_a876b01328600b42(struct ddp_rank_progress *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_rank_progress_pass_index_set_low_54d6d97b8f83fd5b(struct ddp_rank_progress *_swig_go_0, long long _swig_go_1) {
   struct ddp_rank_progress *arg1 = (struct ddp_rank_progress *) 0 ;
   int64_t arg2 ;
   
@@ -7469,7 +7472,7 @@ void _wrap_ddp_rank_progress_pass_index_set_low_a876b01328600b42(struct ddp_rank
 }
 
 
-long long _wrap_ddp_rank_progress_pass_index_get_low_a876b01328600b42(struct ddp_rank_progress *_swig_go_0) {
+long long _wrap_ddp_rank_progress_pass_index_get_low_54d6d97b8f83fd5b(struct ddp_rank_progress *_swig_go_0) {
   struct ddp_rank_progress *arg1 = (struct ddp_rank_progress *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -7482,7 +7485,7 @@ long long _wrap_ddp_rank_progress_pass_index_get_low_a876b01328600b42(struct ddp
 }
 
 
-void _wrap_ddp_rank_progress_bucket_set_low_a876b01328600b42(struct ddp_rank_progress *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_rank_progress_bucket_set_low_54d6d97b8f83fd5b(struct ddp_rank_progress *_swig_go_0, int _swig_go_1) {
   struct ddp_rank_progress *arg1 = (struct ddp_rank_progress *) 0 ;
   int32_t arg2 ;
   
@@ -7494,7 +7497,7 @@ void _wrap_ddp_rank_progress_bucket_set_low_a876b01328600b42(struct ddp_rank_pro
 }
 
 
-int _wrap_ddp_rank_progress_bucket_get_low_a876b01328600b42(struct ddp_rank_progress *_swig_go_0) {
+int _wrap_ddp_rank_progress_bucket_get_low_54d6d97b8f83fd5b(struct ddp_rank_progress *_swig_go_0) {
   struct ddp_rank_progress *arg1 = (struct ddp_rank_progress *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -7507,7 +7510,7 @@ int _wrap_ddp_rank_progress_bucket_get_low_a876b01328600b42(struct ddp_rank_prog
 }
 
 
-void _wrap_ddp_rank_progress_in_call_set_low_a876b01328600b42(struct ddp_rank_progress *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_rank_progress_in_call_set_low_54d6d97b8f83fd5b(struct ddp_rank_progress *_swig_go_0, int _swig_go_1) {
   struct ddp_rank_progress *arg1 = (struct ddp_rank_progress *) 0 ;
   int32_t arg2 ;
   
@@ -7519,7 +7522,7 @@ void _wrap_ddp_rank_progress_in_call_set_low_a876b01328600b42(struct ddp_rank_pr
 }
 
 
-int _wrap_ddp_rank_progress_in_call_get_low_a876b01328600b42(struct ddp_rank_progress *_swig_go_0) {
+int _wrap_ddp_rank_progress_in_call_get_low_54d6d97b8f83fd5b(struct ddp_rank_progress *_swig_go_0) {
   struct ddp_rank_progress *arg1 = (struct ddp_rank_progress *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -7532,7 +7535,7 @@ int _wrap_ddp_rank_progress_in_call_get_low_a876b01328600b42(struct ddp_rank_pro
 }
 
 
-void _wrap_ddp_rank_progress_silent_set_low_a876b01328600b42(struct ddp_rank_progress *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_rank_progress_silent_set_low_54d6d97b8f83fd5b(struct ddp_rank_progress *_swig_go_0, double _swig_go_1) {
   struct ddp_rank_progress *arg1 = (struct ddp_rank_progress *) 0 ;
   double arg2 ;
   
@@ -7544,7 +7547,7 @@ void _wrap_ddp_rank_progress_silent_set_low_a876b01328600b42(struct ddp_rank_pro
 }
 
 
-double _wrap_ddp_rank_progress_silent_get_low_a876b01328600b42(struct ddp_rank_progress *_swig_go_0) {
+double _wrap_ddp_rank_progress_silent_get_low_54d6d97b8f83fd5b(struct ddp_rank_progress *_swig_go_0) {
   struct ddp_rank_progress *arg1 = (struct ddp_rank_progress *) 0 ;
   double result;
   double _swig_go_result;
@@ -7557,7 +7560,7 @@ double _wrap_ddp_rank_progress_silent_get_low_a876b01328600b42(struct ddp_rank_p
 }
 
 
-void _wrap_ddp_rank_progress_call_set_low_a876b01328600b42(struct ddp_rank_progress *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_rank_progress_call_set_low_54d6d97b8f83fd5b(struct ddp_rank_progress *_swig_go_0, int _swig_go_1) {
   struct ddp_rank_progress *arg1 = (struct ddp_rank_progress *) 0 ;
   int32_t arg2 ;
   
@@ -7569,7 +7572,7 @@ void _wrap_ddp_rank_progress_call_set_low_a876b01328600b42(struct ddp_rank_progr
 }
 
 
-int _wrap_ddp_rank_progress_call_get_low_a876b01328600b42(struct ddp_rank_progress *_swig_go_0) {
+int _wrap_ddp_rank_progress_call_get_low_54d6d97b8f83fd5b(struct ddp_rank_progress *_swig_go_0) {
   struct ddp_rank_progress *arg1 = (struct ddp_rank_progress *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -7582,7 +7585,7 @@ int _wrap_ddp_rank_progress_call_get_low_a876b01328600b42(struct ddp_rank_progre
 }
 
 
-void _wrap_ddp_rank_progress_reserved_set_low_a876b01328600b42(struct ddp_rank_progress *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_rank_progress_reserved_set_low_54d6d97b8f83fd5b(struct ddp_rank_progress *_swig_go_0, int _swig_go_1) {
   struct ddp_rank_progress *arg1 = (struct ddp_rank_progress *) 0 ;
   int32_t arg2 ;
   
@@ -7594,7 +7597,7 @@ void _wrap_ddp_rank_progress_reserved_set_low_a876b01328600b42(struct ddp_rank_p
 }
 
 
-int _wrap_ddp_rank_progress_reserved_get_low_a876b01328600b42(struct ddp_rank_progress *_swig_go_0) {
+int _wrap_ddp_rank_progress_reserved_get_low_54d6d97b8f83fd5b(struct ddp_rank_progress *_swig_go_0) {
   struct ddp_rank_progress *arg1 = (struct ddp_rank_progress *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -7607,7 +7610,7 @@ int _wrap_ddp_rank_progress_reserved_get_low_a876b01328600b42(struct ddp_rank_pr
 }
 
 
-struct ddp_rank_progress *_wrap_new_ddp_rank_progress_low_a876b01328600b42() {
+struct ddp_rank_progress *_wrap_new_ddp_rank_progress_low_54d6d97b8f83fd5b() {
   struct ddp_rank_progress *result = 0 ;
   struct ddp_rank_progress *_swig_go_result;
   
@@ -7618,7 +7621,7 @@ struct ddp_rank_progress *_wrap_new_ddp_rank_progress_low_a876b01328600b42() {
 }
 
 
-void _wrap_delete_ddp_rank_progress_low_a876b01328600b42(struct ddp_rank_progress *_swig_go_0) {
+void _wrap_delete_ddp_rank_progress_low_54d6d97b8f83fd5b(struct ddp_rank_progress *_swig_go_0) {
   struct ddp_rank_progress *arg1 = (struct ddp_rank_progress *) 0 ;
   
   arg1 = *(struct ddp_rank_progress **)&_swig_go_0; 
@@ -7628,7 +7631,7 @@ void _wrap_delete_ddp_rank_progress_low_a876b01328600b42(struct ddp_rank_progres
 }
 
 
-_gostring_ _wrap_ddp_recover_options_init_low_a876b01328600b42(struct ddp_recover_options *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_recover_options_init_low_54d6d97b8f83fd5b(struct ddp_recover_options *_swig_go_0, long long _swig_go_1) {
   ddp_recover_options *arg1 = (ddp_recover_options *) 0 ;
   int64_t arg2 ;
   ddp_status result;
@@ -7643,7 +7646,7 @@ _gostring_ _wrap_ddp_recover_options_init_low_a876b01328600b42(struct ddp_recove
 }
 
 
-_gostring_ _wrap_ddp_group_get_failed_low_a876b01328600b42(ddp_group *_swig_go_0, int *_swig_go_1, int _swig_go_2, int *_swig_go_3) {
+_gostring_ _wrap_ddp_group_get_failed_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, int *_swig_go_1, int _swig_go_2, int *_swig_go_3) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   int32_t *arg2 = (int32_t *) 0 ;
   int32_t arg3 ;
@@ -7662,7 +7665,7 @@ _gostring_ _wrap_ddp_group_get_failed_low_a876b01328600b42(ddp_group *_swig_go_0
 }
 
 
-_gostring_ _wrap_ddp_group_get_progress_low_a876b01328600b42(ddp_group *_swig_go_0, int _swig_go_1, struct ddp_rank_progress *_swig_go_2) {
+_gostring_ _wrap_ddp_group_get_progress_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, int _swig_go_1, struct ddp_rank_progress *_swig_go_2) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   int32_t arg2 ;
   ddp_rank_progress *arg3 = (ddp_rank_progress *) 0 ;
@@ -7679,7 +7682,7 @@ _gostring_ _wrap_ddp_group_get_progress_low_a876b01328600b42(ddp_group *_swig_go
 }
 
 
-_gostring_ _wrap_ddp_call_name_low_a876b01328600b42(int _swig_go_0) {
+_gostring_ _wrap_ddp_call_name_low_54d6d97b8f83fd5b(int _swig_go_0) {
   int32_t arg1 ;
   char *result = 0 ;
   _gostring_ _swig_go_result;
@@ -7692,7 +7695,7 @@ _gostring_ _wrap_ddp_call_name_low_a876b01328600b42(int _swig_go_0) {
 }
 
 
-_gostring_ _wrap_ddp_group_recover_low_a876b01328600b42(ddp_group *_swig_go_0, struct ddp_recover_options *_swig_go_1, struct ddp_recovery *_swig_go_2) {
+_gostring_ _wrap_ddp_group_recover_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, struct ddp_recover_options *_swig_go_1, struct ddp_recovery *_swig_go_2) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_recover_options *arg2 = (ddp_recover_options *) 0 ;
   ddp_recovery *arg3 = (ddp_recovery *) 0 ;
@@ -7709,7 +7712,7 @@ _gostring_ _wrap_ddp_group_recover_low_a876b01328600b42(ddp_group *_swig_go_0, s
 }
 
 
-_gostring_ _wrap_ddp_group_get_gone_low_a876b01328600b42(ddp_group *_swig_go_0, int *_swig_go_1, int _swig_go_2, int *_swig_go_3) {
+_gostring_ _wrap_ddp_group_get_gone_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, int *_swig_go_1, int _swig_go_2, int *_swig_go_3) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   int32_t *arg2 = (int32_t *) 0 ;
   int32_t arg3 ;
@@ -7728,7 +7731,7 @@ _gostring_ _wrap_ddp_group_get_gone_low_a876b01328600b42(ddp_group *_swig_go_0, 
 }
 
 
-_gostring_ _wrap_ddp_group_get_joined_low_a876b01328600b42(ddp_group *_swig_go_0, int *_swig_go_1, int _swig_go_2, int *_swig_go_3) {
+_gostring_ _wrap_ddp_group_get_joined_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, int *_swig_go_1, int _swig_go_2, int *_swig_go_3) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   int32_t *arg2 = (int32_t *) 0 ;
   int32_t arg3 ;
@@ -7747,7 +7750,7 @@ _gostring_ _wrap_ddp_group_get_joined_low_a876b01328600b42(ddp_group *_swig_go_0
 }
 
 
-_gostring_ _wrap_ddp_group_get_renumbered_low_a876b01328600b42(ddp_group *_swig_go_0, int *_swig_go_1, int _swig_go_2, int *_swig_go_3) {
+_gostring_ _wrap_ddp_group_get_renumbered_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, int *_swig_go_1, int _swig_go_2, int *_swig_go_3) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   int32_t *arg2 = (int32_t *) 0 ;
   int32_t arg3 ;
@@ -7766,7 +7769,7 @@ _gostring_ _wrap_ddp_group_get_renumbered_low_a876b01328600b42(ddp_group *_swig_
 }
 
 
-_gostring_ _wrap_ddp_optimizer_copy_loss_scale_low_a876b01328600b42(ddp_optimizer *_swig_go_0, struct ddp_tensor *_swig_go_1, void *_swig_go_2) {
+_gostring_ _wrap_ddp_optimizer_copy_loss_scale_low_54d6d97b8f83fd5b(ddp_optimizer *_swig_go_0, struct ddp_tensor *_swig_go_1, void *_swig_go_2) {
   ddp_optimizer *arg1 = (ddp_optimizer *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   void *arg3 = (void *) 0 ;
@@ -7783,7 +7786,7 @@ _gostring_ _wrap_ddp_optimizer_copy_loss_scale_low_a876b01328600b42(ddp_optimize
 }
 
 
-void _wrap_ddp_virtual_ranks_struct_size_set_low_a876b01328600b42(struct ddp_virtual_ranks *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_virtual_ranks_struct_size_set_low_54d6d97b8f83fd5b(struct ddp_virtual_ranks *_swig_go_0, long long _swig_go_1) {
   struct ddp_virtual_ranks *arg1 = (struct ddp_virtual_ranks *) 0 ;
   int64_t arg2 ;
   
@@ -7795,7 +7798,7 @@ void _wrap_ddp_virtual_ranks_struct_size_set_low_a876b01328600b42(struct ddp_vir
 }
 
 
-long long _wrap_ddp_virtual_ranks_struct_size_get_low_a876b01328600b42(struct ddp_virtual_ranks *_swig_go_0) {
+long long _wrap_ddp_virtual_ranks_struct_size_get_low_54d6d97b8f83fd5b(struct ddp_virtual_ranks *_swig_go_0) {
   struct ddp_virtual_ranks *arg1 = (struct ddp_virtual_ranks *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -7808,7 +7811,7 @@ long long _wrap_ddp_virtual_ranks_struct_size_get_low_a876b01328600b42(struct dd
 }
 
 
-void _wrap_ddp_virtual_ranks_total_set_low_a876b01328600b42(struct ddp_virtual_ranks *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_virtual_ranks_total_set_low_54d6d97b8f83fd5b(struct ddp_virtual_ranks *_swig_go_0, int _swig_go_1) {
   struct ddp_virtual_ranks *arg1 = (struct ddp_virtual_ranks *) 0 ;
   int32_t arg2 ;
   
@@ -7820,7 +7823,7 @@ void _wrap_ddp_virtual_ranks_total_set_low_a876b01328600b42(struct ddp_virtual_r
 }
 
 
-int _wrap_ddp_virtual_ranks_total_get_low_a876b01328600b42(struct ddp_virtual_ranks *_swig_go_0) {
+int _wrap_ddp_virtual_ranks_total_get_low_54d6d97b8f83fd5b(struct ddp_virtual_ranks *_swig_go_0) {
   struct ddp_virtual_ranks *arg1 = (struct ddp_virtual_ranks *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -7833,7 +7836,7 @@ int _wrap_ddp_virtual_ranks_total_get_low_a876b01328600b42(struct ddp_virtual_ra
 }
 
 
-void _wrap_ddp_virtual_ranks_first_set_low_a876b01328600b42(struct ddp_virtual_ranks *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_virtual_ranks_first_set_low_54d6d97b8f83fd5b(struct ddp_virtual_ranks *_swig_go_0, int _swig_go_1) {
   struct ddp_virtual_ranks *arg1 = (struct ddp_virtual_ranks *) 0 ;
   int32_t arg2 ;
   
@@ -7845,7 +7848,7 @@ void _wrap_ddp_virtual_ranks_first_set_low_a876b01328600b42(struct ddp_virtual_r
 }
 
 
-int _wrap_ddp_virtual_ranks_first_get_low_a876b01328600b42(struct ddp_virtual_ranks *_swig_go_0) {
+int _wrap_ddp_virtual_ranks_first_get_low_54d6d97b8f83fd5b(struct ddp_virtual_ranks *_swig_go_0) {
   struct ddp_virtual_ranks *arg1 = (struct ddp_virtual_ranks *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -7858,7 +7861,7 @@ int _wrap_ddp_virtual_ranks_first_get_low_a876b01328600b42(struct ddp_virtual_ra
 }
 
 
-void _wrap_ddp_virtual_ranks_count_set_low_a876b01328600b42(struct ddp_virtual_ranks *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_virtual_ranks_count_set_low_54d6d97b8f83fd5b(struct ddp_virtual_ranks *_swig_go_0, int _swig_go_1) {
   struct ddp_virtual_ranks *arg1 = (struct ddp_virtual_ranks *) 0 ;
   int32_t arg2 ;
   
@@ -7870,7 +7873,7 @@ void _wrap_ddp_virtual_ranks_count_set_low_a876b01328600b42(struct ddp_virtual_r
 }
 
 
-int _wrap_ddp_virtual_ranks_count_get_low_a876b01328600b42(struct ddp_virtual_ranks *_swig_go_0) {
+int _wrap_ddp_virtual_ranks_count_get_low_54d6d97b8f83fd5b(struct ddp_virtual_ranks *_swig_go_0) {
   struct ddp_virtual_ranks *arg1 = (struct ddp_virtual_ranks *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -7883,7 +7886,7 @@ int _wrap_ddp_virtual_ranks_count_get_low_a876b01328600b42(struct ddp_virtual_ra
 }
 
 
-void _wrap_ddp_virtual_ranks_reserved_set_low_a876b01328600b42(struct ddp_virtual_ranks *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_virtual_ranks_reserved_set_low_54d6d97b8f83fd5b(struct ddp_virtual_ranks *_swig_go_0, int _swig_go_1) {
   struct ddp_virtual_ranks *arg1 = (struct ddp_virtual_ranks *) 0 ;
   int32_t arg2 ;
   
@@ -7895,7 +7898,7 @@ void _wrap_ddp_virtual_ranks_reserved_set_low_a876b01328600b42(struct ddp_virtua
 }
 
 
-int _wrap_ddp_virtual_ranks_reserved_get_low_a876b01328600b42(struct ddp_virtual_ranks *_swig_go_0) {
+int _wrap_ddp_virtual_ranks_reserved_get_low_54d6d97b8f83fd5b(struct ddp_virtual_ranks *_swig_go_0) {
   struct ddp_virtual_ranks *arg1 = (struct ddp_virtual_ranks *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -7908,7 +7911,7 @@ int _wrap_ddp_virtual_ranks_reserved_get_low_a876b01328600b42(struct ddp_virtual
 }
 
 
-struct ddp_virtual_ranks *_wrap_new_ddp_virtual_ranks_low_a876b01328600b42() {
+struct ddp_virtual_ranks *_wrap_new_ddp_virtual_ranks_low_54d6d97b8f83fd5b() {
   struct ddp_virtual_ranks *result = 0 ;
   struct ddp_virtual_ranks *_swig_go_result;
   
@@ -7919,7 +7922,7 @@ struct ddp_virtual_ranks *_wrap_new_ddp_virtual_ranks_low_a876b01328600b42() {
 }
 
 
-void _wrap_delete_ddp_virtual_ranks_low_a876b01328600b42(struct ddp_virtual_ranks *_swig_go_0) {
+void _wrap_delete_ddp_virtual_ranks_low_54d6d97b8f83fd5b(struct ddp_virtual_ranks *_swig_go_0) {
   struct ddp_virtual_ranks *arg1 = (struct ddp_virtual_ranks *) 0 ;
   
   arg1 = *(struct ddp_virtual_ranks **)&_swig_go_0; 
@@ -7929,7 +7932,7 @@ void _wrap_delete_ddp_virtual_ranks_low_a876b01328600b42(struct ddp_virtual_rank
 }
 
 
-_gostring_ _wrap_ddp_group_get_virtual_ranks_low_a876b01328600b42(ddp_group *_swig_go_0, struct ddp_virtual_ranks *_swig_go_1) {
+_gostring_ _wrap_ddp_group_get_virtual_ranks_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, struct ddp_virtual_ranks *_swig_go_1) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_virtual_ranks *arg2 = (ddp_virtual_ranks *) 0 ;
   ddp_status result;
@@ -7944,7 +7947,7 @@ _gostring_ _wrap_ddp_group_get_virtual_ranks_low_a876b01328600b42(ddp_group *_sw
 }
 
 
-_gostring_ _wrap_ddp_virtual_rank_key_low_a876b01328600b42(long long _swig_go_0, long long _swig_go_1, int _swig_go_2, long long *_swig_go_3) {
+_gostring_ _wrap_ddp_virtual_rank_key_low_54d6d97b8f83fd5b(long long _swig_go_0, long long _swig_go_1, int _swig_go_2, long long *_swig_go_3) {
   int64_t arg1 ;
   int64_t arg2 ;
   int32_t arg3 ;
@@ -7963,7 +7966,7 @@ _gostring_ _wrap_ddp_virtual_rank_key_low_a876b01328600b42(long long _swig_go_0,
 }
 
 
-_gostring_ _wrap_ddp_group_reduce_part_metrics_low_a876b01328600b42(ddp_group *_swig_go_0, double *_swig_go_1, long long _swig_go_2, intgo _swig_go_3) {
+_gostring_ _wrap_ddp_group_reduce_part_metrics_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, double *_swig_go_1, long long _swig_go_2, intgo _swig_go_3) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   double *arg2 = (double *) 0 ;
   int64_t arg3 ;
@@ -7982,7 +7985,7 @@ _gostring_ _wrap_ddp_group_reduce_part_metrics_low_a876b01328600b42(ddp_group *_
 }
 
 
-_gostring_ _wrap_ddp_state_save_latest_low_a876b01328600b42(struct ddp_state *_swig_go_0, _gostring_ _swig_go_1, long long _swig_go_2) {
+_gostring_ _wrap_ddp_state_save_latest_low_54d6d97b8f83fd5b(struct ddp_state *_swig_go_0, _gostring_ _swig_go_1, long long _swig_go_2) {
   ddp_state *arg1 = (ddp_state *) 0 ;
   char *arg2 = (char *) 0 ;
   int64_t arg3 ;
@@ -8004,7 +8007,7 @@ _gostring_ _wrap_ddp_state_save_latest_low_a876b01328600b42(struct ddp_state *_s
 }
 
 
-_gostring_ _wrap_ddp_state_load_latest_low_a876b01328600b42(struct ddp_state *_swig_go_0, _gostring_ _swig_go_1, struct ddp_load_options *_swig_go_2, struct ddp_load_report *_swig_go_3) {
+_gostring_ _wrap_ddp_state_load_latest_low_54d6d97b8f83fd5b(struct ddp_state *_swig_go_0, _gostring_ _swig_go_1, struct ddp_load_options *_swig_go_2, struct ddp_load_report *_swig_go_3) {
   ddp_state *arg1 = (ddp_state *) 0 ;
   char *arg2 = (char *) 0 ;
   ddp_load_options *arg3 = (ddp_load_options *) 0 ;
@@ -8028,7 +8031,7 @@ _gostring_ _wrap_ddp_state_load_latest_low_a876b01328600b42(struct ddp_state *_s
 }
 
 
-_gostring_ _wrap_ddp_model_get_loaded_file_low_a876b01328600b42(ddp_model *_swig_go_0) {
+_gostring_ _wrap_ddp_model_get_loaded_file_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   char *result = 0 ;
   _gostring_ _swig_go_result;
@@ -8041,7 +8044,7 @@ _gostring_ _wrap_ddp_model_get_loaded_file_low_a876b01328600b42(ddp_model *_swig
 }
 
 
-_gostring_ _wrap_ddp_model_get_skipped_low_a876b01328600b42(ddp_model *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_model_get_skipped_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, long long _swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int64_t arg2 ;
   char *result = 0 ;
@@ -8056,7 +8059,7 @@ _gostring_ _wrap_ddp_model_get_skipped_low_a876b01328600b42(ddp_model *_swig_go_
 }
 
 
-void _wrap_ddp_outer_options_struct_size_set_low_a876b01328600b42(struct ddp_outer_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_outer_options_struct_size_set_low_54d6d97b8f83fd5b(struct ddp_outer_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   int64_t arg2 ;
   
@@ -8068,7 +8071,7 @@ void _wrap_ddp_outer_options_struct_size_set_low_a876b01328600b42(struct ddp_out
 }
 
 
-long long _wrap_ddp_outer_options_struct_size_get_low_a876b01328600b42(struct ddp_outer_options *_swig_go_0) {
+long long _wrap_ddp_outer_options_struct_size_get_low_54d6d97b8f83fd5b(struct ddp_outer_options *_swig_go_0) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -8081,7 +8084,7 @@ long long _wrap_ddp_outer_options_struct_size_get_low_a876b01328600b42(struct dd
 }
 
 
-void _wrap_ddp_outer_options_every_set_low_a876b01328600b42(struct ddp_outer_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_outer_options_every_set_low_54d6d97b8f83fd5b(struct ddp_outer_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   int64_t arg2 ;
   
@@ -8093,7 +8096,7 @@ void _wrap_ddp_outer_options_every_set_low_a876b01328600b42(struct ddp_outer_opt
 }
 
 
-long long _wrap_ddp_outer_options_every_get_low_a876b01328600b42(struct ddp_outer_options *_swig_go_0) {
+long long _wrap_ddp_outer_options_every_get_low_54d6d97b8f83fd5b(struct ddp_outer_options *_swig_go_0) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -8106,7 +8109,7 @@ long long _wrap_ddp_outer_options_every_get_low_a876b01328600b42(struct ddp_oute
 }
 
 
-void _wrap_ddp_outer_options_overlap_set_low_a876b01328600b42(struct ddp_outer_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_outer_options_overlap_set_low_54d6d97b8f83fd5b(struct ddp_outer_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   int64_t arg2 ;
   
@@ -8118,7 +8121,7 @@ void _wrap_ddp_outer_options_overlap_set_low_a876b01328600b42(struct ddp_outer_o
 }
 
 
-long long _wrap_ddp_outer_options_overlap_get_low_a876b01328600b42(struct ddp_outer_options *_swig_go_0) {
+long long _wrap_ddp_outer_options_overlap_get_low_54d6d97b8f83fd5b(struct ddp_outer_options *_swig_go_0) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -8131,7 +8134,7 @@ long long _wrap_ddp_outer_options_overlap_get_low_a876b01328600b42(struct ddp_ou
 }
 
 
-void _wrap_ddp_outer_options_rate_set_low_a876b01328600b42(struct ddp_outer_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_outer_options_rate_set_low_54d6d97b8f83fd5b(struct ddp_outer_options *_swig_go_0, double _swig_go_1) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   double arg2 ;
   
@@ -8143,7 +8146,7 @@ void _wrap_ddp_outer_options_rate_set_low_a876b01328600b42(struct ddp_outer_opti
 }
 
 
-double _wrap_ddp_outer_options_rate_get_low_a876b01328600b42(struct ddp_outer_options *_swig_go_0) {
+double _wrap_ddp_outer_options_rate_get_low_54d6d97b8f83fd5b(struct ddp_outer_options *_swig_go_0) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -8156,7 +8159,7 @@ double _wrap_ddp_outer_options_rate_get_low_a876b01328600b42(struct ddp_outer_op
 }
 
 
-void _wrap_ddp_outer_options_momentum_set_low_a876b01328600b42(struct ddp_outer_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_outer_options_momentum_set_low_54d6d97b8f83fd5b(struct ddp_outer_options *_swig_go_0, double _swig_go_1) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   double arg2 ;
   
@@ -8168,7 +8171,7 @@ void _wrap_ddp_outer_options_momentum_set_low_a876b01328600b42(struct ddp_outer_
 }
 
 
-double _wrap_ddp_outer_options_momentum_get_low_a876b01328600b42(struct ddp_outer_options *_swig_go_0) {
+double _wrap_ddp_outer_options_momentum_get_low_54d6d97b8f83fd5b(struct ddp_outer_options *_swig_go_0) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -8181,7 +8184,7 @@ double _wrap_ddp_outer_options_momentum_get_low_a876b01328600b42(struct ddp_oute
 }
 
 
-void _wrap_ddp_outer_options_keep_set_low_a876b01328600b42(struct ddp_outer_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_outer_options_keep_set_low_54d6d97b8f83fd5b(struct ddp_outer_options *_swig_go_0, double _swig_go_1) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   double arg2 ;
   
@@ -8193,7 +8196,7 @@ void _wrap_ddp_outer_options_keep_set_low_a876b01328600b42(struct ddp_outer_opti
 }
 
 
-double _wrap_ddp_outer_options_keep_get_low_a876b01328600b42(struct ddp_outer_options *_swig_go_0) {
+double _wrap_ddp_outer_options_keep_get_low_54d6d97b8f83fd5b(struct ddp_outer_options *_swig_go_0) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -8206,7 +8209,7 @@ double _wrap_ddp_outer_options_keep_get_low_a876b01328600b42(struct ddp_outer_op
 }
 
 
-void _wrap_ddp_outer_options_fragments_set_low_a876b01328600b42(struct ddp_outer_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_outer_options_fragments_set_low_54d6d97b8f83fd5b(struct ddp_outer_options *_swig_go_0, int _swig_go_1) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   int32_t arg2 ;
   
@@ -8218,7 +8221,7 @@ void _wrap_ddp_outer_options_fragments_set_low_a876b01328600b42(struct ddp_outer
 }
 
 
-int _wrap_ddp_outer_options_fragments_get_low_a876b01328600b42(struct ddp_outer_options *_swig_go_0) {
+int _wrap_ddp_outer_options_fragments_get_low_54d6d97b8f83fd5b(struct ddp_outer_options *_swig_go_0) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -8231,7 +8234,7 @@ int _wrap_ddp_outer_options_fragments_get_low_a876b01328600b42(struct ddp_outer_
 }
 
 
-void _wrap_ddp_outer_options_nesterov_set_low_a876b01328600b42(struct ddp_outer_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_outer_options_nesterov_set_low_54d6d97b8f83fd5b(struct ddp_outer_options *_swig_go_0, int _swig_go_1) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   int32_t arg2 ;
   
@@ -8243,7 +8246,7 @@ void _wrap_ddp_outer_options_nesterov_set_low_a876b01328600b42(struct ddp_outer_
 }
 
 
-int _wrap_ddp_outer_options_nesterov_get_low_a876b01328600b42(struct ddp_outer_options *_swig_go_0) {
+int _wrap_ddp_outer_options_nesterov_get_low_54d6d97b8f83fd5b(struct ddp_outer_options *_swig_go_0) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -8256,7 +8259,7 @@ int _wrap_ddp_outer_options_nesterov_get_low_a876b01328600b42(struct ddp_outer_o
 }
 
 
-void _wrap_ddp_outer_options_bits_set_low_a876b01328600b42(struct ddp_outer_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_outer_options_bits_set_low_54d6d97b8f83fd5b(struct ddp_outer_options *_swig_go_0, int _swig_go_1) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   int32_t arg2 ;
   
@@ -8268,7 +8271,7 @@ void _wrap_ddp_outer_options_bits_set_low_a876b01328600b42(struct ddp_outer_opti
 }
 
 
-int _wrap_ddp_outer_options_bits_get_low_a876b01328600b42(struct ddp_outer_options *_swig_go_0) {
+int _wrap_ddp_outer_options_bits_get_low_54d6d97b8f83fd5b(struct ddp_outer_options *_swig_go_0) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -8281,7 +8284,7 @@ int _wrap_ddp_outer_options_bits_get_low_a876b01328600b42(struct ddp_outer_optio
 }
 
 
-void _wrap_ddp_outer_options_error_feedback_set_low_a876b01328600b42(struct ddp_outer_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_outer_options_error_feedback_set_low_54d6d97b8f83fd5b(struct ddp_outer_options *_swig_go_0, int _swig_go_1) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   int32_t arg2 ;
   
@@ -8293,7 +8296,7 @@ void _wrap_ddp_outer_options_error_feedback_set_low_a876b01328600b42(struct ddp_
 }
 
 
-int _wrap_ddp_outer_options_error_feedback_get_low_a876b01328600b42(struct ddp_outer_options *_swig_go_0) {
+int _wrap_ddp_outer_options_error_feedback_get_low_54d6d97b8f83fd5b(struct ddp_outer_options *_swig_go_0) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -8306,7 +8309,7 @@ int _wrap_ddp_outer_options_error_feedback_get_low_a876b01328600b42(struct ddp_o
 }
 
 
-struct ddp_outer_options *_wrap_new_ddp_outer_options_low_a876b01328600b42() {
+struct ddp_outer_options *_wrap_new_ddp_outer_options_low_54d6d97b8f83fd5b() {
   struct ddp_outer_options *result = 0 ;
   struct ddp_outer_options *_swig_go_result;
   
@@ -8317,7 +8320,7 @@ struct ddp_outer_options *_wrap_new_ddp_outer_options_low_a876b01328600b42() {
 }
 
 
-void _wrap_delete_ddp_outer_options_low_a876b01328600b42(struct ddp_outer_options *_swig_go_0) {
+void _wrap_delete_ddp_outer_options_low_54d6d97b8f83fd5b(struct ddp_outer_options *_swig_go_0) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   
   arg1 = *(struct ddp_outer_options **)&_swig_go_0; 
@@ -8327,7 +8330,7 @@ void _wrap_delete_ddp_outer_options_low_a876b01328600b42(struct ddp_outer_option
 }
 
 
-void _wrap_ddp_outer_stats_struct_size_set_low_a876b01328600b42(struct ddp_outer_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_outer_stats_struct_size_set_low_54d6d97b8f83fd5b(struct ddp_outer_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_outer_stats *arg1 = (struct ddp_outer_stats *) 0 ;
   int64_t arg2 ;
   
@@ -8339,7 +8342,7 @@ void _wrap_ddp_outer_stats_struct_size_set_low_a876b01328600b42(struct ddp_outer
 }
 
 
-long long _wrap_ddp_outer_stats_struct_size_get_low_a876b01328600b42(struct ddp_outer_stats *_swig_go_0) {
+long long _wrap_ddp_outer_stats_struct_size_get_low_54d6d97b8f83fd5b(struct ddp_outer_stats *_swig_go_0) {
   struct ddp_outer_stats *arg1 = (struct ddp_outer_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -8352,7 +8355,7 @@ long long _wrap_ddp_outer_stats_struct_size_get_low_a876b01328600b42(struct ddp_
 }
 
 
-void _wrap_ddp_outer_stats_steps_set_low_a876b01328600b42(struct ddp_outer_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_outer_stats_steps_set_low_54d6d97b8f83fd5b(struct ddp_outer_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_outer_stats *arg1 = (struct ddp_outer_stats *) 0 ;
   int64_t arg2 ;
   
@@ -8364,7 +8367,7 @@ void _wrap_ddp_outer_stats_steps_set_low_a876b01328600b42(struct ddp_outer_stats
 }
 
 
-long long _wrap_ddp_outer_stats_steps_get_low_a876b01328600b42(struct ddp_outer_stats *_swig_go_0) {
+long long _wrap_ddp_outer_stats_steps_get_low_54d6d97b8f83fd5b(struct ddp_outer_stats *_swig_go_0) {
   struct ddp_outer_stats *arg1 = (struct ddp_outer_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -8377,7 +8380,7 @@ long long _wrap_ddp_outer_stats_steps_get_low_a876b01328600b42(struct ddp_outer_
 }
 
 
-void _wrap_ddp_outer_stats_exchanges_set_low_a876b01328600b42(struct ddp_outer_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_outer_stats_exchanges_set_low_54d6d97b8f83fd5b(struct ddp_outer_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_outer_stats *arg1 = (struct ddp_outer_stats *) 0 ;
   int64_t arg2 ;
   
@@ -8389,7 +8392,7 @@ void _wrap_ddp_outer_stats_exchanges_set_low_a876b01328600b42(struct ddp_outer_s
 }
 
 
-long long _wrap_ddp_outer_stats_exchanges_get_low_a876b01328600b42(struct ddp_outer_stats *_swig_go_0) {
+long long _wrap_ddp_outer_stats_exchanges_get_low_54d6d97b8f83fd5b(struct ddp_outer_stats *_swig_go_0) {
   struct ddp_outer_stats *arg1 = (struct ddp_outer_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -8402,7 +8405,7 @@ long long _wrap_ddp_outer_stats_exchanges_get_low_a876b01328600b42(struct ddp_ou
 }
 
 
-void _wrap_ddp_outer_stats_under_way_set_low_a876b01328600b42(struct ddp_outer_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_outer_stats_under_way_set_low_54d6d97b8f83fd5b(struct ddp_outer_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_outer_stats *arg1 = (struct ddp_outer_stats *) 0 ;
   int64_t arg2 ;
   
@@ -8414,7 +8417,7 @@ void _wrap_ddp_outer_stats_under_way_set_low_a876b01328600b42(struct ddp_outer_s
 }
 
 
-long long _wrap_ddp_outer_stats_under_way_get_low_a876b01328600b42(struct ddp_outer_stats *_swig_go_0) {
+long long _wrap_ddp_outer_stats_under_way_get_low_54d6d97b8f83fd5b(struct ddp_outer_stats *_swig_go_0) {
   struct ddp_outer_stats *arg1 = (struct ddp_outer_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -8427,7 +8430,7 @@ long long _wrap_ddp_outer_stats_under_way_get_low_a876b01328600b42(struct ddp_ou
 }
 
 
-void _wrap_ddp_outer_stats_sent_bytes_set_low_a876b01328600b42(struct ddp_outer_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_outer_stats_sent_bytes_set_low_54d6d97b8f83fd5b(struct ddp_outer_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_outer_stats *arg1 = (struct ddp_outer_stats *) 0 ;
   int64_t arg2 ;
   
@@ -8439,7 +8442,7 @@ void _wrap_ddp_outer_stats_sent_bytes_set_low_a876b01328600b42(struct ddp_outer_
 }
 
 
-long long _wrap_ddp_outer_stats_sent_bytes_get_low_a876b01328600b42(struct ddp_outer_stats *_swig_go_0) {
+long long _wrap_ddp_outer_stats_sent_bytes_get_low_54d6d97b8f83fd5b(struct ddp_outer_stats *_swig_go_0) {
   struct ddp_outer_stats *arg1 = (struct ddp_outer_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -8452,7 +8455,7 @@ long long _wrap_ddp_outer_stats_sent_bytes_get_low_a876b01328600b42(struct ddp_o
 }
 
 
-void _wrap_ddp_outer_stats_wait_ns_set_low_a876b01328600b42(struct ddp_outer_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_outer_stats_wait_ns_set_low_54d6d97b8f83fd5b(struct ddp_outer_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_outer_stats *arg1 = (struct ddp_outer_stats *) 0 ;
   int64_t arg2 ;
   
@@ -8464,7 +8467,7 @@ void _wrap_ddp_outer_stats_wait_ns_set_low_a876b01328600b42(struct ddp_outer_sta
 }
 
 
-long long _wrap_ddp_outer_stats_wait_ns_get_low_a876b01328600b42(struct ddp_outer_stats *_swig_go_0) {
+long long _wrap_ddp_outer_stats_wait_ns_get_low_54d6d97b8f83fd5b(struct ddp_outer_stats *_swig_go_0) {
   struct ddp_outer_stats *arg1 = (struct ddp_outer_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -8477,7 +8480,7 @@ long long _wrap_ddp_outer_stats_wait_ns_get_low_a876b01328600b42(struct ddp_oute
 }
 
 
-struct ddp_outer_stats *_wrap_new_ddp_outer_stats_low_a876b01328600b42() {
+struct ddp_outer_stats *_wrap_new_ddp_outer_stats_low_54d6d97b8f83fd5b() {
   struct ddp_outer_stats *result = 0 ;
   struct ddp_outer_stats *_swig_go_result;
   
@@ -8488,7 +8491,7 @@ struct ddp_outer_stats *_wrap_new_ddp_outer_stats_low_a876b01328600b42() {
 }
 
 
-void _wrap_delete_ddp_outer_stats_low_a876b01328600b42(struct ddp_outer_stats *_swig_go_0) {
+void _wrap_delete_ddp_outer_stats_low_54d6d97b8f83fd5b(struct ddp_outer_stats *_swig_go_0) {
   struct ddp_outer_stats *arg1 = (struct ddp_outer_stats *) 0 ;
   
   arg1 = *(struct ddp_outer_stats **)&_swig_go_0; 
@@ -8498,7 +8501,7 @@ void _wrap_delete_ddp_outer_stats_low_a876b01328600b42(struct ddp_outer_stats *_
 }
 
 
-_gostring_ _wrap_ddp_outer_options_init_low_a876b01328600b42(struct ddp_outer_options *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_outer_options_init_low_54d6d97b8f83fd5b(struct ddp_outer_options *_swig_go_0, long long _swig_go_1) {
   ddp_outer_options *arg1 = (ddp_outer_options *) 0 ;
   int64_t arg2 ;
   ddp_status result;
@@ -8513,7 +8516,7 @@ _gostring_ _wrap_ddp_outer_options_init_low_a876b01328600b42(struct ddp_outer_op
 }
 
 
-_gostring_ _wrap_ddp_outer_create_low_a876b01328600b42(ddp_model *_swig_go_0, struct ddp_outer_options *_swig_go_1, ddp_outer **_swig_go_2) {
+_gostring_ _wrap_ddp_outer_create_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, struct ddp_outer_options *_swig_go_1, ddp_outer **_swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   ddp_outer_options *arg2 = (ddp_outer_options *) 0 ;
   ddp_outer **arg3 = (ddp_outer **) 0 ;
@@ -8530,7 +8533,7 @@ _gostring_ _wrap_ddp_outer_create_low_a876b01328600b42(ddp_model *_swig_go_0, st
 }
 
 
-void _wrap_ddp_outer_destroy_low_a876b01328600b42(ddp_outer *_swig_go_0) {
+void _wrap_ddp_outer_destroy_low_54d6d97b8f83fd5b(ddp_outer *_swig_go_0) {
   ddp_outer *arg1 = (ddp_outer *) 0 ;
   
   arg1 = *(ddp_outer **)&_swig_go_0; 
@@ -8540,7 +8543,7 @@ void _wrap_ddp_outer_destroy_low_a876b01328600b42(ddp_outer *_swig_go_0) {
 }
 
 
-_gostring_ _wrap_ddp_outer_step_low_a876b01328600b42(ddp_outer *_swig_go_0) {
+_gostring_ _wrap_ddp_outer_step_low_54d6d97b8f83fd5b(ddp_outer *_swig_go_0) {
   ddp_outer *arg1 = (ddp_outer *) 0 ;
   ddp_status result;
   _gostring_ _swig_go_result;
@@ -8553,7 +8556,7 @@ _gostring_ _wrap_ddp_outer_step_low_a876b01328600b42(ddp_outer *_swig_go_0) {
 }
 
 
-_gostring_ _wrap_ddp_outer_sync_low_a876b01328600b42(ddp_outer *_swig_go_0) {
+_gostring_ _wrap_ddp_outer_sync_low_54d6d97b8f83fd5b(ddp_outer *_swig_go_0) {
   ddp_outer *arg1 = (ddp_outer *) 0 ;
   ddp_status result;
   _gostring_ _swig_go_result;
@@ -8566,7 +8569,7 @@ _gostring_ _wrap_ddp_outer_sync_low_a876b01328600b42(ddp_outer *_swig_go_0) {
 }
 
 
-_gostring_ _wrap_ddp_outer_get_stats_low_a876b01328600b42(ddp_outer *_swig_go_0, struct ddp_outer_stats *_swig_go_1) {
+_gostring_ _wrap_ddp_outer_get_stats_low_54d6d97b8f83fd5b(ddp_outer *_swig_go_0, struct ddp_outer_stats *_swig_go_1) {
   ddp_outer *arg1 = (ddp_outer *) 0 ;
   ddp_outer_stats *arg2 = (ddp_outer_stats *) 0 ;
   ddp_status result;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command samebits is the Go port of tests/bindings/same_bits.c; tests/bindings/README.md describes the program.
 //
 //	ddprun -n 2 go run ./internal/samebits

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Stands in for Lux where that is not installed: the functions that its DistributedUtils asks of a back end, called as Lux 1 calls them.
 module Lux
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /** @file
  * LibTorch: distributed data parallel training of a torch::nn::Module, in one header over <ddp/ddp.hpp>.
  *

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "collective/socket/gloo/endpoint.hpp"
 
 #include <gloo/transport/unbound_buffer.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An endpoint over Gloo: a TCP device, pairs over connections that were admitted elsewhere (pairs.hpp), and an unbound
 // buffer for each message under way. Two pairs lead to each peer, one for each direction of the bytes, because Gloo holds a
 // pair's lock while it reads: what streams in would keep us from sending out. Nothing else of Gloo is used: its collectives

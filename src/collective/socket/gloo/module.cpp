@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The C face of the module (collective/socket/socket_abi.h). Every exception of Gloo ends here; the only export is
 // ddp_socket_query.
 // Tested by process/gloo_test.cpp.

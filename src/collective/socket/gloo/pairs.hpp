@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Gloo's pairs over connections that were admitted by somebody else. Gloo alone would take whoever connects first for the
 // peer, and read what he sends; here it connects to nobody, and nobody can connect to it.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Signals around calls into Gloo, which knows nothing of them: it writes to sockets without MSG_NOSIGNAL, on its own thread
 // and on the caller's, and its thread takes whatever signals its creator took. The process's dispositions are never changed.
 // Tested by process/gloo_test.cpp.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // Stands in for a header of Gloo that the packages of Debian 12, 13 and sid leave out, although the headers of its TCP pairs
 // include it. It comes last in the search path, so Gloo's own wins where there is one. Of these classes Gloo's headers need
 // no more than their size: libgloo makes, uses and destroys them. AdmittedPair compares an address in memory with one that
