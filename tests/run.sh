@@ -24,7 +24,7 @@ case $kind in
 esac
 
 . tests/support/debian_packages.sh
-ddp_install_packages build-essential cmake ninja-build pkg-config git python3 python3-dev python3-numpy swig golang-go gfortran \
+ddp_install_packages build-essential cmake ninja-build pkg-config git python3 python3-dev python3-numpy swig golang-go gfortran cargo \
   libgloo-dev libasio-dev nlohmann-json3-dev libsodium-dev libcli11-dev libxxhash-dev libcmocka-dev clang-format-14 mold \
   iproute2 openssh-server procps abigail-tools
 

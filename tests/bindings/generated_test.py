@@ -21,6 +21,7 @@ SHORTCUTS = {"ddp_model_add_array"}  # a language's own arrays say their size
 NOT_IN_JULIA = {"ddp_bucket_set_error"}  # its hooks are pulled, and give their text to ddp_model_finish_bucket
 GENERATED = {  # language: its generated file, and what a function is declared with there
     "julia": ("src/low.jl", r"^function {}\("),
+    "rust": ("ddp-sys/src/lib.rs", r"^ +pub fn {}\("),
     "fortran": ("ddp.f90", r"^ +(?:subroutine|function) {}\("),
 }
 NOT_IN_FORTRAN = {"ddp_copy_last_error", "ddp_model_add_array"}  # ddp_last_error() and ddp_tensor_of() are as short

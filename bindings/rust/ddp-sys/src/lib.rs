@@ -1,0 +1,1819 @@
+// Written by generate.py from the headers in include/ddp; do not change it by hand.
+//! The C functions of libddp as they are. Names, arguments and comments are those of the C header. What a program needs is in the
+//! crate `ddp`.
+#![no_std]
+#![allow(non_camel_case_types)]
+#![allow(rustdoc::broken_intra_doc_links, rustdoc::invalid_html_tags)]
+
+use core::ffi::c_void;
+use core::marker::{PhantomData, PhantomPinned};
+
+/// As C sees a byte of a text on this machine.
+#[cfg(any(target_arch = "aarch64", target_arch = "arm", target_arch = "powerpc64", target_arch = "riscv64", target_arch = "s390x"))]
+pub type c_char = u8;
+/// As C sees a byte of a text on this machine.
+#[cfg(not(any(target_arch = "aarch64", target_arch = "arm", target_arch = "powerpc64", target_arch = "riscv64", target_arch = "s390x")))]
+pub type c_char = i8;
+
+pub const DDP_VERSION: i32 = 1000;
+
+pub const DDP_VERSION_STRING: &str = "0.1.0";
+
+/// Result of a call. 5, 6 and 7 break the group: later calls on it repeat the cause, until ddp_group_recover. Since 0.1.
+pub type ddp_status = i32;
+pub const DDP_OK: ddp_status = 0;
+pub const DDP_ERROR_INVALID_ARGUMENT: ddp_status = 1;
+pub const DDP_ERROR_INVALID_STATE: ddp_status = 2;
+pub const DDP_ERROR_NOT_SUPPORTED: ddp_status = 3;
+pub const DDP_ERROR_OUT_OF_MEMORY: ddp_status = 4;
+pub const DDP_ERROR_TIMED_OUT: ddp_status = 5;
+pub const DDP_ERROR_PEER_FAILED: ddp_status = 6;
+pub const DDP_ERROR_ABORTED: ddp_status = 7;
+pub const DDP_ERROR_MISMATCH: ddp_status = 8;
+pub const DDP_ERROR_IO: ddp_status = 9;
+pub const DDP_ERROR_CALLBACK: ddp_status = 10;
+pub const DDP_ERROR_INTERNAL: ddp_status = 11;
+pub const DDP_ERROR_TOO_FEW_RANKS: ddp_status = 12;
+pub const DDP_ERROR_FENCED: ddp_status = 13;
+pub const DDP_ERROR_NO_CHECKPOINT: ddp_status = 14;
+pub const DDP_ERROR_NO_MAJORITY: ddp_status = 15;
+
+/// Element type of a tensor. Since 0.1.
+pub type ddp_dtype = i32;
+pub const DDP_F32: ddp_dtype = 1;
+pub const DDP_F64: ddp_dtype = 2;
+pub const DDP_F16: ddp_dtype = 3;
+pub const DDP_BF16: ddp_dtype = 4;
+pub const DDP_I32: ddp_dtype = 5;
+pub const DDP_I64: ddp_dtype = 6;
+pub const DDP_U8: ddp_dtype = 7;
+pub const DDP_C64: ddp_dtype = 8;
+pub const DDP_C128: ddp_dtype = 9;
+
+/// Where a tensor's memory is. The numbers are DLPack's. Since 0.1.
+pub type ddp_device_kind = i32;
+pub const DDP_CPU: ddp_device_kind = 1;
+pub const DDP_CUDA: ddp_device_kind = 2;
+
+/// How values of all ranks become one. AVERAGE is the sum divided by the world size. Since 0.1.
+pub type ddp_reduce = i32;
+pub const DDP_AVERAGE: ddp_reduce = 0;
+pub const DDP_SUM: ddp_reduce = 1;
+pub const DDP_MIN: ddp_reduce = 2;
+pub const DDP_MAX: ddp_reduce = 3;
+
+/// How the bytes of a group travel. AUTO chooses: shared memory between ranks of one host, Gloo between hosts; and NCCL for
+/// tensors on a GPU, from the first model or collective with one. Since 0.1.
+pub type ddp_backend = i32;
+pub const DDP_BACKEND_AUTO: ddp_backend = 0;
+pub const DDP_BACKEND_GLOO: ddp_backend = 1;
+pub const DDP_BACKEND_NCCL: ddp_backend = 2;
+pub const DDP_BACKEND_SHM: ddp_backend = 3;
+pub const DDP_BACKEND_LOCAL: ddp_backend = 4;
+
+/// In which order the ranks' contributions are added. The sum is a balanced tree; this says which leaf of it each rank is.
+/// BY_RANK: the bits do not depend on which ranks share a host. BY_HOST: the ranks of a host are added first, so each host
+/// sends one partial sum, whatever its number of ranks; the bits depend on which ranks share a host. Since 0.1.
+pub type ddp_sum_order = i32;
+pub const DDP_SUM_ORDER_BY_RANK: ddp_sum_order = 0;
+pub const DDP_SUM_ORDER_BY_HOST: ddp_sum_order = 1;
+
+pub const DDP_MAX_DIMENSIONS: i32 = 8;
+
+/// A dense, row-major tensor that the caller owns. A plain value, frozen: it never changes its layout.
+/// Fill it by hand or with ddp_tensor_init(). Since 0.1.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ddp_tensor {
+    /// first element; NULL only when the tensor has no element
+    pub data: *mut c_void,
+    /// element type
+    pub dtype: ddp_dtype,
+    /// DDP_CPU or DDP_CUDA
+    pub device: ddp_device_kind,
+    /// which GPU; 0 on CPU
+    pub device_index: i32,
+    /// 0 (a scalar) to DDP_MAX_DIMENSIONS
+    pub ndim: i32,
+    /// elements per dimension; entries from ndim on are ignored
+    pub shape: [i64; 8],
+}
+
+/// ranks that act together
+#[repr(C)]
+pub struct ddp_group {
+    _private: [u8; 0],
+    _pinned: PhantomData<(*mut u8, PhantomPinned)>,
+}
+
+/// parameters and buffers lent to libddp, and their gradients
+#[repr(C)]
+pub struct ddp_model {
+    _private: [u8; 0],
+    _pinned: PhantomData<(*mut u8, PhantomPinned)>,
+}
+
+/// updates the parameters of a model
+#[repr(C)]
+pub struct ddp_optimizer {
+    _private: [u8; 0],
+    _pinned: PhantomData<(*mut u8, PhantomPinned)>,
+}
+
+/// running averages of a model's parameters
+#[repr(C)]
+pub struct ddp_ema {
+    _private: [u8; 0],
+    _pinned: PhantomData<(*mut u8, PhantomPinned)>,
+}
+
+/// exchanges movements of ranks that make steps on their own
+#[repr(C)]
+pub struct ddp_outer {
+    _private: [u8; 0],
+    _pinned: PhantomData<(*mut u8, PhantomPinned)>,
+}
+
+/// Severity of a log message. Since 0.1.
+pub type ddp_log_level = i32;
+pub const DDP_LOG_DEBUG: ddp_log_level = 0;
+pub const DDP_LOG_INFO: ddp_log_level = 1;
+pub const DDP_LOG_WARNING: ddp_log_level = 2;
+pub const DDP_LOG_ERROR: ddp_log_level = 3;
+pub const DDP_LOG_OFF: ddp_log_level = 4;
+
+/// Receives log messages. Called from any thread, one message at a time; must not call libddp.
+/// `text` is one line without a newline, valid during the call. If a C++ exception leaves it, the line goes to stderr
+/// instead. A forked child logs to the same function.
+pub type ddp_log_fn = Option<unsafe extern "C" fn(user_data: *mut c_void, level: ddp_log_level, text: *const c_char)>;
+
+/// Store a value under a key, for other ranks. Returns 0 on success. `key` is text, `value` any bytes.
+pub type ddp_store_set_fn = Option<unsafe extern "C" fn(user_data: *mut c_void, key: *const c_char, value: *const c_void, bytes: i64) -> i32>;
+
+/// Fetch a value, waiting for it up to `timeout_ms`. Writes at most `capacity` bytes and the value's length to
+/// `out_bytes`. Returns 0 on success, 1 when the time is over, anything else on failure.
+pub type ddp_store_get_fn = Option<unsafe extern "C" fn(user_data: *mut c_void, key: *const c_char, value: *mut c_void, capacity: i64, timeout_ms: i64, out_bytes: *mut i64) -> i32>;
+
+/// Bring your own rendezvous (MPI, Redis, Kubernetes, a test): two callbacks with which ranks find rank 0.
+/// Called only inside ddp_group_create, on the calling thread. A C++ exception that leaves one is a failure with its text.
+/// Since 0.1.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ddp_store {
+    /// set by the caller
+    pub struct_size: i64,
+    /// not NULL
+    pub set: ddp_store_set_fn,
+    /// not NULL
+    pub get: ddp_store_get_fn,
+    /// handed to both
+    pub user_data: *mut c_void,
+}
+
+/// Options of a group. Fill with ddp_group_options_init(), then change what you need. Since 0.1.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ddp_group_options {
+    /// set by init
+    pub struct_size: i64,
+    /// 0 to world_size - 1; -1: from the rendezvous (default)
+    pub rank: i32,
+    /// number of ranks; -1: from the rendezvous (default)
+    pub world_size: i32,
+    /// DDP_BACKEND_AUTO (default)
+    pub backend: ddp_backend,
+    /// GPU of this rank; -1: LOCAL_RANK (default); ignored on CPU
+    pub device_index: i32,
+    /// a collective in which a living rank makes no progress for this long fails with
+    ///                                       TIMED_OUT; 0: never (default 1,800,000)
+    pub timeout_ms: i64,
+    /// how often each rank shows that it lives (default 1,000)
+    pub heartbeat_ms: i64,
+    /// silence after which a rank counts as dead (default 10,000)
+    pub dead_after_ms: i64,
+    /// how long ddp_group_create waits for all ranks (default 120,000)
+    pub rendezvous_timeout_ms: i64,
+    /// own rendezvous, or NULL (default); copied by ddp_group_create
+    pub store: *const ddp_store,
+    /// DDP_SUM_ORDER_BY_RANK (default), or DDP_SUM_ORDER_BY_HOST: less traffic between hosts whose
+    ///                               ranks are not aligned blocks of a power of two; equal on all ranks
+    pub sum_order: ddp_sum_order,
+    /// 1: sums of tensors on GPUs have the bits of sums in host memory. 0 (default): NCCL adds, in an
+    ///                             order of its own, which is faster. Equal on all ranks
+    pub reproducible: i32,
+    /// most blocks (CTAs) that a collective of NCCL runs on the GPU, 1 to 64. Fewer leave more of the
+    ///                             GPU to the program and communicate more slowly. 0 (default): NCCL chooses. Equal on all ranks.
+    ///                             NCCL_MAX_CTAS in the environment comes before it
+    pub nccl_max_ctas: i32,
+    /// 1: when a rank dies, the others may go on in their processes, see ddp/recover.h. Every rank then
+    ///                           listens at one more address. 0 (default). Equal on all ranks; not for local://
+    pub recoverable: i32,
+    /// an ncclComm_t of the same ranks that the program lends (include/README.md, "A communicator of
+    ///                           your own"): libddp makes none, and never finalises, destroys or aborts it. All ranks lend one,
+    ///                           or none (MISMATCH). NULL (default): libddp makes its own
+    pub nccl_comm: *mut c_void,
+    /// connections between processes are listened for on ports from this one on, for a firewall
+    ///                           between hosts: one port a rank of a host while connections are made, and rank 0's where the
+    ///                           rendezvous names none. 0 (default): DDP_PORT_RANGE in the environment ("50000-50100"), or any
+    pub first_port: i32,
+    /// to this one, included; 0 with first_port 0 (default)
+    pub last_port: i32,
+    /// 1: this process is no rank yet, and joins a group that stands and was made with recoverable = 1,
+    ///                           in the place of a rank that died or as one more. rank and world_size are what the group makes
+    ///                           them (see ddp/recover.h). 0 (default), or 1 if DDP_JOIN=1 is in the environment
+    pub join: i32,
+    /// parts of the global batch, of which each rank has some: training gives the same bits at any
+    ///                             number of ranks up to this one (see ddp/virtual_ranks.h). 0 (default): none. Equal on all
+    ///                             ranks
+    pub virtual_ranks: i32,
+}
+
+pub const DDP_NO_COLOR: i32 = -1;
+
+/// What a pass does with parameters that nobody marked. Since 0.1.
+pub type ddp_unused = i32;
+pub const DDP_UNUSED_ERROR: ddp_unused = 0;
+pub const DDP_UNUSED_ALLOW: ddp_unused = 1;
+
+/// Which thread does the work of reducing. The bits are the same. Since 0.1.
+pub type ddp_progress = i32;
+pub const DDP_PROGRESS_AUTO: ddp_progress = 0;
+pub const DDP_PROGRESS_CALLER: ddp_progress = 1;
+pub const DDP_PROGRESS_THREAD: ddp_progress = 2;
+
+/// What the periodic check (`check_every`) does when replicas differ. Since 0.1.
+pub type ddp_drift = i32;
+pub const DDP_DRIFT_REPORT: ddp_drift = 0;
+pub const DDP_DRIFT_RESEND: ddp_drift = 1;
+
+/// What DDP_AVERAGE divides the sum over the ranks by. Since 0.1.
+pub type ddp_divisor = i32;
+pub const DDP_DIVISOR_WORLD: ddp_divisor = 0;
+pub const DDP_DIVISOR_WEIGHTS: ddp_divisor = 1;
+
+/// Options of a model. Fill with ddp_model_options_init(), then change what you need. All ranks must agree. Since 0.1.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ddp_model_options {
+    /// set by init
+    pub struct_size: i64,
+    /// size at which the first bucket of a pass closes (default 1 MiB)
+    pub first_bucket_bytes: i64,
+    /// size at which every other bucket closes; 0 (default): 25 MiB in host memory, 64 MiB on a
+    ///                                  GPU. A larger gradient is split into pieces of about the same size, at least 64 KiB each,
+    ///                                  that travel as buckets of their own, the last elements first; not behind a hook, which gets
+    ///                                  whole gradients. Bits do not depend on it
+    pub bucket_bytes: i64,
+    /// DDP_AVERAGE (default) or DDP_SUM over the ranks
+    pub reduce: ddp_reduce,
+    /// DDP_UNUSED_ERROR (default) or DDP_UNUSED_ALLOW
+    pub unused: ddp_unused,
+    /// DDP_PROGRESS_AUTO (default); ranks may differ
+    pub progress: ddp_progress,
+    /// DDP_DRIFT_REPORT (default) or DDP_DRIFT_RESEND
+    pub drift: ddp_drift,
+    /// k: every k-th REDUCE pass ends with a comparison of the parameters of all ranks (one pass over
+    ///                             memory   and one small message); 0 (default): only ddp_model_check compares
+    pub check_every: i64,
+    /// DDP_DIVISOR_WORLD (default) or DDP_DIVISOR_WEIGHTS
+    pub divisor: ddp_divisor,
+    /// 1: ranks may run out of data and call ddp_model_join; costs one small message a pass, which
+    ///                               nobody waits for, and excludes optimizers with shard; 0 (default)
+    pub uneven_inputs: i32,
+    /// DDP_F16 or DDP_BF16: F32 and F64 gradients travel with 16 bits. Each rank's gradient is divided by the
+    ///                      number of ranks (DDP_AVERAGE) in its own type and rounded once; terms are added in the tree over the
+    ///                      ranks, each sum rounded to 16 bits. The same bits on every rank, transport and bucket size, also where
+    ///                      nothing travels because ranks reduce in place. What does not fit into F16 becomes infinite on all ranks,
+    ///                      NaN stays NaN; BF16 has the range of F32 and 8 bits of precision. Gradients of 16 bits, and groups of
+    ///                      one rank, are as they are. DDP_F32: gradients of 16 bits are added between GPUs as F32 and rounded once,
+    ///                      as they always are in host memory; twice the bytes. 0 (default): no other type
+    pub wire: ddp_dtype,
+    /// 1: libddp keeps the values of parameters. ddp_model_commit copies them into memory of its own and
+    ///                          uses the lent memory no more, so that it can be freed; ddp_model_get_value tells the new addresses.
+    ///                          An optimizer with shard then gives values in place: on a GPU without a copy of them, on one host
+    ///                          through shared memory. 0 (default): values stay where they are
+    pub own_values: i32,
+}
+
+/// Numbers of a model's passes. Since 0.1.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ddp_model_stats {
+    /// set by the caller
+    pub struct_size: i64,
+    /// registered parameters
+    pub parameters: i64,
+    /// elements in all parameters
+    pub elements: i64,
+    /// buckets of the plan
+    pub buckets: i64,
+    /// finished passes that reduced
+    pub passes: i64,
+    /// bytes of gradient reduced in one pass
+    pub gradient_bytes: i64,
+    /// last pass: from begin_backward to the return of end_backward
+    pub backward_ns: i64,
+    /// last pass: from the start of the first bucket to the end of the last
+    pub comm_ns: i64,
+    /// last pass: part of it that the caller spent inside libddp (not hidden behind computation)
+    pub exposed_ns: i64,
+    /// sums over all passes
+    pub total_backward_ns: i64,
+    pub total_comm_ns: i64,
+    pub total_exposed_ns: i64,
+    /// comparisons of the replicas by check_every
+    pub checks: i64,
+    /// of them, those after which the majority's state was sent again
+    pub repairs: i64,
+    /// last pass: bytes of gradient that this rank sent to other hosts or copied to where the other ranks
+    ///                          of its host read them; what they read where it lies is not counted
+    pub sent_bytes: i64,
+    /// sum over all passes
+    pub total_sent_bytes: i64,
+}
+
+/// What a pass does. Since 0.1.
+pub type ddp_pass = i32;
+pub const DDP_PASS_REDUCE: ddp_pass = 0;
+pub const DDP_PASS_ACCUMULATE: ddp_pass = 1;
+pub const DDP_PASS_LOCAL: ddp_pass = 2;
+pub const DDP_PASS_PART: ddp_pass = 3;
+
+/// Who took part in a pass, the same on all ranks. With virtual ranks (ddp/virtual_ranks.h) they are counted and named in
+///    the place of ranks. Since 0.1.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ddp_pass_report {
+    /// set by the caller
+    pub struct_size: i64,
+    /// ranks whose gradients counted: they neither skipped nor joined, and their weight was above 0
+    pub contributors: i32,
+    /// 1: some rank has no batch for the next pass (ddp_model_set_last_pass, ddp_model_join)
+    pub last: i32,
+    /// sum of their weights, formed in the tree over the ranks
+    pub weight: f64,
+    /// bit r is set if rank r, from 0 to 62, is not one of the contributors; of ranks from 63 on nothing is
+    ///                      said
+    pub absent: i64,
+}
+
+/// What a step does about gradients with infinite or NaN elements; every rank does the same. Since 0.1.
+pub type ddp_nonfinite = i32;
+pub const DDP_NONFINITE_KEEP: ddp_nonfinite = 0;
+pub const DDP_NONFINITE_SKIP: ddp_nonfinite = 1;
+pub const DDP_NONFINITE_FAIL: ddp_nonfinite = 2;
+
+/// What every rule shares: where its work runs, how it takes gradients and what it keeps. Since 0.1.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ddp_optimizer_options {
+    /// set by init
+    pub struct_size: i64,
+    /// 1: each rank keeps the state of its slice of the parameters alone, updates that slice and gives the
+    ///                     values to the others; memory of the state divided by the ranks. After a REDUCE pass a rank's gradients
+    ///                     hold the mean in its own slice only, and ddp_optimizer_step, ddp_model_get_grad_norm and saving are
+    ///                     collective. All ranks the same. Default 0
+    pub shard: i32,
+    /// 1: the update of a bucket follows its reduction at once, within the pass; ddp_optimizer_step then
+    ///                           ends the step and is called after every REDUCE pass. Mark a parameter only when its value is no
+    ///                           longer read in this pass. With max_norm, nonfinite or a dynamic loss scale the update waits for
+    ///                           ddp_optimizer_step after all. Default 0
+    pub in_backward: i32,
+    /// with in_backward, and with a rule of the program: 1 (default) keeps what a pass or step changes (values
+    ///                    and state once more), and takes it back when the pass or the rule fails; 0 saves that memory, and
+    ///                    after such a failure nothing goes on (INVALID_STATE) until parameters and optimizer are loaded again.
+    ///                    On GPUs, with in_backward, each rank keeps its slice alone, and the ranks take a void pass back together;
+    ///                    when the group breaks in a pass that had begun to update, it is as with 0. Ranks keep all that they change
+    ///                    with a rule of the program, with uneven_inputs, and from a LOCAL pass on
+    pub undo: i32,
+    /// 1: F16 and BF16 parameters are rounded copies of F32 master weights, which belong to the
+    ///                               state. Default 0
+    pub master_weights: i32,
+    /// gradients with infinite or NaN elements: DDP_NONFINITE_KEEP (default), SKIP or FAIL
+    pub nonfinite: ddp_nonfinite,
+    /// with shard, in a group with recoverable = 1: 1 keeps state and values of the own slice where other
+    ///                         ranks have them when this rank has died (include/README.md), so that ddp_group_recover goes on from
+    ///                         the same step; memory: the slice once more. 0 (default): a checkpoint must be loaded then
+    pub keep_copy: i32,
+    /// above 0: scale the gradients down so that their 2-norm over all parameters is at most this, as
+    ///                           torch.nn.utils.clip_grad_norm_. The gradients in memory stay as they are. With shard, change them
+    ///                         after the pass only   with ddp_model_scale_grad. Default 0: no clipping
+    pub max_norm: f64,
+    /// above 0: limit every element to this magnitude, after max_norm. Default 0: no clipping
+    pub clip_value: f64,
+}
+
+/// The rule of stochastic gradient descent. Since 0.1.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ddp_sgd_options {
+    /// set by init
+    pub struct_size: i64,
+    /// learning rate (default 0.01)
+    pub rate: f64,
+    /// default 0: no momentum buffer is kept
+    pub momentum: f64,
+    /// default 0
+    pub dampening: f64,
+    /// default 0; added to the gradient
+    pub weight_decay: f64,
+    /// 0 (default) or 1; needs momentum above 0 and dampening 0
+    pub nesterov: i32,
+    /// 0
+    pub reserved: i32,
+}
+
+/// The rule of Adam and AdamW. Since 0.1.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ddp_adam_options {
+    /// set by init
+    pub struct_size: i64,
+    /// learning rate (default 0.001)
+    pub rate: f64,
+    /// default 0.9
+    pub beta1: f64,
+    /// default 0.999
+    pub beta2: f64,
+    /// default 1e-8. Not 0, nor below what F32 can hold: an element whose gradients were all 0 would become 0
+    ///                      / 0
+    pub epsilon: f64,
+    /// default 0.01
+    pub weight_decay: f64,
+    /// 1 (default): AdamW; 0: Adam, the decay is added to the gradient
+    pub decoupled: i32,
+    /// 0
+    pub reserved: i32,
+}
+
+/// Options of the loss scale: what the caller multiplies the loss with, so that small F16 gradients do not vanish. The
+/// optimizer divides the gradients by it. Dynamic (interval above 0): a step whose gradients are not finite is left out and
+/// the scale multiplied by `backoff`; after `interval` good steps in a row it is multiplied by `growth`. Since 0.1.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ddp_loss_scale_options {
+    /// set by init
+    pub struct_size: i64,
+    /// default 65536
+    pub initial: f64,
+    /// default 2
+    pub growth: f64,
+    /// default 0.5
+    pub backoff: f64,
+    /// default 1
+    pub minimum: f64,
+    /// default 16777216
+    pub maximum: f64,
+    /// default 2000; 0: the scale stays at `initial`
+    pub interval: i64,
+}
+
+/// Called exactly once, when libddp lets go of a callback's user data; may be NULL. A C++ exception that leaves it is
+/// logged.
+pub type ddp_release_fn = Option<unsafe extern "C" fn(user_data: *mut c_void)>;
+
+/// What a checkpoint holds. Fill with ddp_state_init(), then set what you have. Since 0.1.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ddp_state {
+    /// set by init
+    pub struct_size: i64,
+    /// parameters and buffers; required
+    pub model: *mut ddp_model,
+    /// its moments, rate and step count; NULL: not saved, not loaded
+    pub optimizer: *mut ddp_optimizer,
+    /// averages; NULL: not saved, not loaded
+    pub ema: *mut ddp_ema,
+    /// the caller's; saved. A load gives it in ddp_load_report
+    pub epoch: i64,
+    /// the caller's; saved. A load gives it in ddp_load_report
+    pub step: i64,
+    /// an outer optimizer (ddp/outer.h); NULL: not saved, not loaded
+    pub outer: *mut ddp_outer,
+}
+
+/// How a checkpoint is loaded. Fill with ddp_load_options_init(), then change what you need. Since 0.1.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ddp_load_options {
+    /// set by init
+    pub struct_size: i64,
+    /// 1: what model and checkpoint both have, and what either has alone is only reported; all ranks the
+    ///                           same. 0     (default): both must have the same tensors
+    pub partial: i32,
+    /// 1: this rank alone reads, without the others (file or callback of its own); only before
+    ///                           ddp_model_commit, which then       gives rank 0's model, optimizer and averages to everybody. 0
+    ///                           (default): all       ranks call, rank 0 reads
+    pub local: i32,
+}
+
+/// What a load found, the same on all ranks. Since 0.1.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ddp_load_report {
+    /// set by the caller
+    pub struct_size: i64,
+    /// as in the ddp_state that was saved
+    pub epoch: i64,
+    /// as in the ddp_state that was saved
+    pub step: i64,
+    /// with `partial`: tensors that the model, optimizer or averages have and the checkpoint has not;
+    ///                           ddp_model_get_missing     names them
+    pub missing: i64,
+    /// with `partial`: tensors that the checkpoint has and the model has not; ddp_model_get_unexpected
+    ///                           names them
+    pub unexpected: i64,
+    /// of ddp_state_load_latest: newer files that were not valid; ddp_model_get_skipped says why
+    pub skipped: i64,
+}
+
+/// Takes the next `bytes` of a checkpoint. Returns 0 on success; a C++ exception is a failure too. Called on rank 0 only,
+/// on the calling thread.
+pub type ddp_write_fn = Option<unsafe extern "C" fn(user_data: *mut c_void, data: *const c_void, bytes: i64) -> i32>;
+
+/// Gives the next bytes of a checkpoint: at most `capacity`, 0 at the end, negative on failure; a C++ exception is one
+///     too. Rank 0 only.
+pub type ddp_read_fn = Option<unsafe extern "C" fn(user_data: *mut c_void, data: *mut c_void, capacity: i64) -> i64>;
+
+/// A data set's partition. The order of an epoch is a permutation made from seed and epoch (or the identity); rank r takes
+/// every `size`-th index of it, from position r. All ranks get the same number of indices: the order is padded by starting
+/// over, or its tail is dropped. Padding gives some samples twice, so sums over an epoch (ddp_group_reduce_metrics) count
+/// them twice: an exact evaluation leaves out the positions seen + first * size + rank that are dataset_size or more.
+///
+/// When the number of ranks changes in the middle of an epoch, `seen` carries over what is done: after all ranks have used
+/// the positions below `first` of their shares, add first * size to `seen`, set the new rank and size, and begin again at
+/// position 0. Rank r then takes the positions seen + r, seen + r + size, ... of the same order, so no sample of the epoch is
+/// repeated or left out; only the end of the epoch is padded (from the start of the order) or dropped, by less than one
+/// sample a rank. Parts of a virtual rank need none of it: their `size` never changes. Since 0.1.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ddp_sampler {
+    /// set by init
+    pub struct_size: i64,
+    /// samples in all, 0 or more
+    pub dataset_size: i64,
+    /// default 0
+    pub seed: i64,
+    /// default 0
+    pub rank: i32,
+    /// number of ranks (default 1)
+    pub size: i32,
+    /// 1 (default) or 0
+    pub shuffle: i32,
+    /// 0 (default): pad by starting over; 1: drop the tail
+    pub drop_last: i32,
+    /// default 0. Samples of the epoch that all ranks together have seen before the number of ranks
+    ///                            changed: what is left is dealt out over `size` ranks. 0 to dataset_size
+    pub seen: i64,
+}
+
+/// A rule of the program. Since 0.1.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ddp_custom_options {
+    /// set by init
+    pub struct_size: i64,
+    /// learning rate (default 0)
+    pub rate: f64,
+    /// handed to the rule, which applies it (default 0)
+    pub weight_decay: f64,
+    /// 1: the rule gets each parameter as a whole, in one slice. With `shard` each parameter has one
+    ///                             rank that updates it, and on a GPU that is NOT_SUPPORTED. With `in_backward` the update waits for
+    ///                             ddp_optimizer_step. Default 0: an element depends on nothing but its own gradient and state, so
+    ///                             slices may begin and end anywhere
+    pub whole_tensors: i32,
+    /// 0
+    pub reserved: i32,
+}
+
+pub const DDP_MAX_STATES: i32 = 16;
+
+/// A stretch of a parameter that a rule is to change. On the CPU `value` and `grad` are F32, for an F64 parameter F64: F16
+/// and BF16 are widened before and rounded after, or `value` is the master copy. `grad` is divided by the loss scale and
+/// clipped. On a GPU (`device` DDP_CUDA) they are the parameter's own memory, of its dtype, and the rule enqueues its work on
+/// `stream`. Complex numbers come as their parts, each an element. Valid during the call. Since 0.1.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ddp_update_slice {
+    pub struct_size: i64,
+    /// of the parameter
+    pub index: i32,
+    /// of value and grad
+    pub dtype: ddp_dtype,
+    /// count elements, to be changed
+    pub value: *mut c_void,
+    /// count elements
+    pub grad: *const c_void,
+    /// state_count arrays of count elements, to be changed: F64 for an F64 parameter, else F32
+    pub state: [*mut c_void; 16],
+    /// as many as state_names has
+    pub state_count: i32,
+    /// where value, grad and state lie
+    pub device: ddp_device_kind,
+    /// which GPU; 0 on the CPU
+    pub device_index: i32,
+    pub reserved: i32,
+    /// the first element's place in the flattened parameter
+    pub first: i64,
+    /// elements, 1 or more
+    pub count: i64,
+    /// which step of this parameter this is, from 1
+    pub step: i64,
+    /// of this parameter: its rate_scale is in it
+    pub rate: f64,
+    /// of this parameter
+    pub weight_decay: f64,
+    /// a cudaStream_t; NULL on the CPU
+    pub stream: *mut c_void,
+}
+
+/// Changes one slice in place, the same on every rank. Each element of each used parameter comes in one slice of a step.
+/// Called on the thread of ddp_optimizer_step, or, with `shard` or `in_backward`, on any thread that works on the pass, one
+/// of the library's too; calls for different slices may come at the same time and in any order. It calls no function of
+/// libddp on this model, and returns (no longjmp).
+/// A value other than 0, or a C++ exception, fails the step with CALLBACK; the rule is not called again in that step. With
+/// `undo` (default) parameters and state are then as they were before the step, on all ranks if the call was collective.
+pub type ddp_update_fn = Option<unsafe extern "C" fn(user_data: *mut c_void, slice: *const ddp_update_slice) -> i32>;
+
+/// a bucket inside a hook
+#[repr(C)]
+pub struct ddp_bucket {
+    _private: [u8; 0],
+    _pinned: PhantomData<(*mut u8, PhantomPinned)>,
+}
+
+/// Reduces one bucket. It runs on a library thread (the lane), or with DDP_PROGRESS_CALLER inside ddp_model_end_backward on
+/// the thread of that call. Of the model and its own group it may call the getters alone;
+/// ddp_bucket_get_group gives what collectives take there.
+/// @param bucket usable until the hook returns
+/// Answers 0, or any other number if it failed (ddp_bucket_set_error says more). A C++ exception that leaves it is a failure
+/// with its text. Since 0.1.
+pub type ddp_hook_fn = Option<unsafe extern "C" fn(user_data: *mut c_void, bucket: *mut ddp_bucket) -> i32>;
+
+/// Options of PowerSGD. Fill with ddp_powersgd_options_init(), then change what you need. All ranks must agree.
+/// Since 0.1.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ddp_powersgd_options {
+    /// set by init
+    pub struct_size: i64,
+    /// of the first vectors (default 0)
+    pub seed: i64,
+    /// REDUCE passes that are reduced plainly first (default 1,000)
+    pub start_pass: i64,
+    /// compress an n x m gradient if (n + m) rank rate < n m (default 2; 1 or more)
+    pub min_compression_rate: f64,
+    /// vectors that stand for a matrix (default 1; 1 to 1,024)
+    pub rank: i32,
+    /// 1 (default): begin a pass with the vectors of the one before
+    pub warm_start: i32,
+    /// 1 (default): what was lost is added to the next pass's gradient
+    pub error_feedback: i32,
+}
+
+/// Options of a batch normalisation. All ranks must agree. Since 0.1.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ddp_batch_norm_options {
+    /// set by init
+    pub struct_size: i64,
+    /// added to the variance (default 1e-5)
+    pub epsilon: f64,
+    /// share of this batch in the running statistics, 0 to 1 (default 0.1); 1.0 / k in the k-th batch: plain
+    ///                       average
+    pub momentum: f64,
+    /// 1 (default): statistics of this batch; 0: running statistics, and nothing is sent
+    pub training: i32,
+    /// 1: backward adds to the gradients of weight and bias; 0 (default): it writes them
+    pub accumulate: i32,
+}
+
+/// Options of a recovery. Fill with ddp_recover_options_init(). Equal on all ranks. Since 0.1.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ddp_recover_options {
+    /// set by init
+    pub struct_size: i64,
+    /// how long to wait for a rank that is alive but does not call ddp_group_recover, because it computes;
+    ///                           0: as long as it takes (default 60,000). Ranks that were silent, or are out of reach, are not
+    ///                           waited for: about a second
+    pub wait_ms: i64,
+    /// with fewer the call fails with TOO_FEW_RANKS; 1 or more (default 1)
+    pub min_ranks: i32,
+    /// ranks that are silent may live on the other side of a cut, so more than half of those that are not
+    ///                            seen to be dead must be here, else NO_MAJORITY. 1: half of them may go on too, if the lowest is
+    ///                            among them; of two ranks, rank 0. 0 (default)
+    pub allow_half: i32,
+    /// new ranks of a host on which three ranks have died within 10 minutes are kept out for so long
+    ///                            after the last death, and twice as long after each further one, up to 10 minutes (default
+    ///                            10,000). Not where the group has no rank on another host. 0: never
+    pub cool_down_ms: i64,
+}
+
+/// What a recovery came to. The caller sets struct_size. Since 0.1.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ddp_recovery {
+    /// sizeof(ddp_recovery)
+    pub struct_size: i64,
+    /// 1 for the group as it was created, and one more with each recovery
+    pub generation: i64,
+    /// of this rank, now
+    pub rank: i32,
+    /// number of ranks, now
+    pub size: i32,
+    /// of this rank, before
+    pub previous_rank: i32,
+    /// number of ranks, before
+    pub previous_size: i32,
+    /// rank (of now) whose parameters, buffers and optimizer all ranks have now, because it was not
+    ///                               ahead of others; -1: all had the same, or there is no model. What the program keeps itself
+    ///                               it sends from there (ddp_group_broadcast)
+    pub source: i32,
+    /// 0
+    pub reserved: i32,
+    /// how long the call took
+    pub seconds: f64,
+    /// of the state that all ranks have now: steps that have been made, as the optimizers count them.
+    ///                               Repeat step + 1. -1: no optimizer counts, or a checkpoint has to be loaded
+    pub step: i64,
+}
+
+/// What was last heard of a rank. The caller sets struct_size. Since 0.1.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ddp_rank_progress {
+    /// sizeof(ddp_rank_progress)
+    pub struct_size: i64,
+    /// backward pass in which it was, counted from 0; -1: none yet
+    pub pass_index: i64,
+    /// bucket of that pass; -1: none
+    pub bucket: i32,
+    /// 1: it was in `call`; 0: it had returned from it, and computed
+    pub in_call: i32,
+    /// seconds since it was heard; about 0 for this rank
+    pub silent: f64,
+    /// the last collective call that it made, for ddp_call_name(); 0: none yet
+    pub call: i32,
+    /// 0
+    pub reserved: i32,
+}
+
+/// Which parts of the global batch a rank works on. The caller sets struct_size. Since 0.1.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ddp_virtual_ranks {
+    /// sizeof(ddp_virtual_ranks)
+    pub struct_size: i64,
+    /// parts in all: the group option virtual_ranks, or without it the number of ranks
+    pub total: i32,
+    /// of this rank; the `rank` of a ddp_sampler whose `size` is `total`
+    pub first: i32,
+    /// of this rank, 1 or more: `first` to first + count - 1
+    pub count: i32,
+    /// 0
+    pub reserved: i32,
+}
+
+/// Options of an outer optimizer, equal on all ranks. Fill with ddp_outer_options_init(), then change. Since 0.1.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ddp_outer_options {
+    /// set by init
+    pub struct_size: i64,
+    /// steps between two exchanges of a parameter, 1 or more (default 100)
+    pub every: i64,
+    /// steps for which an exchange may be under way, 0 to every - 1. 0 (default): the step in which it is
+    ///                       due waits for it
+    pub overlap: i64,
+    /// of the outer optimizer, above 0 (default 0.7)
+    pub rate: f64,
+    /// 0 to below 1 (default 0.9)
+    pub momentum: f64,
+    /// share of a rank's own values in what follows an exchange, 0 to below 1: value = keep * own + (1 - keep) *
+    ///                   global. 0 (default): all ranks go on from the global values. With overlap, 0.5 keeps a part of the steps
+    ///                   that were made meanwhile; the replicas then differ until ddp_outer_sync
+    pub keep: f64,
+    /// parts of the model that are exchanged at different steps, spread evenly over `every`, 1 to 1,024
+    ///                         (default 1): the bytes of a step at most shrink by so much
+    pub fragments: i32,
+    /// 1 (default): Nesterov's momentum; 0: the plain one
+    pub nesterov: i32,
+    /// of an element of a movement as it travels: 32 (default; F64 parameters: 64), 16 (BF16), 8 or 4. With
+    ///                    8 and 4, blocks of 256 elements are scaled by their largest magnitude, rounded to integers and
+    ///                    gathered; every rank adds them in F32, in the tree over the ranks, so all hold the same bits. F64
+    ///                    parameters always travel as they are
+    pub bits: i32,
+    /// with 8 and 4 bits: 1 (default): what rounding lost is added to the next movement; 0: it is
+    ///                              lost. Costs 4 bytes a parameter
+    pub error_feedback: i32,
+}
+
+/// Numbers of an outer optimizer. Since 0.1.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ddp_outer_stats {
+    /// set by the caller
+    pub struct_size: i64,
+    /// ddp_outer_step calls
+    pub steps: i64,
+    /// fragments that were exchanged
+    pub exchanges: i64,
+    /// fragments whose exchange has begun and not ended
+    pub under_way: i64,
+    /// bytes that this rank sent, as in ddp_model_stats
+    pub sent_bytes: i64,
+    /// time in ddp_outer_step and ddp_outer_sync in which this rank waited for exchanges
+    pub wait_ns: i64,
+}
+
+extern "C" {
+    /// Describe a dense CPU tensor. Fields not named here get their usual value.
+    /// @param tensor filled; not NULL
+    /// @param data first element; the caller's, not copied
+    /// @param dtype element type
+    /// @param ndim number of dimensions, 0 to DDP_MAX_DIMENSIONS
+    /// @param shape ndim element counts, each 0 or more; may be NULL when ndim is 0
+    /// Local, never blocks, any thread.
+    /// Errors: INVALID_ARGUMENT. Since 0.1.
+    pub fn ddp_tensor_init(tensor: *mut ddp_tensor, data: *mut c_void, dtype: ddp_dtype, ndim: i32, shape: *const i64) -> ddp_status;
+
+    /// Version of the loaded library, packed as DDP_VERSION is. Local, any thread, cannot fail. Since 0.1.
+    pub fn ddp_version() -> i32;
+
+    /// Version of the loaded library as text, such as "0.1.0". The library's own, valid for ever. Local, any thread.
+    /// Since 0.1.
+    pub fn ddp_version_string() -> *const c_char;
+
+    /// One line: version, compiler, build type, instruction set in use, and for each module (Gloo, CUDA) the file that was found
+    /// when this was called first, or that it was not built. A module that was found may still fail to load. For people and bug
+    /// reports: the form may change. The library's own, valid for ever; "" if memory runs out. Local, any thread. Since 0.1.
+    pub fn ddp_build_info() -> *const c_char;
+
+    /// Name of a status code, such as "DDP_ERROR_TIMED_OUT"; never NULL. Local, any thread. Since 0.1.
+    pub fn ddp_status_name(status: ddp_status) -> *const c_char;
+
+    /// Text of the last call that failed on this thread: one sentence that names the culprit; "" if none failed.
+    /// A call that succeeds does not touch it. Valid until this thread's next failing ddp call. Local, any thread. Since 0.1.
+    pub fn ddp_last_error() -> *const c_char;
+
+    /// Copy ddp_last_error() into the caller's memory, cut to fit and always terminated.
+    /// @param buffer at least `capacity` bytes; NULL is allowed when capacity is 0
+    /// @param capacity bytes available
+    /// @return bytes the whole text needs with its terminator. Local, any thread, cannot fail. Since 0.1.
+    pub fn ddp_copy_last_error(buffer: *mut c_char, capacity: i64) -> i64;
+
+    /// Choose where log messages go. The only process-wide setting of the library.
+    /// Without a call messages of WARNING and above go to stderr; DDP_LOG=debug|info|warning|error|off changes the level.
+    /// @param min_level messages below it are dropped
+    /// @param fn receiver; NULL restores stderr
+    /// @param user_data handed to fn
+    /// Local, any thread; returns when no message is on its way to the former receiver.
+    /// Errors: INVALID_ARGUMENT (unknown level). Since 0.1.
+    pub fn ddp_set_log(min_level: ddp_log_level, fn_: ddp_log_fn, user_data: *mut c_void) -> ddp_status;
+
+    /// Write the defaults.
+    /// @param options filled; not NULL
+    /// @param struct_size sizeof(ddp_group_options) as the caller sees it
+    /// Local, never blocks, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+    pub fn ddp_group_options_init(options: *mut ddp_group_options, struct_size: i64) -> ddp_status;
+
+    /// Meet the other ranks and form a group. With a world size of 1 nothing is opened and every collective is a local no-op.
+    /// @param rendezvous where the ranks meet; NULL means "env://". A `#name` at its end tells apart several groups that meet
+    ///        at one place.
+    ///        - `env://` reads what torchrun, Open MPI, MPICH, Slurm, Kubernetes indexed jobs or ddprun set;
+    ///        - `tcp://host:port` rank 0 listens there;
+    ///        - `file:///path` a file on a file system that all ranks see;
+    ///        - `local://name` the ranks are threads of this process;
+    ///        - `store://` the callbacks in `options->store`.
+    /// @param options NULL: all defaults
+    /// @param out_group the new group; destroy with ddp_group_destroy
+    /// Collective, blocks up to rendezvous_timeout_ms. Different threads may create different groups at the same time.
+    /// Environment: DDP_TOKEN or DDP_TOKEN_FILE (shared secret of 16 bytes or more that admits ranks), DDP_SOCKET_IFNAME (network
+    /// interfaces), DDP_PORT_RANGE, DDP_MODULE_PATH.
+    /// Errors: INVALID_ARGUMENT (rank, size or rendezvous that cannot be right), IO (port in use, name not found, wrong token),
+    /// TIMED_OUT (names the ranks that did not come), PEER_FAILED (a rank that had come is gone, or cannot be reached for data),
+    /// MISMATCH (sizes, versions or options differ), NOT_SUPPORTED (backend not available, and why), OUT_OF_MEMORY. The process
+    /// may try again at once.
+    /// With `nccl_comm` NCCL is started here; on all ranks INVALID_ARGUMENT if the communicator of some rank has another size,
+    /// rank or GPU than its group, or has failed, and NOT_SUPPORTED if the process has not loaded the NCCL that made it.
+    /// Since 0.1.
+    pub fn ddp_group_create(rendezvous: *const c_char, options: *const ddp_group_options, out_group: *mut *mut ddp_group) -> ddp_status;
+
+    /// Divide a group: ranks that give the same color become a group of their own, as with MPI_Comm_split and ncclCommSplit. The
+    /// new group has its own connections and memory, so it works beside its parent, while a pass is open there too, and neither
+    /// needs the other any more: both are destroyed in any order. A rank that fails breaks each group it is in; error texts of
+    /// the new group also give the rank in the group that ddp_group_create made ("rank 1 (world rank 3, ...").
+    /// @param color 0 or more; DDP_NO_COLOR: this rank gets no group
+    /// @param key ranks of the new group are numbered by key, and by their rank in `group` where keys are equal
+    /// @param options NULL: those of `group`, but for nccl_comm. Otherwise rank, world_size and store must be as
+    ///        ddp_group_options_init left them; all ranks of a color give the same backend. nccl_comm is one of the color's ranks
+    /// @param out_group the new group; NULL with DDP_NO_COLOR. Destroy with ddp_group_destroy
+    /// Collective over `group`, blocks up to rendezvous_timeout_ms; not in an open pass.
+    /// Errors: as ddp_group_barrier; INVALID_ARGUMENT; MISMATCH (different backends), NOT_SUPPORTED, IO and OUT_OF_MEMORY (no
+    /// address, no shared memory) on all ranks of `group`, which stays whole, and nobody gets a new group. Since 0.1.
+    pub fn ddp_group_split(group: *mut ddp_group, color: i32, key: i32, options: *const ddp_group_options, out_group: *mut *mut ddp_group) -> ddp_status;
+
+    /// Leave the group and release it. Pending work is dropped and the other ranks are told that this one left.
+    /// Local; returns within 2 s also when peers are dead. Where NCCL was started, it waits for all ranks' GPUs to end what is
+    /// enqueued and for NCCL's own end, as long as no rank fails: 10 s and half a second a rank at most, or timeout_ms if that is
+    /// less. NULL and an already destroyed group are ignored. Models made from
+    /// the group stay valid objects; their collectives then return INVALID_STATE. In a fork of the process that made the group
+    /// nothing happens and nobody is told. Since 0.1.
+    pub fn ddp_group_destroy(group: *mut ddp_group);
+
+    /// Break the group on purpose: everything pending or later on it fails with ABORTED, here at once and on the other ranks
+    /// within a second, with `reason` in the text.
+    /// @param reason one sentence for the error text; NULL is allowed
+    /// Local, never blocks, any thread at any time. Errors: INVALID_ARGUMENT. Since 0.1.
+    pub fn ddp_group_abort(group: *mut ddp_group, reason: *const c_char) -> ddp_status;
+
+    /// DDP_OK, or the first cause that broke the group (its text becomes ddp_last_error()). Local, any thread. Since 0.1.
+    pub fn ddp_group_status(group: *const ddp_group) -> ddp_status;
+
+    /// This rank's number, 0 to size - 1; -1 if `group` is not a group. Local, any thread. Since 0.1.
+    pub fn ddp_group_rank(group: *const ddp_group) -> i32;
+
+    /// Number of ranks; -1 if `group` is not a group. Local, any thread. Since 0.1.
+    pub fn ddp_group_size(group: *const ddp_group) -> i32;
+
+    /// What the group really uses (never AUTO when the world size is above 1). Local, any thread. Since 0.1.
+    pub fn ddp_group_backend(group: *const ddp_group) -> ddp_backend;
+
+    /// Return when all ranks have called. Collective, blocks.
+    /// Errors: TIMED_OUT, PEER_FAILED, ABORTED, MISMATCH (another rank made another call, whatever the two are: all ranks learn
+    /// both calls within a second of the last one, and the group ends), INVALID_STATE (a pass is open on this group),
+    /// OUT_OF_MEMORY (this rank; the others get PEER_FAILED and the group is broken). They hold for all collectives below.
+    /// Since 0.1.
+    pub fn ddp_group_barrier(group: *mut ddp_group) -> ddp_status;
+
+    /// Reduce a tensor over all ranks, in place: afterwards every rank holds the same bits.
+    /// The sum is formed in a balanced tree over the ranks (include/README.md, "How the mean is formed"), so its bits do not
+    /// depend on which ranks share a host; F16 and BF16 are added in F32 and rounded once; AVERAGE divides the sum, in the
+    /// precision of the sum, before that rounding; integers wrap, and their AVERAGE is truncated towards zero; of complex numbers
+    /// there are SUM and AVERAGE.
+    /// @param tensor this rank's contribution, replaced by the result; same dtype and element count on all ranks; not NULL
+    /// @param op AVERAGE, SUM, MIN or MAX (a NaN on any rank gives NaN)
+    /// A tensor on a GPU is added by NCCL: the same bits on every rank, but in an order that NCCL chooses; the AVERAGE of
+    /// integers is not supported there. With the group option `reproducible` all of the above holds there too.
+    /// @param stream of a tensor on a GPU: the call waits for the other ranks' calls, not for the device, and the result is there
+    ///        in the order of this stream
+    /// Collective, blocks on CPU. Errors: as ddp_group_barrier, and INVALID_ARGUMENT, NOT_SUPPORTED (no CUDA module, driver, GPU
+    /// or NCCL, and which).
+    /// Since 0.1.
+    pub fn ddp_group_all_reduce(group: *mut ddp_group, tensor: *const ddp_tensor, op: ddp_reduce, stream: *mut c_void) -> ddp_status;
+
+    /// Collect the tensors of all ranks on every rank.
+    /// @param input n elements, the same n and dtype on all ranks
+    /// @param output size * n elements; rank r's input lands at element r * n; may contain `input` at its own place
+    /// Collective, blocks on CPU. Errors: as ddp_group_all_reduce. Since 0.1.
+    pub fn ddp_group_all_gather(group: *mut ddp_group, input: *const ddp_tensor, output: *const ddp_tensor, stream: *mut c_void) -> ddp_status;
+
+    /// Reduce over all ranks and keep one part: rank r receives elements r * n to (r + 1) * n of the reduced input.
+    /// @param input size * n elements
+    /// @param output n elements; may be the own part of `input`
+    /// @param op as in ddp_group_all_reduce, with the same bits. The mean of F16 on a GPU takes memory as large as `input` at
+    ///        the first call, which cannot be captured into a graph
+    /// Collective, blocks on CPU. Errors: as ddp_group_all_reduce. Since 0.1.
+    pub fn ddp_group_reduce_scatter(group: *mut ddp_group, input: *const ddp_tensor, output: *const ddp_tensor, op: ddp_reduce, stream: *mut c_void) -> ddp_status;
+
+    /// Copy rank `root`'s tensor to all ranks, in place.
+    /// Collective, blocks on CPU. Errors: as ddp_group_all_reduce. Since 0.1.
+    pub fn ddp_group_broadcast(group: *mut ddp_group, tensor: *const ddp_tensor, root: i32, stream: *mut c_void) -> ddp_status;
+
+    /// Reduce a few host numbers (loss sum, number of samples, number right) in one message.
+    /// Sum first and divide afterwards: with unequal sample counts an average of averages is wrong.
+    /// @param values `count` doubles, replaced by the result, the same bits on every rank
+    /// @param count 1 to 1,024
+    /// Collective, blocks. Errors: as ddp_group_all_reduce. Since 0.1.
+    pub fn ddp_group_reduce_metrics(group: *mut ddp_group, values: *mut f64, count: i64, op: ddp_reduce) -> ddp_status;
+
+    /// Memory within reach of the other ranks of this host: parameters and gradients that lie in it are reduced in place,
+    /// without a copy. Zeroed, aligned to 64 bytes. In a group made with DDP_BACKEND_NCCL it is memory of this rank's GPU,
+    /// from ncclMemAlloc.
+    /// @param bytes 1 or more
+    /// @param out_data the memory; free with ddp_group_free, at the latest before ddp_group_destroy, which frees the rest
+    /// Local. Errors: OUT_OF_MEMORY, INVALID_ARGUMENT; of a GPU also INTERNAL with NCCL's words. Since 0.1.
+    pub fn ddp_group_alloc(group: *mut ddp_group, bytes: i64, out_data: *mut *mut c_void) -> ddp_status;
+
+    /// Free memory from ddp_group_alloc. Not while a model that uses it exists. Local; memory of a GPU is freed when what is
+    /// enqueued there is done, which this waits for. NULL data is ignored.
+    /// Errors: INVALID_ARGUMENT (not from this group, or freed already). Since 0.1.
+    pub fn ddp_group_free(group: *mut ddp_group, data: *mut c_void) -> ddp_status;
+
+    /// Write the defaults. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+    pub fn ddp_model_options_init(options: *mut ddp_model_options, struct_size: i64) -> ddp_status;
+
+    /// Make an empty model. Local.
+    /// @param group the ranks that train it; kept alive by the model
+    /// @param options NULL: all defaults; copied
+    /// @param out_model destroy with ddp_model_destroy
+    /// Errors: INVALID_ARGUMENT, INVALID_STATE (group destroyed), OUT_OF_MEMORY. Since 0.1.
+    pub fn ddp_model_create(group: *mut ddp_group, options: *const ddp_model_options, out_model: *mut *mut ddp_model) -> ddp_status;
+
+    /// Release the model. The lent tensors are not used any more when it returns; gradients that libddp owned are gone.
+    /// Local. In an open pass the group is aborted, because the other ranks wait for this one. NULL and a destroyed model are
+    /// ignored. Optimizers and averages made from the model stay valid objects; their calls then return INVALID_STATE. Since 0.1.
+    pub fn ddp_model_destroy(model: *mut ddp_model);
+
+    /// Lend a parameter. Registration order should be the order of the forward computation: gradients then arrive in reverse, as
+    /// the buckets expect them.
+    /// @param model in the building state
+    /// @param name unique, 1 to 1,024 bytes of UTF-8; used in errors and in checkpoints, unchanged
+    /// @param value the parameter: F32, F64, F16, BF16, C64 or C128, in host memory or on this rank's GPU; used until the model
+    ///        is destroyed (with own_values: until ddp_model_commit, on a GPU in the order of its stream)
+    /// @param grad its gradient, of the same shape and dtype, in the same place; used until the model is destroyed. NULL: libddp
+    ///        owns the gradient, inside the bucket, where it is reduced without a copy; ask ddp_model_get_grad() after commit
+    /// @param out_index its number, counted from 0; may be NULL
+    /// Local. Errors: INVALID_ARGUMENT (NULL, name taken, memory overlaps another tensor), INVALID_STATE (committed),
+    /// NOT_SUPPORTED (dtype; a GPU without module or driver). Since 0.1.
+    pub fn ddp_model_add_parameter(model: *mut ddp_model, name: *const c_char, value: *const ddp_tensor, grad: *const ddp_tensor, out_index: *mut i32) -> ddp_status;
+
+    /// ddp_model_add_parameter for the common case: a flat F32 array with its gradient.
+    /// @param name as for ddp_model_add_parameter
+    /// @param data the parameter: `count` elements in host memory
+    /// @param grad its gradient, as many elements; NULL: libddp owns it
+    /// @param count elements, 0 or more
+    /// @param out_index its number, counted from 0; may be NULL
+    /// Local. Errors: as ddp_model_add_parameter. Since 0.1.
+    pub fn ddp_model_add_array(model: *mut ddp_model, name: *const c_char, data: *mut f32, grad: *mut f32, count: i64, out_index: *mut i32) -> ddp_status;
+
+    /// Lend a tensor that is not trained but belongs to the model (running statistics, tables): any dtype. It gets rank 0's
+    /// values at commit and is part of checkpoints. Arguments and errors as in ddp_model_add_parameter; buffers and parameters
+    /// share one space of names. Local. Since 0.1.
+    pub fn ddp_model_add_buffer(model: *mut ddp_model, name: *const c_char, value: *const ddp_tensor, out_index: *mut i32) -> ddp_status;
+
+    /// Agree with all ranks on the model: names, shapes, dtypes, order and options are compared in one exchange; rank 0's values
+    /// go to every rank; buckets are planned; gradients that libddp owns are allocated and zeroed.
+    /// Collective, blocks. Errors: MISMATCH (the same text on every rank: the first difference and who has what; the model stays
+    /// in the building state), INVALID_STATE (already committed), OUT_OF_MEMORY, and those of collectives. Since 0.1.
+    pub fn ddp_model_commit(model: *mut ddp_model, stream: *mut c_void) -> ddp_status;
+
+    /// Number of parameters registered so far; -1 if `model` is not a model. Local. Since 0.1.
+    pub fn ddp_model_get_parameter_count(model: *const ddp_model) -> i32;
+
+    /// Where the gradient of a parameter lives. The address never changes until ddp_model_set_grad or ddp_model_destroy.
+    /// Local. Errors: INVALID_ARGUMENT, INVALID_STATE (libddp owns it and the model is not committed). Since 0.1.
+    pub fn ddp_model_get_grad(model: *const ddp_model, index: i32, out_grad: *mut ddp_tensor) -> ddp_status;
+
+    /// Where the value of a parameter lives: the lent tensor, or with own_values from ddp_model_commit on memory of libddp, which
+    /// is freed with the model. The address never changes after ddp_model_commit.
+    /// Local. Errors: INVALID_ARGUMENT. Since 0.1.
+    pub fn ddp_model_get_value(model: *const ddp_model, index: i32, out_value: *mut ddp_tensor) -> ddp_status;
+
+    /// Give this pass's address of a gradient, for frameworks whose gradients move. Call before ddp_model_mark_ready of that
+    /// parameter. The parameter must have been registered with a gradient of its own (not NULL).
+    /// @param data as many elements as the parameter has, of its gradient's dtype; used until the next set_grad
+    /// Local. Errors: INVALID_ARGUMENT, INVALID_STATE (already marked in this pass, libddp owns the gradient, or it lies in
+    /// ddp_group_alloc memory and is reduced there). Since 0.1.
+    pub fn ddp_model_set_grad(model: *mut ddp_model, index: i32, data: *mut c_void) -> ddp_status;
+
+    /// Copy all buffers from one rank to the others. No other call does this: call it before evaluation, before saving, or before
+    /// forward if the model needs it.
+    /// @param root the rank whose values win
+    /// Collective, blocks. Errors: as for collectives, INVALID_STATE (not committed, or a pass is open). Since 0.1.
+    pub fn ddp_model_sync_buffers(model: *mut ddp_model, root: i32, stream: *mut c_void) -> ddp_status;
+
+    /// Are parameters and buffers bitwise equal on all ranks? Compares content hashes. The option check_every does the same for
+    /// parameters after every k-th pass.
+    /// Collective, blocks. Errors: MISMATCH names the first tensor that differs, parameters before buffers, and the ranks in the
+    /// minority. If only buffers differ, as the running means of batch normalisation do, the text advises ddp_model_sync_buffers.
+    /// Since 0.1.
+    pub fn ddp_model_check(model: *mut ddp_model, stream: *mut c_void) -> ddp_status;
+
+    /// One 64-bit hash over the names and contents of all parameters, on this rank (XXH3). Equal on all ranks if they hold the
+    /// same model.
+    /// Local. Errors: INVALID_ARGUMENT. Since 0.1.
+    pub fn ddp_model_get_hash(model: *const ddp_model, out_hash: *mut i64) -> ddp_status;
+
+    /// Numbers of the last and of all passes. `out_stats->struct_size` must be set to sizeof(ddp_model_stats) by the caller.
+    /// Local. Errors: INVALID_ARGUMENT, INVALID_STATE (not committed). Since 0.1.
+    pub fn ddp_model_get_stats(model: *const ddp_model, out_stats: *mut ddp_model_stats) -> ddp_status;
+
+    /// The bucket plan as text: one line per bucket with its size, way (in place, staged) and parameters.
+    /// @param buffer receives at most `capacity` bytes, terminated; NULL is allowed when capacity is 0
+    /// @param out_needed bytes the whole text needs with its terminator; may be NULL
+    /// Local. Errors: INVALID_ARGUMENT, INVALID_STATE (not committed). Since 0.1.
+    pub fn ddp_model_describe_plan(model: *const ddp_model, buffer: *mut c_char, capacity: i64, out_needed: *mut i64) -> ddp_status;
+
+    /// Open a pass. While it is open the user's blocking collectives on the same group are refused; code that must make them
+    /// inside backward uses a second group.
+    /// The passes of several models of a group may be open at the same time: a generator's loss goes through a discriminator, or
+    /// one model is a part of another. Their gradients may be marked in any order. End the passes in the same order on all ranks.
+    /// The first 8 models of a group can do so; passes that reduce gradients on a GPU are open one at a time.
+    /// Local. Errors: INVALID_ARGUMENT, INVALID_STATE (not committed; a pass of the model, or one that excludes it, is open; the
+    /// step that an optimizer with in_backward made within the last pass was not ended by ddp_optimizer_step; or a failed pass or
+    /// load has changed a part of the parameters, which a load mends), and the first cause if the group is broken. Since 0.1.
+    pub fn ddp_model_begin_backward(model: *mut ddp_model, mode: ddp_pass) -> ddp_status;
+
+    /// The gradient of parameter `index` is complete. When it completes the next bucket in plan order, that bucket's reduction
+    /// starts, whatever the order of marking (src/README.md, "Why order is fixed").
+    /// From here to the return of ddp_model_end_backward the gradient belongs to libddp: neither read nor write it.
+    /// @param stream of a gradient on a GPU: the stream on which it was written, valid until the pass has ended; what is enqueued
+    ///        there by now comes before the reduction. Gradients of one pass may come on several streams. NULL: the legacy
+    ///        default stream
+    /// Local, never waits, constant time, no allocation. Any thread, between begin and end.
+    /// Errors: INVALID_ARGUMENT (index), INVALID_STATE (no open pass, or marked twice: mark a shared parameter on its last use).
+    /// A failed communication is reported by ddp_model_end_backward. Since 0.1.
+    pub fn ddp_model_mark_ready(model: *mut ddp_model, index: i32, stream: *mut c_void) -> ddp_status;
+
+    /// As ddp_model_mark_ready, for a part of a gradient: one tensor that holds many layers, of which each is final at its own
+    /// time. The gradient is marked when each of its elements is, once. In a pass a gradient is marked either by ranges or as a
+    /// whole. Of a gradient that is larger than a bucket (bucket_bytes) a piece is reduced, and with in_backward updated, as soon
+    /// as its elements are marked; pieces are taken from the last elements on.
+    /// @param first the first element of the range, in the flattened gradient
+    /// @param count elements, 1 or more
+    /// Local, any thread, time by the number of ranges that do not touch. Errors: INVALID_ARGUMENT (index; a range outside the
+    /// gradient), INVALID_STATE (no open pass, elements that are marked already); then nothing is marked. A pass that ends with a
+    /// part of a gradient missing fails as one with parameters that are not marked, also with DDP_UNUSED_ALLOW, and names the
+    /// elements. Since 0.1.
+    pub fn ddp_model_mark_range_ready(model: *mut ddp_model, index: i32, first: i64, count: i64, stream: *mut c_void) -> ddp_status;
+
+    /// The gradient of parameter `index` will not come in this pass on this rank; its bucket need not wait for it. It contributes
+    /// what its gradient holds. Needs DDP_UNUSED_ALLOW.
+    /// Local, constant time, any thread. Errors: as ddp_model_mark_ready. Since 0.1.
+    pub fn ddp_model_mark_unused(model: *mut ddp_model, index: i32) -> ddp_status;
+
+    /// Close the pass: send what is left, wait for all ranks, and leave the reduced gradients where the gradients live.
+    /// The pass is over whatever the result.
+    /// Gradients on a GPU: the call waits until the other ranks have called it, never for a device. The reduced gradients are
+    /// there in the order of `stream`. A pass may be captured into a CUDA graph if all its streams are, on all ranks; the
+    /// optimizer's step may not.
+    /// With an optimizer that has `shard`, a rank's gradients are the mean in its own slice only, and what a program writes into
+    /// them between this call and the step counts in that slice alone: a gradient that one rank clears is not cleared on the
+    /// others. Use ddp_model_scale_grad, on all ranks.
+    /// @param stream on which the gradients are used next; the reduction comes before what is enqueued there from now on
+    /// Collective in a REDUCE pass (blocks on CPU), local in the others.
+    /// Errors: INVALID_STATE (no open pass; or, with DDP_UNUSED_ERROR, parameters that some rank did not mark: the same text on
+    /// every rank with their names, and the gradients are undefined until the next zero_grad, but the group stays whole),
+    /// MISMATCH (with the model option check_every, when replicas differ; the gradients are reduced), and those of collectives.
+    /// Since 0.1.
+    pub fn ddp_model_end_backward(model: *mut ddp_model, stream: *mut c_void) -> ddp_status;
+
+    /// Did any rank contribute to this parameter in the last REDUCE pass that ended well, or in the accumulation before it
+    /// (after a LOCAL pass: did this rank)? 1 yes, 0 no (leave its optimizer state alone), -1 if the arguments are wrong or no
+    /// pass has ended. Local. Since 0.1.
+    pub fn ddp_model_was_used(model: *const ddp_model, index: i32) -> i32;
+
+    /// Set all gradients to zero. What was accumulated is forgotten: a parameter counts as used in the next REDUCE pass only if
+    /// it is marked again.
+    /// Local, not in an open pass. Errors: INVALID_ARGUMENT, INVALID_STATE. Since 0.1.
+    pub fn ddp_model_zero_grad(model: *mut ddp_model, stream: *mut c_void) -> ddp_status;
+
+    /// Norm over all gradients as one vector, in F64: the same bits on every rank after a REDUCE pass.
+    /// @param p 1, 2 or INFINITY
+    /// @param stream of gradients on a GPU: the host waits for it, so it is not being captured
+    /// Local, collective if an optimizer with `shard` is attached; not in an open pass. Errors: INVALID_ARGUMENT, INVALID_STATE
+    /// (a pass is open; or the optimizer with `shard` whose slices the gradients are was destroyed). Since 0.1.
+    pub fn ddp_model_get_grad_norm(model: *mut ddp_model, p: f64, out_norm: *mut f64, stream: *mut c_void) -> ddp_status;
+
+    /// Multiply all gradients by `factor` (with the norm above: clipping). Local, not in an open pass.
+    /// Errors: INVALID_ARGUMENT, INVALID_STATE (a pass is open; or an optimizer with in_backward has made its step within the
+    /// last pass, so that the change would come too late: until ddp_optimizer_step). Since 0.1.
+    pub fn ddp_model_scale_grad(model: *mut ddp_model, factor: f64, stream: *mut c_void) -> ddp_status;
+
+    /// Scale all gradients down together so that their norm is at most `max_norm`, as torch.nn.utils.clip_grad_norm_: the factor
+    /// is max_norm / (norm + 1e-6), and 1 if that is more. A norm that is not finite makes them NaN or zero. For an optimizer of
+    /// your own; the built-in ones clip within their step (max_norm, clip_value).
+    /// @param max_norm above 0
+    /// @param p 1, 2 or INFINITY
+    /// @param out_norm the norm before; may be NULL
+    /// @param stream as for ddp_model_get_grad_norm
+    /// Local, collective if an optimizer with `shard` is attached; not in an open pass. Errors: INVALID_ARGUMENT, INVALID_STATE
+    /// (as ddp_model_scale_grad and ddp_model_get_grad_norm). Since 0.1.
+    pub fn ddp_model_clip_grad_norm(model: *mut ddp_model, max_norm: f64, p: f64, out_norm: *mut f64, stream: *mut c_void) -> ddp_status;
+
+    /// Limit every element of the gradients to a magnitude of `limit`; a NaN stays. Local, not in an open pass.
+    /// @param limit above 0
+    /// Errors: INVALID_ARGUMENT, INVALID_STATE (as ddp_model_scale_grad). Since 0.1.
+    pub fn ddp_model_clip_grad_value(model: *mut ddp_model, limit: f64, stream: *mut c_void) -> ddp_status;
+
+    /// How much this rank's gradients count in the passes that reduce, from the next bucket that starts on: its number of samples
+    /// or tokens.
+    /// The result of a pass is sum(weight * gradient) / sum(weight) over the ranks. A rank with weight 0 contributes nothing, not
+    /// even a NaN; it receives the result. The weight travels with the gradients, so it must be known before the first bucket
+    /// starts: set it before the first ddp_model_mark_ready of the pass. It holds until it is set again; at first it is 1.
+    /// @param weight 0, or from 2^-40 to 2^40
+    /// Local. Errors: INVALID_ARGUMENT (negative, NaN, out of range), INVALID_STATE (the model option divisor is not
+    /// DDP_DIVISOR_WEIGHTS, not committed, or a bucket of this pass has started). Since 0.1.
+    pub fn ddp_model_set_weight(model: *mut ddp_model, weight: f64) -> ddp_status;
+
+    /// Say that this rank has no batch after the open pass (or the next one, if none is open). When that pass has ended, every
+    /// rank finds it in ddp_model_get_pass_report, so all can stop at the same step without a collective of their own. Call it
+    /// before the first ddp_model_mark_ready of the pass.
+    /// Local. Errors: INVALID_ARGUMENT, INVALID_STATE (not committed, or a bucket of this pass has started). Since 0.1.
+    pub fn ddp_model_set_last_pass(model: *mut ddp_model) -> ddp_status;
+
+    /// Take part in one REDUCE pass without a batch, in the place of begin_backward, mark_ready and end_backward: this rank
+    /// contributes nothing and receives the result, so it can step the optimizer like the others. What its gradients held is
+    /// overwritten; to send what was accumulated before, open a pass and mark everything.
+    /// Collective, blocks; not in an open pass. Errors: as ddp_model_end_backward, and NOT_SUPPORTED (a pulled hook). Since 0.1.
+    pub fn ddp_model_skip_backward(model: *mut ddp_model, stream: *mut c_void) -> ddp_status;
+
+    /// Leave the open pass because this rank failed in it: its remaining gradients are not sent, and ddp_model_end_backward
+    /// returns INVALID_STATE with this rank's reason on the other ranks instead of waiting. The gradients of the pass are
+    /// undefined, the group goes on. Marks of the pass do not count. No mark of this pass may be under way on another thread.
+    /// @param reason one sentence for the error text; NULL is allowed
+    /// Collective in a REDUCE pass, as the end that it replaces (blocks), local in an ACCUMULATE or LOCAL pass. Errors:
+    /// INVALID_STATE (no open pass; or all gradients had been sent: the pass then ended well on every rank), and those of
+    /// collectives. Since 0.1.
+    pub fn ddp_model_abandon_backward(model: *mut ddp_model, reason: *const c_char, stream: *mut c_void) -> ddp_status;
+
+    /// Who took part in the last REDUCE pass. `out_report->struct_size` must be set to sizeof(ddp_pass_report) by the caller.
+    /// Local. Errors: INVALID_ARGUMENT, INVALID_STATE (not committed, or no REDUCE pass has ended). Since 0.1.
+    pub fn ddp_model_get_pass_report(model: *const ddp_model, out_report: *mut ddp_pass_report) -> ddp_status;
+
+    /// Write the defaults. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+    pub fn ddp_optimizer_options_init(options: *mut ddp_optimizer_options, struct_size: i64) -> ddp_status;
+
+    /// Write the defaults. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+    pub fn ddp_sgd_options_init(options: *mut ddp_sgd_options, struct_size: i64) -> ddp_status;
+
+    /// Write the defaults. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+    pub fn ddp_adam_options_init(options: *mut ddp_adam_options, struct_size: i64) -> ddp_status;
+
+    /// Make an optimizer for all parameters of the model. May come before or after ddp_model_commit and ddp_state_load_file; the
+    /// result is the same.
+    /// @param rule NULL: all defaults; copied
+    /// @param options NULL: all defaults; copied
+    /// @param out_optimizer destroy with ddp_optimizer_destroy
+    /// Local. Errors: INVALID_ARGUMENT (a value out of its range), NOT_SUPPORTED (shard on a model with uneven_inputs),
+    /// OUT_OF_MEMORY. Since 0.1.
+    pub fn ddp_optimizer_create_sgd(model: *mut ddp_model, rule: *const ddp_sgd_options, options: *const ddp_optimizer_options, out_optimizer: *mut *mut ddp_optimizer) -> ddp_status;
+
+    /// As ddp_optimizer_create_sgd, for Adam and AdamW. Since 0.1.
+    pub fn ddp_optimizer_create_adam(model: *mut ddp_model, rule: *const ddp_adam_options, options: *const ddp_optimizer_options, out_optimizer: *mut *mut ddp_optimizer) -> ddp_status;
+
+    /// Release an optimizer. Local. NULL and an already destroyed optimizer are ignored. Since 0.1.
+    pub fn ddp_optimizer_destroy(optimizer: *mut ddp_optimizer);
+
+    /// Set the learning rate for the steps that follow; schedules are the caller's. All ranks must set the same. Once a step was
+    /// captured into a CUDA graph: also for launches that follow; the call then waits until the GPU is idle, as do
+    /// ddp_optimizer_set_group, ddp_optimizer_set_loss_scale and a load.
+    /// Local. Errors: INVALID_ARGUMENT (negative or not finite), INVALID_STATE (of an optimizer with in_backward: within a pass,
+    /// or behind a pass that has made the step, until ddp_optimizer_step). Since 0.1.
+    pub fn ddp_optimizer_set_rate(optimizer: *mut ddp_optimizer, rate: f64) -> ddp_status;
+
+    /// The learning rate in use (after a load: the saved one). Local. Errors: INVALID_ARGUMENT. Since 0.1.
+    pub fn ddp_optimizer_get_rate(optimizer: *const ddp_optimizer, out_rate: *mut f64) -> ddp_status;
+
+    /// Steps taken so far (after a load: the saved number). A step that a pass makes (in_backward) counts when
+    /// the pass has ended. If a GPU decides about steps (ddp_optimizer_step), this call, ddp_optimizer_get_loss_scale,
+    /// ddp_optimizer_get_skipped_count, ddp_optimizer_get_grad_norm and saving wait for the last step; once a step was captured
+    /// into a CUDA graph they wait until the GPU is idle, so they cannot be called while a stream is captured.
+    /// Local. Errors: INVALID_ARGUMENT. Since 0.1.
+    pub fn ddp_optimizer_get_step_count(optimizer: *const ddp_optimizer, out_count: *mut i64) -> ddp_status;
+
+    /// Write the defaults. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+    pub fn ddp_loss_scale_options_init(options: *mut ddp_loss_scale_options, struct_size: i64) -> ddp_status;
+
+    /// Use a loss scale from the next step on. It is saved with the optimizer. All ranks must set the same.
+    /// @param options NULL: dynamic, with the defaults
+    /// Local. Errors: INVALID_ARGUMENT, INVALID_STATE (as ddp_optimizer_set_rate). Since 0.1.
+    pub fn ddp_optimizer_set_loss_scale(optimizer: *mut ddp_optimizer, options: *const ddp_loss_scale_options) -> ddp_status;
+
+    /// What to multiply the next loss with; 1 without a loss scale. Local. Errors: INVALID_ARGUMENT. Since 0.1.
+    pub fn ddp_optimizer_get_loss_scale(optimizer: *const ddp_optimizer, out_scale: *mut f64) -> ddp_status;
+
+    /// Steps left out because of gradients that were not finite. Local. Errors: INVALID_ARGUMENT. Since 0.1.
+    pub fn ddp_optimizer_get_skipped_count(optimizer: *const ddp_optimizer, out_count: *mut i64) -> ddp_status;
+
+    /// 2-norm of the gradients at the last step, before clipping and without the loss scale; -1 unless max_norm, nonfinite or a
+    /// dynamic loss scale made the step look at it. Waits for the step's stream if the norm was taken on a GPU. Local. Errors:
+    /// INVALID_ARGUMENT. Since 0.1.
+    pub fn ddp_optimizer_get_grad_norm(optimizer: *const ddp_optimizer, out_norm: *mut f64) -> ddp_status;
+
+    /// Give one parameter its own weight decay and a factor on the learning rate (biases and norms without decay, layer-wise
+    /// rates). Default: the optimizer's decay, and 1. All ranks must set the same.
+    /// @param weight_decay 0 or more
+    /// @param rate_scale 0 or more; 0 freezes the parameter: it keeps its value, and also its moments and step count, as if no
+    ///        rank had used it
+    /// Local. Errors: INVALID_ARGUMENT, INVALID_STATE (as ddp_optimizer_set_rate). Since 0.1.
+    pub fn ddp_optimizer_set_group(optimizer: *mut ddp_optimizer, index: i32, weight_decay: f64, rate_scale: f64) -> ddp_status;
+
+    /// Update every parameter that was used in the last REDUCE pass (all parameters if there was no pass). Parameters that no
+    /// rank used keep their value and their optimizer state. The gradients of a pass are good for one step of each optimizer; a
+    /// program that makes them without a pass that sends opens a DDP_PASS_LOCAL around them. (Of launches of a pass that was
+    /// captured into a CUDA graph libddp hears nothing, so with one every step is made.) Parameters on a GPU change in the
+    /// order of `stream`. The first step allocates and may wait for the GPU; later ones wait for the stream only where the host
+    /// has to decide: with nonfinite FAIL; and with max_norm, nonfinite SKIP or a dynamic loss scale if some parameters are in
+    /// host memory or the rule is the program's (max_norm alone: also with `shard`). Otherwise the GPU decides and counts.
+    ///
+    /// A step may be captured into a CUDA graph, together with its pass or alone, if all parameters are on the GPU, the rule is
+    /// SGD or Adam, in_backward is 0 and nonfinite is not FAIL (or the loss scale is dynamic). Make one step with the same
+    /// options before. Each launch makes a step with the learning rate, groups and counts of its time. include/README.md, "CUDA
+    /// graphs", says what may be launched when.
+    /// @param stream that of ddp_model_end_backward, or one that is ordered after it
+    /// Local; collective with the option shard. Errors: INVALID_STATE (not committed, a pass is open, the stream is captured and
+    /// the step is none of the above;
+    /// gradients that this optimizer has stepped with already, that were accumulated and not reduced, or that a failed pass
+    /// left; gradients of which each rank has its slice, because of another optimizer with shard; averages in the place of the
+    /// parameters (ddp_ema_swap); a failed pass or load that changed a part of the parameters; or gradients that are not finite
+    /// with DDP_NONFINITE_FAIL), CALLBACK, OUT_OF_MEMORY (first step), and the first cause if the group is broken. Since 0.1.
+    pub fn ddp_optimizer_step(optimizer: *mut ddp_optimizer, stream: *mut c_void) -> ddp_status;
+
+    /// Start averages of all parameters of a model, one for each decay, from their values at the first update (or load).
+    /// average = decay * average + (1 - decay) * value, in F32 (F64 for F64 parameters).
+    /// @param decays `count` different numbers from 0 to below 1
+    /// @param count 1 to 16
+    /// @param out_ema destroy with ddp_ema_destroy
+    /// Local. May come before or after ddp_model_commit. Errors: INVALID_ARGUMENT, OUT_OF_MEMORY. Since 0.1.
+    pub fn ddp_ema_create(model: *mut ddp_model, decays: *const f64, count: i32, out_ema: *mut *mut ddp_ema) -> ddp_status;
+
+    /// Release the averages. The parameters keep what they hold at the moment. Local. NULL is ignored. Since 0.1.
+    pub fn ddp_ema_destroy(ema: *mut ddp_ema);
+
+    /// Take the current parameters into every average, in one pass over memory. Call after each step.
+    /// @param stream of parameters on a GPU: that of ddp_optimizer_step; their averages lie on the GPU too, and the host waits in
+    ///        the first update only (it allocates)
+    /// Local. Errors: INVALID_STATE (not committed, swapped, or the stream is being captured into a CUDA graph), OUT_OF_MEMORY
+    /// (first update).
+    /// Since 0.1.
+    pub fn ddp_ema_update(ema: *mut ddp_ema, stream: *mut c_void) -> ddp_status;
+
+    /// Exchange the parameters with one of the averages, for evaluation; call again with the same `which` to swap back.
+    /// @param which position of the decay given to ddp_ema_create
+    /// @param stream of parameters on a GPU: they are exchanged in its order; F16 and BF16 ones make the host wait, because their
+    ///        bits are kept in memory that is allocated and freed
+    /// While an average is swapped in, what would change the parameters is refused (INVALID_STATE): ddp_optimizer_step, passes
+    /// with in_backward, loads, ddp_model_average_parameters, ddp_model_join and other averages. Passes and saving the model
+    /// alone are allowed.
+    /// Local. Errors: INVALID_ARGUMENT, INVALID_STATE (no update yet, another average is swapped in, or the stream is captured),
+    /// OUT_OF_MEMORY.
+    /// Since 0.1.
+    pub fn ddp_ema_swap(ema: *mut ddp_ema, which: i32, stream: *mut c_void) -> ddp_status;
+
+    /// Write the defaults: all NULL or 0. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+    pub fn ddp_state_init(state: *mut ddp_state, struct_size: i64) -> ddp_status;
+
+    /// Write the defaults: all 0. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+    pub fn ddp_load_options_init(options: *mut ddp_load_options, struct_size: i64) -> ddp_status;
+
+    /// Remember a text under a key with the model; it is saved and loaded with it (best accuracy, tokenizer, configuration).
+    /// @param key 1 to 256 bytes of UTF-8
+    /// @param value UTF-8 without NUL; copied. NULL removes the key
+    /// Local; rank 0's values are the ones saved. Errors: INVALID_ARGUMENT. Since 0.1.
+    pub fn ddp_model_set_metadata(model: *mut ddp_model, key: *const c_char, value: *const c_char) -> ddp_status;
+
+    /// Fetch a text.
+    /// @param out_value the model's own, valid until the key is set again or the model is destroyed; NULL if there is none
+    /// Local. Errors: INVALID_ARGUMENT. Since 0.1.
+    pub fn ddp_model_get_metadata(model: *const ddp_model, key: *const c_char, out_value: *mut *const c_char) -> ddp_status;
+
+    /// Save a checkpoint. Rank 0 writes a temporary file beside `path`, syncs it, renames it and syncs the folder; every rank
+    /// returns after that, so the file may be read at once and no barrier is needed.
+    /// On failure the former file is untouched, the temporary one is gone, and every rank gets the same error.
+    /// Between a pass that made the step (in_backward) and ddp_optimizer_step, the file holds that step as after it.
+    /// Collective, blocks; not in an open pass. Errors: IO (disk full, permission, path, named), INVALID_STATE (also after a
+    /// failed pass or load that changed a part of the parameters), and those of collectives. Since 0.1.
+    pub fn ddp_state_save_file(state: *const ddp_state, path: *const c_char) -> ddp_status;
+
+    /// Load a checkpoint: rank 0 reads, all ranks receive. Names, shapes and dtypes are verified before anything is touched.
+    /// The model may be committed or not; the world size may differ from the one that saved.
+    /// @param options NULL: all defaults
+    /// @param out_report what was found; its struct_size is set by the caller; may be NULL
+    /// With `partial` a tensor that the checkpoint lacks keeps what it holds (in an optimizer also its step count; an average
+    /// begins at its parameter), and one that the model lacks is not read; a common name with another shape or dtype is a
+    /// MISMATCH all the same.
+    /// A step that a pass made (in_backward) and that ddp_optimizer_step has not ended is over.
+    /// Master weights whose values are loaded without them begin at the values, and PowerSGD's memory begins anew. Gradients
+    /// stay as they are.
+    /// Collective, blocks; with `local` it is local; not in an open pass, nor while ddp_ema_swap has put averages into the
+    /// parameters (INVALID_STATE). A load that fails after it has begun to write says so, and nothing goes on (INVALID_STATE)
+    /// until one succeeds. Errors: IO (missing, truncated or not a checkpoint: what and where), MISMATCH (missing, unexpected or
+    /// different tensors, by name), INVALID_STATE, and those of collectives; the same on every rank. Since 0.1.
+    pub fn ddp_state_load_file(state: *const ddp_state, path: *const c_char, options: *const ddp_load_options, out_report: *mut ddp_load_report) -> ddp_status;
+
+    /// Name of a tensor that the model, optimizer or averages have and the checkpoint of the last load had not.
+    /// @param index from 0 to below `missing` of the ddp_load_report; in the order of the checkpoint
+    /// Local. The text is the model's own, valid until the next load or ddp_model_destroy. NULL beyond the last name, and if
+    /// `model` is not a model. Since 0.1.
+    pub fn ddp_model_get_missing(model: *const ddp_model, index: i64) -> *const c_char;
+
+    /// Name of a tensor that the checkpoint of the last load had and the model has not. As ddp_model_get_missing, up to
+    /// `unexpected`. Local. Since 0.1.
+    pub fn ddp_model_get_unexpected(model: *const ddp_model, index: i64) -> *const c_char;
+
+    /// As ddp_state_save_file, through a callback on rank 0 (object store, archive). The other ranks may pass NULL.
+    /// Since 0.1.
+    pub fn ddp_state_save(state: *const ddp_state, fn_: ddp_write_fn, user_data: *mut c_void) -> ddp_status;
+
+    /// As ddp_state_load_file, through a callback on rank 0. The other ranks may pass NULL. Since 0.1.
+    pub fn ddp_state_load(state: *const ddp_state, fn_: ddp_read_fn, user_data: *mut c_void, options: *const ddp_load_options, out_report: *mut ddp_load_report) -> ddp_status;
+
+    /// Write the defaults. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+    pub fn ddp_sampler_init(sampler: *mut ddp_sampler, struct_size: i64) -> ddp_status;
+
+    /// How many indices each rank gets per epoch. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+    pub fn ddp_sampler_get_count(sampler: *const ddp_sampler, out_count: *mut i64) -> ddp_status;
+
+    /// Write indices `first` to `first + count` of this rank's share of an epoch. Resuming in the middle of an epoch is passing
+    /// `first`.
+    /// The sequence is frozen: the same fields give the same indices in every version.
+    /// @param epoch 0 or more; pass it, or every epoch has the same order
+    /// @param first position in this rank's share
+    /// @param count how many; first + count must not exceed ddp_sampler_get_count
+    /// @param out_indices `count` numbers from 0 to dataset_size - 1
+    /// Local, any thread, no allocation, constant time per index. Errors: INVALID_ARGUMENT. Since 0.1.
+    pub fn ddp_sampler_fill(sampler: *const ddp_sampler, epoch: i64, first: i64, count: i64, out_indices: *mut i64) -> ddp_status;
+
+    /// Write the defaults. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+    pub fn ddp_custom_options_init(options: *mut ddp_custom_options, struct_size: i64) -> ddp_status;
+
+    /// As ddp_optimizer_create_sgd, with a rule of the program. Everything in `options` works as for a built-in rule, and so do
+    /// loss scale, groups and checkpoints. On a GPU max_norm, clip_value, master_weights and a loss scale are refused
+    /// (NOT_SUPPORTED, when a step or pass begins).
+    /// @param rule NULL: all defaults; copied
+    /// @param options NULL: all defaults; copied. `undo` also holds for steps outside passes, which then keep values and state
+    ///        once more
+    /// @param state_names of the arrays that libddp keeps for each parameter, separated by commas, such as "exp_avg,exp_avg_sq";
+    ///        letters, digits and underlines, at most DDP_MAX_STATES names. They are zero at first, sharded with the parameters,
+    ///        and saved as "<parameter>.<name>".
+    ///        NULL: none
+    /// @param fn the rule
+    /// @param user_data handed to fn
+    /// @param release called once when the optimizer is destroyed (also if this call fails); NULL: nothing
+    /// Local. Errors: as ddp_optimizer_create_sgd. Since 0.1.
+    pub fn ddp_optimizer_create_custom(model: *mut ddp_model, rule: *const ddp_custom_options, options: *const ddp_optimizer_options, state_names: *const c_char, fn_: ddp_update_fn, user_data: *mut c_void, release: ddp_release_fn, out_optimizer: *mut *mut ddp_optimizer) -> ddp_status;
+
+    /// Give the model a hook, before ddp_model_commit; all ranks give the same kind. NULL: the plain reduction, which is the
+    /// default.
+    /// @param fn ddp_hook_powersgd or your own
+    /// @param release called once when the hook is not used any more (also if this call fails); NULL: nothing
+    /// Local. Errors: INVALID_ARGUMENT, INVALID_STATE (committed, or the model has the option `wire`, which is for the plain
+    /// reduction). Since 0.1.
+    pub fn ddp_model_set_hook(model: *mut ddp_model, fn_: ddp_hook_fn, user_data: *mut c_void, release: ddp_release_fn) -> ddp_status;
+
+    /// Write the defaults. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+    pub fn ddp_powersgd_options_init(options: *mut ddp_powersgd_options, struct_size: i64) -> ddp_status;
+
+    /// Built-in hook: PowerSGD (Vogels, Karimireddy, Jaggi, 2019). Instead of an n x m gradient (n is its first dimension, m the
+    /// product of the others) `rank` vectors of n and of m elements travel; F32 and F64 gradients of which that is too little to
+    /// gain, or that have one dimension, travel as they are. The result has the same bits on all ranks; it approximates the mean,
+    /// exactly for matrices of that rank.
+    /// What a rank's gradient lost is kept and added to its next one. This memory, twice as large as the gradients, and the
+    /// vectors belong to the model; a pass that fails leaves them as they were. They are not part of checkpoints and begin empty
+    /// after a restart or a load. A gradient that is not finite on some rank becomes NaN on all.
+    /// @param user_data given to ddp_model_set_hook: const ddp_powersgd_options *, copied; NULL: the defaults. The same where a
+    ///        hook of your own calls it (collective); the first call's options stay.
+    /// Local as a name. Errors (called on a bucket): INVALID_ARGUMENT, OUT_OF_MEMORY, and as ddp_group_all_reduce. Since 0.1.
+    pub fn ddp_hook_powersgd(user_data: *mut c_void, bucket: *mut ddp_bucket) -> i32;
+
+    /// The program itself reduces the buckets, on its own thread: for languages that cannot be called from a foreign thread.
+    /// Before ddp_model_commit. Then, in every REDUCE pass, between the marks and after them:
+    ///   while (ddp_model_next_bucket(model, 1, &bucket) == DDP_OK && bucket != NULL) { ...; ddp_model_finish_bucket(model, 0,
+    ///   NULL); }
+    /// Local. Errors: INVALID_ARGUMENT, INVALID_STATE (committed). Since 0.1.
+    pub fn ddp_model_set_pulled_hook(model: *mut ddp_model) -> ddp_status;
+
+    /// The next bucket of the open pass. Buckets come in the same order on all ranks.
+    /// @param rest 0: only if all its gradients are marked on this rank; 1: nothing more will be marked on this rank
+    /// @param out_bucket usable until ddp_model_finish_bucket; NULL: none now (rest 0), or none any more (rest 1, or the pass has
+    ///        failed)
+    /// Collective when it gives a bucket: waits until every rank has come to it. Not while other threads mark gradients with rest
+    /// 1.
+    /// Errors: INVALID_ARGUMENT, INVALID_STATE (no open pass, the last bucket was not finished, not a pulled hook), and those of
+    /// collectives. Since 0.1.
+    pub fn ddp_model_next_bucket(model: *mut ddp_model, rest: i32, out_bucket: *mut *mut ddp_bucket) -> ddp_status;
+
+    /// Done with the bucket that ddp_model_next_bucket gave: its contents go to the gradients if every rank says 0.
+    /// @param status 0, or any other number if it failed here
+    /// @param text what went wrong, for all ranks; NULL: what ddp_bucket_set_error said
+    /// Collective. Errors: CALLBACK (it failed on some rank; the pass is void, end it), MISMATCH (the ranks made different
+    /// calls), INVALID_STATE (no bucket was given), and those of collectives. Since 0.1.
+    pub fn ddp_model_finish_bucket(model: *mut ddp_model, status: i32, text: *const c_char) -> ddp_status;
+
+    /// Number of the bucket in plan order, from 0; -1 if `bucket` is not in a hook now. Local. Since 0.1.
+    pub fn ddp_bucket_get_index(bucket: *const ddp_bucket) -> i32;
+
+    /// Is it the last bucket of the pass? 1 yes, 0 no; -1 if `bucket` is not in a hook now. Local. Since 0.1.
+    pub fn ddp_bucket_is_last(bucket: *const ddp_bucket) -> i32;
+
+    /// The bucket's gradients as one flat array, in memory that the group's collectives reach without a copy. Gradients start on
+    /// 64-byte boundaries, with zeros between them.
+    /// Local. Errors: INVALID_ARGUMENT, INVALID_STATE (not in a hook now). Since 0.1.
+    pub fn ddp_bucket_get_contents(bucket: *const ddp_bucket, out_contents: *mut ddp_tensor) -> ddp_status;
+
+    /// How many parameters have their gradient in the bucket; -1 if `bucket` is not in a hook now. Local. Since 0.1.
+    pub fn ddp_bucket_get_parameter_count(bucket: *const ddp_bucket) -> i32;
+
+    /// One gradient of the bucket.
+    /// @param position 0 to the number of parameters in the bucket
+    /// @param out_index the parameter's index in the model; may be NULL
+    /// @param out_grad its part of the contents, with the shape of the parameter; may be NULL
+    /// Local. Errors: INVALID_ARGUMENT, INVALID_STATE (not in a hook now). Since 0.1.
+    pub fn ddp_bucket_get_parameter(bucket: *const ddp_bucket, position: i32, out_index: *mut i32, out_grad: *mut ddp_tensor) -> ddp_status;
+
+    /// Did any rank contribute to the gradient at `position` of the bucket? 1 yes; 0 no: what the hook makes of it is dropped; -1
+    /// if the arguments are wrong. Local. Since 0.1.
+    pub fn ddp_bucket_is_used(bucket: *const ddp_bucket, position: i32) -> i32;
+
+    /// The model's group as a hook may use it. Usable until the hook returns; the library's, not to be destroyed. It takes
+    /// ddp_group_all_reduce, ddp_group_all_gather, ddp_group_reduce_scatter and ddp_group_broadcast, on the contents or on host
+    /// memory of your own (`stream` is not looked at), and ddp_group_rank and ddp_group_size. Other functions refuse it with
+    /// INVALID_ARGUMENT.
+    /// Its collectives also answer CALLBACK or MISMATCH: the hook failed on another rank, or did something else there. Return at
+    /// once then.
+    /// @param bucket in a hook now
+    /// Local. Errors: INVALID_ARGUMENT, INVALID_STATE (not in a hook now). Since 0.1.
+    pub fn ddp_bucket_get_group(bucket: *mut ddp_bucket, out_group: *mut *mut ddp_group) -> ddp_status;
+
+    /// Say what went wrong with the bucket, before the hook returns a number other than 0: every rank gets the text.
+    /// @param text copied; at most 479 bytes travel
+    /// Local. Errors: INVALID_ARGUMENT, INVALID_STATE (not in a hook now). Since 0.1.
+    pub fn ddp_bucket_set_error(bucket: *mut ddp_bucket, text: *const c_char) -> ddp_status;
+
+    /// This rank is out of data: answer the other ranks' passes without contributing, until every rank has joined. Then all ranks
+    /// hold the parameters, buffers, optimizers and averages of the lowest of those that trained to the last, and go on together.
+    /// Meanwhile the others may open passes of this model, call ddp_model_sync_buffers, and make local calls (optimizer,
+    /// averages). Their other collectives on the group are refused with INVALID_STATE; one that is made before a pass or
+    /// ddp_model_sync_buffers has told them of the joined rank breaks the group with MISMATCH. Collectives on other groups are
+    /// not answered: ddp_group_abort those first.
+    /// The model needs the option uneven_inputs, which excludes optimizers with shard and pulled hooks. Optimizers and averages
+    /// must have been made in the same order on every rank.
+    /// Collective, blocks; not in an open pass. Errors: INVALID_ARGUMENT, INVALID_STATE (without uneven_inputs, or a pass is
+    /// open), MISMATCH (other ranks have other optimizers or averages), and those of collectives. Since 0.1.
+    pub fn ddp_model_join(model: *mut ddp_model, stream: *mut c_void) -> ddp_status;
+
+    /// Every parameter becomes its mean over the ranks, with the same bits on all of them: local SGD makes some steps after
+    /// DDP_PASS_LOCAL passes and then this. Until then the replicas differ: ddp_model_check says so (MISMATCH), and a checkpoint
+    /// holds rank 0's parameters, so average before saving. Buffers and the state of optimizers stay each rank's own
+    /// (ddp_model_sync_buffers copies buffers).
+    /// Collective, blocks, not in an open pass. Errors: INVALID_STATE (also while ddp_ema_swap has put averages into the
+    /// parameters), and those of collectives (parameters may then be averaged in part). Since 0.1.
+    pub fn ddp_model_average_parameters(model: *mut ddp_model, stream: *mut c_void) -> ddp_status;
+
+    /// Reduce rows of a table, of which every rank has some: the gradient of an embedding, without the rows that nobody touched.
+    /// All ranks get the union of the indices, in rising order, and for each the sum or mean over all ranks, a rank without the
+    /// row counting as zero: the same bits that dense gradients would have given. ddp_group_get_rows() fetches the result.
+    /// @param indices I64 [k], each 0 or more, in any order; k may differ from rank to rank and be 0. Rows of an index that is
+    ///        given several times are added first, in the order given
+    /// @param rows [k, ...], any dtype; row shape and dtype are the same on all ranks
+    /// @param op AVERAGE (divides by the number of ranks) or SUM
+    /// @param out_count rows of the result, the same on every rank
+    /// Collective, blocks on CPU; two small messages and one of the size of the result. Errors: as ddp_group_all_reduce; MISMATCH
+    /// (rows of another dtype or width on another rank: the group stays whole), OUT_OF_MEMORY (on every rank). Since 0.1.
+    pub fn ddp_group_all_reduce_rows(group: *mut ddp_group, indices: *const ddp_tensor, rows: *const ddp_tensor, op: ddp_reduce, out_count: *mut i64, stream: *mut c_void) -> ddp_status;
+
+    /// Copy the result of the last ddp_group_all_reduce_rows on this group.
+    /// @param indices receives I64 [count]
+    /// @param rows receives [count, ...], of the dtype and with rows of the size that were reduced
+    /// Local. Errors: INVALID_ARGUMENT (they do not fit the result), INVALID_STATE (there is none). Since 0.1.
+    pub fn ddp_group_get_rows(group: *const ddp_group, indices: *const ddp_tensor, rows: *const ddp_tensor) -> ddp_status;
+
+    /// Write the defaults. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+    pub fn ddp_batch_norm_options_init(options: *mut ddp_batch_norm_options, struct_size: i64) -> ddp_status;
+
+    /// y = (x - mean) * invstd * weight + bias for each channel, with the mean and variance of that channel over all ranks.
+    /// With `training` the running statistics become (1 - momentum) * old + momentum * new, with the unbiased variance (divided
+    /// by count - 1), the same bits on every rank that had the same before. That happens here, before the backward pass: if that
+    /// fails and the batch is repeated, its statistics count twice, so a program that repeats batches keeps a copy of both.
+    /// @param group whose ranks share the batch. Between begin_backward and end_backward of a model use a second group
+    /// @param options NULL: all defaults
+    /// @param x F32, F64, F16 or BF16, [N, C, ...]
+    /// @param weight [C], any of these dtypes; NULL: 1
+    /// @param bias [C], any of these dtypes; NULL: 0
+    /// @param running_mean [C], any of these dtypes; NULL: not kept
+    /// @param running_var [C], any of these dtypes; given if running_mean is; read when not training, otherwise both are updated
+    /// @param y shape and dtype of x; may be x itself when no backward follows
+    /// @param saved_mean F64 [C], for backward; NULL when none follows
+    /// @param saved_invstd F64 [C], as saved_mean
+    /// @param out_count values per channel over all ranks, for backward; may be NULL
+    /// Collective with `training` (one message), otherwise local; blocks. No two of the tensors may overlap, but for x and y.
+    /// Errors: INVALID_ARGUMENT (shapes, dtypes; on every rank: a single value per channel in training, which has no variance),
+    /// MISMATCH (another number of channels, or other options on another rank), and those of collectives; then nothing was
+    /// written. Without any value on any rank nothing happens. Since 0.1.
+    pub fn ddp_batch_norm_forward(group: *mut ddp_group, options: *const ddp_batch_norm_options, x: *const ddp_tensor, weight: *const ddp_tensor, bias: *const ddp_tensor, running_mean: *const ddp_tensor, running_var: *const ddp_tensor, y: *const ddp_tensor, saved_mean: *const ddp_tensor, saved_invstd: *const ddp_tensor, out_count: *mut i64, stream: *mut c_void) -> ddp_status;
+
+    /// Gradients of the above: for x over the samples of all ranks; for weight and bias this rank's share, which is reduced with
+    /// all other gradients. When not training the statistics are constants, and nothing is sent.
+    /// @param dy gradient of y, [N, C, ...]
+    /// @param x as in forward
+    /// @param weight as in forward
+    /// @param saved_mean as in forward
+    /// @param saved_invstd as in forward
+    /// @param count what forward gave as out_count
+    /// @param dx shape and dtype of x; may be dy itself; NULL: not wanted
+    /// @param dweight [C], F32, F64, F16 or BF16; NULL: not wanted
+    /// @param dbias as dweight
+    /// Collective with `training` (one message), otherwise local; blocks. Errors: as ddp_batch_norm_forward. Since 0.1.
+    pub fn ddp_batch_norm_backward(group: *mut ddp_group, options: *const ddp_batch_norm_options, dy: *const ddp_tensor, x: *const ddp_tensor, weight: *const ddp_tensor, saved_mean: *const ddp_tensor, saved_invstd: *const ddp_tensor, count: i64, dx: *const ddp_tensor, dweight: *const ddp_tensor, dbias: *const ddp_tensor, stream: *mut c_void) -> ddp_status;
+
+    /// Keep memory of the library readable and writable, with what it holds, after its owner is gone: after the model, the group,
+    /// ddp_group_free. For languages whose slices and arrays may outlive the object that they came from. The memory is given back
+    /// when its owner and as many ddp_memory_release as there were ddp_memory_retain are done; nothing else of a destroyed group
+    /// or model stays.
+    /// @param data any address in a gradient that libddp owns, in memory of ddp_group_alloc, or in the contents of a bucket; all
+    ///        of the block around it is kept, which for a gradient is its bucket
+    /// Local, never blocks, any thread, also within callbacks. Errors: INVALID_ARGUMENT (not such memory, or on a GPU).
+    /// Since 0.1.
+    pub fn ddp_memory_retain(data: *const c_void) -> ddp_status;
+
+    /// Undo one ddp_memory_retain. In a fork of the process the memory stays as it is.
+    /// @param data any address in the same block; NULL is ignored
+    /// Local, never blocks, any thread. Errors: INVALID_ARGUMENT (it is not retained). Since 0.1.
+    pub fn ddp_memory_release(data: *const c_void) -> ddp_status;
+
+    /// Write the defaults.
+    /// @param options filled; not NULL
+    /// @param struct_size sizeof(ddp_recover_options) as the caller sees it
+    /// Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+    pub fn ddp_recover_options_init(options: *mut ddp_recover_options, struct_size: i64) -> ddp_status;
+
+    /// Ranks that broke the group: the one that the first cause names, and those that were silent when it broke. Ranks are
+    /// numbered as in the broken group.
+    /// @param ranks filled with at most `capacity` ranks, ascending; NULL if capacity is 0
+    /// @param out_count how many there are, whatever the capacity; 0: the group is whole, or was ended on purpose
+    /// Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
+    pub fn ddp_group_get_failed(group: *const ddp_group, ranks: *mut i32, capacity: i32, out_count: *mut i32) -> ddp_status;
+
+    /// Where a rank was when it was last heard: ranks say so every heartbeat_ms. With ranks that are threads, and in a group of
+    /// one, all are heard now. Of groups of more than 64 ranks those are up to date that are furthest behind.
+    /// @param rank 0 to size - 1
+    /// @param out_progress filled; struct_size set by the caller
+    /// Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
+    pub fn ddp_group_get_progress(group: *const ddp_group, rank: i32, out_progress: *mut ddp_rank_progress) -> ddp_status;
+
+    /// Name of a call as in ddp_rank_progress: "ddp_group_barrier"; "" for 0 and for any other number. Constant text; the
+    /// numbers may be others in another version of the library. Local, any thread. Since 0.1.
+    pub fn ddp_call_name(call: i32) -> *const c_char;
+
+    /// Go on with the ranks that are left. The group, its models, optimizers, averages and memory keep their handles and
+    /// addresses; a pass that is open ends, and its gradients are void. All ranks then hold the parameters, buffers and optimizer
+    /// of the last step that every one of them has made, and repeat the next one. With an optimizer that has shard = 1 and ranks
+    /// that are gone, a part of its state is lost: load a checkpoint with the optimizer (until then INVALID_STATE).
+    /// @param options NULL: all defaults
+    /// @param out_recovery filled if not NULL; struct_size set by the caller
+    /// Collective over the ranks that are left, blocks: less than a second where deaths are seen (one host), and for ranks that
+    /// only fell silent about a second after dead_after_ms. If another rank dies meanwhile it begins again by itself. No other
+    /// call may use the group or what was made from it meanwhile. Groups made by ddp_group_split recover by themselves.
+    /// Errors: INVALID_STATE (the group is not broken, or was made without recoverable), INVALID_ARGUMENT, TOO_FEW_RANKS (on all
+    /// ranks that are here; nothing has changed, and the call may be repeated), NO_MAJORITY (the same where ranks that are out of
+    /// reach may go on: end this process), FENCED (this rank was silent, and the others have gone on without it), MISMATCH (what
+    /// was sent to make the replicas equal has not come; the group can be used, the model after a checkpoint was loaded),
+    /// OUT_OF_MEMORY. Since 0.1.
+    pub fn ddp_group_recover(group: *mut ddp_group, options: *const ddp_recover_options, out_recovery: *mut ddp_recovery) -> ddp_status;
+
+    /// Ranks that the last recovery went on without, numbered as before it.
+    /// @param ranks filled with at most `capacity` ranks, ascending; NULL if capacity is 0
+    /// @param out_count how many there are, whatever the capacity; 0 also before the first recovery with this rank
+    /// Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
+    pub fn ddp_group_get_gone(group: *const ddp_group, ranks: *mut i32, capacity: i32, out_count: *mut i32) -> ddp_status;
+
+    /// Ranks that the last recovery took in, numbered as now. A rank that has joined is among them, until the next recovery.
+    /// @param ranks filled with at most `capacity` ranks, ascending; NULL if capacity is 0
+    /// @param out_count how many there are, whatever the capacity
+    /// Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
+    pub fn ddp_group_get_joined(group: *const ddp_group, ranks: *mut i32, capacity: i32, out_count: *mut i32) -> ddp_status;
+
+    /// What became of each rank in the last recovery: element r is what rank r of before is now, or -1 if it is gone.
+    /// @param ranks filled with at most `capacity` ranks; NULL if capacity is 0
+    /// @param out_count number of ranks before it, whatever the capacity; 0 before the first recovery with this rank
+    /// Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
+    pub fn ddp_group_get_renumbered(group: *const ddp_group, ranks: *mut i32, capacity: i32, out_count: *mut i32) -> ddp_status;
+
+    /// Write what to multiply the next loss with into a tensor, for kernels that read it there. Into memory of a GPU it is
+    /// written in the order of `stream`, and the host does not wait: in a step that is captured into a CUDA graph each launch
+    /// writes the scale of its time.
+    /// @param tensor one element, F32 or F64; on the model's GPU, or in host memory (then it is written when the call returns, as
+    /// by ddp_optimizer_get_loss_scale)
+    /// @param stream of a tensor on a GPU: that of ddp_optimizer_step, or one that is ordered after it
+    /// The host waits for the stream before the first step, and if parameters are in host memory or the rule is the program's.
+    /// Local. Errors: INVALID_ARGUMENT (another type or size, or on another GPU than the group's), INVALID_STATE (the host would
+    /// have to wait for a stream that is captured). Since 0.1.
+    pub fn ddp_optimizer_copy_loss_scale(optimizer: *mut ddp_optimizer, tensor: *const ddp_tensor, stream: *mut c_void) -> ddp_status;
+
+    /// Which parts are this rank's. They change when ddp_group_recover has returned. Local, any thread. Errors: INVALID_ARGUMENT,
+    /// INVALID_STATE (destroyed). Since 0.1.
+    pub fn ddp_group_get_virtual_ranks(group: *const ddp_group, out_ranks: *mut ddp_virtual_ranks) -> ddp_status;
+
+    /// A key for the random numbers (dropout, augmentation) of one part in one step, the same wherever the part runs. The
+    /// sequence is frozen: the same arguments give the same key in every version.
+    /// @param seed of the training
+    /// @param step its number, 0 or more, which the program counts (and restores from a checkpoint)
+    /// @param virtual_rank of the part, 0 or more
+    /// @param out_key 64 bits, any pattern
+    /// Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+    pub fn ddp_virtual_rank_key(seed: i64, step: i64, virtual_rank: i32, out_key: *mut i64) -> ddp_status;
+
+    /// As ddp_group_reduce_metrics, with one value for each part: summed in the tree over all parts, so the result has the same
+    /// bits at any number of ranks. DDP_AVERAGE divides by the number of parts.
+    /// @param part_values the numbers of this rank's parts, one part after the other: `count` doubles for each. The first `count`
+    ///        are replaced by the result, the same bits on every rank; what the others hold afterwards is undefined
+    /// @param count of each part, 1 to 1,024
+    /// Collective, blocks. Errors: as ddp_group_all_reduce. Since 0.1.
+    pub fn ddp_group_reduce_part_metrics(group: *mut ddp_group, part_values: *mut f64, count: i64, op: ddp_reduce) -> ddp_status;
+
+    /// Save a checkpoint into a folder, as the file step-000000001200.safetensors, with the state's `step`. Then remove old ones:
+    /// of the files with this step or a smaller one the newest `keep` stay. The file of this call always stays, and no other file
+    /// of the folder is touched but what saves that were killed have left.
+    /// @param folder is there already; rank 0's counts, the others may pass NULL
+    /// @param keep 1 or more; 0: remove nothing. Rank 0's counts
+    /// One job saves to a folder: rank 0 holds a lock on it (the file .ddp-folder.lock) until its model is destroyed or its
+    /// process ends, and the first save of another job fails with IO and names it. File systems without locks have no such guard.
+    /// Files of a greater step are left alone, with a warning, because a load of the latest would prefer them.
+    /// As ddp_state_save_file in all else. Errors: INVALID_ARGUMENT (step or keep below 0), IO, INVALID_STATE, and those of
+    /// collectives. Since 0.1.
+    pub fn ddp_state_save_latest(state: *const ddp_state, folder: *const c_char, keep: i64) -> ddp_status;
+
+    /// Load the newest valid checkpoint of a folder that ddp_state_save_latest has filled. Rank 0 looks at the files from the
+    /// greatest step down, verifies each as a whole, and skips what is damaged or cannot be read, with a warning to the log; all
+    /// ranks get the same file. `step` of the report says which, ddp_model_get_loaded_file has its name. A folder may be loaded
+    /// from while another job saves to it.
+    /// @param folder rank 0's counts, the others may pass NULL; with `local` this rank's
+    /// A valid file of another model is not skipped: MISMATCH.
+    /// As ddp_state_load_file in all else. Errors: NO_CHECKPOINT (the folder has no such file: begin anew), IO (there is no such
+    /// folder; or it has files and none is valid, the newest is described), MISMATCH, INVALID_STATE, and those of collectives;
+    /// the same on every rank. Since 0.1.
+    pub fn ddp_state_load_latest(state: *const ddp_state, folder: *const c_char, options: *const ddp_load_options, out_report: *mut ddp_load_report) -> ddp_status;
+
+    /// The file of the last load on rank 0: its path, or "" after a stream. The same on all ranks.
+    /// Local. The text is the model's own, valid until the next load or ddp_model_destroy. NULL before the first load, and if
+    /// `model` is not a model. Since 0.1.
+    pub fn ddp_model_get_loaded_file(model: *const ddp_model) -> *const c_char;
+
+    /// A file that the last ddp_state_load_latest skipped, and why, as one sentence.
+    /// @param index from 0 (the newest) to below `skipped` of the ddp_load_report
+    /// Local. As ddp_model_get_missing. Since 0.1.
+    pub fn ddp_model_get_skipped(model: *const ddp_model, index: i64) -> *const c_char;
+
+    /// Write the defaults. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+    pub fn ddp_outer_options_init(options: *mut ddp_outer_options, struct_size: i64) -> ddp_status;
+
+    /// Make an outer optimizer of a model. Its passes are DDP_PASS_LOCAL, its optimizer is any (not with shard), stepped on each
+    /// rank alone. Memory: 12 bytes a parameter (24 of F64), and 4 with error_feedback.
+    /// @param model ready; its parameters are F32, F64, F16 or BF16 in host memory, equal on all ranks now
+    /// @param options NULL: all defaults
+    /// @param out_outer destroy with ddp_outer_destroy
+    /// Local. Errors: INVALID_ARGUMENT, INVALID_STATE (not committed, a pass is open, it has an outer optimizer), NOT_SUPPORTED
+    /// (parameters on a GPU or complex), OUT_OF_MEMORY. Since 0.1.
+    pub fn ddp_outer_create(model: *mut ddp_model, options: *const ddp_outer_options, out_outer: *mut *mut ddp_outer) -> ddp_status;
+
+    /// Release it. Exchanges that are under way are dropped, and the parameters keep what they hold; on all ranks after the same
+    /// number of steps. Local. NULL is ignored. Since 0.1.
+    pub fn ddp_outer_destroy(outer: *mut ddp_outer);
+
+    /// One step of the rank's own optimizer has been made: begin the exchanges that are due, and take what the others that have
+    /// ended bring. Call after every step, on all ranks as often.
+    /// The first call makes a group of the model's ranks for the exchanges (as ddp_group_split), so passes and collectives of the
+    /// program go on beside them.
+    /// With d = global value at the last exchange - own value now, averaged over the ranks, and m = momentum * m + d:
+    /// global -= rate * (d + momentum * m), with nesterov = 0 rate * m.
+    /// Collective, blocks only when an exchange that must have ended has not, not in an open pass. Errors: those of collectives;
+    /// INVALID_STATE (also after an exchange that failed: recover the group, or load a checkpoint). Since 0.1.
+    pub fn ddp_outer_step(outer: *mut ddp_outer) -> ddp_status;
+
+    /// End what is under way, exchange all fragments at once, and go on from the global values, whatever `keep` is: afterwards
+    /// the replicas are equal. Call before evaluation and before a checkpoint, which holds rank 0's parameters. Rounding errors
+    /// that were kept for the next exchange are sent with this one as they are, without rounding (32 bits). Collective, blocks,
+    /// not in an open pass. Errors: as ddp_outer_step. Since 0.1.
+    pub fn ddp_outer_sync(outer: *mut ddp_outer) -> ddp_status;
+
+    /// What the exchanges have come to. Local. Errors: INVALID_ARGUMENT. Since 0.1.
+    pub fn ddp_outer_get_stats(outer: *const ddp_outer, out_stats: *mut ddp_outer_stats) -> ddp_status;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::mem::{size_of, MaybeUninit};
+
+    macro_rules! check {
+        ($name:ident, $size:expr, $($field:ident: $offset:expr),*) => {
+            assert_eq!(size_of::<$name>(), $size, stringify!($name));
+            let whole = MaybeUninit::<$name>::uninit();
+            $(
+                let place = unsafe { core::ptr::addr_of!((*whole.as_ptr()).$field) } as usize - whole.as_ptr() as usize;
+                assert_eq!(place, $offset, concat!(stringify!($name), ".", stringify!($field)));
+            )*
+        };
+    }
+
+    #[test]
+    fn structs_lie_as_in_c() {
+        check!(ddp_tensor, 88, data: 0, dtype: 8, device: 12, device_index: 16, ndim: 20, shape: 24);
+        check!(ddp_store, 32, struct_size: 0, set: 8, get: 16, user_data: 24);
+        check!(ddp_group_options, 104, struct_size: 0, rank: 8, world_size: 12, backend: 16, device_index: 20, timeout_ms: 24, heartbeat_ms: 32, dead_after_ms: 40, rendezvous_timeout_ms: 48, store: 56, sum_order: 64, reproducible: 68, nccl_max_ctas: 72, recoverable: 76, nccl_comm: 80, first_port: 88, last_port: 92, join: 96, virtual_ranks: 100);
+        check!(ddp_model_options, 64, struct_size: 0, first_bucket_bytes: 8, bucket_bytes: 16, reduce: 24, unused: 28, progress: 32, drift: 36, check_every: 40, divisor: 48, uneven_inputs: 52, wire: 56, own_values: 60);
+        check!(ddp_model_stats, 128, struct_size: 0, parameters: 8, elements: 16, buckets: 24, passes: 32, gradient_bytes: 40, backward_ns: 48, comm_ns: 56, exposed_ns: 64, total_backward_ns: 72, total_comm_ns: 80, total_exposed_ns: 88, checks: 96, repairs: 104, sent_bytes: 112, total_sent_bytes: 120);
+        check!(ddp_pass_report, 32, struct_size: 0, contributors: 8, last: 12, weight: 16, absent: 24);
+        check!(ddp_optimizer_options, 48, struct_size: 0, shard: 8, in_backward: 12, undo: 16, master_weights: 20, nonfinite: 24, keep_copy: 28, max_norm: 32, clip_value: 40);
+        check!(ddp_sgd_options, 48, struct_size: 0, rate: 8, momentum: 16, dampening: 24, weight_decay: 32, nesterov: 40, reserved: 44);
+        check!(ddp_adam_options, 56, struct_size: 0, rate: 8, beta1: 16, beta2: 24, epsilon: 32, weight_decay: 40, decoupled: 48, reserved: 52);
+        check!(ddp_loss_scale_options, 56, struct_size: 0, initial: 8, growth: 16, backoff: 24, minimum: 32, maximum: 40, interval: 48);
+        check!(ddp_state, 56, struct_size: 0, model: 8, optimizer: 16, ema: 24, epoch: 32, step: 40, outer: 48);
+        check!(ddp_load_options, 16, struct_size: 0, partial: 8, local: 12);
+        check!(ddp_load_report, 48, struct_size: 0, epoch: 8, step: 16, missing: 24, unexpected: 32, skipped: 40);
+        check!(ddp_sampler, 48, struct_size: 0, dataset_size: 8, seed: 16, rank: 24, size: 28, shuffle: 32, drop_last: 36, seen: 40);
+        check!(ddp_custom_options, 32, struct_size: 0, rate: 8, weight_decay: 16, whole_tensors: 24, reserved: 28);
+        check!(ddp_update_slice, 224, struct_size: 0, index: 8, dtype: 12, value: 16, grad: 24, state: 32, state_count: 160, device: 164, device_index: 168, reserved: 172, first: 176, count: 184, step: 192, rate: 200, weight_decay: 208, stream: 216);
+        check!(ddp_powersgd_options, 48, struct_size: 0, seed: 8, start_pass: 16, min_compression_rate: 24, rank: 32, warm_start: 36, error_feedback: 40);
+        check!(ddp_batch_norm_options, 32, struct_size: 0, epsilon: 8, momentum: 16, training: 24, accumulate: 28);
+        check!(ddp_recover_options, 32, struct_size: 0, wait_ms: 8, min_ranks: 16, allow_half: 20, cool_down_ms: 24);
+        check!(ddp_recovery, 56, struct_size: 0, generation: 8, rank: 16, size: 20, previous_rank: 24, previous_size: 28, source: 32, reserved: 36, seconds: 40, step: 48);
+        check!(ddp_rank_progress, 40, struct_size: 0, pass_index: 8, bucket: 16, in_call: 20, silent: 24, call: 32, reserved: 36);
+        check!(ddp_virtual_ranks, 24, struct_size: 0, total: 8, first: 12, count: 16, reserved: 20);
+        check!(ddp_outer_options, 64, struct_size: 0, every: 8, overlap: 16, rate: 24, momentum: 32, keep: 40, fragments: 48, nesterov: 52, bits: 56, error_feedback: 60);
+        check!(ddp_outer_stats, 48, struct_size: 0, steps: 8, exchanges: 16, under_way: 24, sent_bytes: 32, wait_ns: 40);
+    }
+}

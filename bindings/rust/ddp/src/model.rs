@@ -1,0 +1,292 @@
+//! Models: what is trained, and what all ranks agree on.
+use crate::custom::Rule;
+use crate::error::{c_string, check, sized, text, Error, Result, Status};
+use crate::group::Shared;
+use crate::tensor::{describe, elements, empty, Element, Float};
+use crate::{sys, Group, ModelOptions, RecoverOptions, Recovery};
+use std::marker::PhantomData;
+use std::ptr::null_mut;
+use std::rc::Rc;
+use std::sync::Weak;
+
+/// A parameter of one model, with elements of type T.
+#[derive(Debug)]
+pub struct Parameter<T> {
+    pub(crate) index: i32,
+    pub(crate) model: *const sys::ddp_model,
+    elements: PhantomData<fn() -> T>,
+}
+
+impl<T> Clone for Parameter<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T> Copy for Parameter<T> {}
+
+impl<T> Parameter<T> {
+    /// Its number, as in the texts of errors.
+    pub fn index(&self) -> usize {
+        self.index as usize
+    }
+}
+
+/// Numbers of a model's passes.
+pub type Stats = sys::ddp_model_stats;
+
+/// Parameters and buffers of a program, and their gradients.
+pub struct Model {
+    handle: *mut sys::ddp_model,
+    group: Rc<Shared>,
+    pub(crate) open: bool,
+    pub(crate) updated_in_backward: bool, // by an optimizer: values of marked parameters change within the pass
+    pub(crate) rules: Vec<Weak<Rule>>,    // of the program, for what they said when they failed
+    memory: Vec<Box<dyn FnOnce()>>,       // frees what was lent
+}
+
+impl Model {
+    pub fn new(group: &Group, options: ModelOptions) -> Result<Model> {
+        let mut handle = null_mut();
+        check(unsafe { sys::ddp_model_create(group.handle(), &options.0, &mut handle) })?;
+        group.shared.models.set(group.shared.models.get() + 1);
+        Ok(Model { handle, group: group.shared.clone(), open: false, updated_in_backward: false, rules: Vec::new(), memory: Vec::new() })
+    }
+
+    /// For functions of [`crate::sys`].
+    pub fn handle(&self) -> *mut sys::ddp_model {
+        self.handle
+    }
+
+    /// A parameter that begins with `values` and has this shape, in the order of the forward computation. The library owns the gradient.
+    pub fn add_parameter<T: Float>(&mut self, name: &str, values: Vec<T>, shape: &[usize]) -> Result<Parameter<T>> {
+        let (name, tensor, free) = self.lend(name, values, shape)?;
+        let mut index = -1;
+        let added =
+            check(unsafe { sys::ddp_model_add_parameter(self.handle, name.as_ptr().cast(), &tensor, std::ptr::null(), &mut index) });
+        self.keep(added, free)?;
+        Ok(Parameter { index, model: self.handle, elements: PhantomData })
+    }
+
+    /// A tensor that is not trained but belongs to the model and its checkpoints. The library only reads and writes it in
+    /// [`Model::commit`], [`Model::sync_buffers`], loads and recoveries.
+    pub fn add_buffer<T: Element>(&mut self, name: &str, values: Vec<T>, shape: &[usize]) -> Result<Buffer<T>> {
+        let (data, count) = (values.as_ptr() as *mut T, values.len());
+        let (name, tensor, free) = self.lend(name, values, shape)?;
+        let added = check(unsafe { sys::ddp_model_add_buffer(self.handle, name.as_ptr().cast(), &tensor, null_mut()) });
+        self.keep(added, free)?;
+        Ok(Buffer { data, count, model: self.handle })
+    }
+
+    /// The memory moves to where nothing of Rust's claims it for itself; the function frees it.
+    #[allow(clippy::type_complexity)]
+    fn lend<T: Element>(
+        &self,
+        name: &str,
+        values: Vec<T>,
+        shape: &[usize],
+    ) -> Result<(std::ffi::CString, sys::ddp_tensor, Box<dyn FnOnce()>)> {
+        let name = c_string(name)?;
+        describe(values.as_ptr(), values.len(), shape)?; // or the values would be lost
+        let mut values = std::mem::ManuallyDrop::new(values);
+        let (data, count, capacity) = (values.as_mut_ptr(), values.len(), values.capacity());
+        let tensor = describe(data, count, shape)?;
+        Ok((name, tensor, Box::new(move || drop(unsafe { Vec::from_raw_parts(data, count, capacity) }))))
+    }
+
+    fn keep(&mut self, added: Result<()>, free: Box<dyn FnOnce()>) -> Result<()> {
+        if added.is_err() {
+            free();
+        } else {
+            self.memory.push(free);
+        }
+        added
+    }
+
+    /// Agree with all ranks on the model; rank 0's values go to all.
+    pub fn commit(&mut self) -> Result<()> {
+        check(unsafe { sys::ddp_model_commit(self.handle, null_mut()) })
+    }
+
+    pub fn parameter_count(&self) -> usize {
+        unsafe { sys::ddp_model_get_parameter_count(self.handle) as usize }
+    }
+
+    /// Nothing but the pass itself may reach memory that the library works on.
+    pub(crate) fn closed(&self) -> Result<()> {
+        if self.open {
+            return Err(Error::new(Status::InvalidState, "a pass of the model is open and was forgotten: its memory cannot be reached"));
+        }
+        Ok(())
+    }
+
+    /// Why a rule of the program failed is known on this side alone.
+    pub(crate) fn explained(&self, error: Error) -> Error {
+        let said = self.rules.iter().filter_map(Weak::upgrade).find_map(|rule| rule.take_failure());
+        match said {
+            Some(cause) if error.status() == Status::Callback => error.with_cause(&cause),
+            _ => error,
+        }
+    }
+
+    pub(crate) fn own<T>(&self, parameter: Parameter<T>) -> Result<i32> {
+        if parameter.model != self.handle {
+            return Err(crate::options::not_of_this_model("parameter"));
+        }
+        Ok(parameter.index)
+    }
+
+    pub(crate) fn value_memory<T: Float>(&self, parameter: Parameter<T>) -> Result<(*mut T, usize)> {
+        let mut tensor = empty();
+        check(unsafe { sys::ddp_model_get_value(self.handle, self.own(parameter)?, &mut tensor) })?;
+        elements(&tensor)
+    }
+
+    pub(crate) fn grad_memory<T: Float>(&self, parameter: Parameter<T>) -> Result<(*mut T, usize)> {
+        let mut tensor = empty();
+        check(unsafe { sys::ddp_model_get_grad(self.handle, self.own(parameter)?, &mut tensor) })?;
+        elements(&tensor)
+    }
+
+    pub fn value<T: Float>(&self, parameter: Parameter<T>) -> Result<&[T]> {
+        self.closed()?;
+        self.value_memory(parameter).map(|(data, count)| unsafe { std::slice::from_raw_parts(data, count) })
+    }
+
+    pub fn value_mut<T: Float>(&mut self, parameter: Parameter<T>) -> Result<&mut [T]> {
+        self.closed()?;
+        self.value_memory(parameter).map(|(data, count)| unsafe { std::slice::from_raw_parts_mut(data, count) })
+    }
+
+    /// The gradient: after a pass that reduces, the mean over all ranks.
+    pub fn grad<T: Float>(&self, parameter: Parameter<T>) -> Result<&[T]> {
+        self.closed()?;
+        self.grad_memory(parameter).map(|(data, count)| unsafe { std::slice::from_raw_parts(data, count) })
+    }
+
+    pub fn grad_mut<T: Float>(&mut self, parameter: Parameter<T>) -> Result<&mut [T]> {
+        self.closed()?;
+        self.grad_memory(parameter).map(|(data, count)| unsafe { std::slice::from_raw_parts_mut(data, count) })
+    }
+
+    pub fn buffer<'m, T: Element>(&'m self, buffer: &Buffer<T>) -> Result<&'m [T]> {
+        if buffer.model != self.handle {
+            return Err(crate::options::not_of_this_model("buffer"));
+        }
+        Ok(unsafe { std::slice::from_raw_parts(buffer.data, buffer.count) })
+    }
+
+    pub fn buffer_mut<'m, T: Element>(&'m mut self, buffer: &Buffer<T>) -> Result<&'m mut [T]> {
+        if buffer.model != self.handle {
+            return Err(crate::options::not_of_this_model("buffer"));
+        }
+        Ok(unsafe { std::slice::from_raw_parts_mut(buffer.data, buffer.count) })
+    }
+
+    /// Set all gradients to zero, and forget what was accumulated.
+    pub fn zero_grad(&mut self) -> Result<()> {
+        check(unsafe { sys::ddp_model_zero_grad(self.handle, null_mut()) })
+    }
+
+    /// Norm of all gradients as one vector; p is 1, 2 or infinity.
+    pub fn grad_norm(&mut self, p: f64) -> Result<f64> {
+        let mut norm = 0.0;
+        check(unsafe { sys::ddp_model_get_grad_norm(self.handle, p, &mut norm, null_mut()) })?;
+        Ok(norm)
+    }
+
+    pub fn scale_grad(&mut self, factor: f64) -> Result<()> {
+        check(unsafe { sys::ddp_model_scale_grad(self.handle, factor, null_mut()) })
+    }
+
+    /// Returns the norm before.
+    pub fn clip_grad_norm(&mut self, max_norm: f64, p: f64) -> Result<f64> {
+        let mut norm = 0.0;
+        check(unsafe { sys::ddp_model_clip_grad_norm(self.handle, max_norm, p, &mut norm, null_mut()) })?;
+        Ok(norm)
+    }
+
+    /// How much this rank's gradients count from the next pass on (option `divisor`).
+    pub fn set_weight(&mut self, weight: f64) -> Result<()> {
+        check(unsafe { sys::ddp_model_set_weight(self.handle, weight) })
+    }
+
+    /// Take part in a pass without a batch.
+    pub fn skip_backward(&mut self) -> Result<()> {
+        check(unsafe { sys::ddp_model_skip_backward(self.handle, null_mut()) })
+    }
+
+    /// Copy all buffers from one rank to the others.
+    pub fn sync_buffers(&mut self, root: usize) -> Result<()> {
+        check(unsafe { sys::ddp_model_sync_buffers(self.handle, root as i32, null_mut()) })
+    }
+
+    /// Fails with `Status::Mismatch` unless all ranks hold the same bits.
+    pub fn check_replicas(&mut self) -> Result<()> {
+        check(unsafe { sys::ddp_model_check(self.handle, null_mut()) })
+    }
+
+    /// A hash over names and contents of all parameters of this rank.
+    pub fn hash(&self) -> Result<u64> {
+        self.closed()?;
+        let mut found = 0;
+        check(unsafe { sys::ddp_model_get_hash(self.handle, &mut found) })?;
+        Ok(found as u64)
+    }
+
+    pub fn stats(&self) -> Result<Stats> {
+        let mut found = unsafe { sized::<Stats>() };
+        check(unsafe { sys::ddp_model_get_stats(self.handle, &mut found) })?;
+        Ok(found)
+    }
+
+    /// Remember a text under a key with the model and its checkpoints; `None` removes it.
+    pub fn set_metadata(&mut self, key: &str, value: Option<&str>) -> Result<()> {
+        let (key, value) = (c_string(key)?, value.map(c_string).transpose()?);
+        let value = value.as_ref().map_or(std::ptr::null(), |value| value.as_ptr());
+        check(unsafe { sys::ddp_model_set_metadata(self.handle, key.as_ptr().cast(), value.cast()) })
+    }
+
+    pub fn metadata(&self, key: &str) -> Result<Option<String>> {
+        let (key, mut value) = (c_string(key)?, std::ptr::null());
+        check(unsafe { sys::ddp_model_get_metadata(self.handle, key.as_ptr().cast(), &mut value) })?;
+        Ok(text(value))
+    }
+
+    /// Go on with the ranks that are left, when ranks have died: of a group with the option `recoverable`, and this one model. (A
+    /// recovery writes into all models of a group, so with several of them it is a matter for [`crate::sys`].)
+    pub fn recover(&mut self, options: RecoverOptions) -> Result<Recovery> {
+        if self.group.models.get() != 1 {
+            return Err(Error::new(Status::InvalidState, "Model::recover: the group has several models"));
+        }
+        let mut found = unsafe { sized::<sys::ddp_recovery>() };
+        check(unsafe { sys::ddp_group_recover(self.group.handle, &options.0, &mut found) })?;
+        self.open = false;
+        Ok(Recovery {
+            generation: found.generation,
+            rank: found.rank as usize,
+            size: found.size as usize,
+            previous_rank: found.previous_rank as usize,
+            previous_size: found.previous_size as usize,
+            source: usize::try_from(found.source).ok(),
+            step: Some(found.step).filter(|step| *step >= 0),
+        })
+    }
+}
+
+/// A tensor of one model that is not trained.
+#[derive(Debug)]
+pub struct Buffer<T> {
+    data: *mut T,
+    count: usize,
+    model: *const sys::ddp_model,
+}
+
+impl Drop for Model {
+    fn drop(&mut self) {
+        unsafe { sys::ddp_model_destroy(self.handle) } // the lent memory is not used any more when it returns
+        self.group.models.set(self.group.models.get() - 1);
+        for free in self.memory.drain(..) {
+            free();
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Checkpoints: safetensors files that load at any number of ranks.
+use crate::error::{c_string, check, sized, Error, Result, Status};
+use crate::{sys, Ema, Model, Optimizer};
+use std::path::Path;
+
+/// What a checkpoint holds: `State::new(&mut model).optimizer(&mut adam).step(12).save("model.safetensors")?`.
+#[must_use]
+pub struct State<'s> {
+    model: &'s mut Model,
+    optimizer: Option<&'s mut Optimizer>,
+    ema: Option<&'s mut Ema>,
+    epoch: i64,
+    step: i64,
+}
+
+/// What a load found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Loaded {
+    pub epoch: i64,
+    pub step: i64,
+}
+
+impl<'s> State<'s> {
+    pub fn new(model: &'s mut Model) -> State<'s> {
+        State { model, optimizer: None, ema: None, epoch: 0, step: 0 }
+    }
+
+    pub fn optimizer(mut self, optimizer: &'s mut Optimizer) -> State<'s> {
+        self.optimizer = Some(optimizer);
+        self
+    }
+
+    pub fn ema(mut self, ema: &'s mut Ema) -> State<'s> {
+        self.ema = Some(ema);
+        self
+    }
+
+    pub fn epoch(mut self, epoch: i64) -> State<'s> {
+        self.epoch = epoch;
+        self
+    }
+
+    pub fn step(mut self, step: i64) -> State<'s> {
+        self.step = step;
+        self
+    }
+
+    fn in_c(&self) -> Result<sys::ddp_state> {
+        if let Some(optimizer) = &self.optimizer {
+            optimizer.of(self.model)?;
+        }
+        if let Some(ema) = &self.ema {
+            ema.of(self.model)?;
+        }
+        let mut state = unsafe { sized::<sys::ddp_state>() };
+        check(unsafe { sys::ddp_state_init(&mut state, state.struct_size) })?;
+        state.model = self.model.handle();
+        state.optimizer = self.optimizer.as_ref().map_or(std::ptr::null_mut(), |optimizer| optimizer.handle());
+        state.ema = self.ema.as_ref().map_or(std::ptr::null_mut(), |ema| ema.handle());
+        state.epoch = self.epoch;
+        state.step = self.step;
+        Ok(state)
+    }
+
+    /// Every rank calls, rank 0 writes; the file is there, whole and durable, or as it was.
+    pub fn save(self, path: impl AsRef<Path>) -> Result<()> {
+        let path = text_of(path.as_ref())?;
+        check(unsafe { sys::ddp_state_save_file(&self.in_c()?, path.as_ptr().cast()) })
+    }
+
+    /// Rank 0 reads, all ranks receive.
+    pub fn load(self, path: impl AsRef<Path>) -> Result<Loaded> {
+        let path = text_of(path.as_ref())?;
+        self.loaded(|state, report| unsafe { sys::ddp_state_load_file(state, path.as_ptr().cast(), std::ptr::null(), report) })
+    }
+
+    /// Save into a folder, and keep the newest `keep` files of it.
+    pub fn save_latest(self, folder: impl AsRef<Path>, keep: i64) -> Result<()> {
+        let folder = text_of(folder.as_ref())?;
+        check(unsafe { sys::ddp_state_save_latest(&self.in_c()?, folder.as_ptr().cast(), keep) })
+    }
+
+    /// Load the newest valid file of a folder; `Status::NoCheckpoint` if it has none, as before a first start.
+    pub fn load_latest(self, folder: impl AsRef<Path>) -> Result<Loaded> {
+        let folder = text_of(folder.as_ref())?;
+        self.loaded(|state, report| unsafe { sys::ddp_state_load_latest(state, folder.as_ptr().cast(), std::ptr::null(), report) })
+    }
+
+    fn loaded(self, load: impl FnOnce(&sys::ddp_state, &mut sys::ddp_load_report) -> sys::ddp_status) -> Result<Loaded> {
+        self.model.closed()?;
+        let mut report = unsafe { sized::<sys::ddp_load_report>() };
+        check(load(&self.in_c()?, &mut report))?;
+        Ok(Loaded { epoch: report.epoch, step: report.step })
+    }
+}
+
+fn text_of(path: &Path) -> Result<std::ffi::CString> {
+    c_string(path.to_str().ok_or_else(|| Error::new(Status::InvalidArgument, format!("the path {:?} is no text", path)))?)
+}
