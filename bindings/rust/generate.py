@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Write ddp-sys/src/lib.rs: the public header as Rust sees it. No declaration is copied by hand.
 
     python3 bindings/rust/generate.py [FILE] [--check]
@@ -15,7 +16,8 @@ import header  # noqa: E402
 PLAIN = {"void": "c_void", "int32_t": "i32", "int": "i32", "int64_t": "i64", "float": "f32", "double": "f64", "char": "c_char"}
 KEYWORDS = {"as", "fn", "in", "loop", "match", "mod", "move", "mut", "pub", "ref", "type", "use", "where", "box", "priv", "final", "override"}
 
-HEAD = """// Written by generate.py from the headers in include/ddp; do not change it by hand.
+HEAD = """// SPDX-License-Identifier: Apache-2.0
+// Written by generate.py from the headers in include/ddp; do not change it by hand.
 //! The C functions of libddp as they are. Names, arguments and comments are those of the C header. What a program needs is in the
 //! crate `ddp`.
 #![no_std]

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # The Rust crates: their own tests, the example on 1 and 2 ranks, and the program of the README in a crate of its own.
 set -euo pipefail
 cargo=$DDP_BUILD_DIR/bindings/rust/cargo

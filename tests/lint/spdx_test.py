@@ -12,8 +12,8 @@ import sys
 import tree
 
 LINE = "SPDX-License-Identifier: Apache-2.0"
-COMMENT = {"/* {} */": (".c", ".h", ".i"), "// {}": (".cpp", ".hpp", ".cu", ".cuh", ".cc", ".go", ".java"), "! {}": (".f90",),
-           "# {}": (".py", ".pyi", ".jl", ".sh", ".pl", ".tcl", ".cmake", "CMakeLists.txt", ".sbatch", ".pbs", ".yml", ".yaml")}
+COMMENT = {"/* {} */": (".c", ".h", ".i"), "// {}": (".cpp", ".hpp", ".cu", ".cuh", ".cc", ".go", ".java", ".rs"), "! {}": (".f90",),
+           "# {}": (".py", ".pyi", ".jl", ".sh", ".pl", ".tcl", ".cmake", "CMakeLists.txt", ".sbatch", ".pbs", ".yml", ".yaml", ".toml")}
 HEAD = 16  # lines in which a reader, and a tool, looks for it
 
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Where libddp.so lies: DDP_LIB_DIR, or what pkg-config says, or where the system looks. Crates that depend on this one get the folder as
 //! DEP_DDP_LIBDIR.
 use std::process::Command;

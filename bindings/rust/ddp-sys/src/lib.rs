@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Written by generate.py from the headers in include/ddp; do not change it by hand.
 //! The C functions of libddp as they are. Names, arguments and comments are those of the C header. What a program needs is in the
 //! crate `ddp`.

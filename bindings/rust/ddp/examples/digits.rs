@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Train a network on handwritten digits, on any number of ranks: examples/02_train.c in Rust.
 //!
 //!     ddprun -n 2 target/release/examples/digits digits.csv [EPOCHS [CHECKPOINT [resume]]]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! An optimizer whose rule is a function of the program.
 use crate::error::{c_string, Error, Result, Status};
 use crate::tensor::Float;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Running averages of a model's parameters.
 use crate::error::{check, Result};
 use crate::options::not_of_this_model;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Statuses and texts of C as a `Result`.
 use crate::sys;
 use std::ffi::{CStr, CString};

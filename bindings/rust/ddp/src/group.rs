@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Groups: who acts together, and collectives on slices.
 use crate::error::{c_string, check, sized, Result};
 use crate::tensor::{of_mut, of_slice, Element};

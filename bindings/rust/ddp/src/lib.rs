@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Distributed data parallel training: gradients of many processes are averaged while backward still computes. A safe layer over the C
 //! library libddp; [`sys`] has all of its functions, and every object here gives its C handle.
 //!

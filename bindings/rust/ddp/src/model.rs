@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Models: what is trained, and what all ranks agree on.
 use crate::custom::Rule;
 use crate::error::{c_string, check, sized, text, Error, Result, Status};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Optimizers over the parameters of a model.
 use crate::error::{check, Result};
 use crate::options::not_of_this_model;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Options with the library's defaults in them: `SgdOptions::new().rate(0.5)`. What a field means stands in the C header, with [`crate::sys`].
 use crate::error::{check, Error, Status};
 use crate::{sys, Backend, Reduce};

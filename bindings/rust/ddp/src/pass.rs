@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One backward pass.
 use crate::error::{c_string, check, Error, Result, Status};
 use crate::{sys, Float, Model, Parameter};

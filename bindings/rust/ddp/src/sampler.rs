@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Which samples are mine.
 use crate::error::{check, Result};
 use crate::{sys, Group};

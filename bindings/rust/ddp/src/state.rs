@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Checkpoints: safetensors files that load at any number of ranks.
 use crate::error::{c_string, check, sized, Error, Result, Status};
 use crate::{sys, Ema, Model, Optimizer};

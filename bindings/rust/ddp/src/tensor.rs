@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Slices as tensors.
 use crate::error::{Error, Result, Status};
 use crate::sys;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The safe layer, with ranks that are threads of this process. What must come out is computed here, by hand.
 use ddp::{
     Ema, Error, Group, GroupOptions, Model, ModelOptions, Optimizer, OptimizerOptions, PassKind, Reduce, Result, Sampler, SgdOptions,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The program of tests/bindings/README.md in Rust: the same bits as in C. Rust fuses no multiply-add and keeps the order of sums.
 use ddp::{
     Ema, Gradients, Group, GroupOptions, Model, ModelOptions, Optimizer, Parameter, Pass, PassKind, Reduce, Sampler, SgdOptions, Values,
