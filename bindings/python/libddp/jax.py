@@ -10,6 +10,9 @@
 
 JAX arrays are immutable and their memory is JAX's own, so one copy goes in and one comes out. Leaves are taken in reverse order as they
 become ready: while the first layers are still being computed, the last layers' gradients travel.
+
+``sync.average`` may also stand inside ``jax.jit``, so that a whole step is one program. XLA then calls libddp when all gradients are there:
+nothing travels while they are computed.
 """
 from __future__ import annotations
 
@@ -20,6 +23,7 @@ from typing import Any, BinaryIO, Iterator, NamedTuple, Optional, Union
 import jax
 import numpy as np
 
+from . import _xla_average as _xla
 from ._errors import InvalidStateError, TensorError
 from ._group import Group
 from ._model import Model
@@ -72,6 +76,7 @@ class DataParallel:
         self._grads = [as_array(self.model.grad(index)) for index in range(len(leaves))]
         self._elsewhere = _Elsewhere()
         self.model.mirror(self._elsewhere)
+        self._operation: Any = None  # made when average is first traced
 
     def _leaves(self, tree: Any) -> list:
         return _leaves(tree, self._tree, "the parameters")
@@ -86,14 +91,35 @@ class DataParallel:
             self.group.broadcast(value, root)
         return self._tree_of(self._values)
 
-    def average(self, grads: Any) -> Any:
-        """The mean of all ranks' gradients; the same bits on every rank."""
+    def average(self, grads: Any, after: Any = None) -> Any:
+        """The mean of all ranks' gradients; the same bits on every rank. Inside ``jit`` too. Of two averages in one program let the second
+        come `after` the first (`after` is what that one returned), or ranks may make them in different orders."""
         leaves = self._leaves(grads)
+        if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
+            return self._traced(leaves, after)
+        self._reduce(leaves)
+        return self._tree_of(self._grads)
+
+    def _reduce(self, leaves: list) -> None:
         with self.model.backward():
             for index in reversed(range(len(leaves))):
                 np.copyto(self._grads[index], np.asarray(leaves[index]), casting="no")
                 self.model.mark_ready(index)
-        return self._tree_of(self._grads)
+
+    def _traced(self, leaves: list, after: Any) -> Any:
+        wanted = [jax.ShapeDtypeStruct(grad.shape, grad.dtype) for grad in self._grads]
+        for leaf, grad in zip(leaves, wanted):
+            if (leaf.shape, leaf.dtype) != (grad.shape, grad.dtype):
+                raise TypeError(f"a gradient is {leaf.dtype}{list(leaf.shape)}, its parameter {grad.dtype}{list(grad.shape)}")
+        if self._operation is None:
+            self._operation = _xla.operation(self.model, wanted, self._called)
+        order = jax.tree_util.tree_leaves(after)[:1]
+        return jax.tree_util.tree_unflatten(self._tree, self._operation(*leaves, *order))
+
+    def _called(self, *leaves: Any) -> list:
+        """What a compiled program calls where it has no operation of ours."""
+        self._reduce(list(leaves[:len(self._grads)]))
+        return [grad.copy() for grad in self._grads]
 
     def check(self, params: Any) -> None:
         """Raise MismatchError unless the parameters are bitwise equal on all ranks."""

@@ -17,11 +17,13 @@ static int ddp_as_address(PyObject *object, void **out) {
 static double *ddp_as_doubles(PyObject *object, Py_ssize_t *count) {
   PyObject *items = PySequence_Fast(object, "a sequence of numbers is wanted");
   if (items == NULL) return NULL;
-  *count = PySequence_Fast_GET_SIZE(items);
+  *count = PySequence_Size(items);
   double *values = (double *)malloc(sizeof(double) * (size_t)(*count + 1));
   if (values == NULL) PyErr_NoMemory();
   for (Py_ssize_t i = 0; values != NULL && i < *count; ++i) {
-    values[i] = PyFloat_AsDouble(PySequence_Fast_GET_ITEM(items, i));
+    PyObject *item = PySequence_GetItem(items, i);
+    values[i] = item == NULL ? -1 : PyFloat_AsDouble(item);
+    Py_XDECREF(item);
     if (PyErr_Occurred()) {
       free(values);
       values = NULL;

@@ -145,8 +145,7 @@ DDP_CALLBACK(ddp_log_fn, ddp_on_log)
 
 /* The receiver of the log lives until the next one is set: then libddp uses the former no more. */
 %typemap(argout, noblock=1) (ddp_log_fn fn, void *user_data) {
-  Py_INCREF((PyObject *)$2);
-  Py_XSETREF(ddp_log_receiver, (PyObject *)$2);
+  ddp_keep(&ddp_log_receiver, (PyObject *)$2);
 }
 
 /* ddp_store((set, get)): the pair and the store must live until the group is made. */

@@ -5,6 +5,14 @@
 %{
 static PyObject *ddp_error_factory = NULL; /* called with (status, text), returns an exception */
 
+/* Keep another object in a place of ours. */
+static void ddp_keep(PyObject **place, PyObject *object) {
+  PyObject *former = *place;
+  Py_XINCREF(object);
+  *place = object;
+  Py_XDECREF(former);
+}
+
 static void ddp_raise(ddp_status status) {
   const char *text = ddp_last_error();
   if (PyErr_Occurred()) return; /* the conversion of an argument failed already */
@@ -31,7 +39,6 @@ static void ddp_raise(ddp_status status) {
 %inline %{
 /** Choose what a failed status becomes: a callable of (status, text) that returns an exception. */
 void set_error_factory(PyObject *factory) {
-  Py_XINCREF(factory);
-  Py_XSETREF(ddp_error_factory, factory);
+  ddp_keep(&ddp_error_factory, factory);
 }
 %}

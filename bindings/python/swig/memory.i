@@ -61,7 +61,11 @@ static PyObject *ddp_dl_numbers(const int64_t *numbers, int32_t count) {
 /** Where the memory of a memoryview begins. */
 PyObject *buffer_address(PyObject *view) {
   if (!PyMemoryView_Check(view)) return PyErr_Format(PyExc_TypeError, "a memoryview is wanted");
-  return PyLong_FromVoidPtr(PyMemoryView_GET_BUFFER(view)->buf);
+  Py_buffer buffer;
+  if (PyObject_GetBuffer(view, &buffer, PyBUF_FULL_RO) != 0) return NULL;
+  PyObject *address = PyLong_FromVoidPtr(buffer.buf);
+  PyBuffer_Release(&buffer);
+  return address;
 }
 
 /** (address, code, bits, lanes, device type, device index, shape, strides or None, read-only) of a DLPack capsule, which stays valid. */

@@ -1,10 +1,73 @@
 # SPDX-License-Identifier: Apache-2.0
 """The JAX adapter: gradients in, their mean out, in the same structure."""
+import importlib.util
 import os
 
 from support import SOURCE, Test, main, need, python
 
 need("jax", "numpy")
+
+
+IN_JIT = """
+import sys, jax, jax.numpy as jnp, numpy as np, libddp, libddp.jax, libddp._xla_average as way
+if sys.argv[1] == "callback":
+    way._MODULE = "/none"
+elif way._module() is None:
+    print("as numpy has it: no module for it in this build")
+    sys.exit(0)
+def tree(make):
+    return {"a": make(0), "b": [make(1), make(2)]}
+def given(rank, step):  # what each rank contributes, known to all
+    return tree(lambda i: np.random.RandomState(100 * rank + 10 * step + i).randn(15)[:[15, 7, 1][i]].reshape([(3, 5), (7,), ()][i]).astype(np.float32))
+def equal(found, wanted):
+    return all(np.array_equal(np.asarray(f), w) for f, w in zip(jax.tree_util.tree_leaves(found), jax.tree_util.tree_leaves(wanted)))
+def mean(step):
+    return jax.tree_util.tree_map(lambda x, y: (x + y) / np.float32(2), given(0, step), given(1, step))
+group = libddp.Group(timeout_ms=20000)
+sync = libddp.jax.DataParallel(given(0, 0), group)
+average = jax.jit(sync.average)
+for step in range(3):
+    mine = given(group.rank, step)
+    assert equal(average(mine), mean(step)), step
+    assert equal(mine, given(group.rank, step))
+
+@jax.jit
+def twice(grads):
+    first = sync.average(grads)
+    return first, sync.average(jax.tree_util.tree_map(lambda g: 4 * g, grads), after=first)
+first, second = twice(given(group.rank, 5))
+assert equal(first, mean(5)) and equal(second, jax.tree_util.tree_map(lambda g: 4 * g, mean(5)))
+
+@jax.jit
+def loop(grads):  # four averages of one program, in the order of the loop
+    return jax.lax.scan(lambda carried, _: (sync.average(jax.tree_util.tree_map(lambda g: g + group.rank, carried)), ()), grads, length=4)[0]
+wanted = mean(6)
+for turn in range(4):
+    wanted = given(0, 6) if turn == 0 else wanted
+    wanted = jax.tree_util.tree_map(lambda x, y: (x + (y + np.float32(1))) / np.float32(2), wanted, given(1, 6) if turn == 0 else wanted)
+assert equal(loop(given(group.rank, 6)), wanted)
+assert sync.model.stats()["passes"] == 9
+
+for wrong, cause in ((jax.tree_util.tree_map(lambda g: g.astype(np.int32), given(0, 0)), TypeError), ({"a": np.zeros(3)}, ValueError)):
+    try:
+        average(wrong)
+    except cause:
+        continue
+    raise SystemExit(f"no {cause}")
+if group.rank == 0:
+    group.abort("enough of it")
+try:
+    jax.block_until_ready(average(given(group.rank, 0)))
+except Exception as error:
+    assert "enough of it" in str(error), error
+else:
+    raise SystemExit("no error")
+try:
+    group.check()
+except libddp.AbortedError:
+    pass
+print("as numpy has it")
+"""
 
 
 class Pytrees(Test):
@@ -76,6 +139,12 @@ with libddp.Group() as group:
     assert equal(found.params, params) and found.state is None and len(found.unexpected) == 6, found
 """, size=2, limit=200))
 
+    def test_averages_inside_jit(self):
+        for way in ("operation", "callback"):
+            with self.subTest(way=way):
+                out = self.ends_well(python(IN_JIT, way, size=2, limit=200))
+                self.assertEqual(out.count("as numpy has it"), 2, out)
+
     def test_the_processes_of_jax_distributed(self):
         program = """
 import os, sys, socket, subprocess
@@ -126,6 +195,13 @@ else:
 
     def test_the_digits(self):
         out = self.ends_well(python(os.path.join(SOURCE, "examples/python/digits_jax.py"), size=2, limit=200))
+        self.assertRegex(out, r"test accuracy 9[6-9]\.")
+
+    def test_the_digits_with_flax_and_optax(self):
+        for module in ("flax", "optax"):
+            if importlib.util.find_spec(module) is None:
+                self.skipTest(f"{module} is not installed")
+        out = self.ends_well(python(os.path.join(SOURCE, "examples/python/digits_flax.py"), size=2, limit=200))
         self.assertRegex(out, r"test accuracy 9[6-9]\.")
 
 

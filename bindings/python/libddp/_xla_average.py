@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The average as an operation in compiled programs of JAX: XLA's own where the package has the module for it, else a callback."""
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import weakref
+from typing import Any, Callable, Optional
+
+import jax
+import numpy as np
+from jax.experimental import io_callback
+
+from ._model import Model
+
+_TARGET = "libddp_average"
+_MODULE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_xla.so")
+
+
+@functools.lru_cache(maxsize=None)
+def _module() -> Optional[Any]:
+    """xla/average.cpp, which is built where the headers of jaxlib are; known to XLA from here on. None: it was not, or JAX is too old."""
+    if not os.path.exists(_MODULE) or not hasattr(jax, "ffi"):
+        return None
+    module = ctypes.CDLL(_MODULE)
+    module.ddp_xla_open.argtypes, module.ddp_xla_open.restype = [ctypes.c_void_p], ctypes.c_int64
+    module.ddp_xla_close.argtypes = [ctypes.c_int64]
+    jax.ffi.register_ffi_target(_TARGET, jax.ffi.pycapsule(module.ddp_xla_average), platform="cpu")
+    return module
+
+
+def operation(model: Model, results: list, called: Callable[..., list]) -> Callable[..., list]:
+    """What a traced average becomes: on the CPU an operation of XLA that needs no interpreter; elsewhere, and without the module, a call
+    of `called` with arrays in host memory."""
+    module = _module() if jax.default_backend() == "cpu" else None
+    if module is None:
+        return lambda *leaves: io_callback(called, results, *leaves, ordered=True)
+    number = module.ddp_xla_open(int(model._raw))
+    weakref.finalize(model, module.ddp_xla_close, number)
+    in_place = {index: index for index in range(len(results))}  # a mean takes the place of its gradient where nobody else wants that
+    return lambda *leaves: jax.ffi.ffi_call(_TARGET, results, has_side_effect=True, input_output_aliases=in_place)(
+        *leaves, number=np.int64(number))
