@@ -39,6 +39,7 @@ rm -f "$tree"/debian/*.sh
 # debhelper gives the build another home folder.
 if command -v ccache >/dev/null; then
   export CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache CCACHE_DIR=${CCACHE_DIR:-$(ccache --get-config cache_dir)}
+  export CCACHE_BASEDIR=$work CCACHE_NOHASHDIR=1 # the folder has another name in every run
 fi
 (cd "$tree" && DEB_BUILD_PROFILES=$profiles dpkg-buildpackage -us -uc)
 find "$work" -maxdepth 1 -type f -exec cp -t "$out" {} +

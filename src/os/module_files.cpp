@@ -2,6 +2,8 @@
 #include "os/module_files.hpp"
 
 #include <dlfcn.h>
+#include <link.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -22,6 +24,18 @@ std::string folder_of_this_library() {
   const std::string path = info.dli_fname;
   const size_t slash = path.rfind('/');
   return slash == std::string::npos ? "." : path.substr(0, slash);
+}
+
+/// The program names no loader (`cc -static`): the first object that is listed is the program itself.
+bool has_no_loader() {
+  const auto look = [](dl_phdr_info* info, size_t, void* named) {
+    for (int i = 0; i < info->dlpi_phnum; i++)
+      if (info->dlpi_phdr[i].p_type == PT_INTERP) *static_cast<bool*>(named) = true;
+    return 1;
+  };
+  bool named = false;
+  dl_iterate_phdr(look, &named);
+  return !named;
 }
 
 }  // namespace
@@ -51,6 +65,19 @@ std::string listed(const std::vector<std::string>& files) {
   std::string all;
   for (const auto& file : files) all += (all.empty() ? "" : ", ") + file;
   return all;
+}
+
+OpenedModule open_module(const char* module, const std::vector<std::string>& files, const char* advice) {
+  if (has_no_loader())
+    throw make_error(DDP_ERROR_NOT_SUPPORTED, "%s cannot be loaded: this program is linked with -static; %s", module,
+                     "link it without (libddp.a may stay)");
+  for (const std::string& file : files) {
+    if (access(file.c_str(), F_OK) != 0) continue;
+    void* const handle = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (handle == nullptr) throw not_loaded(module, dlerror(), advice);
+    return {handle, file};
+  }
+  return {};
 }
 
 Error not_loaded(const char* module, const char* said, const char* advice) {

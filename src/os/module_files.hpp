@@ -23,6 +23,15 @@ namespace ddp::os {
 /// "a, b, c", for an error.
 [[nodiscard]] std::string listed(const std::vector<std::string>& files);
 
+struct OpenedModule {
+  void* handle = nullptr;
+  std::string file;
+};
+
+/// The first of the files that exists, opened for good; empty if none does. Throws `not_loaded` if the system does not load
+/// it, and NOT_SUPPORTED in a program that is linked statically as a whole: it would get a second C library.
+[[nodiscard]] OpenedModule open_module(const char* module, const std::vector<std::string>& files, const char* advice);
+
 /// The error of a module that the system does not load, with what it said (dlerror): OUT_OF_MEMORY if it had no memory or
 /// descriptors, else NOT_SUPPORTED with the advice.
 [[nodiscard]] Error not_loaded(const char* module, const char* said, const char* advice);

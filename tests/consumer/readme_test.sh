@@ -11,9 +11,10 @@ readme_block sh 'HOME/.local"$' >"$work/install.sh"
 grep -Fxq 'cmake --preset consumer && cmake --build build/consumer && cmake --install build/consumer --prefix "$HOME/.local"' \
   "$work/install.sh" || { echo "README.md installs in another way; change this test" >&2; cat "$work/install.sh" >&2; exit 1; }
 cmake --install "$DDP_BUILD_DIR" --prefix "$HOME/.local" >"$work/install.log"
-strange=$(cd "$HOME/.local" && ls -d -- * lib*/* | grep -Evx 'bin|include|share|lib|lib64|lib(64)?/(libddp\.so.*|ddp|cmake|pkgconfig)' || true)
+strange=$(cd "$HOME/.local" && ls -d -- * lib*/* | grep -Evx 'bin|include|share|lib|lib64|lib(64)?/(libddp\.(a|so.*)|ddp|cmake|pkgconfig)' || true)
 [ -z "$strange" ] || { echo "strange things were installed: $strange" >&2; exit 1; }
-[ "$(cd "$HOME/.local/share" && find . -type f)" = ./doc/ddp/LICENSE ] || { echo "share holds more than the licence" >&2; exit 1; }
+[ "$(cd "$HOME/.local/share" && find . -type f | sort | paste -sd ' ')" = "./ddp/ddp.f90 ./doc/ddp/LICENSE" ] ||
+  { echo "share holds more than the Fortran module and the licence" >&2; exit 1; }
 [ "$(cd "$HOME/.local/bin" && ls)" = ddprun ] || { echo "bin holds more than ddprun" >&2; exit 1; }
 
 readme_program >"$work/program.c"

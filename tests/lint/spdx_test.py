@@ -13,7 +13,7 @@ import tree
 
 LINE = "SPDX-License-Identifier: Apache-2.0"
 COMMENT = {"/* {} */": (".c", ".h", ".i"), "// {}": (".cpp", ".hpp", ".cu", ".cuh", ".cc", ".go", ".java", ".rs"), "! {}": (".f90",),
-           "# {}": (".py", ".pyi", ".jl", ".sh", ".pl", ".tcl", ".cmake", "CMakeLists.txt", ".sbatch", ".pbs", ".yml", ".yaml", ".toml")}
+           "# {}": (".py", ".pyi", ".jl", ".sh", ".pl", ".tcl", ".cmake", "cmakelists.txt", ".sbatch", ".pbs", ".yml", ".yaml", ".toml")}
 HEAD = 16  # lines in which a reader, and a tool, looks for it
 
 

@@ -2,7 +2,6 @@
 #include "collective/socket/module.hpp"
 
 #include <dlfcn.h>
-#include <unistd.h>
 
 #include "core/error.hpp"
 #include "os/module_files.hpp"
@@ -15,19 +14,16 @@ constexpr const char* kGlooFile = "libddp_gloo.so";
 }  // namespace
 
 const ddp_socket_table& open_socket_module(const std::vector<std::string>& candidates) {
-  for (const std::string& file : candidates) {
-    if (access(file.c_str(), F_OK) != 0) continue;
-    void* module = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (module == nullptr)
-      throw os::not_loaded("the Gloo module", dlerror(),
-                           "install Gloo (Debian: libgloo0) or the module that was built for this system");
-    const auto query = reinterpret_cast<ddp_socket_query_fn>(dlsym(module, DDP_SOCKET_QUERY_NAME));
+  const os::OpenedModule module = os::open_module(
+      "the Gloo module", candidates, "install Gloo (Debian: libgloo0) or the module that was built for this system");
+  if (module.handle != nullptr) {
+    const auto query = reinterpret_cast<ddp_socket_query_fn>(dlsym(module.handle, DDP_SOCKET_QUERY_NAME));
     const ddp_socket_table* table = query != nullptr ? query(DDP_SOCKET_VERSION) : nullptr;
     if (table == nullptr)
       throw make_error(DDP_ERROR_NOT_SUPPORTED,
                        "the Gloo module %s belongs to another version of libddp; install both from the same "
                        "release",
-                       file.c_str());
+                       module.file.c_str());
     return *table;
   }
   throw make_error(DDP_ERROR_NOT_SUPPORTED,

@@ -2,7 +2,6 @@
 #include "device/gpu/module.hpp"
 
 #include <dlfcn.h>
-#include <unistd.h>
 
 #include <array>
 #include <atomic>
@@ -24,17 +23,15 @@ std::atomic<const ddp_gpu_table*>& table_of_tests() noexcept {
 }  // namespace
 
 const ddp_gpu_table& open_module(const std::vector<std::string>& candidates) {
-  for (const std::string& file : candidates) {
-    if (access(file.c_str(), F_OK) != 0) continue;
-    void* const module = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (module == nullptr)
-      throw os::not_loaded("the CUDA module", dlerror(), "install the one that was built for this system");
-    const auto query = reinterpret_cast<ddp_gpu_query_fn>(dlsym(module, DDP_GPU_QUERY_NAME));
+  const os::OpenedModule module =
+      os::open_module("the CUDA module", candidates, "install the one that was built for this system");
+  if (module.handle != nullptr) {
+    const auto query = reinterpret_cast<ddp_gpu_query_fn>(dlsym(module.handle, DDP_GPU_QUERY_NAME));
     const ddp_gpu_table* const table = query != nullptr ? query(DDP_GPU_VERSION) : nullptr;
     if (table == nullptr || table->struct_size < static_cast<int64_t>(sizeof(ddp_gpu_table)))
       throw make_error(DDP_ERROR_NOT_SUPPORTED,
                        "the CUDA module %s belongs to another version of libddp; install both from the same release",
-                       file.c_str());
+                       module.file.c_str());
     return *table;
   }
   throw make_error(DDP_ERROR_NOT_SUPPORTED,
