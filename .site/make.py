@@ -4,6 +4,7 @@
 FOLDER/pages is what Sphinx reads, FOLDER/html the site, FOLDER/man the man pages. Ends with 1 and a list if a link leads nowhere, if a
 page loads something from elsewhere, or if Doxygen or Sphinx warn."""
 import argparse
+import difflib
 import html.parser
 import os
 import re
@@ -41,6 +42,16 @@ def outside_code(text, change):
     """`change` for the parts of a Markdown text that are no code."""
     parts = re.split(r"(^```.*?^```[^\n]*$|`[^`\n]+`)", text, flags=re.S | re.M)
     return "".join(part if index % 2 else change(part) for index, part in enumerate(parts))
+
+
+def with_sources(text):
+    """`{source} FILE` and `{changes} BEFORE AFTER` as the language of a block become the file, and what differs."""
+    def lines(path):
+        return read(os.path.join(ROOT, path)).split("\n", 1)[1].splitlines()  # without the licence
+
+    text = re.sub(r"^```{source} (\S+)$", lambda found: "\n".join(["```" + LANGUAGES[os.path.splitext(found[1])[1]]] + lines(found[1])), text, flags=re.M)
+    return re.sub(r"^```{changes} (\S+) (\S+)$", lambda found: "\n".join(["```diff"] + list(difflib.unified_diff(
+        lines(found[1]), lines(found[2]), os.path.basename(found[1]), os.path.basename(found[2]), lineterm=""))), text, flags=re.M)
 
 
 class Stage:
@@ -154,7 +165,7 @@ class Stage:
         for name in sorted(os.listdir(os.path.join(HERE, "pages"))):
             path = os.path.join(HERE, "pages", name)
             if name.endswith(".md"):
-                write(os.path.join(self.folder, name), outside_code(read(path), lambda text: re.sub(
+                write(os.path.join(self.folder, name), outside_code(with_sources(read(path)), lambda text: re.sub(
                     r"(\]\()([^)\s]+)(\))", lambda found: found[1] + self.page_link(found[2]) + found[3], text)))
             else:
                 shutil.copyfile(path, os.path.join(self.folder, name))

@@ -3,7 +3,7 @@
 import gc
 import os
 
-from support import SOURCE, Test, main, need, python, ranks
+from support import BUILD, SOURCE, Test, main, need, python, ranks
 
 need("numpy")
 import libddp  # noqa: E402
@@ -106,6 +106,10 @@ class Digits(Test):
         out = self.ends_well(python(os.path.join(SOURCE, "examples/python/digits.py"), "--checkpoint", "d.st", size=2, limit=200))
         self.assertRegex(out, r"epoch 20 .*test  9[78]\.")
         self.assertIn("all ranks hold", out)
+
+    def test_the_program_of_one_to_four_learns_as_before(self):
+        out = self.ends_well(python(os.path.join(SOURCE, ".site/one_to_four.py"), os.path.join(BUILD, "bin/ddprun"), limit=200))
+        self.assertRegex(out, r"4 process\(es\): 300 steps")
 
 
 if __name__ == "__main__":
