@@ -34,7 +34,7 @@ target_include_directories(ddp_static INTERFACE
 target_link_libraries(ddp_static INTERFACE ${static_needs})
 add_library(ddp::static ALIAS ddp_static)
 
-if(DDP_STATIC OR DDP_STATIC_ONLY)
+if((DDP_STATIC AND NOT DDP_SANITIZE) OR DDP_STATIC_ONLY) # sanitizers want their groups of sections
   install(TARGETS ddp_static EXPORT ddpTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development)
 else()
   set_target_properties(ddp_static PROPERTIES EXCLUDE_FROM_ALL ON)
