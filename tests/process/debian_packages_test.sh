@@ -16,6 +16,7 @@ dpkg-query() { [ "${!#}" = present ] && echo installed || return 1; }
 id() { echo "$user"; }
 apt-get() {
   echo "apt-get $*" >>"$work/log"
+  if [ "$1" = install ]; then printf '%s\n' dlstatus:1:0:x dlstatus:1:9.9:x dlstatus:1:12.5:x pmstatus:absent:50.0:y:z pmexec:a:1:b odd >&3; fi
   if [ "$1" = install ] && [ "$(grep -c '^apt-get install' "$work/log")" -le "$broken_installs" ]; then return 100; fi
 }
 ddp_have_package_lists() { [ "$lists" = yes ]; }
@@ -25,10 +26,11 @@ log_is() { diff <(printf "$1") "$work/log"; }
 call present
 check nothing_missing_means_no_apt [ ! -s "$work/log" ]
 call present absent other
-check only_what_is_missing_is_installed log_is 'apt-get install -y --no-install-recommends absent other\n'
+check only_what_is_missing_is_installed log_is 'apt-get install -y --no-install-recommends -o APT::Status-Fd=3 absent other\n'
+check an_installation_shows_each_tenth [ "$(sed -n 's/^  //p' "$work/out" | tr '\n' ,)" = 'downloading 0 %,downloading 10 %,installing 50 %,' ]
 lists=no
 call absent
-check missing_lists_are_fetched_first log_is 'apt-get update\napt-get install -y --no-install-recommends absent\n'
+check missing_lists_are_fetched_first log_is 'apt-get update\napt-get install -y --no-install-recommends -o APT::Status-Fd=3 absent\n'
 lists=yes broken_installs=1
 call absent
 check old_lists_are_fetched_again [ "$(grep -c . "$work/log")" = 3 ]

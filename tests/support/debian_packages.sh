@@ -52,16 +52,36 @@ ddp_install_packages() {
   return 1
 }
 
-# Quiet when it works, the whole output when it does not. Waits up to five minutes while another apt-get is at work.
+# apt's status lines as a line for each tenth; on a terminal all in one row.
+ddp_apt_progress() {
+  local kind percent shown=""
+  while IFS=: read -r kind _ percent _; do
+    case $kind in
+    dlstatus) kind=downloading ;;
+    pmstatus) kind=installing ;;
+    *) continue ;;
+    esac
+    percent=${percent%%.*}
+    [[ $percent =~ ^[0-9]+$ && "$kind $((percent / 10))" != "$shown" ]] || continue
+    shown="$kind $((percent / 10))"
+    if [ -t 1 ]; then printf '\r\033[K  %s %d %%' "$kind" "$percent"; else printf '  %s %d %%\n' "$kind" $((percent / 10 * 10)); fi
+  done
+  if [ -t 1 ] && [ -n "$shown" ]; then printf '\r\033[K'; fi
+}
+
+# How far an installation is, nothing else when it works, the whole output when it does not. Waits up to five minutes while another apt-get is at work.
 ddp_apt_get() {
   local command=$1 log status=0 waited=0
   shift
   local options=()
-  [ "$command" != install ] || options=(-y --no-install-recommends)
+  [ "$command" != install ] || options=(-y --no-install-recommends -o APT::Status-Fd=3)
   log=$(mktemp) || return 1
   while true; do
     status=0
-    LC_ALL=C DEBIAN_FRONTEND=noninteractive apt-get "$command" "${options[@]}" "$@" >"$log" 2>&1 </dev/null || status=$?
+    (
+      set -o pipefail
+      LC_ALL=C DEBIAN_FRONTEND=noninteractive apt-get "$command" "${options[@]}" "$@" 3>&1 >"$log" 2>&1 </dev/null | ddp_apt_progress
+    ) || status=$?
     if [ "$status" -eq 0 ] || [ "$waited" -ge 300 ] || ! grep -Eq 'Could not get lock|Unable to acquire the dpkg' "$log"; then break; fi
     [ "$waited" -gt 0 ] || echo "Waiting for another apt-get to end"
     sleep 5
