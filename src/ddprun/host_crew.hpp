@@ -3,6 +3,7 @@
 // reports how they end. A machine whose connection is gone has lost its ranks; it is called again when they shall start.
 #pragma once
 
+#include <functional>
 #include <map>
 
 #include "ddprun/lead.hpp"
@@ -12,8 +13,9 @@ namespace ddp::ddprun {
 
 class HostCrew final : public Crew {
  public:
-  /// `hosts`: starts the ddpruns, one process a machine, with the stdin that `leads` gives.
-  HostCrew(const Machines& machines, const std::string& mark, Leads& leads, Relay& relay, LocalCrew& hosts);
+  /// `hosts`: starts the ddpruns, one process a machine, with the stdin that `leads` gives. `take_look`: gets what they see.
+  HostCrew(const Machines& machines, const std::string& mark, Leads& leads, Relay& relay, LocalCrew& hosts,
+           std::function<void(const std::string&)> take_look);
 
   void start(const std::vector<int32_t>& ranks, Start how) override;
   [[nodiscard]] std::vector<Outcome> collect() override;
@@ -34,6 +36,7 @@ class HostCrew final : public Crew {
   Leads& leads_;
   Relay& relay_;
   LocalCrew& hosts_;
+  std::function<void(const std::string&)> take_look_;  // looks.hpp
   std::vector<std::string> names_;
   std::vector<State> ranks_;
   std::map<std::string, std::string> files_;  // where ranks that join find the others

@@ -136,7 +136,8 @@ std::vector<std::string> remote_command(const Options& options, int32_t node, co
   if (!options.output_dir.empty()) theirs.insert(theirs.end(), {"--output-dir", options.output_dir});
   if (!options.prefix) theirs.emplace_back("--no-prefix");
   if (!options.terminals) theirs.emplace_back("--no-pty");
-  if (options.verbose) theirs.emplace_back("--verbose");
+  if (options.telling.verbose) theirs.emplace_back("--verbose");
+  if (options.watches()) theirs.emplace_back("--watched");
   theirs.emplace_back("--");
   theirs.insert(theirs.end(), options.command.begin(), options.command.end());
 

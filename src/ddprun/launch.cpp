@@ -133,13 +133,25 @@ std::string read_token() {
   return token;
 }
 
-std::string make_folder() {
+/// `needed`: throws if it cannot be made, else there is none, "".
+std::string make_folder(bool needed) {
   const char* const place = getenv("TMPDIR");
   std::string name = std::string(place != nullptr && *place != '\0' ? place : "/tmp") + "/ddprun-XXXXXX";
-  if (mkdtemp(name.data()) == nullptr)
+  if (mkdtemp(name.data()) != nullptr) return name;
+  if (needed)
     throw make_error(DDP_ERROR_IO, "A folder %s cannot be made (%s): set TMPDIR to one that can be written to.",
                      name.c_str(), strerror(errno));
-  return name;
+  return "";
+}
+
+/// Folders of the job, that only this user can read and that end with it.
+void make_folders(const Options& options, Job& job) {
+  if (options.survives()) {
+    job.join_folder = make_folder(true);
+    set(job.environment, "DDP_JOIN_FILE=" + job.join_folder + "/join");
+  }
+  if (options.watches()) job.watch_folder = make_folder(!options.telling.report.empty());
+  if (!job.watch_folder.empty()) set(job.environment, "DDP_WATCH_DIR=" + job.watch_folder);
 }
 
 void divide_threads(const Options& options, Job& job) {
@@ -194,7 +206,7 @@ Job prepare_job(const Options& options, const sigset_t& signal_mask) {
   const std::string port = here ? std::to_string(options.port > 0 ? options.port : find_free_port())
                                 : options.machines.rendezvous.substr(colon + 1);
   job.names = names_of(options);
-  if (const char* word = getenv(kReportWord); word != nullptr && options.machines.obeys) job.mark = report_mark(word);
+  if (const char* word = getenv(kReportWord); word != nullptr && options.machines.led) job.mark = report_mark(word);
   std::erase_if(job.environment, [](const std::string& entry) { return name_of(entry) == kReportWord; });
   set(job.environment, "MASTER_ADDR=" + address);
   set(job.environment, "MASTER_PORT=" + port);
@@ -225,10 +237,7 @@ Job prepare_job(const Options& options, const sigset_t& signal_mask) {
     job.said.notes += (rank == 0 ? ", processors " : " | ") + to_text(job.placed[rank]);
   divide_threads(options, job);
   if (!is_set(job.environment, "PYTHONUNBUFFERED")) set(job.environment, "PYTHONUNBUFFERED=1");
-  if (options.survives()) {
-    job.join_folder = make_folder();
-    set(job.environment, "DDP_JOIN_FILE=" + job.join_folder + "/join");
-  }
+  make_folders(options, job);
   job.terminals = options.terminals;
   job.prefix_width = options.prefix_width();
   if (options.terminals) describe_terminal(options, job.environment);
@@ -252,7 +261,7 @@ Job prepare_hosts(const Options& options, const sigset_t& signal_mask) {
   for (const Host& host : options.machines.hosts)
     placement += (placement.empty() ? "" : ",") + address_of(host) + ":" + std::to_string(host.ranks);
   assignments.push_back("DDP_PLACEMENT=" + placement);
-  if (options.leads_ranks()) {
+  if (options.leads_ranks() || options.watches()) {
     const std::string word = make_token().substr(0, 16);
     job.mark = report_mark(word);
     assignments.push_back(kReportWord + ("=" + word));
@@ -272,6 +281,7 @@ std::string refuse_variable(const std::string& name) {
   if (name == "RANK" || name == "LOCAL_RANK") return text + ": each rank gets its own number.";
   if (name == "WORLD_SIZE" || name == "LOCAL_WORLD_SIZE") return text + ": choose the number of ranks with -n.";
   if (name == "MASTER_PORT") return text + ": choose the port with --port.";
+  if (name == "DDP_WATCH_DIR") return text + ": see --report.";
   if (name == "DDP_JOIN" || name == "DDP_JOIN_FILE") return text + ": see --max-restarts.";
   if (name == "MASTER_ADDR") return text + ": for several machines write --rendezvous HOST:PORT, or --hosts.";
   return "";

@@ -36,6 +36,7 @@ struct Job {
   bool terminals = true;                           // for the outputs of the ranks
   int prefix_width = 0;                            // columns that the ranks' terminals lack
   std::string join_folder;                         // where new ranks find the others; "": the job does not survive failures
+  std::string watch_folder;                        // where ranks write how they are getting on; "": nowhere
   std::vector<Processors> placed;                  // by rank that is started here; empty: not bound
   Said said{};
 };

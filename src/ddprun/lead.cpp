@@ -22,7 +22,8 @@ constexpr int64_t kHeaderMs = 60'000;
 
 bool travels(std::string_view assignment) {
   constexpr std::array<std::string_view, 4> kFamilies{"DDP_", "NCCL_", "OMP_", "GLOO_"};
-  const bool ours = assignment.starts_with("DDP_TOKEN") || assignment.starts_with("DDP_JOIN");  // sent apart; of another job
+  const bool ours = assignment.starts_with("DDP_TOKEN") || assignment.starts_with("DDP_JOIN") ||
+                    assignment.starts_with("DDP_WATCH_DIR");  // sent apart; of another job
   return !ours &&
          std::any_of(kFamilies.begin(), kFamilies.end(), [&](auto family) { return assignment.starts_with(family); });
 }

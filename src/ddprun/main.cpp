@@ -2,6 +2,8 @@
 // ddprun: the command line. README.md says what it promises; ddprun --help says how to use it.
 // Tested by process/ddprun_test.sh.
 #include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -14,67 +16,17 @@
 #include "ddprun/allocation.hpp"
 #include "ddprun/check.hpp"
 #include "ddprun/foreign.hpp"
+#include "ddprun/help.hpp"
 #include "ddprun/hosts.hpp"
 #include "ddprun/launch.hpp"
 #include "ddprun/lead.hpp"
 #include "ddprun/machine.hpp"
 #include "ddprun/options.hpp"
+#include "ddprun/report_file.hpp"
 #include "ddprun/supervise.hpp"
 
 namespace ddp::ddprun {
 namespace {
-
-constexpr const char* kDescription =
-    "Usage: ddprun [options] program [arguments]\n"
-    "\n"
-    "Starts a program several times, on this machine or on several, as the ranks of one training job.\n"
-    "\n"
-    "  ddprun -n 4 ./train --epochs 10\n"
-    "  ddprun -n 2 python3 train.py\n"
-    "  ddprun -n 8 --output-dir logs --show 0 ./train   # files for every rank, rank 0 here as well\n"
-    "  ddprun --hosts a:4,b:4 ./train                   # through ssh, from any machine\n"
-    "  ddprun --nnodes 2 --node-rank R --rendezvous a:29500 -n 4 ./train   # by hand, on each machine\n"
-    "  ddprun --check -n 4                              # what is right and wrong with this machine, or --hosts";
-
-constexpr const char* kFooter =
-    "What each rank finds in its environment:\n"
-    "  RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT   as torchrun sets them\n"
-    "  DDP_TOKEN            a secret that admits only these ranks; one that is set already is kept\n"
-    "  OMP_NUM_THREADS      cores / ranks, unless it is set or there is one rank\n"
-    "  DDP_JOIN_FILE        where ranks that are started again find the others (--max-restarts, --min-ranks)\n"
-    "  DDP_JOIN             1 for a rank that is to join the others\n"
-    "  DDP_RESTARTS         how often ranks were started again before this one, if they were\n"
-    "  PYTHONUNBUFFERED     1, unless it is set\n"
-    "  PAGER, GIT_PAGER     cat\n"
-    "  TERM, NO_COLOR       dumb and 1, if the output goes anywhere but to a terminal\n"
-    "\n"
-    "Several machines\n"
-    "  --hosts starts ddprun on each host through ssh, in the folder of the same name, and passes on --env and what\n"
-    "  begins with DDP_, NCCL_, OMP_ or GLOO_. The token is made here, and never stands in a command line. One output,\n"
-    "  one exit code; when ddprun or a connection ends, so do the ranks there. In a job of Slurm or PBS the hosts are\n"
-    "  found without --hosts. --nnodes is the same by hand: the same line on every machine, with its own --node-rank,\n"
-    "  and DDP_TOKEN set to the same secret.\n"
-    "\n"
-    "Input       Rank 0 gets it, but not with --hosts. The other ranks read /dev/null.\n"
-    "Output      Each line begins with its rank. stdout and stderr of a rank are terminals of their own, so a program\n"
-    "            writes its lines at once and none is lost when it is killed. A line without end is shown after a moment.\n"
-    "A failure   ddprun names the first rank that fails and shows its last lines. The other ranks get the grace time,\n"
-    "            then SIGTERM, 5 s later SIGKILL. With --min-ranks and --max-restarts a job goes on: the program then\n"
-    "            makes its group with recoverable = 1 and calls ddp_group_recover.\n"
-    "Signals     INT, TERM, HUP, QUIT, USR1, USR2 and WINCH are passed on to all ranks. After TERM the ranks get the\n"
-    "            grace time, then SIGKILL. A second Ctrl-C sends SIGKILL at once.\n"
-    "The end     No rank outlives ddprun, however ddprun ends.\n"
-    "\n"
-    "Exit code\n"
-    "  0          all ranks succeeded (with --keep-going: at least one; with\n"
-    "             --min-ranks or --max-restarts: enough of them)\n"
-    "  1 to 255   that of the rank that failed first; 128 + signal if a signal killed it\n"
-    "  128 + S    signal S told ddprun to stop, however the ranks ended: 130 for Ctrl-C, 143 for SIGTERM\n"
-    "  124        --timeout was over\n"
-    "  2          wrong usage\n"
-    "  125        ddprun itself failed\n"
-    "  126, 127   the program cannot be run; it was not found\n"
-    "  With --check: 0 if nothing is wrong, 1 if something is\n";
 
 // The description has the usage line: CLI11 does not know that a program follows.
 class Formatter : public CLI::Formatter {
@@ -90,7 +42,7 @@ struct Words {
   int32_t ranks = 0;  // 0: -n is not given
   int32_t nodes = 1;
   int32_t node = -1;  // -1: not given
-  bool check = false, json = false;
+  bool check = false, json = false, quiet = false;
 };
 
 /// Where the ranks are.
@@ -111,6 +63,7 @@ void add_machines(CLI::App& app, Options& options, Words& words) {
       ->type_name("HOST:PORT");
   app.add_option("--placement", words.placement)->group("");  // by a ddprun that leads this one
   app.add_flag("--led", options.machines.led)->group("");
+  app.add_flag("--watched", options.telling.watched)->group("");
   app.add_flag("--obey", options.machines.obeys)->group("");
 }
 
@@ -154,10 +107,14 @@ void add_options(CLI::App& app, Options& options, Words& words) {
          "Bind each rank to its share of the cores (core), to a NUMA node (numa), or not (none); default: numa where "
          "there are several nodes")
       ->type_name("HOW");
+  app.add_option("--report", options.telling.report,
+                 "Write a page about the job when it is over: throughput, communication, memory, failures; and FILE.json")
+      ->type_name("FILE.html");
+  app.add_flag("-q,--quiet", words.quiet, "Show no line on the terminal that says how the job is getting on");
   app.add_flag("--check", words.check,
                "Start no program: say what is right and wrong with these machines, and measure them (some seconds)");
   app.add_flag("--json", words.json, "With --check: as JSON");
-  app.add_flag("-v,--verbose", options.verbose, "Say what is set, and how each rank ended");
+  app.add_flag("-v,--verbose", options.telling.verbose, "Say what is set, and how each rank ended");
   app.set_version_flag("--version", std::string("ddprun ") + DDP_VERSION_STRING);
   app.set_help_flag("-h,--help", "Print this help");
 }
@@ -225,6 +182,8 @@ void check(const Options& options) {
     const std::string text = refuse_variable(assignment.substr(0, assignment.find('=')));
     if (!text.empty()) throw ExitError{kExitUsage, "--env " + assignment + ": " + text};
   }
+  if (!options.telling.report.empty())
+    if (const std::string text = refuse_report(options.telling.report); !text.empty()) throw ExitError{kExitUsage, text};
   if (options.command.empty()) refuse("Which program? For example: ddprun -n 4 ./train.");
   if (options.command.front().starts_with('-')) refuse("There is no option " + options.command.front() + ".");
 }
@@ -327,6 +286,12 @@ std::vector<bool> shown_here(const Options& options) {
   return std::vector<bool>(options.machines.hosts.size(), true);
 }
 
+// Is stderr a terminal that nobody else writes to? Behind a pipe from stdout there is often a program that does.
+bool owns_terminal() {
+  struct stat out {};
+  return isatty(2) == 1 && (fstat(1, &out) != 0 || !(S_ISFIFO(out.st_mode) || S_ISSOCK(out.st_mode)));
+}
+
 [[noreturn]] void check_machines(const Options& options, const Words& words, std::vector<std::string> given) {
   if (!options.command.empty()) refuse("--check starts no program: leave out " + options.command.front() + ".");
   std::erase_if(given, [](const std::string& word) { return word == "--check" || word == "--json"; });
@@ -366,6 +331,7 @@ Options parse(int argc, char** argv) {
   check(options);
   if (options.machines.show.empty()) options.machines.show = options.output_dir.empty() ? "all" : "none";
   options.shown = shown_here(options);
+  options.telling.shows_progress = !words.quiet && !options.machines.led && options.prefix && owns_terminal();
   return options;
 }
 

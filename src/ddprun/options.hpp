@@ -40,6 +40,14 @@ struct Limits {
   double grace_s = 5;    // for ranks that are to exit
 };
 
+/// What is told of the job, beside the output of its ranks.
+struct Telling {
+  bool verbose = false;
+  std::string report;           // the file of a report; "": none
+  bool shows_progress = false;  // in a line on the terminal
+  bool watched = false;         // to the ddprun that leads this one
+};
+
 struct Options {
   int32_t ranks = 1;                     // that this ddprun starts
   int32_t port = 0;                      // 0: a free one
@@ -52,7 +60,7 @@ struct Options {
   int32_t min_ranks = 0;  // 0: not given
   bool terminals = true;  // a pseudo-terminal for each output of a rank, else a pipe
   bool prefix = true;
-  bool verbose = false;
+  Telling telling;
   Bind bind = Bind::kAuto;
   std::vector<std::string> command;  // program and its arguments
 
@@ -60,6 +68,8 @@ struct Options {
 
   /// Do ranks go on when one has died?
   [[nodiscard]] bool survives() const { return max_restarts > 0 || min_ranks > 0 || machines.obeys; }
+  /// Does anybody want to know how the ranks are getting on?
+  [[nodiscard]] bool watches() const { return !telling.report.empty() || telling.shows_progress || telling.watched; }
   /// Are machines led rank by rank?
   [[nodiscard]] bool leads_ranks() const { return !machines.hosts.empty() && (survives() || keep_going); }
   /// Does the output of a process that this ddprun has started go to our own?

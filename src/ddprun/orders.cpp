@@ -89,6 +89,7 @@ std::string write_report(const Report& report) {
     case Report::Kind::kEnded:
       return "ended " + rank + " " + std::to_string(report.status) + " " + std::to_string(report.peak_kib);
     case Report::Kind::kLine: return "line " + rank + " " + to_hex(report.bytes);
+    case Report::Kind::kLook: return "look " + to_hex(report.bytes);
     case Report::Kind::kFile: break;
   }
   return "file " + to_hex(report.name) + " " + to_hex(report.bytes);
@@ -105,6 +106,9 @@ std::optional<Report> read_report(std::string_view line) {
   } else if (kind == "line") {
     report.kind = Report::Kind::kLine;
     good = words >> report.rank && read_bytes(words, report.bytes);
+  } else if (kind == "look") {
+    report.kind = Report::Kind::kLook;
+    good = read_bytes(words, report.bytes);
   } else if (kind == "file") {
     report.kind = Report::Kind::kFile;
     good = read_bytes(words, report.name) && read_bytes(words, report.bytes) && is_name(report.name);

@@ -29,12 +29,13 @@ struct Order {
 
 /// From a machine.
 struct Report {
-  enum class Kind { kEnded, kLine, kFile };
+  enum class Kind { kEnded, kLine, kFile, kLook };
   Kind kind = Kind::kEnded;
-  int32_t rank = 0;             // kEnded, kLine
-  int status = 0;               // kEnded: as wait() gives it
-  int64_t peak_kib = 0;         // kEnded
-  std::string name{}, bytes{};  // kFile; kLine: one of the last lines of a rank that has failed, before its end
+  int32_t rank = 0;      // kEnded, kLine
+  int status = 0;        // kEnded: as wait() gives it
+  int64_t peak_kib = 0;  // kEnded
+  std::string name{},
+      bytes{};  // kFile; kLine: one of the last lines of a rank that has failed, before its end; kLook: looks.hpp
 };
 
 /// Without newline.

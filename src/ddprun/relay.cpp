@@ -110,7 +110,9 @@ void Relay::take_reports(std::string mark, std::function<void(int32_t, std::stri
   reports_ = {std::move(mark), std::move(take)};
 }
 
-void Relay::report(const std::string& line) { screens_[error_screen_].note(line, os::now_ns()); }
+void Relay::report(const std::string& line) { screens_[error_screen_].raw(line + "\n"); }
+
+void Relay::show_status(const std::string& text) { screens_[error_screen_].set_status(text, os::now_ns()); }
 
 void Relay::open_streams(int32_t rank, Fd out, Fd err) {
   for (Fd* end : {&out, &err}) {
@@ -162,11 +164,12 @@ int64_t Relay::due_ns() const noexcept {
   for (const auto& stream : streams_) {
     if (stream.screen != kNone && !stream.partial.empty()) due = std::min(due, screens_[stream.screen].due(stream.number));
   }
-  return due;
+  return std::min(due, screens_[error_screen_].status_due());
 }
 
 void Relay::show_open_lines() {
   const int64_t now = os::now_ns();
+  if (screens_[error_screen_].status_due() <= now && !sinks_[error_screen_].pending()) screens_[error_screen_].show_status();
   for (const auto& stream : streams_) {
     if (stream.screen == kNone || stream.partial.empty() || screens_[stream.screen].due(stream.number) > now) continue;
     if (!reports_.mark.empty() && stream.partial.find(reports_.mark.front()) != std::string::npos) {  // of a report, so far

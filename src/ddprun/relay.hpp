@@ -51,6 +51,8 @@ class Relay {
   /// Take what is in the channels now and close them: what still holds their other ends is of no interest any more.
   void close_inputs();
 
+  /// What stands on the last row of the terminal now and then, when no rank has it; "": nothing. Elsewhere nothing happens.
+  void show_status(const std::string& text);
   /// A line to stderr as it is, and at once behind what a rank has not ended.
   void report(const std::string& line);
   /// One of the launcher's own lines, to stderr.

@@ -135,6 +135,11 @@ void Screen::show(size_t stream, std::string_view line, bool bar, int64_t now) {
 
 // What follows begins on a row of its own.
 void Screen::close_open(int64_t now) {
+  if (status_.shown) {
+    sink_->put(kErase);
+    status_.shown = false;
+    status_.due_ns = now + moment_ns();
+  }
   if (open_ < 0) return;
   View& view = views_[static_cast<size_t>(open_)];
   open_ = -1;
@@ -154,6 +159,20 @@ size_t Screen::typed(size_t stream) noexcept {
   replaced(stream);
   open_ = -1;
   return shown;
+}
+
+void Screen::set_status(std::string_view text, int64_t now) {
+  if (!erases_ || text == status_.text) return;
+  status_.text = text.substr(0, static_cast<size_t>(std::max(columns_ - 1, 0)));
+  if (status_.shown) return show_status();
+  if (status_.due_ns == kNever) status_.due_ns = now;
+}
+
+void Screen::show_status() {
+  if (status_.shown) sink_->put(kErase);
+  sink_->put(status_.text);
+  status_.shown = !status_.text.empty();
+  status_.due_ns = kNever;
 }
 
 void Screen::note(std::string_view line, int64_t now) {

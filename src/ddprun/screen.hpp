@@ -40,6 +40,12 @@ class Screen {
   /// A newline was typed on the terminal behind the line that stands open. Returns how many bytes of this stream's line are
   /// over with it; 0 for the other streams.
   size_t typed(size_t stream) noexcept;
+  /// What stands on the last row of a terminal while nothing else does; "": nothing. Where no row can be erased nothing
+  /// happens.
+  void set_status(std::string_view text, int64_t now);
+  /// When show_status() is due; kNever.
+  [[nodiscard]] int64_t status_due() const noexcept { return open_ < 0 ? status_.due_ns : kNever; }
+  void show_status();
   /// A line of ddprun's own.
   void note(std::string_view line, int64_t now);
   /// The terminal's width has changed.
@@ -54,6 +60,12 @@ class Screen {
     int64_t next_bar_ns = 0;  // outside a terminal
   };
 
+  struct Status {
+    std::string text{};
+    bool shown = false;
+    int64_t due_ns = kNever;
+  };
+
   void close_open(int64_t now);
   [[nodiscard]] int64_t moment_ns() const noexcept;
 
@@ -65,6 +77,7 @@ class Screen {
   int64_t since_ = 0;   // since then
   int open_width_ = 0;  // columns that it takes
   std::vector<View> views_;
+  Status status_;
 };
 
 }  // namespace ddp::ddprun

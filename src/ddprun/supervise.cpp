@@ -40,6 +40,7 @@ Supervisor::Supervisor(const Options& options)
                                           : prepare_hosts(options, signals_.original_mask())),
       names_(options.leads_ranks() ? rank_names_of(options) : job_.names),
       relay_(options),
+      observer_(options, job_.watch_folder),
       inputs_{{},
               Leads(options.machines.silence_s),
               Leash(options.machines.led, options.machines.silence_s),
@@ -48,9 +49,12 @@ Supervisor::Supervisor(const Options& options)
       restart_{Restarts(options)} {
   status_.ranks = job_.ranks;
   if (options.leads_ranks()) {
-    crews_.hosts = std::make_unique<HostCrew>(options.machines, job_.mark, inputs_.leads, relay_, crews_.local);
+    crews_.hosts = std::make_unique<HostCrew>(options.machines, job_.mark, inputs_.leads, relay_, crews_.local,
+                                              [this](const std::string& text) { take_look(text); });
     status_.ranks = static_cast<int32_t>(names_.places.size());
   }
+  if (!options.machines.hosts.empty() && !options.leads_ranks() && observer_.is_on())
+    relay_.take_reports(job_.mark, [this](int32_t, std::string_view text) { take_of_host(text); });
   restart_.joins.resize(static_cast<size_t>(status_.ranks));
   restart_.started_ns.resize(static_cast<size_t>(status_.ranks));
   course_.oom_kills = options.leads_ranks() ? -1 : count_oom_kills();
@@ -66,7 +70,7 @@ int Supervisor::run() {
 }
 
 void Supervisor::begin() {
-  if (options_.verbose) relay_.note(job_.said.notes);
+  if (options_.telling.verbose) relay_.note(job_.said.notes);
   if (!job_.said.allocation.empty()) relay_.note(job_.said.allocation);
   if (!job_.said.threads.empty()) relay_.note(job_.said.threads);
   if (options_.limits.timeout_s > 0) enter(Phase::kRunning, to_ms(options_.limits.timeout_s));
@@ -105,12 +109,14 @@ void Supervisor::wait_once() {
   for (const auto& [name, bytes] : inputs_.join_files.changed())
     relay_.report(job_.mark + write_report({Report::Kind::kFile, 0, 0, 0, name, bytes}));
   if (crews_.hosts != nullptr) collect_ends();
+  if (observer_.is_due()) observe();
   inputs_.leads.beat();
   relay_.show_open_lines();
 }
 
 int64_t Supervisor::left_ms() const noexcept {
-  int64_t left = std::min({now_.deadline.left_ms(), restart_.left_ms(), inputs_.join_files.due_ms(), kWakeMs});
+  int64_t left =
+      std::min({now_.deadline.left_ms(), restart_.left_ms(), inputs_.join_files.due_ms(), observer_.due_ms(), kWakeMs});
   const int64_t due = relay_.due_ns();
   if (due != Screen::kNever) left = std::min(left, std::max<int64_t>(due - os::now_ns(), 0) / 1'000'000 + 1);
   return left;
@@ -145,6 +151,32 @@ void Supervisor::handle_signal(int signal) {
                   short_seconds(options_.limits.grace_s) + " (--grace)");
     enter(Phase::kTerminated, to_ms(options_.limits.grace_s));
   }
+}
+
+void Supervisor::observe() {
+  look();
+  relay_.show_status(now_.phase < Phase::kDraining ? observer_.sample(seconds()) : "");
+}
+
+/// At ranks here: their pages and processes.
+void Supervisor::look() {
+  if (!observer_.is_on() || !options_.machines.hosts.empty()) return;
+  const Look seen = observer_.look([this](int32_t process) { return crews_.local.pid(process); });
+  observer_.take(seen);
+  if (!job_.mark.empty()) relay_.report(job_.mark + write_report({Report::Kind::kLook, 0, 0, 0, {}, write_look(seen)}));
+}
+
+void Supervisor::take_look(const std::string& text) {
+  if (const auto seen = read_look(text); seen.has_value()) observer_.take(*seen);
+}
+
+/// From a machine that is led as a whole: how ranks end there matters to the report alone.
+void Supervisor::take_of_host(std::string_view text) {
+  const auto report = read_report(text);
+  if (!report.has_value()) return;
+  if (report->kind == Report::Kind::kLook) return take_look(report->bytes);
+  if (report->kind == Report::Kind::kEnded)
+    observer_.end({report->rank, report->status, seconds(), report->peak_kib, false, {}});
 }
 
 /// The ddprun that leads this one says it.
@@ -228,9 +260,9 @@ void Supervisor::enter(Phase phase, int64_t for_ms) { now_ = {phase, os::Deadlin
 // What the ranks left running ends here, before their process group numbers are given back to the system.
 void Supervisor::end_everything() noexcept {
   crews_.main().end();
-  if (job_.join_folder.empty()) return;
   std::error_code ignored;
-  std::filesystem::remove_all(job_.join_folder, ignored);
+  for (const std::string& folder : {job_.join_folder, job_.watch_folder})
+    if (!folder.empty()) std::filesystem::remove_all(folder, ignored);
 }
 
 int run_job(const Options& options) { return Supervisor(options).run(); }

@@ -16,6 +16,7 @@
 #include "ddprun/launch.hpp"
 #include "ddprun/lead.hpp"
 #include "ddprun/local_crew.hpp"
+#include "ddprun/observer.hpp"
 #include "ddprun/relay.hpp"
 #include "ddprun/report.hpp"
 #include "ddprun/restarts.hpp"
@@ -51,6 +52,10 @@ class Supervisor {
   void on_deadline();
   void enter(Phase phase, int64_t for_ms);  // 0 ms: no limit
   void end_everything() noexcept;
+  void observe();
+  void look();
+  void take_look(const std::string& text);
+  void take_of_host(std::string_view text);
   [[nodiscard]] int64_t left_ms() const noexcept;
 
   // survive.cpp
@@ -64,6 +69,8 @@ class Supervisor {
   void restart_all();
   void give_up_joining();
   void report();
+  void observe_end(const Outcome& outcome);
+  void save_report(const LastWords& words);
 
   struct Status {
     std::vector<Outcome> outcomes;  // of the ranks that ended, in that order
@@ -81,6 +88,7 @@ class Supervisor {
   Job job_;
   Names names_;  // of the ranks, or of machines that are led as a whole
   Relay relay_;
+  Observer observer_;
   struct Inputs {
     Input rank_zero;
     Leads leads;  // of the machines that we have started

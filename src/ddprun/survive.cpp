@@ -41,20 +41,38 @@ void Supervisor::start(const std::vector<int32_t>& ranks, Start how) {
     restart_.joins[static_cast<size_t>(rank)] = how.joins;
     restart_.started_ns[static_cast<size_t>(rank)] = os::now_ns();
   }
+  const bool whole_hosts = !options_.machines.hosts.empty() && crews_.hosts == nullptr;
+  if (whole_hosts)
+    for (const RankRun& rank : observer_.ranks()) observer_.start(rank.rank);
+  else
+    for (const int32_t rank : ranks) observer_.start(names_.first + rank);
   crews_.main().start(ranks, how);
 }
 
 void Supervisor::collect_ends() {
-  for (Outcome& outcome : crews_.main().collect()) {
+  std::vector<Outcome> ends = crews_.main().collect();
+  if (!ends.empty()) look();
+  for (Outcome& outcome : ends) {
     outcome.seconds = seconds();
     outcome.ended_by_us = now_.phase == Phase::kTerminated || now_.phase == Phase::kKilled;
     status_.outcomes.push_back(outcome);
+    observe_end(outcome);
     if (options_.machines.obeys) {
       tell_leader(outcome);
     } else {
       on_failure(outcome);
     }
   }
+}
+
+/// Of a rank; a machine that is led as a whole is none.
+void Supervisor::observe_end(const Outcome& outcome) {
+  if (!observer_.is_on() || (!options_.machines.hosts.empty() && crews_.hosts == nullptr)) return;
+  Outcome of_rank = outcome;
+  of_rank.rank += names_.first;
+  observer_.end(of_rank);
+  if (!job_.mark.empty() && options_.machines.led && !options_.machines.obeys)
+    relay_.report(job_.mark + write_report({Report::Kind::kEnded, of_rank.rank, outcome.status, outcome.peak_kib}));
 }
 
 /// Its last lines first, or they would come too late.
@@ -181,7 +199,7 @@ void Supervisor::report() {
   end.enough = options_.keep_going ? 1 : options_.survives() ? restart_.policy.least_ranks() : status_.ranks;
   end.option = options_.survives() ? "--min-ranks" : "--keep-going";
   end.restarts = restart_.policy.used();
-  end.each_rank = options_.verbose;
+  end.each_rank = options_.telling.verbose;
   end.oom_kills = now < 0 || course_.oom_kills < 0 ? -1 : now - course_.oom_kills;
   if (!course_.story.lines().empty() && options_.survives()) {
     const std::vector<Outcome>& all = status_.outcomes;
@@ -192,7 +210,19 @@ void Supervisor::report() {
   const LastWords words =
       last_words(names_, status_.outcomes, end, [this](int32_t rank) { return crews_.main().last_lines(rank); });
   course_.exit_code = words.exit_code;
+  relay_.show_status("");
   for (const auto& line : words.lines) relay_.note(line);
+  save_report(words);
+}
+
+void Supervisor::save_report(const LastWords& words) {
+  Run run;
+  run.seconds = seconds();
+  run.exit_code = words.exit_code;
+  run.restarts = restart_.policy.used();
+  for (const Story::Event& event : course_.story.events()) run.events.push_back({event.seconds, event.text});
+  run.last_words = words.lines;
+  if (const std::string text = observer_.finish(std::move(run)); !text.empty()) relay_.note(text);
 }
 
 }  // namespace ddp::ddprun

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ddprun/help.hpp"
+
+namespace ddp::ddprun {
+
+const char* const kDescription =
+    "Usage: ddprun [options] program [arguments]\n"
+    "\n"
+    "Starts a program several times, on this machine or on several, as the ranks of one training job.\n"
+    "\n"
+    "  ddprun -n 4 ./train --epochs 10\n"
+    "  ddprun -n 2 python3 train.py\n"
+    "  ddprun -n 8 --output-dir logs --show 0 ./train   # files for every rank, rank 0 here as well\n"
+    "  ddprun --hosts a:4,b:4 ./train                   # through ssh, from any machine\n"
+    "  ddprun --nnodes 2 --node-rank R --rendezvous a:29500 -n 4 ./train   # by hand, on each machine\n"
+    "  ddprun -n 4 --report job.html ./train            # a page with charts when it is over\n"
+    "  ddprun --check -n 4                              # what is right and wrong with this machine, or --hosts";
+
+const char* const kFooter =
+    "What each rank finds in its environment:\n"
+    "  RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT   as torchrun sets them\n"
+    "  DDP_TOKEN            a secret that admits only these ranks; one that is set already is kept\n"
+    "  OMP_NUM_THREADS      cores / ranks, unless it is set or there is one rank\n"
+    "  DDP_JOIN_FILE        where ranks that are started again find the others (--max-restarts, --min-ranks)\n"
+    "  DDP_WATCH_DIR        where ranks write how they are getting on (--report, or on a terminal)\n"
+    "  DDP_JOIN             1 for a rank that is to join the others\n"
+    "  DDP_RESTARTS         how often ranks were started again before this one, if they were\n"
+    "  PYTHONUNBUFFERED     1, unless it is set\n"
+    "  PAGER, GIT_PAGER     cat\n"
+    "  TERM, NO_COLOR       dumb and 1, if the output goes anywhere but to a terminal\n"
+    "\n"
+    "Several machines\n"
+    "  --hosts starts ddprun on each host through ssh, in the folder of the same name, and passes on --env and what\n"
+    "  begins with DDP_, NCCL_, OMP_ or GLOO_. The token is made here, and never stands in a command line. One output,\n"
+    "  one exit code; when ddprun or a connection ends, so do the ranks there. In a job of Slurm or PBS the hosts are\n"
+    "  found without --hosts. --nnodes is the same by hand: the same line on every machine, with its own --node-rank,\n"
+    "  and DDP_TOKEN set to the same secret.\n"
+    "\n"
+    "Input       Rank 0 gets it, but not with --hosts. The other ranks read /dev/null.\n"
+    "Output      Each line begins with its rank. stdout and stderr of a rank are terminals of their own, so a program\n"
+    "            writes its lines at once and none is lost when it is killed. A line without end is shown after a moment.\n"
+    "A failure   ddprun names the first rank that fails and shows its last lines. The other ranks get the grace time,\n"
+    "            then SIGTERM, 5 s later SIGKILL. With --min-ranks and --max-restarts a job goes on: the program then\n"
+    "            makes its group with recoverable = 1 and calls ddp_group_recover.\n"
+    "Progress    On a terminal the last row says how a job that uses libddp is getting on: steps a second, the share of\n"
+    "            the communication that is hidden, and a rank that the others wait for. --quiet leaves it out.\n"
+    "Signals     INT, TERM, HUP, QUIT, USR1, USR2 and WINCH are passed on to all ranks. After TERM the ranks get the\n"
+    "            grace time, then SIGKILL. A second Ctrl-C sends SIGKILL at once.\n"
+    "The end     No rank outlives ddprun, however ddprun ends.\n"
+    "\n"
+    "Exit code\n"
+    "  0          all ranks succeeded (with --keep-going: at least one; with\n"
+    "             --min-ranks or --max-restarts: enough of them)\n"
+    "  1 to 255   that of the rank that failed first; 128 + signal if a signal killed it\n"
+    "  128 + S    signal S told ddprun to stop, however the ranks ended: 130 for Ctrl-C, 143 for SIGTERM\n"
+    "  124        --timeout was over\n"
+    "  2          wrong usage\n"
+    "  125        ddprun itself failed\n"
+    "  126, 127   the program cannot be run; it was not found\n"
+    "  With --check: 0 if nothing is wrong, 1 if something is\n";
+
+}  // namespace ddp::ddprun

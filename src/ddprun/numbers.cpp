@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tested by unit/ddprun/page_test.cpp.
+#include "ddprun/numbers.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+namespace ddp::ddprun {
+namespace {
+
+std::string print(const char* format, double number) {
+  char text[64];
+  snprintf(text, sizeof text, format, number);
+  return text;
+}
+
+/// Of the UTF-8 character that a text begins with; 0: it is none.
+size_t character_bytes(std::string_view text) {
+  const auto byte = [&](size_t at) { return at < text.size() ? static_cast<unsigned char>(text[at]) : 0U; };
+  const unsigned first = byte(0);
+  if (first < 0x80) return 1;
+  const size_t length = first >= 0xc2 && first < 0xe0   ? 2
+                        : first >= 0xe0 && first < 0xf0 ? 3
+                        : first >= 0xf0 && first < 0xf5 ? 4
+                                                        : 0;
+  for (size_t at = 1; at < length; ++at)
+    if ((byte(at) & 0xc0) != 0x80) return 0;
+  const bool overlong = (first == 0xe0 && byte(1) < 0xa0) || (first == 0xf0 && byte(1) < 0x90);
+  const bool none = (first == 0xed && byte(1) >= 0xa0) || (first == 0xf4 && byte(1) >= 0x90);
+  return overlong || none ? 0 : length;
+}
+
+}  // namespace
+
+std::string format_number(double number) {
+  const double size = std::fabs(number);
+  if (size == 0) return "0";
+  if (size < 100) {
+    std::string text = print(size < 0.0995 ? "%.3f" : size < 9.95 ? "%.2f" : "%.1f", number);
+    while (text.back() == '0') text.pop_back();
+    if (text.back() == '.') text.pop_back();
+    return text == "-0" ? "0" : text;
+  }
+  std::string text = print("%.0f", number);
+  for (auto at = static_cast<std::ptrdiff_t>(text.size()) - 3; at > (number < 0 ? 1 : 0); at -= 3)
+    text.insert(static_cast<size_t>(at), ",");
+  return text;
+}
+
+std::string format_share(double share) {
+  const double percent = 100 * share;
+  return (percent > 0 && percent < 9.95 ? print("%.1f", percent) : print("%.0f", percent)) + " %";
+}
+
+std::string format_time(double seconds) {
+  if (seconds < 60) return format_number(seconds) + " s";
+  const auto whole = static_cast<int64_t>(std::llround(seconds));
+  const int64_t hours = whole / 3600, minutes = whole / 60 % 60, rest = whole % 60;
+  char text[64];
+  if (hours > 0) {
+    snprintf(text, sizeof text, "%lld:%02lld:%02lld h", static_cast<long long>(hours), static_cast<long long>(minutes),
+             static_cast<long long>(rest));
+  } else {
+    snprintf(text, sizeof text, "%lld:%02lld min", static_cast<long long>(minutes), static_cast<long long>(rest));
+  }
+  return text;
+}
+
+std::string format_time_mark(double seconds) {
+  const std::string text = format_time(seconds);
+  return seconds < 60 ? text : text.substr(0, text.find(' '));
+}
+
+std::string format_ms(double ms) {
+  if (ms >= 1000) return format_time(ms * 1e-3);
+  return ms >= 1 || ms == 0 ? format_number(ms) + " ms" : format_number(std::round(ms * 1e4) / 10) + " µs";
+}
+
+std::string format_bytes(double bytes) {
+  const char* const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+  size_t unit = 0;
+  for (; bytes >= 1024 && unit + 1 < std::size(units); ++unit) bytes /= 1024;
+  return format_number(bytes) + " " + units[unit];
+}
+
+std::string format_kib(int64_t kib) { return format_bytes(static_cast<double>(kib) * 1024); }
+
+std::string escape_html(std::string_view text) {
+  std::string html;
+  for (size_t at = 0; at < text.size();) {
+    const auto byte = static_cast<unsigned char>(text[at]);
+    const size_t length = character_bytes(text.substr(at));
+    switch (byte) {
+      case '&': html += "&amp;"; break;
+      case '<': html += "&lt;"; break;
+      case '>': html += "&gt;"; break;
+      case '"': html += "&quot;"; break;
+      case '\'': html += "&#39;"; break;
+      case '\t':
+      case '\n': html += ' '; break;
+      default:
+        if (length == 0) {
+          html += "\xef\xbf\xbd";  // the replacement character
+        } else {
+          html += byte >= 0x20 && byte != 0x7f ? text.substr(at, length) : std::string_view(".");
+        }
+    }
+    at += std::max<size_t>(length, 1);
+  }
+  return html;
+}
+
+std::vector<double> axis_marks(double most, int count) {
+  if (!(most > 0)) most = 1;
+  const double unit = std::pow(10, std::floor(std::log10(most / count)));
+  double step = 10 * unit;
+  for (const double factor : {1.0, 2.0, 2.5, 5.0})
+    if (factor * unit * count >= most) {
+      step = factor * unit;
+      break;
+    }
+  std::vector<double> marks{0};
+  while (marks.back() < most * (1 - 1e-9)) marks.push_back(step * static_cast<double>(marks.size()));
+  return marks;
+}
+
+std::vector<double> time_marks(double most, int count) {
+  double step = 0.1;
+  for (const double each : {0.1,  0.2,  0.5,  1.,    2.,    5.,    10.,    15.,    30.,    60.,   120.,
+                            300., 600., 900., 1800., 3600., 7200., 14400., 21600., 43200., 86400.}) {
+    step = each;
+    if (step * count >= most) break;
+  }
+  while (step * count < most) step += 86400;
+  std::vector<double> marks;
+  for (double at = 0; at <= most; at = step * static_cast<double>(marks.size())) marks.push_back(at);
+  return marks;
+}
+
+}  // namespace ddp::ddprun

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// Follows a job for its report and for the line that says how it is getting on. It has no thread: the supervisor asks it now
+// and then.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "ddprun/lookout.hpp"
+#include "ddprun/options.hpp"
+#include "ddprun/progress.hpp"
+#include "ddprun/report.hpp"
+#include "ddprun/tally.hpp"
+#include "os/clock.hpp"
+
+namespace ddp::ddprun {
+
+class Observer {
+ public:
+  /// `folder`: where ranks here write what they do; "": nobody watches them.
+  Observer(const Options& options, const std::string& folder);
+
+  [[nodiscard]] bool is_due() const noexcept { return on_ && (fresh_ || next_.passed()); }
+  [[nodiscard]] int64_t due_ms() const noexcept { return !on_ ? INT64_MAX : fresh_ ? 0 : next_.left_ms(); }
+  [[nodiscard]] bool is_on() const noexcept { return on_; }
+
+  [[nodiscard]] const std::vector<RankRun>& ranks() const noexcept { return tally_.ranks(); }
+  /// Ranks, as the launcher counts, have been started.
+  void start(int32_t rank);
+  void end(const Outcome& outcome);
+  /// What ranks here have done since the last look; `pid_of`: of the process of each place here.
+  [[nodiscard]] Look look(const std::function<pid_t(int32_t)>& pid_of);
+  /// What has been seen here, or elsewhere.
+  void take(const Look& look);
+  /// Remember how the job stands, and say it in a line; "": there is nothing to say.
+  [[nodiscard]] std::string sample(double seconds);
+  /// Write the report, if one is wanted. `run`: what others know of the job. Returns what is to be said.
+  [[nodiscard]] std::string finish(Run run);
+
+ private:
+  const Options& options_;
+  bool on_;
+  Lookout lookout_;
+  Tally tally_;
+  Progress progress_;
+  bool fresh_ = false;  // another machine has told of the rank whose steps count
+  os::Deadline next_ = os::Deadline::in_ms(1);
+  int64_t begun_unix_s_;
+};
+
+}  // namespace ddp::ddprun

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// The files of --report.
+#pragma once
+
+#include <string>
+
+#include "ddprun/run.hpp"
+
+namespace ddp::ddprun {
+
+/// FILE.html and, for the numbers, FILE.json.
+[[nodiscard]] std::string json_path(const std::string& page_path);
+/// Why they cannot be written; "": they can.
+[[nodiscard]] std::string refuse_report(const std::string& page_path);
+/// Write both, each in the place of what was there at once. Returns what is to be said: where they are, or what went wrong.
+[[nodiscard]] std::string save_report(const Run& run, const std::string& page_path);
+
+}  // namespace ddp::ddprun

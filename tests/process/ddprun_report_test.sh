@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+# ddprun --report: what it says of a real job, also of one that was started again and of one on two hosts, as JSON and as Chromium
+# shows it. The line of progress on a terminal.
+. "$DDP_SOURCE_DIR/tests/process/ddprun_support.sh" || exit 1
+command -v python3 >/dev/null || {
+  echo "python3, which reads the reports, is not installed"
+  exit 77
+}
+unset DDP_WATCH_DIR
+
+# So many steps; the last rank begins each 20 ms late. With "die" rank 1 exits after the first steps of its first start.
+cat >"$work/train.c" <<'C'
+#include <ddp/ddp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+int main(int argc, char** argv) {
+  static float w[100000], grad[100000];
+  const int steps = atoi(argv[1]), dies = argc > 2 && strcmp(argv[2], "die") == 0 && getenv("DDP_RESTARTS") == NULL;
+  ddp_group* group;
+  ddp_model* model;
+  ddp_optimizer* sgd;
+  if (ddp_group_create(NULL, NULL, &group) != DDP_OK) return fprintf(stderr, "%s\n", ddp_last_error()), 1;
+  const int rank = ddp_group_rank(group), last = rank == ddp_group_size(group) - 1;
+  if (ddp_model_create(group, NULL, &model) != DDP_OK) return 1;
+  if (ddp_model_add_array(model, "w", w, grad, 100000, NULL) != DDP_OK) return 1;
+  if (ddp_model_commit(model, NULL) != DDP_OK) return 1;
+  if (ddp_optimizer_create_sgd(model, NULL, NULL, &sgd) != DDP_OK) return 1;
+  for (int step = 0; step < steps; ++step) {
+    if (dies && step == 5 && ddp_group_barrier(group) == DDP_OK && rank == 1) _exit(3); /* all have made 5 steps */
+    if (ddp_model_begin_backward(model, DDP_PASS_REDUCE) != DDP_OK) return 1;
+    if (last) usleep(20000);
+    if (ddp_model_mark_ready(model, 0, NULL) != DDP_OK) return 1;
+    if (ddp_model_end_backward(model, NULL) != DDP_OK) return fprintf(stderr, "%s\n", ddp_last_error()), 4;
+    if (ddp_optimizer_step(sgd, NULL) != DDP_OK) return 1;
+  }
+  ddp_optimizer_destroy(sgd), ddp_model_destroy(model), ddp_group_destroy(group);
+  return 0;
+}
+C
+"${CC:-cc}" ${DDP_SANITIZE:+-fsanitize=$DDP_SANITIZE} -I "$DDP_SOURCE_DIR/include" -I "$DDP_BUILD_DIR/include" -o "$work/train" \
+  "$work/train.c" "$DDP_LIBRARY" -Wl,-rpath,"$(dirname "$DDP_LIBRARY")" || exit 1
+
+is() { # a Python expression over the report `r`
+  python3 -c 'import json, sys
+r = json.load(open(sys.argv[1]))
+ranks = r["ranks"]
+if not eval(sys.argv[2]): sys.exit("false: %s of %s" % (sys.argv[2], {k: v for k, v in r.items() if k != "samples"}))' "$work/r.json" "$1"
+}
+total='[x["counts"]["steps"] for x in ranks]'
+
+run 0 -n 3 --report "$work/r.html" "$work/train" 40
+check where_it_is_is_said grep -q "the report is in $work/r.html, its numbers are in $work/r.json" "$work/err"
+check each_rank_made_all_steps is "$total == [40] * 3 and r['samples'][-1]['steps'] == 40"
+check the_bytes_of_the_gradient_are_there is "ranks[1]['buckets']['gradient_bytes'] == 400000 and ranks[1]['buckets']['count'] == 1"
+check the_rate_is_what_the_slow_rank_allows is "5 < r['figures']['per_second'] < 50"
+check times_are_possible is "all(0 <= x['counts']['exposed_ns'] <= x['counts']['comm_ns'] <= r['seconds'] * 1e9 for x in ranks)"
+check the_fast_ranks_waited is "ranks[0]['counts']['exposed_ns'] > 0.3e9"
+check memory_was_seen is "all(x['peak_memory_kib'] > 500 for x in ranks)"
+check all_ended_well is "r['exit_code'] == 0 and [x['end'] for x in ranks] == ['exit code 0'] * 3 and r['world_size'] == 3"
+check the_folder_of_the_job_is_gone eval '! ls -d "${TMPDIR:-/tmp}"/ddprun-*/rank-0.live 2>/dev/null'
+if command -v chromium >/dev/null; then
+  timeout 60 chromium --headless --no-sandbox --disable-gpu --dump-dom "file://$work/r.html" >"$work/dom" 2>/dev/null
+  rate=$(python3 -c 'import json, sys
+rate = json.load(open(sys.argv[1]))["figures"]["per_second"]
+print("%.3g" % rate)' "$work/r.json")
+  check a_browser_shows_the_rate grep -q "<dd>$rate</dd>" "$work/dom"
+  check a_browser_shows_the_charts eval 'for id in throughput communication buckets memory ranks; do grep -q "id=\"$id\"" "$work/dom" || exit 1; done'
+  check a_browser_draws_lines grep -q '<path class="line s0" d="M' "$work/dom"
+else
+  echo "not looked at in a browser: chromium is not installed"
+fi
+
+# Started again: what was done before counts.
+run 0 -n 2 --max-restarts 1 --min-ranks 2 --report "$work/r.html" "$work/train" 20 die
+check both_lives_count is "$total == [25, 25] and [x['starts'] for x in ranks] == [2, 2] and r['restarts'] == 1"
+check the_story_is_told is "any('rank 1 failed (exit code 3)' in e['text'] for e in r['events']) and len(r['events']) >= 2"
+check the_page_tells_it grep -q 'starting ranks 0, 1 again' "$work/r.html"
+run 3 -n 2 --report "$work/r.html" "$work/train" 20 die
+check a_failure_has_a_report is "r['exit_code'] == 3 and ranks[1]['end'] == 'exit code 3' and ranks[1]['failed']"
+run 0 -n 2 --report "$work/r.html" true
+check a_program_without_libddp_has_one is "$total == [0, 0] and r['figures']['per_second'] is None"
+
+# Hosts, led as a whole and rank by rank.
+printf '#!/bin/sh\nexec sh -c "$2"\n' >"$work/shell"
+chmod +x "$work/shell"
+run 0 --ssh "$work/shell" --hosts 127.0.0.1:2,localhost:1 --report "$work/r.html" "$work/train" 40
+check ranks_of_hosts_are_in_it is "$total == [40] * 3 and [x['host'] for x in ranks] == ['127.0.0.1'] * 2 + ['localhost']"
+check their_ends_are_known is "[x['end'] for x in ranks] == ['exit code 0'] * 3 and all(x['peak_memory_kib'] > 500 for x in ranks)"
+check nothing_of_it_is_in_the_output same "$(grep -v 'the report is in\|OMP_NUM' "$work/err")$(cat "$work/out")" ''
+run 0 --ssh "$work/shell" --hosts 127.0.0.1:2,localhost:1 --max-restarts 1 --min-ranks 3 --report "$work/r.html" "$work/train" 20 die
+check both_lives_on_hosts_count is "$total == [25] * 3 and [x['starts'] for x in ranks] == [2] * 3"
+
+# Refused before the job starts.
+refused() { # text, file
+  run 2 -n 1 --report "$2" touch "$work/started"
+  check "$1" grep -q "$1" "$work/err"
+  check the_job_was_not_started [ ! -e "$work/started" ]
+}
+refused 'cannot be written: No such file' "$work/nowhere/r.html"
+refused 'needs a file, not' "$work"
+mkdir "$work/taken.json"
+refused 'needs a file, not' "$work/taken.html"
+echo old >"$work/old.html"
+run 127 -n 1 --report "$work/old.html" "$work/no-such-program"
+check an_old_report_stays_until_there_is_a_new_one same "$(cat "$work/old.html")" old
+
+# On a terminal.
+cat >"$work/terminal.py" <<'PYTHON'
+import os, pty, sys
+pid, terminal = pty.fork()
+if pid == 0:
+    os.environ["TERM"] = "xterm"
+    if os.environ.get("OUT"):
+        os.dup2(os.open(os.environ["OUT"], os.O_WRONLY | os.O_CREAT), 1) if os.environ["OUT"] != "|" else os.dup2(os.pipe()[1], 1)
+    os.execv(sys.argv[1], sys.argv[1:])
+while True:
+    try:
+        data = os.read(terminal, 65536)
+    except OSError:
+        break
+    if not data:
+        break
+    sys.stdout.buffer.write(data)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+PYTHON
+terminal() { timeout -s KILL 60 python3 "$work/terminal.py" "$ddprun" "$@" >"$work/out" 2>"$work/err"; }
+progress='[0-9.]* steps/s, [0-9.]* % hidden, [0-9]* steps in [0-9.]* s'
+check it_runs_on_a_terminal terminal -n 2 "$work/train" 40
+check progress_is_shown grep -q "$progress" "$work/out"
+check nothing_of_it_stays eval '[ "$(tail -c 4 "$work/out" | od -An -c | tr -d " \n")" = "\\r033[K" ]'
+check it_runs_quietly terminal -n 2 --quiet "$work/train" 40
+check quiet_leaves_it_out eval '! grep -q "steps/s" "$work/out"'
+OUT=$work/file check it_runs_with_a_file terminal -n 2 "$work/train" 40
+check a_file_as_output_leaves_the_terminal_to_it grep -q "$progress" "$work/out"
+OUT='|' check it_runs_with_a_pipe terminal -n 2 "$work/train" 40
+check behind_a_pipe_there_may_be_a_program_that_writes_there eval '! grep -q "steps/s" "$work/out"'
+check it_runs_with_lines terminal -n 2 sh -c "$work/train 40; echo done"
+check lines_of_ranks_stand_alone eval '[ "$(tr -d "\r" <"$work/out" | sed "s/.*.\[K//" | grep -c "^.\[3[0-9]m\[[01]\].\[0m done$")" = 2 ]'
+run 0 -n 2 "$work/train" 5
+check without_a_terminal_there_is_none eval '! grep -q "steps/s" "$work/err" "$work/out"'
+finish

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// Looks at pages of ranks that were started again, have recovered, or never made one.
+#include "ddprun/lookout.hpp"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "support/check.hpp"
+#include "support/cmocka.hpp"
+
+using namespace ddp::ddprun;
+using namespace ddp::test;
+using ddp::trace::LiveFile;
+using ddp::trace::put;
+
+namespace {
+
+class Folder {
+ public:
+  Folder() { expect(mkdtemp(name_.data()) != nullptr, "a folder"); }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  ~Folder() { std::filesystem::remove_all(name_); }
+  [[nodiscard]] const std::string& name() const { return name_; }
+
+ private:
+  std::string name_ = "/tmp/lookout-XXXXXX";
+};
+
+void a_rank_without_a_page_has_memory(void**) {
+  const Folder folder;
+  Lookout lookout(folder.name());
+  const Look look = lookout.look({{0, getpid()}, {1, -1}});
+  expect(look.ranks.size() == 2 && look.ranks[0].resident_kib > 100 && look.ranks[0].place == -1, "this process");
+  expect(look.ranks[1].resident_kib == 0 && look.ranks[1].since == Counts(), "none");
+}
+
+void counts_are_since_the_last_look(void**) {
+  const Folder folder;
+  Lookout lookout(folder.name());
+  auto live = LiveFile::claim(folder.name(), 3, "host", 4);
+  put(live->page().place.rank, 1);
+  put(live->page().work.steps, int64_t{10});
+  live->add_wait(2, 500);
+  live->add_wait(1, 77);  // itself
+  Look look = lookout.look({{3, getpid()}});
+  expect(look.ranks[0].since.steps == 10 && look.ranks[0].waited_ns == 0, "before its group has a size");
+  put(live->page().place.size, 4);
+  look = lookout.look({{3, getpid()}});
+  expect(look.ranks[0].since.steps == 0 && look.ranks[0].place == 1, "nothing new");
+  expect(look.ranks[0].waited_ns == 500 && look.awaited_ns.at(2) == 500 && look.awaited_ns.at(1) == 0, "it waited");
+  put(live->page().work.steps, int64_t{25});
+  live->add_wait(2, 1);
+  look = lookout.look({{3, getpid()}});
+  expect(look.ranks[0].since.steps == 15 && look.ranks[0].waited_ns == 1, "the rest");
+}
+
+void waits_of_another_generation_do_not_count(void**) {
+  const Folder folder;
+  Lookout lookout(folder.name());
+  auto live = LiveFile::claim(folder.name(), 0, "host", 3);
+  put(live->page().place.size, 3);
+  put(live->page().place.rank, 0);
+  put(live->page().place.generation, int64_t{1});
+  static_cast<void>(lookout.look({{0, getpid()}}));
+  live->add_wait(1, 3'000);  // for the rank that has died
+  put(live->page().place.generation, int64_t{2});
+  put(live->page().place.size, 2);
+  Look look = lookout.look({{0, getpid()}});
+  expect(look.ranks[0].waited_ns == 0, "place 1 is another rank's now");
+  live->add_wait(1, 8);
+  look = lookout.look({{0, getpid()}});
+  expect(look.ranks[0].waited_ns == 8, "and what follows counts");
+}
+
+void a_rank_that_was_started_again_counts_on(void**) {
+  const Folder folder;
+  Lookout lookout(folder.name());
+  {
+    auto live = LiveFile::claim(folder.name(), 0, "host", 2);
+    put(live->page().work.steps, int64_t{40});
+    put(live->page().made.pid, int32_t{-5});  // of a process that has died
+    expect(lookout.look({{0, getpid()}}).ranks[0].since.steps == 40, "the first life");
+  }
+  expect(lookout.look({{0, getpid()}}).ranks[0].since.steps == 0, "still its page");
+  auto live = LiveFile::claim(folder.name(), 0, "host", 2);
+  put(live->page().work.steps, int64_t{3});
+  expect(lookout.look({{0, getpid()}}).ranks[0].since.steps == 3, "the second life");
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      ddp_test(a_rank_without_a_page_has_memory),
+      ddp_test(counts_are_since_the_last_look),
+      ddp_test(waits_of_another_generation_do_not_count),
+      ddp_test(a_rank_that_was_started_again_counts_on),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}

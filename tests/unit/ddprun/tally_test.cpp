@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is seen of ranks adds up: over restarts, deaths and many samples.
+#include "ddprun/tally.hpp"
+
+#include <string>
+
+#include "ddprun/figures.hpp"
+#include "ddprun/looks.hpp"
+#include "ddprun/progress.hpp"
+#include "support/check.hpp"
+#include "support/cmocka.hpp"
+
+using namespace ddp::ddprun;
+using namespace ddp::test;
+
+namespace {
+
+/// A rank at a place of its group that has made so many steps since the last look.
+RankLook worked(int32_t rank, int32_t place, int64_t steps) {
+  RankLook look;
+  look.rank = rank;
+  look.place = place;
+  look.resident_kib = 1000 + rank;
+  look.since.steps = look.since.passes = steps;
+  look.since.comm_ns = 10 * steps;
+  look.since.exposed_ns = steps;
+  return look;
+}
+
+void looks_arrive_as_they_were(void**) {
+  Look look{{worked(3, 1, 7), worked(4, -1, 0)}, {0, 5, 1'234'567'890'123}};
+  look.ranks[0].buckets = {100, 4, 50, 10};
+  look.ranks[0].waited_ns = 99;
+  const auto read = read_look(write_look(look));
+  expect(read.has_value() && read->ranks.size() == 2 && read->awaited_ns == look.awaited_ns, "sizes");
+  for (size_t i = 0; i < 2; ++i) {
+    const RankLook &a = look.ranks[i], &b = read->ranks[i];
+    expect(a.rank == b.rank && a.place == b.place && a.resident_kib == b.resident_kib && a.since == b.since &&
+               a.buckets == b.buckets && a.waited_ns == b.waited_ns,
+           "a rank");
+  }
+  const std::string line = write_look(look);
+  expect(!read_look(line + " 1").has_value(), "too much");
+  expect(!read_look("").has_value() && !read_look("x").has_value() && !read_look("-1 0").has_value(), "nothing");
+  expect(!read_look("9999999999 1").has_value(), "a count that no job has");
+  for (size_t bytes = 0; bytes < line.size(); ++bytes) {
+    const auto part = read_look(line.substr(0, bytes));
+    expect(!part.has_value() || bytes + 20 > line.size(), "a part of a line");  // a number may have been cut
+  }
+}
+
+void steps_are_those_of_one_rank(void**) {
+  Tally tally(0, 2);
+  tally.start(0), tally.start(1);
+  int64_t made = 0;
+  for (int i = 0; i < 100; ++i) {  // the looks catch the ranks a step apart, now the one, now the other
+    tally.add({{worked(0, 0, 10 + i % 2), worked(1, 1, 11 - i % 2)}, {}});
+    made += 10 + i % 2;
+    tally.sample(i);
+  }
+  expect_equal(tally.now().steps, made, "steps of rank 0");
+  expect_equal(tally.now().all.steps, int64_t{2100}, "of both");
+  tally.end(0, 100, "exit code 1", true, 0);
+  for (int i = 100; i < 110; ++i) {
+    tally.add({{worked(0, -1, 0), worked(1, 0, 5)}, {}});
+    tally.sample(i);
+  }
+  expect_equal(tally.now().steps, made + 50, "those of rank 1 when rank 0 is dead");
+  expect_equal(tally.now().running, 1, "one runs");
+  expect_equal(tally.now().resident_kib[0], int64_t{0}, "no memory of a dead rank");
+  expect(tally.ranks()[0].failed && tally.ranks()[0].peak_kib == 1000, "what is left of it");
+}
+
+void waits_go_to_who_has_the_place(void**) {
+  Tally tally(4, 3);
+  for (int32_t rank = 4; rank < 7; ++rank) tally.start(rank);
+  tally.add({{worked(4, 0, 1), worked(5, 1, 1), worked(6, 2, 1)}, {0, 7, 100}});
+  tally.end(5, 1, "killed", true, 0);
+  tally.add({{worked(4, 0, 1), worked(6, 1, 1)}, {0, 50}});
+  expect_equal(tally.ranks()[1].awaited_ns, int64_t{7}, "rank 5, which had place 1");
+  expect_equal(tally.ranks()[2].awaited_ns, int64_t{150}, "rank 6, which has it now");
+}
+
+void many_samples_thin_out(void**) {
+  Tally tally(0, 1);
+  tally.start(0);
+  const int count = 50'000;
+  for (int i = 1; i <= count; ++i) {
+    tally.add({{worked(0, 0, 3)}, {}});
+    tally.sample(i);
+  }
+  const auto& samples = tally.samples();
+  expect(samples.size() > 2000 && samples.size() < 10'000, "a bearable number");
+  for (size_t i = 1; i < samples.size(); ++i)
+    expect(static_cast<double>(samples[i].steps) == 3 * samples[i].seconds && samples[i].seconds > samples[i - 1].seconds,
+           "each is still right");
+  Run run;
+  run.samples = samples;
+  run.seconds = count;
+  const auto intervals = intervals_of(run, 240);
+  expect(intervals.size() <= 240 && intervals.size() > 100, "for a chart");
+  for (const Interval& interval : intervals)
+    expect(interval.per_second > 2.99 && interval.per_second < 3.01 && interval.share_hidden > 0.89, "the rate");
+}
+
+void a_straggler_stands_out(void**) {
+  expect_equal(find_straggler({0.1, 0.2, 9, 0.1}, 60), 2, "one");
+  expect_equal(find_straggler({9, 8, 9, 8}, 60), -1, "all alike");
+  expect_equal(find_straggler({0, 0, 0.3, 0}, 60), -1, "too little to speak of");
+  expect_equal(find_straggler({5}, 60), -1, "alone");
+}
+
+void the_line_is_of_the_last_seconds(void**) {
+  Progress progress;
+  Sample sample;
+  progress.add(sample);
+  expect_equal(progress.line(-1, 0), std::string(), "nothing yet");
+  for (int second = 1; second <= 20; ++second) {
+    sample.seconds = second;
+    sample.steps += second <= 10 ? 100 : 20;
+    sample.passes = sample.steps;
+    sample.all.comm_ns += 1000;
+    sample.all.exposed_ns += second <= 10 ? 1000 : 250;
+    progress.add(sample);
+  }
+  expect_equal(progress.line(2, 0.07),
+               std::string("20 steps/s, 75 % hidden, waiting for rank 2 (7.0 %), 1,200 steps in 20 s"), "the line");
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      ddp_test(looks_arrive_as_they_were), ddp_test(steps_are_those_of_one_rank), ddp_test(waits_go_to_who_has_the_place),
+      ddp_test(many_samples_thin_out),     ddp_test(a_straggler_stands_out),      ddp_test(the_line_is_of_the_last_seconds),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
