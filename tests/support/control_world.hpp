@@ -31,15 +31,33 @@ inline bootstrap::Member member_of(int32_t rank) {
   return member;
 }
 
+// What a connection has carried one way. Bytes: with heads and tags, as they stand on the wire.
+struct Traffic {
+  int64_t messages = 0, bytes = 0;
+  void count(const bootstrap::Body& body) {
+    messages += 1;
+    bytes += static_cast<int64_t>(bootstrap::kFrameHead + body.bytes().size() + kTag);
+  }
+  static constexpr size_t kTag = 16;
+};
+
+// A message on its way; one that goes to all is there once.
+struct Letter {
+  bootstrap::FrameType type = bootstrap::FrameType::kBeat;
+  bootstrap::SharedBody body;
+  [[nodiscard]] bootstrap::Frame frame() const { return {type, body->bytes()}; }
+};
+
 // One rank and its connection.
 struct Peer {
-  Peer(int32_t number, int32_t ranks, int64_t left_ms)
-      : state({member_of(number), ranks, 100, 1'000, left_ms, left_ms}), rank(number), size(ranks) {}
+  Peer(const bootstrap::Member& me, int32_t ranks, int64_t left_ms, bool recovers)
+      : state({me, ranks, 100, 1'000, left_ms, left_ms, recovers}), rank(me.rank), size(ranks) {}
   bootstrap::ClientState state;
   int32_t rank, size;
   bool open = false, server_open = false;
   bool finishing = false;  // the server has said its last word
-  std::deque<bootstrap::Frame> to_server, to_client;
+  std::deque<Letter> to_server, to_client;
+  Traffic up, down;
   bool joined = false, lost = false;
   std::optional<Error> refused, failed, settled;
   std::vector<std::vector<std::string>> answers;
@@ -54,9 +72,14 @@ class World {
     for (int32_t rank = 0; rank < size; ++rank) add(rank, size, left_ms);
   }
   explicit World(int32_t size) : World(size, size) {}
+  /// Of the ranks that `members` are, which may be some of a group that has broken.
+  World(const bootstrap::ServerConfig& config, const std::vector<bootstrap::Member>& members) : server_(config) {
+    for (const bootstrap::Member& member : members)
+      peers_.push_back(std::make_unique<Peer>(member, config.size, 5'000, config.recovers));
+  }
 
   Peer& add(int32_t rank, int32_t size, int64_t left_ms = 5'000) {
-    peers_.push_back(std::make_unique<Peer>(rank, size, left_ms));
+    peers_.push_back(std::make_unique<Peer>(member_of(rank), size, left_ms, false));
     return *peers_.back();
   }
   Peer& operator[](size_t i) { return *peers_[i]; }
@@ -73,7 +96,9 @@ class World {
     hello.nonce = bootstrap::auth::random_nonce();
     hello.proof = bootstrap::auth::prove(bootstrap::auth::Token("token"), bootstrap::auth::Role::kClient,
                                          {nonce, hello.nonce, hello.group, hello.rank, hello.size});
-    to_server(i, {bootstrap::FrameType::kHello, bootstrap::messages::write(hello)});
+    const auto greeting = std::make_shared<const bootstrap::Body>(bootstrap::messages::write(hello));
+    peer.up.count(*greeting);
+    to_server(i, {bootstrap::FrameType::kHello, greeting->bytes()});
     peer.to_client.clear();  // banner and welcome were for the door
     peer.state.start(now);
     obey_client(peer);
@@ -106,7 +131,7 @@ class World {
     Peer& peer = *peers_[i];
     if (up) {
       if (peer.to_server.empty()) return false;
-      bootstrap::Frame frame = std::move(peer.to_server.front());
+      bootstrap::Frame frame = peer.to_server.front().frame();
       peer.to_server.pop_front();
       if (peer.server_open && !peer.finishing) to_server(i, std::move(frame));
       return true;
@@ -119,7 +144,7 @@ class World {
       return true;
     }
     if (stopped_.count(i) != 0) return false;
-    bootstrap::Frame frame = std::move(peer.to_client.front());
+    bootstrap::Frame frame = peer.to_client.front().frame();
     peer.to_client.pop_front();
     if (peer.open) {
       peer.state.frame(std::move(frame), now);
@@ -131,6 +156,18 @@ class World {
     for (bool moved = true; moved;) {
       moved = false;
       for (size_t i = 0; i < peers_.size(); ++i) moved = deliver(i, true) || deliver(i, false) || moved;
+    }
+  }
+  /// All that is under way arrives, and what follows from it leaves; how often that happens until nothing is under way.
+  int hops() {
+    for (int count = 0;; ++count) {
+      std::vector<std::pair<size_t, bool>> letters;
+      for (size_t i = 0; i < peers_.size(); ++i) {
+        letters.insert(letters.end(), peers_[i]->to_server.size(), {i, true});
+        letters.insert(letters.end(), peers_[i]->to_client.size(), {i, false});
+      }
+      if (letters.empty()) return count;
+      for (const auto& [i, up] : letters) deliver(i, up);
     }
   }
   void gather(size_t i, const std::string& what, const std::string& blob, int64_t left_ms = 0) {
@@ -157,6 +194,11 @@ class World {
     obey_client(*peers_[by]);
   }
   size_t count() const { return peers_.size(); }
+  /// Of a recovery: the group forms with these.
+  void form(const std::vector<int32_t>& ids) {
+    server_.form(ids);
+    obey_server();
+  }
   /// Bytes of a stranger.
   void stranger(bootstrap::ConnectionId id, bootstrap::FrameType type, const std::string& body) {
     server_.connected(id, bootstrap::auth::random_nonce(), now);
@@ -180,12 +222,17 @@ class World {
     }
     obey_server();
   }
+  static void send(std::deque<Letter>& queue, Traffic& traffic, bootstrap::FrameType type,
+                   const bootstrap::SharedBody& body) {
+    traffic.count(*body);
+    queue.push_back({type, body});
+  }
   void obey_server() {
     for (bootstrap::ServerAction& action : server_.take()) {
       if (action.to == 0 || action.to % kSpread != 0) continue;
       Peer& peer = *peers_[action.to / kSpread - 1];
       if (action.kind == bootstrap::ServerAction::Kind::kSend && peer.server_open)
-        peer.to_client.push_back({action.type, action.body->bytes()});
+        send(peer.to_client, peer.down, action.type, action.body);
       if (action.kind == bootstrap::ServerAction::Kind::kFinish) peer.finishing = true;
       if (action.kind == bootstrap::ServerAction::Kind::kDrop) peer.server_open = false;
     }
@@ -193,7 +240,7 @@ class World {
   void obey_client(Peer& peer) {
     for (bootstrap::ClientAction& action : peer.state.take()) {
       switch (action.kind) {
-        case bootstrap::ClientAction::Kind::kSend: peer.to_server.push_back({action.type, action.body->bytes()}); break;
+        case bootstrap::ClientAction::Kind::kSend: send(peer.to_server, peer.up, action.type, action.body); break;
         case bootstrap::ClientAction::Kind::kJoined: peer.joined = true; break;
         case bootstrap::ClientAction::Kind::kLost: peer.lost = true; break;
         case bootstrap::ClientAction::Kind::kRefused: peer.refused = action.error; break;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bootstrap/control/messages.hpp"
 
+#include <algorithm>
 #include <cstring>
 
 #include "core/bytes.hpp"
@@ -35,21 +36,35 @@ void expect_end(const ByteReader& reader) {
   if (!reader.at_end()) refuse("something after its end");
 }
 
-void put_member(ByteWriter& writer, const Member& member) {
+// Texts that are those of the member before are left out: ranks of one host stand beside each other.
+enum Shared : uint8_t { kSharedHost = 1, kSharedBoot = 2, kSharedAddress = 4, kSharedAll = 7 };
+
+void put_member(ByteWriter& writer, const Member& member, const Member& before = {}) {
   const auto cut = [](const std::string& text) { return std::string_view(text).substr(0, limits::kHostBytes); };
-  writer.number(member.rank).number(member.world_rank).number(member.id).number(member.pid);
-  writer.text(cut(member.host)).text(cut(member.boot_id)).text(cut(member.address));
+  uint8_t shared = 0;
+  if (member.host == before.host) shared |= kSharedHost;
+  if (member.boot_id == before.boot_id) shared |= kSharedBoot;
+  if (member.address == before.address) shared |= kSharedAddress;
+  writer.number(member.rank).number(member.world_rank).number(member.id).number(member.pid).number(shared);
+  if ((shared & kSharedHost) == 0) writer.text(cut(member.host));
+  if ((shared & kSharedBoot) == 0) writer.text(cut(member.boot_id));
+  if ((shared & kSharedAddress) == 0) writer.text(cut(member.address));
 }
 
-Member get_member(ByteReader& reader) {
+Member get_member(ByteReader& reader, const Member& before = {}) {
   Member member;
   member.rank = reader.number<int32_t>();
   member.world_rank = reader.number<int32_t>();
   member.id = reader.number<int32_t>();
   member.pid = reader.number<int64_t>();
-  member.host = get_text(reader, limits::kHostBytes);
-  member.boot_id = get_text(reader, limits::kHostBytes);
-  member.address = get_text(reader, limits::kHostBytes);
+  const auto shared = reader.number<uint8_t>();
+  if (shared > kSharedAll) refuse("a text that is shared with nothing");
+  const auto text = [&](Shared which, const std::string& same) {
+    return (shared & which) != 0 ? same : get_text(reader, limits::kHostBytes);
+  };
+  member.host = text(kSharedHost, before.host);
+  member.boot_id = text(kSharedBoot, before.boot_id);
+  member.address = text(kSharedAddress, before.address);
   return member;
 }
 
@@ -154,7 +169,12 @@ std::string write(const Table& message) {
   ByteWriter writer;
   writer.number(message.heartbeat_ms).number(message.dead_after_ms).number(message.receiver);
   writer.number(static_cast<uint32_t>(message.members.size()));
-  for (const Member& member : message.members) put_member(writer, member);
+  const Member nobody;
+  const Member* before = &nobody;
+  for (const Member& member : message.members) {
+    put_member(writer, member, *before);
+    before = &member;
+  }
   return std::move(writer).bytes();
 }
 
@@ -166,7 +186,7 @@ Table read_table(std::string_view body) {
   table.receiver = reader.number<int32_t>();
   const auto count = reader.number<uint32_t>();
   for (uint32_t i = 0; i < count; ++i) {  // grows only with what is really there
-    table.members.push_back(get_member(reader));
+    table.members.push_back(get_member(reader, table.members.empty() ? Member{} : table.members.back()));
     if (table.members.back().rank != static_cast<int32_t>(i)) refuse("ranks that are out of order");
   }
   expect_end(reader);
@@ -201,7 +221,12 @@ Gather read_gather(std::string_view body) {
 std::string write(const Reply& message) {
   ByteWriter writer;
   writer.number(message.sequence).number(static_cast<uint32_t>(message.blobs.size()));
-  for (const std::string& blob : message.blobs) writer.text(blob);
+  const auto end = message.blobs.end();
+  for (auto from = message.blobs.begin(); from != end;) {
+    const auto to = std::find_if(from, end, [&](const std::string& blob) { return blob != *from; });
+    writer.number(static_cast<uint32_t>(to - from)).text(*from);
+    from = to;
+  }
   return std::move(writer).bytes();
 }
 
@@ -210,7 +235,16 @@ Reply read_reply(std::string_view body) {
   Reply reply;
   reply.sequence = reader.number<uint64_t>();
   const auto count = reader.number<uint32_t>();
-  for (uint32_t i = 0; i < count; ++i) reply.blobs.push_back(get_text(reader, limits::kBlobBytes));
+  if (count > static_cast<uint32_t>(limits::kRanks)) refuse("too many ranks");
+  size_t bytes = 0;
+  while (reply.blobs.size() < count) {
+    const auto ranks = reader.number<uint32_t>();
+    const std::string blob = get_text(reader, limits::kBlobBytes);
+    if (ranks == 0 || ranks > count - reply.blobs.size()) refuse("contributions of ranks that do not exist");
+    bytes += ranks * blob.size();
+    if (bytes > limits::kGatherBytes) refuse("contributions that are too long");
+    reply.blobs.insert(reply.blobs.end(), ranks, blob);
+  }
   expect_end(reader);
   return reply;
 }

@@ -50,8 +50,8 @@ struct Join {
 struct Table {
   int64_t heartbeat_ms = 0;
   int64_t dead_after_ms = 0;
-  int32_t receiver = -1;  // after a recovery: which of the members it is sent to; else -1
-  std::vector<Member> members{};
+  int32_t receiver = -1;          // after a recovery: which of the members it is sent to; else -1
+  std::vector<Member> members{};  // what is that of the rank before is left out on the wire
 };
 
 struct Gather {
@@ -63,6 +63,7 @@ struct Gather {
   std::string blob;
 };
 
+/// By rank. What neighbours have said alike goes over the wire once: mostly all ranks say the same.
 struct Reply {
   uint64_t sequence = 0;
   std::vector<std::string> blobs;

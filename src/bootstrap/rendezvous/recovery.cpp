@@ -33,6 +33,7 @@ constexpr int64_t kFencedMs = 5'000;   // for others, if this rank was silent it
 constexpr int64_t kFollowMs =
     3'000;  // for others to see that this rank serves: they may have waited for a lower one, as it did
 constexpr int64_t kDecideMs = 10'000;  // for a rank that serves, after all have come or are not waited for any more
+constexpr int32_t kLookedAt = 64;      // ranks that may come to serve; more than one host has, which may end as a whole
 constexpr auto kPause = std::chrono::milliseconds(10);
 constexpr auto kAskAgain = std::chrono::milliseconds(250);  // for a rank that is not taken in yet
 constexpr const char* kGroupName = "recovery";
@@ -121,18 +122,19 @@ class Recovery {
     return standing_of(id, state);
   }
 
-  /// The lowest rank below this one that serves, else the lowest that is expected. What is behind the first that serves is
-  /// not looked at: there may be many.
+  /// The lowest rank below this one that serves, else the lowest that is expected. What is behind the first that serves, or
+  /// behind many that are expected, is not looked at: each look is a connection.
   [[nodiscard]] std::optional<int32_t> find_leader() {
     look_at_clock();
-    std::optional<int32_t> expected;
+    std::optional<int32_t> lowest;
+    int32_t expected = 0;
     for (const int32_t id : lost_.memberships.front()) {
-      if (id >= lost_.id) break;
+      if (id >= lost_.id || expected == kLookedAt) break;
       if (look_at(id) != Standing::kExpected) continue;
       if (watches_.at(id).look() == Watch::State::kServing) return id;
-      if (!expected.has_value()) expected = id;
+      if (expected++ == 0) lowest = id;
     }
-    return expected;
+    return lowest;
   }
 
   [[nodiscard]] Standing standing_of(int32_t id, Watch::State state) const {

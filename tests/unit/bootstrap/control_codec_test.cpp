@@ -5,6 +5,7 @@
 
 #include "bootstrap/control/codec.hpp"
 #include "bootstrap/control/messages.hpp"
+#include "core/bytes.hpp"
 #include "core/random.hpp"
 #include "support/check.hpp"
 
@@ -150,6 +151,52 @@ void messages_survive_damage(void**) {
   torture(m::write(m::Death{3}), m::read_death);
 }
 
+void what_neighbours_say_alike_goes_over_the_wire_once(void**) {
+  namespace m = ddp::bootstrap::messages;
+  std::vector<std::string> blobs(1'000, "the same words of all ranks");
+  expect(m::write(m::Reply{7, blobs}).size() < 100, "a reply of a thousand equal contributions is short");
+  for (const size_t other : {size_t{0}, size_t{500}, blobs.size() - 1}) {
+    std::vector<std::string> said = blobs;
+    said[other] = "others";
+    expect(m::read_reply(m::write(m::Reply{7, said})).blobs == said, "every rank keeps its own words");
+  }
+  expect(m::read_reply(m::write(m::Reply{7, {}})).blobs.empty(), "of nobody");
+
+  m::Table table{1, 2, -1, {}};
+  for (int32_t rank = 0; rank < 64; ++rank) {
+    bootstrap::Member member;
+    member.rank = member.id = rank;
+    member.pid = 100 + rank;
+    member.host = "host" + std::to_string(rank / 8);
+    member.boot_id = std::to_string(rank / 8) + std::string(35, 'b');
+    member.address = rank % 3 == 0 ? "" : "10.0.0." + std::to_string(rank / 8);
+    table.members.push_back(member);
+  }
+  const std::string bytes = m::write(table);
+  expect(bytes.size() < 64 * 50, "a host's name and boot id are there once");
+  const m::Table again = m::read_table(bytes);
+  expect_equal(again.members.size(), table.members.size(), "members");
+  for (size_t i = 0; i < table.members.size(); ++i) {
+    const bootstrap::Member &said = table.members[i], &heard = again.members[i];
+    expect(said.host == heard.host && said.boot_id == heard.boot_id && said.address == heard.address &&
+               said.pid == heard.pid && said.id == heard.id,
+           "member " + std::to_string(i) + " is the same");
+  }
+}
+
+void a_reply_that_would_fill_the_memory_is_refused(void**) {
+  const auto reply = [](uint32_t count, uint32_t ranks, const std::string& blob) {
+    return ByteWriter().number(uint64_t{1}).number(count).number(ranks).text(blob).bytes();
+  };
+  const auto refused = [](const std::string& bytes) {
+    expect_error(DDP_ERROR_IO, [&] { (void)bootstrap::messages::read_reply(bytes); });
+  };
+  refused(reply(1u << 31, 1u << 31, ""));
+  refused(reply(65'536, 65'536, std::string(100'000, 'x')));
+  refused(reply(4, 5, "more than there are"));
+  refused(reply(4, 0, "of nobody"));
+}
+
 void greetings_fit_into_what_strangers_may_send(void**) {
   expect(bootstrap::messages::write(bootstrap::messages::Hello{}).size() <= bootstrap::limits::kStrangerBytes,
          "a greeting fits");
@@ -191,6 +238,8 @@ int main() {
       ddp_test(every_changed_bit_of_a_sealed_frame_is_noticed),
       ddp_test(repeated_swapped_and_foreign_frames_are_noticed),
       ddp_test(messages_survive_damage),
+      ddp_test(what_neighbours_say_alike_goes_over_the_wire_once),
+      ddp_test(a_reply_that_would_fill_the_memory_is_refused),
       ddp_test(greetings_fit_into_what_strangers_may_send),
       ddp_test(a_proof_fits_one_claim_one_role_and_one_token),
   };

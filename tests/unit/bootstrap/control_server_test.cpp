@@ -128,8 +128,7 @@ void a_rank_that_is_silent_before_the_group_forms_is_named(void**) {
     world.tick(100, false);
     world[0].state.tick(world.now, {-1, 0});
     for (auto& action : world[0].state.take())
-      if (action.kind == bootstrap::ClientAction::Kind::kSend)
-        world[0].to_server.push_back({action.type, action.body->bytes()});
+      if (action.kind == bootstrap::ClientAction::Kind::kSend) world[0].to_server.push_back({action.type, action.body});
     world.run();
   }
   expect(world[0].refused.has_value() && world[0].refused->status() == DDP_ERROR_PEER_FAILED, "refused");
@@ -145,8 +144,7 @@ void silence_is_death(void**) {
     for (const size_t r : {size_t{0}, size_t{2}}) {
       world[r].state.tick(world.now, {3, 1});
       for (auto& action : world[r].state.take())
-        if (action.kind == bootstrap::ClientAction::Kind::kSend)
-          world[r].to_server.push_back({action.type, action.body->bytes()});
+        if (action.kind == bootstrap::ClientAction::Kind::kSend) world[r].to_server.push_back({action.type, action.body});
     }
     world.run();
   }
