@@ -3,8 +3,11 @@
 package ddp
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"runtime"
 	"strings"
 	"sync"
@@ -219,8 +222,8 @@ func TestAContextEndsAWaitingCall(t *testing.T) {
 			for deadline := time.Now().Add(10 * time.Second); err == nil && time.Now().Before(deadline); {
 				err = group.Err()
 			}
-			if !errors.Is(err, Aborted) {
-				return fmt.Errorf("%v is no abort", err)
+			if !errors.Is(err, Aborted) || !errors.Is(err, context.Canceled) {
+				return fmt.Errorf("%v is no abort by a context", err)
 			}
 			return nil
 		}
@@ -232,9 +235,71 @@ func TestAContextEndsAWaitingCall(t *testing.T) {
 		for err == nil {
 			err = group.Barrier()
 		}
-		if !errors.Is(err, Aborted) || !strings.Contains(err.Error(), "context canceled") {
+		if !errors.Is(err, Aborted) || !errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 			return fmt.Errorf("%v does not tell the context's end", err)
 		}
 		return nil
 	})
+}
+
+func TestAContextEndsTheMeeting(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	options := &GroupOptions{Rank: 0, WorldSize: 2, RendezvousTimeout: 2 * time.Second} // the other rank does not come
+	began := time.Now()
+	group, err := NewGroupContext(ctx, "local://nobody", options)
+	if group != nil || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v, %v", group, err)
+	}
+	if took := time.Since(began); took > time.Second {
+		t.Errorf("it took %v", took)
+	}
+	if _, err := NewGroupContext(ctx, "local://nobody", options); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestAContextGoesOnWithTheGroup(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	group, err := NewGroupContext(ctx, "local://with-a-context", &GroupOptions{Rank: 0, WorldSize: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer group.Close()
+	if err := group.Barrier(); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	for deadline := time.Now().Add(10 * time.Second); err == nil && time.Now().Before(deadline); {
+		err = group.Err()
+	}
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestErrorsAreThoseOfGo(t *testing.T) {
+	group := alone(t)
+	model, err := NewModel(group, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer model.Close()
+	if _, err := model.AddParameter("w", Of([]float32{1})); err != nil {
+		t.Fatal(err)
+	}
+	folder := t.TempDir()
+	if err := (&State{Model: model}).LoadFile(folder + "/none"); !errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+		t.Errorf("%v", err)
+	}
+	if err := (&State{Model: model}).LoadLatest(folder); !errors.Is(err, fs.ErrNotExist) || !errors.Is(err, NoCheckpoint) {
+		t.Errorf("%v", err)
+	}
+	if err := os.WriteFile(folder+"/bad", []byte("no checkpoint"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := (&State{Model: model}).LoadFile(folder + "/bad"); !errors.Is(err, IO) || errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%v", err)
+	}
 }

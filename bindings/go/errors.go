@@ -3,8 +3,10 @@
 package ddp
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 
 	"github.com/libddp/libddp/bindings/go/internal/low"
@@ -45,10 +47,25 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Status.Error() + ": " + e.Text }
 
-// Is makes errors.Is(err, ddp.PeerFailed) work.
+// Is makes errors.Is(err, ddp.PeerFailed) work, and what Go programs ask of other errors: fs.ErrNotExist where a file or folder, or a
+// checkpoint in it, is not there, fs.ErrPermission, and context.Canceled or context.DeadlineExceeded where a context ended the group, on
+// whichever rank.
 func (e *Error) Is(target error) bool {
+	switch target {
+	case fs.ErrNotExist:
+		return e.Status == NoCheckpoint || e.Status == IO && (e.says("no such file") || e.says("does not exist"))
+	case fs.ErrPermission:
+		return e.Status == IO && e.says("permission denied")
+	case context.Canceled, context.DeadlineExceeded:
+		return e.Status == Aborted && e.says(target.Error())
+	}
 	status, ok := target.(Status)
 	return ok && status == e.Status
+}
+
+// says tells whether the text, which all ranks have from the one that failed, names this cause.
+func (e *Error) says(cause string) bool {
+	return strings.Contains(strings.ToLower(e.Text), cause)
 }
 
 // Unwrap is the error that the caller's callback returned, if that is what failed.

@@ -19,6 +19,7 @@ type Group struct {
 	stream     uintptr
 	memory     *memory      // of Alloc
 	recovering sync.RWMutex // Abort stays out of a recovery
+	stop       func()       // of NewGroupContext: the context does not matter any more
 }
 
 // NewGroup meets the other ranks. An empty rendezvous means "env://": what ddprun, torchrun, Open MPI, MPICH, Slurm or Kubernetes
@@ -39,6 +40,34 @@ func NewGroup(rendezvous string, options *GroupOptions) (*Group, error) {
 		return nil, err
 	}
 	return owned(handle), nil
+}
+
+// NewGroupContext is NewGroup that a context can end: while ranks are met it returns the context's error at once, and afterwards the context
+// breaks the group, as with AbortWhenDone, until the group is closed. A rank that has left in this way while ranks are met counts as one that
+// did not come: for the others RendezvousTimeout runs out. Close the group: the collector does not while the context lasts.
+func NewGroupContext(ctx context.Context, rendezvous string, options *GroupOptions) (*Group, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	type made struct {
+		group *Group
+		err   error
+	}
+	arrived := make(chan made, 1)
+	go func() {
+		group, err := NewGroup(rendezvous, options)
+		arrived <- made{group, err}
+	}()
+	select {
+	case found := <-arrived:
+		if found.err == nil {
+			found.group.stop = found.group.AbortWhenDone(ctx)
+		}
+		return found.group, found.err
+	case <-ctx.Done():
+		go func() { _ = (<-arrived).group.Close() }() // nobody has it
+		return nil, ctx.Err()
+	}
 }
 
 // NoColor is given to Split by a rank that gets no group.
@@ -76,6 +105,9 @@ func owned(handle uintptr) *Group {
 func (g *Group) Close() error {
 	if g == nil || g.id() == 0 {
 		return nil
+	}
+	if g.stop != nil {
+		g.stop()
 	}
 	g.destroy(low.Ddp_group_destroy)
 	g.memory.end()

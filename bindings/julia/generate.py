@@ -56,6 +56,12 @@ def docstring(comment, head=""):
     return f'@doc raw"""\n{text}\n"""\n'
 
 
+def described(fields):
+    """What the header says of each field, as a list for Julia's help."""
+    lines = [(name, " ".join(" ".join(header.plain(comment)).split())) for name, _, comment in fields if comment and name != "struct_size"]
+    return "".join(f"\n{'' if i else chr(10)}- `{julia_name(name)}`: {text}" for i, (name, text) in enumerate(lines))
+
+
 def types_tuple(types):
     return "(" + ", ".join(types) + ("," if len(types) == 1 else "") + ")"
 
@@ -83,7 +89,7 @@ class Writer:
             self.add(docstring(found.comment) + f"struct {found.name} end")
             return
         fields = [f"    {julia_name(name)}::{julia_type(kind, self.known)}" for name, kind, _ in found.fields]
-        self.add(docstring(found.comment) + "\n".join([f"struct {found.name}", *fields, "end"]))
+        self.add(docstring(found.comment + described(found.fields)) + "\n".join([f"struct {found.name}", *fields, "end"]))
 
     def callback(self, found):
         types = [julia_type(kind, self.known) for _, kind in found.parameters]

@@ -127,11 +127,19 @@ def reach():
     return len(functions)
 
 
+def check_licences():
+    """What a package manager takes is one folder, so each of these has a copy of the licence."""
+    for folder in ("go", "julia", "rust/ddp", "rust/ddp-sys"):
+        if read(folder, "LICENSE") != read(ROOT, "LICENSE"):
+            problems.append(f"bindings/{folder}/LICENSE is not a copy of LICENSE")
+
+
 def main():
     swig = shutil.which("swig")
     written_by = re.search(r"Version (\S+)", read("go/internal/low/low.go")).group(1)
     here = swig and re.search(r"SWIG Version (\S+)", subprocess.run([swig, "-version"], capture_output=True, text=True, check=True).stdout)
     count = reach()
+    check_licences()
     if here:
         with tempfile.TemporaryDirectory() as work:
             regenerate_go(work, compare if here.group(1) == written_by else compare_outlines)

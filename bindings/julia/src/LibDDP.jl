@@ -49,6 +49,7 @@ include("outer.jl")
 include("state.jl")
 include("sampler.jl")
 include("batch_norm.jl")
+include("show.jl")
 
 # The library: DDP_LIBRARY is its path, or the system finds it. It is opened here, before the first ccall and without deep binding:
 # ccall alone would bind the library's C++ exceptions to whatever unwinder Julia brought along.

@@ -82,6 +82,14 @@ const DDP_MAX_DIMENSIONS = 8
 @doc raw"""
 A dense, row-major tensor that the caller owns. A plain value, frozen: it never changes its layout.
 Fill it by hand or with ddp_tensor_init(). Since 0.1.
+
+
+- `data`: first element; NULL only when the tensor has no element
+- `dtype`: element type
+- `device`: DDP_CPU or DDP_CUDA
+- `device_index`: which GPU; 0 on CPU
+- `ndim`: 0 (a scalar) to DDP_MAX_DIMENSIONS
+- `shape`: elements per dimension; entries from ndim on are ignored
 """
 struct ddp_tensor
     data::Ptr{Cvoid}
@@ -253,6 +261,11 @@ end
 Bring your own rendezvous (MPI, Redis, Kubernetes, a test): two callbacks with which ranks find rank 0.
 Called only inside ddp_group_create, on the calling thread. A C++ exception that leaves one is a failure with its text.
 Since 0.1.
+
+
+- `set`: not NULL
+- `get`: not NULL
+- `user_data`: handed to both
 """
 struct ddp_store
     struct_size::Int64
@@ -263,6 +276,25 @@ end
 
 @doc raw"""
 Options of a group. Fill with ddp_group_options_init(), then change what you need. Since 0.1.
+
+- `rank`: 0 to world_size - 1; -1: from the rendezvous (default)
+- `world_size`: number of ranks; -1: from the rendezvous (default)
+- `backend`: DDP_BACKEND_AUTO (default)
+- `device_index`: GPU of this rank; -1: LOCAL_RANK (default); ignored on CPU
+- `timeout_ms`: a collective in which a living rank makes no progress for this long fails with TIMED_OUT; 0: never (default 1,800,000)
+- `heartbeat_ms`: how often each rank shows that it lives (default 1,000)
+- `dead_after_ms`: silence after which a rank counts as dead (default 10,000)
+- `rendezvous_timeout_ms`: how long ddp_group_create waits for all ranks (default 120,000)
+- `store`: own rendezvous, or NULL (default); copied by ddp_group_create
+- `sum_order`: DDP_SUM_ORDER_BY_RANK (default), or DDP_SUM_ORDER_BY_HOST: less traffic between hosts whose ranks are not aligned blocks of a power of two; equal on all ranks
+- `reproducible`: 1: sums of tensors on GPUs have the bits of sums in host memory. 0 (default): NCCL adds, in an order of its own, which is faster. Equal on all ranks
+- `nccl_max_ctas`: most blocks (CTAs) that a collective of NCCL runs on the GPU, 1 to 64. Fewer leave more of the GPU to the program and communicate more slowly. 0 (default): NCCL chooses. Equal on all ranks. NCCL_MAX_CTAS in the environment comes before it
+- `recoverable`: 1: when a rank dies, the others may go on in their processes, see ddp/recover.h. Every rank then listens at one more address. 0 (default). Equal on all ranks; not for local://
+- `nccl_comm`: an ncclComm_t of the same ranks that the program lends (include/README.md, "A communicator of your own"): libddp makes none, and never finalises, destroys or aborts it. All ranks lend one, or none (MISMATCH). NULL (default): libddp makes its own
+- `first_port`: connections between processes are listened for on ports from this one on, for a firewall between hosts: one port a rank of a host while connections are made, and rank 0's where the rendezvous names none. 0 (default): DDP_PORT_RANGE in the environment ("50000-50100"), or any
+- `last_port`: to this one, included; 0 with first_port 0 (default)
+- `join`: 1: this process is no rank yet, and joins a group that stands and was made with recoverable = 1, in the place of a rank that died or as one more. rank and world_size are what the group makes them (see ddp/recover.h). 0 (default), or 1 if DDP_JOIN=1 is in the environment
+- `virtual_ranks`: parts of the global batch, of which each rank has some: training gives the same bits at any number of ranks up to this one (see ddp/virtual_ranks.h). 0 (default): none. Equal on all ranks
 """
 struct ddp_group_options
     struct_size::Int64
@@ -553,6 +585,18 @@ const DDP_DIVISOR_WEIGHTS = Int32(1)
 
 @doc raw"""
 Options of a model. Fill with ddp_model_options_init(), then change what you need. All ranks must agree. Since 0.1.
+
+- `first_bucket_bytes`: size at which the first bucket of a pass closes (default 1 MiB)
+- `bucket_bytes`: size at which every other bucket closes; 0 (default): 25 MiB in host memory, 64 MiB on a GPU. A larger gradient is split into pieces of about the same size, at least 64 KiB each, that travel as buckets of their own, the last elements first; not behind a hook, which gets whole gradients. Bits do not depend on it
+- `reduce`: DDP_AVERAGE (default) or DDP_SUM over the ranks
+- `unused`: DDP_UNUSED_ERROR (default) or DDP_UNUSED_ALLOW
+- `progress`: DDP_PROGRESS_AUTO (default); ranks may differ
+- `drift`: DDP_DRIFT_REPORT (default) or DDP_DRIFT_RESEND
+- `check_every`: k: every k-th REDUCE pass ends with a comparison of the parameters of all ranks (one pass over memory and one small message); 0 (default): only ddp_model_check compares
+- `divisor`: DDP_DIVISOR_WORLD (default) or DDP_DIVISOR_WEIGHTS
+- `uneven_inputs`: 1: ranks may run out of data and call ddp_model_join; costs one small message a pass, which nobody waits for, and excludes optimizers with shard; 0 (default)
+- `wire`: DDP_F16 or DDP_BF16: F32 and F64 gradients travel with 16 bits. Each rank's gradient is divided by the number of ranks (DDP_AVERAGE) in its own type and rounded once; terms are added in the tree over the ranks, each sum rounded to 16 bits. The same bits on every rank, transport and bucket size, also where nothing travels because ranks reduce in place. What does not fit into F16 becomes infinite on all ranks, NaN stays NaN; BF16 has the range of F32 and 8 bits of precision. Gradients of 16 bits, and groups of one rank, are as they are. DDP_F32: gradients of 16 bits are added between GPUs as F32 and rounded once, as they always are in host memory; twice the bytes. 0 (default): no other type
+- `own_values`: 1: libddp keeps the values of parameters. ddp_model_commit copies them into memory of its own and uses the lent memory no more, so that it can be freed; ddp_model_get_value tells the new addresses. An optimizer with shard then gives values in place: on a GPU without a copy of them, on one host through shared memory. 0 (default): values stay where they are
 """
 struct ddp_model_options
     struct_size::Int64
@@ -571,6 +615,20 @@ end
 
 @doc raw"""
 Numbers of a model's passes. Since 0.1.
+
+- `parameters`: registered parameters
+- `elements`: elements in all parameters
+- `buckets`: buckets of the plan
+- `passes`: finished passes that reduced
+- `gradient_bytes`: bytes of gradient reduced in one pass
+- `backward_ns`: last pass: from begin_backward to the return of end_backward
+- `comm_ns`: last pass: from the start of the first bucket to the end of the last
+- `exposed_ns`: last pass: part of it that the caller spent inside libddp (not hidden behind computation)
+- `total_backward_ns`: sums over all passes
+- `checks`: comparisons of the replicas by check_every
+- `repairs`: of them, those after which the majority's state was sent again
+- `sent_bytes`: last pass: bytes of gradient that this rank sent to other hosts or copied to where the other ranks of its host read them; what they read where it lies is not counted
+- `total_sent_bytes`: sum over all passes
 """
 struct ddp_model_stats
     struct_size::Int64
@@ -961,6 +1019,11 @@ end
 @doc raw"""
 Who took part in a pass, the same on all ranks. With virtual ranks (ddp/virtual_ranks.h) they are counted and named in
    the place of ranks. Since 0.1.
+
+- `contributors`: ranks whose gradients counted: they neither skipped nor joined, and their weight was above 0
+- `last`: 1: some rank has no batch for the next pass (ddp_model_set_last_pass, ddp_model_join)
+- `weight`: sum of their weights, formed in the tree over the ranks
+- `absent`: bit r is set if rank r, from 0 to 62, is not one of the contributors; of ranks from 63 on nothing is said
 """
 struct ddp_pass_report
     struct_size::Int64
@@ -1045,6 +1108,16 @@ const DDP_NONFINITE_FAIL = Int32(2)
 
 @doc raw"""
 What every rule shares: where its work runs, how it takes gradients and what it keeps. Since 0.1.
+
+
+- `shard`: 1: each rank keeps the state of its slice of the parameters alone, updates that slice and gives the values to the others; memory of the state divided by the ranks. After a REDUCE pass a rank's gradients hold the mean in its own slice only, and ddp_optimizer_step, ddp_model_get_grad_norm and saving are collective. All ranks the same. Default 0
+- `in_backward`: 1: the update of a bucket follows its reduction at once, within the pass; ddp_optimizer_step then ends the step and is called after every REDUCE pass. Mark a parameter only when its value is no longer read in this pass. With max_norm, nonfinite or a dynamic loss scale the update waits for ddp_optimizer_step after all. Default 0
+- `undo`: with in_backward, and with a rule of the program: 1 (default) keeps what a pass or step changes (values and state once more), and takes it back when the pass or the rule fails; 0 saves that memory, and after such a failure nothing goes on (INVALID_STATE) until parameters and optimizer are loaded again. On GPUs, with in_backward, each rank keeps its slice alone, and the ranks take a void pass back together; when the group breaks in a pass that had begun to update, it is as with 0. Ranks keep all that they change with a rule of the program, with uneven_inputs, and from a LOCAL pass on
+- `master_weights`: 1: F16 and BF16 parameters are rounded copies of F32 master weights, which belong to the state. Default 0
+- `nonfinite`: gradients with infinite or NaN elements: DDP_NONFINITE_KEEP (default), SKIP or FAIL
+- `keep_copy`: with shard, in a group with recoverable = 1: 1 keeps state and values of the own slice where other ranks have them when this rank has died (include/README.md), so that ddp_group_recover goes on from the same step; memory: the slice once more. 0 (default): a checkpoint must be loaded then
+- `max_norm`: above 0: scale the gradients down so that their 2-norm over all parameters is at most this, as torch.nn.utils.clip_grad_norm_. The gradients in memory stay as they are. With shard, change them after the pass only with ddp_model_scale_grad. Default 0: no clipping
+- `clip_value`: above 0: limit every element to this magnitude, after max_norm. Default 0: no clipping
 """
 struct ddp_optimizer_options
     struct_size::Int64
@@ -1060,6 +1133,13 @@ end
 
 @doc raw"""
 The rule of stochastic gradient descent. Since 0.1.
+
+- `rate`: learning rate (default 0.01)
+- `momentum`: default 0: no momentum buffer is kept
+- `dampening`: default 0
+- `weight_decay`: default 0; added to the gradient
+- `nesterov`: 0 (default) or 1; needs momentum above 0 and dampening 0
+- `reserved`: 0
 """
 struct ddp_sgd_options
     struct_size::Int64
@@ -1073,6 +1153,14 @@ end
 
 @doc raw"""
 The rule of Adam and AdamW. Since 0.1.
+
+- `rate`: learning rate (default 0.001)
+- `beta1`: default 0.9
+- `beta2`: default 0.999
+- `epsilon`: default 1e-8. Not 0, nor below what F32 can hold: an element whose gradients were all 0 would become 0 / 0
+- `weight_decay`: default 0.01
+- `decoupled`: 1 (default): AdamW; 0: Adam, the decay is added to the gradient
+- `reserved`: 0
 """
 struct ddp_adam_options
     struct_size::Int64
@@ -1089,6 +1177,14 @@ end
 Options of the loss scale: what the caller multiplies the loss with, so that small F16 gradients do not vanish. The
 optimizer divides the gradients by it. Dynamic (interval above 0): a step whose gradients are not finite is left out and
 the scale multiplied by `backoff`; after `interval` good steps in a row it is multiplied by `growth`. Since 0.1.
+
+
+- `initial`: default 65536
+- `growth`: default 2
+- `backoff`: default 0.5
+- `minimum`: default 1
+- `maximum`: default 16777216
+- `interval`: default 2000; 0: the scale stays at `initial`
 """
 struct ddp_loss_scale_options
     struct_size::Int64
@@ -1360,6 +1456,13 @@ end
 
 @doc raw"""
 What a checkpoint holds. Fill with ddp_state_init(), then set what you have. Since 0.1.
+
+- `model`: parameters and buffers; required
+- `optimizer`: its moments, rate and step count; NULL: not saved, not loaded
+- `ema`: averages; NULL: not saved, not loaded
+- `epoch`: the caller's; saved. A load gives it in ddp_load_report
+- `step`: the caller's; saved. A load gives it in ddp_load_report
+- `outer`: an outer optimizer (ddp/outer.h); NULL: not saved, not loaded
 """
 struct ddp_state
     struct_size::Int64
@@ -1373,6 +1476,9 @@ end
 
 @doc raw"""
 How a checkpoint is loaded. Fill with ddp_load_options_init(), then change what you need. Since 0.1.
+
+- `partial`: 1: what model and checkpoint both have, and what either has alone is only reported; all ranks the same. 0 (default): both must have the same tensors
+- `local_`: 1: this rank alone reads, without the others (file or callback of its own); only before ddp_model_commit, which then gives rank 0's model, optimizer and averages to everybody. 0 (default): all ranks call, rank 0 reads
 """
 struct ddp_load_options
     struct_size::Int64
@@ -1382,6 +1488,12 @@ end
 
 @doc raw"""
 What a load found, the same on all ranks. Since 0.1.
+
+- `epoch`: as in the ddp_state that was saved
+- `step`: as in the ddp_state that was saved
+- `missing`: with `partial`: tensors that the model, optimizer or averages have and the checkpoint has not; ddp_model_get_missing names them
+- `unexpected`: with `partial`: tensors that the checkpoint has and the model has not; ddp_model_get_unexpected names them
+- `skipped`: of ddp_state_load_latest: newer files that were not valid; ddp_model_get_skipped says why
 """
 struct ddp_load_report
     struct_size::Int64
@@ -1544,6 +1656,15 @@ the positions below `first` of their shares, add first * size to `seen`, set the
 position 0. Rank r then takes the positions seen + r, seen + r + size, ... of the same order, so no sample of the epoch is
 repeated or left out; only the end of the epoch is padded (from the start of the order) or dropped, by less than one
 sample a rank. Parts of a virtual rank need none of it: their `size` never changes. Since 0.1.
+
+
+- `dataset_size`: samples in all, 0 or more
+- `seed`: default 0
+- `rank`: default 0
+- `size`: number of ranks (default 1)
+- `shuffle`: 1 (default) or 0
+- `drop_last`: 0 (default): pad by starting over; 1: drop the tail
+- `seen`: default 0. Samples of the epoch that all ranks together have seen before the number of ranks changed: what is left is dealt out over `size` ranks. 0 to dataset_size
 """
 struct ddp_sampler
     struct_size::Int64
@@ -1593,6 +1714,11 @@ end
 
 @doc raw"""
 A rule of the program. Since 0.1.
+
+- `rate`: learning rate (default 0)
+- `weight_decay`: handed to the rule, which applies it (default 0)
+- `whole_tensors`: 1: the rule gets each parameter as a whole, in one slice. With `shard` each parameter has one rank that updates it, and on a GPU that is NOT_SUPPORTED. With `in_backward` the update waits for ddp_optimizer_step. Default 0: an element depends on nothing but its own gradient and state, so slices may begin and end anywhere
+- `reserved`: 0
 """
 struct ddp_custom_options
     struct_size::Int64
@@ -1609,6 +1735,22 @@ A stretch of a parameter that a rule is to change. On the CPU `value` and `grad`
 and BF16 are widened before and rounded after, or `value` is the master copy. `grad` is divided by the loss scale and
 clipped. On a GPU (`device` DDP_CUDA) they are the parameter's own memory, of its dtype, and the rule enqueues its work on
 `stream`. Complex numbers come as their parts, each an element. Valid during the call. Since 0.1.
+
+
+- `index`: of the parameter
+- `dtype`: of value and grad
+- `value`: count elements, to be changed
+- `grad`: count elements
+- `state`: state_count arrays of count elements, to be changed: F64 for an F64 parameter, else F32
+- `state_count`: as many as state_names has
+- `device`: where value, grad and state lie
+- `device_index`: which GPU; 0 on the CPU
+- `first`: the first element's place in the flattened parameter
+- `count`: elements, 1 or more
+- `step`: which step of this parameter this is, from 1
+- `rate`: of this parameter: its rate_scale is in it
+- `weight_decay`: of this parameter
+- `stream`: a cudaStream_t; NULL on the CPU
 """
 struct ddp_update_slice
     struct_size::Int64
@@ -1713,6 +1855,13 @@ end
 @doc raw"""
 Options of PowerSGD. Fill with ddp_powersgd_options_init(), then change what you need. All ranks must agree.
 Since 0.1.
+
+- `seed`: of the first vectors (default 0)
+- `start_pass`: REDUCE passes that are reduced plainly first (default 1,000)
+- `min_compression_rate`: compress an n x m gradient if (n + m) rank rate < n m (default 2; 1 or more)
+- `rank`: vectors that stand for a matrix (default 1; 1 to 1,024)
+- `warm_start`: 1 (default): begin a pass with the vectors of the one before
+- `error_feedback`: 1 (default): what was lost is added to the next pass's gradient
 """
 struct ddp_powersgd_options
     struct_size::Int64
@@ -1949,6 +2098,11 @@ end
 
 @doc raw"""
 Options of a batch normalisation. All ranks must agree. Since 0.1.
+
+- `epsilon`: added to the variance (default 1e-5)
+- `momentum`: share of this batch in the running statistics, 0 to 1 (default 0.1); 1.0 / k in the k-th batch: plain average
+- `training`: 1 (default): statistics of this batch; 0: running statistics, and nothing is sent
+- `accumulate`: 1: backward adds to the gradients of weight and bias; 0 (default): it writes them
 """
 struct ddp_batch_norm_options
     struct_size::Int64
@@ -2050,6 +2204,11 @@ end
 
 @doc raw"""
 Options of a recovery. Fill with ddp_recover_options_init(). Equal on all ranks. Since 0.1.
+
+- `wait_ms`: how long to wait for a rank that is alive but does not call ddp_group_recover, because it computes; 0: as long as it takes (default 60,000). Ranks that were silent, or are out of reach, are not waited for: about a second
+- `min_ranks`: with fewer the call fails with TOO_FEW_RANKS; 1 or more (default 1)
+- `allow_half`: ranks that are silent may live on the other side of a cut, so more than half of those that are not seen to be dead must be here, else NO_MAJORITY. 1: half of them may go on too, if the lowest is among them; of two ranks, rank 0. 0 (default)
+- `cool_down_ms`: new ranks of a host on which three ranks have died within 10 minutes are kept out for so long after the last death, and twice as long after each further one, up to 10 minutes (default 10,000). Not where the group has no rank on another host. 0: never
 """
 struct ddp_recover_options
     struct_size::Int64
@@ -2061,6 +2220,16 @@ end
 
 @doc raw"""
 What a recovery came to. The caller sets struct_size. Since 0.1.
+
+- `generation`: 1 for the group as it was created, and one more with each recovery
+- `rank`: of this rank, now
+- `size`: number of ranks, now
+- `previous_rank`: of this rank, before
+- `previous_size`: number of ranks, before
+- `source`: rank (of now) whose parameters, buffers and optimizer all ranks have now, because it was not ahead of others; -1: all had the same, or there is no model. What the program keeps itself it sends from there (ddp_group_broadcast)
+- `reserved`: 0
+- `seconds`: how long the call took
+- `step`: of the state that all ranks have now: steps that have been made, as the optimizers count them. Repeat step + 1. -1: no optimizer counts, or a checkpoint has to be loaded
 """
 struct ddp_recovery
     struct_size::Int64
@@ -2077,6 +2246,13 @@ end
 
 @doc raw"""
 What was last heard of a rank. The caller sets struct_size. Since 0.1.
+
+- `pass_index`: backward pass in which it was, counted from 0; -1: none yet
+- `bucket`: bucket of that pass; -1: none
+- `in_call`: 1: it was in `call`; 0: it had returned from it, and computed
+- `silent`: seconds since it was heard; about 0 for this rank
+- `call`: the last collective call that it made, for ddp_call_name(); 0: none yet
+- `reserved`: 0
 """
 struct ddp_rank_progress
     struct_size::Int64
@@ -2220,6 +2396,11 @@ end
 
 @doc raw"""
 Which parts of the global batch a rank works on. The caller sets struct_size. Since 0.1.
+
+- `total`: parts in all: the group option virtual_ranks, or without it the number of ranks
+- `first`: of this rank; the `rank` of a ddp_sampler whose `size` is `total`
+- `count`: of this rank, 1 or more: `first` to first + count - 1
+- `reserved`: 0
 """
 struct ddp_virtual_ranks
     struct_size::Int64
@@ -2331,6 +2512,16 @@ end
 
 @doc raw"""
 Options of an outer optimizer, equal on all ranks. Fill with ddp_outer_options_init(), then change. Since 0.1.
+
+- `every`: steps between two exchanges of a parameter, 1 or more (default 100)
+- `overlap`: steps for which an exchange may be under way, 0 to every - 1. 0 (default): the step in which it is due waits for it
+- `rate`: of the outer optimizer, above 0 (default 0.7)
+- `momentum`: 0 to below 1 (default 0.9)
+- `keep`: share of a rank's own values in what follows an exchange, 0 to below 1: value = keep * own + (1 - keep) * global. 0 (default): all ranks go on from the global values. With overlap, 0.5 keeps a part of the steps that were made meanwhile; the replicas then differ until ddp_outer_sync
+- `fragments`: parts of the model that are exchanged at different steps, spread evenly over `every`, 1 to 1,024 (default 1): the bytes of a step at most shrink by so much
+- `nesterov`: 1 (default): Nesterov's momentum; 0: the plain one
+- `bits`: of an element of a movement as it travels: 32 (default; F64 parameters: 64), 16 (BF16), 8 or 4. With 8 and 4, blocks of 256 elements are scaled by their largest magnitude, rounded to integers and gathered; every rank adds them in F32, in the tree over the ranks, so all hold the same bits. F64 parameters always travel as they are
+- `error_feedback`: with 8 and 4 bits: 1 (default): what rounding lost is added to the next movement; 0: it is lost. Costs 4 bytes a parameter
 """
 struct ddp_outer_options
     struct_size::Int64
@@ -2347,6 +2538,12 @@ end
 
 @doc raw"""
 Numbers of an outer optimizer. Since 0.1.
+
+- `steps`: ddp_outer_step calls
+- `exchanges`: fragments that were exchanged
+- `under_way`: fragments whose exchange has begun and not ended
+- `sent_bytes`: bytes that this rank sent, as in ddp_model_stats
+- `wait_ns`: time in ddp_outer_step and ddp_outer_sync in which this rank waited for exchanges
 """
 struct ddp_outer_stats
     struct_size::Int64

@@ -232,3 +232,19 @@ end
         @test dbias == [2, 2]
     end
 end
+
+@testset "objects say what they are" begin
+    alone() do group
+        model = Model(group)
+        add_parameter!(model, "w", zeros(Float32, 3, 4))
+        @test string(group) == "Group(rank 0 of 1, AUTO)"
+        @test string(model) == "Model(1 parameters, 12 elements, not committed)"
+        commit!(model)
+        sgd = SGD(model; rate = 0.25)
+        @test string(model) == "Model(1 parameters, 12 elements, committed)"
+        @test string(sgd) == "Optimizer(rate 0.25, 0 steps)"
+        foreach(close, (sgd, model, group))
+        @test string.((group, model, sgd)) == ("Group(closed)", "Model(closed)", "Optimizer(closed)")
+    end
+    @test occursin("learning rate (default 0.01)", string(@doc LibDDP.Low.ddp_sgd_options)) # options bring their comments
+end
