@@ -35,6 +35,11 @@ tar -C "$work" --sort=name --owner=0 --group=0 --mtime="@$(git log -1 --format=%
   "libddp-$upstream"
 cp -R "$tree/.debian" "$tree/debian"
 rm -f "$tree"/debian/*.sh
+# Each function with the version that brought it. dh_makeshlibs compares with what the library has.
+{
+  echo "libddp.so.0.1 libddp0.1 #MINVER#"
+  awk 'NF && !/^#/ { print " " $1 "@Base " $2 }' src/capi/exports.txt
+} >"$tree/debian/libddp0.1.symbols"
 
 # debhelper gives the build another home folder.
 if command -v ccache >/dev/null; then

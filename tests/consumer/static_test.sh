@@ -51,3 +51,8 @@ fi
 sed -i 's/DDP_BACKEND_GLOO/DDP_BACKEND_SHM/' "$work/gloo.c"
 link alone -static
 run_train "$work/alone"
+
+# Where it is built in the place of libddp.so, all that is exported is there.
+cmake -S "$DDP_SOURCE_DIR" -B "$work/instead" -G Ninja -DBUILD_SHARED_LIBS=OFF -DDDP_DEVELOPER=OFF -DDDP_CUDA=OFF >"$work/configure.log" 2>&1 ||
+  { cat "$work/configure.log" >&2; exit 1; }
+grep -q -x 'Libs: .* -lddp -lstdc++ .*' "$work/instead/pkgconfig/ddp.pc" || { cat "$work/instead/pkgconfig/ddp.pc" >&2; exit 1; }
