@@ -8,6 +8,8 @@
 # Conan is taken from PATH, or installed into a folder for a while.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+. tests/support/debian_packages.sh
+ddp_install_packages build-essential cmake ninja-build pkg-config python3-venv libasio-dev nlohmann-json3-dev libsodium-dev libcli11-dev libxxhash-dev
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 conan=$(command -v conan || true)
