@@ -12,6 +12,7 @@ namespace {
 constexpr size_t kMostSamples = 8192;
 constexpr size_t kMostNumbers = 1 << 20;  // of memory, in all samples together
 constexpr size_t kLeastSamples = 256;
+constexpr int kIdleSamples = 8;      // of a rank that others do not wait for
 constexpr double kSameMoment = 0.2;  // seconds
 
 }  // namespace
@@ -76,14 +77,20 @@ void Tally::add(const Look& look) {
   }
 }
 
-/// Another rank, if this one has done nothing and another has.
+/// Another rank, if this one has ended or done nothing for long, and another that runs has done something.
 void Tally::follow() noexcept {
   const auto idle = [this](size_t i) {
     const Counts since = ranks_[i].counts - states_[i].sampled;
     return since.steps == 0 && since.passes == 0;
   };
-  for (size_t i = 0; i < ranks_.size() && idle(followed_); ++i)
-    if (!idle(i)) followed_ = i;
+  idle_ = idle(followed_) ? idle_ + 1 : 0;
+  const bool gone = idle_ > 0 && (!states_[followed_].runs || idle_ > kIdleSamples);
+  for (size_t i = 0; i < ranks_.size() && gone; ++i) {
+    if (!states_[i].runs || idle(i)) continue;
+    followed_ = i;
+    idle_ = 0;
+    return;
+  }
 }
 
 void Tally::sample(double seconds) {

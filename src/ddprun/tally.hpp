@@ -48,6 +48,7 @@ class Tally {
   std::vector<RankRun> ranks_;
   std::vector<State> states_;  // by rank
   size_t followed_ = 0;
+  int idle_ = 0;  // samples since it has done something
   Sample now_{};
   std::vector<Sample> samples_;
   int64_t every_ = 1;  // sample of so many is kept

@@ -71,6 +71,22 @@ void steps_are_those_of_one_rank(void**) {
   expect(tally.ranks()[0].failed && tally.ranks()[0].peak_kib == 1000, "what is left of it");
 }
 
+void the_last_looks_count_once(void**) {
+  Tally tally(0, 2);
+  tally.start(0), tally.start(1);
+  for (int i = 1; i <= 10; ++i) {  // the looks at rank 1 come late
+    tally.add({{worked(0, 0, 5)}, {}});
+    tally.sample(i);
+    tally.add({{worked(1, 1, 5)}, {}});
+  }
+  tally.sample(10.5);
+  tally.end(0, 11, "exit code 0", false, 0);
+  tally.add({{worked(1, 1, 1)}, {}});
+  tally.end(1, 11, "exit code 0", false, 0);
+  tally.sample(11);
+  expect_equal(tally.now().steps, int64_t{50}, "those of rank 0");
+}
+
 void waits_go_to_who_has_the_place(void**) {
   Tally tally(4, 3);
   for (int32_t rank = 4; rank < 7; ++rank) tally.start(rank);
@@ -131,8 +147,9 @@ void the_line_is_of_the_last_seconds(void**) {
 
 int main() {
   const CMUnitTest tests[] = {
-      ddp_test(looks_arrive_as_they_were), ddp_test(steps_are_those_of_one_rank), ddp_test(waits_go_to_who_has_the_place),
-      ddp_test(many_samples_thin_out),     ddp_test(a_straggler_stands_out),      ddp_test(the_line_is_of_the_last_seconds),
+      ddp_test(looks_arrive_as_they_were),       ddp_test(steps_are_those_of_one_rank), ddp_test(the_last_looks_count_once),
+      ddp_test(waits_go_to_who_has_the_place),   ddp_test(many_samples_thin_out),       ddp_test(a_straggler_stands_out),
+      ddp_test(the_line_is_of_the_last_seconds),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
