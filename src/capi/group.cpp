@@ -152,7 +152,10 @@ ddp_status ddp_group_split(ddp_group* group, int32_t color, int32_t key, const d
 
 void ddp_group_destroy(ddp_group* group) {
   (void)guarded([&] {
-    if (const auto object = GroupTable::instance().remove(group)) object->close();
+    auto object = GroupTable::instance().get(group);
+    if (object == nullptr || is_refused_in_program(*object, "ddp_group_destroy")) return;
+    object = GroupTable::instance().remove(group);
+    if (object != nullptr) object->close();
   });
 }
 

@@ -16,13 +16,14 @@ using namespace ddp::capi;
 
 namespace {
 
-/// The caller's function as a hook.
-pass::Hook callback_hook(ddp_hook_fn fn, optim::UserData user_data) {
+/// The caller's function as a hook of a model of this group.
+pass::Hook callback_hook(const group::Group& group, ddp_hook_fn fn, optim::UserData user_data) {
   pass::Hook hook;
   hook.kind = pass::Hook::Kind::kCallback;
   hook.name = "a callback";
-  hook.body = [fn, data = std::make_shared<optim::UserData>(std::move(user_data))](pass::HookBucket& bucket) {
+  hook.body = [&group, fn, data = std::make_shared<optim::UserData>(std::move(user_data))](pass::HookBucket& bucket) {
     ddp_bucket* const handle = handle_of(bucket);
+    const InProgram inside(group);
     const int32_t status = call_program("it", [&] { return fn(data->get(), handle); });
     if (status == 0) return;
     std::string text = bucket.take_error();
@@ -39,10 +40,10 @@ ddp_powersgd_options read_powersgd(const void* user_data, const char* function) 
   return options;
 }
 
-pass::Hook hook_of(ddp_hook_fn fn, optim::UserData user_data) {
+pass::Hook hook_of(const group::Group& group, ddp_hook_fn fn, optim::UserData user_data) {
   if (fn == nullptr) return pass::Hook{};
   if (fn == &ddp_hook_powersgd) return extra::powersgd_hook(read_powersgd(user_data.get(), "ddp_model_set_hook"));
-  return callback_hook(fn, std::move(user_data));
+  return callback_hook(group, fn, std::move(user_data));
 }
 
 void check_position(const pass::HookBucket& bucket, int32_t position, const char* function) {
@@ -71,7 +72,7 @@ ddp_status ddp_model_set_hook(ddp_model* model, ddp_hook_fn fn, void* user_data,
   return guarded([&] {
     optim::UserData owned(user_data, release);  // first, so that it is let go of whatever fails
     const auto object = model_of(model, "ddp_model_set_hook");
-    object->set_hook(hook_of(fn, std::move(owned)));
+    object->set_hook(hook_of(object->group(), fn, std::move(owned)));
   });
 }
 

@@ -49,7 +49,11 @@ ddp_status ddp_model_create(ddp_group* group, const ddp_model_options* options, 
 
 void ddp_model_destroy(ddp_model* model) {
   (void)guarded([&] {
-    if (const auto object = ModelTable::instance().remove(model)) object->close();
+    auto object = ModelTable::instance().get(model);
+    const bool is_in_pass = object != nullptr && object->is_committed() && object->pass().is_open();
+    if (object == nullptr || (is_in_pass && is_refused_in_program(object->group(), "ddp_model_destroy"))) return;
+    object = ModelTable::instance().remove(model);
+    if (object != nullptr) object->close();
   });
 }
 

@@ -42,6 +42,20 @@ ddp_optimizer_options read_shared(ddp::model::Model& model, const ddp_optimizer_
   return read;
 }
 
+/// A rule of the program, for an optimizer whose model has this group.
+struct ProgramRule {
+  const ddp::group::Group& group;
+  ddp_update_fn fn;
+  ddp::optim::UserData user_data;
+
+  static int32_t update(void* rule, const ddp_update_slice* slice) {
+    const ProgramRule& self = *static_cast<const ProgramRule*>(rule);
+    const InProgram inside(self.group);
+    return self.fn(self.user_data.get(), slice);
+  }
+  static void release(void* rule) { delete static_cast<ProgramRule*>(rule); }
+};
+
 }  // namespace
 
 ddp_status ddp_optimizer_options_init(ddp_optimizer_options* options, int64_t struct_size) {
@@ -98,7 +112,9 @@ ddp_status ddp_optimizer_create_custom(ddp_model* model, const ddp_custom_option
     const ddp_optimizer_options shared = read_shared(*of, options, kFunction);
     const ddp::optim::CustomRule read(read_options(rule, ddp::optim::default_custom_options(), kFunction), state_names,
                                       kFunction);
-    *out_optimizer = add(std::make_shared<ddp::optim::Custom>(std::move(of), fn, read, shared, std::move(owned)));
+    ddp::optim::UserData program_rule(new ProgramRule{of->group(), fn, std::move(owned)}, ProgramRule::release);
+    *out_optimizer =
+        add(std::make_shared<ddp::optim::Custom>(std::move(of), ProgramRule::update, read, shared, std::move(program_rule)));
   });
 }
 
@@ -181,6 +197,7 @@ ddp_status ddp_optimizer_step(ddp_optimizer* optimizer, void* stream) {
   return guarded([&] {
     const auto object = optimizer_of(optimizer, "ddp_optimizer_step");
     ddp::model::Model& model = object->model();
+    require_outside_program(model.group(), "ddp_optimizer_step");
     ddp::group::or_break(model.group(), ddp::group::call_if(model.optimizer_slot().is_sharded()), "ddp_optimizer_step",
                          [&] { object->step(stream); });
   });

@@ -59,6 +59,7 @@ Call resolve_call(const ddp_state* given, bool needed, const char* function, con
   if (out_report != nullptr) check_struct_size(out_report->struct_size, function);
   Call call;
   call.model = model_of(state.model, function);
+  require_outside_program(call.model->group(), function);
   call.counters = {state.epoch, state.step};
   call.mode = {mode.partial == 1, mode.local == 1};
   call.refusal = ddp::try_to([&] {
@@ -220,6 +221,7 @@ ddp_status ddp_state_save(const ddp_state* state, ddp_write_fn fn, void* user_da
   return guarded([&] {
     const Call call = resolve_call(state, fn != nullptr, kName, "fn");
     const auto push = [&](const void* data, int64_t bytes) {
+      const InProgram inside(call.model->group());
       return ddp::call_program("the writer", [&] { return fn(user_data, data, bytes); });
     };
     call.run(kName, [&] { ddp::checkpoint::save_stream(kName, call.parts(), call.counters, push, call.refusal); });
@@ -232,6 +234,7 @@ ddp_status ddp_state_load(const ddp_state* state, ddp_read_fn fn, void* user_dat
   return guarded([&] {
     const Call call = resolve_call(state, fn != nullptr, kName, "fn", options, out_report);
     const auto pull = [&](void* data, int64_t capacity) {
+      const InProgram inside(call.model->group());
       return ddp::call_program("the reader", [&] { return fn(user_data, data, capacity); });
     };
     call.run(kName, [&] {

@@ -7,6 +7,7 @@
 
 #include "capi/guard.hpp"
 #include "capi/handles.hpp"
+#include "capi/reentry.hpp"
 #include "ddp/hook.h"
 #include "group/consensus.hpp"
 #include "group/group.hpp"
@@ -88,6 +89,7 @@ template <class Handle, class Body>
 ddp_status collective_short(const Handle* handle, const char* function, Body&& body) {
   return guarded_short([&] {
     const auto object = object_of(handle, function);
+    require_outside_program(group_behind(*object), function);
     group::or_break(group_behind(*object), group::Part::kCall, function, [&] { body(*object); });
   });
 }
