@@ -8,11 +8,6 @@
 #include "trace/watch.hpp"
 
 namespace ddp::optim {
-namespace {
-
-constexpr int64_t kSavedAtOnce = 8192;  // elements
-
-}  // namespace
 
 void BuiltinOptimizer::require_outside_made_step(const char* function) const {
   if (policy_.in_backward && model().is_committed() && model().pass().is_open())
@@ -137,7 +132,7 @@ void BuiltinOptimizer::allocate_undo() {
   const bool sliced = stage != nullptr && stage->may_keep_slices() && !model().pass().results().went_alone();
   if (sliced != undo_.sliced) undo_.all = Undo();
   undo_.sliced = sliced;
-  std::vector<const OptimizerState*> stores;
+  std::vector<OptimizerState*> stores;
   if (store() != nullptr) stores.push_back(store());
   if (policy_.master_weights) stores.push_back(&masters_.store());
   undo_.all.allocate(model().table(), stores, [&](int32_t index) { return sliced ? stage->kept(index) : owned(index); });
@@ -180,11 +175,13 @@ void BuiltinOptimizer::change(int32_t index, int64_t first, int64_t count) {
   if (count == 0 || (!planned_ && progress_.groups.is_frozen(index))) return;
   const Parameter& parameter = model().table().parameter(index);
   // What is saved of a block is in the caches when the rule reads it; a rule of the program gets the block as it is.
-  const int64_t step = undoes_ && !may_fail() && device::of(parameter.value).is_immediate() ? kSavedAtOnce : count;
+  const bool in_pieces = undoes_ && !may_fail() && device::of(parameter.value).is_immediate();
+  const int64_t step = in_pieces ? OptimizerState::kSmallBlock : count;
   for (int64_t at = 0; at < count; at += step) {
     const int64_t part = std::min(step, count - at);
-    if (undoes_) undo_.all.save(parameter, index, first + at, part);
+    if (undoes_) undo_.all.start_block(parameter, index, first + at, part);
     update(block_of(index, first + at, part), shape_);
+    if (undoes_) undo_.all.end_block();
   }
 }
 

@@ -102,6 +102,10 @@ void KeptCopy::place_arrays() {
       return made;
     };
   };
+  // A keeper on another host is sent the arrays as they lie, so there is one of each.
+  const bool two_sides = outliving() == nullptr || !outliving()->has_keepers();
+  of_.store.keep_two_sides(two_sides);
+  of_.masters.keep_two_sides(two_sides);
   of_.store.lie_in(memory_of(PartArrays::kStore));
   of_.masters.lie_in(memory_of(PartArrays::kMasters));
   of_.undo.lie_in(memory_of(PartArrays::kUndo));
@@ -245,9 +249,8 @@ void KeptCopy::meet() {
 }
 
 void KeptCopy::count() noexcept {
-  Ledger* const ledger = of_.undo.ledger();
-  if (ledger == nullptr) return;
-  Ledger::put(ledger->counted, of_.steps());
+  const Ledger* const ledger = of_.undo.ledger();
+  if (ledger != nullptr) of_.undo.count(of_.steps());
 }
 
 void KeptCopy::forget() noexcept {

@@ -12,7 +12,8 @@
 // have theirs, every rank keeps what it had.
 // Between hosts the memory of a rank dies with its host. There each rank also sends its part to a keeper on another one
 // before a step counts (Transport::keep), which holds the last two. So a step that any rank has counted is with all keepers.
-// Cost: what a step changes is saved before it changes, as with undo. Memory: values and state of the own part once more.
+// Cost: values are saved before they change, as with undo; state arrays change sides (optimizer_state.hpp), but where there
+// are keepers. Memory: values and state of the own part once more.
 // Threads: as the optimizer.
 // Tested by capi/kept_copy_test.cpp.
 #pragma once
@@ -52,7 +53,9 @@ class KeptCopy final : public model::KeptParts {
     std::function<void()> allocate;               // arrays for them
     std::function<void()> go_back;                // counts, by one step
     std::function<int64_t()> steps;               // that are counted
-    [[nodiscard]] PartLayout layout() const noexcept { return {model.table(), store.arrays(), has_masters}; }
+    [[nodiscard]] PartLayout layout() const noexcept {
+      return {model.table(), store.arrays(), has_masters, store.has_two_sides()};
+    }
   };
   explicit KeptCopy(Of of);
   ~KeptCopy() override;

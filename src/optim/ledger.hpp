@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What tells, beside a rank's part of the state in shared memory, which steps can be read there, at each moment in which the
 // rank may die: a block is saved, then its count is raised, then the block changes. So either the block is as it was, or
-// what it was is saved.
+// what it was is saved. Arrays with two sides stay as they were: the word of a part says on which side that is, and after a
+// whole step what is new is on the other one.
 // A process that is killed leaves behind what it had stored, in the order of the program; so only the compiler must keep it.
 // Threads: one writes. Who reads while the writer lives (it was stopped, and is left behind) reads the ledger before and
 // after what it tells of, and begins again if it has changed.
@@ -27,7 +28,12 @@ struct Ledger {
   int64_t step = 0;     // what is saved takes this step back; 0: nothing is
   int64_t counted = 0;  // the last step that is known to be whole; -1: none, a load is under way
   int64_t most = 0;     // the newest step that may be whole: the one that is under way
-  int64_t parts = 0;    // how many counts of saved elements follow
+  int64_t parts = 0;    // how many words follow, one for each part
+
+  /// Of a part: elements that are saved, and the side on which its arrays were before (OptimizerState).
+  [[nodiscard]] static int64_t part(int64_t count, int side) noexcept { return count * 2 + side; }
+  [[nodiscard]] static int64_t count_in(int64_t part) noexcept { return part / 2; }
+  [[nodiscard]] static int side_in(int64_t part) noexcept { return static_cast<int>(part % 2); }
 
   static void put(int64_t& word, int64_t value) noexcept {
     std::atomic_ref<int64_t>(word).store(value, std::memory_order_release);

@@ -25,10 +25,12 @@ class Masters {
     copies_.allocate(table, [&](int32_t index) { return has(table.parameter(index)) ? owned(index) : OwnedParts(); });
   }
   void lie_in(StateMemory memory) { copies_.lie_in(std::move(memory)); }
+  void keep_two_sides(bool two) noexcept { copies_.keep_two_sides(two); }
   void clear() noexcept { copies_.clear(); }
   /// The copies go elsewhere; there are none here then.
   [[nodiscard]] OptimizerState take() noexcept { return std::exchange(copies_, OptimizerState(1)); }
   [[nodiscard]] const OptimizerState& store() const noexcept { return copies_; }
+  [[nodiscard]] OptimizerState& store() noexcept { return copies_; }
   /// The copies of these parameters, if there are any yet, begin anew from the values. Waits for the GPU.
   void begin_anew(const Parameters& table, const std::vector<bool>& which, const std::function<OwnedParts(int32_t)>& owned);
 

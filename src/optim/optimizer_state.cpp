@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "optim/optimizer_state.hpp"
 
+#include <cstring>
 #include <utility>
 
+#include "device/cpu/stream.hpp"
 #include "device/cpu/update_kernels.hpp"
 
 namespace ddp::optim {
 namespace {
+
+constexpr int64_t kLargestElement = 8;  // bytes
 
 constexpr int64_t in_units(int64_t bytes, int64_t unit) noexcept { return (bytes + unit - 1) / unit * unit; }
 
@@ -28,7 +32,7 @@ OptimizerState::Block OptimizerState::make(const Parameters& table, const std::v
   StateSpace space;
   std::vector<StateSpace::Place> places;
   for (size_t i = 0; i < parts.size(); ++i)
-    for (size_t array = 0; array < arrays_; ++array)
+    for (size_t array = 0; array < arrays_ * sides_; ++array)
       places.push_back(space.add(bytes(i), device::of(parameter(i).value).is_immediate()));
   Block block;
   constexpr const char* kWhat = "state beside the parameters";
@@ -45,19 +49,51 @@ void OptimizerState::add(const Parameters& table, std::vector<Parts> parts) {
   Block block = make(table, parts);
   places_.reserve(places_.size() + block.places.size());
   parts_.reserve(parts_.size() + parts.size());
+  side_.reserve(side_.size() + parts.size());
+  if (sides_ == 2) room_.resize(arrays_ * kSmallBlock * kLargestElement);
   blocks_.push_back(std::move(block));  // from here nothing throws
   const std::vector<std::byte*>& places = blocks_.back().places;
   places_.insert(places_.end(), places.begin(), places.end());
   for (Parts& each : parts) parts_.push_back(std::move(each));
+  side_.resize(parts_.size());
 }
 
-std::byte* OptimizerState::at(const Parameter& parameter, int32_t index, size_t array, int64_t element) const noexcept {
-  return data(index, array) +
+std::byte* OptimizerState::at(const Parameter& parameter, int32_t index, size_t array, int64_t element,
+                              int side) const noexcept {
+  return places_[(static_cast<size_t>(index) * sides_ + static_cast<size_t>(side)) * arrays_ + array] +
          place_of(parts_[static_cast<size_t>(index)], element) * dtype_size(cpu::moment_dtype(parameter.value.dtype));
 }
 
+std::byte* OptimizerState::at(const Parameter& parameter, int32_t index, size_t array, int64_t element) const noexcept {
+  if (changing_.index != index) return at(parameter, index, array, element, side(index));
+  if (!changing_.is_small) return at(parameter, index, array, element, 1 - side(index));
+  return room(array) + (element - changing_.first) * dtype_size(cpu::moment_dtype(parameter.value.dtype));
+}
+
+std::byte* OptimizerState::room(size_t array) const noexcept {
+  return const_cast<std::byte*>(room_.data()) + static_cast<int64_t>(array) * kSmallBlock * kLargestElement;
+}
+
 std::byte* OptimizerState::data(int32_t index, size_t array) const noexcept {
-  return places_[static_cast<size_t>(index) * arrays_ + array];
+  return places_[(static_cast<size_t>(index) * sides_ + static_cast<size_t>(side(index))) * arrays_ + array];
+}
+
+void OptimizerState::start_block(const Parameter& parameter, int32_t index, int64_t first, int64_t count) noexcept {
+  if (sides_ == 1 || arrays_of(index) == 0) return;
+  const int64_t bytes = count * dtype_size(cpu::moment_dtype(parameter.value.dtype));
+  changing_ = Changing{&parameter, index, first, bytes, count <= kSmallBlock};
+  for (size_t array = 0; array < arrays_; ++array)
+    std::memcpy(at(parameter, index, array, first), at(parameter, index, array, first, side(index)),
+                static_cast<size_t>(bytes));
+}
+
+void OptimizerState::end_block() noexcept {
+  const Changing changed = std::exchange(changing_, Changing{});
+  if (!changed.is_small) return;
+  for (size_t array = 0; array < arrays_; ++array)
+    cpu::stream_copy(at(*changed.parameter, changed.index, array, changed.first, 1 - side(changed.index)), room(array),
+                     changed.bytes);
+  cpu::stream_fence();
 }
 
 Tensor OptimizerState::tensor(const Parameters& table, int32_t index, size_t array) const noexcept {

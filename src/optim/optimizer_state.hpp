@@ -4,7 +4,10 @@
 // In host memory the arrays of all parameters that come together are one array, so that those of small parameters lie on
 // huge pages too.
 // Pages that nothing was written to cost no memory, so a frozen parameter's arrays are free there. Addresses never change
-// but for clear(). Tested by unit/optim/optimizer_state_test.cpp.
+// but for clear().
+// Two sides (keep_two_sides), in host memory: each array is there twice. A block of a step is read from one side and written
+// to the other one, so what was before the step stays without a copy of it; when the step counts, the sides change places.
+// Tested by unit/optim/optimizer_state_test.cpp and unit/optim/ledger_test.cpp.
 #pragma once
 
 #include <cstddef>
@@ -44,6 +47,11 @@ class OptimizerState {
 
   /// Arrays in host memory that are allocated from now on lie there.
   void lie_in(StateMemory memory) { memory_ = std::move(memory); }
+  /// Arrays have two sides, or one. No effect once there are arrays.
+  void keep_two_sides(bool two) noexcept {
+    if (parts_.empty()) sides_ = two ? 2 : 1;
+  }
+  [[nodiscard]] bool has_two_sides() const noexcept { return sides_ == 2; }
 
   /// Arrays for the parameters that have none yet; `owned(index)` are the parts of a parameter that they are for. Throws
   /// OUT_OF_MEMORY; then there are no new ones.
@@ -68,6 +76,7 @@ class OptimizerState {
   void clear() noexcept {
     parts_.clear();
     places_.clear();
+    side_.clear();
     blocks_.clear();
   }
   [[nodiscard]] size_t arrays() const noexcept { return arrays_; }
@@ -77,10 +86,27 @@ class OptimizerState {
   }
   /// Where the array starts: at the first element that is owned.
   [[nodiscard]] std::byte* data(int32_t index, size_t array) const noexcept;
-  /// Element `element` of the parameter, which is owned, in the array.
+  /// Element `element` of the parameter, which is owned, in the array. Between start_block and end_block an element of that
+  /// block, where it changes.
   [[nodiscard]] std::byte* at(const Parameter& parameter, int32_t index, size_t array, int64_t element) const noexcept;
+  /// The same on a side, 0 or 1.
+  [[nodiscard]] std::byte* at(const Parameter& parameter, int32_t index, size_t array, int64_t element,
+                              int side) const noexcept;
   /// The array as a tensor of the parameter's shape; of a part, `data` is that of the part.
   [[nodiscard]] Tensor tensor(const Parameters& table, int32_t index, size_t array) const noexcept;
+
+  /// On which side the arrays of a parameter are, and that they are there from now on.
+  [[nodiscard]] int side(int32_t index) const noexcept {
+    return static_cast<size_t>(index) < side_.size() ? side_[static_cast<size_t>(index)] : 0;
+  }
+  void go_to_side(int32_t index, int side) noexcept {
+    if (arrays_of(index) > 0) side_[static_cast<size_t>(index)] = static_cast<int8_t>(side);
+  }
+  /// With two sides: the block can be changed, and has been changed. Elements that lie one behind the other; one at a time.
+  void start_block(const Parameter& parameter, int32_t index, int64_t first, int64_t count) noexcept;
+  void end_block() noexcept;
+  /// Elements of a block that stays in the caches meanwhile.
+  static constexpr int64_t kSmallBlock = 8192;
 
  private:
   using Parts = std::vector<OwnedSpan>;
@@ -89,14 +115,27 @@ class OptimizerState {
     os::LargeArray in_host;
     std::shared_ptr<std::byte> shared;  // in its place
     device::Memory elsewhere;
-    std::vector<std::byte*> places;  // arrays_ for each parameter
+    std::vector<std::byte*> places;  // for each parameter, for each side: arrays_
+  };
+  /// A block that changes, from one side to the other.
+  struct Changing {
+    const Parameter* parameter = nullptr;
+    int32_t index = -1;  // none does
+    int64_t first = 0;
+    int64_t bytes = 0;      // of an array
+    bool is_small = false;  // it changes in room_
   };
   [[nodiscard]] Block make(const Parameters& table, const std::vector<Parts>& parts) const;
   void add(const Parameters& table, std::vector<Parts> parts);
+  [[nodiscard]] std::byte* room(size_t array) const noexcept;
 
   size_t arrays_;
-  std::vector<Parts> parts_;        // of each parameter: what its arrays are for
-  std::vector<std::byte*> places_;  // arrays_ for each parameter
+  std::vector<Parts> parts_;  // of each parameter: what its arrays are for
+  size_t sides_ = 1;
+  std::vector<std::byte*> places_;  // for each parameter, for each side: arrays_
+  std::vector<int8_t> side_;        // of each parameter
+  Changing changing_;
+  std::vector<std::byte> room_;  // with two sides: a small block of each array
   std::vector<Block> blocks_;
   StateMemory memory_;  // none: their own
 };

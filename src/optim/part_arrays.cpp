@@ -13,8 +13,10 @@ std::unique_ptr<PartArrays> view(const PartLayout& layout, int32_t rank, const O
   const auto parts = [&](int32_t index) { return ownership.parts(rank, index); };
   const auto halves = [&](int32_t index) { return Masters::has(table.parameter(index)) ? parts(index) : OwnedParts(); };
   auto arrays = std::make_unique<PartArrays>(layout.arrays);
-  std::vector<const OptimizerState*> stores{&arrays->store};
+  std::vector<OptimizerState*> stores{&arrays->store};
   if (layout.has_masters) stores.push_back(&arrays->masters);
+  arrays->store.keep_two_sides(layout.has_two_sides);
+  arrays->masters.keep_two_sides(layout.has_two_sides);
   arrays->store.lie_in([&](int64_t bytes) { return found(PartArrays::kStore, bytes); });
   arrays->masters.lie_in([&](int64_t bytes) { return found(PartArrays::kMasters, bytes); });
   arrays->undo.lie_in([&](int64_t bytes) { return found(PartArrays::kUndo, bytes); });

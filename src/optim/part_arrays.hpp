@@ -21,6 +21,7 @@ struct PartLayout {
   const Parameters& table;
   size_t arrays = 0;  // of the rule
   bool has_masters = false;
+  bool has_two_sides = false;  // (OptimizerState)
 };
 
 struct PartArrays {

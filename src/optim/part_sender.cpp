@@ -68,13 +68,15 @@ int64_t PartSender::place_among(const Ownership::Slice& part, const Segment& seg
 void PartSender::read(const Ownership::Slice& part, const PartSource& from, const Undo* undo,
                       const Segment& segment) noexcept {
   const Parameter& parameter = layout_.table.parameter(segment.index);
+  const bool is_state = segment.array < layout_.arrays;
+  const OptimizerState& store = is_state ? *from.store : *from.masters;
   const std::byte* live = nullptr;
   if (is_values(segment))
     live = from.values != nullptr ? from.values + place_among(part, segment) : values(segment);
-  else if (segment.array < layout_.arrays)
-    live = from.store->at(parameter, segment.index, segment.array, segment.first);
   else
-    live = from.masters->at(parameter, segment.index, 0, segment.first);
+    live = store.at(parameter, segment.index, is_state ? segment.array : 0, segment.first,
+                    from.shared == nullptr ? store.side(segment.index)
+                                           : from.shared->side_read(segment.index, segment.first, undo != nullptr));
   std::byte* const to = chunk_.data() + segment.at;
   std::memcpy(to, live, static_cast<size_t>(segment.count * dtype_size(segment.dtype)));
   if (undo != nullptr) undo->lay_over(parameter, segment.index, segment.array, segment.first, segment.count, to);

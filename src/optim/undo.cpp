@@ -26,14 +26,14 @@ void Undo::each(const Parameter& parameter, const Saved& saved, int64_t at, int6
   };
   const ddp_dtype dtype = parameter.value.dtype;
   for (const OptimizerState* store : stores_)
-    for (size_t array = 0; array < store->arrays_of(index); ++array)
+    for (size_t array = 0; !store->has_two_sides() && array < store->arrays_of(index); ++array)
       one(store->at(parameter, index, array, first), cpu::moment_dtype(dtype));
   one(parameter.value.data + first * dtype_size(dtype), dtype);
 }
 
 int64_t Undo::bytes_of(const Parameters& table, const OwnedSpan& part) const noexcept {
   size_t arrays = 0;
-  for (const OptimizerState* store : stores_) arrays += store->arrays_of(part.piece);
+  for (const OptimizerState* store : stores_) arrays += store->has_two_sides() ? 0 : store->arrays_of(part.piece);
   const ddp_dtype dtype = table.parameter(part.piece).value.dtype;
   const int64_t element = dtype_size(dtype) + static_cast<int64_t>(arrays) * dtype_size(cpu::moment_dtype(dtype));
   return (part.count * element + kApart - 1) / kApart * kApart;
@@ -48,6 +48,7 @@ void Undo::add(const Parameters& table, const std::vector<OwnedSpan>& parts, con
   constexpr const char* kWhat = "what takes back a step";
   device::Memory host_memory(device::host(), memory_of_ledger_ ? 0 : in_host, kWhat);
   device::Memory gpu_memory(device::of(table), elsewhere, kWhat);
+  const size_t known = saved_.size();
   std::byte* next_in_host = memory_of_ledger_ ? make_ledger(in_host, parts.size()) : host_memory.data();
   std::byte* next_elsewhere = gpu_memory.data();
   saved_.reserve(saved_.size() + parts.size());
@@ -58,10 +59,11 @@ void Undo::add(const Parameters& table, const std::vector<OwnedSpan>& parts, con
   memory_.push_back(std::move(gpu_memory));
   for (const OwnedSpan& part : parts) {
     std::byte*& next = is_in_host(part) ? next_in_host : next_elsewhere;
-    saved_.push_back(Saved{part, next, 0, 0});
+    saved_.push_back(Saved{part, next, 0, 0, side_of(part.piece)});
     next += bytes_of(table, part);
   }
   first_.insert(first_.end(), first.begin(), first.end());
+  for (size_t part = known; is_own_ledger_ && part < saved_.size(); ++part) note_part(part);
 }
 
 /// The ledger, its counts, and behind them what is saved. It has one block: parameters all come before the first step.
@@ -70,7 +72,8 @@ std::byte* Undo::make_ledger(int64_t bytes, size_t parts) {
   const int64_t begin = (head + kApart - 1) / kApart * kApart;
   shared_ = memory_of_ledger_(begin + bytes);
   ledger_ = reinterpret_cast<Ledger*>(shared_.get());
-  if (ledger_->parts == 0) ledger_->parts = static_cast<int64_t>(parts);  // else it is another rank's
+  is_own_ledger_ = ledger_->parts == 0;
+  if (is_own_ledger_) ledger_->parts = static_cast<int64_t>(parts);
   begins_ = true;
   return shared_.get() + begin;
 }
@@ -81,21 +84,61 @@ void Undo::begin_ledger() noexcept {
   Ledger::put(ledger_->step, 0);
   for (size_t part = 0; part < saved_.size(); ++part) {
     saved_[part].count = 0;
-    note_count(part);
+    saved_[part].side = side_of(saved_[part].owned.piece);
+    note_part(part);
   }
   Ledger::put(ledger_->step, ledger_->counted + 1);
 }
 
-void Undo::note_count(size_t part) noexcept { Ledger::put(ledger_counts()[part], saved_[part].count); }
+void Undo::note_part(size_t part) noexcept {
+  Ledger::put(ledger_parts()[part], Ledger::part(saved_[part].count, saved_[part].side));
+}
 
 bool Undo::read_ledger() noexcept {
   const int64_t step = Ledger::get(ledger_->step);
   bool changed = std::exchange(step_read_, step) != step;
   for (size_t part = 0; part < saved_.size(); ++part) {
-    const int64_t count = Ledger::get(ledger_counts()[part]);
-    changed = std::exchange(saved_[part].count, count) != count || changed;
+    const int64_t told = Ledger::get(ledger_parts()[part]);
+    Saved& saved = saved_[part];
+    changed = Ledger::part(saved.count, saved.side) != told || changed;
+    saved.count = Ledger::count_in(told);
+    saved.side = Ledger::side_in(told);
   }
   return changed;
+}
+
+int Undo::side_read(int32_t index, int64_t element, bool before) const noexcept {
+  if (two_sided_arrays(index) == 0) return 0;
+  for (size_t k = first_[static_cast<size_t>(index)]; k < saved_.size() && saved_[k].owned.piece == index; ++k) {
+    const Saved& saved = saved_[k];
+    if (element >= saved.owned.first && element < saved.owned.first + saved.owned.count)
+      return before || saved.count == 0 ? saved.side : 1 - saved.side;
+  }
+  return 0;
+}
+
+size_t Undo::two_sided_arrays(int32_t index) const noexcept {
+  size_t arrays = 0;
+  for (const OptimizerState* store : stores_) arrays += store->has_two_sides() ? store->arrays_of(index) : 0;
+  return arrays;
+}
+
+/// All arrays of a parameter are on one side.
+int Undo::side_of(int32_t index) const noexcept {
+  int side = 0;
+  for (const OptimizerState* store : stores_) side = std::max(side, store->side(index));
+  return side;
+}
+
+void Undo::go_to_side(const Saved& saved, int side) noexcept {
+  for (OptimizerState* store : stores_)
+    if (store->has_two_sides() && saved.count > 0) store->go_to_side(saved.owned.piece, side);
+}
+
+void Undo::count(int64_t step) noexcept {
+  Ledger::put(ledger_->counted, step);
+  for (const Saved& saved : saved_)
+    if (!begins_) go_to_side(saved, 1 - saved.side);
 }
 
 void Undo::lay_over(const Parameter& parameter, int32_t index, size_t array, int64_t first, int64_t count,
@@ -105,7 +148,7 @@ void Undo::lay_over(const Parameter& parameter, int32_t index, size_t array, int
     const int64_t begin = std::max(first, saved.owned.first);
     const int64_t end = std::min(first + count, saved.owned.first + saved.count);
     if (begin >= end) continue;
-    size_t at = 0;
+    size_t at = two_sided_arrays(index);
     each(parameter, saved, begin - saved.owned.first, end - begin,
          [&](std::byte*, const std::byte* place, ddp_dtype dtype, int64_t n) {
            const int64_t element = dtype_size(dtype);
@@ -149,8 +192,17 @@ void Undo::save(const Parameter& parameter, int32_t index, int64_t first, int64_
     const int64_t at = begin - saved.owned.first;
     if (!copy_now(parameter, saved, at, end - begin, Way::kSave) && saved.flushed == saved.count) noted_.push_back(k);
     saved.count = at + end - begin;
-    if (ledger_ != nullptr) note_count(k);
+    if (ledger_ != nullptr) note_part(k);
   }
+}
+
+void Undo::start_block(const Parameter& parameter, int32_t index, int64_t first, int64_t count) noexcept {
+  save(parameter, index, first, count);
+  for (OptimizerState* store : stores_) store->start_block(parameter, index, first, count);
+}
+
+void Undo::end_block() noexcept {
+  for (OptimizerState* store : stores_) store->end_block();
 }
 
 void Undo::restore(const Parameters& table) noexcept {
@@ -163,6 +215,7 @@ void Undo::restore(const Parameters& table) noexcept {
 void Undo::go_back(const Parameters& table) noexcept {
   Ledger::put(ledger_->most, ledger_->counted - 1);
   restore_saved(table);
+  for (const Saved& saved : saved_) go_to_side(saved, saved.side);
   Ledger::put(ledger_->counted, ledger_->counted - 1);
   begins_ = true;
 }

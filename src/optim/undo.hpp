@@ -8,6 +8,9 @@
 //
 // In shared memory (lie_in) it also tells other ranks what they can read there when this one has died (ledger.hpp). There
 // the last step can be taken back until the next one has saved its first block.
+//
+// Arrays with two sides (OptimizerState) are not saved: a step leaves them as they are on one side, and is written to the
+// other one. To take it back is to stay there.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +29,7 @@ class Undo {
  public:
   /// `stores` (arrays of the same parts) outlive this and have been allocated. Throws OUT_OF_MEMORY.
   template <class Owned>
-  void allocate(const Parameters& table, const std::vector<const OptimizerState*>& stores, Owned&& owned) {
+  void allocate(const Parameters& table, const std::vector<OptimizerState*>& stores, Owned&& owned) {
     stores_ = stores;
     std::vector<OwnedSpan> parts;
     std::vector<size_t> first;
@@ -42,15 +45,22 @@ class Undo {
   [[nodiscard]] Ledger* ledger() const noexcept { return ledger_; }
   /// What another rank has written into its ledger, as it is now. True: it is another than when it was read before.
   bool read_ledger() noexcept;
+  /// The side on which it has written these arrays: of the step before the one that is saved, or the newest.
+  [[nodiscard]] int side_read(int32_t index, int64_t element, bool before) const noexcept;
   /// Puts what is saved of an array (its values come behind the last one) in the place of `count` elements from `first` on.
   void lay_over(const Parameter& parameter, int32_t index, size_t array, int64_t first, int64_t count,
                 std::byte* to) const noexcept;
+  /// A step is whole, which has this number. With a ledger.
+  void count(int64_t step) noexcept;
   /// The last whole step goes back, which the ledger says can: the one before is the last whole one then.
   void go_back(const Parameters& table) noexcept;
 
   /// A new step: nothing is saved yet. Not between a restoration and its flush.
   void clear() noexcept;
   void save(const Parameter& parameter, int32_t index, int64_t first, int64_t count) noexcept;
+  /// Saves a block and lets it change.
+  void start_block(const Parameter& parameter, int32_t index, int64_t first, int64_t count) noexcept;
+  void end_block() noexcept;
   /// Everything saved goes back; what was only noted to be saved is forgotten. With a ledger the step before stays if this
   /// one has saved nothing.
   void restore(const Parameters& table) noexcept;
@@ -64,14 +74,19 @@ class Undo {
     std::byte* bytes = nullptr;  // the arrays, then the values
     int64_t count = 0;           // saved or noted, from the first on
     int64_t flushed = 0;         // of these, on a GPU: saved
+    int side = 0;                // where its arrays were before the step
   };
   /// Memory for parts of parameters that have none yet; `first`: where those of each parameter will be in saved_.
   void add(const Parameters& table, const std::vector<OwnedSpan>& parts, const std::vector<size_t>& first);
   [[nodiscard]] std::byte* make_ledger(int64_t bytes, size_t parts);
   void restore_saved(const Parameters& table) noexcept;
   void begin_ledger() noexcept;
-  void note_count(size_t part) noexcept;
-  [[nodiscard]] int64_t* ledger_counts() const noexcept { return reinterpret_cast<int64_t*>(ledger_ + 1); }
+  void note_part(size_t part) noexcept;
+  [[nodiscard]] int side_of(int32_t index) const noexcept;
+  void go_to_side(const Saved& saved, int side) noexcept;
+  /// Of a parameter: these are not saved.
+  [[nodiscard]] size_t two_sided_arrays(int32_t index) const noexcept;
+  [[nodiscard]] int64_t* ledger_parts() const noexcept { return reinterpret_cast<int64_t*>(ledger_ + 1); }
   [[nodiscard]] int64_t bytes_of(const Parameters& table, const OwnedSpan& part) const noexcept;
   /// Adds what a part on a GPU has live and saved, for `count` elements from `at` on, as spans to or from where it is saved.
   void add_spans(const Parameters& table, const Saved& saved, int64_t at, int64_t count);
@@ -83,7 +98,7 @@ class Undo {
   template <class Fn>
   void each(const Parameter& parameter, const Saved& saved, int64_t at, int64_t count, const Fn& fn) const;
 
-  std::vector<const OptimizerState*> stores_;
+  std::vector<OptimizerState*> stores_;
   std::vector<size_t> first_;  // by parameter: of its parts in saved_
   std::vector<Saved> saved_;   // by part
   std::vector<device::Memory> memory_;
@@ -92,9 +107,10 @@ class Undo {
   StateMemory memory_of_ledger_;
   std::shared_ptr<std::byte> shared_;
   Ledger* ledger_ = nullptr;  // in it
-  int64_t step_read_ = -1;    // of another rank's
-  bool begins_ = false;       // nothing is saved of the step that goes on; with a ledger
-  device::SpanLists spans_;   // of a flush
+  bool is_own_ledger_ = false;
+  int64_t step_read_ = -1;   // of another rank's
+  bool begins_ = false;      // nothing is saved of the step that goes on; with a ledger
+  device::SpanLists spans_;  // of a flush
 };
 
 }  // namespace ddp::optim

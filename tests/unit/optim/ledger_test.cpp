@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What another rank reads of a step while it is made: at every store it finds the step before, from the ledger, what is
-// saved and what is live. The writer is stopped after each block, as death would stop it.
+// saved and what is live. The writer is stopped after each block, as death would stop it. All of it with arrays that are
+// saved, and with two sides of them.
 #include "optim/ledger.hpp"
 
 #include <cstring>
@@ -28,13 +29,14 @@ struct Rank {
   optim::OptimizerState state{1};
   optim::Undo undo;
 
-  Rank() {
+  explicit Rank(bool two_sides) {
     const Tensor tensor = flat_tensor(grad.data(), DDP_F32, kCount);
     (void)table.add_parameter("w", flat_tensor(value.data(), DDP_F32, kCount), &tensor);
     const optim::StateMemory memory = [this](int64_t bytes) {
       shared.emplace_back(static_cast<std::byte*>(std::calloc(1, static_cast<size_t>(bytes))), std::free);
       return shared.back();
     };
+    state.keep_two_sides(two_sides);
     state.lie_in(memory);
     undo.lie_in(memory);
     state.allocate(table, parts);
@@ -44,11 +46,12 @@ struct Rank {
     return reinterpret_cast<float*>(state.at(table.parameter(0), 0, 0, element));
   }
   void change(int64_t first, int64_t count, float by) {
-    undo.save(table.parameter(0), 0, first, count);
+    undo.start_block(table.parameter(0), 0, first, count);
     for (int64_t i = first; i < first + count; ++i) {
       value[static_cast<size_t>(i)] += by;
       *moment(i) += by;
     }
+    undo.end_block();
   }
 };
 
@@ -60,6 +63,7 @@ struct Reader {
   explicit Reader(const Rank& rank) : of(rank) {
     size_t next = 0;
     const optim::StateMemory found = [&](int64_t) { return of.shared[next++]; };
+    state.keep_two_sides(rank.state.has_two_sides());
     state.lie_in(found);
     undo.lie_in(found);
     state.allocate(of.table, parts);
@@ -70,8 +74,9 @@ struct Reader {
     (void)undo.read_ledger();
     float moment = 0, value = of.value[static_cast<size_t>(element)];
     const Parameter& parameter = of.table.parameter(0);
-    std::memcpy(&moment, state.at(parameter, 0, 0, element), sizeof moment);
-    if (undo.ledger()->step == version + 1) {
+    const bool before = undo.ledger()->step == version + 1;
+    std::memcpy(&moment, state.at(parameter, 0, 0, element, undo.side_read(0, element, before)), sizeof moment);
+    if (before) {
       undo.lay_over(parameter, 0, 0, element, 1, reinterpret_cast<std::byte*>(&moment));
       undo.lay_over(parameter, 0, 1, element, 1, reinterpret_cast<std::byte*>(&value));
     }
@@ -88,8 +93,9 @@ void expect_step(Reader& reader, int64_t version, float moment) {
   }
 }
 
+template <bool kTwoSides>
 void the_step_before_is_there_at_every_moment(void**) {
-  Rank rank;
+  Rank rank(kTwoSides);
   Reader reader(rank);
   for (int64_t step = 1; step <= 3; ++step) {
     const float before = 0.5F * static_cast<float>(step - 1);
@@ -100,30 +106,40 @@ void the_step_before_is_there_at_every_moment(void**) {
       expect_step(reader, step - 1, before);
     }
     expect_step(reader, step, before + 0.5F);  // another rank has counted it
-    optim::Ledger::put(rank.undo.ledger()->counted, step);
+    rank.undo.count(step);
     expect_step(reader, step, before + 0.5F);
     expect_step(reader, step - 1, before);
+    expect_equal(*rank.moment(2'999), before + 0.5F, "the moment that the rank itself goes on from");
   }
 }
 
+template <bool kTwoSides>
 void a_step_that_was_taken_back_is_not_there(void**) {
-  Rank rank;
+  Rank rank(kTwoSides);
   Reader reader(rank);
   rank.undo.clear();
   rank.change(0, 1'000, 0.5F);
   rank.undo.restore(rank.table);
   expect_step(reader, 0, 0);
   expect(!reader.undo.ledger()->versions().has(1), "it is nowhere whole");
+  expect_equal(*rank.moment(0), 0.0F, "the moment that the rank goes on from");
+  rank.undo.clear();
+  rank.change(0, 1'000, 0.5F);
+  rank.change(2'000, 1'000, 0.5F);
+  rank.undo.count(1);
+  expect_step(reader, 1, 0.5F);
+  expect_step(reader, 0, 0);
 }
 
+template <bool kTwoSides>
 void a_whole_step_can_be_taken_back_until_the_next_one_changes_something(void**) {
-  Rank rank;
+  Rank rank(kTwoSides);
   Reader reader(rank);
   for (int64_t step = 1; step <= 2; ++step) {
     rank.undo.clear();
     rank.change(0, 1'000, 0.5F);
     rank.change(2'000, 1'000, 0.5F);
-    optim::Ledger::put(rank.undo.ledger()->counted, step);
+    rank.undo.count(step);
   }
   rank.undo.clear();  // a pass has begun
   rank.undo.restore(rank.table);
@@ -131,11 +147,35 @@ void a_whole_step_can_be_taken_back_until_the_next_one_changes_something(void**)
   rank.undo.go_back(rank.table);
   expect_step(reader, 1, 0.5F);
   expect_equal(rank.value[0], 1.5F, "a value");
+  expect_equal(*rank.moment(0), 0.5F, "the moment that the rank goes on from");
   expect(!reader.undo.ledger()->versions().has(2) && !reader.undo.ledger()->versions().has(0), "no other step is there");
+  rank.undo.clear();
+  rank.change(0, 1'000, 0.5F);
+  expect_step(reader, 1, 0.5F);
+  rank.change(2'000, 1'000, 0.5F);
+  rank.undo.count(2);
+  expect_step(reader, 2, 1.0F);
+  expect_step(reader, 1, 0.5F);
 }
 
+/// Parameters that no step changes stay where they are, and so do all in a step that changes nothing.
+void only_what_changes_goes_to_the_other_side(void**) {
+  Rank rank(true);
+  Reader reader(rank);
+  for (int64_t step = 1; step <= 3; ++step) {
+    rank.undo.clear();
+    if (step != 2) rank.change(0, 1'000, 0.5F);
+    if (step != 2) rank.change(2'000, 1'000, 0.5F);
+    rank.undo.count(step);
+  }
+  expect_step(reader, 3, 1.0F);
+  expect_step(reader, 2, 0.5F);
+  expect_equal(*rank.moment(0), 1.0F, "the moment that the rank goes on from");
+}
+
+template <bool kTwoSides>
 void a_writer_that_goes_on_is_noticed(void**) {
-  Rank rank;
+  Rank rank(kTwoSides);
   Reader reader(rank);
   rank.undo.clear();
   (void)reader.undo.read_ledger();
@@ -150,10 +190,15 @@ void a_writer_that_goes_on_is_noticed(void**) {
 int main() {
   using namespace ddp::test;
   const CMUnitTest tests[] = {
-      ddp_test(the_step_before_is_there_at_every_moment),
-      ddp_test(a_step_that_was_taken_back_is_not_there),
-      ddp_test(a_whole_step_can_be_taken_back_until_the_next_one_changes_something),
-      ddp_test(a_writer_that_goes_on_is_noticed),
+      ddp_test(the_step_before_is_there_at_every_moment<false>),
+      ddp_test(the_step_before_is_there_at_every_moment<true>),
+      ddp_test(a_step_that_was_taken_back_is_not_there<false>),
+      ddp_test(a_step_that_was_taken_back_is_not_there<true>),
+      ddp_test(a_whole_step_can_be_taken_back_until_the_next_one_changes_something<false>),
+      ddp_test(a_whole_step_can_be_taken_back_until_the_next_one_changes_something<true>),
+      ddp_test(only_what_changes_goes_to_the_other_side),
+      ddp_test(a_writer_that_goes_on_is_noticed<false>),
+      ddp_test(a_writer_that_goes_on_is_noticed<true>),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
