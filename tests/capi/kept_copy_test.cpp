@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The option keep_copy: ranks of a sharded optimizer die, before, in and after a step and while what they have changed is
 // given to the others, and the others go on with the bits of the same steps without shard and without deaths.
+#include <algorithm>
 #include <cstdio>
 
 #include "support/kept_training.hpp"
@@ -162,19 +163,33 @@ void a_rank_dies_where_hosts_are_uneven(void**) {
   }
 }
 
+/// Where one of them comes to die only when the others have got over the death of the first, nothing is lost, and it is
+/// tried again.
 void a_rank_and_its_keeper_die(void**) {
   if (!gloo_is_there()) return;
-  const Folder folder;
-  KeptPlan plan = plan_on(folder, 5, Hosts::kGloo);
-  plan.own_rule = true;
-  plan.deaths = {{1, 6, Moment::kInPass}, {2, 6, Moment::kInPass}};
-  Procs procs(plan.ranks, [&](int rank, Reporter&) { return KeptTraining(plan, rank).run(); });
-  const std::vector<ProcResult> results = procs.wait(60'000);
-  for (const int rank : {0, 3, 4}) {
-    const std::string& text = results[static_cast<size_t>(rank)].text;
-    expect_contains(text, "INVALID_STATE");
-    expect_contains(text, "load a checkpoint");
+  constexpr int kTries = 5;
+  for (int tries = 0; tries < kTries; ++tries) {
+    const Folder folder;
+    KeptPlan plan = plan_on(folder, 5, Hosts::kGloo);
+    plan.own_rule = true;
+    plan.deaths = {{1, 6, Moment::kInPass}, {2, 6, Moment::kInPass}};
+    Procs procs(plan.ranks, [&](int rank, Reporter&) { return KeptTraining(plan, rank).run(); });
+    const std::vector<ProcResult> results = procs.wait(60'000);
+    if (results[0].text.find("INVALID_STATE") == std::string::npos) {
+      const std::vector<uint64_t> members = KeptTraining::read_members(results[0].text);
+      const bool one_alone = std::count(members.begin(), members.end(), 0b11011U) > 0 ||
+                             std::count(members.begin(), members.end(), 0b11101U) > 0;
+      expect(one_alone, "a step was made without one of the two alone: " + results[0].text);
+      continue;
+    }
+    for (const int rank : {0, 3, 4}) {
+      const std::string& text = results[static_cast<size_t>(rank)].text;
+      expect_contains(text, "INVALID_STATE");
+      expect_contains(text, "load a checkpoint");
+    }
+    return;
   }
+  throw Error(DDP_ERROR_INTERNAL, "the two never died together");
 }
 
 void without_a_copy_a_checkpoint_is_asked_for(void**) {
