@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Functions of the program that the library calls, and what they may not do: work on what the outer call has in its hands. A
 // collective call of the same group would wait for an exchange that waits for this function to return, and the end of
 // a pass would end the thread that it runs on.
