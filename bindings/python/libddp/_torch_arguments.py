@@ -2,6 +2,7 @@
 """The keywords of PyTorch's DistributedDataParallel: what they mean here, or the sentence that refuses them. Part of libddp.torch."""
 from __future__ import annotations
 
+import warnings
 from typing import Any, Optional, Sequence
 
 import torch
@@ -32,6 +33,15 @@ def refuse(delay_all_reduce_named_params: Any, param_to_hook_all_reduce: Any, mi
     if mixed_precision is not None:
         raise NotSupportedError("mixed_precision: libddp keeps no second copy of the parameters for forward; use torch.autocast, or 16-bit "
                                 "parameters with libddp.torch.AdamW(master_weights=True)")
+
+
+def warn_of_old_words(broadcast_buffers: Optional[bool], check_reduction: bool) -> None:
+    """Two keywords that PyTorch means to drop."""
+    if broadcast_buffers is not None:
+        warnings.warn("`broadcast_buffers` is an old word of PyTorch, and counts only where `forward_sync_buffers` is not given. Use that one; "
+                      "with forward_sync_buffers=False rank 0's buffers still go to all ranks at the beginning", FutureWarning, stacklevel=3)
+    if check_reduction:
+        warnings.warn("`check_reduction` is an old word of PyTorch and does nothing", FutureWarning, stacklevel=3)
 
 
 def check_devices(module: torch.nn.Module, ignored: set[str], device_ids: Optional[Sequence[Any]], output_device: Any) -> None:

@@ -14,6 +14,7 @@ from ._optimizer import SGD as OwnSGD
 from ._optimizer import Adam as OwnAdam
 from ._state import State
 from ._torch_tensors import WRAPPERS
+from ._torch_together import together
 
 _DTYPES = {"F32": torch.float32, "F64": torch.float64, "F16": torch.float16, "BF16": torch.bfloat16}
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
@@ -98,10 +99,11 @@ class _OwnOptimizer(torch.optim.Optimizer):
 
     # ---- State. ----
 
-    def _parts(self) -> tuple[dict, bytes]:
+    def _parts(self, call: str) -> tuple[dict, bytes]:
         """What libddp saves, on all ranks."""
         ranks, file = self._wrapper.group, io.BytesIO()
-        State(self._wrapper.model, self.own).save(file if ranks.rank == 0 else None)
+        with together(ranks, f"{type(self).__name__}.{call}()"):
+            State(self._wrapper.model, self.own).save(file if ranks.rank == 0 else None)
         size = ranks.broadcast(torch.tensor([file.getbuffer().nbytes]))
         data = torch.frombuffer(bytearray(file.getvalue() if ranks.rank == 0 else int(size)), dtype=torch.uint8)
         raw = ranks.broadcast(data).numpy().tobytes()
@@ -109,8 +111,9 @@ class _OwnOptimizer(torch.optim.Optimizer):
         return json.loads(raw[8:8 + length]), raw[8 + length:]
 
     def state_dict(self) -> dict:  # type: ignore[override]
-        """As that of torch.optim's class of this name, which can load it. Collective: all ranks call it."""
-        header, data = self._parts()
+        """As that of torch.optim's class of this name, which can load it. Collective: all ranks call it. One that waits for others says so
+        after 10 s, and ends the group after 300 s."""
+        header, data = self._parts("state_dict")
         numbers = header["__metadata__"]
         packed = super().state_dict()
         prefix, names = numbers["ddp.prefix"] + "optimizer/", self._wrapper.model.names
@@ -134,7 +137,7 @@ class _OwnOptimizer(torch.optim.Optimizer):
     def load_state_dict(self, state_dict: dict) -> None:  # type: ignore[override]
         """One of this class or of torch.optim's class of this name. Collective; rank 0's goes to all."""
         super().load_state_dict({"state": {}, "param_groups": state_dict["param_groups"]})
-        header, _ = self._parts()
+        header, _ = self._parts("load_state_dict")
         numbers = {key: value for key, value in header["__metadata__"].items() if key not in ("ddp.checksum", "ddp.tensor_hashes")}
         prefix, names = numbers["ddp.prefix"] + "optimizer/", self._wrapper.model.names
         tensors = {name: p.detach() for name, p in zip(names, self._wrapper._parameters_lent)}

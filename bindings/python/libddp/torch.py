@@ -28,7 +28,7 @@ from ._errors import Error, InvalidStateError, TensorError
 from ._group import Group
 from ._model import Model
 from ._sampler import Sampler
-from ._torch_arguments import bucket_options, check_devices, process_group_of, refuse
+from ._torch_arguments import bucket_options, check_devices, process_group_of, refuse, warn_of_old_words
 from ._torch_comm_hook import adapted, BuiltinHook
 from ._torch_comm_hook import check as check_comm_hook
 from ._torch_group import group as group
@@ -40,6 +40,7 @@ from ._torch_optim import SGD as SGD
 from ._torch_optim import AdamW as AdamW
 from ._torch_packs import Packs
 from ._torch_tensors import WRAPPERS, Buffers, look, name_of
+from ._torch_unfinished import CHANGED, StaticGraph, Unfinished, about_change, about_unused, is_incomplete
 
 
 class DistributedDataParallel(Joinable, torch.nn.Module):  # type: ignore[misc]
@@ -64,6 +65,7 @@ class DistributedDataParallel(Joinable, torch.nn.Module):  # type: ignore[misc]
         if Joinable is not object:
             Joinable.__init__(self)
         refuse(delay_all_reduce_named_params, param_to_hook_all_reduce, mixed_precision)
+        warn_of_old_words(broadcast_buffers, check_reduction)
         self.parameters_to_ignore = set(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))
         check_devices(module, self.parameters_to_ignore, device_ids, output_device)
         process_group = process_group_of(process_group, device_mesh)
@@ -130,6 +132,8 @@ class DistributedDataParallel(Joinable, torch.nn.Module):  # type: ignore[misc]
         self._optimizers: list = []  # references to libddp.torch's, which are told when a pass begins
         WRAPPERS.add(self)
         self._futures: list = []  # what a hook on buffers has begun
+        self._unfinished = Unfinished()
+        self._static = StaticGraph(len(self._grads)) if self.static_graph else None
         self._marked = [False] * len(self._grads)
         self._packs = Packs(self.model, self._parameters_lent, self._grads)
         self._uneven = bool(options.get("uneven_inputs"))
@@ -177,6 +181,8 @@ class DistributedDataParallel(Joinable, torch.nn.Module):  # type: ignore[misc]
             self._give_up()
         if not torch.is_grad_enabled() or not self._hooks:
             return self.module(*inputs, **keywords)
+        with self._remembering():
+            self._unfinished.check()
         joins = getattr(self, "_join_config", None) is not None and self._join_config.enable
         if joins:
             Join.notify_join_context(self)
@@ -253,6 +259,11 @@ class DistributedDataParallel(Joinable, torch.nn.Module):  # type: ignore[misc]
             self._marked = [False] * len(self._grads)
             self._packs.begin()
             self._on_begin()
+            self._begin_static()
+        if self._static is None or self._is_last(self._static, index):
+            self._mark(index, parameter)
+
+    def _mark(self, index: int, parameter: torch.Tensor) -> None:
         if self._marked[index]:
             self._packs.flush()  # so that the model can say that it is marked twice
         if self._marked[index] or not self._packs.take(index):
@@ -260,6 +271,24 @@ class DistributedDataParallel(Joinable, torch.nn.Module):  # type: ignore[misc]
             self.model.mark_ready(index, stream=stream_of(self._grads[index]))
         self._marked[index] = True
         self._packs.count(index)
+
+    def _begin_static(self) -> None:
+        if self._static is None:
+            return
+        self._static.begin()
+        for index in self._static.unused() if self._open else ():
+            self._mark_unused(index)
+            self._marked[index] = True
+            self._packs.count(index)
+
+    def _is_last(self, static: StaticGraph, index: int) -> bool:
+        is_last = static.is_last(index, bool(self._open))
+        if self._open and static.exceeds(index):
+            with self._remembering():
+                self._unfinished.put(about_change(self.group.rank, static.missing(), self.model.names), self._parameters_lent)
+                self._give_up("its training graph has changed, although static_graph is set")
+                raise InvalidStateError(CHANGED.format(name=self.model.names[index]))
+        return is_last
 
     def _on_begin(self) -> None:
         """Have autograd call when this backward pass ends. Asked for at its beginning, by the outputs' hooks, it is the whole pass;
@@ -289,19 +318,23 @@ class DistributedDataParallel(Joinable, torch.nn.Module):  # type: ignore[misc]
         if self._open is None:
             return  # no gradient came
         self._packs.flush()
+        if not self._end_static():
+            return
         reduces, self._open = self._open, None
         if reduces and self._allows_unused:
             for index, marked in enumerate(self._marked):
                 if not marked:
-                    if self._parameters_lent[index].grad is None:
-                        self._grads[index].zero_()
-                    else:
-                        self._attach(index, self._parameters_lent[index])
-                    self.model.mark_unused(index)
-        if self._repairs is None:
-            self.model.end_backward(stream=self._stream())
-        else:
-            self._end_with_repairs()
+                    self._mark_unused(index)
+        try:
+            self._end_pass()
+        except InvalidStateError as error:
+            if not reduces or not is_incomplete(error):
+                raise
+            missing = [index for index, marked in enumerate(self._marked) if not marked]
+            self._unfinished.put(about_unused(error, self.group.rank, missing, self.model.names), self._parameters_lent)
+            return
+        if reduces and self._static is not None:
+            self._static.learn()
         if reduces and self._allows_unused:
             for index, parameter in enumerate(self._parameters_lent):
                 if parameter.grad is None and self.model.was_used(index):
@@ -314,8 +347,33 @@ class DistributedDataParallel(Joinable, torch.nn.Module):  # type: ignore[misc]
         for future in futures:
             future.wait()
 
-    def _end_with_repairs(self) -> None:
-        """The end of the pass may send the majority's parameters and buffers."""
+    def _end_static(self) -> bool:
+        """Mark what waited for the end. False: the graph is another one than in the first pass, and this pass is left."""
+        if self._static is None:
+            return True
+        missing = self._static.missing() if self._open else []
+        if missing:
+            self._unfinished.put(about_change(self.group.rank, missing, self.model.names), self._parameters_lent)
+            self._give_up("its training graph has changed, although static_graph is set")
+            return False
+        for index, seen in enumerate(self._static.seen):
+            if seen and not self._marked[index]:
+                self._mark(index, self._parameters_lent[index])
+        self._packs.flush()
+        return True
+
+    def _mark_unused(self, index: int) -> None:
+        if self._parameters_lent[index].grad is None:
+            self._grads[index].zero_()
+        else:
+            self._attach(index, self._parameters_lent[index])
+        self.model.mark_unused(index)
+
+    def _end_pass(self) -> None:
+        """Where replicas are made equal, the end of the pass may send the majority's parameters and buffers."""
+        if self._repairs is None:
+            self.model.end_backward(stream=self._stream())
+            return
         self._replicated.take()
         self.model.end_backward(stream=self._stream())
         repairs = self.model.stats()["repairs"]
@@ -323,12 +381,12 @@ class DistributedDataParallel(Joinable, torch.nn.Module):  # type: ignore[misc]
             self._repairs = repairs
             self._replicated.give()
 
-    def _give_up(self) -> None:
+    def _give_up(self, why: str = "an exception ended its backward pass") -> None:
         """The last backward() ended with an exception: its pass is still open, and the other ranks wait."""
         self._open = None
         self._packs.drop()
         with contextlib.suppress(Error):
-            self.model.abandon_backward("an exception ended its backward pass", stream=self._stream())
+            self.model.abandon_backward(why, stream=self._stream())
 
     def join(self, divide_by_initial_world_size: bool = True, enable: bool = True, throw_on_early_termination: bool = False) -> Any:
         """Train inside on unequal data: a rank that leaves answers the others' passes until all have left. Then all ranks go on with the same
@@ -491,7 +549,7 @@ class DistributedDataParallel(Joinable, torch.nn.Module):  # type: ignore[misc]
 
 # What a copy makes anew.
 _NOT_COPIED = {"group", "model", "_process_group", "_parameters_lent", "_known", "_replicated", "_grads", "_open", "_end", "_optimizers", "_futures", "_marked",
-               "_packs", "_repairs", "_hooks", "_join_config"}
+               "_packs", "_repairs", "_hooks", "_join_config", "_unfinished", "_static"}
 
 
 class _End:

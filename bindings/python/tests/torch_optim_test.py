@@ -125,6 +125,30 @@ halves = [{"params": [fresh.module.weight]}, {"params": [fresh.module.bias], "be
 fails(libddp.NotSupportedError, "betas", lambda: AdamW(halves))
 """)
 
+    def test_a_state_that_one_rank_alone_asks_for(self):
+        """Rank 0 saves and the others wait elsewhere: it says so, and then all have an error in the place of standing still."""
+        out = self.run_ranks("""
+import libddp._torch_together as together, time
+together.WARN_AFTER, together.GIVE_UP_AFTER = 1.0, 3.0
+net = DDP(nn.Linear(3, 2))
+optimizer = AdamW(net.parameters(), shard=True)
+if rank == 0:
+    fails(libddp.TimedOutError, "rank 0 waited 3 s in AdamW.state_dict() for rank 1 (last in ddp_", optimizer.state_dict)
+else:
+    time.sleep(4)
+    fails(libddp.AbortedError, "AdamW.state_dict() is collective: all ranks call it", group().barrier)
+""")
+        self.assertIn("rank 0 has waited 1 s in AdamW.state_dict() for rank 1", out)
+        self.run_ranks("""
+net = DDP(nn.Linear(3, 2))
+optimizer = AdamW(net.parameters())
+net(torch.ones(1, 3)).sum().backward()
+if rank == 0:
+    fails(libddp.MismatchError, "AdamW.state_dict() is collective: all ranks call it", optimizer.state_dict)
+else:
+    fails(libddp.MismatchError, "ddp_state_save", lambda: net(torch.ones(1, 3)).sum().backward())
+""")
+
 
 if __name__ == "__main__":
     main()

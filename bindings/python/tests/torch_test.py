@@ -81,13 +81,81 @@ assert net.model.stats()["passes"] == 1
 
     def test_unused_parameters_are_named(self):
         self.run_ranks("""
-net = DDP(Net())
-try:
-    loss_of(net, 0, rank).backward()
-except libddp.InvalidStateError as error:
-    assert "norm.weight" in str(error), error
+import warnings
+net, other = DDP(Net()), nn.Linear(2, 2)
+optimizers = [torch.optim.SGD(net.parameters(), lr=1.0), libddp.SGD(net.model, rate=1.0)]
+before = [p.detach().clone() for p in net.parameters()]
+calls = [optimizers[0].step, lambda: net(batch(0, rank)[0]), optimizers[1].step]
+for call in calls:                                   # what would use the gradients of this rank alone
+    net.zero_grad()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        loss_of(net, 0, rank).backward()
+    assert [w.category for w in caught] == [RuntimeWarning] and "norm.weight" in str(caught[0].message), caught
+    other(torch.ones(1, 2)).sum().backward()
+    torch.optim.SGD(other.parameters(), lr=1.0).step()
+    try:
+        call()
+    except libddp.InvalidStateError as error:
+        assert call is calls[2] or 'rank 1 did not mark "norm.weight"' in str(error), error
+    else:
+        raise SystemExit("no error")
+    assert all(torch.equal(a, b) for a, b in zip(before, net.parameters()))
+    net._unfinished.clear()
+net.zero_grad()
+(loss_of(net, 0, rank) + net.module.norm.weight.sum() + net.module.norm.bias.sum()).backward()
+optimizers[0].step()                                 # said once; training goes on
+net.model.check()
+""")
+
+    def test_a_static_graph(self):
+        """Buckets do not wait for parameters that were unused in the first pass, parameters may come several times, and a change is an error."""
+        self.run_ranks("""
+import copy
+from torch.utils.checkpoint import checkpoint
+class Static(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.shared, self.unused, self.last, self.reentrant = nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, 2), True
+    def forward(self, x, more=False, less=False):
+        for _ in range(2):
+            x = torch.tanh(checkpoint(self.shared, x, use_reentrant=self.reentrant))
+        return self.last(self.unused(x) if more else x) if not less else x.sum(1, keepdim=True)
+torch.manual_seed(2)
+alone = Static()
+net = DDP(copy.deepcopy(alone), static_graph=True, bucket_cap_mb=0.0001)
+alone.reentrant = False
+x, y = batch(0, rank)
+x.requires_grad_()
+for step in range(4):
+    net.zero_grad(), alone.zero_grad()
+    if step in (0, 2):
+        with net.no_sync():
+            ((net(x) - y) ** 2).mean().backward()
+    ((net(x) - y) ** 2).mean().backward()
+    (sum(((alone(batch(0, of)[0]) - batch(0, of)[1]) ** 2).mean() for of in range(size)) / size * (2 if step in (0, 2) else 1)).backward()
+    for (name, ours), theirs in zip(net.module.named_parameters(), alone.parameters()):
+        assert (ours.grad is None) == (theirs.grad is None), name
+        assert ours.grad is None or torch.allclose(ours.grad, theirs.grad, atol=1e-6), (step, name)
+def fails(text, call):
+    try:
+        call()
+    except libddp.InvalidStateError as error:
+        assert text in str(error), error
+    else:
+        raise SystemExit("no error")
+fails("'unused." if rank else "abandoned the pass: its training graph", lambda: net(x, more=bool(rank)).sum().backward())
+if rank:
+    fails("has changed", lambda: net(x))
+import warnings
+warnings.simplefilter("ignore")
+if rank:
+    net(x, less=True).sum().backward()
+    fails("indices which did not receive grad for rank 1: 4 5", lambda: net(x))
 else:
-    raise SystemExit("no error")
+    fails("abandoned the pass: its training graph", lambda: net(x).sum().backward())
+net.zero_grad()
+net(x).sum().backward()
 """)
 
     def test_a_parameter_that_only_another_rank_used(self):

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Passes that ended without all gradients, and graphs that should not change: part of libddp.torch."""
+from __future__ import annotations
+
+import warnings
+import weakref
+from typing import Any, Optional, Sequence
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from ._errors import InvalidStateError
+
+
+class Unfinished:
+    """The error of a pass in which a parameter got no gradient. As with PyTorch's wrapper backward() itself returns, with a warning. The error
+    comes at the next forward(), or before an optimizer would make a step with the gradients that were not reduced."""
+
+    def __init__(self) -> None:
+        self._text: Optional[str] = None
+        self._parameters: set[int] = set()
+        self._handle: Any = None
+
+    def put(self, text: str, parameters: Sequence[torch.Tensor]) -> None:
+        """Keep an error for these parameters."""
+        self.clear()
+        self._text, self._parameters = text, set(map(id, parameters))
+        reference = weakref.ref(self)
+
+        def before_step(optimizer: Any, *_: Any) -> None:
+            alive = reference()
+            if alive is not None and any(id(p) in alive._parameters for group in optimizer.param_groups for p in group["params"]):
+                alive.check()
+
+        self._handle = register_optimizer_step_pre_hook(before_step)
+        warnings.warn("this backward() did not reduce gradients, so a step of an optimizer and the next forward() will fail: " + text,
+                      RuntimeWarning, stacklevel=2)
+
+    def check(self) -> None:
+        """Raise it, once."""
+        text = self._text
+        self.clear()
+        if text is not None:
+            raise InvalidStateError(text)
+
+    def clear(self) -> None:
+        """Forget it."""
+        self._text = None
+        if self._handle is not None:
+            self._handle.remove()
+            self._handle = None
+
+
+def is_incomplete(error: InvalidStateError) -> bool:
+    """Did this pass end so because parameters got no gradient, and for no other reason?"""
+    return " did not mark " in str(error) and " abandoned the pass: " not in str(error)
+
+
+def about_unused(error: object, rank: int, missing: Sequence[int], names: Sequence[str]) -> str:
+    """What to say of parameters that got no gradient; programs look for PyTorch's words."""
+    return (f"{_UNFINISHED} This error indicates that your module has parameters that were not used in producing loss. {error}. Allow it by "
+            "passing the keyword argument `find_unused_parameters=True` to libddp.torch.DistributedDataParallel, or see to it that all "
+            f"`forward` function outputs participate in calculating loss.\n{_indices(rank, missing, names)}")
+
+
+def about_change(rank: int, missing: Sequence[int], names: Sequence[str]) -> str:
+    """The same where static_graph promised otherwise."""
+    return (f"{_UNFINISHED} This error indicates that your training graph has changed in this iteration, e.g., one parameter is used in first "
+            "iteration, but then got unused in the second iteration. this is not compatible with static_graph set to True.\n"
+            f"{_indices(rank, missing, names)}")
+
+
+def _indices(rank: int, missing: Sequence[int], names: Sequence[str]) -> str:
+    text = f"Parameter indices which did not receive grad for rank {rank}: {' '.join(map(str, missing))}\n"
+    if torch.distributed.is_available() and torch.distributed.get_debug_level() != torch.distributed.DebugLevel.OFF:
+        return text + f"Parameters which did not receive grad for rank {rank}: {', '.join(names[index] for index in missing)}"
+    return text + ("For the names of all of them set the environment variable TORCH_DISTRIBUTED_DEBUG to either INFO or DETAIL.")
+
+
+class StaticGraph:
+    """How often the gradient of each parameter comes in a pass, learned in the first one that reduces. From then on a parameter is marked at
+    its last gradient, and those without one at the beginning, so that no bucket waits for them."""
+
+    def __init__(self, count: int) -> None:
+        self._uses: Optional[list[int]] = None
+        self.seen = [0] * count  #: how often they came in this pass
+
+    def begin(self) -> None:
+        """A pass begins."""
+        self.seen = [0] * len(self.seen)
+
+    def unused(self) -> list[int]:
+        """Those that get no gradient, once that is known."""
+        return [] if self._uses is None else [index for index, count in enumerate(self._uses) if count == 0]
+
+    def is_last(self, index: int, reduces: bool) -> bool:
+        """A gradient has come: is it the last one of its parameter? Until that is known, and where nothing is sent: no."""
+        self.seen[index] += 1
+        if not reduces or self._uses is None:
+            return False
+        return self.seen[index] == self._uses[index]
+
+    def exceeds(self, index: int) -> bool:
+        """Have more gradients come than in the first pass?"""
+        return self._uses is not None and self.seen[index] > self._uses[index]
+
+    def missing(self) -> list[int]:
+        """At the end of a pass that reduces: the parameters of which gradients are missing."""
+        return [] if self._uses is None else [index for index, count in enumerate(self._uses) if self.seen[index] < count]
+
+    def learn(self) -> None:
+        """The first pass that reduces has ended well."""
+        if self._uses is None:
+            self._uses = list(self.seen)
+
+
+CHANGED = ("Your training graph has changed in this iteration: parameter {name!r} got more gradients than in the first one, which is not compatible "
+           "with static_graph set to True; use find_unused_parameters=True in its place")
+_UNFINISHED = "Expected to have finished reduction in the prior iteration before starting a new one."
