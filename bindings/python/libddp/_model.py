@@ -85,6 +85,7 @@ class Model(Passes, Pulling, Closing):
         self._views: weakref.WeakSet[View] = weakref.WeakSet()
         self._failed: list[BaseException] = []
         self._mirror: Optional[Mirror] = None
+        self._in_other_order = ""  # a tensor whose axes libddp sees in another order than the program
         self._sharded = False  # has it an optimizer with shard?
         self._own_values = bool(options.get("own_values", False))
         self._copied: list[Lent] = []  # values that libddp has copied on a stream
@@ -135,6 +136,12 @@ class Model(Passes, Pulling, Closing):
         if lent.moved is not None and former is None:
             self._watched.append((lambda: self._lent[key].was_moved(), what))
             self._called[key] = what
+
+    def _watch_view(self, owner: Any, what: str) -> None:
+        """A view was lent, with the axes in another order: it stays where it is when its owner moves."""
+        address = owner.data_ptr()
+        self._watched.append((lambda: owner.data_ptr() != address, what))
+        self._in_other_order = what
 
     def commit(self, *, stream: Optional[int] = None) -> None:
         """Agree with all ranks on the model; rank 0's values go to every rank; buckets are planned."""

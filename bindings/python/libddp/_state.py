@@ -7,7 +7,7 @@ from typing import Any, BinaryIO, Callable, NamedTuple, Optional, Union
 
 from . import low
 from ._ema import Ema
-from ._errors import Error
+from ._errors import Error, NotSupportedError
 from ._model import Model
 from ._optimizer import Optimizer
 from ._options import fill
@@ -34,7 +34,13 @@ class State:
         self.epoch, self.step = epoch, step
         self.file, self.skipped = "", []  # type: str, list[str]
 
+    def _check_order(self) -> None:
+        if self.model._in_other_order:
+            raise NotSupportedError(f"{self.model._in_other_order} is dense, but not row-major (as with channels_last), and a file of libddp.State "
+                                    "would have its axes in the order of memory: save state_dict() with torch.save()")
+
     def _fill(self) -> Any:
+        self._check_order()
         struct = low.ddp_state()
         low.ddp_state_init(struct)
         struct.model = self.model._raw

@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 
 from ._hook import Bucket
+from ._torch_strides import like as strided
 
 
 class GradBucket:
@@ -42,7 +43,7 @@ class GradBucket:
         found = []
         for part in self._bucket.parameters:
             first, like = (part.grad.address - start) // size, self._all[part.index]
-            found.append(self._buffer[first:first + like.numel()].view(like.shape))
+            found.append(strided(self._buffer[first:first + like.numel()], like))
         return found
 
     def parameters(self) -> list[torch.nn.Parameter]:

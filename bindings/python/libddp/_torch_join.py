@@ -7,6 +7,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from ._torch_strides import in_memory_order
+
 try:
     from torch.distributed.algorithms.join import Join as Join
     from torch.distributed.algorithms.join import Joinable as Joinable
@@ -38,7 +40,7 @@ class JoinedRank(JoinHook):
         wrapper = self.wrapper
         wrapper._authoritative_rank = root = root_of(wrapper, is_last_joiner)
         for parameter in wrapper._parameters_lent:
-            wrapper.group.broadcast(parameter.detach(), root, stream=wrapper._stream())
+            wrapper.group.broadcast(in_memory_order(parameter.detach()), root, stream=wrapper._stream())
         if wrapper.forward_sync_buffers:
             wrapper._send_buffers(root)
 

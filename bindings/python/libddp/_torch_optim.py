@@ -13,6 +13,7 @@ from ._errors import InvalidArgumentError, NotSupportedError
 from ._optimizer import SGD as OwnSGD
 from ._optimizer import Adam as OwnAdam
 from ._state import State
+from ._torch_strides import in_memory_order, like, order_of
 from ._torch_tensors import WRAPPERS
 from ._torch_together import together
 
@@ -30,7 +31,7 @@ class _OwnOptimizer(torch.optim.Optimizer):
         self._fixed, self._refused = fixed, tuple(refused)
         self._applied: list = []
         super().__init__(params, defaults)
-        self._wrapper = _wrapper_of(self.param_groups[0]["params"][0])
+        self._wrapper = _wrapper_of([parameter for group in self.param_groups for parameter in _trained(group)])
         self._check_groups()
         self._in_backward = bool(options.get("in_backward"))
         self.own = make(self._wrapper.model, options)
@@ -51,7 +52,7 @@ class _OwnOptimizer(torch.optim.Optimizer):
             for key in self._fixed:
                 if group[key] != self.param_groups[0][key]:
                     raise NotSupportedError(f"{type(self).__name__}: {key} is one for all parameter groups; lr and weight_decay may differ")
-            for parameter in group["params"]:
+            for parameter in _trained(group):
                 self._index(parameter)
         now = [self.param_groups[0][key] for key in self._fixed]
         if now != getattr(self, "_first", now):
@@ -68,7 +69,7 @@ class _OwnOptimizer(torch.optim.Optimizer):
         self.own.rate = top
         scales = dict.fromkeys(range(len(self._wrapper._parameters_lent)), (0.0, 0.0))
         for (rate, decay, _), group in zip(wanted, self.param_groups):
-            for parameter in group["params"]:
+            for parameter in _trained(group):
                 scales[self._index(parameter)] = (decay, rate / top if top else 1.0)
         for index, (decay, scale) in scales.items():
             self.own.set_group(index, weight_decay=decay, rate_scale=scale)
@@ -103,7 +104,7 @@ class _OwnOptimizer(torch.optim.Optimizer):
         """What libddp saves, on all ranks."""
         ranks, file = self._wrapper.group, io.BytesIO()
         with together(ranks, f"{type(self).__name__}.{call}()"):
-            State(self._wrapper.model, self.own).save(file if ranks.rank == 0 else None)
+            _Parts(self._wrapper.model, self.own).save(file if ranks.rank == 0 else None)
         size = ranks.broadcast(torch.tensor([file.getbuffer().nbytes]))
         data = torch.frombuffer(bytearray(file.getvalue() if ranks.rank == 0 else int(size)), dtype=torch.uint8)
         raw = ranks.broadcast(data).numpy().tobytes()
@@ -119,13 +120,15 @@ class _OwnOptimizer(torch.optim.Optimizer):
         prefix, names = numbers["ddp.prefix"] + "optimizer/", self._wrapper.model.names
         flat = [parameter for group in self.param_groups for parameter in group["params"]]
         for position, parameter in enumerate(flat):
+            if not parameter.requires_grad:
+                continue
             name = names[self._index(parameter)]
             found = {}
             for key, entry in header.items():
                 if key.startswith(prefix + name + ".") and "." not in key[len(prefix + name) + 1:]:
                     first, last = entry["data_offsets"]
                     value = torch.frombuffer(bytearray(data[first:last]) or bytearray(8), dtype=_DTYPES[entry["dtype"]])
-                    found[key[len(prefix + name) + 1:]] = value[:parameter.numel()].view(entry["shape"]).to(parameter.device)
+                    found[key[len(prefix + name) + 1:]] = like(value[:parameter.numel()], parameter).to(parameter.device)
             steps = int(numbers.get(f"ddp.optimizer.steps.{name}", 0))
             if steps:
                 packed["state"][position] = self._of_torch(found, steps)
@@ -140,15 +143,18 @@ class _OwnOptimizer(torch.optim.Optimizer):
         header, _ = self._parts("load_state_dict")
         numbers = {key: value for key, value in header["__metadata__"].items() if key not in ("ddp.checksum", "ddp.tensor_hashes")}
         prefix, names = numbers["ddp.prefix"] + "optimizer/", self._wrapper.model.names
-        tensors = {name: p.detach() for name, p in zip(names, self._wrapper._parameters_lent)}
+        tensors = {name: in_memory_order(p.detach()) for name, p in zip(names, self._wrapper._parameters_lent)}
         most = 0
+        keys = [key for group in state_dict["param_groups"] for key in group["params"]]  # numbers, or names in distributed checkpoints
         flat = [parameter for group in self.param_groups for parameter in group["params"]]
         for position, parameter in enumerate(flat):
-            name, state = names[self._index(parameter)], state_dict["state"].get(position, {})
+            if not parameter.requires_grad:
+                continue
+            name, state = names[self._index(parameter)], state_dict["state"].get(keys[position], {})
             for field, value in state.items():
                 if field != "step" and value is not None:
-                    like = torch.float64 if parameter.dtype == torch.float64 else torch.float32
-                    tensors[f"{prefix}{name}.{field}"] = value.detach().to(like)
+                    kind = torch.float64 if parameter.dtype == torch.float64 else torch.float32
+                    tensors[f"{prefix}{name}.{field}"] = value.detach().to(kind).permute(order_of(parameter))
             steps = int(state.get("step", 1 if state else 0))
             numbers[f"ddp.optimizer.steps.{name}"] = str(steps)
             most = max(most, steps)
@@ -156,9 +162,16 @@ class _OwnOptimizer(torch.optim.Optimizer):
         numbers["ddp.optimizer.step_count"] = str(most)
         numbers["ddp.optimizer.rate"] = repr(max(float(group["lr"]) for group in self.param_groups))
         file = _file(tensors, numbers) if self._wrapper.group.rank == 0 else None
-        State(self._wrapper.model, self.own).load(file, partial=True)
+        _Parts(self._wrapper.model, self.own).load(file, partial=True)
         self._applied = []
         self._apply()
+
+
+class _Parts(State):
+    """Tensors in the order of memory are what is wanted."""
+
+    def _check_order(self) -> None:
+        pass
 
 
 def _file(tensors: dict[str, torch.Tensor], numbers: dict[str, str]) -> io.BytesIO:
@@ -174,9 +187,14 @@ def _file(tensors: dict[str, torch.Tensor], numbers: dict[str, str]) -> io.Bytes
     return io.BytesIO(len(text).to_bytes(8, "little") + text + data)
 
 
-def _wrapper_of(parameter: torch.Tensor) -> Any:
+def _trained(group: dict) -> list[torch.Tensor]:
+    """The parameters of a group that are not frozen."""
+    return [parameter for parameter in group["params"] if parameter.requires_grad]
+
+
+def _wrapper_of(parameters: list[torch.Tensor]) -> Any:
     for wrapper in list(WRAPPERS):
-        if id(parameter) in wrapper._known and wrapper._hooks:
+        if parameters and id(parameters[0]) in wrapper._known and wrapper._hooks:
             return wrapper
     raise InvalidArgumentError("no libddp.torch.DistributedDataParallel has these parameters: wrap the module first, then make the optimizer "
                                "from net.parameters()")

@@ -39,6 +39,7 @@ from ._torch_norm import stream_of
 from ._torch_optim import SGD as SGD
 from ._torch_optim import AdamW as AdamW
 from ._torch_packs import Packs
+from ._torch_strides import in_memory_order, is_reordered, like
 from ._torch_tensors import WRAPPERS, Buffers, look, name_of
 from ._torch_unfinished import CHANGED, StaticGraph, Unfinished, about_change, about_unused, is_incomplete
 
@@ -66,7 +67,7 @@ class DistributedDataParallel(Joinable, torch.nn.Module):  # type: ignore[misc]
             Joinable.__init__(self)
         refuse(delay_all_reduce_named_params, param_to_hook_all_reduce, mixed_precision)
         warn_of_old_words(broadcast_buffers, check_reduction)
-        self.parameters_to_ignore = set(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))
+        self.parameters_to_ignore = set(getattr(module, "_ddp_params_and_buffers_to_ignore", ())) | _of_wrappers_within(module)
         check_devices(module, self.parameters_to_ignore, device_ids, output_device)
         process_group = process_group_of(process_group, device_mesh)
         self.module = module
@@ -126,7 +127,7 @@ class DistributedDataParallel(Joinable, torch.nn.Module):  # type: ignore[misc]
             with torch.no_grad():
                 for parameter, value in zip(self.module.parameters(), before):
                     parameter.copy_(value)
-        self._grads = [torch.from_dlpack(self.model.grad(index)) for index in range(len(self._parameters_lent))]
+        self._grads = [like(torch.from_dlpack(self.model.grad(index)), p) for index, p in enumerate(self._parameters_lent)]
         self._open: Optional[bool] = None  # is a pass open, and does it reduce?
         self._end: Any = None  # a reference to what autograd calls when the backward pass ends
         self._optimizers: list = []  # references to libddp.torch's, which are told when a pass begins
@@ -155,9 +156,11 @@ class DistributedDataParallel(Joinable, torch.nn.Module):  # type: ignore[misc]
     def _lend(self, send_buffers: bool) -> None:
         for name, parameter in self._named_parameters():
             if parameter.requires_grad:
-                self.model.add_parameter(name, parameter)
+                self.model.add_parameter(name, in_memory_order(parameter))
             else:
-                self._lend_frozen(name, parameter)
+                self._lend_frozen(name, in_memory_order(parameter))
+            if is_reordered(parameter):
+                self.model._watch_view(parameter, f"parameter {name!r}")
         for name, buffer in self.module.named_buffers():
             if name not in self.parameters_to_ignore:
                 self.model.add_buffer(name, self._replicated.stage(name, buffer))
@@ -183,7 +186,7 @@ class DistributedDataParallel(Joinable, torch.nn.Module):  # type: ignore[misc]
             return self.module(*inputs, **keywords)
         with self._remembering():
             self._unfinished.check()
-        joins = getattr(self, "_join_config", None) is not None and self._join_config.enable
+        joins = self._is_joining()
         if joins:
             Join.notify_join_context(self)
             if self._sends_buffers():
@@ -201,6 +204,9 @@ class DistributedDataParallel(Joinable, torch.nn.Module):  # type: ignore[misc]
             if isinstance(output, torch.Tensor) and output.grad_fn is not None:
                 output.register_hook(_begin(self))
         return outputs
+
+    def _is_joining(self) -> bool:
+        return getattr(self, "_join_config", None) is not None and self._join_config.enable
 
     def _look(self, sends: bool) -> None:
         """Before a forward computation whose gradients will be reduced: what does the module hold now?"""
@@ -265,8 +271,11 @@ class DistributedDataParallel(Joinable, torch.nn.Module):  # type: ignore[misc]
 
     def _mark(self, index: int, parameter: torch.Tensor) -> None:
         if self._marked[index]:
-            self._packs.flush()  # so that the model can say that it is marked twice
-        if self._marked[index] or not self._packs.take(index):
+            text = (f"the gradient of {self.model.names[index]!r} came twice in one pass, as of a module that two reentrant checkpoints use: "
+                    "give them use_reentrant=False, or DistributedDataParallel static_graph=True")
+            self._give_up(text)
+            raise InvalidStateError(text)
+        if not self._packs.take(index):
             self._attach(index, parameter)
             self.model.mark_ready(index, stream=stream_of(self._grads[index]))
         self._marked[index] = True
@@ -346,6 +355,8 @@ class DistributedDataParallel(Joinable, torch.nn.Module):  # type: ignore[misc]
         futures, self._futures = self._futures, []
         for future in futures:
             future.wait()
+        if reduces and self._on_buffers is None and not self._is_joining() and self._sends_buffers():
+            self._send_buffers(0)  # so that an evaluation or a file of any rank has the same
 
     def _end_static(self) -> bool:
         """Mark what waited for the end. False: the graph is another one than in the first pass, and this pass is left."""
@@ -550,6 +561,12 @@ class DistributedDataParallel(Joinable, torch.nn.Module):  # type: ignore[misc]
 # What a copy makes anew.
 _NOT_COPIED = {"group", "model", "_process_group", "_parameters_lent", "_known", "_replicated", "_grads", "_open", "_end", "_optimizers", "_futures", "_marked",
                "_packs", "_repairs", "_hooks", "_join_config", "_unfinished", "_static"}
+
+
+def _of_wrappers_within(module: torch.nn.Module) -> set[str]:
+    """Names of the parameters and buffers that an inner wrapper takes care of."""
+    return {f"{prefix}.module.{name}" for prefix, part in module.named_modules() if isinstance(part, DistributedDataParallel)
+            for found in (part.module.named_parameters(), part.module.named_buffers()) for name, _ in found}
 
 
 class _End:

@@ -175,6 +175,20 @@ net.model.check()
 equal_on_all_ranks(net.module.avg, net.module.linear.weight)
 """, size=3)
 
+    def test_running_statistics_are_equal_after_each_step(self):
+        """So that any rank may evaluate or save."""
+        self.run_ranks("""
+net = DDP(nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3)))
+generator = torch.Generator().manual_seed(rank)
+for step in range(2):
+    net(torch.randn(4, 3, generator=generator)).sum().backward()
+    equal_on_all_ranks(*net.module.buffers())
+assert net.module[1].running_mean.ne(0).all()
+with net.no_sync():
+    net(torch.randn(4, 3, generator=generator)).sum().backward()
+assert len({str(group().broadcast(net.module[1].running_mean.clone(), of).tolist()) for of in range(size)}) == size
+""")
+
     def test_frozen_parameters_do_not_travel_in_each_step(self):
         self.run_ranks("""
 module = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3))
@@ -280,6 +294,102 @@ for reentrant in (True, False):
         handle.remove()
         net(batches[rank])["out"].sum().backward()     # the next one is whole
         net.close()
+""")
+
+    def test_axes_in_another_order_in_memory(self):
+        self.run_ranks("""
+class Odd(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)
+        self.turned, self.frozen = nn.Parameter(torch.randn(4, 3).t()), nn.Parameter(torch.randn(2, 3).t(), requires_grad=False)
+    def forward(self, x):
+        return (self.conv(x).pow(2).mean() + (x.mean() * self.turned).pow(2).sum()) * self.frozen.sum()
+torch.manual_seed(rank)
+def x(of, step):
+    return torch.randn(2, 3, 6, 6, generator=torch.Generator().manual_seed(10 * step + of)).add(1).to(memory_format=torch.channels_last)
+def step_both(step):
+    ours.zero_grad(set_to_none=step != 1), theirs.zero_grad()
+    net(x(rank, step)).backward()
+    (sum(alone(x(of, step)) for of in range(size)) / size).backward()
+    for a, b in zip(net.parameters(), alone.parameters()):
+        assert b.grad is None or shard or torch.allclose(a.grad, b.grad, atol=1e-5), (step, a.grad - b.grad)
+        assert b.grad is None or a.grad.stride() == a.stride(), (a.grad.stride(), a.stride())
+    ours.step(), theirs.step()
+    for a, b in zip(net.parameters(), alone.parameters()):
+        assert torch.allclose(a, b, atol=1e-5), (step, a - b)
+for shard in (False, True):
+    net = DDP(Odd())
+    alone = copy.deepcopy(net.module)
+    equal_on_all_ranks(*net.parameters())
+    ours = libddp.torch.AdamW(net.parameters(), shard=shard)
+    theirs = torch.optim.AdamW(alone.parameters())
+    for step in range(3):
+        step_both(step)
+    mine, original = ours.state_dict(), theirs.state_dict()
+    for index, wanted in original["state"].items():
+        assert torch.allclose(mine["state"][index]["exp_avg"], wanted["exp_avg"], atol=1e-6)
+    ours.load_state_dict(original), theirs.load_state_dict(original)
+    step_both(3)
+    net.model.check()
+    with fails(libddp.NotSupportedError, "'conv.weight'", "channels_last"):
+        libddp.State(net.model).save("odd.st")
+other = DDP(Odd())
+other.module.conv.weight.data = torch.zeros(4, 3, 3, 3).to(memory_format=torch.channels_last)
+other(x(rank, 0)).backward()                         # lent again
+assert other.module.conv.weight.grad.ne(0).any()
+""")
+
+    def test_wrappers_in_a_wrapper(self):
+        """The parameters of the inner one are its own; both are open at once, as those of a generator and a discriminator are."""
+        self.run_ranks("""
+torch.manual_seed(1)
+def x(of, step):
+    return torch.randn(5, 3, generator=torch.Generator().manual_seed(10 * step + of))
+inner = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4, track_running_stats=False, affine=False))
+outer = nn.Sequential(DDP(inner), nn.Linear(4, 2))
+alone = [copy.deepcopy(inner), copy.deepcopy(outer[1])]
+net = DDP(outer)
+for step in range(3):
+    net.zero_grad(), [part.zero_grad() for part in alone]
+    net(x(rank, step)).pow(2).mean().backward()
+    (sum(alone[1](alone[0](x(of, step))).pow(2).mean() for of in range(size)) / size).backward()
+    for ours, theirs in zip(net.parameters(), [*alone[0].parameters(), *alone[1].parameters()]):
+        assert torch.allclose(ours.grad, theirs.grad, atol=1e-6)
+""")
+
+    def test_a_module_that_two_reentrant_checkpoints_use(self):
+        self.run_ranks("""
+from torch.utils.checkpoint import checkpoint
+class Shared(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+    def forward(self, x):
+        return checkpoint(self.linear, checkpoint(self.linear, x, use_reentrant=True), use_reentrant=True)
+net = DDP(Shared())
+with fails(libddp.InvalidStateError, "came twice in one pass", "static_graph=True"):
+    net(torch.ones(1, 3, requires_grad=True)).sum().backward()
+""")
+
+    def test_distributed_checkpoints_of_the_module(self):
+        self.run_ranks("""
+import warnings
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+warnings.simplefilter("ignore")
+net = DDP(nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)))
+for make in (torch.optim.AdamW, libddp.torch.AdamW):
+    optimizer = make(net.parameters())
+    net(torch.randn(5, 3)).sum().backward()
+    optimizer.step()
+    of_model, of_optimizer = copy.deepcopy(get_state_dict(net.module, optimizer))
+    assert of_model.keys() == net.state_dict().keys() and "1.running_mean" in of_model
+    assert of_optimizer["state"].keys() == {name for name, _ in net.module.named_parameters()}
+    kept = of_optimizer["state"]["0.weight"]["exp_avg"]
+    net(torch.randn(5, 3)).sum().backward()
+    optimizer.step()
+    set_state_dict(net.module, optimizer, model_state_dict=of_model, optim_state_dict=of_optimizer)
+    assert torch.equal(get_state_dict(net.module, optimizer)[1]["state"]["0.weight"]["exp_avg"], kept)
 """)
 
     def test_sparse_ones(self):
