@@ -53,10 +53,12 @@ class Averaging(Net):
 net = DDP(Averaging(avg=torch.zeros(3)))
 first, wanted = net.module.avg, torch.zeros(3)
 for step in range(4):
-    net(x).sum().backward()
+    loss = net(x).sum()
     before = wanted                                   # rank 0's value, which all have at the start of a step
     wanted = 0.5 * before + 0.5
     assert torch.equal(net.module.avg, 0.5 * before + 0.5 * (rank + 1)), (step, net.module.avg)
+    loss.backward()
+    assert torch.equal(net.module.avg, wanted), (step, net.module.avg)
 assert torch.equal(first, torch.zeros(3)), "what the program keeps of it is not written to"
 net.model.sync_buffers()
 assert torch.equal(net.module.avg, wanted)
