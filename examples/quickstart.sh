@@ -49,7 +49,7 @@ The launcher  $here/$build/bin/ddprun (--help; --check says what is right and wr
 The examples  $here/$build/examples, sources in $here/examples
 
 "communication hidden" is the share of the communication that went on while gradients were still computed. It is small here because the network is:
-its backward pass takes less than a millisecond, and the four ranks share the cores of this machine. tests/bench/README.md has larger ones.
+there is little backward pass to hide behind, and the ranks may have to share cores. tests/bench/README.md has larger ones.
 
 Read next: examples/README.md (the examples in order), README.md (how to install and use the library), and examples/02_train.c, whose
 train_step() is all that a program of your own needs. To run the tests: tests/run.sh
