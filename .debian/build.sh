@@ -42,7 +42,7 @@ rm -f "$tree"/debian/*.sh
 } >"$tree/debian/libddp0.1.symbols"
 
 # debhelper gives the build another home folder.
-if command -v ccache >/dev/null; then
+if command -v ccache >/dev/null && [ -z "${CMAKE_CXX_COMPILER_LAUNCHER:-}" ]; then
   export CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache CCACHE_DIR=${CCACHE_DIR:-$(ccache --get-config cache_dir)}
   export CCACHE_BASEDIR=$work CCACHE_NOHASHDIR=1 # the folder has another name in every run
 fi
