@@ -11,6 +11,7 @@
  */
 #define _POSIX_C_SOURCE 200809L
 #include <ddp/ddp.h>
+#include <ddp/waits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,6 +33,10 @@ static void check(ddp_status status, const char *call) {
   exit(1);
 }
 #define CHECK(call) check((call), #call)
+static void stop(const char *what, const char *why) {
+  fprintf(stderr, "%s %s\n", what, why);
+  exit(1);
+}
 
 /* ---- The data: every fifth line is for testing, the others for training. ---- */
 
@@ -52,20 +57,14 @@ static int read_sample(FILE *file, float pixels[PIXELS], int *label) {
 
 static void load_digits(const char *path, samples *train, samples *test) {
   FILE *file = fopen(path, "r");
-  if (file == NULL) {
-    fprintf(stderr, "The data file %s cannot be opened: give its place with --data.\n", path);
-    exit(1);
-  }
+  if (file == NULL) stop(path, "cannot be opened: give the place of the digits with --data.");
   for (int line = 0;; ++line) {
     samples *part = line % 5 == 0 ? test : train;
     if (part->count == MOST_SAMPLES || !read_sample(file, part->pixels[part->count], &part->label[part->count])) break;
     ++part->count;
   }
   fclose(file);
-  if (train->count == 0) {
-    fprintf(stderr, "The data file %s has no line of 64 pixels and a label.\n", path);
-    exit(1);
-  }
+  if (train->count == 0) stop(path, "has no line of 64 pixels and a label.");
 }
 
 /* ---- The network: a list of layers, each with parameters (ours) and gradients (libddp's). ---- */
@@ -287,6 +286,17 @@ static double train_all(ddp_group *group, ddp_state *state, layer net[LAYERS], c
   return accuracy;
 }
 
+/* Who holds up the others? Each rank knows for whom it stood still; the sum over the ranks is what each one cost. */
+static void print_slowest(ddp_group *group) {
+  double seconds[GLOBAL_BATCH];
+  int32_t ranks = 0, slowest = 0;
+  CHECK(ddp_group_get_waits(group, seconds, GLOBAL_BATCH, &ranks));
+  CHECK(ddp_group_reduce_metrics(group, seconds, ranks, DDP_SUM));
+  for (int32_t r = 1; r < ranks; ++r) slowest = seconds[r] > seconds[slowest] ? r : slowest;
+  if (ddp_group_rank(group) == 0 && ranks > 1)
+    printf("longest waited for: rank %d, %.2f s over all ranks\n", (int)slowest, seconds[slowest]);
+}
+
 /* Are the weights of all ranks the same? (ddp_model_check() is the short way; this shows the hashes.) */
 static int compare_ranks(ddp_group *group, const ddp_model *model) {
   const int size = ddp_group_size(group);
@@ -335,8 +345,7 @@ static program parse(int argc, char **argv) {
     } else if (strcmp(argv[i], "--data") == 0 && value != NULL) {
       options.data = argv[++i];
     } else {
-      fprintf(stderr, "The argument %s is not understood, or its value is missing or wrong: see 02_train --help.\n",
-              argv[i]);
+      fprintf(stderr, "The argument %s, or its value, is not understood: see 02_train --help.\n", argv[i]);
       exit(2);
     }
   }
@@ -355,10 +364,7 @@ int main(int argc, char **argv) {
   ddp_group *group = NULL;
   CHECK(ddp_group_create(NULL, NULL, &group));
   const int rank = ddp_group_rank(group), size = ddp_group_size(group);
-  if (size > GLOBAL_BATCH) {
-    fprintf(stderr, "A batch of %d samples cannot be shared by %d ranks: start fewer.\n", GLOBAL_BATCH, size);
-    return 1;
-  }
+  if (size > GLOBAL_BATCH) stop("A batch of 64 samples", "cannot be shared by more ranks: start fewer.");
   if (rank == 0) {
     printf("%d %s, %lld digits to learn, %lld to test, %d in a batch for each rank\n", size, size == 1 ? "rank" : "ranks",
            (long long)train.count, (long long)test.count, GLOBAL_BATCH / size);
@@ -382,6 +388,7 @@ int main(int argc, char **argv) {
   if (options.resume && rank == 0) printf("resumed after epoch %lld\n", (long long)state.epoch);
 
   const double accuracy = train_all(group, &state, net, &train, &test, &options);
+  print_slowest(group);
   const int equal = compare_ranks(group, model);
   if (rank == 0) {
     printf("test accuracy %.2f %%; checkpoint: %s\n", accuracy, options.checkpoint);
@@ -389,8 +396,6 @@ int main(int argc, char **argv) {
            (long long)(options.epochs + 10));
   }
 
-  ddp_optimizer_destroy(optimizer);
-  ddp_model_destroy(model);
-  ddp_group_destroy(group);
+  ddp_optimizer_destroy(optimizer), ddp_model_destroy(model), ddp_group_destroy(group);
   return equal ? 0 : 1;
 }

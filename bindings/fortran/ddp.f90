@@ -3916,6 +3916,35 @@ contains
     call finish(answer, stat)
   end subroutine
 
+  ! What stragglers cost: how long this rank's program stood still in collectives and at the end of passes because another
+  ! rank had not come yet, or its data had not, since the group was made or recovered. It is counted for the rank that came
+  ! last, whose message was awaited, or that those had to wait for on their host. Waiting that computation hides is not
+  ! counted. The sum of each element over the ranks (ddp_group_reduce_metrics) tells who holds up the others. Tensors on GPUs:
+  ! only waiting on the host is counted.
+  ! @param seconds element r: for rank r; 0 for this rank. At most `capacity` elements are written; NULL if capacity is 0
+  ! @param out_count number of ranks, whatever the capacity
+  ! Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
+  subroutine ddp_group_get_waits(group, capacity, out_count, seconds, stat)
+    type(ddp_group), intent(in) :: group
+    integer(c_int32_t), intent(in) :: capacity
+    integer(c_int32_t), intent(out) :: out_count
+    real(c_double), intent(inout), optional :: seconds(*)
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_group_get_waits(group, seconds, capacity, out_count) bind(c, name='ddp_group_get_waits') result(answer)
+        import
+        type(c_ptr), value :: group
+        real(c_double), intent(inout), optional :: seconds(*)
+        integer(c_int32_t), value :: capacity
+        integer(c_int32_t), intent(out) :: out_count
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_group_get_waits(group%handle, seconds, capacity, out_count)
+    call finish(answer, stat)
+  end subroutine
+
   ! The bucket plan as text: one line per bucket with its size, way (in place, staged) and parameters.
   subroutine ddp_model_describe_plan(model, text, stat)
     type(ddp_model), intent(in) :: model

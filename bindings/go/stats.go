@@ -20,6 +20,25 @@ type Stats struct {
 	SentBytes, TotalSentBytes              int64         // what this rank sent or copied for others: of the last pass, of all
 }
 
+// Waits are, by rank, how long this rank's program stood still because that one, or its data, came late, since the group was made or recovered.
+// What computation hides is not counted. Summed over the ranks they tell who holds up the others.
+func (g *Group) Waits() ([]time.Duration, error) {
+	defer runtime.KeepAlive(g)
+	var count int32
+	if err := low.Ddp_group_get_waits(g.id(), nil, 0, &count); err != nil || count == 0 {
+		return nil, err
+	}
+	raw := make([]float64, count)
+	if err := low.Ddp_group_get_waits(g.id(), &raw[0], count, &count); err != nil {
+		return nil, err
+	}
+	waits := make([]time.Duration, 0, len(raw))
+	for _, each := range raw {
+		waits = append(waits, seconds(each))
+	}
+	return waits, nil
+}
+
 // Stats gives the numbers of the last and of all passes.
 func (m *Model) Stats() (Stats, error) {
 	defer runtime.KeepAlive(m)

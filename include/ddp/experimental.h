@@ -21,6 +21,7 @@
 #include "ddp/virtual_ranks.h"
 #include "ddp/latest.h"
 #include "ddp/outer.h"
+#include "ddp/waits.h"
 /* clang-format on */
 
 #endif

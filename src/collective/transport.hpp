@@ -225,6 +225,7 @@ class Transport {
 };
 
 class OpenQueues;
+class Waits;
 
 /// What every transport is given. The referents outlive the transport.
 struct TransportContext {
@@ -234,6 +235,7 @@ struct TransportContext {
   OpenQueues* queues = nullptr;  // those of other channels are worked on while a caller waits; NULL: there are none
   int32_t channel = 0;
   std::shared_ptr<Arena> arena{};  // of the group before it recovered: what lies there stays where it is; NULL: none
+  Waits* waits = nullptr;          // learns of every wait for another rank; NULL: nobody does
 };
 
 /// Which leaf of a sum each rank is, where the order does not depend on hosts: leaf r is rank r, or with virtual ranks the

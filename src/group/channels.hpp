@@ -66,6 +66,8 @@ class Channels {
   /// Throws INVALID_STATE while a pass is open (but for `in_passes`) or some rank only answers.
   void check_idle(const char* function, bool in_passes) const;
 
+  /// How long this rank has waited for each other one.
+  [[nodiscard]] const collective::Waits& waits() const noexcept { return *context_.waits; }
   [[nodiscard]] collective::OpenQueues& queues() noexcept { return queues_; }
   /// In good order; the last call but stop().
   void shutdown() noexcept;

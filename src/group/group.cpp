@@ -112,6 +112,7 @@ void Group::Impl::connect(const char* function) {
   memory.emplace(options, health, arenas, *gpu);
   collective::TransportContext context{control.get(), &failure, options, &channels.queues()};
   if (!arenas.empty()) context.arena = arenas.back();
+  context.waits = &waits;
   // The failure callback may come at any time from now on; it only touches what outlives the control plane.
   control->on_failure([this](const Error& cause) {
     failure.set(cause, bootstrap::texts::is_goodbye(*control, cause) ? bootstrap::Failure::Wake::kNo

@@ -9,6 +9,7 @@
 
 #include "bootstrap/control/control.hpp"
 #include "bootstrap/failure.hpp"
+#include "collective/waits.hpp"
 #include "group/channels.hpp"
 #include "group/gpu.hpp"
 #include "group/group.hpp"
@@ -35,6 +36,7 @@ struct Group::Impl {
   // Destroyed in reverse: the transports and their threads first, then the control plane's, then what they point to.
   bootstrap::Failure failure;
   std::unique_ptr<bootstrap::Control> control;
+  collective::Waits waits{control->calls(), control->size()};
   Health health{*control, failure};
   Channels channels;
   std::optional<Gpu> gpu;  // these two: from connect() on

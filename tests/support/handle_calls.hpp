@@ -109,6 +109,7 @@ inline const std::vector<HandleCall> all_handle_calls = {
     DDP_CALL(ddp_group_rank, h.group),
     DDP_CALL(ddp_group_size, h.group),
     DDP_CALL(ddp_group_backend, h.group),
+    DDP_CALL(ddp_group_get_waits, h.group, m.numbers, 1, &m.found),
     DDP_CALL(ddp_group_barrier, h.group),
     DDP_CALL(ddp_group_all_reduce, h.group, &m.tensor, DDP_SUM, no_stream),
     DDP_CALL(ddp_group_all_gather, h.group, &m.tensor, &m.tensor, no_stream),

@@ -28,7 +28,7 @@ export weight!, last_pass!, skip_backward, join!, pass_report
 export hook!, pull!, Bucket, contents, gradients, allreduce_as!, average_parameters!
 export loss_scale!, loss_scale, copy_loss_scale!, skipped_count, clip_grad_norm!, clip_grad_value!, allreduce_rows
 export SGD, Adam, CustomOptimizer, step!, rate, rate!, step_count, parameter_options!, EMA, update_averages!, swap!, swapped, Outer, sync!
-export save_state, load_state!, save_latest, load_latest!, Sampler, resumed, indices, indices!, BatchNorm, forward!, backward!, log_level!, abort, group_error, backend, stream!
+export save_state, load_state!, save_latest, load_latest!, Sampler, resumed, indices, indices!, BatchNorm, forward!, backward!, log_level!, abort, group_error, backend, waits, stream!
 export recover!, failed_ranks, joined_ranks, rank_progress, parts, total_parts, part_key, reduce_part_metrics!
 
 include("low.jl")

@@ -82,6 +82,15 @@ function backend(group::Group)
     return Symbol(found)
 end
 
+"""By rank: seconds that this rank's program stood still because that one, or its data, came late, since the group was made or recovered."""
+function waits(group::Group)
+    count = Ref{Int32}(0)
+    check(Low.ddp_group_get_waits(group.handle, C_NULL, 0, count))
+    seconds = zeros(Float64, count[])
+    check(Low.ddp_group_get_waits(group.handle, seconds, length(seconds), count))
+    return seconds
+end
+
 """Break the group on purpose: everything pending or later fails with `:ABORTED`, on all ranks. From any task or thread; during a recovery it waits for its end."""
 abort(group::Group, reason::AbstractString) = lock(() -> check(Low.ddp_group_abort(group.handle, reason)), group.recovering)
 

@@ -2626,4 +2626,21 @@ function ddp_outer_get_stats(outer, out_stats)
     return ccall((:ddp_outer_get_stats, libddp), ddp_status, (Ptr{ddp_outer}, Ptr{ddp_outer_stats}), outer, out_stats)
 end
 
+@doc raw"""
+    ddp_group_get_waits(group, seconds, capacity, out_count)
+
+What stragglers cost: how long this rank's program stood still in collectives and at the end of passes because another
+rank had not come yet, or its data had not, since the group was made or recovered. It is counted for the rank that came
+last, whose message was awaited, or that those had to wait for on their host. Waiting that computation hides is not
+counted. The sum of each element over the ranks (ddp_group_reduce_metrics) tells who holds up the others. Tensors on GPUs:
+only waiting on the host is counted.
+- `seconds`: element r: for rank r; 0 for this rank. At most `capacity` elements are written; NULL if capacity is 0
+- `out_count`: number of ranks, whatever the capacity
+Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
+"""
+function ddp_group_get_waits(group, seconds, capacity, out_count)
+    return ccall((:ddp_group_get_waits, libddp), ddp_status, (Ptr{ddp_group}, Ptr{Float64}, Int32, Ptr{Int32}), group,
+        seconds, capacity, out_count)
+end
+
 end

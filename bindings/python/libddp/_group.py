@@ -122,6 +122,12 @@ class Group(Closing):
         """What the group really uses."""
         return Backend(low.ddp_group_backend(self._raw))
 
+    @property
+    def waits(self) -> tuple[float, ...]:
+        """By rank: seconds that this rank's program stood still because that one, or its data, came late, since the group was made or
+        recovered. What computation hides is not counted. Summed over the ranks it tells who holds up the others."""
+        return low.ddp_group_get_waits(self._raw)
+
     def check(self) -> None:
         """Raise the first cause if the group is broken."""
         low.ddp_group_status(self._raw)

@@ -30,6 +30,15 @@ static PyObject *ddp_from_ranks(const int32_t *ranks, int32_t count) {
   }
   return tuple;
 }
+
+static PyObject *ddp_from_seconds(const double *seconds, int32_t count) {
+  PyObject *tuple = PyTuple_New(count);
+  for (int32_t i = 0; tuple != NULL && i < count; ++i) {
+    PyObject *each = PyFloat_FromDouble(seconds[i]);
+    if (each == NULL || PyTuple_SetItem(tuple, i, each) != 0) Py_CLEAR(tuple);
+  }
+  return tuple;
+}
 %}
 
 %define DDP_OUTPUT(TYPE, TO_PYTHON)
@@ -90,3 +99,15 @@ DDP_REPORT_OUTPUT(ddp_virtual_ranks *out_ranks)
   $result = ddp_append($result, ddp_from_ranks($1, found$argnum));
 }
 %typemap(freearg, noblock=1) (int32_t *ranks, int32_t capacity, int32_t *out_count) { free($1); }
+
+/* A number for each rank of a group. */
+%typemap(in, numinputs=0, noblock=1) (double *seconds, int32_t capacity, int32_t *out_count) (int32_t found = 0) {
+  $2 = 65536;
+  $3 = &found;
+  $1 = (double *)malloc(sizeof(double) * (size_t)$2);
+  if ($1 == NULL) { PyErr_NoMemory(); SWIG_fail; }
+}
+%typemap(argout, noblock=1) (double *seconds, int32_t capacity, int32_t *out_count) {
+  $result = ddp_append($result, ddp_from_seconds($1, found$argnum));
+}
+%typemap(freearg, noblock=1) (double *seconds, int32_t capacity, int32_t *out_count) { free($1); }

@@ -78,6 +78,14 @@ class Group {
   ddp_backend backend() const noexcept { return ddp_group_backend(get()); }
   /** Throws the first cause if the group is broken. */
   void check_status() const { check(ddp_group_status(get()), get()); }
+  /** By rank: seconds that this rank stood still because that one came late. As ddp_group_get_waits. */
+  std::vector<double> waits() const {
+    std::int32_t count = 0;
+    check(ddp_group_get_waits(get(), nullptr, 0, &count), get());
+    std::vector<double> seconds(static_cast<std::size_t>(count));
+    check(ddp_group_get_waits(get(), seconds.data(), count, &count), get());
+    return seconds;
+  }
   void barrier() { check(ddp_group_barrier(get()), get()); }
   /** Break the group: pending and later calls of all ranks fail with ABORTED and this reason. Any thread. */
   void abort(const std::string& reason) { check(ddp_group_abort(get(), reason.c_str()), get()); }

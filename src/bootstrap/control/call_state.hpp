@@ -22,6 +22,7 @@
 #include <optional>
 
 #include "bootstrap/control/user_call.hpp"
+#include "os/clock.hpp"
 
 namespace ddp::trace {
 class Watch;
@@ -133,8 +134,23 @@ class CallState {
   class WaitingForQueue : public Waiting {
    public:
     explicit WaitingForQueue(CallState& state, int32_t channel = 0) noexcept
-        : Waiting(state, channel, code(++state.drains_, channel, kForQueue)) {}
+        : Waiting(state, channel, code(++state.drains_, channel, kForQueue)),
+          stands_since_(state.stands_since_[static_cast<size_t>(channel)]) {
+      stands_since_.store(os::now_ns(), std::memory_order_relaxed);
+    }
+    ~WaitingForQueue() { stands_since_.store(0, std::memory_order_relaxed); }
+
+   private:
+    std::atomic<int64_t>& stands_since_;
   };
+
+  /// Of a wait of this thread: since when the program's thread has been waiting for its end. It has always, if it is this
+  /// one; INT64_MAX: it computes, and another thread waits.
+  [[nodiscard]] int64_t stands_since(int32_t channel) const noexcept {
+    if (is_caller()) return 0;
+    const int64_t since = stands_since_[static_cast<size_t>(channel)].load(std::memory_order_relaxed);
+    return since != 0 ? since : INT64_MAX;
+  }
 
   /// This rank joins the n-th collective of a channel, or gather. One thread at a time each.
   void join_collective(uint64_t number, int32_t channel = 0) noexcept {
@@ -185,6 +201,7 @@ class CallState {
   std::atomic<uint64_t> drains_{0};
   std::shared_ptr<trace::Watch> owned_watch_;
   std::atomic<trace::Watch*> watch_{nullptr};
+  std::array<std::atomic<int64_t>, kMostChannels> stands_since_{};  // the program, for a queue's thread; 0: it does not
 };
 
 /// Looks at a rank now and then, and says what the others should be told: a wait that lasts, and its end.

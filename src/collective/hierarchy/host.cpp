@@ -162,10 +162,21 @@ void Host::read_header(uint64_t sequence, collective::BucketHeader& header) cons
 
 void Host::cross(uint64_t sequence, collective::Stamp stamp) {
   stamp.sequence = sequence;
-  if (layout_.local == 0)
+  if (layout_.local == 0) {
+    rail_->collectives().set_late(engine_.waited());
     rail_->collectives().barrier(stamp);
-  else
-    wait_for_rails(sequence, 1);
+    return show_done(sequence);
+  }
+  wait_for_rails(sequence, 1);
+  engine_.advance(shm::Counter::kFinished, sequence);
+}
+
+// The rail is done. Who waits behind it learns for whom it waited itself.
+void Host::show_done(uint64_t sequence) noexcept {
+  const collective::Late late = rail_->take_longest_wait();
+  shm::Page& page = engine_.mesh().own_page();
+  page.late_rank.store(late.rank, std::memory_order_relaxed);
+  page.late_ns.store(late.ns, std::memory_order_relaxed);
   engine_.advance(shm::Counter::kFinished, sequence);
 }
 
@@ -179,9 +190,10 @@ void Host::run(uint64_t sequence, collective::Stamp stamp, HostReduceInput& mine
                collective::BucketHeader& header) {
   stamp.sequence = sequence;
   if (layout_.local < crossing.rails) {
+    rail_->collectives().set_late(engine_.waited());
     rail_->collectives().run(stamp, mine, crossing.schedule, header);
     show_header(sequence, header);
-    engine_.advance(shm::Counter::kFinished, sequence);
+    show_done(sequence);
     wait_for_rails(sequence, crossing.rails);
   } else {
     wait_for_rails(sequence, crossing.rails);

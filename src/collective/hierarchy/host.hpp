@@ -97,6 +97,7 @@ class Host {
  private:
   [[noreturn]] void break_group(const Error& error);
   void wait_for_rails(uint64_t sequence, int32_t rails);
+  void show_done(uint64_t sequence) noexcept;
   void show_header(uint64_t sequence, const collective::BucketHeader& header) noexcept;
   void read_header(uint64_t sequence, collective::BucketHeader& header) const noexcept;
   /// By host: what the ranks that use rail `rail` of `rails` own.

@@ -29,7 +29,7 @@ bool Engine::reached(int32_t of, Counter counter, uint64_t value) noexcept {
   uint64_t& seen = seen_[static_cast<size_t>(of)][static_cast<size_t>(counter)];
   if (seen >= value) return true;
   seen = counter_of(mesh_.page(of), counter).load();
-  return seen >= value;
+  return seen >= value || misses(of);
 }
 
 bool Engine::all_reached(Counter counter, uint64_t value) noexcept {
@@ -42,7 +42,7 @@ bool Engine::all_shown(uint64_t sequence, int64_t payload_bytes) noexcept {
   if (shown_.sequence != sequence) shown_ = {sequence, 0};
   for (; shown_.by < mesh_.size; ++shown_.by) {
     const Slot& theirs = slot(shown_.by, sequence);
-    if (theirs.shown.load() < sequence) return false;
+    if (theirs.shown.load() < sequence) return misses(shown_.by);
     // One rank's payload is under way while the next rank's word is awaited.
     for (int64_t at = 0; at < payload_bytes; at += 64) __builtin_prefetch(theirs.payload + at);
   }
@@ -50,11 +50,26 @@ bool Engine::all_shown(uint64_t sequence, int64_t payload_bytes) noexcept {
 }
 
 bool Engine::slot_free(uint64_t sequence) noexcept {
-  if (sequence <= finished_by_all_ + static_cast<uint64_t>(kSlots)) return true;
+  if (sequence <= announced_.finished_by_all + static_cast<uint64_t>(kSlots)) return true;
   uint64_t least = UINT64_MAX;
-  for (int32_t peer = 0; peer < mesh_.size; ++peer) least = std::min(least, mesh_.page(peer).finished.load());
-  finished_by_all_ = least;
-  return sequence <= finished_by_all_ + static_cast<uint64_t>(kSlots);
+  int32_t last = 0;
+  for (int32_t peer = 0; peer < mesh_.size; ++peer)
+    if (const uint64_t finished = mesh_.page(peer).finished.load(); finished < least) least = finished, last = peer;
+  announced_.finished_by_all = least;
+  return sequence <= announced_.finished_by_all + static_cast<uint64_t>(kSlots) || misses(last);
+}
+
+// Who waits behind a rail waits for whom the rail waits.
+collective::Late Engine::note_wait(int64_t begin_ns, Behind behind) noexcept {
+  const int32_t last = waits_.late.load(std::memory_order_relaxed);
+  if (last < 0 || last == mesh_.rank) return {};
+  const int64_t end_ns = os::now_ns();
+  const Page& page = mesh_.page(last);
+  collective::Late late;
+  if (behind == Behind::kARail) late = {page.late_rank.load(), page.late_ns.load()};
+  const int32_t rank = context_.control->member(last).rank;
+  if (context_.waits != nullptr) context_.waits->note({rank, context_.channel, begin_ns, end_ns}, late);
+  return {rank, end_ns - begin_ns};
 }
 
 void Engine::check_stamps(uint64_t sequence) const {

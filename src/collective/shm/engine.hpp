@@ -15,6 +15,7 @@
 #include "collective/shm/mesh.hpp"
 #include "collective/shm/stage_ring.hpp"
 #include "collective/shm/waiter.hpp"
+#include "collective/waits.hpp"
 #include "os/memory.hpp"
 
 namespace ddp::shm {
@@ -45,12 +46,12 @@ class Engine {
   template <class Fill>
   [[nodiscard]] bool try_announce(uint64_t sequence, Fill&& fill) {
     const std::lock_guard lock(announcing_);
-    if (announced_ + 1 != sequence || !slot_free(sequence)) return false;
+    if (announced_.last + 1 != sequence || !slot_free(sequence)) return false;
     Slot& slot = mesh_.own_page().slot(sequence);
     slot.offset = kNotInReach;
     fill(slot);
     slot.stamp.sequence = sequence;
-    announced_ = sequence;
+    announced_.last = sequence;
     mesh_.own_page().announced.store(sequence, std::memory_order_relaxed);
     waiter_.publish(slot.shown, sequence);
     return true;
@@ -89,7 +90,7 @@ class Engine {
   [[nodiscard]] bool all_reached(Counter counter, uint64_t value) noexcept;
   [[nodiscard]] bool reached(int32_t of, Counter counter, uint64_t value) noexcept;
 
-  /// Wait for `ready`; the collective's number is for the error text.
+  /// Wait for `ready`, whose looks at other ranks note who is missing; the collective's number is for the error text.
   template <class Ready>
   void wait(Ready&& ready, uint64_t sequence, Behind behind = Behind::kNobody) {
     const auto ready_or_help = [&] {
@@ -97,9 +98,13 @@ class Engine {
         if (!help_others()) return false;
       return true;
     };
-    waiter_.wait(
+    waits_.late.store(-1, std::memory_order_relaxed);
+    const int64_t begin = waiter_.wait(
         ready_or_help, [&] { return describe_missing(sequence); }, behind, sequence);
+    waits_.last = begin == 0 ? collective::Late{} : note_wait(begin, behind);
   }
+  /// For whom the last wait was, of the group's ranks, and how long.
+  [[nodiscard]] const collective::Late& waited() const noexcept { return waits_.last; }
 
   [[nodiscard]] StageRing& stages() noexcept { return stages_; }
 
@@ -116,6 +121,12 @@ class Engine {
  private:
   [[nodiscard]] static std::atomic<uint64_t>& counter_of(Page& page, Counter counter) noexcept;
   [[nodiscard]] bool slot_free(uint64_t sequence) noexcept;
+  collective::Late note_wait(int64_t begin_ns, Behind behind) noexcept;
+  /// `rank` has not come yet.
+  bool misses(int32_t rank) noexcept {
+    waits_.late.store(rank, std::memory_order_relaxed);
+    return false;
+  }
   /// While this channel waits: some work on the buckets of other channels. False if there was none.
   [[nodiscard]] bool help_others() const noexcept {
     return context_.queues != nullptr && context_.queues->poke_others(context_.channel);
@@ -133,10 +144,16 @@ class Engine {
     uint64_t sequence = 0;
     int32_t by = 0;  // ranks below this one have shown it
   } shown_;
+  struct {
+    std::atomic<int32_t> late{-1};  // who was missing at the last look; try_announce may run beside a wait
+    collective::Late last;
+  } waits_;
   uint64_t sequence_ = 0;
-  std::mutex announcing_;  // guards announced_, finished_by_all_ and the writing of the own slots
-  uint64_t announced_ = 0;
-  uint64_t finished_by_all_ = 0;
+  std::mutex announcing_;  // guards announced_ and the writing of the own slots
+  struct {
+    uint64_t last = 0;
+    uint64_t finished_by_all = 0;
+  } announced_;
   int64_t sent_bytes_ = 0;
   os::LargeArray block_{static_cast<size_t>(kBlockSize), "a block for small gradients"};
   StageRing stages_{*this};

@@ -48,6 +48,8 @@ struct alignas(4096) Page {
 
   // Lines of their own: what nobody waits for is stored without taking a line from whoever looks at it.
   alignas(64) std::atomic<uint64_t> announced{0};  // the last one shown; nobody waits for it, it is for error texts
+  std::atomic<int32_t> late_rank{-1};              // of the group: for whom the owner waited longest in its last crossing,
+  std::atomic<int64_t> late_ns{0};                 // and how long; of a rank with a rail
   alignas(64) std::atomic<uint64_t> finished{0};
   alignas(64) std::atomic<uint64_t> filled{0};
   std::atomic<uint64_t> reduced{0};

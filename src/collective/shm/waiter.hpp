@@ -33,21 +33,24 @@ class Waiter {
   /// Throws the first cause, or TIMED_OUT with `missing()` when no rank made progress for options.timeout_ms, or for twice
   /// that behind a rail.
   /// `collective`: its number, which the others learn if this rank comes to sleep.
+  /// Returns since when it waited; 0: it was ready after a few looks.
   template <class Ready, class Missing>
-  void wait(Ready&& ready, Missing&& missing, Behind behind = Behind::kNobody, uint64_t collective = 0) const {
+  int64_t wait(Ready&& ready, Missing&& missing, Behind behind = Behind::kNobody, uint64_t collective = 0) const {
     for (int32_t look = 0; look < patience_.looks; ++look) {
-      if (ready()) return;
+      if (ready()) return 0;
       relax();
     }
-    const int64_t turns_end = os::now_ns() + kLongestTurnsNs;
+    const int64_t begin = os::now_ns();
+    const int64_t turns_end = begin + kLongestTurnsNs;
     for (int32_t turn = 0; turn < patience_.turns && os::now_ns() < turns_end && !is_over(behind); ++turn) {
       give_way();
       for (int32_t look = 0; look < patience_.looks_a_turn; ++look) {
-        if (ready()) return;
+        if (ready()) return begin;
         relax();
       }
     }
     sleep_until([&] { return ready(); }, [&] { return missing(); }, behind, collective);
+    return begin;
   }
 
   /// End a sleep here, so that the failure is seen.

@@ -52,6 +52,9 @@ class Collectives {
  public:
   Collectives(Links& links, const Shares& shares, const SocketOptions& options);
 
+  /// Before a collective, as HeaderRound::set_late.
+  void set_late(const collective::Late& late) noexcept { header_.set_late(late); }
+
   void barrier(const collective::Stamp& stamp);
   /// On return `header` is that of all members.
   void run(const collective::Stamp& stamp, ReduceInput& mine, const Schedule& schedule, collective::BucketHeader& header);

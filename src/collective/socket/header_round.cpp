@@ -9,7 +9,7 @@ namespace ddp::socket {
 namespace {
 
 constexpr uint32_t kMagic =
-    0x35524444;  // "DDR5": changes with the layout of the record, and differs in the other byte order
+    0x36524444;  // "DDR6": changes with the layout of the record, and differs in the other byte order
 constexpr uint32_t kGoodbye = 0x30524444;
 
 }  // namespace
@@ -75,7 +75,7 @@ void HeaderRound::open(const collective::Stamp& stamp, int64_t cut, const collec
                        const std::vector<collective::Participation>& participations) {
   words_ = header.used.size();
   Head& mine = head(turn_, links_.position());
-  mine = Head{kMagic, header.incomplete ? 1U : 0U, stamp, cut, static_cast<int64_t>(words_)};
+  mine = Head{kMagic, header.incomplete ? 1U : 0U, stamp, cut, static_cast<int32_t>(words_), mine.late_rank, mine.late_ns};
   payload_at_ = kHeadBytes;
   set_payload(0);
   payloads_.differ = false;
@@ -115,8 +115,10 @@ void HeaderRound::take(size_t s) {
   Links::Message& in = rounds_[turn_].in[s];
   if (!in.open)
     in = links_.receive(step.from, Tag::kHeader, record(turn_, step.from), step.count * record_bytes_, step.level);
-  links_.wait(in);
-  if (head(turn_, step.from).magic == kGoodbye) links_.peer_left(step.from);
+  const collective::Wait wait = links_.wait_for(in);
+  const Head& theirs = head(turn_, step.from);
+  links_.note(wait, {theirs.late_rank, theirs.late_ns});
+  if (theirs.magic == kGoodbye) links_.peer_left(step.from);
 }
 
 Links::Message HeaderRound::send(size_t s) {
@@ -198,6 +200,7 @@ void HeaderRound::close() {
   for (Links::Message& message : long_.out) links_.wait(message);
   arm(turn_);
   turn_ ^= 1;
+  set_late({});
 }
 
 // Twice: after the first round all know that all leave, after the second that all know it.

@@ -44,6 +44,11 @@ class HeaderRound {
   /// Bytes of payload that a record has room for, beside a bucket header of so many words.
   [[nodiscard]] static int64_t room(const Shares& shares, size_t words) noexcept;
 
+  /// Before a round: for whom this member has waited before it, and how long. The others then wait for that rank.
+  void set_late(const collective::Late& late) noexcept {
+    head(turn_, links_.position()).late_rank = late.rank;
+    head(turn_, links_.position()).late_ns = late.ns;
+  }
   /// Fill the own record. `cut` is compared between the members, like the stamp. `participations`: of this member's ranks;
   /// empty: they do not matter. Then fill payload() or each payload_to(), say how many bytes of it count, then swap().
   void open(const collective::Stamp& stamp, int64_t cut, const collective::BucketHeader& header,
@@ -74,9 +79,11 @@ class HeaderRound {
     uint32_t incomplete;
     collective::Stamp stamp;
     int64_t cut;
-    int64_t words;
+    int32_t words;
+    int32_t late_rank;  // for whom the member waited before, and
+    int64_t late_ns;    // how long
   };
-  static_assert(std::is_trivially_copyable_v<Head> && sizeof(Head) == 72);
+  static_assert(std::is_trivially_copyable_v<Head> && sizeof(Head) == 80);
   /// Records `from_record` to + `count` come from `from`; as many, from the own one on, go to `to`.
   struct Step {
     int32_t from = 0;

@@ -21,13 +21,14 @@ void wait_for_cause(const bootstrap::Failure& failure) {
 }  // namespace
 
 Links::Links(Endpoint& endpoint, bootstrap::Control& control, bootstrap::Failure& failure, std::vector<int32_t> ranks,
-             int64_t timeout_ms, int32_t channel)
+             int64_t timeout_ms, int32_t channel, collective::Waits* waits)
     : endpoint_(endpoint),
       control_(control),
       failure_(failure),
       ranks_(std::move(ranks)),
       timeout_ms_(timeout_ms),
-      channel_(channel) {
+      channel_(channel),
+      waits_(waits) {
   if (endpoint.size() != size())
     throw make_error(DDP_ERROR_INTERNAL, "the links join %d members, but %d ranks are named", endpoint.size(), size());
 }
@@ -60,14 +61,24 @@ Links::Message Links::receive(int32_t peer, Tag tag, void* data, int64_t bytes, 
   return message;
 }
 
-void Links::wait(Message& message) {
-  if (!message.open) return;
+collective::Wait Links::wait_for(Message& message) {
+  collective::Wait wait{rank_at(message.peer), channel_};
+  if (!message.open) return wait;
   message.open = false;
   const uint64_t number = subject_ != nullptr ? subject_->sequence : 0;
   const bootstrap::CallState::Waiting waiting(control_.calls(), bootstrap::BlockedCall::Exchange::kCollective, number,
                                               channel_);
+  wait.begin_ns = os::now_ns();
   const LinkResult result = endpoint_.wait(message.ticket, patience_ms(message));
+  wait.end_ns = os::now_ns();
   if (result != LinkResult::kDone) explain(result, message.peer);
+  return wait;
+}
+
+void Links::note(const collective::Wait& wait, const collective::Late& late) noexcept {
+  const int64_t ns = wait.end_ns - wait.begin_ns;
+  if (ns > longest_.ns) longest_ = late.ns * 2 > ns ? collective::Late{late.rank, ns} : collective::Late{wait.rank, ns};
+  if (waits_ != nullptr && ns > 0) waits_->note(wait, late);
 }
 
 Links::Message Links::try_send(int32_t peer, Tag tag, const void* data, int64_t bytes) noexcept {

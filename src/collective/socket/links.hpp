@@ -15,12 +15,14 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bootstrap/control/control.hpp"
 #include "bootstrap/failure.hpp"
 #include "collective/socket/endpoint.hpp"
 #include "collective/transport.hpp"
+#include "collective/waits.hpp"
 
 namespace ddp::socket {
 
@@ -32,7 +34,7 @@ class Links {
   /// `ranks[position]` is the group's rank at that position; `endpoint` has the position as its index. timeout_ms 0: wait
   /// for ever.
   Links(Endpoint& endpoint, bootstrap::Control& control, bootstrap::Failure& failure, std::vector<int32_t> ranks,
-        int64_t timeout_ms, int32_t channel = 0);
+        int64_t timeout_ms, int32_t channel = 0, collective::Waits* waits = nullptr);
 
   [[nodiscard]] int32_t position() const noexcept { return endpoint_.index(); }
   [[nodiscard]] int32_t size() const noexcept { return static_cast<int32_t>(ranks_.size()); }
@@ -53,7 +55,12 @@ class Links {
   };
   [[nodiscard]] Message send(int32_t peer, Tag tag, const void* data, int64_t bytes, int32_t level);
   [[nodiscard]] Message receive(int32_t peer, Tag tag, void* data, int64_t bytes, int32_t level);
-  void wait(Message& message);
+  void wait(Message& message) { note(wait_for(message), {}); }
+  /// The same in two steps, for a message that may say whom its sender waited for itself.
+  [[nodiscard]] collective::Wait wait_for(Message& message);
+  void note(const collective::Wait& wait, const collective::Late& late) noexcept;
+  /// For whom this member has waited longest since this was asked last.
+  [[nodiscard]] collective::Late take_longest() noexcept { return std::exchange(longest_, {}); }
 
   // The same without consequences: for what may fail because a peer has left in good order.
   [[nodiscard]] Message try_send(int32_t peer, Tag tag, const void* data, int64_t bytes) noexcept;
@@ -101,6 +108,8 @@ class Links {
   int32_t channel_;
   int32_t levels_ = 1;
   int64_t sent_bytes_ = 0;
+  collective::Waits* const waits_;
+  collective::Late longest_;
   bool exhausted_ = false;  // a receive that was posted ahead lacked memory
   const collective::Stamp* subject_ = nullptr;
   std::function<bool(int32_t)> goodbye_probe_;

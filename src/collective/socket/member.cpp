@@ -43,7 +43,7 @@ SocketMember::SocketMember(const collective::TransportContext& context, const dd
       shares_(std::move(shares)),
       endpoint_(std::make_shared<Endpoint>(table, position_of(context.control->rank(), ranks),
                                            static_cast<int32_t>(ranks.size()), address)),
-      links_(*endpoint_, *context.control, *context.failure, ranks, timeout_ms, context.channel) {
+      links_(*endpoint_, *context.control, *context.failure, ranks, timeout_ms, context.channel, context.waits) {
   // The group may break while we connect, before anybody can call wake().
   context.failure->add_waker([weak = std::weak_ptr<Endpoint>(endpoint_)] {
     if (const auto endpoint = weak.lock()) endpoint->abort();

@@ -44,6 +44,7 @@ class SocketMember {
     return socket::algorithm_of(shares_, schedule, count, rule, words, options_);
   }
   [[nodiscard]] int64_t sent_bytes() const noexcept { return links_.sent_bytes(); }
+  [[nodiscard]] collective::Late take_longest_wait() noexcept { return links_.take_longest(); }
   [[nodiscard]] int32_t position() const noexcept { return links_.position(); }
   [[nodiscard]] const char* endpoint_name() const noexcept { return endpoint_->name(); }
   /// In good order: half a second at most, nothing if the group is broken. The last call.

@@ -350,6 +350,7 @@ typedef _gostring_ swig_type_314;
 typedef _gostring_ swig_type_315;
 typedef _gostring_ swig_type_316;
 typedef _gostring_ swig_type_317;
+typedef _gostring_ swig_type_318;
 extern void _wrap_Swig_free_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern uintptr_t _wrap_Swig_malloc_low_54d6d97b8f83fd5b(swig_intgo arg1);
 extern swig_intgo _wrap_DDP_OK_low_54d6d97b8f83fd5b(void);
@@ -982,6 +983,7 @@ extern void _wrap_ddp_outer_destroy_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern swig_type_315 _wrap_ddp_outer_step_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern swig_type_316 _wrap_ddp_outer_sync_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern swig_type_317 _wrap_ddp_outer_get_stats_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_318 _wrap_ddp_group_get_waits_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
 #undef intgo
 */
 import "C"
@@ -6541,6 +6543,19 @@ func Ddp_outer_get_stats(arg1 uintptr, arg2 Ddp_outer_stats) (_swig_ret error) {
 	_swig_i_0 := arg1
 	_swig_i_1 := getSwigcptr(arg2)
 	swig_r_p := C._wrap_ddp_outer_get_stats_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_group_get_waits(arg1 uintptr, arg2 *float64, arg3 int32, arg4 *int32) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	_swig_i_2 := arg3
+	_swig_i_3 := arg4
+	swig_r_p := C._wrap_ddp_group_get_waits_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.int(_swig_i_2), C.swig_voidp(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)

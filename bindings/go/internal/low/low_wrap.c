@@ -8584,6 +8584,25 @@ _gostring_ _wrap_ddp_outer_get_stats_low_54d6d97b8f83fd5b(ddp_outer *_swig_go_0,
 }
 
 
+_gostring_ _wrap_ddp_group_get_waits_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, double *_swig_go_1, int _swig_go_2, int *_swig_go_3) {
+  ddp_group *arg1 = (ddp_group *) 0 ;
+  double *arg2 = (double *) 0 ;
+  int32_t arg3 ;
+  int32_t *arg4 = (int32_t *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_group **)&_swig_go_0; 
+  arg2 = *(double **)&_swig_go_1; 
+  arg3 = (int32_t)_swig_go_2; 
+  arg4 = *(int32_t **)&_swig_go_3; 
+  
+  result = (ddp_status)ddp_group_get_waits((struct ddp_group const *)arg1,arg2,arg3,arg4);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
 #ifdef __cplusplus
 }
 #endif

@@ -1772,6 +1772,16 @@ extern "C" {
 
     /// What the exchanges have come to. Local. Errors: INVALID_ARGUMENT. Since 0.1.
     pub fn ddp_outer_get_stats(outer: *const ddp_outer, out_stats: *mut ddp_outer_stats) -> ddp_status;
+
+    /// What stragglers cost: how long this rank's program stood still in collectives and at the end of passes because another
+    /// rank had not come yet, or its data had not, since the group was made or recovered. It is counted for the rank that came
+    /// last, whose message was awaited, or that those had to wait for on their host. Waiting that computation hides is not
+    /// counted. The sum of each element over the ranks (ddp_group_reduce_metrics) tells who holds up the others. Tensors on GPUs:
+    /// only waiting on the host is counted.
+    /// @param seconds element r: for rank r; 0 for this rank. At most `capacity` elements are written; NULL if capacity is 0
+    /// @param out_count number of ranks, whatever the capacity
+    /// Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
+    pub fn ddp_group_get_waits(group: *const ddp_group, seconds: *mut f64, capacity: i32, out_count: *mut i32) -> ddp_status;
 }
 
 #[cfg(test)]

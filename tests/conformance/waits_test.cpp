@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+// A rank that is late is named by all others with about the time that it slept, in calls and in passes, on every transport,
+// also where its host's other ranks stand between; without one nobody is; and what computation hides is not counted.
+#include "collective/waits.hpp"
+
+#include <chrono>
+#include <numeric>
+#include <string>
+#include <thread>
+
+#include "conformance/pass_semantics.hpp"
+#include "support/group_paths.hpp"
+
+namespace ddp::test {
+namespace {
+
+constexpr int kRanks = 5;  // of several hosts the last one has one rank, so that one rank of each other crosses
+constexpr int kSteps = 3;
+constexpr int64_t kSleepNs = 60'000'000;
+constexpr int kAttempts = 4;  // a machine that does other things as well makes anybody late
+
+void rest() { std::this_thread::sleep_for(std::chrono::nanoseconds(kSleepNs)); }
+
+std::vector<int64_t> waits_of(group::Group& group) {
+  std::vector<int64_t> waited;
+  for (int32_t rank = 0; rank < group.size(); ++rank) waited.push_back(group.channels().waits().waited_ns(rank));
+  return waited;
+}
+
+std::string text_of(const std::vector<int64_t>& waited) {
+  std::string text = "waited in ms:";
+  for (const int64_t ns : waited) text += " " + std::to_string(static_cast<double>(ns) * 1e-6);
+  return text;
+}
+
+/// What this rank waits for each other one while all make the steps; `late` sleeps before each of its own.
+template <class Step>
+std::vector<int64_t> waits_in(group::Group& group, int late, Step&& step) {
+  step();
+  group.barrier();
+  const std::vector<int64_t> before = waits_of(group);
+  for (int each = 0; each < kSteps; ++each) {
+    if (group.rank() == late) rest();
+    step();
+  }
+  std::vector<int64_t> waited = waits_of(group);
+  for (size_t rank = 0; rank < waited.size(); ++rank) waited[rank] -= before[rank];
+  return waited;
+}
+
+/// What is wrong with them; empty: nothing.
+std::string wrong(const std::vector<int64_t>& waited, int rank, int late) {
+  const int64_t all = std::accumulate(waited.begin(), waited.end(), int64_t{0});
+  const int64_t for_late = waited[static_cast<size_t>(late)];
+  const std::string text = ", " + text_of(waited);
+  if (waited[static_cast<size_t>(rank)] != 0) return "for itself" + text;
+  if (rank == late) return all < kSteps * kSleepNs / 2 ? "" : "the late one waits" + text;
+  if (for_late < kSteps * kSleepNs * 3 / 4) return "less than it slept" + text;
+  return for_late > 2 * (all - for_late) ? "" : "it is not the one" + text;
+}
+
+/// `attempt()` says what is wrong on this rank. Right on all ranks once is right.
+template <class Attempt>
+void expect_once(group::Group& group, const std::string& what, Attempt&& attempt) {
+  std::string said;
+  for (int n = 0; n < kAttempts; ++n) {
+    said.clear();
+    int32_t rank = 0;
+    for (const std::string& each : group.gather("attempt", attempt())) {
+      if (!each.empty()) said += " rank " + std::to_string(rank) + ": " + each + ";";
+      ++rank;
+    }
+    if (said.empty()) return;
+  }
+  expect(false, what + said);
+}
+
+template <class Step>
+void expect_late_ones(Path path, const std::string& what, const Step& make_step) {
+  run_on(path, kRanks, [&](group::Group& group, int rank) {
+    for (const int late : path == Path::kHosts ? std::vector<int>{3, 2} : std::vector<int>{3})
+      make_step(group, [&](auto&& step) {
+        expect_once(group, what + ", late " + std::to_string(late) + ":",
+                    [&] { return wrong(waits_in(group, late, step), rank, late); });
+      });
+  });
+}
+
+void a_late_rank_is_named_in_calls(Path path) {
+  expect_late_ones(path, "barrier", [](group::Group& group, auto&& with) { with([&] { group.barrier(); }); });
+  for (const int64_t count : {10, 20'000, 300'000})
+    expect_late_ones(path, "sum of " + std::to_string(count), [count](group::Group& group, auto&& with) {
+      std::vector<float> values(static_cast<size_t>(count));
+      with([&] { group.all_reduce(flat_tensor(values.data(), DDP_F32, count), DDP_SUM); });
+    });
+}
+
+void a_late_rank_is_named_in_passes(Path path) {
+  for (const ddp_progress progress : {DDP_PROGRESS_CALLER, DDP_PROGRESS_THREAD})
+    expect_late_ones(path, "pass", [progress](group::Group& group, auto&& with) {
+      ddp_model_options options = model_options();
+      options.progress = progress;
+      World world(group, Memory::kPrivate, options);
+      with([&] {
+        world.model->begin_backward(DDP_PASS_REDUCE);
+        for (size_t p = kShapes.size(); p-- > 0;) world.model->pass().mark_ready(static_cast<int32_t>(p));
+        world.model->end_backward();
+      });
+    });
+}
+
+void without_a_late_rank_nobody_is_named(Path path) {
+  run_on(path, kRanks, [](group::Group& group, int) {
+    expect_once(group, "all are in time:", [&] {
+      const std::vector<int64_t> waited = waits_in(group, -1, [&] {
+        rest();
+        group.barrier();
+      });
+      return std::accumulate(waited.begin(), waited.end(), int64_t{0}) < kSteps * kSleepNs / 2 ? "" : text_of(waited);
+    });
+  });
+}
+
+// The late rank's gradient comes while the others still compute.
+void hidden_waiting_is_not_counted(Path path) {
+  run_on(path, kRanks, [](group::Group& group, int rank) {
+    ddp_model_options options = model_options();
+    options.progress = DDP_PROGRESS_THREAD;
+    World world(group, Memory::kPrivate, options);
+    expect_once(group, "computation hides it:", [&] {
+      const std::vector<int64_t> waited = waits_in(group, -1, [&] {
+        world.model->begin_backward(DDP_PASS_REDUCE);
+        if (rank == 3) rest();
+        for (size_t p = kShapes.size(); p-- > 0;) world.model->pass().mark_ready(static_cast<int32_t>(p));
+        if (rank != 3) rest();
+        world.model->end_backward();
+      });
+      return waited[3] < kSteps * kSleepNs / 2 ? "" : text_of(waited);
+    });
+  });
+}
+
+}  // namespace
+}  // namespace ddp::test
+
+using namespace ddp::test;
+
+#define on_hosts(function)                                                                                          \
+  {                                                                                                                 \
+#function " on several hosts", ddp::test::guarded < &ddp::test::on_path < &function, ddp::test::Path::kHosts>>, \
+        nullptr, nullptr, nullptr                                                                                   \
+  }
+
+int main() {
+  const CMUnitTest tests[] = {
+      ddp_paths_test(a_late_rank_is_named_in_calls),       on_hosts(a_late_rank_is_named_in_calls),
+      ddp_paths_test(a_late_rank_is_named_in_passes),      on_hosts(a_late_rank_is_named_in_passes),
+      ddp_paths_test(without_a_late_rank_nobody_is_named), on_hosts(without_a_late_rank_nobody_is_named),
+      ddp_paths_test(hidden_waiting_is_not_counted),       on_hosts(hidden_waiting_is_not_counted),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
