@@ -3,9 +3,10 @@
 // notes that every rank learns. Skipped with a printed reason when the Gloo module is not there.
 //
 // "--worker": one rank of a group that is started from outside (hierarchy_netns_test.sh), with the group's real choice of
-// transport.
+// transport. "--worker TIMEOUT_MS": one of four that add up 4 MiB (slow_link_netns_test.sh).
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <string>
@@ -347,12 +348,26 @@ int work() {
   return 0;
 }
 
+// One of four ranks, of which nobody computes while another one waits.
+int work_within(int64_t timeout_ms) {
+  constexpr int64_t kCount = 1 << 20;
+  const auto inputs = random_inputs(4, DDP_F32, kCount, 7);
+  ddp_group_options options = world_options();
+  options.timeout_ms = timeout_ms;
+  const auto group = group::Group::create(nullptr, options);
+  Bytes mine = inputs[static_cast<size_t>(group->rank())];
+  group->all_reduce(flat_tensor(mine.data(), DDP_F32, kCount), DDP_AVERAGE);
+  group->barrier();
+  expect(mine == reduced(inputs, DDP_F32, DDP_AVERAGE, kCount), "the sum over all hosts");
+  return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   if (no_gloo()) return 77;
   if (argc > 1 && std::strcmp(argv[1], "--worker") == 0) try {
-      return work();
+      return argc > 2 ? work_within(std::atoll(argv[2])) : work();
     } catch (const std::exception& error) {
       std::printf("failed: %s\n", error.what());
       return 1;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/local_endpoint.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -20,7 +21,9 @@ std::atomic<int64_t> violations{0};
 std::atomic<int64_t> messages{0};
 std::atomic<int64_t> early_sends{0};
 
-enum class State { kPosted, kDone, kBroken };
+using Clock = std::chrono::steady_clock;
+
+enum class State { kPosted, kMoving, kDone, kBroken };
 
 struct Transfer {
   const void* from = nullptr;
@@ -28,8 +31,26 @@ struct Transfer {
   int64_t bytes = 0;
   int32_t owner = 0;
   State state = State::kPosted;
+  Clock::time_point due{};  // kMoving: then it is done
+
+  [[nodiscard]] bool over() noexcept {
+    if (state == State::kMoving && Clock::now() >= due) state = State::kDone;
+    return state == State::kDone || state == State::kBroken;
+  }
 };
 using TransferPtr = std::shared_ptr<Transfer>;
+
+struct SlowLinks {
+  std::mutex mutex;
+  std::map<std::pair<int32_t, int32_t>, int64_t> ms;  // by the two ends
+
+  int64_t of(int32_t from, int32_t to) {
+    const std::lock_guard lock(mutex);
+    const auto found = ms.find({from, to});
+    return found == ms.end() ? 0 : found->second;
+  }
+};
+SlowLinks slow_links;
 
 // Everything of one rail under one lock: simple, and every interleaving of posts is possible.
 struct Hub {
@@ -41,14 +62,15 @@ struct Hub {
   std::map<std::tuple<int32_t, int32_t, uint64_t>, Queue> queues;  // from, to, slot
   std::map<int32_t, bool> closed;
 
-  void match(Queue& queue) {
-    while (!queue.sends.empty() && !queue.receives.empty()) {
+  void match(Queue& queue, int64_t ms) {
+    while (!queue.sends.empty() && !queue.receives.empty() && ms != ddp::test::kDeadLink) {
       const TransferPtr send = queue.sends.front(), receive = queue.receives.front();
       queue.sends.pop_front();
       queue.receives.pop_front();
       if (send->bytes <= receive->bytes) {
         std::memcpy(receive->to, send->from, static_cast<size_t>(send->bytes));
-        send->state = receive->state = State::kDone;
+        send->state = receive->state = ms == 0 ? State::kDone : State::kMoving;
+        send->due = receive->due = Clock::now() + std::chrono::milliseconds(ms);
         ++messages;
       } else {
         ++violations;
@@ -88,6 +110,7 @@ struct ddp_socket_endpoint {
   int32_t index = 0;
   bool aborted = false;  // guarded by the hub's mutex
   int64_t next_ticket = 1;
+  uint64_t moved = 0;
   std::map<int64_t, TransferPtr> tickets;
 };
 
@@ -120,7 +143,7 @@ int32_t post(ddp_socket_endpoint* endpoint, int32_t from, int32_t to, uint64_t s
   Hub::Queue& queue = endpoint->hub->queues[{from, to, slot}];
   if (transfer->from != nullptr && queue.receives.empty()) ++early_sends;
   (transfer->from != nullptr ? queue.sends : queue.receives).push_back(std::move(transfer));
-  endpoint->hub->match(queue);
+  endpoint->hub->match(queue, slow_links.of(from, to));
   return DDP_SOCKET_DONE;
 }
 
@@ -141,13 +164,24 @@ int32_t wait(ddp_socket_endpoint* endpoint, int64_t ticket, int64_t timeout_ms, 
   const auto found = endpoint->tickets.find(ticket);
   if (found == endpoint->tickets.end()) return fail_with(error, capacity, "no such ticket", DDP_SOCKET_FAILED);
   const TransferPtr transfer = found->second;
-  const bool over = endpoint->hub->changed.wait_for(lock, std::chrono::milliseconds(timeout_ms),
-                                                    [&] { return endpoint->aborted || transfer->state != State::kPosted; });
+  const Clock::time_point limit = Clock::now() + std::chrono::milliseconds(timeout_ms);
+  bool over = endpoint->aborted || transfer->over();
+  while (!over && Clock::now() < limit) {
+    endpoint->hub->changed.wait_until(lock, transfer->state == State::kMoving ? std::min(limit, transfer->due) : limit);
+    over = endpoint->aborted || transfer->over();
+  }
   if (endpoint->aborted) return fail_with(error, capacity, "aborted", DDP_SOCKET_ABORTED);
   if (!over) return fail_with(error, capacity, "timed out", DDP_SOCKET_TIMED_OUT);
   if (transfer->state == State::kBroken) return fail_with(error, capacity, "connection closed", DDP_SOCKET_FAILED);
   endpoint->tickets.erase(found);
   return DDP_SOCKET_DONE;
+}
+
+uint64_t moved(ddp_socket_endpoint* endpoint) {
+  const std::lock_guard lock(endpoint->hub->mutex);
+  for (const auto& [ticket, transfer] : endpoint->tickets)
+    if (transfer->state == State::kMoving) return ++endpoint->moved;
+  return endpoint->moved;
 }
 
 void abort(ddp_socket_endpoint* endpoint) {
@@ -175,13 +209,18 @@ constexpr ddp_socket_table kTable{sizeof(ddp_socket_table),
                                   wait,
                                   abort,
                                   close,
-                                  destroy};
+                                  destroy,
+                                  moved};
 
 }  // namespace
 
 namespace ddp::test {
 
 const ddp_socket_table& local_endpoint() noexcept { return kTable; }
+void local_endpoint_slow_down(int32_t from, int32_t to, int64_t ms) {
+  const std::lock_guard lock(slow_links.mutex);
+  slow_links.ms[{from, to}] = ms;
+}
 int64_t local_endpoint_size_violations() noexcept { return violations; }
 int64_t local_endpoint_early_sends() noexcept { return early_sends; }
 int64_t local_endpoint_messages() noexcept { return messages; }

@@ -19,6 +19,11 @@ namespace ddp::test {
 /// Messages that were posted before their receives, so far: between hosts each would have cost a hop.
 [[nodiscard]] int64_t local_endpoint_early_sends() noexcept;
 
+/// From now on each message from one to the other takes so long, in which its bytes move; kDeadLink: it never arrives, and
+/// nothing moves. 0: as fast as it can.
+inline constexpr int64_t kDeadLink = -1;
+void local_endpoint_slow_down(int32_t from, int32_t to, int64_t ms);
+
 /// Messages whose memory was handed over so far; lets a test act in the middle of a transfer.
 [[nodiscard]] int64_t local_endpoint_messages() noexcept;
 

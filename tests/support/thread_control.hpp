@@ -18,7 +18,11 @@ namespace ddp::test {
 /// What the ranks share.
 class ThreadHub {
  public:
-  explicit ThreadHub(int size) : size_(size), gave_(static_cast<size_t>(size)), listeners_(static_cast<size_t>(size)) {
+  explicit ThreadHub(int size)
+      : size_(size),
+        calls_(static_cast<size_t>(size)),
+        gave_(static_cast<size_t>(size)),
+        listeners_(static_cast<size_t>(size)) {
     for (int rank = 0; rank < size; ++rank)
       members_.push_back(bootstrap::Member{rank, "host" + std::to_string(rank), "boot", 1000 + rank, "127.0.0.1"});
   }
@@ -64,13 +68,27 @@ class ThreadHub {
     if (cause && fn) fn(*cause);
   }
 
+  void set_calls(int rank, const bootstrap::CallState* calls) {
+    const std::lock_guard lock(mutex_);
+    calls_[static_cast<size_t>(rank)] = calls;
+  }
+  /// Known at once.
+  [[nodiscard]] bootstrap::Whereabouts where(int32_t rank) const {
+    const std::lock_guard lock(mutex_);
+    bootstrap::Whereabouts where;
+    if (const bootstrap::CallState* calls = calls_.at(static_cast<size_t>(rank)))
+      where.awaits = calls->awaits(), where.moved = calls->moved();
+    return where;
+  }
+
   [[nodiscard]] const bootstrap::Member& member(int rank) const { return members_.at(static_cast<size_t>(rank)); }
   [[nodiscard]] int size() const { return size_; }
 
  private:
   int size_;
   std::vector<bootstrap::Member> members_;
-  std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;  // guards what follows
+  std::vector<const bootstrap::CallState*> calls_;
   std::condition_variable changed_;
   std::vector<std::string> gave_, result_;
   int arrived_ = 0;
@@ -81,8 +99,11 @@ class ThreadHub {
 
 class ThreadControl : public bootstrap::Control {
  public:
-  ThreadControl(ThreadHub& hub, int rank) : hub_(hub), rank_(rank) {}
-  ~ThreadControl() override { hub_.on_failure(rank_, nullptr); }
+  ThreadControl(ThreadHub& hub, int rank) : hub_(hub), rank_(rank) { hub_.set_calls(rank, &own_calls()); }
+  ~ThreadControl() override {
+    hub_.set_calls(rank_, nullptr);
+    hub_.on_failure(rank_, nullptr);
+  }
 
   [[nodiscard]] int32_t rank() const noexcept override { return rank_; }
   [[nodiscard]] int32_t size() const noexcept override { return hub_.size(); }
@@ -94,6 +115,7 @@ class ThreadControl : public bootstrap::Control {
   void leave() noexcept override {}
   void on_failure(std::function<void(const Error&)> fn) override { hub_.on_failure(rank_, std::move(fn)); }
   void set_progress(int64_t, int32_t) noexcept override {}
+  [[nodiscard]] Sign last_sign(int32_t rank) const override { return {0, hub_.where(rank), false}; }
   [[nodiscard]] std::string describe_progress(int32_t rank) const override {
     return "rank " + std::to_string(rank) + " was last heard in this test";
   }

@@ -55,6 +55,8 @@ struct Whereabouts {
   int32_t bucket = -1;
   UserCall call = UserCall::kNone;  // the last that it made
   bool in_call = false;             // it has not returned from it
+  int32_t awaits = -1;              // rank whose data it waits for over a link; -1: of nobody
+  uint64_t moved = 0;               // changes while data comes or goes
 };
 
 class CallState {
@@ -152,6 +154,13 @@ class CallState {
     return since != 0 ? since : INT64_MAX;
   }
 
+  /// This thread waits for data of this rank, or no more (-1); of several threads the last one counts.
+  void await(int32_t rank) noexcept { awaits_.store(rank, std::memory_order_relaxed); }
+  /// Data has come or gone: any number that is not 0.
+  void data_moved(uint64_t number) noexcept { moved_.fetch_add(number, std::memory_order_relaxed); }
+  [[nodiscard]] int32_t awaits() const noexcept { return awaits_.load(std::memory_order_relaxed); }
+  [[nodiscard]] uint64_t moved() const noexcept { return moved_.load(std::memory_order_relaxed); }
+
   /// This rank joins the n-th collective of a channel, or gather. One thread at a time each.
   void join_collective(uint64_t number, int32_t channel = 0) noexcept {
     collectives_[static_cast<size_t>(channel)].store(number, std::memory_order_relaxed);
@@ -201,6 +210,8 @@ class CallState {
   std::atomic<uint64_t> drains_{0};
   std::shared_ptr<trace::Watch> owned_watch_;
   std::atomic<trace::Watch*> watch_{nullptr};
+  std::atomic<int32_t> awaits_{-1};
+  std::atomic<uint64_t> moved_{0};
   std::array<std::atomic<int64_t>, kMostChannels> stands_since_{};  // the program, for a queue's thread; 0: it does not
 };
 

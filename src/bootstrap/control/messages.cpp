@@ -270,6 +270,7 @@ std::string write(const Beat& message) {
   for (const Progress& at : message.ranks) {
     writer.number(at.rank).number(at.where.bucket).number(at.where.pass).number(at.silent_ms);
     writer.number(static_cast<uint16_t>(at.where.call)).number(static_cast<uint8_t>(at.where.in_call));
+    writer.number(at.where.awaits).number(at.where.moved);
   }
   return std::move(writer).bytes();
 }
@@ -287,6 +288,8 @@ Beat read_beat(std::string_view body) {
     at.silent_ms = reader.number<int64_t>();
     at.where.call = get_call(reader);
     at.where.in_call = reader.number<uint8_t>() != 0;
+    at.where.awaits = reader.number<int32_t>();
+    at.where.moved = reader.number<uint64_t>();
     beat.ranks.push_back(at);
   }
   expect_end(reader);

@@ -158,8 +158,12 @@ class TcpControl final : public Control {
   }
 
   Whereabouts whereabouts() const {
-    return {pass_.load(std::memory_order_relaxed), bucket_.load(std::memory_order_relaxed), own_calls().last(),
-            own_calls().inside() > 0};
+    return {pass_.load(std::memory_order_relaxed),
+            bucket_.load(std::memory_order_relaxed),
+            own_calls().last(),
+            own_calls().inside() > 0,
+            own_calls().awaits(),
+            own_calls().moved()};
   }
 
   // All below on the control thread (or before it runs).

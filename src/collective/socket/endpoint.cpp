@@ -49,6 +49,8 @@ LinkResult Endpoint::wait(Ticket ticket, int64_t timeout_ms) noexcept {
   return to_result(table_.wait(endpoint_, ticket, timeout_ms, error_, sizeof error_));
 }
 
+uint64_t Endpoint::moved() noexcept { return table_.moved(endpoint_); }
+
 void Endpoint::abort() noexcept { table_.abort(endpoint_); }
 
 void Endpoint::close() noexcept { table_.close(endpoint_); }

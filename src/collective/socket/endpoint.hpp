@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One member's end of the links, as an owned object: messages to other members, tickets to wait for. What carries the bytes
 // is a table of C functions (socket_abi.h): Gloo between processes, queues between the threads of a test.
-// A result other than kDone ends the endpoint; error() says why. Only abort() may come from another thread.
+// A result other than kDone and kTimedOut ends the endpoint; error() says why. Only abort() may come from another thread.
 // Tested by unit/collective/socket_test.cpp.
 #pragma once
 
@@ -37,7 +37,10 @@ class Endpoint {
   using Ticket = int64_t;
   [[nodiscard]] LinkResult send(int32_t peer, uint64_t slot, const void* data, int64_t bytes, Ticket& ticket) noexcept;
   [[nodiscard]] LinkResult receive(int32_t peer, uint64_t slot, void* data, int64_t bytes, Ticket& ticket) noexcept;
+  /// After kTimedOut it may be made again.
   [[nodiscard]] LinkResult wait(Ticket ticket, int64_t timeout_ms) noexcept;
+  /// A number that changes while bytes come or go on any link, also within a message.
+  [[nodiscard]] uint64_t moved() noexcept;
 
   /// End waits, now and later. Any thread.
   void abort() noexcept;

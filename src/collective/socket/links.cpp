@@ -12,6 +12,8 @@ namespace {
 constexpr int64_t kForEverMs = INT32_MAX;   // 24 days
 constexpr int64_t kFirstCauseMs = 500;      // how long a broken connection waits for the control plane's cause
 constexpr int64_t kLargestStaggerMs = 250;  // by how much a higher level is more patient
+constexpr int64_t kFirstLookMs = 50;        // into a wait: do bytes flow?
+constexpr int64_t kLookMs = 250;            // and then again and again
 
 void wait_for_cause(const bootstrap::Failure& failure) {
   const os::Deadline limit = os::Deadline::in_ms(kFirstCauseMs);
@@ -41,23 +43,23 @@ int64_t Links::patience_ms(const Message& message) const noexcept {
 
 void Links::attach(int32_t peer, const std::vector<int32_t>& descriptors) {
   const LinkResult result = endpoint_.attach(peer, descriptors);
-  if (result != LinkResult::kDone) explain(result, peer);
+  if (result != LinkResult::kDone) explain(result, Message{0, peer});
 }
 
 Links::Message Links::send(int32_t peer, Tag tag, const void* data, int64_t bytes, int32_t level) {
   check_usable(peer);
   if (tag >= Tag::kPart) sent_bytes_ += bytes;
-  Message message{0, peer, level, true};
+  Message message{0, peer, level, true, tag == Tag::kHeader};
   const LinkResult result = endpoint_.send(peer, static_cast<uint64_t>(tag), data, bytes, message.ticket);
-  if (result != LinkResult::kDone) explain(result, peer);
+  if (result != LinkResult::kDone) explain(result, message);
   return message;
 }
 
 Links::Message Links::receive(int32_t peer, Tag tag, void* data, int64_t bytes, int32_t level) {
   check_usable(peer);
-  Message message{0, peer, level, true};
+  Message message{0, peer, level, true, tag == Tag::kHeader};
   const LinkResult result = endpoint_.receive(peer, static_cast<uint64_t>(tag), data, bytes, message.ticket);
-  if (result != LinkResult::kDone) explain(result, peer);
+  if (result != LinkResult::kDone) explain(result, message);
   return message;
 }
 
@@ -69,10 +71,51 @@ collective::Wait Links::wait_for(Message& message) {
   const bootstrap::CallState::Waiting waiting(control_.calls(), bootstrap::BlockedCall::Exchange::kCollective, number,
                                               channel_);
   wait.begin_ns = os::now_ns();
-  const LinkResult result = endpoint_.wait(message.ticket, patience_ms(message));
+  const LinkResult result = await(message);
   wait.end_ns = os::now_ns();
-  if (result != LinkResult::kDone) explain(result, message.peer);
+  if (result != LinkResult::kDone) explain(result, message);
   return wait;
+}
+
+LinkResult Links::await(const Message& message) noexcept {
+  bootstrap::CallState& calls = control_.calls();
+  const int32_t rank = rank_at(message.peer);
+  const int64_t patience = patience_ms(message);
+  calls.await(rank);
+  LinkResult result = endpoint_.wait(message.ticket, std::min(kFirstLookMs, patience));
+  if (result == LinkResult::kTimedOut) {
+    uint64_t moved = endpoint_.moved();
+    Row row = row_behind(rank);
+    os::Deadline deadline = os::Deadline::in_ms(patience);
+    do {
+      result = endpoint_.wait(message.ticket, std::clamp<int64_t>(deadline.left_ms(), 1, std::min(kLookMs, patience)));
+      if (result != LinkResult::kTimedOut) break;
+      const uint64_t here = endpoint_.moved();
+      const Row now = row_behind(rank);
+      if (here == moved && now == row) continue;
+      if (here != moved) calls.data_moved(1);
+      moved = here;
+      row = now;
+      deadline = os::Deadline::in_ms(patience);
+    } while (!deadline.passed());
+  }
+  if (result == LinkResult::kDone) {
+    calls.data_moved(1);
+    calls.await(-1);
+  }
+  return result;
+}
+
+Links::Row Links::row_behind(int32_t rank) const noexcept {
+  Row row{rank};
+  for (int32_t step = 0; step < size(); ++step) {
+    const bootstrap::Whereabouts where = control_.last_sign(row.end).where;
+    row.mark = row.mark * 31 + where.moved;
+    if (where.awaits < 0 || where.awaits >= control_.size() || where.awaits == control_.rank() || where.awaits == row.end)
+      break;
+    row.end = where.awaits;
+  }
+  return row;
 }
 
 void Links::note(const collective::Wait& wait, const collective::Late& late) noexcept {
@@ -82,13 +125,13 @@ void Links::note(const collective::Wait& wait, const collective::Late& late) noe
 }
 
 Links::Message Links::try_send(int32_t peer, Tag tag, const void* data, int64_t bytes) noexcept {
-  Message message{0, peer, 0, false};
+  Message message{0, peer, 0, false, tag == Tag::kHeader};
   message.open = endpoint_.send(peer, static_cast<uint64_t>(tag), data, bytes, message.ticket) == LinkResult::kDone;
   return message;
 }
 
 Links::Message Links::try_receive(int32_t peer, Tag tag, void* data, int64_t bytes, int32_t level) noexcept {
-  Message message{0, peer, level, false};
+  Message message{0, peer, level, false, tag == Tag::kHeader};
   const LinkResult result = endpoint_.receive(peer, static_cast<uint64_t>(tag), data, bytes, message.ticket);
   message.open = result == LinkResult::kDone;
   exhausted_ = exhausted_ || result == LinkResult::kExhausted;
@@ -102,19 +145,30 @@ bool Links::try_wait(Message& message, os::Deadline deadline) noexcept {
 
 // A post that lacked memory may have been made by half, so nothing that follows it can be trusted.
 void Links::check_usable(int32_t peer) {
-  if (exhausted_) explain(LinkResult::kExhausted, peer);
+  if (exhausted_) explain(LinkResult::kExhausted, Message{0, peer});
 }
 
-void Links::explain(LinkResult result, int32_t peer) {
+// A rank that has not sent its header did not take part; of one that has, the data is missing.
+Error Links::timed_out(const Message& message) const {
+  const int32_t rank = rank_at(message.peer), late = row_behind(rank).end;
+  const std::string who = control_.member(late).name();
+  const std::string known = " within " + std::to_string(timeout_ms_) + " ms; " + control_.describe_progress(late);
+  if (late != rank)
+    return Error(DDP_ERROR_TIMED_OUT, who + " holds up " + subject() + ": " + control_.member(rank).name() +
+                                          " waits for it, and no data has come" + known);
+  return Error(DDP_ERROR_TIMED_OUT, message.is_header ? who + " did not take part in " + subject() + known
+                                                      : "no data of " + who + " has come for " + subject() + known);
+}
+
+void Links::explain(LinkResult result, const Message& message) {
+  const int32_t peer = message.peer;
   endpoint_.close();  // first, because what follows may throw: nobody writes into the caller's memory from here
   const std::string reason = endpoint_.error();
   failure_.check();
   const int32_t rank = rank_at(peer);
   const std::string who = control_.member(rank).name();
   switch (result) {
-    case LinkResult::kTimedOut:
-      give_up(Error(DDP_ERROR_TIMED_OUT, who + " did not take part in " + subject() + " within " +
-                                             std::to_string(timeout_ms_) + " ms; " + control_.describe_progress(rank)));
+    case LinkResult::kTimedOut: give_up(timed_out(message));
     case LinkResult::kAborted: was_aborted();
     case LinkResult::kExhausted:  // nobody is to blame but this rank
       throw Error(DDP_ERROR_OUT_OF_MEMORY, reason);

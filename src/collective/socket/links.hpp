@@ -8,6 +8,10 @@
 // message of level k waits for a peer that may itself wait for messages of lower levels only. A higher level is more
 // patient, so whoever waits for the late one directly names it first.
 //
+// A link on which bytes flow is slow, not dead: a wait is over when for timeout_ms no byte has come or gone on any link of
+// this member, and none of those that it waits for in turn has moved anything either (they say so over the control plane
+// with their heartbeats). The end of that row is named.
+//
 // Threads: one at a time, but for wake(). Allocates nothing after construction but for error texts.
 // Tested by unit/collective/collectives_failure_test.cpp and process/gloo_test.cpp.
 #pragma once
@@ -52,6 +56,7 @@ class Links {
     int32_t peer = 0;
     int32_t level = 0;
     bool open = false;
+    bool is_header = false;
   };
   [[nodiscard]] Message send(int32_t peer, Tag tag, const void* data, int64_t bytes, int32_t level);
   [[nodiscard]] Message receive(int32_t peer, Tag tag, void* data, int64_t bytes, int32_t level);
@@ -94,8 +99,17 @@ class Links {
 
  private:
   [[nodiscard]] int64_t patience_ms(const Message& message) const noexcept;
+  [[nodiscard]] LinkResult await(const Message& message) noexcept;
+  /// What this rank waits for when it waits for a rank.
+  struct Row {
+    int32_t end = -1;   // who waits for nobody
+    uint64_t mark = 0;  // changes while any of them moves anything
+    [[nodiscard]] bool operator==(const Row&) const noexcept = default;
+  };
+  [[nodiscard]] Row row_behind(int32_t rank) const noexcept;
   void check_usable(int32_t peer);
-  [[noreturn]] void explain(LinkResult result, int32_t peer);
+  [[noreturn]] void explain(LinkResult result, const Message& message);
+  [[nodiscard]] Error timed_out(const Message& message) const;
   [[nodiscard]] std::string subject() const {
     return subject_ != nullptr ? subject_->describe() : "the connection of the group";
   }

@@ -7,8 +7,8 @@
  * is sent only when the receiver has posted memory for it, messages of one slot arrive in the order in which they were
  * posted, and A SENDER POSTS AT MOST AS MANY BYTES AS THE RECEIVER (and 1 or more): Gloo ends the process when more bytes
  * arrive than were expected. How many came is not said; what comes first in a message says it.
- * A wait that times out, or a link that fails, ends the whole endpoint: the only calls that make sense then are close and
- * destroy.
+ * A link that fails ends the whole endpoint: the only calls that make sense then are close and destroy. A wait that timed
+ * out may be made again.
  *
  * Threads: one at a time, but for abort, which any thread may call at any time between create and destroy.
  * Errors: functions return a ddp_socket_result; when it is not DONE, one line of text was written to `error` (if `capacity`
@@ -25,14 +25,14 @@ extern "C" {
 #endif
 
 /* Changes whenever a function changes its meaning; functions that are only added grow struct_size. */
-#define DDP_SOCKET_VERSION 3
+#define DDP_SOCKET_VERSION 4
 #define DDP_SOCKET_QUERY_NAME "ddp_socket_query"
 
 typedef struct ddp_socket_endpoint ddp_socket_endpoint;
 
 enum ddp_socket_result {
   DDP_SOCKET_DONE = 0,
-  DDP_SOCKET_TIMED_OUT = 1, /* nothing happened for as long as the caller allowed */
+  DDP_SOCKET_TIMED_OUT = 1, /* it was not over within the time that the caller allowed */
   DDP_SOCKET_FAILED = 2,    /* the link or the endpoint is unusable; the text says what the system said */
   DDP_SOCKET_ABORTED = 3,   /* abort was called */
   DDP_SOCKET_EXHAUSTED =
@@ -58,13 +58,15 @@ typedef struct ddp_socket_table {
                        int64_t *out_ticket, char *error, int64_t capacity);
   int32_t (*post_receive)(ddp_socket_endpoint *endpoint, int32_t peer, uint64_t slot, void *data, int64_t bytes,
                           int64_t *out_ticket, char *error, int64_t capacity);
-  /* Wait for one ticket, 1 ms or more. DONE gives the ticket back. */
+  /* Wait for one ticket, 1 ms or more. DONE gives the ticket back; after TIMED_OUT it is as before. */
   int32_t (*wait)(ddp_socket_endpoint *endpoint, int64_t ticket, int64_t timeout_ms, char *error, int64_t capacity);
   /* End the wait that is under way, and every later one, within milliseconds. */
   void (*abort)(ddp_socket_endpoint *endpoint);
   /* Close all links. When it returns, no posted memory is read or written any more. */
   void (*close)(ddp_socket_endpoint *endpoint);
   void (*destroy)(ddp_socket_endpoint *endpoint);
+  /* A number that changes while bytes come or go on any link, also within a message. */
+  uint64_t (*moved)(ddp_socket_endpoint *endpoint);
 } ddp_socket_table;
 
 /* The table of this module, or NULL when it has not this `version`. Valid as long as the module is loaded. */

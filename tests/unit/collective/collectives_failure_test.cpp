@@ -123,6 +123,37 @@ void a_rank_that_does_not_come_is_named_when_time_is_up(void**) {
   }
 }
 
+/// The link from rank 2 to rank 1 is slow. Rank 0 waits for rank 1, which waits for rank 2.
+struct SlowLink {
+  explicit SlowLink(int64_t ms) { local_endpoint_slow_down(2, 1, ms); }
+  ~SlowLink() { local_endpoint_slow_down(2, 1, 0); }
+};
+
+void a_slow_link_is_not_dead(void**) {
+  const SlowLink slow(1'200);
+  for (const int64_t count : {100'000, 1'000'000}) {  // with the header, and in messages of its own
+    RailWorld world(3, 0, 400);
+    world.run([&](int rank, collective::Transport& transport) {
+      std::vector<float> data(static_cast<size_t>(count), static_cast<float>(rank + 1));
+      transport.all_reduce(flat_tensor(data.data(), DDP_F32, count), DDP_SUM);
+      for (const float each : data) expect(each == 6, "the sum");
+    });
+  }
+}
+
+void of_a_dead_link_all_learn_the_same(void**) {
+  const SlowLink dead(kDeadLink);
+  RailWorld world(3, 0, 400);
+  std::vector<std::string> texts(3);
+  world.run([&](int rank, collective::Transport& transport) {
+    std::vector<float> data(100'000);
+    texts[static_cast<size_t>(rank)] = expect_error(
+        DDP_ERROR_TIMED_OUT, [&] { transport.all_reduce(flat_tensor(data.data(), DDP_F32, 100'000), DDP_SUM); });
+  });
+  for (const std::string& text : texts) expect_equal(text, texts.front(), "one text on all ranks");
+  expect_contains(texts.front(), "rank 2 (host host2, pid 1002) did not take part in all-reduce #1");
+}
+
 void a_rank_that_left_is_named_by_the_next_collective(void**) {
   RailWorld world(2);
   world.run([&](int rank, collective::Transport& transport) {
@@ -148,6 +179,8 @@ int main() {
       ddp_test(buckets_of_different_plans_are_refused),
       ddp_test(a_failure_elsewhere_ends_a_blocked_wait_with_its_cause),
       ddp_test(a_rank_that_does_not_come_is_named_when_time_is_up),
+      ddp_test(a_slow_link_is_not_dead),
+      ddp_test(of_a_dead_link_all_learn_the_same),
       ddp_test(a_rank_that_left_is_named_by_the_next_collective),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collective/socket/gloo/endpoint.hpp"
 
-#include <gloo/transport/unbound_buffer.h>
 #include <unistd.h>
 
 #include <stdexcept>
@@ -46,7 +45,7 @@ void Endpoint::make_room() {
   unused_.push_back(static_cast<int64_t>(messages_.size()));
 }
 
-int64_t Endpoint::keep(std::unique_ptr<::gloo::transport::UnboundBuffer> buffer, bool is_send) noexcept {
+int64_t Endpoint::keep(std::unique_ptr<Transfer> buffer, bool is_send) noexcept {
   const int64_t ticket = unused_.back();
   unused_.pop_back();
   messages_[static_cast<size_t>(ticket - 1)] = Message{std::move(buffer), is_send};
@@ -58,7 +57,7 @@ ddp_socket_result Endpoint::post_send(int32_t peer, uint64_t slot, const void* d
   if (closed_ || bytes == 0) throw std::logic_error("the connections are closed");
   const NoSigpipe guard;  // Gloo writes at once, on this thread, if the peer is ready
   make_room();
-  auto buffer = context(peer > index_).createUnboundBuffer(const_cast<void*>(data), bytes);
+  auto buffer = std::make_unique<Transfer>(context(peer > index_), const_cast<void*>(data), bytes);
   buffer->send(peer, slot, 0, bytes);
   ticket = keep(std::move(buffer), true);
   return DDP_SOCKET_DONE;
@@ -69,7 +68,7 @@ ddp_socket_result Endpoint::post_receive(int32_t peer, uint64_t slot, void* data
   if (closed_ || bytes == 0) throw std::logic_error("the connections are closed");
   const NoSigpipe guard;  // a receive tells the peer that it is ready
   make_room();
-  auto buffer = context(peer < index_).createUnboundBuffer(data, bytes);
+  auto buffer = std::make_unique<Transfer>(context(peer < index_), data, bytes);
   buffer->recv(peer, slot, 0, bytes);
   ticket = keep(std::move(buffer), false);
   return DDP_SOCKET_DONE;
@@ -89,19 +88,26 @@ ddp_socket_result Endpoint::wait(int64_t ticket, std::chrono::milliseconds timeo
     waiting_ = nullptr;
     return aborted_;
   };
-  const auto begin = std::chrono::steady_clock::now();
-  bool arrived = false;
+  Transfer::Wait result;
   try {
-    arrived = message.is_send ? message.buffer->waitSend(timeout) : message.buffer->waitRecv(timeout);
+    result = message.is_send ? message.buffer->wait_sent(timeout) : message.buffer->wait_received(timeout);
   } catch (const std::exception&) {
     if (over()) return DDP_SOCKET_ABORTED;
-    if (std::chrono::steady_clock::now() - begin >= timeout) return DDP_SOCKET_TIMED_OUT;
     throw;
   }
-  if (over() || !arrived) return DDP_SOCKET_ABORTED;
+  if (over() || result == Transfer::Wait::kAborted) return DDP_SOCKET_ABORTED;
+  if (result == Transfer::Wait::kTimedOut) return DDP_SOCKET_TIMED_OUT;
   message.buffer.reset();
   unused_.push_back(ticket);
   return DDP_SOCKET_DONE;
+}
+
+uint64_t Endpoint::moved() noexcept {
+  uint64_t sum = 0;
+  for (const auto& context : contexts_)
+    for (const int32_t peer : peers_)
+      if (!closed_) sum += context->moved(peer);
+  return sum;
 }
 
 // An abort that comes just before Gloo's wait begins is kept by the buffer, so none is lost.

@@ -18,13 +18,10 @@
 
 #include "collective/socket/socket_abi.h"
 
-namespace gloo::transport {
-class UnboundBuffer;
-}  // namespace gloo::transport
-
 namespace ddp::gloo {
 
 class AdmittedPairs;
+class Transfer;
 
 class Endpoint {
  public:
@@ -41,19 +38,22 @@ class Endpoint {
   [[nodiscard]] ddp_socket_result post_send(int32_t peer, uint64_t slot, const void* data, size_t bytes, int64_t& ticket);
   [[nodiscard]] ddp_socket_result post_receive(int32_t peer, uint64_t slot, void* data, size_t bytes, int64_t& ticket);
   [[nodiscard]] ddp_socket_result wait(int64_t ticket, std::chrono::milliseconds timeout);
+  [[nodiscard]] uint64_t moved() noexcept;
   void abort() noexcept;
   void close();
 
  private:
   struct Message {
-    std::unique_ptr<::gloo::transport::UnboundBuffer> buffer;
+    std::unique_ptr<Transfer> buffer;
     bool is_send = false;
   };
   void make_room();
-  int64_t keep(std::unique_ptr<::gloo::transport::UnboundBuffer> buffer, bool is_send) noexcept;
+  int64_t keep(std::unique_ptr<Transfer> buffer, bool is_send) noexcept;
   [[nodiscard]] bool is_aborted();
   /// The context whose pairs carry bytes towards larger indices, or the one for smaller.
-  [[nodiscard]] AdmittedPairs& context(bool towards_larger) const noexcept { return *contexts_[towards_larger ? 1 : 0]; }
+  [[nodiscard]] const std::shared_ptr<AdmittedPairs>& context(bool towards_larger) const noexcept {
+    return contexts_[towards_larger ? 1 : 0];
+  }
 
   int32_t index_;
   std::shared_ptr<AdmittedPairs> contexts_[kLanes];

@@ -79,6 +79,8 @@ int32_t wait(ddp_socket_endpoint* endpoint, int64_t ticket, int64_t timeout_ms, 
   return guarded(error, capacity, [&] { return endpoint->wait(ticket, std::chrono::milliseconds(timeout_ms)); });
 }
 
+uint64_t moved(ddp_socket_endpoint* endpoint) { return endpoint->moved(); }
+
 void abort(ddp_socket_endpoint* endpoint) { endpoint->abort(); }
 
 void close(ddp_socket_endpoint* endpoint) {
@@ -109,7 +111,8 @@ constexpr ddp_socket_table kTable{sizeof(ddp_socket_table),
                                   wait,
                                   abort,
                                   close,
-                                  destroy};
+                                  destroy,
+                                  moved};
 
 // Releases of Gloo share a soname but not a layout of classes; this function exists in the newer layout only.
 bool gloo_is_the_one_we_were_built_with() {

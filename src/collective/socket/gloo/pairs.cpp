@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collective/socket/gloo/pairs.hpp"
 
+#include <linux/tcp.h>
+#include <netinet/in.h>
 #include <sys/epoll.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <mutex>
 #include <stdexcept>
+#include <utility>
 
 namespace ddp::gloo {
 namespace {
@@ -57,6 +61,29 @@ AdmittedPair::AdmittedPair(tcp::Context* context, tcp::Device* device, int peer,
   self_ = self;
   peer_ = other;
   changeState(CONNECTED);
+}
+
+// Gloo's thread holds the lock while it reads.
+uint64_t AdmittedPair::moved() noexcept {
+  const std::unique_lock lock(m_, std::try_to_lock);
+  if (!lock.owns_lock()) return ++busy_;
+  tcp_info info{};
+  socklen_t bytes = sizeof info;
+  if (fd_ < 0 || ::getsockopt(fd_, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0) return busy_;
+  return info.tcpi_bytes_acked + info.tcpi_bytes_received + busy_;
+}
+
+Transfer::Wait Transfer::wait(std::condition_variable& changed, int& completions, bool& aborted,
+                              std::chrono::milliseconds timeout) {
+  std::unique_lock lock(m_);
+  const bool over = changed.wait_for(lock, timeout, [&] {
+    throwIfException();
+    return aborted || completions > 0;
+  });
+  if (!over) return Wait::kTimedOut;
+  if (std::exchange(aborted, false)) return Wait::kAborted;
+  --completions;
+  return Wait::kDone;
 }
 
 void AdmittedPairs::attach(int peer, int descriptor) {

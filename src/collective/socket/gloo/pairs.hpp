@@ -10,6 +10,8 @@
 
 #include <sys/types.h>
 
+#include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <memory>
 
@@ -17,6 +19,7 @@
 #include <gloo/transport/tcp/context.h>
 #include <gloo/transport/tcp/device.h>
 #include <gloo/transport/tcp/pair.h>
+#include <gloo/transport/tcp/unbound_buffer.h>
 
 namespace ddp::gloo {
 
@@ -25,6 +28,12 @@ class AdmittedPair final : public ::gloo::transport::tcp::Pair {
  public:
   /// The descriptor is the pair's unless this throws.
   AdmittedPair(::gloo::transport::tcp::Context* context, ::gloo::transport::tcp::Device* device, int peer, int descriptor);
+
+  /// Changes while bytes come or go: what the kernel has received, and what the peer's has acknowledged.
+  [[nodiscard]] uint64_t moved() noexcept;
+
+ private:
+  uint64_t busy_ = 0;
 };
 
 /// Connections to peers, by their number.
@@ -35,6 +44,29 @@ class AdmittedPairs final : public ::gloo::transport::tcp::Context {
 
   /// The descriptor is taken, whatever happens.
   void attach(int peer, int descriptor);
+  /// Of the pair to this peer, which was attached.
+  [[nodiscard]] uint64_t moved(int peer) noexcept {
+    return static_cast<AdmittedPair&>(*pairs_[static_cast<size_t>(peer)]).moved();
+  }
+};
+
+/// A message under way. Gloo's own waits close all pairs when they time out; these may be made again.
+class Transfer final : public ::gloo::transport::tcp::UnboundBuffer {
+ public:
+  using UnboundBuffer::UnboundBuffer;
+
+  enum class Wait { kDone, kTimedOut, kAborted };
+  /// Throws what ended the pair.
+  [[nodiscard]] Wait wait_sent(std::chrono::milliseconds timeout) {
+    return wait(sendCv_, sendCompletions_, abortWaitSend_, timeout);
+  }
+  [[nodiscard]] Wait wait_received(std::chrono::milliseconds timeout) {
+    return wait(recvCv_, recvCompletions_, abortWaitRecv_, timeout);
+  }
+
+ private:
+  [[nodiscard]] Wait wait(std::condition_variable& changed, int& completions, bool& aborted,
+                          std::chrono::milliseconds timeout);
 };
 
 /// A device whose listening sockets nobody can reach.
