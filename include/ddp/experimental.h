@@ -22,6 +22,7 @@
 #include "ddp/latest.h"
 #include "ddp/outer.h"
 #include "ddp/waits.h"
+#include "ddp/trace.h"
 /* clang-format on */
 
 #endif

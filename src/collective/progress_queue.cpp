@@ -5,11 +5,12 @@
 #include "core/float_environment.hpp"
 #include "os/clock.hpp"
 #include "os/thread.hpp"
+#include "trace/watch.hpp"
 
 namespace ddp::collective {
 
 ProgressQueue::ProgressQueue(Driver driver, size_t capacity, bootstrap::CallState* calls, int32_t channel)
-    : driver_(driver), calls_(calls), channel_(channel), operations_(capacity, nullptr) {
+    : driver_(driver), calls_(calls), channel_(channel), operations_(capacity, nullptr), events_(capacity) {
   if (driver != Driver::kThread) return;
   thread_ = os::start_thread("ddp-progress", [this] { run(); });
 }
@@ -24,9 +25,10 @@ ProgressQueue::~ProgressQueue() {
   thread_.join();
 }
 
-void ProgressQueue::push(BucketOperation& operation) {
+void ProgressQueue::push(BucketOperation& operation, const trace::Event* event) {
   const size_t at = pushed_.load(std::memory_order_relaxed);
   operations_[at] = &operation;
+  events_[at] = event != nullptr ? *event : trace::Event();
   if (at == 0) times_.first_start_ns.store(os::now_ns(), std::memory_order_relaxed);
   if (driver_ == Driver::kCaller) {
     pushed_.store(at + 1, std::memory_order_release);
@@ -39,6 +41,12 @@ void ProgressQueue::push(BucketOperation& operation) {
   changed_.notify_all();
 }
 
+/// So many are done: one more than before.
+void ProgressQueue::set_done(size_t count) noexcept {
+  if (events_[count - 1].kind != trace::EventKind::kNone) calls_->watch()->record_end(events_[count - 1]);
+  done_.store(count, std::memory_order_release);
+}
+
 /// Work on the operations from the first unfinished one on; the next may overtake only waiting, never work.
 bool ProgressQueue::advance_all(int64_t budget_bytes) {
   bool advanced = false;
@@ -47,7 +55,7 @@ bool ProgressQueue::advance_all(int64_t budget_bytes) {
   for (size_t i = done; i < pushed; ++i) {
     const Progress progress = operations_[i]->advance(budget_bytes);
     if (progress == Progress::kDone && i == done) {
-      done_.store(++done, std::memory_order_release);
+      set_done(++done);
       advanced = true;
     }
     if (progress == Progress::kAdvanced) return true;
@@ -76,7 +84,7 @@ bool ProgressQueue::poke(int64_t budget_bytes) noexcept {
 void ProgressQueue::finish_from(size_t first) {
   for (size_t i = first; i < pushed_.load(std::memory_order_acquire); ++i) {
     operations_[i]->finish();
-    done_.store(i + 1, std::memory_order_release);
+    set_done(i + 1);
   }
 }
 
@@ -121,7 +129,7 @@ void ProgressQueue::run() {
       error_ = error;
       failed_.store(true);
     } else {
-      done_.store(at + 1);
+      set_done(at + 1);
     }
     if (failed_.load() || done_.load() == pushed_.load()) changed_.notify_all();
   }

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "collective/transport.hpp"
+#include "trace/event.hpp"
 
 namespace ddp::collective {
 
@@ -38,8 +39,8 @@ class ProgressQueue {
 
   [[nodiscard]] Driver driver() const noexcept { return driver_; }
 
-  /// A started operation. Order is everything.
-  void push(BucketOperation& operation);
+  /// A started operation. Order is everything. `event`: what a trace records when it is done, or NULL.
+  void push(BucketOperation& operation, const trace::Event* event = nullptr);
 
   /// kCaller: work for about `budget_bytes` if the other ranks have come so far and nobody else is at it; never waits.
   /// Errors are kept for drain. False if nothing was done.
@@ -61,11 +62,13 @@ class ProgressQueue {
   void finish_from(size_t first);
 
   void wait_for_thread();
+  void set_done(size_t count) noexcept;
 
   const Driver driver_;
   bootstrap::CallState* const calls_;
   const int32_t channel_;
   std::vector<BucketOperation*> operations_;  // in order; the first done_ are done
+  std::vector<trace::Event> events_;          // beside them; of no kind: none
   std::atomic<size_t> pushed_{0};
   std::atomic<size_t> done_{0};
   std::optional<Error> error_;  // written by the driver, read after drain has joined it

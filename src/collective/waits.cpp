@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "trace/watch.hpp"
+
 namespace ddp::collective {
 
 void Waits::note(const Wait& wait, const Late& late) noexcept {
@@ -13,8 +15,10 @@ void Waits::note(const Wait& wait, const Late& late) noexcept {
 }
 
 void Waits::add(int32_t rank, int64_t begin_ns, int64_t end_ns) noexcept {
-  if (rank >= 0 && rank < ranks() && end_ns > begin_ns)
-    waited_ns_[static_cast<size_t>(rank)].fetch_add(end_ns - begin_ns, std::memory_order_relaxed);
+  if (rank < 0 || rank >= ranks() || end_ns <= begin_ns) return;
+  waited_ns_[static_cast<size_t>(rank)].fetch_add(end_ns - begin_ns, std::memory_order_relaxed);
+  if (trace::Watch* const watch = calls_.watch())
+    watch->end_wait(known_as_.empty() ? rank : known_as_[static_cast<size_t>(rank)], begin_ns, end_ns);
 }
 
 }  // namespace ddp::collective

@@ -13,6 +13,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "bootstrap/control/call_state.hpp"
@@ -35,8 +36,10 @@ struct Wait {
 
 class Waits {
  public:
-  /// Of so many ranks. `calls` knows whether the program waits; it outlives this.
-  Waits(const bootstrap::CallState& calls, int32_t ranks) : calls_(calls), waited_ns_(static_cast<size_t>(ranks)) {}
+  /// Of so many ranks. `calls` knows whether the program waits, and who watches; it outlives this. `known_as`: the ranks'
+  /// numbers for who watches; empty: the same.
+  Waits(const bootstrap::CallState& calls, int32_t ranks, std::vector<int32_t> known_as = {})
+      : calls_(calls), known_as_(std::move(known_as)), waited_ns_(static_cast<size_t>(ranks)) {}
 
   /// A wait is over. Of its end so much is due to `late` as that says: the rank that was waited for waited itself.
   void note(const Wait& wait, const Late& late = {}) noexcept;
@@ -51,6 +54,7 @@ class Waits {
   void add(int32_t rank, int64_t begin_ns, int64_t end_ns) noexcept;
 
   const bootstrap::CallState& calls_;
+  const std::vector<int32_t> known_as_;
   std::vector<std::atomic<int64_t>> waited_ns_;  // by rank
 };
 

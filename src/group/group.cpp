@@ -26,8 +26,8 @@
 #include "group/select.hpp"
 #include "group/sparse_rows.hpp"
 #include "group/survival.hpp"
+#include "group/tracing.hpp"
 #include "os/log.hpp"
-#include "trace/watch.hpp"
 
 namespace ddp::group {
 
@@ -70,18 +70,6 @@ std::shared_ptr<Survival> make_survival(const ddp_group_options& options, const 
 bool names_place(const char* rendezvous) {
   const std::string_view text = rendezvous == nullptr ? "" : rendezvous;
   return text.substr(0, 7) == "file://" || text.substr(0, 6) == "tcp://" || text.substr(0, 8) == "store://";
-}
-
-/// The launcher knows this process by a number (RANK), and watches it in a folder of its own.
-void let_be_watched(Group& group, const ddp_group_options& options, int64_t generation) {
-  const char *const folder = secure_getenv("DDP_WATCH_DIR"), *const number = secure_getenv("RANK");
-  if (folder == nullptr) return;
-  int32_t known_by = group.rank();
-  if (number != nullptr) known_by = static_cast<int32_t>(std::strtol(number, nullptr, 10));
-  if (known_by != group.rank() && options.join == 0) return;  // not the launcher's group
-  group.calls().set_watch(
-      trace::Watch::of_launcher(folder, known_by, group.control().member(group.rank()).host, group.size()));
-  if (trace::Watch* const watch = group.calls().watch()) watch->regroup(group.rank(), group.size(), generation);
 }
 
 std::shared_ptr<Group> join_standing(const ddp_group_options& options, const Group::Origin& origin,
@@ -153,7 +141,7 @@ std::shared_ptr<Group> Group::create(const char* rendezvous, const ddp_group_opt
   if (options.join == 0) {
     auto made = form(bootstrap::meet(meeting, options), options, origin, "ddp_group_create", std::move(survival));
     log_membership(made->control(), options, {});
-    let_be_watched(*made, options, 1);
+    follow_launcher(*made, 1);
     return made;
   }
   // A rank that dies while this one joins ends that; the others meet again, and so does this one.
@@ -161,7 +149,7 @@ std::shared_ptr<Group> Group::create(const char* rendezvous, const ddp_group_opt
     std::shared_ptr<Group> group;
     const std::optional<Error> failed = try_to([&] { group = join_standing(options, origin, survival, deadline); });
     if (!failed) {
-      let_be_watched(*group, options, survival->generation());
+      follow_launcher(*group, survival->generation());
       return group;
     }
     if (!breaks_group(failed->status()) || deadline.passed()) throw Error(*failed);
@@ -290,6 +278,7 @@ std::vector<std::string> Group::gather(std::string_view what, std::string_view m
 void Group::close() noexcept {
   const std::lock_guard lock(impl_->closing);
   if (!impl_->health.begin_close()) return;
+  end_trace(*this);
   const bool in_order = calls().inside() == 0 && !impl_->channels.any_open() && !impl_->health.has_fault();
   impl_->gpu->close(in_order);
   if (in_order) impl_->channels.shutdown();

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "bootstrap/control/control.hpp"
 #include "bootstrap/failure.hpp"
@@ -36,7 +37,7 @@ struct Group::Impl {
   // Destroyed in reverse: the transports and their threads first, then the control plane's, then what they point to.
   bootstrap::Failure failure;
   std::unique_ptr<bootstrap::Control> control;
-  collective::Waits waits{control->calls(), control->size()};
+  collective::Waits waits{control->calls(), control->size(), world_ranks()};
   Health health{*control, failure};
   Channels channels;
   std::optional<Gpu> gpu;  // these two: from connect() on
@@ -45,6 +46,13 @@ struct Group::Impl {
   std::mutex closing;  // close() once
   ddp_backend backend = DDP_BACKEND_AUTO;
 
+  /// Of a sub-group: the ranks in the group that was created. Else none.
+  [[nodiscard]] std::vector<int32_t> world_ranks() const {
+    std::vector<int32_t> ranks;
+    for (int32_t rank = 0; rank < control->size(); ++rank)
+      if (const int32_t world = control->member(rank).world_rank; world >= 0) ranks.push_back(world);
+    return ranks;
+  }
   void connect(const char* function);
   void retire() noexcept;
 };

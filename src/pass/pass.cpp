@@ -23,6 +23,7 @@ Pass::Pass(group::Group& group, const Parameters& table, const ddp_model_options
       attendance_(group, this, options.uneven_inputs != 0 ? std::make_unique<JoinHeader>(channel_, plan_hash) : nullptr),
       results_(table.parameters().size()),
       meter_(table, buckets_.plan()),
+      events_(group.calls(), table, buckets_.plan()),
       // For each bucket a reduction and what may follow it, and the join header.
       queue_(choose_driver(group, options.progress, hook), 2 * buckets_.size() + 1, &group.calls(), channel_.number()) {}
 
@@ -64,6 +65,7 @@ void Pass::begin(ddp_pass mode, Role role) {
   marks_.begin_pass();
   buckets_.begin_pass(optimizer_.active());
   meter_.begin(channel_.transport().sent_bytes());
+  events_.begin(results_.final_passes());
   if (mode == DDP_PASS_REDUCE) attendance_.announce_pass(queue_);
   channel_.group().control().set_progress(meter_.passes(), 0);
   optimizer_.hold(std::move(held));
@@ -73,6 +75,7 @@ void Pass::begin(ddp_pass mode, Role role) {
 void Pass::mark(int32_t index, Marks::Mark what, void* stream) {
   require_open();
   marks_.mark(index, what);
+  if (events_.are_on()) events_.mark(index, buckets_.places(index));
   bool complete = false;
   for (const PiecePlace& place : buckets_.places(index)) {
     const auto bucket = static_cast<size_t>(place.bucket);
@@ -100,6 +103,7 @@ void Pass::mark_range_ready(int32_t index, int64_t first, int64_t count, void* s
   marks_.mark_range(index, first, count, [&](const MarkedRanges& ranges) {
     complete = count_ranges(index, first * unit, (first + count) * unit, ranges, stream);
   });
+  if (events_.are_on()) events_.mark(index, buckets_.places(index));
   if (complete) start_complete_buckets();
   poke();
 }
@@ -147,8 +151,9 @@ void Pass::start_bucket(size_t index) {
     if ((last.contributors > 0 && marks_.contributes(pieces[piece].parameter)) || parts.uses(pieces[piece].parameter))
       mine.used[piece / 64] |= uint64_t{1} << (piece % 64);
   if (!mine.incomplete) parts.finish(index, last);
+  const trace::Event* const event = events_.start(index);
   collective::BucketOperation& operation = buckets_.start(index);
-  queue_.push(operation);
+  queue_.push(operation, event);
   if (optimizer_.active() != nullptr) optimizer_.active()->follow(index, operation, mine, queue_);
 }
 
@@ -220,6 +225,7 @@ void Pass::end(void* stream) {
   struct Closer {
     Pass& pass;
     ~Closer() {
+      pass.events_.end();
       pass.open_.store(false, std::memory_order_release);
       pass.optimizer_.let_go();
       pass.opened_.reset();

@@ -28,6 +28,7 @@
 #include "pass/hook.hpp"
 #include "pass/marks.hpp"
 #include "pass/meter.hpp"
+#include "pass/pass_events.hpp"
 #include "pass/results.hpp"
 
 namespace ddp::pass {
@@ -118,6 +119,7 @@ class Pass {
   AttachedOptimizer optimizer_;
   Results results_;
   Meter meter_;
+  PassEvents events_;
   collective::ProgressQueue queue_;
   std::optional<group::Channel::Open> opened_;  // while a pass is open
   std::atomic<bool> open_{false};

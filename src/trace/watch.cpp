@@ -7,70 +7,131 @@
 
 namespace ddp::trace {
 
-std::shared_ptr<Watch> Watch::of_launcher(const char* folder, int32_t number, const std::string& host,
-                                          int32_t size) noexcept {
+std::unique_ptr<LiveFile> Watch::live_of_launcher(const char* folder, int32_t number, const std::string& host,
+                                                  int32_t size) noexcept {
   if (folder == nullptr || *folder == '\0') return nullptr;
-  std::shared_ptr<Watch> watch;
-  const std::optional<Error> failed = try_to([&] {
-    std::unique_ptr<LiveFile> live = LiveFile::claim(folder, number, host, size);
-    if (live != nullptr) watch = std::make_shared<Watch>(std::move(live));
-  });
+  std::unique_ptr<LiveFile> live;
+  const std::optional<Error> failed = try_to([&] { live = LiveFile::claim(folder, number, host, size); });
   if (failed) os::log(DDP_LOG_WARNING, "this rank cannot be watched in DDP_WATCH_DIR: %s", failed->what());
-  return watch;
+  return live;
+}
+
+void Watch::start(std::unique_ptr<Recorder> recorder) noexcept {
+  stop();
+  owned_ = std::move(recorder);
+  ++traces_;
+  recorder_.store(owned_.get(), std::memory_order_release);
+}
+
+void Watch::record_end(Event event) noexcept {
+  Recorder* const to = recorder();
+  if (to == nullptr) return;
+  event.end_ns = os::now_ns();
+  to->record(event);
 }
 
 void Watch::regroup(int32_t rank, int32_t size, int64_t generation) noexcept {
-  if (is_silent()) return;
-  put(live_->page().place.rank, rank);
-  put(live_->page().place.size, size);
-  put(live_->page().place.generation, generation);
+  generation_.store(generation, std::memory_order_relaxed);
+  LivePage* const live = page();
+  if (live == nullptr) return;
+  put(live->place.rank, rank);
+  put(live->place.size, size);
+  put(live->place.generation, generation);
 }
 
 void Watch::end_recovery() noexcept {
-  if (!is_silent()) add(live_->page().place.recoveries, 1);
+  if (LivePage* const live = page()) add(live->place.recoveries, 1);
 }
 
-void Watch::enter(int32_t call) noexcept {
-  if (is_silent()) return;
-  put(live_->page().place.call, call);
-  put(live_->page().place.in_call, 1);
-  put(live_->page().place.call_since_ns, os::now_ns());
+/// NULL: all are taken, and the call is left out.
+Watch::OpenCall* Watch::claim(const void* state) noexcept {
+  for (OpenCall& open : open_calls_) {
+    const void* nobody = nullptr;
+    if (open.state.compare_exchange_strong(nobody, state, std::memory_order_acq_rel)) return &open;
+  }
+  return nullptr;
 }
 
-void Watch::leave() noexcept {
-  if (is_silent()) return;
-  put(live_->page().place.in_call, 0);
-  put(live_->page().place.call_since_ns, os::now_ns());
+void Watch::enter(const void* state, int32_t call) noexcept {
+  const int64_t now = os::now_ns();
+  if (recorder() != nullptr)
+    if (OpenCall* const open = claim(state)) {
+      open->call.store(call, std::memory_order_relaxed);
+      open->begin_ns.store(now, std::memory_order_relaxed);
+    }
+  LivePage* const live = page();
+  if (live == nullptr) return;
+  put(live->place.call, call);
+  put(live->place.in_call, 1);
+  put(live->place.call_since_ns, now);
+}
+
+void Watch::leave(const void* state) noexcept {
+  const int64_t now = os::now_ns();
+  for (OpenCall& open : open_calls_) {
+    if (open.state.load(std::memory_order_relaxed) != state) continue;
+    record({EventKind::kCall, 0, static_cast<uint32_t>(open.call.load(std::memory_order_relaxed)),
+            open.begin_ns.load(std::memory_order_relaxed), now});
+    open.state.store(nullptr, std::memory_order_release);
+  }
+  LivePage* const live = page();
+  if (live == nullptr) return;
+  put(live->place.in_call, 0);
+  put(live->place.call_since_ns, now);
 }
 
 void Watch::end_pass(const PassNumbers& numbers) noexcept {
-  if (is_silent()) return;
-  add(live_->page().passes.backward_ns, numbers.backward_ns);
-  add(live_->page().passes.comm_ns, numbers.comm_ns);
-  add(live_->page().passes.exposed_ns, numbers.exposed_ns);
-  add(live_->page().passes.sent_bytes, numbers.sent_bytes);
-  put(live_->page().passes.gradient_bytes, numbers.gradient_bytes);
-  put(live_->page().passes.buckets, numbers.buckets);
-  put(live_->page().passes.largest_bucket, numbers.largest_bucket);
-  put(live_->page().passes.smallest_bucket, numbers.smallest_bucket);
-  put(live_->page().passes.last_at_ns, os::now_ns());
-  add(live_->page().passes.count, 1);
+  LivePage* const live = page();
+  if (live == nullptr) return;
+  LivePage::Passes& passes = live->passes;
+  add(passes.backward_ns, numbers.backward_ns);
+  add(passes.comm_ns, numbers.comm_ns);
+  add(passes.exposed_ns, numbers.exposed_ns);
+  add(passes.sent_bytes, numbers.sent_bytes);
+  put(passes.gradient_bytes, numbers.gradient_bytes);
+  put(passes.buckets, numbers.buckets);
+  put(passes.largest_bucket, numbers.largest_bucket);
+  put(passes.smallest_bucket, numbers.smallest_bucket);
+  put(passes.last_at_ns, os::now_ns());
+  add(passes.count, 1);
 }
 
 void Watch::void_pass() noexcept {
-  if (!is_silent()) add(live_->page().passes.voids, 1);
+  const int64_t now = os::now_ns();
+  record({EventKind::kVoid, 0, 0, now, now});
+  if (LivePage* const live = page()) add(live->passes.voids, 1);
 }
 
 void Watch::end_step(int64_t begin_ns) noexcept {
-  if (is_silent()) return;
-  add(live_->page().work.step_ns, os::now_ns() - begin_ns);
-  add(live_->page().work.steps, 1);
+  const int64_t now = os::now_ns();
+  record({EventKind::kStep, 0, 0, begin_ns, now});
+  LivePage* const live = page();
+  if (live == nullptr) return;
+  add(live->work.step_ns, now - begin_ns);
+  add(live->work.steps, 1);
 }
 
 void Watch::end_save(int64_t begin_ns) noexcept {
-  if (is_silent()) return;
-  add(live_->page().work.save_ns, os::now_ns() - begin_ns);
-  add(live_->page().work.saves, 1);
+  const int64_t now = os::now_ns();
+  record({EventKind::kSave, 0, 0, begin_ns, now});
+  LivePage* const live = page();
+  if (live == nullptr) return;
+  add(live->work.save_ns, now - begin_ns);
+  add(live->work.saves, 1);
+}
+
+void Watch::end_wait(int32_t rank, int64_t begin_ns, int64_t end_ns) noexcept {
+  record({EventKind::kWait, 0, 0, begin_ns, end_ns, 0, rank});
+  if (page() != nullptr) live_->add_wait(rank, end_ns - begin_ns);
+}
+
+void Watch::end_gather(uint64_t number, int64_t begin_ns, bool of_all) noexcept {
+  Recorder* const to = recorder();
+  if (to == nullptr) return;
+  const int64_t now = os::now_ns();
+  to->record({EventKind::kGather, 0, static_cast<uint32_t>(number), begin_ns, now});
+  const auto generation = static_cast<uint64_t>(generation_.load(std::memory_order_relaxed));
+  if (of_all) to->note_gather({generation << 40 | number, begin_ns, now});
 }
 
 }  // namespace ddp::trace

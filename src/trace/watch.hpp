@@ -1,16 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a group tells of itself while it works, for whoever watches the rank from outside. Nobody watches: the group has no
 // Watch, and whoever would tell something looks at one pointer.
-// Cost: some relaxed stores, and a look at the clock where none was taken. Nothing is allocated.
-// Threads: any, but for regroup().
-// Tested by unit/trace/live_test.cpp and process/live_test.cpp.
+// Cost: some relaxed stores, and a look at the clock where none was taken; an event more if a trace is on. Nothing is
+// allocated.
+// Threads: any, but for start(), the sessions and regroup().
+// Tested by unit/trace/live_test.cpp, process/live_test.cpp and process/trace_test.cpp.
 #pragma once
 
+#include <array>
+#include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "trace/live.hpp"
+#include "trace/ring.hpp"
 
 namespace ddp::trace {
 
@@ -26,28 +31,80 @@ struct PassNumbers {
   int64_t smallest_bucket = 0;  // bytes
 };
 
+/// A trace that is on.
+struct Session {
+  std::string path{};    // of the file that becomes of it
+  std::string folder{};  // of its rings, which ends with it; "": somebody else's
+  int64_t begin_ns = 0;  // what ended before is no part of it
+};
+
 class Watch {
  public:
-  explicit Watch(std::unique_ptr<LiveFile> live) noexcept : live_(std::move(live)) {}
+  explicit Watch(std::unique_ptr<LiveFile> live = nullptr) noexcept : live_(std::move(live)) {}
   /// What this process writes into the folder that its launcher watches (DDP_WATCH_DIR). NULL: none does, or another group
   /// of the process writes already, or it cannot be written, which is said in the log.
-  [[nodiscard]] static std::shared_ptr<Watch> of_launcher(const char* folder, int32_t number, const std::string& host,
-                                                          int32_t size) noexcept;
+  [[nodiscard]] static std::unique_ptr<LiveFile> live_of_launcher(const char* folder, int32_t number,
+                                                                  const std::string& host, int32_t size) noexcept;
+
+  /// Events are recorded from here on, and no longer. The recorder stays until the next one, or until the end: a thread may
+  /// still be in it.
+  void start(std::unique_ptr<Recorder> recorder) noexcept;
+  void stop() noexcept { recorder_.store(nullptr, std::memory_order_release); }
+  /// NULL: no trace is on in this process.
+  [[nodiscard]] Recorder* recorder() const noexcept {
+    Recorder* const recorder = recorder_.load(std::memory_order_acquire);
+    return recorder != nullptr && recorder->is_ours() ? recorder : nullptr;
+  }
+  /// How many traces have begun.
+  [[nodiscard]] uint32_t traces() const noexcept { return traces_.load(std::memory_order_relaxed); }
+  /// Of the thread that makes the group's calls. The launcher's goes on beside another one.
+  [[nodiscard]] std::optional<Session>& session() noexcept { return session_; }
+  [[nodiscard]] std::optional<Session>& launchers_session() noexcept { return launchers_session_; }
+  /// For a model: what its events are known by.
+  [[nodiscard]] uint32_t next_model() noexcept { return ++models_; }
 
   /// Who the rank is in its group, which is the n-th generation: 1 as it was created, one more with each recovery.
   void regroup(int32_t rank, int32_t size, int64_t generation) noexcept;
   void end_recovery() noexcept;
-  /// A public collective call (bootstrap::UserCall) begins, and has returned.
-  void enter(int32_t call) noexcept;
-  void leave() noexcept;
+  /// A public collective call (bootstrap::UserCall) begins, and has returned; of the group with this state, which has one at
+  /// a time.
+  void enter(const void* state, int32_t call) noexcept;
+  void leave(const void* state) noexcept;
   void end_pass(const PassNumbers& numbers) noexcept;
   void void_pass() noexcept;
   void end_step(int64_t begin_ns) noexcept;
   void end_save(int64_t begin_ns) noexcept;
+  /// The program stood still, for that rank.
+  void end_wait(int32_t rank, int64_t begin_ns, int64_t end_ns) noexcept;
+  /// The n-th gather of the control plane; `of_all`: of the group itself, and not of a sub-group.
+  void end_gather(uint64_t number, int64_t begin_ns, bool of_all) noexcept;
+  /// Of any other kind.
+  void record(const Event& event) noexcept {
+    if (Recorder* const to = recorder()) to->record(event);
+  }
+  /// One that ends now.
+  void record_end(Event event) noexcept;
 
  private:
-  [[nodiscard]] bool is_silent() const noexcept { return live_ == nullptr || !live_->is_ours(); }
-  std::unique_ptr<LiveFile> live_;
+  [[nodiscard]] LivePage* page() const noexcept { return live_ != nullptr && live_->is_ours() ? &live_->page() : nullptr; }
+
+  /// A call that has not returned.
+  struct OpenCall {
+    std::atomic<const void*> state{nullptr};
+    std::atomic<int32_t> call{0};
+    std::atomic<int64_t> begin_ns{0};
+  };
+  [[nodiscard]] OpenCall* claim(const void* state) noexcept;
+
+  const std::unique_ptr<LiveFile> live_;
+  std::array<OpenCall, 8> open_calls_;  // of the group and its sub-groups
+  std::atomic<Recorder*> recorder_{nullptr};
+  std::unique_ptr<Recorder> owned_;
+  std::optional<Session> session_;
+  std::optional<Session> launchers_session_;
+  std::atomic<uint32_t> traces_{0};
+  std::atomic<uint32_t> models_{0};
+  std::atomic<int64_t> generation_{1};
 };
 
 }  // namespace ddp::trace

@@ -7,7 +7,9 @@
 #include "extra/powersgd.hpp"
 #include "model/model.hpp"
 #include "model/uneven.hpp"
+#include "support/file_faults.hpp"
 #include "support/group_world.hpp"
+#include "trace/watch.hpp"
 
 namespace {
 
@@ -42,9 +44,13 @@ namespace {
 constexpr int kParameters = 40;
 
 int64_t allocations_in_passes(int size, bool owned, ddp_progress progress, ddp_unused unused, const pass::Hook& hook = {},
-                              bool uneven = false) {
+                              bool uneven = false, const TemporaryFolder* traces = nullptr) {
   allocations = 0;
   run_groups(size, [&](group::Group& group, int rank) {
+    if (traces != nullptr) {
+      group.calls().set_watch(std::make_shared<trace::Watch>());
+      group.calls().watch()->start(trace::Recorder::make(trace::ring_path(traces->path(), rank), {64}));
+    }
     ddp_model_options options{};
     options.first_bucket_bytes = 2'000;
     options.bucket_bytes = 8'000;
@@ -94,6 +100,14 @@ void passes_after_the_first_allocate_nothing(void**) {
         for (const ddp_unused unused : {DDP_UNUSED_ERROR, DDP_UNUSED_ALLOW})
           expect_equal(allocations_in_passes(size, owned, progress, unused), int64_t{0},
                        "allocations with " + std::to_string(size) + " ranks");
+}
+
+void passes_that_are_traced_allocate_nothing(void**) {
+  const TemporaryFolder folder;
+  for (const ddp_progress progress : {DDP_PROGRESS_CALLER, DDP_PROGRESS_THREAD}) {
+    expect_equal(allocations_in_passes(2, false, progress, DDP_UNUSED_ALLOW, {}, false, &folder), int64_t{0}, "allocations");
+    for (const trace::Ring& ring : trace::read_rings(folder.path())) expect(ring.lost > 100, "events were recorded");
+  }
 }
 
 void passes_with_weights_and_skipping_ranks_allocate_nothing(void**) {
@@ -170,6 +184,7 @@ void the_counter_counts(void**) {
 int main() {
   using namespace ddp::test;
   const CMUnitTest tests[] = {ddp_test(passes_after_the_first_allocate_nothing),
+                              ddp_test(passes_that_are_traced_allocate_nothing),
                               ddp_test(passes_with_weights_and_skipping_ranks_allocate_nothing),
                               ddp_test(passes_with_16_bits_on_the_wire_allocate_nothing),
                               ddp_test(passes_with_powersgd_allocate_nothing),

@@ -104,6 +104,8 @@ inline int64_t read(void*, void*, int64_t) { return 0; }
 
 inline const std::vector<HandleCall> all_handle_calls = {
     DDP_CALL(ddp_group_abort, h.group, "a test"),
+    DDP_CALL(ddp_group_start_trace, h.group, "", nullptr),
+    DDP_CALL(ddp_group_stop_trace, h.group),
     DDP_CALL(ddp_group_split, h.group, 0, 0, nullptr, &m.group),
     DDP_CALL(ddp_group_status, h.group),
     DDP_CALL(ddp_group_rank, h.group),

@@ -18,6 +18,7 @@ inline namespace cpp17_v1 {
 using GroupOptions = Options<ddp_group_options, ddp_group_options_init>;
 /** Options of a recovery, with their defaults. */
 using RecoverOptions = Options<ddp_recover_options, ddp_recover_options_init>;
+using TraceOptions = Options<ddp_trace_options, ddp_trace_options_init>;
 
 /** Elements in memory of Group::alloc, within reach of the other ranks of the host. Ends before its group, and after the
  * models that use it. */
@@ -86,6 +87,11 @@ class Group {
     check(ddp_group_get_waits(get(), seconds.data(), count, &count), get());
     return seconds;
   }
+  /** Record what all ranks do, until stop_trace() writes the file; rank 0's path counts. As ddp_group_start_trace. */
+  void start_trace(const std::string& path, const TraceOptions& options = {}) {
+    check(ddp_group_start_trace(get(), path.c_str(), &options), get());
+  }
+  void stop_trace() { check(ddp_group_stop_trace(get()), get()); }
   void barrier() { check(ddp_group_barrier(get()), get()); }
   /** Break the group: pending and later calls of all ranks fail with ABORTED and this reason. Any thread. */
   void abort(const std::string& reason) { check(ddp_group_abort(get(), reason.c_str()), get()); }

@@ -12,9 +12,9 @@ void CallState::set_watch(std::shared_ptr<trace::Watch> watch) noexcept {
 
 void CallState::tell_watch(UserCall call) const noexcept {
   if (call == UserCall::kNone)
-    watch()->leave();
+    watch()->leave(this);
   else
-    watch()->enter(static_cast<int32_t>(call));
+    watch()->enter(this, static_cast<int32_t>(call));
 }
 
 // The numbers of joined exchanges are read between two looks at the same wait. They do not change while it lasts, but for

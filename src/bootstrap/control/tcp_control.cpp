@@ -17,6 +17,7 @@
 #include "core/attempt.hpp"
 #include "os/log.hpp"
 #include "os/thread.hpp"
+#include "trace/watch.hpp"
 
 namespace ddp::bootstrap {
 namespace {
@@ -300,7 +301,7 @@ std::vector<std::string> TcpControl::gather(std::string_view what, std::string_v
   if (left_) throw texts::already_left();
   if (cause_.has_value()) throw Error(*cause_);
   const uint64_t sequence = ++asked_;
-  const int64_t left_ms = deadline.is_never() ? 0 : std::max<int64_t>(deadline.left_ms(), 1);
+  const int64_t begin_ns = os::now_ns(), left_ms = deadline.is_never() ? 0 : std::max<int64_t>(deadline.left_ms(), 1);
   const UserCall call = calls().call();
   calls().join_gather(sequence);
   auto body = std::make_shared<const Body>(messages::write(sequence, left_ms, left_ms, call, what, mine));
@@ -316,6 +317,7 @@ std::vector<std::string> TcpControl::gather(std::string_view what, std::string_v
     throw texts::gather_timed_out({members_.front()}, describe_call(call, what), left_ms, "it does not answer");
   if (answered_ < sequence) throw cause_.has_value() ? Error(*cause_) : texts::already_left();
   if (answer_error_.has_value()) throw Error(*answer_error_);
+  if (trace::Watch* const watch = calls().watch()) watch->end_gather(sequence, begin_ns, member(rank_).world_rank < 0);
   return std::move(blobs_);
 }
 

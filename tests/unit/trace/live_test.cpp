@@ -77,15 +77,15 @@ void a_process_in_the_place_of_a_dead_one_begins_anew(void**) {
 
 void a_fork_writes_nothing(void**) {
   const TemporaryFolder folder;
-  const std::shared_ptr<trace::Watch> watch = trace::Watch::of_launcher(folder.path().c_str(), 0, "h", 2);
+  auto watch = std::make_unique<trace::Watch>(trace::Watch::live_of_launcher(folder.path().c_str(), 0, "h", 2));
   watch->regroup(0, 2, 0);
   const pid_t child = fork();
   if (child == 0) {
     watch->void_pass();
-    watch->enter(1);
+    watch->enter(&folder, 1);
     watch->end_step(0);
     watch->end_pass({1, 1, 1, 1, 1, 1});
-    const_cast<std::shared_ptr<trace::Watch>&>(watch).reset();
+    watch.reset();
     _exit(0);
   }
   waitpid(child, nullptr, 0);
@@ -97,11 +97,11 @@ void a_fork_writes_nothing(void**) {
 
 void what_cannot_be_written_is_left_out(void**) {
   const TemporaryFolder folder;
-  expect(trace::Watch::of_launcher((folder.path() + "/none").c_str(), 0, "h", 1) == nullptr, "no such folder");
-  expect(trace::Watch::of_launcher(nullptr, 0, "h", 1) == nullptr, "no folder is named");
+  expect(trace::Watch::live_of_launcher((folder.path() + "/none").c_str(), 0, "h", 1) == nullptr, "no such folder");
+  expect(trace::Watch::live_of_launcher(nullptr, 0, "h", 1) == nullptr, "no folder is named");
   for (int64_t at = 1; at <= 3; ++at) {
     const FileFaults faults({.at = at, .count = 1000, .code = ENOSPC});
-    expect(trace::Watch::of_launcher(folder.path().c_str(), 0, "h", 1) == nullptr, "no space");
+    expect(trace::Watch::live_of_launcher(folder.path().c_str(), 0, "h", 1) == nullptr, "no space");
   }
   expect(!trace::read_live(folder.file("rank-0.live")).has_value(), "no page was left");
 }

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file
+ * A trace of all ranks: what each was doing when, in one file that Perfetto (https://ui.perfetto.dev) and chrome://tracing
+ * open. include/README.md, "A trace of all ranks", shows a program. Experimental.
+ */
+#ifndef DDP_TRACE_H
+#define DDP_TRACE_H
+
+#include "ddp/types.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Options of a trace. Fill with ddp_trace_options_init(). Since 0.1. */
+typedef struct ddp_trace_options {
+  int64_t struct_size; /**< set by init */
+  int64_t capacity;    /**< events that this rank keeps, of 48 bytes each: the newest; 64 to 67,108,864 (default 65,536) */
+} ddp_trace_options;
+
+/**
+ * Write the defaults.
+ * @param options filled; not NULL
+ * @param struct_size sizeof(ddp_trace_options) as the caller sees it
+ * Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+ */
+DDP_API ddp_status ddp_trace_options_init(ddp_trace_options *options, int64_t struct_size);
+
+/**
+ * Begin a trace: calls, passes, marks, buckets (waiting, reducing), steps, saves and exchanges over the control plane of all
+ * ranks are recorded from here on. Recording allocates nothing and takes no lock. What sub-groups do that were made while
+ * the group was traced is in it.
+ * @param path the file that ddp_group_stop_trace writes; rank 0's counts, the others may pass NULL. Beside it, on each host,
+ * lies the folder `path`.ranks as long as the trace is on, so the folder that they lie in must exist on all hosts
+ * @param options NULL: all defaults
+ * While a launcher traces the job (DDP_TRACE) it keeps what it has, and this trace has its own part of it. A rank that dies
+ * leaves its last events in the folder. If the group is destroyed, or breaks and is destroyed, without ddp_group_stop_trace,
+ * its ranks on each host write what lies there.
+ * Collective. Errors: INVALID_STATE (a trace is on already; a pass is open), INVALID_ARGUMENT, IO (the same on all ranks),
+ * and those of collectives. Since 0.1.
+ */
+DDP_API ddp_status ddp_group_start_trace(ddp_group *group, const char *path, const ddp_trace_options *options);
+
+/**
+ * End the trace; rank 0 writes the file, which is there on return. The clocks of ranks on other hosts are aligned by bounds
+ * that hold whatever the network does; the file says how far they may be wrong. A trace that cannot be written is over too.
+ * Collective. Errors: INVALID_STATE (no rank has a trace; a pass is open), IO (the same on all ranks), and those of
+ * collectives. Since 0.1.
+ */
+DDP_API ddp_status ddp_group_stop_trace(ddp_group *group);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

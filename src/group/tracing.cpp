@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "group/tracing.hpp"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "bootstrap/control/call_state.hpp"
+#include "bootstrap/control/control.hpp"
+#include "core/attempt.hpp"
+#include "core/bytes.hpp"
+#include "group/consensus.hpp"
+#include "os/clock.hpp"
+#include "os/file.hpp"
+#include "os/log.hpp"
+#include "trace/merge.hpp"
+#include "trace/watch.hpp"
+
+namespace ddp::group {
+namespace {
+
+using bootstrap::UserCall;
+
+constexpr const char* kStart = "ddp_group_start_trace";
+constexpr const char* kStop = "ddp_group_stop_trace";
+constexpr int kClockRounds = 8;
+constexpr const char* kRings = ".ranks";  // behind the name of the trace: the folder of its rings
+
+trace::Watch& watch_of(Group& group) {
+  if (group.calls().watch() == nullptr) group.calls().set_watch(std::make_shared<trace::Watch>());
+  return *group.calls().watch();
+}
+
+void make_folder(const std::string& path) {
+  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) throw os::file_error("create the folder", path, errno);
+}
+
+/// Its own; who is last removes the folder.
+void remove_ring(const trace::Session& session, const trace::Recorder* own) {
+  if (session.folder.empty() || own == nullptr) return;
+  (void)os::file_table().unlink(AT_FDCWD, own->path().c_str());
+  (void)::rmdir(session.folder.c_str());
+}
+
+/// May it still write into its ring? Ranks of other machines may share the folder.
+bool may_go_on(const trace::RingHead::Owner& owner, const bootstrap::Member& self) {
+  const bool is_here = self.boot_id.substr(0, sizeof owner.boot - 1) == owner.boot;
+  return owner.ended == 0 && (!is_here || ::kill(owner.pid, 0) == 0 || errno != ESRCH);
+}
+
+/// What no collective call has written, one rank after the other: by the lowest rank that ends here, and once more by the
+/// last.
+void write_rest(const trace::Session& session, const bootstrap::Member& self, int32_t number) {
+  const os::Fd lock =
+      os::open_file(AT_FDCWD, (session.folder + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+  if (!lock.is_open() || os::file_table().lock(lock.get(), LOCK_EX) != 0) return;  // the last one was here
+  const std::vector<trace::RingHead::Owner> owners = trace::read_owners(session.folder);
+  bool is_last = true, is_lowest = !owners.empty();  // none: the last one was here, but for this lock
+  for (const trace::RingHead::Owner& owner : owners) {
+    if (!may_go_on(owner, self)) continue;
+    is_last = false;
+    is_lowest = is_lowest && number < owner.rank;
+  }
+  if (is_lowest) trace::merge_to(session.path, trace::read_rings(session.folder));
+  std::error_code ignored;
+  if (is_last) std::filesystem::remove_all(session.folder, ignored);
+}
+
+/// Events are recorded from here on, into a file of this folder.
+void record(Group& group, const std::string& folder, int32_t number, int64_t events) {
+  const bootstrap::Member& member = group.control().member(group.rank());
+  trace::Recorder::Settings settings{events, number, group.size(), member.host, member.boot_id};
+  auto recorder = trace::Recorder::make(trace::ring_path(folder, number), settings);
+  for (int32_t call = 1; call <= static_cast<int32_t>(bootstrap::kLastUserCall); ++call)
+    recorder->name("c " + std::to_string(call) + " " + bootstrap::name_of(static_cast<UserCall>(call)));
+  watch_of(group).start(std::move(recorder));
+}
+
+bool is_on_several_hosts(Group& group) {
+  for (int32_t rank = 1; rank < group.size(); ++rank)
+    if (group.control().member(rank).boot_id != group.control().member(0).boot_id) return true;
+  return false;
+}
+
+/// What began before the trace did is no part of it.
+trace::Ring since(trace::Ring ring, int64_t begin_ns) {
+  std::erase_if(ring.events, [&](const trace::Event& event) { return event.end_ns < begin_ns; });
+  return ring;
+}
+
+/// What a rank says of its ring.
+struct Place {
+  std::string path;
+  int64_t bytes = 0;  // 0: it has none
+  int64_t begin_ns = 0;
+  std::string becomes;  // the file of the trace
+};
+
+/// A new rank 0 has not heard it when the trace began.
+std::string path_of(const std::vector<Place>& places) {
+  return std::find_if(places.begin(), places.end(), [](const Place& place) { return place.bytes > 0; })->becomes;
+}
+
+std::optional<trace::Ring> read_here(const Place& place, const bootstrap::Member& owner) {
+  std::optional<trace::Ring> ring;
+  static_cast<void>(try_to([&] {
+    const os::Fd fd = os::open_file(AT_FDCWD, place.path.c_str(), O_RDONLY | O_CLOEXEC, 0);
+    if (!fd.is_open()) return;
+    std::string bytes(static_cast<size_t>(place.bytes), '\0');
+    bytes.resize(static_cast<size_t>(os::read_at(fd.get(), 0, bytes.data(), place.bytes, place.path)));
+    ring = trace::read_ring(bytes);
+    if (ring && (ring->owner.pid != owner.pid || owner.boot_id.substr(0, 63) != ring->owner.boot)) ring.reset();
+  }));
+  return ring;
+}
+
+std::vector<Place> exchange_places(Group& group, const trace::Watch* watch, const std::optional<trace::Session>& session) {
+  ByteWriter mine;
+  const trace::Recorder* const recorder = session ? watch->recorder() : nullptr;
+  mine.text(recorder != nullptr ? recorder->path() : "");
+  mine.number(recorder != nullptr ? static_cast<int64_t>(recorder->bytes().size()) : int64_t{0});
+  mine.number(session ? session->begin_ns : int64_t{0});
+  mine.text(session ? session->path : "");
+  std::vector<Place> places;
+  for (const std::string& text : group.gather("traces", mine.bytes())) {
+    ByteReader theirs(text);
+    Place place;
+    place.path = theirs.text();
+    place.bytes = theirs.number<int64_t>();
+    place.begin_ns = theirs.number<int64_t>();
+    place.becomes = theirs.text();
+    places.push_back(std::move(place));
+  }
+  return places;
+}
+
+/// Rank 0 reads the rings that it can see, and gets the others.
+std::vector<trace::Ring> collect(Group& group, const std::vector<Place>& places) {
+  std::vector<trace::Ring> rings;
+  std::string missing(places.size(), '0');
+  for (size_t rank = 0; group.rank() == 0 && rank < places.size(); ++rank) {
+    if (places[rank].bytes == 0) continue;
+    std::optional<trace::Ring> ring = read_here(places[rank], group.control().member(static_cast<int32_t>(rank)));
+    if (ring)
+      rings.push_back(since(std::move(*ring), places[rank].begin_ns));
+    else
+      missing[rank] = '1';
+  }
+  missing = group.gather("missing traces", missing)[0];
+  for (size_t rank = 0; rank < places.size(); ++rank) {
+    if (missing[rank] != '1') continue;
+    std::string bytes(static_cast<size_t>(places[rank].bytes), '\0');
+    const auto root = static_cast<int32_t>(rank);
+    if (root == group.rank()) group.calls().watch()->recorder()->bytes().copy(bytes.data(), bytes.size());
+    group.broadcast(flat_tensor(bytes.data(), DDP_U8, places[rank].bytes), root);
+    std::optional<trace::Ring> ring = group.rank() == 0 ? trace::read_ring(bytes) : std::nullopt;
+    if (ring) rings.push_back(since(std::move(*ring), places[rank].begin_ns));
+  }
+  return rings;
+}
+
+/// The launcher's trace, from here to the end of the group.
+void start_for_launcher(Group& group, const std::string& path, const char* watched, int32_t number) {
+  const bootstrap::Member& self = group.control().member(group.rank());
+  const std::optional<Error> failed = try_to([&] {
+    trace::Session session{path, watched != nullptr ? "" : path + kRings, os::now_ns()};
+    if (watched == nullptr) make_folder(session.folder);
+    for (const trace::RingHead::Owner& owner : trace::read_owners(session.folder))
+      if (owner.pid == self.pid && owner.rank == number && may_go_on(owner, self)) return;  // another group of the process
+    record(group, watched != nullptr ? watched : session.folder, number, trace::kDefaultEvents);
+    group.calls().watch()->launchers_session() = std::move(session);
+  });
+  if (failed) os::log(DDP_LOG_WARNING, "this rank is not traced (DDP_TRACE): %s", failed->what());
+}
+
+}  // namespace
+
+void follow_launcher(Group& group, int64_t generation) {
+  const char *const folder = secure_getenv("DDP_WATCH_DIR"), *const path = secure_getenv("DDP_TRACE");
+  const char* const known = secure_getenv("RANK");
+  const bool is_watched = folder != nullptr && *folder != '\0', is_traced = path != nullptr && *path != '\0';
+  if (!is_watched && !is_traced) return;
+  const int32_t number = known == nullptr ? group.rank() : static_cast<int32_t>(std::strtol(known, nullptr, 10));
+  if (number != group.rank() && group.options().join == 0) return;  // not the launcher's group
+  const std::string& host = group.control().member(group.rank()).host;
+  auto live = trace::Watch::live_of_launcher(folder, number, host, group.size());
+  if (is_watched && live == nullptr) return;  // another group of the process is watched
+  group.calls().set_watch(std::make_shared<trace::Watch>(std::move(live)));
+  group.calls().watch()->regroup(group.rank(), group.size(), generation);
+  // A launcher that wants the rings themselves names a file in the folder that it watches.
+  const bool wants_rings = is_watched && is_traced && std::string_view(path).starts_with(std::string(folder) + "/");
+  if (is_traced) start_for_launcher(group, path, wants_rings ? folder : nullptr, number);
+}
+
+void start_trace(Group& group, const std::string& path, const TraceSettings& settings) {
+  group.check_idle(kStart);
+  trace::Watch& watch = watch_of(group);
+  // All learn the path: rank 0 may die.
+  const std::string where = all_or_none(group, "trace", [&]() -> std::string {
+    if (watch.session())
+      throw make_error(DDP_ERROR_INVALID_STATE, "%s: a trace is on already, for %s; stop it first", kStart,
+                       watch.session()->path.c_str());
+    return path;
+  })[0];
+  trace::Session session{where, "", os::now_ns()};
+  const bool begins = watch.recorder() == nullptr;
+  all_or_none(group, "trace begins", [&] {
+    if (where.empty()) throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: path is NULL or empty on rank 0", kStart);
+    if (!begins) return;
+    session.folder = where + kRings;
+    make_folder(session.folder);
+    record(group, session.folder, group.rank(), settings.events);
+  });
+  watch.session() = std::move(session);
+  for (int round = 0; is_on_several_hosts(group) && round < kClockRounds; ++round)
+    static_cast<void>(group.gather("clocks", ""));
+}
+
+void stop_trace(Group& group) {
+  group.check_idle(kStop);
+  trace::Watch* const watch = group.calls().watch();
+  const std::optional<trace::Session> session = watch != nullptr ? watch->session() : std::nullopt;
+  const std::vector<Place> places = exchange_places(group, watch, session);
+  if (std::all_of(places.begin(), places.end(), [](const Place& place) { return place.bytes == 0; }))
+    throw make_error(DDP_ERROR_INVALID_STATE, "%s: no trace is on; ddp_group_start_trace starts one", kStop).as_agreed();
+  std::vector<trace::Ring> rings = collect(group, places);
+  const std::optional<Error> failed = try_to([&] {
+    all_or_none(group, "trace file", [&] {
+      if (group.rank() == 0) trace::merge_to(path_of(places), std::move(rings));
+    });
+  });
+  if (failed && breaks_group(failed->status())) throw Error(*failed);
+  if (session) {
+    remove_ring(*session, watch->recorder());
+    watch->session().reset();
+    if (!watch->launchers_session()) watch->stop();
+  }
+  if (failed) throw Error(*failed);
+}
+
+void end_trace(Group& group) noexcept {
+  trace::Watch* const watch = group.calls().watch();
+  const bootstrap::Member& self = group.control().member(group.rank());
+  if (watch == nullptr || self.world_rank >= 0) return;
+  std::optional<trace::Session> session;
+  session.swap(watch->session());
+  if (!session) session.swap(watch->launchers_session());
+  trace::Recorder* const recorder = watch->recorder();
+  watch->stop();
+  if (recorder == nullptr) return;
+  recorder->end();
+  if (!session || session->folder.empty()) return;
+  const std::optional<Error> failed = try_to([&] { write_rest(*session, self, recorder->rank()); });
+  if (failed) os::log(DDP_LOG_WARNING, "the trace %s is not written: %s", session->path.c_str(), failed->what());
+}
+
+}  // namespace ddp::group

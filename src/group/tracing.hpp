@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Traces of a group: started and stopped by all ranks together, or by the launcher for the whole life of the group
+// (DDP_TRACE), and written by rank 0. Also the live numbers that a launcher wants (DDP_WATCH_DIR).
+// Threads: as Group.
+// Tested by process/trace_test.cpp and process/ddprun_trace_test.sh.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "group/group.hpp"
+
+namespace ddp::group {
+
+struct TraceSettings {
+  int64_t events = 0;  // that a rank keeps
+};
+
+/// The group has been made, the n-th generation of it: what the launcher's variables say. Not for sub-groups. Local: what
+/// cannot be done is said in the log.
+void follow_launcher(Group& group, int64_t generation);
+
+/// Collective. `path` is rank 0's, and "" elsewhere if need be. INVALID_STATE if a trace is on; IO.
+void start_trace(Group& group, const std::string& path, const TraceSettings& settings);
+/// Collective. The file is there when it returns. INVALID_STATE if no rank has a trace; IO.
+void stop_trace(Group& group);
+/// The group ends, and did not stop its trace, or is broken: what lies on this machine is written, by the first rank here
+/// that ends.
+void end_trace(Group& group) noexcept;
+
+}  // namespace ddp::group

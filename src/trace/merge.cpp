@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trace/merge.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <optional>
+#include <set>
+
+#include "core/attempt.hpp"
+#include "os/file.hpp"
+
+namespace ddp::trace {
+namespace {
+
+/// Rows of a process, in the order in which they are shown.
+enum class Row { kCalls, kPasses, kMarks, kBuckets, kWaits, kGpu };
+constexpr std::array kRowNames = {"calls", "passes", "marks", "buckets", "waits", "GPU"};
+constexpr int32_t kMostLanes = 1000;
+
+Row row_of(EventKind kind) noexcept {
+  switch (kind) {
+    case EventKind::kPass:
+    case EventKind::kVoid: return Row::kPasses;
+    case EventKind::kMark: return Row::kMarks;
+    case EventKind::kWaiting:
+    case EventKind::kReducing: return Row::kBuckets;
+    case EventKind::kWait:
+    case EventKind::kGather: return Row::kWaits;
+    case EventKind::kGpu: return Row::kGpu;
+    default: return Row::kCalls;
+  }
+}
+
+bool is_moment(EventKind kind) noexcept { return kind == EventKind::kMark || kind == EventKind::kVoid; }
+
+std::string quoted(std::string_view text) {
+  std::string quoted = "\"";
+  for (const char c : text) {
+    char code[8];
+    if (c == '"' || c == '\\') {
+      quoted += '\\', quoted += c;
+    } else if (static_cast<unsigned char>(c) < 0x20 || static_cast<unsigned char>(c) == 0x7f) {
+      snprintf(code, sizeof code, "\\u%04x", static_cast<unsigned>(c));
+      quoted += code;
+    } else {
+      quoted += c;
+    }
+  }
+  return quoted + '"';
+}
+
+std::string microseconds(int64_t ns) {
+  char text[40];
+  snprintf(text, sizeof text, "%s%lld.%03lld", ns < 0 ? "-" : "", static_cast<long long>(std::abs(ns) / 1000),
+           static_cast<long long>(std::abs(ns) % 1000));
+  return text;
+}
+
+std::string name_of(const Event& event, const Ring& ring) {
+  const std::string number = std::to_string(event.number);
+  switch (event.kind) {
+    case EventKind::kCall: {
+      const auto known = ring.calls.find(event.number);
+      return known != ring.calls.end() ? known->second : "call " + number;
+    }
+    case EventKind::kPass: return "pass " + number;
+    case EventKind::kVoid: return "void pass";
+    case EventKind::kMark: {
+      const auto known = ring.parameters.find({event.model, event.number});
+      return known != ring.parameters.end() ? known->second : "parameter " + number;
+    }
+    case EventKind::kWaiting: return "bucket " + number + " waiting";
+    case EventKind::kReducing: return "bucket " + number + " reducing";
+    case EventKind::kStep: return "step";
+    case EventKind::kSave: return "save";
+    case EventKind::kWait: return event.peer < 0 ? "wait" : "wait for rank " + std::to_string(event.peer);
+    case EventKind::kGather: return "gather";
+    case EventKind::kGpu: return "bucket " + number + " on the GPU";
+    default: return "?";
+  }
+}
+
+/// Which row of several each span gets, so that in a row spans lie beside or inside one another.
+class Lanes {
+ public:
+  int32_t of(const Event& event) {
+    for (size_t lane = 0; lane < ends_.size(); ++lane) {
+      std::vector<int64_t>& open = ends_[lane];
+      while (!open.empty() && open.back() <= event.begin_ns) open.pop_back();
+      if (!open.empty() && open.back() < event.end_ns && lane + 1 < static_cast<size_t>(kMostLanes)) continue;
+      open.push_back(event.end_ns);
+      return static_cast<int32_t>(lane);
+    }
+    ends_.push_back({event.end_ns});
+    return static_cast<int32_t>(ends_.size()) - 1;
+  }
+
+ private:
+  std::vector<std::vector<int64_t>> ends_;  // of the spans that are open, by row, the innermost last
+};
+
+class Writer {
+ public:
+  explicit Writer(const std::function<void(std::string_view)>& out) : out_(out) {}
+
+  void write(std::vector<Ring>& rings) {
+    std::stable_sort(rings.begin(), rings.end(), [](const Ring& a, const Ring& b) {
+      return std::pair(a.owner.rank, a.owner.start_ns) < std::pair(b.owner.rank, b.owner.start_ns);
+    });
+    align(rings);
+    say("{\"displayTimeUnit\":\"ms\",\"otherData\":{\"producer\":\"libddp\",\"clock\":\"CLOCK_MONOTONIC of " +
+        (rings.empty() ? std::string("nobody") : "rank " + std::to_string(rings.front().owner.rank)) + "\",\"ranks\":[");
+    for (size_t i = 0; i < rings.size(); ++i) say((i > 0 ? ",\n" : "\n") + about(rings[i], i));
+    say("]},\n\"traceEvents\":[");
+    for (size_t i = 0; i < rings.size(); ++i) write_ring(rings[i], i);
+    say("\n]}\n");
+    flush();
+  }
+
+ private:
+  static constexpr size_t kPiece = 1 << 16;
+
+  void say(std::string_view text) {
+    buffer_ += text;
+    if (buffer_.size() >= kPiece) flush();
+  }
+  void flush() {
+    out_(buffer_);
+    buffer_.clear();
+  }
+
+  /// Ranks of one kernel have one clock. Of others, gathers say it.
+  void align(const std::vector<Ring>& rings) {
+    int64_t first = INT64_MAX;
+    std::set<int32_t> taken;
+    for (const Ring& ring : rings) {
+      const Ring& base = rings.front();
+      const bool same = std::string_view(ring.owner.boot) == base.owner.boot;
+      clocks_.push_back(same ? ClockBounds{} : compare_clocks(base.gathers, ring.gathers));
+      int32_t number = ring.owner.rank;
+      while (!taken.insert(number).second) number += 1'000'000;  // a dead one had this place before
+      numbers_.push_back(number);
+      if (!ring.events.empty()) first = std::min(first, ring.events.front().begin_ns + offset(clocks_.size() - 1));
+    }
+    origin_ns_ = first == INT64_MAX ? 0 : first;
+  }
+  [[nodiscard]] int64_t offset(size_t i) const { return clocks_[i] ? clocks_[i]->offset_ns : 0; }
+
+  [[nodiscard]] std::string about(const Ring& ring, size_t i) const {
+    std::string text = "{\"rank\":" + std::to_string(ring.owner.rank) + ",\"process\":" + std::to_string(numbers_[i]) +
+                       ",\"host\":" + quoted(ring.owner.host) + ",\"pid\":" + std::to_string(ring.owner.pid) +
+                       ",\"events\":" + std::to_string(ring.events.size()) + ",\"lost\":" + std::to_string(ring.lost) +
+                       ",\"torn\":" + std::to_string(ring.torn);
+    if (!clocks_[i]) return text + ",\"clock\":\"not compared\"}";
+    return text + ",\"clock_offset_us\":" + microseconds(clocks_[i]->offset_ns) +
+           ",\"clock_error_us\":" + microseconds(clocks_[i]->error_ns) + "}";
+  }
+
+  void entry(const std::string& text) {
+    say(std::exchange(began_, true) ? ",\n" : "\n");
+    say(text);
+  }
+  void metadata(const std::string& process, int32_t row, const char* what, const std::string& arguments) {
+    entry("{\"ph\":\"M\",\"pid\":" + process + ",\"tid\":" + std::to_string(row) + ",\"name\":\"" + what + "\",\"args\":{" +
+          arguments + "}}");
+  }
+
+  void write_ring(const Ring& ring, size_t i) {
+    const std::string process = std::to_string(numbers_[i]);
+    std::string name =
+        "rank " + std::to_string(ring.owner.rank) + " (" + ring.owner.host + ", pid " + std::to_string(ring.owner.pid) + ")";
+    metadata(process, 0, "process_name", "\"name\":" + quoted(name));
+    metadata(process, 0, "process_sort_index", "\"sort_index\":" + process);
+    std::array<Lanes, kRowNames.size()> lanes;
+    std::set<int32_t> named;
+    for (const Event& event : ring.events) {
+      const auto row = static_cast<size_t>(row_of(event.kind));
+      const int32_t lane = is_moment(event.kind) ? 0 : lanes[row].of(event);
+      const int32_t thread = static_cast<int32_t>(row) * kMostLanes + lane + 1;
+      if (named.insert(thread).second) {
+        const std::string more = lane == 0 ? "" : " " + std::to_string(lane + 1);
+        metadata(process, thread, "thread_name", "\"name\":" + quoted(kRowNames[row] + more));
+        metadata(process, thread, "thread_sort_index", "\"sort_index\":" + std::to_string(thread));
+      }
+      entry(text_of(event, ring, process, thread, offset(i) - origin_ns_));
+    }
+  }
+
+  static std::string text_of(const Event& event, const Ring& ring, const std::string& process, int32_t thread,
+                             int64_t shift_ns) {
+    std::string text = "{\"ph\":\"" + std::string(is_moment(event.kind) ? "i" : "X") + "\",\"pid\":" + process +
+                       ",\"tid\":" + std::to_string(thread) + ",\"ts\":" + microseconds(event.begin_ns + shift_ns);
+    if (is_moment(event.kind))
+      text += ",\"s\":\"t\"";
+    else
+      text += ",\"dur\":" + microseconds(event.end_ns - event.begin_ns);
+    text += ",\"name\":" + quoted(name_of(event, ring)) + ",\"cat\":\"" +
+            kRowNames[static_cast<size_t>(row_of(event.kind))] + "\",\"args\":{";
+    std::string arguments;
+    const auto add = [&](const char* what, int64_t value) {
+      arguments += (arguments.empty() ? "\"" : ",\"") + std::string(what) + "\":" + std::to_string(value);
+    };
+    if (event.model != 0) add("model", event.model), add("pass", event.pass);
+    if (event.bytes != 0) add("bytes", event.bytes);
+    if (event.kind == EventKind::kWait) add("peer", event.peer);
+    return text + arguments + "}}";
+  }
+
+  const std::function<void(std::string_view)>& out_;
+  std::string buffer_;
+  bool began_ = false;
+  int64_t origin_ns_ = 0;
+  std::vector<std::optional<ClockBounds>> clocks_;  // by ring
+  std::vector<int32_t> numbers_;                    // of the processes in the file, by ring
+};
+
+}  // namespace
+
+void merge(std::vector<Ring> rings, const std::function<void(std::string_view)>& out) { Writer(out).write(rings); }
+
+void merge_to(const std::string& path, std::vector<Ring> rings) {
+  const std::string beside = path + "." + std::to_string(getpid()) + ".new";
+  const os::Fd fd = os::open_file(AT_FDCWD, beside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (!fd.is_open()) throw os::file_error("create", beside, errno);
+  on_error(
+      [&] {
+        merge(std::move(rings), [&](std::string_view text) {
+          os::write_all(fd.get(), text.data(), static_cast<int64_t>(text.size()), beside);
+        });
+        if (os::file_table().rename(AT_FDCWD, beside.c_str(), AT_FDCWD, path.c_str()) != 0)
+          throw os::file_error("rename", beside, errno);
+      },
+      [&](const Error&) { (void)os::file_table().unlink(AT_FDCWD, beside.c_str()); });
+}
+
+}  // namespace ddp::trace

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trace/merge.hpp"
+
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "support/check.hpp"
+#include "support/file_faults.hpp"
+
+namespace {
+
+using namespace ddp;
+using namespace ddp::test;
+using namespace ddp::trace;
+using Json = nlohmann::json;
+
+Ring ring_of(int32_t rank, const std::string& boot, std::vector<Event> events) {
+  Ring ring;
+  ring.owner.rank = rank;
+  ring.owner.pid = 100 + rank;
+  std::strcpy(ring.owner.host, "h");
+  boot.copy(ring.owner.boot, sizeof ring.owner.boot - 1);
+  ring.events = std::move(events);
+  return ring;
+}
+
+Event span(EventKind kind, uint32_t number, int64_t begin_ns, int64_t end_ns) { return {kind, 1, number, begin_ns, end_ns}; }
+
+Json merged(const std::vector<Ring>& rings) {
+  std::string text;
+  merge(rings, [&](std::string_view piece) { text += piece; });
+  return Json::parse(text);
+}
+
+std::vector<Json> spans(const Json& trace) {
+  std::vector<Json> found;
+  for (const Json& event : trace.at("traceEvents"))
+    if (event.at("ph") != "M") found.push_back(event);
+  return found;
+}
+
+void times_count_from_the_first_event(void**) {
+  const std::vector<Json> events = spans(merged({ring_of(1, "b", {span(EventKind::kStep, 0, 5'000'000, 5'001'250)}),
+                                                 ring_of(0, "b", {span(EventKind::kSave, 0, 4'999'000, 5'000'001)})}));
+  expect_equal(events.size(), size_t{2}, "events");
+  expect(events[0].at("name") == "save" && events[0].at("ts") == 0.0 && events[0].at("dur") == 1.001, events[0].dump());
+  expect(events[1].at("name") == "step" && events[1].at("ts") == 1.0 && events[1].at("dur") == 1.25, events[1].dump());
+  expect(events[1].at("pid") == 1, "a process for each rank");
+}
+
+void what_overlaps_gets_a_row_of_its_own(void**) {
+  const std::vector<Json> events = spans(merged({ring_of(
+      0, "b",
+      {span(EventKind::kReducing, 0, 0, 100), span(EventKind::kReducing, 1, 50, 150), span(EventKind::kReducing, 2, 60, 90),
+       span(EventKind::kReducing, 3, 100, 200), span(EventKind::kReducing, 4, 150, 160)})}));
+  const auto row = [&](size_t n) { return events[n].at("tid").get<int>(); };
+  expect(row(0) != row(1), "two that overlap");
+  expect(row(2) == row(0), "one inside another");
+  expect(row(3) == row(0), "one behind another");
+  expect(row(4) == row(0), "inside the next");
+}
+
+void clocks_are_aligned_by_gathers(void**) {
+  Ring first = ring_of(0, "a", {span(EventKind::kStep, 0, 1'000'000, 1'000'100)});
+  first.gathers = {{1, 100, 200}, {2, 1'000, 1'050}};
+  Ring other = ring_of(1, "b", {span(EventKind::kStep, 0, 501'000'000, 501'000'100)});  // half a second ahead
+  other.gathers = {{1, 500'000'110, 500'000'190}, {2, 500'001'010, 500'001'040}, {7, 0, 1}};
+  const Json trace = merged({first, other});
+  const Json& clock = trace.at("otherData").at("ranks").at(1);
+  const double offset = clock.at("clock_offset_us"), error = clock.at("clock_error_us");
+  expect(offset - error <= -500'000.0 && -500'000.0 <= offset + error, "the truth lies within the bounds");
+  expect(error <= 0.041, "the second gather counts: " + std::to_string(error));
+  expect(std::abs(spans(trace)[1].at("ts").get<double>()) < 0.05, "the two steps are simultaneous");
+  expect_equal(merged({first, ring_of(1, "b", {})}).at("otherData").at("ranks").at(1).at("clock").get<std::string>(),
+               "not compared", "without gathers");
+}
+
+void a_place_that_two_processes_had_is_two(void**) {
+  Ring old = ring_of(1, "b", {span(EventKind::kStep, 0, 0, 1)}), next = ring_of(1, "b", {span(EventKind::kStep, 0, 5, 6)});
+  old.owner.start_ns = 1, next.owner.start_ns = 2, next.owner.pid = 777;
+  const std::vector<Json> events = spans(merged({next, old}));
+  expect(events[0].at("pid") == 1 && events[0].at("ts") == 0.0, "the first keeps the number");
+  expect(events[1].at("pid") != 1, "the second gets another");
+}
+
+void names_are_quoted(void**) {
+  Ring ring =
+      ring_of(0, "b", {span(EventKind::kMark, 2, 0, 0), span(EventKind::kCall, 9, 1, 2), span(EventKind::kCall, 4, 3, 4)});
+  ring.parameters[{1, 2}] = "a \"b\" \\ \t c";
+  ring.calls[9] = "ddp_group_barrier";
+  const std::vector<Json> events = spans(merged({ring}));
+  expect_equal(events[0].at("name").get<std::string>(), "a \"b\" \\ \t c", "a mark");
+  expect(events[0].at("ph") == "i", "a moment");
+  expect_equal(events[1].at("name").get<std::string>(), "ddp_group_barrier", "a call");
+  expect_equal(events[2].at("name").get<std::string>(), "call 4", "a call without a name");
+}
+
+void nothing_is_a_trace_too(void**) {
+  expect(spans(merged({})).empty(), "no rings");
+  expect(spans(merged({ring_of(0, "b", {})})).empty(), "no events");
+}
+
+void a_file_that_cannot_be_written_leaves_nothing(void**) {
+  const TemporaryFolder folder;
+  const std::vector<Ring> rings{ring_of(0, "b", {span(EventKind::kStep, 0, 0, 1)})};
+  for (int64_t at = 1; at <= 3; ++at) {
+    const FileFaults faults({.at = at, .count = 1, .code = ENOSPC});
+    static_cast<void>(expect_error(DDP_ERROR_IO, [&] { merge_to(folder.file("t"), rings); }));
+  }
+  expect(folder.names().empty(), "no file was left");
+  merge_to(folder.file("t"), rings);
+  expect_equal(folder.names().size(), size_t{1}, "files");
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      ddp_test(times_count_from_the_first_event),
+      ddp_test(what_overlaps_gets_a_row_of_its_own),
+      ddp_test(clocks_are_aligned_by_gathers),
+      ddp_test(a_place_that_two_processes_had_is_two),
+      ddp_test(names_are_quoted),
+      ddp_test(nothing_is_a_trace_too),
+      ddp_test(a_file_that_cannot_be_written_leaves_nothing),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}

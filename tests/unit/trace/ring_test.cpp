@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trace/ring.hpp"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "support/check.hpp"
+#include "support/file_faults.hpp"
+
+namespace {
+
+using namespace ddp;
+using namespace ddp::test;
+using namespace ddp::trace;
+
+Event event_of(uint32_t number) { return {EventKind::kStep, 3, number, number * 10, number * 10 + 5, 7 * number, 2, 9}; }
+
+Ring read_file(const std::string& path) {
+  std::optional<Ring> ring = read_ring(read_whole(path));
+  expect(ring.has_value(), "a ring at " + path);
+  return *ring;
+}
+
+void what_is_recorded_comes_back(void**) {
+  const TemporaryFolder folder;
+  const std::string path = ring_path(folder.path(), 4);
+  const auto recorder = Recorder::make(path, {64, 4, 6, "a-host", "a-boot"});
+  for (const uint32_t number : {5U, 2U, 9U}) recorder->record(event_of(number));
+  recorder->name("p 3 5 encoder.0 weight");
+  recorder->name("c 5 ddp_group_broadcast");
+  recorder->note_gather({8, 100, 200});
+  for (const Ring& ring : {read_file(path), *read_ring(recorder->bytes()), read_rings(folder.path()).front()}) {
+    expect_equal(ring.events.size(), size_t{3}, "events");
+    const Event& first = ring.events.front();
+    expect(first.number == 2 && first.begin_ns == 20 && first.end_ns == 25 && first.bytes == 14, "the earliest first");
+    expect(first.kind == EventKind::kStep && first.model == 3 && first.peer == 2 && first.pass == 9, "all of it");
+    expect_equal(ring.parameters.at({3, 5}), "encoder.0 weight", "a parameter");
+    expect_equal(ring.calls.at(5), "ddp_group_broadcast", "a call");
+    expect_equal(ring.gathers.size(), size_t{1}, "gathers");
+    expect_equal(std::string(ring.owner.host) + ring.owner.boot, "a-hosta-boot", "where");
+    expect(ring.owner.rank == 4 && ring.owner.size == 6 && ring.owner.pid == getpid(), "who");
+    expect(ring.lost == 0 && ring.torn == 0, "nothing is lost");
+  }
+}
+
+void the_newest_stay(void**) {
+  const TemporaryFolder folder;
+  const auto recorder = Recorder::make(folder.file("a.ring"), {64});
+  for (uint32_t number = 1; number <= 1'000; ++number) recorder->record(event_of(number));
+  const Ring ring = read_file(folder.file("a.ring"));
+  expect_equal(ring.events.size(), size_t{64}, "events");
+  expect_equal(ring.events.front().number, 937U, "the oldest");
+  expect_equal(ring.events.back().number, 1'000U, "the newest");
+  expect_equal(ring.lost, uint64_t{936}, "lost");
+}
+
+void events_of_many_threads_are_whole(void**) {
+  const TemporaryFolder folder;
+  const auto recorder = Recorder::make(folder.file("a.ring"), {128});
+  std::vector<std::thread> threads;
+  for (uint32_t thread = 0; thread < 4; ++thread)
+    threads.emplace_back([&, thread] {
+      for (uint32_t i = 0; i < 20'000; ++i) recorder->record(event_of(thread * 20'000 + i + 1));
+    });
+  for (std::thread& thread : threads) thread.join();
+  const Ring ring = read_file(folder.file("a.ring"));
+  expect_equal(ring.torn, uint64_t{0}, "torn");
+  expect(ring.events.size() > 64, "events");
+  for (const Event& event : ring.events)
+    expect(event.begin_ns == event.number * int64_t{10} && event.end_ns == event.begin_ns + 5 &&
+               event.bytes == event.number * int64_t{7},
+           "no event of two");
+}
+
+/// Killed again and again wherever it is: what can be read is whole, and at most one event is torn.
+void a_kill_tears_one_event_at_most(void**) {
+  const TemporaryFolder folder;
+  for (int round = 0; round < 20; ++round) {
+    const std::string path = folder.file(std::to_string(round) + ".ring");
+    const auto recorder = Recorder::make(path, {64});
+    const pid_t writer = fork();
+    if (writer == 0) {
+      const auto own = Recorder::make(path, {64});
+      for (uint32_t number = 1;; ++number) own->record(event_of(number));
+    }
+    for (int look = 0; look < 10'000; ++look) {
+      const auto seen = read_ring(read_whole(path));
+      if (seen && !seen->events.empty() && seen->owner.pid == writer) break;
+      usleep(100);
+    }
+    usleep(static_cast<useconds_t>(round * 37));
+    kill(writer, SIGKILL);
+    waitpid(writer, nullptr, 0);
+    const Ring ring = read_file(path);
+    expect(ring.torn <= 1 && ring.events.size() >= 63, "torn: " + std::to_string(ring.torn));
+    for (const Event& event : ring.events)
+      expect(event.end_ns == event.number * int64_t{10} + 5 && event.bytes == event.number * int64_t{7}, "whole");
+  }
+}
+
+void a_slot_that_is_being_written_is_torn(void**) {
+  const TemporaryFolder folder;
+  const auto recorder = Recorder::make(folder.file("a.ring"), {64});
+  recorder->record(event_of(1));
+  recorder->record(event_of(2));
+  std::string bytes = read_whole(folder.file("a.ring"));
+  const size_t second = bytes.size() - 63 * sizeof(Slot);
+  bytes[second] = static_cast<char>(bytes[second] - 1);  // its turn is odd again
+  const std::optional<Ring> ring = read_ring(bytes);
+  expect(ring && ring->events.size() == 1 && ring->torn == 1, "one is left");
+}
+
+void names_without_room_are_left_out(void**) {
+  const TemporaryFolder folder;
+  const auto recorder = Recorder::make(folder.file("a.ring"), {64});
+  for (int i = 0; i < 10'000; ++i) recorder->name("p 1 " + std::to_string(i) + " " + std::string(60, 'x'));
+  const Ring ring = read_file(folder.file("a.ring"));
+  expect(ring.parameters.size() > 3'000 && ring.parameters.size() < 10'000, "some of them");
+}
+
+void bytes_that_are_no_ring_are_refused(void**) {
+  const TemporaryFolder folder;
+  const auto recorder = Recorder::make(folder.file("a.ring"), {64});
+  recorder->record(event_of(1));
+  const std::string good = read_whole(folder.file("a.ring"));
+  expect(!read_ring("").has_value() && !read_ring(good.substr(0, 1'000)).has_value(), "too short");
+  std::string head = good.substr(0, sizeof(RingHead));
+  uint64_t seed = 1;
+  for (int round = 0; round < 20'000; ++round) {
+    seed = seed * 6364136223846793005U + 1442695040888963407U;
+    std::string bad = good;
+    bad[seed >> 33 & (sizeof(RingHead) - 1)] = static_cast<char>(seed >> 24);
+    const std::optional<Ring> ring = read_ring(bad);
+    expect(!ring || ring->events.size() <= 64, "never more than there is");
+    if (round > 2'000) break;
+  }
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      ddp_test(what_is_recorded_comes_back),          ddp_test(the_newest_stay),
+      ddp_test(events_of_many_threads_are_whole),     ddp_test(a_kill_tears_one_event_at_most),
+      ddp_test(a_slot_that_is_being_written_is_torn), ddp_test(names_without_room_are_left_out),
+      ddp_test(bytes_that_are_no_ring_are_refused),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
