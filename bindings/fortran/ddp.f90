@@ -819,6 +819,14 @@ module ddp
       ! time in ddp_outer_step and ddp_outer_sync in which this rank waited for exchanges
   end type
 
+  ! Options of a trace. Fill with ddp_trace_options_init(). Since 0.1.
+  type, bind(c) :: ddp_trace_options
+    integer(c_int64_t) :: struct_size = 16
+      ! set by init
+    integer(c_int64_t) :: capacity = 0
+      ! events that this rank keeps, of 48 bytes each: the newest; 64 to 67,108,864 (default 65,536)
+  end type
+
   ! A tensor over an array: `ddp_tensor_of(w)`. The array has the attribute `target`, lies without gaps, and stays where it is as
   ! long as the tensor is used. Fortran's first dimension is the fastest, so w(3, 4) is a tensor of shape [4, 3], as other
   ! languages see it in checkpoints.
@@ -3942,6 +3950,77 @@ contains
       end function
     end interface
     answer = c_ddp_group_get_waits(group%handle, seconds, capacity, out_count)
+    call finish(answer, stat)
+  end subroutine
+
+  ! Write the defaults.
+  ! @param options filled; not NULL
+  ! @param struct_size sizeof(ddp_trace_options) as the caller sees it
+  ! Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+  subroutine ddp_trace_options_init(options, stat)
+    type(ddp_trace_options), intent(out) :: options
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_trace_options_init(options, struct_size) bind(c, name='ddp_trace_options_init') result(answer)
+        import
+        type(ddp_trace_options), intent(out) :: options
+        integer(c_int64_t), value :: struct_size
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_trace_options_init(options, c_sizeof(options))
+    call finish(answer, stat)
+  end subroutine
+
+  ! Begin a trace: calls, passes, marks, buckets (waiting, reducing), steps, saves and exchanges over the control plane of all
+  ! ranks are recorded from here on. Recording allocates nothing and takes no lock. What sub-groups do that were made while
+  ! the group was traced is in it.
+  ! @param path the file that ddp_group_stop_trace writes; rank 0's counts, the others may pass NULL. Beside it, on each host,
+  ! lies the folder `path`.ranks as long as the trace is on, so the folder that they lie in must exist on all hosts
+  ! @param options NULL: all defaults
+  ! While a launcher traces the job (DDP_TRACE) it keeps what it has, and this trace has its own part of it. A rank that dies
+  ! leaves its last events in the folder. If the group is destroyed, or breaks and is destroyed, without ddp_group_stop_trace,
+  ! its ranks on each host write what lies there.
+  ! Collective. Errors: INVALID_STATE (a trace is on already; a pass is open), INVALID_ARGUMENT, IO (the same on all ranks),
+  ! and those of collectives. Since 0.1.
+  subroutine ddp_group_start_trace(group, path, options, stat)
+    type(ddp_group), intent(in) :: group
+    character(*), intent(in), optional :: path
+    type(ddp_trace_options), intent(in), optional :: options
+    integer(c_int32_t), intent(out), optional :: stat
+    character(kind=c_char), allocatable :: c_path(:)
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_group_start_trace(group, path, options) bind(c, name='ddp_group_start_trace') result(answer)
+        import
+        type(c_ptr), value :: group
+        character(kind=c_char), intent(in), optional :: path(*)
+        type(ddp_trace_options), intent(in), optional :: options
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    call for_c(path, c_path)
+    answer = c_ddp_group_start_trace(group%handle, c_path, options)
+    call finish(answer, stat)
+  end subroutine
+
+  ! End the trace; rank 0 writes the file, which is there on return. The clocks of ranks on other hosts are aligned by bounds
+  ! that hold whatever the network does; the file says how far they may be wrong. A trace that cannot be written is over too.
+  ! Collective. Errors: INVALID_STATE (no rank has a trace; a pass is open), IO (the same on all ranks), and those of
+  ! collectives. Since 0.1.
+  subroutine ddp_group_stop_trace(group, stat)
+    type(ddp_group), intent(in) :: group
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_group_stop_trace(group) bind(c, name='ddp_group_stop_trace') result(answer)
+        import
+        type(c_ptr), value :: group
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_group_stop_trace(group%handle)
     call finish(answer, stat)
   end subroutine
 

@@ -29,6 +29,7 @@ export hook!, pull!, Bucket, contents, gradients, allreduce_as!, average_paramet
 export loss_scale!, loss_scale, copy_loss_scale!, skipped_count, clip_grad_norm!, clip_grad_value!, allreduce_rows
 export SGD, Adam, CustomOptimizer, step!, rate, rate!, step_count, parameter_options!, EMA, update_averages!, swap!, swapped, Outer, sync!
 export save_state, load_state!, save_latest, load_latest!, Sampler, resumed, indices, indices!, BatchNorm, forward!, backward!, log_level!, abort, group_error, backend, waits, stream!
+export start_trace, stop_trace, trace
 export recover!, failed_ranks, joined_ranks, rank_progress, parts, total_parts, part_key, reduce_part_metrics!
 
 include("low.jl")
@@ -38,6 +39,7 @@ include("arrays.jl")
 include("callbacks.jl")
 include("group.jl")
 include("recover.jl")
+include("trace.jl")
 include("parts.jl")
 include("model.jl")
 include("hook.jl")

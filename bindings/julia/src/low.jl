@@ -2643,4 +2643,58 @@ function ddp_group_get_waits(group, seconds, capacity, out_count)
         seconds, capacity, out_count)
 end
 
+@doc raw"""
+Options of a trace. Fill with ddp_trace_options_init(). Since 0.1.
+
+- `capacity`: events that this rank keeps, of 48 bytes each: the newest; 64 to 67,108,864 (default 65,536)
+"""
+struct ddp_trace_options
+    struct_size::Int64
+    capacity::Int64
+end
+
+@doc raw"""
+    ddp_trace_options_init(options, struct_size)
+
+Write the defaults.
+- `options`: filled; not NULL
+- `struct_size`: sizeof(ddp_trace_options) as the caller sees it
+Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+"""
+function ddp_trace_options_init(options, struct_size)
+    return ccall((:ddp_trace_options_init, libddp), ddp_status, (Ptr{ddp_trace_options}, Int64), options, struct_size)
+end
+
+@doc raw"""
+    ddp_group_start_trace(group, path, options)
+
+Begin a trace: calls, passes, marks, buckets (waiting, reducing), steps, saves and exchanges over the control plane of all
+ranks are recorded from here on. Recording allocates nothing and takes no lock. What sub-groups do that were made while
+the group was traced is in it.
+- `path`: the file that ddp_group_stop_trace writes; rank 0's counts, the others may pass NULL. Beside it, on each host,
+lies the folder `path`.ranks as long as the trace is on, so the folder that they lie in must exist on all hosts
+- `options`: NULL: all defaults
+While a launcher traces the job (DDP_TRACE) it keeps what it has, and this trace has its own part of it. A rank that dies
+leaves its last events in the folder. If the group is destroyed, or breaks and is destroyed, without ddp_group_stop_trace,
+its ranks on each host write what lies there.
+Collective. Errors: INVALID_STATE (a trace is on already; a pass is open), INVALID_ARGUMENT, IO (the same on all ranks),
+and those of collectives. Since 0.1.
+"""
+function ddp_group_start_trace(group, path, options)
+    return ccall((:ddp_group_start_trace, libddp), ddp_status, (Ptr{ddp_group}, Cstring, Ptr{ddp_trace_options}), group, path,
+        options)
+end
+
+@doc raw"""
+    ddp_group_stop_trace(group)
+
+End the trace; rank 0 writes the file, which is there on return. The clocks of ranks on other hosts are aligned by bounds
+that hold whatever the network does; the file says how far they may be wrong. A trace that cannot be written is over too.
+Collective. Errors: INVALID_STATE (no rank has a trace; a pass is open), IO (the same on all ranks), and those of
+collectives. Since 0.1.
+"""
+function ddp_group_stop_trace(group)
+    return ccall((:ddp_group_stop_trace, libddp), ddp_status, (Ptr{ddp_group},), group)
+end
+
 end

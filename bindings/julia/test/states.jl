@@ -87,3 +87,14 @@ end
     log_level!(:warning)
     @test_throws ArgumentError log_level!(:loud)
 end
+
+@testset "a trace" begin
+    mktempdir() do folder
+        alone() do group
+            path = joinpath(folder, "trace.json")
+            @test trace(() -> (barrier(group); 7), group, path; capacity = 128) == 7
+            @test occursin("ddp_group_barrier", read(path, String))
+            @test_throws DDPError stop_trace(group)
+        end
+    end
+end

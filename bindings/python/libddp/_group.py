@@ -8,7 +8,7 @@ import os
 import sys
 import threading
 import weakref
-from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence, Union
+from typing import Any, Callable, Iterator, Mapping, NamedTuple, Optional, Sequence, Union
 
 from . import _world, low
 from ._enums import Backend, DType, Reduce, SumOrder, choose
@@ -188,6 +188,24 @@ class Group(Closing):
         made._found = False
         made._own(raw)
         return made
+
+    def start_trace(self, path: Union[str, os.PathLike[str], None] = None, **options: Any) -> None:
+        """Record what all ranks do and when, from here on. `path`: the file that :meth:`stop_trace` writes, which Perfetto opens; rank 0's
+        counts. Keyword: capacity, the events that this rank keeps (default 65,536, the newest). Collective."""
+        struct = fill(low.ddp_trace_options(), low.ddp_trace_options_init, options)
+        self._collective(low.ddp_group_start_trace, None if path is None else os.fspath(path), struct)
+
+    def stop_trace(self) -> None:
+        """End the trace; the file is there on return. Collective."""
+        self._collective(low.ddp_group_stop_trace)
+
+    @contextlib.contextmanager
+    def trace(self, path: Union[str, os.PathLike[str], None] = None, **options: Any) -> Iterator[None]:
+        """As :meth:`start_trace`, until the end of the block. After an exception nothing is stopped: other ranks may be elsewhere. Then closing
+        the group writes what lies on this host."""
+        self.start_trace(path, **options)
+        yield
+        self.stop_trace()
 
     def barrier(self) -> None:
         """Return when all ranks have called."""

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Passes, collectives, optimizers, averages, checkpoints and samplers do on several ranks what a naive computation says."""
 import io
+import json
 import os
 import tempfile
 from array import array
@@ -27,6 +28,24 @@ class Collectives(Test):
 
         for rank, found in enumerate(ranks(3, run)):
             self.assertEqual(found, ([3, 3], [0, 0, 1, 10, 2, 20], [3 * rank], [2], {"most": 2.0}))
+
+
+class Traces(Test):
+    def test_a_block_is_traced(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "trace.json")
+
+            def run(group):
+                with group.trace(path, capacity=128):
+                    group.barrier()
+                group.barrier()
+                with self.assertRaises(libddp.InvalidStateError):
+                    group.stop_trace()
+
+            ranks(2, run)
+            with open(path, encoding="utf-8") as file:
+                events = json.load(file)["traceEvents"]
+            self.assertEqual(sorted(event["pid"] for event in events if event["name"] == "ddp_group_barrier"), [0, 1])
 
 
 class OwnValues(Test):

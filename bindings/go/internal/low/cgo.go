@@ -35,6 +35,7 @@ const (
 	SizeofLoadReport       = C.sizeof_ddp_load_report
 	SizeofStore            = C.sizeof_ddp_store
 	SizeofRecoverOptions   = C.sizeof_ddp_recover_options
+	SizeofTraceOptions     = C.sizeof_ddp_trace_options
 	SizeofRecovery         = C.sizeof_ddp_recovery
 	SizeofRankProgress     = C.sizeof_ddp_rank_progress
 	SizeofVirtualRanks     = C.sizeof_ddp_virtual_ranks

@@ -351,6 +351,15 @@ typedef _gostring_ swig_type_315;
 typedef _gostring_ swig_type_316;
 typedef _gostring_ swig_type_317;
 typedef _gostring_ swig_type_318;
+typedef long long swig_type_319;
+typedef long long swig_type_320;
+typedef long long swig_type_321;
+typedef long long swig_type_322;
+typedef _gostring_ swig_type_323;
+typedef long long swig_type_324;
+typedef _gostring_ swig_type_325;
+typedef _gostring_ swig_type_326;
+typedef _gostring_ swig_type_327;
 extern void _wrap_Swig_free_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern uintptr_t _wrap_Swig_malloc_low_54d6d97b8f83fd5b(swig_intgo arg1);
 extern swig_intgo _wrap_DDP_OK_low_54d6d97b8f83fd5b(void);
@@ -984,6 +993,15 @@ extern swig_type_315 _wrap_ddp_outer_step_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern swig_type_316 _wrap_ddp_outer_sync_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern swig_type_317 _wrap_ddp_outer_get_stats_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
 extern swig_type_318 _wrap_ddp_group_get_waits_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
+extern void _wrap_ddp_trace_options_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_319 arg2);
+extern swig_type_320 _wrap_ddp_trace_options_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_trace_options_capacity_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_321 arg2);
+extern swig_type_322 _wrap_ddp_trace_options_capacity_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_trace_options_low_54d6d97b8f83fd5b(void);
+extern void _wrap_delete_ddp_trace_options_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_323 _wrap_ddp_trace_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_324 arg2);
+extern swig_type_325 _wrap_ddp_group_start_trace_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_326 arg2, uintptr_t arg3);
+extern swig_type_327 _wrap_ddp_group_stop_trace_low_54d6d97b8f83fd5b(uintptr_t arg1);
 #undef intgo
 */
 import "C"
@@ -6556,6 +6574,97 @@ func Ddp_group_get_waits(arg1 uintptr, arg2 *float64, arg3 int32, arg4 *int32) (
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
 	swig_r_p := C._wrap_ddp_group_get_waits_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.int(_swig_i_2), C.swig_voidp(_swig_i_3))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+type SwigcptrDdp_trace_options uintptr
+
+func (p SwigcptrDdp_trace_options) Swigcptr() uintptr {
+	return (uintptr)(p)
+}
+
+func (p SwigcptrDdp_trace_options) SwigIsDdp_trace_options() {
+}
+
+func (arg1 SwigcptrDdp_trace_options) SetStruct_size(arg2 int64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_trace_options_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_319(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_trace_options) GetStruct_size() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ddp_trace_options_struct_size_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_trace_options) SetCapacity(arg2 int64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_trace_options_capacity_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_321(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_trace_options) GetCapacity() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ddp_trace_options_capacity_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func NewDdp_trace_options() (_swig_ret Ddp_trace_options) {
+	var swig_r Ddp_trace_options
+	swig_r = (Ddp_trace_options)(SwigcptrDdp_trace_options(C._wrap_new_ddp_trace_options_low_54d6d97b8f83fd5b()))
+	return swig_r
+}
+
+func DeleteDdp_trace_options(arg1 Ddp_trace_options) {
+	_swig_i_0 := getSwigcptr(arg1)
+	C._wrap_delete_ddp_trace_options_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0))
+}
+
+type Ddp_trace_options interface {
+	Swigcptr() uintptr
+	SwigIsDdp_trace_options()
+	SetStruct_size(arg2 int64)
+	GetStruct_size() (_swig_ret int64)
+	SetCapacity(arg2 int64)
+	GetCapacity() (_swig_ret int64)
+}
+
+func Ddp_trace_options_init(arg1 Ddp_trace_options, arg2 int64) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := getSwigcptr(arg1)
+	_swig_i_1 := arg2
+	swig_r_p := C._wrap_ddp_trace_options_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_324(_swig_i_1))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_group_start_trace(arg1 uintptr, arg2 string, arg3 Ddp_trace_options) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	_swig_i_2 := getSwigcptr(arg3)
+	swig_r_p := C._wrap_ddp_group_start_trace_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), *(*C.swig_type_326)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	if Swig_escape_always_false {
+		Swig_escape_val = arg2
+	}
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_group_stop_trace(arg1 uintptr) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	swig_r_p := C._wrap_ddp_group_stop_trace_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)

@@ -8603,6 +8603,127 @@ _gostring_ _wrap_ddp_group_get_waits_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0,
 }
 
 
+void _wrap_ddp_trace_options_struct_size_set_low_54d6d97b8f83fd5b(struct ddp_trace_options *_swig_go_0, long long _swig_go_1) {
+  struct ddp_trace_options *arg1 = (struct ddp_trace_options *) 0 ;
+  int64_t arg2 ;
+  
+  arg1 = *(struct ddp_trace_options **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->struct_size = arg2;
+  
+}
+
+
+long long _wrap_ddp_trace_options_struct_size_get_low_54d6d97b8f83fd5b(struct ddp_trace_options *_swig_go_0) {
+  struct ddp_trace_options *arg1 = (struct ddp_trace_options *) 0 ;
+  int64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct ddp_trace_options **)&_swig_go_0; 
+  
+  result =  ((arg1)->struct_size);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_trace_options_capacity_set_low_54d6d97b8f83fd5b(struct ddp_trace_options *_swig_go_0, long long _swig_go_1) {
+  struct ddp_trace_options *arg1 = (struct ddp_trace_options *) 0 ;
+  int64_t arg2 ;
+  
+  arg1 = *(struct ddp_trace_options **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->capacity = arg2;
+  
+}
+
+
+long long _wrap_ddp_trace_options_capacity_get_low_54d6d97b8f83fd5b(struct ddp_trace_options *_swig_go_0) {
+  struct ddp_trace_options *arg1 = (struct ddp_trace_options *) 0 ;
+  int64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct ddp_trace_options **)&_swig_go_0; 
+  
+  result =  ((arg1)->capacity);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+struct ddp_trace_options *_wrap_new_ddp_trace_options_low_54d6d97b8f83fd5b() {
+  struct ddp_trace_options *result = 0 ;
+  struct ddp_trace_options *_swig_go_result;
+  
+  
+  result = (struct ddp_trace_options *)calloc(1, sizeof(struct ddp_trace_options));
+  *(struct ddp_trace_options **)&_swig_go_result = (struct ddp_trace_options *)result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_delete_ddp_trace_options_low_54d6d97b8f83fd5b(struct ddp_trace_options *_swig_go_0) {
+  struct ddp_trace_options *arg1 = (struct ddp_trace_options *) 0 ;
+  
+  arg1 = *(struct ddp_trace_options **)&_swig_go_0; 
+  
+  free((char *) arg1);
+  
+}
+
+
+_gostring_ _wrap_ddp_trace_options_init_low_54d6d97b8f83fd5b(struct ddp_trace_options *_swig_go_0, long long _swig_go_1) {
+  ddp_trace_options *arg1 = (ddp_trace_options *) 0 ;
+  int64_t arg2 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_trace_options **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  result = (ddp_status)ddp_trace_options_init(arg1,arg2);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_group_start_trace_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, _gostring_ _swig_go_1, struct ddp_trace_options *_swig_go_2) {
+  ddp_group *arg1 = (ddp_group *) 0 ;
+  char *arg2 = (char *) 0 ;
+  ddp_trace_options *arg3 = (ddp_trace_options *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_group **)&_swig_go_0; 
+  
+  arg2 = (char *)malloc(_swig_go_1.n + 1);
+  memcpy(arg2, _swig_go_1.p, _swig_go_1.n);
+  arg2[_swig_go_1.n] = '\0';
+  
+  arg3 = *(ddp_trace_options **)&_swig_go_2; 
+  
+  result = (ddp_status)ddp_group_start_trace(arg1,(char const *)arg2,(struct ddp_trace_options const *)arg3);
+  _swig_go_result = ddp_go_result(result);
+  free(arg2); 
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_group_stop_trace_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0) {
+  ddp_group *arg1 = (ddp_group *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_group **)&_swig_go_0; 
+  
+  result = (ddp_status)ddp_group_stop_trace(arg1);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
 #ifdef __cplusplus
 }
 #endif

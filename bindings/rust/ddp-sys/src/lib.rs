@@ -828,6 +828,16 @@ pub struct ddp_outer_stats {
     pub wait_ns: i64,
 }
 
+/// Options of a trace. Fill with ddp_trace_options_init(). Since 0.1.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ddp_trace_options {
+    /// set by init
+    pub struct_size: i64,
+    /// events that this rank keeps, of 48 bytes each: the newest; 64 to 67,108,864 (default 65,536)
+    pub capacity: i64,
+}
+
 extern "C" {
     /// Describe a dense CPU tensor. Fields not named here get their usual value.
     /// @param tensor filled; not NULL
@@ -1782,6 +1792,31 @@ extern "C" {
     /// @param out_count number of ranks, whatever the capacity
     /// Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
     pub fn ddp_group_get_waits(group: *const ddp_group, seconds: *mut f64, capacity: i32, out_count: *mut i32) -> ddp_status;
+
+    /// Write the defaults.
+    /// @param options filled; not NULL
+    /// @param struct_size sizeof(ddp_trace_options) as the caller sees it
+    /// Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+    pub fn ddp_trace_options_init(options: *mut ddp_trace_options, struct_size: i64) -> ddp_status;
+
+    /// Begin a trace: calls, passes, marks, buckets (waiting, reducing), steps, saves and exchanges over the control plane of all
+    /// ranks are recorded from here on. Recording allocates nothing and takes no lock. What sub-groups do that were made while
+    /// the group was traced is in it.
+    /// @param path the file that ddp_group_stop_trace writes; rank 0's counts, the others may pass NULL. Beside it, on each host,
+    /// lies the folder `path`.ranks as long as the trace is on, so the folder that they lie in must exist on all hosts
+    /// @param options NULL: all defaults
+    /// While a launcher traces the job (DDP_TRACE) it keeps what it has, and this trace has its own part of it. A rank that dies
+    /// leaves its last events in the folder. If the group is destroyed, or breaks and is destroyed, without ddp_group_stop_trace,
+    /// its ranks on each host write what lies there.
+    /// Collective. Errors: INVALID_STATE (a trace is on already; a pass is open), INVALID_ARGUMENT, IO (the same on all ranks),
+    /// and those of collectives. Since 0.1.
+    pub fn ddp_group_start_trace(group: *mut ddp_group, path: *const c_char, options: *const ddp_trace_options) -> ddp_status;
+
+    /// End the trace; rank 0 writes the file, which is there on return. The clocks of ranks on other hosts are aligned by bounds
+    /// that hold whatever the network does; the file says how far they may be wrong. A trace that cannot be written is over too.
+    /// Collective. Errors: INVALID_STATE (no rank has a trace; a pass is open), IO (the same on all ranks), and those of
+    /// collectives. Since 0.1.
+    pub fn ddp_group_stop_trace(group: *mut ddp_group) -> ddp_status;
 }
 
 #[cfg(test)]
@@ -1826,5 +1861,6 @@ mod tests {
         check!(ddp_virtual_ranks, 24, struct_size: 0, total: 8, first: 12, count: 16, reserved: 20);
         check!(ddp_outer_options, 64, struct_size: 0, every: 8, overlap: 16, rate: 24, momentum: 32, keep: 40, fragments: 48, nesterov: 52, bits: 56, error_feedback: 60);
         check!(ddp_outer_stats, 48, struct_size: 0, steps: 8, exchanges: 16, under_way: 24, sent_bytes: 32, wait_ns: 40);
+        check!(ddp_trace_options, 16, struct_size: 0, capacity: 8);
     }
 }
