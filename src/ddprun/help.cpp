@@ -23,6 +23,7 @@ const char* const kFooter =
     "  OMP_NUM_THREADS      cores / ranks, unless it is set or there is one rank\n"
     "  DDP_JOIN_FILE        where ranks that are started again find the others (--max-restarts, --min-ranks)\n"
     "  DDP_WATCH_DIR        where ranks write how they are getting on (--report, or on a terminal)\n"
+    "  DDP_TRACE            says that the ranks are traced (--trace)\n"
     "  DDP_JOIN             1 for a rank that is to join the others\n"
     "  DDP_RESTARTS         how often ranks were started again before this one, if they were\n"
     "  PYTHONUNBUFFERED     1, unless it is set\n"

@@ -25,6 +25,7 @@
 #include "ddprun/lead.hpp"
 #include "ddprun/machine.hpp"
 #include "ddprun/orders.hpp"
+#include "ddprun/trace_file.hpp"
 
 extern char** environ;
 
@@ -150,8 +151,11 @@ void make_folders(const Options& options, Job& job) {
     job.join_folder = make_folder(true);
     set(job.environment, "DDP_JOIN_FILE=" + job.join_folder + "/join");
   }
-  if (options.watches()) job.watch_folder = make_folder(!options.telling.report.empty());
+  if (options.watches()) job.watch_folder = make_folder(options.needs_watching());
   if (!job.watch_folder.empty()) set(job.environment, "DDP_WATCH_DIR=" + job.watch_folder);
+  if (options.telling.trace.empty()) return;
+  prepare_trace(options.telling.trace);
+  set(job.environment, "DDP_TRACE=" + job.watch_folder + "/trace");
 }
 
 void divide_threads(const Options& options, Job& job) {
@@ -282,6 +286,7 @@ std::string refuse_variable(const std::string& name) {
   if (name == "WORLD_SIZE" || name == "LOCAL_WORLD_SIZE") return text + ": choose the number of ranks with -n.";
   if (name == "MASTER_PORT") return text + ": choose the port with --port.";
   if (name == "DDP_WATCH_DIR") return text + ": see --report.";
+  if (name == "DDP_TRACE") return text + ": see --trace.";
   if (name == "DDP_JOIN" || name == "DDP_JOIN_FILE") return text + ": see --max-restarts.";
   if (name == "MASTER_ADDR") return text + ": for several machines write --rendezvous HOST:PORT, or --hosts.";
   return "";

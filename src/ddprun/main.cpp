@@ -110,6 +110,9 @@ void add_options(CLI::App& app, Options& options, Words& words) {
   app.add_option("--report", options.telling.report,
                  "Write a page about the job when it is over: throughput, communication, memory, failures; and FILE.json")
       ->type_name("FILE.html");
+  app.add_option("--trace", options.telling.trace,
+                 "Write what all ranks did, and when, into a file that Perfetto and chrome://tracing open")
+      ->type_name("FILE");
   app.add_flag("-q,--quiet", words.quiet, "Show no line on the terminal that says how the job is getting on");
   app.add_flag("--check", words.check,
                "Start no program: say what is right and wrong with these machines, and measure them (some seconds)");
@@ -184,6 +187,8 @@ void check(const Options& options) {
   }
   if (!options.telling.report.empty())
     if (const std::string text = refuse_report(options.telling.report); !text.empty()) throw ExitError{kExitUsage, text};
+  if (!options.telling.trace.empty() && (!options.machines.hosts.empty() || options.machines.world_size() != options.ranks))
+    refuse("--trace is for the ranks of one machine. On several the program calls ddp_group_start_trace.");
   if (options.command.empty()) refuse("Which program? For example: ddprun -n 4 ./train.");
   if (options.command.front().starts_with('-')) refuse("There is no option " + options.command.front() + ".");
 }

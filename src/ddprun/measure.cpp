@@ -9,6 +9,7 @@
 #include "core/error.hpp"
 #include "os/clock.hpp"
 #include "os/huge_pages.hpp"
+#include "trace/clocks.hpp"
 
 namespace ddp::ddprun {
 namespace {
@@ -144,6 +145,8 @@ void measure_adam(const Library& library, ddp_group* group, Figures& figures) {
   figures.adam_copy_s = time_of_copy(library, group, kParameters * kAdamBytes / 2);
 }
 
+int64_t to_ns(double seconds) { return static_cast<int64_t>(seconds * 1e9); }
+
 double realtime_s() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
 
 }  // namespace
@@ -171,9 +174,6 @@ Figures measure(const Library& library, ddp_group* group, const std::function<vo
   return figures;
 }
 
-/// In a gather no rank has all answers before every rank has asked. So with `begun` and `ended` by the own clocks, and what
-/// is to be added to a rank's clock: begun of rank 0 <= ended + offset, and begun + offset <= ended of rank 0. Each round
-/// narrows it.
 std::vector<ClockFigures> compare_clocks(const Library& library, ddp_group* group) {
   const auto size = static_cast<size_t>(library.group_size(group));
   std::vector<double> own(2 * kClockRounds), all(own.size() * size), nothing(size);
@@ -188,15 +188,17 @@ std::vector<ClockFigures> compare_clocks(const Library& library, ddp_group* grou
   const ddp_tensor mine = tensor_of(library, own.data(), DDP_F64, static_cast<int64_t>(own.size()));
   const ddp_tensor everybodys = tensor_of(library, all.data(), DDP_F64, static_cast<int64_t>(all.size()));
   require(library, library.group_all_gather(group, &mine, &everybodys, nullptr));
-  std::vector<ClockFigures> clocks;
-  for (size_t rank = 0; rank < size; ++rank) {
+  const auto times_of = [&](size_t rank) {
+    std::vector<trace::GatherTimes> times;
     const double* const theirs = all.data() + rank * own.size();
-    double low = -1e18, high = 1e18;
-    for (size_t round = 0; round < kClockRounds; ++round) {
-      low = std::max(low, all[2 * round] - theirs[2 * round + 1]);
-      high = std::min(high, all[2 * round + 1] - theirs[2 * round]);
-    }
-    clocks.push_back({rank == 0 ? 0 : (low + high) / 2, rank == 0 ? 0 : (high - low) / 2});
+    for (size_t round = 0; round < kClockRounds; ++round)
+      times.push_back({round, to_ns(theirs[2 * round]), to_ns(theirs[2 * round + 1])});
+    return times;
+  };
+  std::vector<ClockFigures> clocks{{0, 0}};
+  for (size_t rank = 1; rank < size; ++rank) {
+    const trace::ClockBounds bounds = *trace::compare_clocks(times_of(0), times_of(rank));
+    clocks.push_back({static_cast<double>(bounds.offset_ns) * 1e-9, static_cast<double>(bounds.error_ns) * 1e-9});
   }
   return clocks;
 }

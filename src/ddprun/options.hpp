@@ -44,6 +44,7 @@ struct Limits {
 struct Telling {
   bool verbose = false;
   std::string report;           // the file of a report; "": none
+  std::string trace;            // the file of a trace of all ranks; "": none
   bool shows_progress = false;  // in a line on the terminal
   bool watched = false;         // to the ddprun that leads this one
 };
@@ -69,7 +70,9 @@ struct Options {
   /// Do ranks go on when one has died?
   [[nodiscard]] bool survives() const { return max_restarts > 0 || min_ranks > 0 || machines.obeys; }
   /// Does anybody want to know how the ranks are getting on?
-  [[nodiscard]] bool watches() const { return !telling.report.empty() || telling.shows_progress || telling.watched; }
+  [[nodiscard]] bool watches() const { return needs_watching() || telling.shows_progress || telling.watched; }
+  /// Must it be known, or is it only shown?
+  [[nodiscard]] bool needs_watching() const { return !telling.report.empty() || !telling.trace.empty(); }
   /// Are machines led rank by rank?
   [[nodiscard]] bool leads_ranks() const { return !machines.hosts.empty() && (survives() || keep_going); }
   /// Does the output of a process that this ddprun has started go to our own?

@@ -20,6 +20,7 @@
 #include "core/error.hpp"
 #include "ddprun/machine.hpp"
 #include "ddprun/supervisor.hpp"
+#include "ddprun/trace_file.hpp"
 
 namespace ddp::ddprun {
 namespace {
@@ -261,7 +262,9 @@ void Supervisor::enter(Phase phase, int64_t for_ms) { now_ = {phase, os::Deadlin
 void Supervisor::end_everything() noexcept {
   crews_.main().end();
   std::error_code ignored;
-  for (const std::string& folder : {job_.join_folder, job_.watch_folder})
+  const std::string watched = std::exchange(job_.watch_folder, "");
+  if (!watched.empty() && !options_.telling.trace.empty()) relay_.note(write_trace(options_.telling.trace, watched));
+  for (const std::string& folder : {job_.join_folder, watched})
     if (!folder.empty()) std::filesystem::remove_all(folder, ignored);
 }
 
