@@ -316,10 +316,11 @@ module ddp
     integer(c_int64_t) :: repairs = 0
       ! of them, those after which the majority's state was sent again
     integer(c_int64_t) :: sent_bytes = 0
-      ! last pass: bytes of gradient that this rank sent to other hosts or copied to where the other ranks of its host
-      ! read them; what they read where it lies is not counted
+      ! last pass, and the step after it that gives values to the other ranks (shard): all bytes that this rank sent to
+      ! other hosts, with headers and Gloo's frames but without TCP's and heartbeats, or copied to where the other ranks
+      ! of its host read them; what they read where it lies is not counted
     integer(c_int64_t) :: total_sent_bytes = 0
-      ! sum over all passes
+      ! sum over all passes and steps
   end type
 
   ! What a pass does. Since 0.1.

@@ -88,9 +88,10 @@ typedef struct ddp_model_stats {
   int64_t total_exposed_ns;
   int64_t checks;     /**< comparisons of the replicas by check_every */
   int64_t repairs;    /**< of them, those after which the majority's state was sent again */
-  int64_t sent_bytes; /**< last pass: bytes of gradient that this rank sent to other hosts or copied to where the other ranks
-                         of its host read them; what they read where it lies is not counted */
-  int64_t total_sent_bytes; /**< sum over all passes */
+  int64_t sent_bytes; /**< last pass, and the step after it that gives values to the other ranks (shard): all bytes that this
+                         rank sent to other hosts, with headers and Gloo's frames but without TCP's and heartbeats, or copied
+                         to where the other ranks of its host read them; what they read where it lies is not counted */
+  int64_t total_sent_bytes; /**< sum over all passes and steps */
 } ddp_model_stats;
 
 /** Write the defaults. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1. */

@@ -213,8 +213,8 @@ class Transport {
   virtual void reduce_scatter(const Tensor& input, const Tensor& output, ddp_reduce op) = 0;
   virtual void broadcast(const Tensor& tensor, int32_t root) = 0;
 
-  /// Bytes of tensors that this rank has put on its way so far: sent to another host, or copied to where the others read
-  /// them. What they read where it lies is not counted. Not while a bucket is under way.
+  /// Bytes that this rank has put on their way so far: sent to another host, with headers and frames, or copied to where the
+  /// others read them. What they read where it lies is not counted. Not while a bucket is under way.
   [[nodiscard]] virtual int64_t sent_bytes() const noexcept { return 0; }
 
   /// The last call of an orderly end: stay until the others can complete what this rank has completed, a second at most.

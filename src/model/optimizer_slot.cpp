@@ -33,9 +33,11 @@ bool OptimizerSlot::is_sharded() const noexcept {
 void OptimizerSlot::run_step(const pass::BlockUpdate& update, void* stream) {
   pass::OptimizerStage* const stage = stage_of(update);
   if (stage == nullptr) throw make_error(DDP_ERROR_INTERNAL, "a step of an optimizer that is not attached");
-  group::or_break(model_.group(), group::Part::kExchange, [&] {
-    if (const std::optional<Error> failure = stage->run_step("ddp_optimizer_step", stage->is_sharded(), stream))
-      throw Error(*failure);
+  model_.pass().meter().add([&] {
+    group::or_break(model_.group(), group::Part::kExchange, [&] {
+      if (const std::optional<Error> failure = stage->run_step("ddp_optimizer_step", stage->is_sharded(), stream))
+        throw Error(*failure);
+    });
   });
 }
 

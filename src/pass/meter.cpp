@@ -8,7 +8,7 @@
 
 namespace ddp::pass {
 
-Meter::Meter(const Parameters& table, const Plan& plan) noexcept {
+Meter::Meter(const group::Channel& channel, const Parameters& table, const Plan& plan) noexcept : channel_(channel) {
   stats_.parameters = static_cast<int64_t>(table.parameters().size());
   stats_.buckets = static_cast<int64_t>(plan.size());
   for (const Parameter& parameter : table.parameters()) {
@@ -22,21 +22,21 @@ Meter::Meter(const Parameters& table, const Plan& plan) noexcept {
   }
 }
 
-void Meter::begin(int64_t sent_bytes) noexcept {
+void Meter::begin() noexcept {
   begin_ns_ = os::now_ns();
-  sent_before_ = sent_bytes;
+  sent_before_ = channel_.transport().sent_bytes();
 }
 
 void Meter::start() noexcept { start_ns_ = os::now_ns(); }
 
 void Meter::drain(int64_t since_ns) noexcept { drained_ns_ = os::now_ns() - since_ns; }
 
-void Meter::finish(collective::ProgressQueue& queue, int64_t sent_bytes, bool alone) noexcept {
+void Meter::finish(collective::ProgressQueue& queue, bool alone) noexcept {
   stats_.passes += 1;
   stats_.backward_ns = os::now_ns() - begin_ns_;
   stats_.comm_ns = alone ? 0 : std::max<int64_t>(0, queue.last_done_ns() - start_ns_);
   stats_.exposed_ns = std::min(stats_.comm_ns, drained_ns_ + queue.take_poked_ns());
-  stats_.sent_bytes = sent_bytes - sent_before_;
+  stats_.sent_bytes = channel_.transport().sent_bytes() - sent_before_;
   stats_.total_sent_bytes += stats_.sent_bytes;
   stats_.total_backward_ns += stats_.backward_ns;
   stats_.total_comm_ns += stats_.comm_ns;

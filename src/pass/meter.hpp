@@ -10,6 +10,7 @@
 #include "core/parameters.hpp"
 #include "core/plan.hpp"
 #include "ddp/model.h"
+#include "group/channels.hpp"
 
 namespace ddp::trace {
 class Watch;
@@ -19,23 +20,35 @@ namespace ddp::pass {
 
 class Meter {
  public:
-  Meter(const Parameters& table, const Plan& plan) noexcept;
+  /// `channel` outlives it.
+  Meter(const group::Channel& channel, const Parameters& table, const Plan& plan) noexcept;
 
-  // A pass, in this order. `sent_bytes`: by the transport, so far.
-  void begin(int64_t sent_bytes) noexcept;
+  // A pass, in this order.
+  void begin() noexcept;
   void start() noexcept;
   /// The caller waits from `since_ns` to now.
   void drain(int64_t since_ns) noexcept;
   /// It ended well. `alone`: there are no other ranks.
-  void finish(collective::ProgressQueue& queue, int64_t sent_bytes, bool alone) noexcept;
+  void finish(collective::ProgressQueue& queue, bool alone) noexcept;
   /// That pass, to whoever watches the rank.
   void tell(trace::Watch& watch) const noexcept;
+
+  /// `step()` sends for the pass that has ended.
+  template <class Step>
+  void add(Step&& step) {
+    const int64_t before = channel_.transport().sent_bytes();
+    step();
+    const int64_t bytes = channel_.transport().sent_bytes() - before;
+    stats_.sent_bytes += bytes;
+    stats_.total_sent_bytes += bytes;
+  }
 
   /// Passes that ended well.
   [[nodiscard]] int64_t passes() const noexcept { return stats_.passes; }
   void fill(ddp_model_stats& stats) const noexcept;
 
  private:
+  const group::Channel& channel_;
   struct {
     int64_t largest = 0, smallest = 0;
   } bucket_bytes_;

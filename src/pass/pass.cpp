@@ -22,7 +22,7 @@ Pass::Pass(group::Group& group, const Parameters& table, const ddp_model_options
       marks_(table),
       attendance_(group, this, options.uneven_inputs != 0 ? std::make_unique<JoinHeader>(channel_, plan_hash) : nullptr),
       results_(table.parameters().size()),
-      meter_(table, buckets_.plan()),
+      meter_(channel_, table, buckets_.plan()),
       events_(group.calls(), table, buckets_.plan()),
       // For each bucket a reduction and what may follow it, and the join header.
       queue_(choose_driver(group, options.progress, hook), 2 * buckets_.size() + 1, &group.calls(), channel_.number()) {}
@@ -64,7 +64,7 @@ void Pass::begin(ddp_pass mode, Role role) {
   attendance_.begin(role);
   marks_.begin_pass();
   buckets_.begin_pass(optimizer_.active());
-  meter_.begin(channel_.transport().sent_bytes());
+  meter_.begin();
   events_.begin(results_.final_passes());
   if (mode == DDP_PASS_REDUCE) attendance_.announce_pass(queue_);
   channel_.group().control().set_progress(meter_.passes(), 0);
@@ -316,7 +316,7 @@ void Pass::end_reduce(void* stream) {
     if (const std::optional<Error> failure = optimizer_.active()->take_failure()) throw Error(*failure);
   step.is_void = false;
   if (!others_stepped_) return;
-  meter_.finish(queue_, channel_.transport().sent_bytes(), channel_.group().size() == 1);
+  meter_.finish(queue_, channel_.group().size() == 1);
   if (trace::Watch* const watch = channel_.group().calls().watch()) meter_.tell(*watch);
 }
 

@@ -85,7 +85,7 @@ class Pass {
   void forget_gradients() noexcept;
 
   [[nodiscard]] Results& results() noexcept { return results_; }
-  [[nodiscard]] const Meter& meter() const noexcept { return meter_; }
+  [[nodiscard]] Meter& meter() noexcept { return meter_; }
   [[nodiscard]] std::string describe_plan() const;
 
  private:

@@ -326,7 +326,8 @@ void a_sharded_step_crosses_once_each_way(void**) {
       child->all_reduce(flat_tensor(reinterpret_cast<std::byte*>(&all), DDP_I64, 1), DDP_SUM);
       const int64_t hosts = placement == "aabbccdd" ? 4 : 2;
       if (placement == "aabb" || placement == "aabbccdd")
-        expect_equal(all, 2 * (hosts - 1) * kCount * 4, placement + ": bytes of all hosts");
+        expect(all - 2 * (hosts - 1) * kCount * 4 < 100'000 && all > 2 * (hosts - 1) * kCount * 4,
+               placement + ": values of all hosts, and headers and frames of " + std::to_string(all));
       return std::string();
     }).expect_success();
 }

@@ -210,7 +210,8 @@ constexpr ddp_socket_table kTable{sizeof(ddp_socket_table),
                                   abort,
                                   close,
                                   destroy,
-                                  moved};
+                                  moved,
+                                  0};
 
 }  // namespace
 

@@ -627,8 +627,8 @@ Numbers of a model's passes. Since 0.1.
 - `total_backward_ns`: sums over all passes
 - `checks`: comparisons of the replicas by check_every
 - `repairs`: of them, those after which the majority's state was sent again
-- `sent_bytes`: last pass: bytes of gradient that this rank sent to other hosts or copied to where the other ranks of its host read them; what they read where it lies is not counted
-- `total_sent_bytes`: sum over all passes
+- `sent_bytes`: last pass, and the step after it that gives values to the other ranks (shard): all bytes that this rank sent to other hosts, with headers and Gloo's frames but without TCP's and heartbeats, or copied to where the other ranks of its host read them; what they read where it lies is not counted
+- `total_sent_bytes`: sum over all passes and steps
 """
 struct ddp_model_stats
     struct_size::Int64

@@ -110,13 +110,11 @@ void Collectives::pass_on(const collective::Stamp& stamp, int32_t to, const Tens
     links_.wait(in);
     links_.wait(out);
   }
-  links_.count_sent(sent.bytes());
   header_.close();
 }
 
 void Collectives::put_inline(ReduceInput& mine, const Schedule& schedule) {
   const int32_t here = links_.position();
-  const int64_t peers = links_.size() - 1;
   const auto put = [](std::byte* to, const void* from, int64_t bytes) {
     if (bytes > 0 && from != to) std::memcpy(to, from, static_cast<size_t>(bytes));
   };
@@ -125,7 +123,6 @@ void Collectives::put_inline(ReduceInput& mine, const Schedule& schedule) {
     const int64_t bytes = all.count * shares_.bytes_of(here, mine.rule());
     put(header_.payload(), nodes_as_they_travel(mine, shares_.nodes_of(here), all, header_.payload()), bytes);
     header_.set_payload(bytes);
-    links_.count_sent(bytes * peers);
     return;
   }
   const int64_t size = dtype_size(mine.rule().travel_dtype());
@@ -133,7 +130,6 @@ void Collectives::put_inline(ReduceInput& mine, const Schedule& schedule) {
     std::byte* const to = header_.payload() + before * size;
     put(to, mine.values(span, to), span.count * size);
     header_.set_payload((before + span.count) * size);
-    links_.count_sent(span.count * size * peers);
   });
 }
 
@@ -169,7 +165,6 @@ void Collectives::put_parts(ReduceInput& mine, const Schedule& schedule) {
       if (part != payload + before) std::memcpy(payload + before, part, static_cast<size_t>(span.count * size));
     });
     header_.set_payload_to(peer, bytes);
-    links_.count_sent(bytes);
   }
 }
 

@@ -31,6 +31,8 @@ class Endpoint {
   /// How many connections a link needs, and what is said over them.
   [[nodiscard]] int32_t lanes() const noexcept { return table_.lanes; }
   [[nodiscard]] const char* wire() const noexcept { return table_.wire; }
+  /// Bytes beside a message, of its sender and of its receiver each.
+  [[nodiscard]] int64_t frame_bytes() const noexcept { return table_.frame_bytes; }
   /// Make the link to `peer` of these descriptors, which are the endpoint's from here on.
   [[nodiscard]] LinkResult attach(int32_t peer, const std::vector<int32_t>& descriptors) noexcept;
 

@@ -48,7 +48,7 @@ void Links::attach(int32_t peer, const std::vector<int32_t>& descriptors) {
 
 Links::Message Links::send(int32_t peer, Tag tag, const void* data, int64_t bytes, int32_t level) {
   check_usable(peer);
-  if (tag >= Tag::kPart) sent_bytes_ += bytes;
+  sent_bytes_ += bytes + endpoint_.frame_bytes();
   Message message{0, peer, level, true, tag == Tag::kHeader};
   const LinkResult result = endpoint_.send(peer, static_cast<uint64_t>(tag), data, bytes, message.ticket);
   if (result != LinkResult::kDone) explain(result, message);
@@ -59,6 +59,7 @@ Links::Message Links::receive(int32_t peer, Tag tag, void* data, int64_t bytes, 
   check_usable(peer);
   Message message{0, peer, level, true, tag == Tag::kHeader};
   const LinkResult result = endpoint_.receive(peer, static_cast<uint64_t>(tag), data, bytes, message.ticket);
+  sent_bytes_ += endpoint_.frame_bytes();  // the sender is told
   if (result != LinkResult::kDone) explain(result, message);
   return message;
 }
@@ -133,6 +134,7 @@ Links::Message Links::try_send(int32_t peer, Tag tag, const void* data, int64_t 
 Links::Message Links::try_receive(int32_t peer, Tag tag, void* data, int64_t bytes, int32_t level) noexcept {
   Message message{0, peer, level, false, tag == Tag::kHeader};
   const LinkResult result = endpoint_.receive(peer, static_cast<uint64_t>(tag), data, bytes, message.ticket);
+  sent_bytes_ += endpoint_.frame_bytes();
   message.open = result == LinkResult::kDone;
   exhausted_ = exhausted_ || result == LinkResult::kExhausted;
   return message;

@@ -87,9 +87,7 @@ class Links {
   /// Levels are below this.
   void set_levels(int32_t levels) noexcept { levels_ = levels; }
 
-  /// For Transport::sent_bytes: bytes of tensors that were sent inside a header. Parts and results are counted where they
-  /// are sent.
-  void count_sent(int64_t bytes) noexcept { sent_bytes_ += bytes; }
+  /// Of all messages, with the carrier's frames.
   [[nodiscard]] int64_t sent_bytes() const noexcept { return sent_bytes_; }
 
   /// What is being done, for error texts; must outlive the doing.

@@ -67,6 +67,7 @@ typedef struct ddp_socket_table {
   void (*destroy)(ddp_socket_endpoint *endpoint);
   /* A number that changes while bytes come or go on any link, also within a message. */
   uint64_t (*moved)(ddp_socket_endpoint *endpoint);
+  int64_t frame_bytes; /* beside a message: of its sender, and of its receiver, who says that it is ready */
 } ddp_socket_table;
 
 /* The table of this module, or NULL when it has not this `version`. Valid as long as the module is loaded. */

@@ -81,7 +81,8 @@ void a_sharded_step_sends_each_byte_once_each_way(void**) {
           for (const float value : values[p])
             expect_equal(value, p == 4 ? 1.0F : step == 0 ? 2.0F : 4.0F, "the owner's value on all ranks");
         const int64_t mine = (total * (rank + 1) / ranks - total * rank / ranks) * 4;
-        expect_equal(transport.sent_bytes() - before, total * 4 - mine + mine * (ranks - 1), "bytes sent");
+        const int64_t least = total * 4 - mine + mine * (ranks - 1), headers = transport.sent_bytes() - before - least;
+        expect(headers > 0 && headers < 512 * ranks, "bytes sent: " + std::to_string(headers) + " beside values");
       }
       expect(sums.seen == doubled.seen && sums.seen > 0, "work on the own slice alone");
     });

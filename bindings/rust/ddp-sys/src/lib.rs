@@ -326,10 +326,11 @@ pub struct ddp_model_stats {
     pub checks: i64,
     /// of them, those after which the majority's state was sent again
     pub repairs: i64,
-    /// last pass: bytes of gradient that this rank sent to other hosts or copied to where the other ranks
-    ///                          of its host read them; what they read where it lies is not counted
+    /// last pass, and the step after it that gives values to the other ranks (shard): all bytes that this
+    ///                          rank sent to other hosts, with headers and Gloo's frames but without TCP's and heartbeats, or copied
+    ///                          to where the other ranks of its host read them; what they read where it lies is not counted
     pub sent_bytes: i64,
-    /// sum over all passes
+    /// sum over all passes and steps
     pub total_sent_bytes: i64,
 }
 

@@ -112,7 +112,8 @@ constexpr ddp_socket_table kTable{sizeof(ddp_socket_table),
                                   abort,
                                   close,
                                   destroy,
-                                  moved};
+                                  moved,
+                                  sizeof(::gloo::transport::tcp::Op::preamble)};
 
 // Releases of Gloo share a soname but not a layout of classes; this function exists in the newer layout only.
 bool gloo_is_the_one_we_were_built_with() {
