@@ -5,7 +5,7 @@
 #   examples/quickstart.sh
 #
 # Installs what is missing (as root, on Debian and its relatives; otherwise it says what to run), builds into build/quickstart, and
-# trains a small network and writes a report of that. When everything is installed already it needs neither root nor a network.
+# trains a small network and writes a report and a trace of that. When everything is installed already it needs neither root nor a network.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 build=build/quickstart
@@ -36,7 +36,7 @@ cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DDDP_BUILD_TESTS=OFF
 if [ -t 1 ]; then cmake --build "$build" --parallel "$(nproc)"; else cmake --build "$build" --parallel "$(nproc)" 2>&1 | tenths; fi
 
 say "3/3 Train on 4 ranks: ddprun -n 4 02_train"
-"$build/bin/ddprun" -n 4 --report "$build/report.html" "$build/examples/02_train" --checkpoint "$build/digits.safetensors"
+"$build/bin/ddprun" -n 4 --report "$build/report.html" --trace "$build/trace.json" "$build/examples/02_train" --checkpoint "$build/digits.safetensors"
 
 say "Done"
 here=$(printf %q "$PWD")
@@ -44,6 +44,8 @@ cat <<END
 The report    $here/$build/report.html
               Open it in a browser (xdg-open $here/$build/report.html): throughput, communication, memory and ranks of this
               training; the numbers are beside it, in report.json. ddprun --report FILE.html writes one for every job.
+The trace     $here/$build/trace.json
+              Open it in https://ui.perfetto.dev or chrome://tracing: what each rank did, and when. ddprun --trace FILE.
 The library   $here/$build/src/libddp.so, headers in $here/include/ddp
 The launcher  $here/$build/bin/ddprun (--help; --check says what is right and wrong with this machine)
 The examples  $here/$build/examples, sources in $here/examples
