@@ -49,4 +49,5 @@ fi
 # Options of the sanitizers stand in tests/CMakeLists.txt, what they may ignore in tests/support/*.supp.
 cmake --preset "$kind" -B "$build" "${quick[@]}"
 cmake --build "$build" --parallel "$jobs"
-ctest --test-dir "$build" --parallel "$jobs" --output-on-failure --no-tests=error
+# One more than cores, because many tests wait most of their time.
+ctest --test-dir "$build" --parallel "$((jobs + 1))" --output-on-failure --no-tests=error

@@ -57,6 +57,7 @@ check the_bytes_of_the_gradient_are_there is "ranks[1]['buckets']['gradient_byte
 check the_rate_is_what_the_slow_rank_allows is "5 < r['figures']['per_second'] < 50"
 check times_are_possible is "all(0 <= x['counts']['exposed_ns'] <= x['counts']['comm_ns'] <= r['seconds'] * 1e9 for x in ranks)"
 check the_fast_ranks_waited is "ranks[0]['counts']['exposed_ns'] > 0.3e9"
+check the_late_rank_is_the_straggler is "r['figures']['straggler'] == 2"
 check memory_was_seen is "all(x['peak_memory_kib'] > 500 for x in ranks)"
 check all_ended_well is "r['exit_code'] == 0 and [x['end'] for x in ranks] == ['exit code 0'] * 3 and r['world_size'] == 3"
 check the_folder_of_the_job_is_gone eval '! ls -d "${TMPDIR:-/tmp}"/ddprun-*/rank-0.live 2>/dev/null'
@@ -126,9 +127,11 @@ while True:
 sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 PYTHON
 terminal() { timeout -s KILL 60 python3 "$work/terminal.py" "$ddprun" "$@" >"$work/out" 2>"$work/err"; }
-progress='[0-9.]* steps/s, [0-9.]* % hidden, [0-9]* steps in [0-9.]* s'
+late=', waiting for rank 1 ([0-9.]* %)'
+progress="[0-9.]* steps/s, [0-9.]* % hidden\\($late\\)\\?, [0-9]* steps in [0-9.]* s"
 check it_runs_on_a_terminal terminal -n 2 "$work/train" 40
 check progress_is_shown grep -q "$progress" "$work/out"
+check the_late_rank_is_named grep -q "$late" "$work/out"
 check nothing_of_it_stays eval '[ "$(tail -c 4 "$work/out" | od -An -c | tr -d " \n")" = "\\r033[K" ]'
 check it_runs_quietly terminal -n 2 --quiet "$work/train" 40
 check quiet_leaves_it_out eval '! grep -q "steps/s" "$work/out"'
