@@ -499,8 +499,8 @@ module ddp
       ! of ddp_state_load_latest: newer files that were not valid; ddp_model_get_skipped says why
   end type
 
-  ! Takes the next `bytes` of a checkpoint. Returns 0 on success; a C++ exception is a failure too. Called on rank 0 only,
-  ! on the calling thread.
+  ! Takes the next `bytes` of a checkpoint. Returns 0 on success; a C++ exception is a failure too. Called on the
+  ! calling thread, on the rank that writes.
   abstract interface
     function ddp_write_fn(user_data, data, bytes) bind(c) result(answer)
       import
@@ -3807,6 +3807,31 @@ contains
     end interface
     answer = ddp_text(c_ddp_model_get_skipped(model%handle, index))
   end function
+
+  ! Save what this rank has, without the others: the bytes are those of ddp_state_save, and may be loaded like them. For
+  ! programs in which one rank alone saves; also when the group is broken.
+  ! @param fn takes the bytes, on the calling thread
+  ! @param user_data handed to fn
+  ! Local; not in an open pass. Errors: INVALID_ARGUMENT, INVALID_STATE (as ddp_state_save_file; and where the optimizer's
+  ! state is sharded over several ranks: then all save together), CALLBACK (fn did not return 0), OUT_OF_MEMORY. Since 0.1.
+  subroutine ddp_state_save_local(state, fn, user_data, stat)
+    type(ddp_state), intent(in) :: state
+    procedure(ddp_write_fn) :: fn
+    type(c_ptr), intent(in), optional :: user_data
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_state_save_local(state, fn, user_data) bind(c, name='ddp_state_save_local') result(answer)
+        import
+        type(ddp_state), intent(in) :: state
+        type(c_funptr), value :: fn
+        type(c_ptr), value :: user_data
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_state_save_local(state, c_funloc(fn), address(user_data))
+    call finish(answer, stat)
+  end subroutine
 
   ! Write the defaults. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
   subroutine ddp_outer_options_init(options, stat)

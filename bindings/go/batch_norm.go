@@ -21,13 +21,21 @@ type BatchNorm struct {
 	Count                   int64  // values per channel over all ranks, written by Forward for Backward
 }
 
+func (b *BatchNorm) fields(c low.Ddp_batch_norm_options) []field {
+	return []field{
+		fraction(&b.Epsilon, c.GetEpsilon, c.SetEpsilon), fraction(&b.Momentum, c.GetMomentum, c.SetMomentum),
+		truth(&b.Training, c.GetTraining, c.SetTraining), truth(&b.Accumulate, c.GetAccumulate, c.SetAccumulate),
+	}
+}
+
 // NewBatchNorm has libddp's defaults, and memory for the saved statistics of so many channels.
 func NewBatchNorm(channels int) *BatchNorm {
 	c := low.NewDdp_batch_norm_options()
 	defer low.DeleteDdp_batch_norm_options(c)
 	_ = low.Ddp_batch_norm_options_init(c, low.SizeofBatchNormOptions)
-	return &BatchNorm{Epsilon: c.GetEpsilon(), Momentum: c.GetMomentum(), Training: c.GetTraining() != 0, Accumulate: c.GetAccumulate() != 0,
-		SavedMean: Of(make([]float64, channels)), SavedInvStd: Of(make([]float64, channels))}
+	b := &BatchNorm{SavedMean: Of(make([]float64, channels)), SavedInvStd: Of(make([]float64, channels))}
+	readFields(b.fields(c))
+	return b
 }
 
 // Forward normalises x, of the shape [N, C, ...], into y, which may be x itself when no Backward follows. Collective when training.
@@ -60,10 +68,7 @@ func (b *BatchNorm) with(tensors []Tensor, fn func(low.Ddp_batch_norm_options, [
 	if err := low.Ddp_batch_norm_options_init(c, low.SizeofBatchNormOptions); err != nil {
 		return err
 	}
-	c.SetEpsilon(b.Epsilon)
-	c.SetMomentum(b.Momentum)
-	c.SetTraining(flag(b.Training))
-	c.SetAccumulate(flag(b.Accumulate))
+	writeFields(b.fields(c))
 	lents := make([]low.Ddp_tensor, len(tensors))
 	for i, tensor := range tensors {
 		if tensor.shape == nil && tensor.err == nil {

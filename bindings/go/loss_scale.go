@@ -16,13 +16,22 @@ type LossScale struct {
 	Interval         int64 // 0: the scale stays as it is
 }
 
+func (s *LossScale) fields(c low.Ddp_loss_scale_options) []field {
+	return []field{
+		setting(&s.Initial, c.GetInitial, c.SetInitial), setting(&s.Growth, c.GetGrowth, c.SetGrowth), setting(&s.Backoff, c.GetBackoff, c.SetBackoff),
+		setting(&s.Minimum, c.GetMinimum, c.SetMinimum), setting(&s.Maximum, c.GetMaximum, c.SetMaximum),
+		number(&s.Interval, c.GetInterval, c.SetInterval),
+	}
+}
+
 // DefaultLossScale is a dynamic scale.
 func DefaultLossScale() *LossScale {
 	c := low.NewDdp_loss_scale_options()
 	defer low.DeleteDdp_loss_scale_options(c)
 	_ = low.Ddp_loss_scale_options_init(c, low.SizeofLossScaleOptions)
-	return &LossScale{Initial: c.GetInitial(), Growth: c.GetGrowth(), Backoff: c.GetBackoff(), Minimum: c.GetMinimum(),
-		Maximum: c.GetMaximum(), Interval: c.GetInterval()}
+	s := &LossScale{}
+	readFields(s.fields(c))
+	return s
 }
 
 // SetLossScale uses a loss scale from the next step on; nil is DefaultLossScale. It is saved with the optimizer.
@@ -36,12 +45,7 @@ func (o *Optimizer) SetLossScale(scale *LossScale) error {
 	if err := low.Ddp_loss_scale_options_init(c, low.SizeofLossScaleOptions); err != nil {
 		return err
 	}
-	c.SetInitial(or(scale.Initial, c.GetInitial()))
-	c.SetGrowth(or(scale.Growth, c.GetGrowth()))
-	c.SetBackoff(or(scale.Backoff, c.GetBackoff()))
-	c.SetMinimum(or(scale.Minimum, c.GetMinimum()))
-	c.SetMaximum(or(scale.Maximum, c.GetMaximum()))
-	c.SetInterval(scale.Interval)
+	writeFields(scale.fields(c))
 	return low.Ddp_optimizer_set_loss_scale(o.id(), c)
 }
 

@@ -33,14 +33,12 @@ func (o *StepOptions) fill() (low.Ddp_optimizer_options, error) {
 		low.DeleteDdp_optimizer_options(c)
 		return nil, err
 	}
-	c.SetShard(flag(o.Shard))
-	c.SetKeep_copy(flag(o.KeepCopy))
-	c.SetIn_backward(flag(o.InBackward))
-	c.SetUndo(flag(!o.NoUndo))
-	c.SetMaster_weights(flag(o.MasterWeights))
-	c.SetNonfinite(int32(o.NonFinite))
-	c.SetMax_norm(o.MaxNorm)
-	c.SetClip_value(o.ClipValue)
+	writeFields([]field{
+		truth(&o.Shard, c.GetShard, c.SetShard), truth(&o.KeepCopy, c.GetKeep_copy, c.SetKeep_copy),
+		truth(&o.InBackward, c.GetIn_backward, c.SetIn_backward), untruth(&o.NoUndo, c.GetUndo, c.SetUndo),
+		truth(&o.MasterWeights, c.GetMaster_weights, c.SetMaster_weights), number(&o.NonFinite, c.GetNonfinite, c.SetNonfinite),
+		fraction(&o.MaxNorm, c.GetMax_norm, c.SetMax_norm), fraction(&o.ClipValue, c.GetClip_value, c.SetClip_value),
+	})
 	return c, nil
 }
 
@@ -52,13 +50,22 @@ type SGDOptions struct {
 	StepOptions
 }
 
+func (o *SGDOptions) fields(c low.Ddp_sgd_options) []field {
+	return []field{
+		setting(&o.Rate, c.GetRate, c.SetRate), fraction(&o.Momentum, c.GetMomentum, c.SetMomentum),
+		fraction(&o.Dampening, c.GetDampening, c.SetDampening), fraction(&o.WeightDecay, c.GetWeight_decay, c.SetWeight_decay),
+		truth(&o.Nesterov, c.GetNesterov, c.SetNesterov),
+	}
+}
+
 // DefaultSGDOptions are what NewSGD uses when it gets nil.
 func DefaultSGDOptions() *SGDOptions {
 	c := low.NewDdp_sgd_options()
 	defer low.DeleteDdp_sgd_options(c)
 	_ = low.Ddp_sgd_options_init(c, low.SizeofSGDOptions)
-	return &SGDOptions{Rate: c.GetRate(), Momentum: c.GetMomentum(), Dampening: c.GetDampening(), WeightDecay: c.GetWeight_decay(),
-		Nesterov: c.GetNesterov() != 0}
+	o := &SGDOptions{}
+	readFields(o.fields(c))
+	return o
 }
 
 // NewSGD makes an optimizer for all parameters of the model; options may be nil.
@@ -71,11 +78,7 @@ func NewSGD(model *Model, options *SGDOptions) (*Optimizer, error) {
 	if err := low.Ddp_sgd_options_init(c, low.SizeofSGDOptions); err != nil {
 		return nil, err
 	}
-	c.SetRate(or(options.Rate, c.GetRate()))
-	c.SetMomentum(options.Momentum)
-	c.SetDampening(options.Dampening)
-	c.SetWeight_decay(options.WeightDecay)
-	c.SetNesterov(flag(options.Nesterov))
+	writeFields(options.fields(c))
 	shared, err := options.StepOptions.fill()
 	if err != nil {
 		return nil, err
@@ -93,13 +96,22 @@ type AdamOptions struct {
 	StepOptions
 }
 
+func (o *AdamOptions) fields(c low.Ddp_adam_options) []field {
+	return []field{
+		setting(&o.Rate, c.GetRate, c.SetRate), setting(&o.Beta1, c.GetBeta1, c.SetBeta1), setting(&o.Beta2, c.GetBeta2, c.SetBeta2),
+		setting(&o.Epsilon, c.GetEpsilon, c.SetEpsilon), fraction(&o.WeightDecay, c.GetWeight_decay, c.SetWeight_decay),
+		truth(&o.Decoupled, c.GetDecoupled, c.SetDecoupled),
+	}
+}
+
 // DefaultAdamOptions are what NewAdam uses when it gets nil: AdamW.
 func DefaultAdamOptions() *AdamOptions {
 	c := low.NewDdp_adam_options()
 	defer low.DeleteDdp_adam_options(c)
 	_ = low.Ddp_adam_options_init(c, low.SizeofAdamOptions)
-	return &AdamOptions{Rate: c.GetRate(), Beta1: c.GetBeta1(), Beta2: c.GetBeta2(), Epsilon: c.GetEpsilon(), WeightDecay: c.GetWeight_decay(),
-		Decoupled: c.GetDecoupled() != 0}
+	o := &AdamOptions{}
+	readFields(o.fields(c))
+	return o
 }
 
 // NewAdam makes an optimizer for all parameters of the model; options may be nil.
@@ -112,12 +124,7 @@ func NewAdam(model *Model, options *AdamOptions) (*Optimizer, error) {
 	if err := low.Ddp_adam_options_init(c, low.SizeofAdamOptions); err != nil {
 		return nil, err
 	}
-	c.SetRate(or(options.Rate, c.GetRate()))
-	c.SetBeta1(or(options.Beta1, c.GetBeta1()))
-	c.SetBeta2(or(options.Beta2, c.GetBeta2()))
-	c.SetEpsilon(or(options.Epsilon, c.GetEpsilon()))
-	c.SetWeight_decay(options.WeightDecay)
-	c.SetDecoupled(flag(options.Decoupled))
+	writeFields(options.fields(c))
 	shared, err := options.StepOptions.fill()
 	if err != nil {
 		return nil, err

@@ -3,37 +3,12 @@
 package ddp
 
 import (
-	"math"
 	"runtime/cgo"
 	"time"
 	"unsafe"
 
 	"github.com/libddp/libddp/bindings/go/internal/low"
 )
-
-// Zero is a real 0 in a field of options where 0 means the default, which is a learning rate, for example.
-const Zero = math.SmallestNonzeroFloat64
-
-// or is the value of a field whose zero value means the default.
-func or(value, standard float64) float64 {
-	switch value {
-	case 0:
-		return standard
-	case Zero:
-		return 0
-	}
-	return value
-}
-
-func positive[T int | int64](value, standard T) T {
-	if value == 0 {
-		return standard
-	}
-	return value
-}
-
-// Never is a timeout that does not come.
-const Never time.Duration = -1
 
 // GroupOptions are the options of a group. Fields that are 0 have their default, also in a literal: without a WorldSize, rank, size and GPU come
 // from the rendezvous.
@@ -60,18 +35,50 @@ type GroupOptions struct {
 	NCCLComm unsafe.Pointer
 }
 
+// fields ties the options to C's.
+func (o *GroupOptions) fields(c low.Ddp_group_options) []field {
+	return []field{
+		o.place(&o.Rank, c.GetRank, c.SetRank), o.place(&o.DeviceIndex, c.GetDevice_index, c.SetDevice_index),
+		count(&o.WorldSize, c.GetWorld_size, c.SetWorld_size),
+		number(&o.Backend, c.GetBackend, c.SetBackend),
+		duration(&o.Timeout, c.GetTimeout_ms, func(ms int64) {
+			if o.Timeout == Never {
+				ms = 0
+			}
+			c.SetTimeout_ms(ms)
+		}),
+		duration(&o.Heartbeat, c.GetHeartbeat_ms, c.SetHeartbeat_ms), duration(&o.DeadAfter, c.GetDead_after_ms, c.SetDead_after_ms),
+		duration(&o.RendezvousTimeout, c.GetRendezvous_timeout_ms, c.SetRendezvous_timeout_ms),
+		number(&o.SumOrder, c.GetSum_order, c.SetSum_order),
+		truth(&o.Reproducible, c.GetReproducible, c.SetReproducible), truth(&o.Recoverable, c.GetRecoverable, c.SetRecoverable),
+		number(&o.VirtualRanks, c.GetVirtual_ranks, c.SetVirtual_ranks),
+		{func() {}, func() {
+			if o.Join { // otherwise DDP_JOIN decides
+				c.SetJoin(1)
+			}
+		}},
+		number(&o.NCCLMaxCTAs, c.GetNccl_max_ctas, c.SetNccl_max_ctas),
+		number(&o.FirstPort, c.GetFirst_port, c.SetFirst_port), number(&o.LastPort, c.GetLast_port, c.SetLast_port),
+		{func() { o.NCCLComm = c.GetNccl_comm() }, func() { c.SetNccl_comm(o.NCCLComm) }},
+	}
+}
+
+// place is a field that the rendezvous fills unless there is a WorldSize; then 0 is itself.
+func (o *GroupOptions) place(value *int, get func() int32, set func(int32)) field {
+	return field{func() { *value = int(get()) }, func() {
+		if o.WorldSize != 0 || *value != 0 {
+			set(int32(*value))
+		}
+	}}
+}
+
 // DefaultGroupOptions are what NewGroup uses when it gets nil.
 func DefaultGroupOptions() *GroupOptions {
 	c, _ := newGroupOptions()
 	defer low.DeleteDdp_group_options(c)
-	return &GroupOptions{
-		Rank: int(c.GetRank()), WorldSize: int(c.GetWorld_size()), Backend: Backend(c.GetBackend()), DeviceIndex: int(c.GetDevice_index()),
-		Timeout: milliseconds(c.GetTimeout_ms()), Heartbeat: milliseconds(c.GetHeartbeat_ms()),
-		DeadAfter: milliseconds(c.GetDead_after_ms()), RendezvousTimeout: milliseconds(c.GetRendezvous_timeout_ms()),
-		SumOrder: SumOrder(c.GetSum_order()), Reproducible: c.GetReproducible() != 0, Recoverable: c.GetRecoverable() != 0,
-		VirtualRanks: int(c.GetVirtual_ranks()), NCCLMaxCTAs: int(c.GetNccl_max_ctas()),
-		FirstPort: int(c.GetFirst_port()), LastPort: int(c.GetLast_port()),
-	}
+	o := &GroupOptions{}
+	readFields(o.fields(c))
+	return o
 }
 
 func newGroupOptions() (low.Ddp_group_options, error) {
@@ -89,32 +96,7 @@ func (o *GroupOptions) with(fn func(low.Ddp_group_options, *storeState) error) e
 	if err != nil {
 		return err
 	}
-	if o.WorldSize != 0 || o.Rank != 0 {
-		c.SetRank(int32(o.Rank))
-	}
-	if o.WorldSize != 0 || o.DeviceIndex != 0 {
-		c.SetDevice_index(int32(o.DeviceIndex))
-	}
-	c.SetWorld_size(int32(positive(o.WorldSize, -1)))
-	c.SetBackend(int32(o.Backend))
-	c.SetSum_order(int32(o.SumOrder))
-	c.SetReproducible(flag(o.Reproducible))
-	c.SetRecoverable(flag(o.Recoverable))
-	c.SetVirtual_ranks(int32(o.VirtualRanks))
-	if o.Join {
-		c.SetJoin(1)
-	}
-	c.SetNccl_max_ctas(int32(o.NCCLMaxCTAs))
-	c.SetNccl_comm(o.NCCLComm)
-	c.SetFirst_port(int32(o.FirstPort))
-	c.SetLast_port(int32(o.LastPort))
-	c.SetTimeout_ms(positive(wholeMilliseconds(o.Timeout), c.GetTimeout_ms()))
-	if o.Timeout == Never {
-		c.SetTimeout_ms(0)
-	}
-	c.SetHeartbeat_ms(positive(wholeMilliseconds(o.Heartbeat), c.GetHeartbeat_ms()))
-	c.SetDead_after_ms(positive(wholeMilliseconds(o.DeadAfter), c.GetDead_after_ms()))
-	c.SetRendezvous_timeout_ms(positive(wholeMilliseconds(o.RendezvousTimeout), c.GetRendezvous_timeout_ms()))
+	writeFields(o.fields(c))
 	state := &storeState{store: o.Store}
 	if o.Store != nil {
 		store := low.NewDdp_store()
@@ -128,18 +110,6 @@ func (o *GroupOptions) with(fn func(low.Ddp_group_options, *storeState) error) e
 		c.SetStore(store)
 	}
 	return fn(c, state)
-}
-
-func milliseconds(count int64) time.Duration { return time.Duration(count) * time.Millisecond }
-
-// wholeMilliseconds rounds up: less than one is not none.
-func wholeMilliseconds(d time.Duration) int64 {
-	if d > 0 {
-		d += time.Millisecond - 1
-	} else if d < 0 {
-		return -1
-	}
-	return d.Milliseconds()
 }
 
 // ModelOptions are the options of a model. All ranks must agree.
@@ -185,15 +155,29 @@ const (
 	ProgressThread Progress = 2
 )
 
+// fields ties the options to C's.
+func (o *ModelOptions) fields(c low.Ddp_model_options) []field {
+	return []field{
+		count(&o.FirstBucketBytes, c.GetFirst_bucket_bytes, c.SetFirst_bucket_bytes), count(&o.BucketBytes, c.GetBucket_bytes, c.SetBucket_bytes),
+		number(&o.Reduce, c.GetReduce, c.SetReduce),
+		truth(&o.AllowUnused, c.GetUnused, c.SetUnused),
+		number(&o.Progress, c.GetProgress, c.SetProgress),
+		number(&o.CheckEvery, c.GetCheck_every, c.SetCheck_every), number(&o.Drift, c.GetDrift, c.SetDrift),
+		number(&o.Divisor, c.GetDivisor, c.SetDivisor),
+		truth(&o.UnevenInputs, c.GetUneven_inputs, c.SetUneven_inputs),
+		number(&o.Wire, c.GetWire, c.SetWire),
+		truth(&o.OwnValues, c.GetOwn_values, c.SetOwn_values),
+	}
+}
+
 // DefaultModelOptions are what NewModel uses when it gets nil.
 func DefaultModelOptions() *ModelOptions {
 	c := low.NewDdp_model_options()
 	defer low.DeleteDdp_model_options(c)
 	_ = low.Ddp_model_options_init(c, low.SizeofModelOptions)
-	return &ModelOptions{FirstBucketBytes: int(c.GetFirst_bucket_bytes()), BucketBytes: int(c.GetBucket_bytes()), Reduce: Op(c.GetReduce()),
-		AllowUnused: c.GetUnused() == int32(low.DDP_UNUSED_ALLOW), Progress: Progress(c.GetProgress()),
-		CheckEvery: int(c.GetCheck_every()), Drift: Drift(c.GetDrift()),
-		Divisor: Divisor(c.GetDivisor()), UnevenInputs: c.GetUneven_inputs() != 0, Wire: DType(c.GetWire()), OwnValues: c.GetOwn_values() != 0}
+	o := &ModelOptions{}
+	readFields(o.fields(c))
+	return o
 }
 
 func (o *ModelOptions) with(fn func(low.Ddp_model_options) error) error {
@@ -205,16 +189,6 @@ func (o *ModelOptions) with(fn func(low.Ddp_model_options) error) error {
 	if err := low.Ddp_model_options_init(c, low.SizeofModelOptions); err != nil {
 		return err
 	}
-	c.SetFirst_bucket_bytes(positive(int64(o.FirstBucketBytes), c.GetFirst_bucket_bytes()))
-	c.SetBucket_bytes(positive(int64(o.BucketBytes), c.GetBucket_bytes()))
-	c.SetReduce(int32(o.Reduce))
-	c.SetUnused(int32(flag(o.AllowUnused)))
-	c.SetProgress(int32(o.Progress))
-	c.SetCheck_every(int64(o.CheckEvery))
-	c.SetDrift(int32(o.Drift))
-	c.SetDivisor(int32(o.Divisor))
-	c.SetUneven_inputs(flag(o.UnevenInputs))
-	c.SetWire(int32(o.Wire))
-	c.SetOwn_values(flag(o.OwnValues))
+	writeFields(o.fields(c))
 	return fn(c)
 }

@@ -51,15 +51,12 @@ func NewOuter(model *Model, options *OuterOptions) (*Outer, error) {
 }
 
 func (o *OuterOptions) fill(c low.Ddp_outer_options) {
-	c.SetEvery(positive(o.Every, c.GetEvery()))
-	c.SetRate(or(o.Rate, c.GetRate()))
-	c.SetMomentum(or(o.Momentum, c.GetMomentum()))
-	c.SetFragments(int32(positive(int(o.Fragments), int(c.GetFragments()))))
-	c.SetBits(int32(positive(int(o.Bits), int(c.GetBits()))))
-	c.SetOverlap(o.Overlap)
-	c.SetKeep(o.Keep)
-	c.SetNesterov(flag(!o.PlainMomentum))
-	c.SetError_feedback(flag(!o.NoErrorFeedback))
+	writeFields([]field{
+		count(&o.Every, c.GetEvery, c.SetEvery), number(&o.Overlap, c.GetOverlap, c.SetOverlap),
+		setting(&o.Rate, c.GetRate, c.SetRate), setting(&o.Momentum, c.GetMomentum, c.SetMomentum), fraction(&o.Keep, c.GetKeep, c.SetKeep),
+		count(&o.Fragments, c.GetFragments, c.SetFragments), count(&o.Bits, c.GetBits, c.SetBits),
+		untruth(&o.PlainMomentum, c.GetNesterov, c.SetNesterov), untruth(&o.NoErrorFeedback, c.GetError_feedback, c.SetError_feedback),
+	})
 }
 
 // Close releases the outer optimizer. The parameters keep what they hold. A nil Outer is allowed.

@@ -18,13 +18,22 @@ type PowerSGD struct {
 	ErrorFeedback      bool // what was lost is added to the next pass's gradient
 }
 
+func (o *PowerSGD) fields(c low.Ddp_powersgd_options) []field {
+	return []field{
+		count(&o.Rank, c.GetRank, c.SetRank), number(&o.StartPass, c.GetStart_pass, c.SetStart_pass),
+		setting(&o.MinCompressionRate, c.GetMin_compression_rate, c.SetMin_compression_rate), number(&o.Seed, c.GetSeed, c.SetSeed),
+		truth(&o.WarmStart, c.GetWarm_start, c.SetWarm_start), truth(&o.ErrorFeedback, c.GetError_feedback, c.SetError_feedback),
+	}
+}
+
 // DefaultPowerSGD has the defaults of libddp.
 func DefaultPowerSGD() *PowerSGD {
 	c := low.NewDdp_powersgd_options()
 	defer low.DeleteDdp_powersgd_options(c)
 	_ = low.Ddp_powersgd_options_init(c, low.SizeofPowerSGDOptions)
-	return &PowerSGD{Rank: int(c.GetRank()), StartPass: c.GetStart_pass(), MinCompressionRate: c.GetMin_compression_rate(), Seed: c.GetSeed(),
-		WarmStart: c.GetWarm_start() != 0, ErrorFeedback: c.GetError_feedback() != 0}
+	o := &PowerSGD{}
+	readFields(o.fields(c))
+	return o
 }
 
 func (o *PowerSGD) with(fn func(options uintptr) error) error {
@@ -33,12 +42,7 @@ func (o *PowerSGD) with(fn func(options uintptr) error) error {
 	if err := low.Ddp_powersgd_options_init(c, low.SizeofPowerSGDOptions); err != nil {
 		return err
 	}
-	c.SetRank(int32(positive(o.Rank, int(c.GetRank()))))
-	c.SetStart_pass(o.StartPass)
-	c.SetMin_compression_rate(or(o.MinCompressionRate, c.GetMin_compression_rate()))
-	c.SetSeed(o.Seed)
-	c.SetWarm_start(flag(o.WarmStart))
-	c.SetError_feedback(flag(o.ErrorFeedback))
+	writeFields(o.fields(c))
 	return fn(c.Swigcptr())
 }
 

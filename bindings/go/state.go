@@ -82,6 +82,16 @@ func (s *State) Save(to io.Writer) error {
 	})
 }
 
+// SaveLocal saves what this rank has, without the others: the bytes are those of Save. It is refused where the optimizer is sharded over several ranks.
+func (s *State) SaveLocal(to io.Writer) error {
+	stream := &writer{to: to}
+	handle := cgo.NewHandle(low.Writer(stream))
+	defer handle.Delete()
+	return s.with(func(c low.Ddp_state) error {
+		return caused(low.Ddp_state_save_local(c, low.WriteFn, uintptr(handle)), stream.guard.take())
+	})
+}
+
 // Load is LoadFile through a reader, which is used on rank 0 alone; other ranks may pass nil. Collective.
 func (s *State) Load(from io.Reader) error {
 	stream := &reader{from: from}

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file
  * A folder of checkpoints: a file for each saved step, of which the newest stay, and the newest valid one is loaded.
- * include/README.md, "A folder of checkpoints", shows a program. Experimental.
+ * include/README.md, "A folder of checkpoints", shows a program. And a save that one rank makes alone. Experimental.
  */
 #ifndef DDP_LATEST_H
 #define DDP_LATEST_H
@@ -53,6 +53,16 @@ DDP_API const char *ddp_model_get_loaded_file(const ddp_model *model);
  * Local. As ddp_model_get_missing. Since 0.1.
  */
 DDP_API const char *ddp_model_get_skipped(const ddp_model *model, int64_t index);
+
+/**
+ * Save what this rank has, without the others: the bytes are those of ddp_state_save, and may be loaded like them. For
+ * programs in which one rank alone saves; also when the group is broken.
+ * @param fn takes the bytes, on the calling thread
+ * @param user_data handed to fn
+ * Local; not in an open pass. Errors: INVALID_ARGUMENT, INVALID_STATE (as ddp_state_save_file; and where the optimizer's
+ * state is sharded over several ranks: then all save together), CALLBACK (fn did not return 0), OUT_OF_MEMORY. Since 0.1.
+ */
+DDP_API ddp_status ddp_state_save_local(const ddp_state *state, ddp_write_fn fn, void *user_data);
 
 #ifdef __cplusplus
 }

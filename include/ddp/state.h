@@ -45,8 +45,8 @@ typedef struct ddp_load_report {
   int64_t skipped;     /**< of ddp_state_load_latest: newer files that were not valid; ddp_model_get_skipped says why */
 } ddp_load_report;
 
-/** Takes the next `bytes` of a checkpoint. Returns 0 on success; a C++ exception is a failure too. Called on rank 0 only,
- * on the calling thread. */
+/** Takes the next `bytes` of a checkpoint. Returns 0 on success; a C++ exception is a failure too. Called on the
+ * calling thread, on the rank that writes. */
 typedef int32_t (*ddp_write_fn)(void *user_data, const void *data, int64_t bytes);
 
 /** Gives the next bytes of a checkpoint: at most `capacity`, 0 at the end, negative on failure; a C++ exception is one

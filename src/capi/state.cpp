@@ -73,6 +73,14 @@ Call resolve_call(const ddp_state* given, bool needed, const char* function, con
   return call;
 }
 
+/// The program's function that takes a checkpoint, for as long as the call lives.
+ddp::checkpoint::PushFn pushing(const Call& call, ddp_write_fn fn, void* user_data) {
+  return [&call, fn, user_data](const void* data, int64_t bytes) {
+    const InProgram inside(call.model->group());
+    return ddp::call_program("the writer", [&] { return fn(user_data, data, bytes); });
+  };
+}
+
 void write_report(ddp_load_report* out_report, ddp::model::Model& model, const ddp::checkpoint::Counters& counters,
                   const char* function) {
   if (out_report == nullptr) return;
@@ -220,11 +228,19 @@ ddp_status ddp_state_save(const ddp_state* state, ddp_write_fn fn, void* user_da
   constexpr const char* kName = "ddp_state_save";
   return guarded([&] {
     const Call call = resolve_call(state, fn != nullptr, kName, "fn");
-    const auto push = [&](const void* data, int64_t bytes) {
-      const InProgram inside(call.model->group());
-      return ddp::call_program("the writer", [&] { return fn(user_data, data, bytes); });
-    };
-    call.run(kName, [&] { ddp::checkpoint::save_stream(kName, call.parts(), call.counters, push, call.refusal); });
+    call.run(kName, [&] {
+      ddp::checkpoint::save_stream(kName, call.parts(), call.counters, pushing(call, fn, user_data), call.refusal);
+    });
+  });
+}
+
+ddp_status ddp_state_save_local(const ddp_state* state, ddp_write_fn fn, void* user_data) {
+  constexpr const char* kName = "ddp_state_save_local";
+  return guarded([&] {
+    const Call call = resolve_call(state, true, kName, "fn");
+    if (call.refusal) throw *call.refusal;
+    if (fn == nullptr) throw ddp::make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: fn is NULL", kName);
+    ddp::checkpoint::save_local(kName, call.parts(), call.counters, pushing(call, fn, user_data));
   });
 }
 

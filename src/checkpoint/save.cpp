@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Save: every rank lists what it has and compares; rank 0 hashes and writes; all learn the outcome. Tensors of which every
 // rank has a part are gathered twice, chunk by chunk, once for the hash, which stands before the data, and once for the
-// data.
+// data. A local save is the same without the others.
 // Tested by conformance/state_test.cpp and gpu_host/state_test.cpp.
 #include <fcntl.h>
 
@@ -53,10 +53,16 @@ int64_t bytes_of(const std::vector<Item>& items) noexcept {
   return bytes;
 }
 
-/// see(item, data, bytes) for one tensor after the other, in chunks; on rank 0. Every rank takes part where a tensor is
-/// sharded, and goes through all chunks whatever happens: after this rank's first problem nothing is seen.
+/// Does this rank write what `group` saves, or all by itself what it has?
+struct Writer {
+  group::Group& group;
+  bool writes = false;
+};
+
+/// see(item, data, bytes) for one tensor after the other, in chunks; on the rank that writes. Every rank takes part where a
+/// tensor is sharded, and goes through all chunks whatever happens: after this rank's first problem nothing is seen.
 template <class See>
-void each_chunk(group::Group& group, gpu::Transfer& transfer, const std::vector<Item>& items, std::optional<Error>& problem,
+void each_chunk(const Writer& writer, gpu::Transfer& transfer, const std::vector<Item>& items, std::optional<Error>& problem,
                 See&& see) {
   const auto attempt = [&](auto&& body) {
     if (!problem) problem = try_to(body);
@@ -66,24 +72,24 @@ void each_chunk(group::Group& group, gpu::Transfer& transfer, const std::vector<
     const int64_t total = items[i].tensor.bytes();
     const auto show = [&](const std::byte* data, int64_t bytes) { see(i, data, bytes); };
     if (!is_sharded(items[i])) {
-      if (group.rank() == 0) attempt([&] { transfer.read(items[i].tensor, 0, total, show); });
+      if (writer.writes) attempt([&] { transfer.read(items[i].tensor, 0, total, show); });
       continue;
     }
     for (int64_t at = 0; at < total; at += kChunkBytes) {
       const int64_t bytes = std::min(kChunkBytes, total - at);
       if (static_cast<int64_t>(buffer.size()) < bytes) buffer.resize(static_cast<size_t>(bytes));
-      attempt([&] { put_part(group, transfer, items[i], at, bytes, buffer.data()); });
-      gather_chunk(group, items[i], at, bytes, buffer.data());
-      if (group.rank() == 0) attempt([&] { show(buffer.data(), bytes); });
+      attempt([&] { put_part(writer.group, transfer, items[i], at, bytes, buffer.data()); });
+      gather_chunk(writer.group, items[i], at, bytes, buffer.data());
+      if (writer.writes) attempt([&] { show(buffer.data(), bytes); });
     }
   }
 }
 
-/// One pass over the tensors. Filled on rank 0.
-std::vector<uint64_t> hashes_of(group::Group& group, gpu::Transfer& transfer, const std::vector<Item>& items,
+/// One pass over the tensors. Filled on the rank that writes.
+std::vector<uint64_t> hashes_of(const Writer& writer, gpu::Transfer& transfer, const std::vector<Item>& items,
                                 std::optional<Error>& problem) {
   std::vector<Hasher> hashers(items.size());
-  each_chunk(group, transfer, items, problem, [&](size_t item, const std::byte* data, int64_t bytes) {
+  each_chunk(writer, transfer, items, problem, [&](size_t item, const std::byte* data, int64_t bytes) {
     hashers[item].add(data, static_cast<size_t>(bytes));
   });
   std::vector<uint64_t> hashes;
@@ -102,6 +108,11 @@ class Output {
   [[nodiscard]] virtual std::string path() const { return {}; }
   virtual void commit() {}
 };
+
+void write_head(Output& output, const std::string& head) {
+  for (size_t at = 0; at < head.size(); at += static_cast<size_t>(kChunkBytes))
+    output.write(head.data() + at, std::min(kChunkBytes, static_cast<int64_t>(head.size() - at)));
+}
 
 /// Of rank 0, before it opens a file: a save before this one may have ended without it, on a rank that was replaced while it
 /// slept. That rank's file goes, so that it cannot take the place of a newer one when the rank wakes.
@@ -134,7 +145,7 @@ void save(const char* function, const Parts& parts, const Counters& counters, co
   const bootstrap::CallState::In inside(group.calls(), bootstrap::user_call(function), parts.model.number());
   model::require_everybody(parts.model, function);
   const int64_t begin_ns = os::now_ns();
-  const bool writes = group.rank() == 0;
+  const Writer writer{group, group.rank() == 0};
   model::SaveInfo& saves = parts.model.checkpoint_info().saves;
   Manifest manifest;
   std::optional<gpu::Transfer> transfer;
@@ -146,30 +157,27 @@ void save(const char* function, const Parts& parts, const Counters& counters, co
   });
   check_same(group, function, manifest);
   std::optional<Error> problem;
-  const std::vector<uint64_t> hashes = hashes_of(group, *transfer, manifest.items, problem);
+  const std::vector<uint64_t> hashes = hashes_of(writer, *transfer, manifest.items, problem);
   std::unique_ptr<Output> output;
   together(group, function, [&] {
     if (problem) throw *problem;
-    if (!writes) return;
+    if (!writer.writes) return;
     remove_unfinished(saves);
     const std::string head = make_head_of(parts, counters, manifest, hashes);
     output = open(static_cast<int64_t>(head.size()) + bytes_of(manifest.items));
-    problem = try_to([&] {
-      for (size_t at = 0; at < head.size(); at += static_cast<size_t>(kChunkBytes))
-        output->write(head.data() + at, std::min(kChunkBytes, static_cast<int64_t>(head.size() - at)));
-    });
+    problem = try_to([&] { write_head(*output, head); });
   });
-  each_chunk(group, *transfer, manifest.items, problem,
+  each_chunk(writer, *transfer, manifest.items, problem,
              [&](size_t, const std::byte* data, int64_t bytes) { output->write(data, bytes); });
   together(group, function, [&] {
     const std::unique_ptr<Output> failed = problem ? std::move(output) : nullptr;  // gone when the others are told
     if (problem) throw *problem;
-    if (writes) output->sync();
+    if (writer.writes) output->sync();
   });
   const std::string path = announce(group, saves, output.get());
   together(group, function, [&] {
     const std::unique_ptr<Output> closing = std::move(output);  // as above
-    if (writes) closing->commit();
+    if (writer.writes) closing->commit();
   });
   saves.unfinished.clear();
   if (trace::Watch* const watch = group.calls().watch()) watch->end_save(begin_ns);
@@ -231,7 +239,34 @@ class StreamOutput final : public Output {
   const PushFn& push_;
 };
 
+/// Throws INVALID_STATE if this rank has a part of a tensor alone.
+void require_all_here(const char* function, const group::Group& group, const Manifest& manifest) {
+  const auto found = std::find_if(manifest.items.begin(), manifest.items.end(), is_sharded);
+  if (group.size() > 1 && found != manifest.items.end())
+    throw make_error(DDP_ERROR_INVALID_STATE,
+                     "%s: each rank has a part of \"%s\" (the optimizer was made with shard = 1), so all ranks save "
+                     "together: ddp_state_save or ddp_state_save_file",
+                     function, found->name.c_str());
+}
+
 }  // namespace
+
+void save_local(const char* function, const Parts& parts, const Counters& counters, const PushFn& push) {
+  parts.model.require_no_pass(function);
+  parts.model.values().require_whole(function);
+  const Manifest manifest = list_parts(parts);
+  require_all_here(function, parts.model.group(), manifest);
+  gpu::Transfer transfer(settled_gpu(manifest));
+  const Writer writer{parts.model.group(), true};
+  std::optional<Error> problem;
+  const std::vector<uint64_t> hashes = hashes_of(writer, transfer, manifest.items, problem);
+  if (problem) throw *problem;
+  StreamOutput output(function, push);
+  write_head(output, make_head_of(parts, counters, manifest, hashes));
+  each_chunk(writer, transfer, manifest.items, problem,
+             [&](size_t, const std::byte* data, int64_t bytes) { output.write(data, bytes); });
+  if (problem) throw *problem;
+}
 
 void save_file(const char* function, const Parts& parts, const Counters& counters, const std::string& path,
                const std::optional<Error>& refusal) {

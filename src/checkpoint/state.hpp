@@ -53,6 +53,8 @@ void save_latest(const char* function, const Parts& parts, const Counters& count
                  const std::optional<Error>& refusal);
 void save_stream(const char* function, const Parts& parts, const Counters& counters, const PushFn& push,
                  const std::optional<Error>& refusal);
+/// This rank alone. Throws INVALID_STATE if it has not all.
+void save_local(const char* function, const Parts& parts, const Counters& counters, const PushFn& push);
 
 [[nodiscard]] Counters load_file(const char* function, const Parts& parts, const std::string& path,
                                  const std::optional<Error>& refusal, LoadMode mode = {});

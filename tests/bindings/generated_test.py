@@ -122,7 +122,7 @@ def reach():
     for owner, verb, field in re.findall(r"func \(arg1 SwigcptrDdp_(\w+)\) (Set|Get)(\w+)\(", read("go/internal/low/low.go")):
         # Julia takes fields by their names; in Go each option has a place by hand. Tensors are filled by ddp_tensor_init.
         wanted = "Get" if owner.endswith(("_stats", "_report", "_slice", "recovery", "_progress", "_ranks")) else "Set"
-        if verb == wanted and owner != "tensor" and field not in ("Struct_size", "Reserved") and f".{verb}{field}(" not in go:
+        if verb == wanted and owner != "tensor" and field not in ("Struct_size", "Reserved") and not re.search(rf"\.{verb}{field}\b", go):
             problems.append(f"{field.lower()} of ddp_{owner} cannot be reached from Go")
     return len(functions)
 

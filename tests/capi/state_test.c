@@ -318,6 +318,64 @@ static void streams_need_callbacks_on_rank_0_only(void **state) {
   run_ranks(2, "local://streams", use_streams, NULL);
 }
 
+/* One rank saves while the other makes no call; the bytes are those of a save of all ranks (data), which rank 0 wrote. */
+static void save_alone(rank *self) {
+  program p;
+  stream *const together = (stream *)self->data, alone = {.size = 0};
+  make_model(&p, self->group);
+  make_optimizer(&p);
+  check_ok(ddp_model_commit(p.model, NULL));
+  take_steps(&p, 0, 3);
+  p.state.step = 3;
+  check_ok(ddp_state_save(&p.state, self->index == 0 ? write_stream : NULL, together));
+  if (self->index == 1) {
+    check_ok(ddp_state_save_local(&p.state, write_stream, &alone));
+    check_true(alone.size == together->size && memcmp(alone.bytes, together->bytes, (size_t)alone.size) == 0);
+    check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_state_save_local(&p.state, NULL, NULL), "fn is NULL");
+    alone.size = (int64_t)sizeof alone.bytes; /* it is full */
+    check_error_text(DDP_ERROR_CALLBACK, ddp_state_save_local(&p.state, write_stream, &alone), "returned 1");
+  }
+  check_ok(ddp_model_begin_backward(p.model, DDP_PASS_REDUCE));
+  check_error(DDP_ERROR_INVALID_STATE, ddp_state_save_local(&p.state, write_stream, &alone));
+  check_ok(ddp_model_mark_ready(p.model, 0, NULL));
+  check_ok(ddp_model_end_backward(p.model, NULL));
+  check_ok(ddp_group_abort(self->group, "the end of a test"));
+  alone.size = 0;
+  check_ok(ddp_state_save_local(&p.state, write_stream, &alone)); /* the group is broken */
+  check_true(alone.size == together->size && memcmp(alone.bytes, together->bytes, (size_t)alone.size) == 0);
+  release(&p);
+}
+
+/* Where each rank has a part of the optimizer's state; alone a rank has all. */
+static void save_sharded_alone(rank *self) {
+  program p;
+  stream alone = {.size = 0};
+  ddp_optimizer_options options;
+  make_model(&p, self->group);
+  check_ok(ddp_optimizer_options_init(&options, sizeof options));
+  options.shard = 1;
+  check_ok(ddp_optimizer_create_adam(p.model, NULL, &options, &p.optimizer));
+  p.state.optimizer = p.optimizer;
+  check_ok(ddp_model_commit(p.model, NULL));
+  if (self->size > 1) {
+    check_error_text(DDP_ERROR_INVALID_STATE, ddp_state_save_local(&p.state, write_stream, &alone),
+                     "all ranks save together");
+    check_int(alone.size, 0);
+    p.state.optimizer = NULL;
+  }
+  check_ok(ddp_state_save_local(&p.state, write_stream, &alone));
+  check_true(alone.size > 0);
+  release(&p);
+}
+
+static void one_rank_saves_alone(void **state) {
+  static stream together;
+  (void)state;
+  run_ranks(2, "local://alone", save_alone, &together);
+  run_ranks(1, "local://sharded-1", save_sharded_alone, NULL);
+  run_ranks(2, "local://sharded-2", save_sharded_alone, NULL);
+}
+
 static int make_folder(void **state) {
   (void)state;
   return mkdtemp(folder) == NULL ? -1 : 0;
@@ -337,6 +395,7 @@ int main(void) {
       check_test(arguments_that_can_not_be_right_are_refused),
       check_test(texts_come_back),
       check_test(streams_need_callbacks_on_rank_0_only),
+      check_test(one_rank_saves_alone),
   };
   return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -177,6 +177,7 @@ inline const std::vector<HandleCall> all_handle_calls = {
     DDP_CALL(ddp_state_save_file, state(), "/nowhere/at/all"),
     DDP_CALL(ddp_state_load_file, state(), "/nowhere/at/all", nullptr, nullptr),
     DDP_CALL(ddp_state_save, state(), handle_calls::write, nullptr),
+    DDP_CALL(ddp_state_save_local, state(), handle_calls::write, nullptr),
     DDP_CALL(ddp_state_load, state(), handle_calls::read, nullptr, nullptr, nullptr),
     DDP_CALL(ddp_model_set_hook, h.model, ddp_hook_powersgd, nullptr, nullptr),
     DDP_CALL(ddp_model_set_pulled_hook, h.model),

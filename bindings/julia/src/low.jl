@@ -1507,8 +1507,8 @@ end
 @doc raw"""
     @ddp_write_fn(f)
 
-Takes the next `bytes` of a checkpoint. Returns 0 on success; a C++ exception is a failure too. Called on rank 0 only,
-on the calling thread.
+Takes the next `bytes` of a checkpoint. Returns 0 on success; a C++ exception is a failure too. Called on the
+calling thread, on the rank that writes.
 """
 macro ddp_write_fn(f)
     return esc(:(@cfunction($f, Int32, (Ptr{Cvoid}, Ptr{Cvoid}, Int64))))
@@ -2508,6 +2508,20 @@ Local. As ddp_model_get_missing. Since 0.1.
 """
 function ddp_model_get_skipped(model, index)
     return ccall((:ddp_model_get_skipped, libddp), Ptr{UInt8}, (Ptr{ddp_model}, Int64), model, index)
+end
+
+@doc raw"""
+    ddp_state_save_local(state, fn, user_data)
+
+Save what this rank has, without the others: the bytes are those of ddp_state_save, and may be loaded like them. For
+programs in which one rank alone saves; also when the group is broken.
+- `fn`: takes the bytes, on the calling thread
+- `user_data`: handed to fn
+Local; not in an open pass. Errors: INVALID_ARGUMENT, INVALID_STATE (as ddp_state_save_file; and where the optimizer's
+state is sharded over several ranks: then all save together), CALLBACK (fn did not return 0), OUT_OF_MEMORY. Since 0.1.
+"""
+function ddp_state_save_local(state, fn, user_data)
+    return ccall((:ddp_state_save_local, libddp), ddp_status, (Ptr{ddp_state}, Ptr{Cvoid}, Ptr{Cvoid}), state, fn, user_data)
 end
 
 @doc raw"""

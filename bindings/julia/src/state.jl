@@ -12,15 +12,17 @@ end
 
 """
     save_state(path; model, optimizer = nothing, ema = nothing, epoch = 0, step = 0)
-    save_state(io; ...)
+    save_state(io; alone = false, ...)
 
 Save a checkpoint. Rank 0 writes, to a file atomically and durably; the other ranks may pass `nothing` for `io`. Collective.
+With `alone` this rank by itself writes what it has; refused where the optimizer is sharded over several ranks.
 """
 save_state(path::AbstractString; what...) = (with_state(state -> check(Low.ddp_state_save_file(state, path)); what...); nothing)
-function save_state(io::Union{IO,Nothing}; what...)
+function save_state(io::Union{IO,Nothing}; alone = false, what...)
+    save = alone ? Low.ddp_state_save_local : Low.ddp_state_save
     with_state(; what...) do state
-        io === nothing && return check(Low.ddp_state_save(state, C_NULL, C_NULL))
-        with_callback(user -> Low.ddp_state_save(state, write_fn(), user), Callback(io))
+        io === nothing && return check(save(state, C_NULL, C_NULL))
+        with_callback(user -> save(state, write_fn(), user), Callback(io))
     end
     return nothing
 end

@@ -50,11 +50,17 @@ class State:
         struct.epoch, struct.step = self.epoch, self.step
         return struct
 
-    def save(self, place: Union[str, os.PathLike, BinaryIO, None]) -> None:
+    def save(self, place: Union[str, os.PathLike, BinaryIO, None], *, local: bool = False) -> None:
         """Save to a path, or, on rank 0, to something with write(bytes); the others may pass None. Every rank calls; no barrier is needed
-        afterwards."""
+        afterwards.
+
+        With `local` this rank alone saves what it has, to something with write(bytes); refused where the optimizer is sharded over several
+        ranks."""
         self.model._take()
         struct = self._fill()
+        if local:
+            self._save_local(struct, place)
+            return
         if place is None:
             self.model._collective(lambda _: low.ddp_state_save(struct, None))
             return
@@ -62,12 +68,18 @@ class State:
             self.model._collective(lambda _: low.ddp_state_save_file(struct, os.fspath(place)))
             return
         failed: list[BaseException] = []
+        self._run(lambda: low.ddp_state_save(struct, _guard(_writer(place), failed)), failed)
 
-        def write(data: memoryview) -> int:
-            place.write(bytes(data))
-            return 0
-
-        self._run(lambda: low.ddp_state_save(struct, _guard(write, failed)), failed)
+    def _save_local(self, struct: Any, place: Any) -> None:
+        if not hasattr(place, "write"):
+            raise TypeError("save(local=True) takes something with write(bytes), such as open(path, 'wb')")
+        failed: list[BaseException] = []
+        try:
+            low.ddp_state_save_local(struct, _guard(_writer(place), failed))
+        except Error as error:
+            if failed:
+                raise failed.pop() from error
+            raise
 
     def save_latest(self, folder: Union[str, os.PathLike], keep: int = 0) -> None:
         """Save ``step-000000001200.safetensors``, with the number in `step`, into a folder that is there, and keep the newest `keep` files
@@ -126,6 +138,14 @@ class State:
             if failed:
                 raise failed.pop() from error
             raise
+
+
+def _writer(place: BinaryIO) -> Callable[[memoryview], int]:
+    def write(data: memoryview) -> int:
+        place.write(bytes(data))
+        return 0
+
+    return write
 
 
 def _guard(function: Callable[[memoryview], int], failed: list) -> Callable[[memoryview], int]:

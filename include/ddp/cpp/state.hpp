@@ -30,8 +30,8 @@ struct LoadReport {
   std::string file;                    /**< of load_latest: the file that was loaded */
 };
 
-/** What a checkpoint holds: a model, and what is added to it. All that is named here outlives the state. All but the
- * metadata is collective. */
+/** What a checkpoint holds: a model, and what is added to it. All that is named here outlives the state. All but
+ * metadata and save_local is collective. */
 class State {
  public:
   explicit State(Model& model) : model_(model) {
@@ -79,11 +79,11 @@ class State {
 
   /** Through a function, which rank 0 calls. */
   void save(const Write& write) const {
-    const ddp_write_fn call = [](void* user_data, const void* data, std::int64_t bytes) -> std::int32_t {
-      (*static_cast<const Write*>(user_data))({static_cast<const std::uint8_t*>(data), static_cast<std::size_t>(bytes)});
-      return 0;
-    };
-    model_.checked(ddp_state_save(&state_, call, const_cast<Write*>(&write)));
+    model_.checked(ddp_state_save(&state_, call_of_write(), const_cast<Write*>(&write)));
+  }
+  /** The same on this rank alone, which calls the function; local. */
+  void save_local(const Write& write) const {
+    model_.checked(ddp_state_save_local(&state_, call_of_write(), const_cast<Write*>(&write)));
   }
   LoadReport load(const Read& read, const LoadOptions& options = {}) {
     const ddp_read_fn call = [](void* user_data, void* data, std::int64_t capacity) -> std::int64_t {
@@ -95,6 +95,12 @@ class State {
   }
 
  private:
+  static ddp_write_fn call_of_write() {
+    return [](void* user_data, const void* data, std::int64_t bytes) -> std::int32_t {
+      (*static_cast<const Write*>(user_data))({static_cast<const std::uint8_t*>(data), static_cast<std::size_t>(bytes)});
+      return 0;
+    };
+  }
   static std::string text(const char* found) { return found == nullptr ? std::string() : std::string(found); }
   LoadReport report(const ddp_load_report& found) {
     state_.epoch = found.epoch, state_.step = found.step;

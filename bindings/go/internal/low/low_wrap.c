@@ -8059,6 +8059,23 @@ _gostring_ _wrap_ddp_model_get_skipped_low_54d6d97b8f83fd5b(ddp_model *_swig_go_
 }
 
 
+_gostring_ _wrap_ddp_state_save_local_low_54d6d97b8f83fd5b(struct ddp_state *_swig_go_0, ddp_write_fn _swig_go_1, void *_swig_go_2) {
+  ddp_state *arg1 = (ddp_state *) 0 ;
+  ddp_write_fn arg2 = (ddp_write_fn) 0 ;
+  void *arg3 = (void *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_state **)&_swig_go_0; 
+  arg2 = *(ddp_write_fn *)&_swig_go_1; 
+  arg3 = *(void **)&_swig_go_2; 
+  
+  result = (ddp_status)ddp_state_save_local((struct ddp_state const *)arg1,arg2,arg3);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
 void _wrap_ddp_outer_options_struct_size_set_low_54d6d97b8f83fd5b(struct ddp_outer_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   int64_t arg2 ;

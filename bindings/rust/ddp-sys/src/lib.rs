@@ -529,8 +529,8 @@ pub struct ddp_load_report {
     pub skipped: i64,
 }
 
-/// Takes the next `bytes` of a checkpoint. Returns 0 on success; a C++ exception is a failure too. Called on rank 0 only,
-/// on the calling thread.
+/// Takes the next `bytes` of a checkpoint. Returns 0 on success; a C++ exception is a failure too. Called on the
+/// calling thread, on the rank that writes.
 pub type ddp_write_fn = Option<unsafe extern "C" fn(user_data: *mut c_void, data: *const c_void, bytes: i64) -> i32>;
 
 /// Gives the next bytes of a checkpoint: at most `capacity`, 0 at the end, negative on failure; a C++ exception is one
@@ -1748,6 +1748,14 @@ extern "C" {
     /// @param index from 0 (the newest) to below `skipped` of the ddp_load_report
     /// Local. As ddp_model_get_missing. Since 0.1.
     pub fn ddp_model_get_skipped(model: *const ddp_model, index: i64) -> *const c_char;
+
+    /// Save what this rank has, without the others: the bytes are those of ddp_state_save, and may be loaded like them. For
+    /// programs in which one rank alone saves; also when the group is broken.
+    /// @param fn takes the bytes, on the calling thread
+    /// @param user_data handed to fn
+    /// Local; not in an open pass. Errors: INVALID_ARGUMENT, INVALID_STATE (as ddp_state_save_file; and where the optimizer's
+    /// state is sharded over several ranks: then all save together), CALLBACK (fn did not return 0), OUT_OF_MEMORY. Since 0.1.
+    pub fn ddp_state_save_local(state: *const ddp_state, fn_: ddp_write_fn, user_data: *mut c_void) -> ddp_status;
 
     /// Write the defaults. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
     pub fn ddp_outer_options_init(options: *mut ddp_outer_options, struct_size: i64) -> ddp_status;
