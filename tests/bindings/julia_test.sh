@@ -7,4 +7,4 @@ JULIA_NUM_THREADS=4 "$julia" -O0 "$package/test/runtests.jl"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cp -r "$package" "$work/alone"
-"$julia" -O0 -e 'using LibDDP, Test; const Low = LibDDP.Low; include(ARGS[1])' "$work/alone/test/generated.jl"
+"$julia" -O0 -e 'using LibDDP, LibDDP.All, Test; const Low = LibDDP.Low; include(ARGS[1])' "$work/alone/test/generated.jl"

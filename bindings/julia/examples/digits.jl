@@ -5,7 +5,7 @@
 #
 # A perceptron with two hidden layers (64-128-64-10) reads 8x8 pixels and names the digit. Read train() first, then learn!(): these
 # two are what a program of your own needs. The global batch has 64 samples whatever the number of ranks.
-using LibDDP
+using LibDDP, LibDDP.All
 using DelimitedFiles, LinearAlgebra, Printf
 
 const GLOBAL_BATCH = 64

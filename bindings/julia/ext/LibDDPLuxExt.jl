@@ -2,7 +2,7 @@
 # libddp as a back end of Lux.DistributedUtils: the functions that Lux asks of one. See LibDDP.lux_backend.
 module LibDDPLuxExt
 
-using LibDDP
+using LibDDP, LibDDP.All
 using Lux
 
 const Utils = Lux.DistributedUtils

@@ -21,16 +21,19 @@ module LibDDP
 
 using Libdl
 
-export DDPError, Group, group_rank, group_size, allreduce!, allgather!, reducescatter!, bcast!, barrier, reduce_metrics!, average, alloc, free!
-export Model, add_parameter!, add_buffer!, lend!, commit!, value, grad, set_grad!, backward, ready!, unused!, was_used, zero_grad!, grad_norm, scale_grad!
-export sync_buffers!, check_replicas, parameter_hash, stats, describe_plan, metadata, metadata!
-export weight!, last_pass!, skip_backward, join!, pass_report
-export hook!, pull!, Bucket, contents, gradients, allreduce_as!, average_parameters!
-export loss_scale!, loss_scale, copy_loss_scale!, skipped_count, clip_grad_norm!, clip_grad_value!, allreduce_rows
-export SGD, Adam, CustomOptimizer, step!, rate, rate!, step_count, parameter_options!, EMA, update_averages!, swap!, swapped, Outer, sync!
-export save_state, load_state!, save_latest, load_latest!, Sampler, resumed, indices, indices!, BatchNorm, forward!, backward!, log_level!, abort, group_error, backend, waits, stream!
-export start_trace, stop_trace, trace
-export recover!, failed_ranks, joined_ranks, rank_progress, parts, total_parts, part_key, reduce_part_metrics!
+export DDPError, Group, group_rank, group_size, barrier, allreduce!, bcast!, reduce_metrics!, average
+export Model, add_parameter!, add_buffer!, lend!, commit!, grad, backward, ready!, unused!
+export SGD, Adam, CustomOptimizer, EMA, step!, rate!
+export save_state, load_state!, save_latest, load_latest!, Sampler, indices, BatchNorm, recover!
+
+# The rest of what a program may call: as LibDDP.name, or all of it with `using LibDDP.All`.
+const MORE = (:allgather!, :reducescatter!, :alloc, :free!, :value, :set_grad!, :was_used, :zero_grad!, :grad_norm, :scale_grad!, :sync_buffers!,
+    :check_replicas, :parameter_hash, :stats, :describe_plan, :metadata, :metadata!, :weight!, :last_pass!, :skip_backward, :join!,
+    :pass_report, :hook!, :pull!, :Bucket, :contents, :gradients, :allreduce_as!, :average_parameters!, :loss_scale!, :loss_scale,
+    :copy_loss_scale!, :skipped_count, :clip_grad_norm!, :clip_grad_value!, :allreduce_rows, :rate, :step_count, :parameter_options!,
+    :update_averages!, :swap!, :swapped, :Outer, :sync!, :resumed, :indices!, :forward!, :backward!, :log_level!, :abort, :group_error,
+    :backend, :waits, :stream!, :start_trace, :stop_trace, :trace, :failed_ranks, :joined_ranks, :rank_progress, :parts, :total_parts,
+    :part_key, :reduce_part_metrics!)
 
 include("low.jl")
 include("errors.jl")
@@ -52,6 +55,24 @@ include("state.jl")
 include("sampler.jl")
 include("batch_norm.jl")
 include("show.jl")
+
+"""
+    All
+
+All names that a program may call, for `using LibDDP.All`. `using LibDDP` brings those that nearly every program needs.
+"""
+module All
+
+import ..LibDDP
+
+for name in (names(LibDDP)..., LibDDP.MORE...)
+    name === :LibDDP || @eval begin
+        import ..LibDDP: $name
+        export $name
+    end
+end
+
+end
 
 # The library: DDP_LIBRARY is its path, or the system finds it. It is opened here, before the first ccall and without deep binding:
 # ccall alone would bind the library's C++ exceptions to whatever unwinder Julia brought along.

@@ -109,10 +109,13 @@ end
 
 """
     grad(model, index)
+    grad(model, index, T)
 
 The gradient of a parameter, once the model is committed: the array that was lent, or one of libddp's memory, which stays as long as anything
-refers to it. From any thread.
+refers to it. From any thread. Which array that is Julia knows only when the program runs, so a loop over it belongs into a function of its own; or say the
+type, as in `grad(model, index, Matrix{Float32})`: another one is a `TypeError`.
 """
+grad(model::Model, index::Integer, ::Type{T}) where {T<:AbstractArray} = grad(model, index)::T
 function grad(model::Model, index::Integer)
     checkindex(Bool, eachindex(model.views), index) || grad_tensor(model, index) # which fails and says why
     isempty(model.views) && return view_of(model, index)

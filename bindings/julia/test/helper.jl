@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Rank 1 of the tests in processes.jl: julia helper.jl ROLE FILE
-using LibDDP
+using LibDDP, LibDDP.All
 
 const role, file = ARGS
 const survives = role == "survives"

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # julia --project=bindings/julia bindings/julia/test/runtests.jl    (DDP_LIBRARY says where the library lies)
-using LibDDP
+using LibDDP, LibDDP.All
 using Test
 using Libdl
 

@@ -2,7 +2,7 @@
 # The Julia port of tests/bindings/same_bits.c; tests/bindings/README.md describes the program. Run: ddprun -n 2 julia test/same_bits.jl
 #
 # Julia never fuses a multiplication and an addition by itself. Its arrays are column-major, so w1[j, i] here is w1[i, j] there.
-using LibDDP
+using LibDDP, LibDDP.All
 using Printf
 
 const INPUTS, HIDDEN, OUTPUTS, SAMPLES, BATCH, EPOCHS = 8, 16, 4, 96, 8, 10

@@ -44,6 +44,8 @@ function left_over()
     alone() do group
         model = model_of(group, zeros(Float32, 4, 5), fill(1.0), zeros(Float32, 2, 2), zeros(3, 2), zeros(Float32, 0))
         whole, scalar, column, flat = grad(model, 1), grad(model, 2), view(grad(model, 3), :, 2), vec(grad(model, 4))
+        @test whole === @inferred(grad(model, 1, Matrix{Float32})) && scalar === @inferred(grad(model, 2, Array{Float64,0}))
+        @test_throws TypeError grad(model, 1, Matrix{Float64})
         @test whole isa Matrix{Float32} && scalar isa Array{Float64,0} && isempty(grad(model, 5))
         whole .= 3
         scalar[] = 4
