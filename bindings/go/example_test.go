@@ -3,11 +3,13 @@
 package ddp_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"log"
+	"math"
 
 	ddp "github.com/libddp/libddp/bindings/go"
 )
@@ -71,6 +73,67 @@ func ExampleState_LoadLatest() {
 		fmt.Println("from the beginning")
 	}
 	// Output: from the beginning
+}
+
+// One rank saves alone, and the others go on. SaveFile, which all ranks call, writes whole files or none.
+func ExampleState_SaveLocal() {
+	group, err := ddp.NewGroup("", nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer group.Close()
+	model, _ := ddp.NewModel(group, nil)
+	defer model.Close()
+	_, _ = model.AddParameter("w", ddp.Of([]float32{1}))
+	if err := model.Commit(); err != nil {
+		log.Fatal(err)
+	}
+	if group.Rank() == 0 {
+		var file bytes.Buffer
+		if err := (&ddp.State{Model: model}).SaveLocal(&file); err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(bytes.Contains(file.Bytes(), []byte(`"w":{"dtype":"F32","shape":[1]`)))
+	}
+	// Output: true
+}
+
+// A rule of the program: the gradient's sign, whatever its size.
+func ExampleNewCustom() {
+	group, err := ddp.NewGroup("", nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer group.Close()
+	w, grad := []float32{1, 1}, []float32{0.25, -4}
+	model, _ := ddp.NewModel(group, nil)
+	defer model.Close()
+	index, _ := model.AddParameterWithGrad("w", ddp.Of(w), ddp.Of(grad))
+	if err := model.Commit(); err != nil {
+		log.Fatal(err)
+	}
+	rule, err := ddp.NewCustom(model, &ddp.CustomOptions{Rate: 0.5}, func(slice ddp.Slice) error {
+		value, _ := ddp.Values[float32](slice.Value)
+		gradient, _ := ddp.Values[float32](slice.Grad)
+		for i := range value {
+			value[i] -= float32(math.Copysign(slice.Rate, float64(gradient[i])))
+		}
+		return nil
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer rule.Close()
+	pass, _ := model.Backward(ddp.Reduce)
+	_ = pass.Ready(index)
+	if err := pass.End(nil); err != nil {
+		log.Fatal(err)
+	}
+	if err := rule.Step(); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(w)
+	// Output: [0.5 1.5]
 }
 
 // Which samples are this rank's.
