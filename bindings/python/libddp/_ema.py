@@ -14,6 +14,7 @@ class Ema(Closing):
     """Averages of all parameters, one for each decay: ``average = decay * average + (1 - decay) * value`` at each update()."""
 
     def __init__(self, model: Model, decays: Union[float, Sequence[float]]) -> None:
+        model._check_all_here()
         model._check_in_place()
         given = [decays] if isinstance(decays, (int, float)) else list(decays)
         self._handle = Handle(low.ddp_ema_create(model._raw, given), low.ddp_ema_destroy, model._handle)

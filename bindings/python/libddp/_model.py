@@ -8,7 +8,7 @@ from typing import Any, Callable, Iterator, Optional, Protocol
 
 from . import low
 from ._enums import Divisor, Drift, DType, Progress, Reduce, Unused
-from ._errors import InvalidStateError, TensorError
+from ._errors import InvalidStateError, NotSupportedError, TensorError
 from ._group import Group
 from ._handle import Closing, Handle
 from ._hook import Pulling
@@ -87,6 +87,7 @@ class Model(Passes, Pulling, Closing):
         self._mirror: Optional[Mirror] = None
         self._in_other_order = ""  # a tensor whose axes libddp sees in another order than the program
         self._sharded = False  # has it an optimizer with shard?
+        self._left_out = ""  # a parameter of an adapter that libddp does not train, and why
         self._own_values = bool(options.get("own_values", False))
         self._copied: list[Lent] = []  # values that libddp has copied on a stream
         self.metadata = Metadata(self)  #: texts in checkpoints
@@ -137,10 +138,14 @@ class Model(Passes, Pulling, Closing):
             self._watched.append((lambda: self._lent[key].was_moved(), what))
             self._called[key] = what
 
-    def _watch_view(self, owner: Any, what: str) -> None:
-        """A view was lent, with the axes in another order: it stays where it is when its owner moves."""
+    def _watch(self, owner: Any, what: str) -> None:
+        """The owner of memory that the model knows in another way: has it moved?"""
         address = owner.data_ptr()
         self._watched.append((lambda: owner.data_ptr() != address, what))
+
+    def _watch_view(self, owner: Any, what: str) -> None:
+        """A view was lent, with the axes in another order: it stays where it is when its owner moves."""
+        self._watch(owner, what)
         self._in_other_order = what
 
     def commit(self, *, stream: Optional[int] = None) -> None:
@@ -168,6 +173,11 @@ class Model(Passes, Pulling, Closing):
     def mirror(self, mirror: Optional[Mirror]) -> None:
         """For adapters: values are kept elsewhere, and copied whenever the model reads or writes them as a whole."""
         self._mirror = mirror
+
+    def _check_all_here(self) -> None:
+        """An optimizer or averages of all parameters are about to be made."""
+        if self._left_out:
+            raise NotSupportedError(f"libddp's optimizers and averages would leave out {self._left_out}")
 
     def _check_in_place(self) -> None:
         if self._mirror is not None:

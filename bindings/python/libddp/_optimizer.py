@@ -21,11 +21,14 @@ class Optimizer(Closing):
     """What all optimizers have."""
 
     model: Model
+    _takes_all = True  # or does somebody say which parameters it changes?
 
     def _own(self, model: Model, raw: Any) -> None:
         self.model = model
         self._handle = Handle(raw, low.ddp_optimizer_destroy, model._handle)  # whatever comes, it has an owner
         model._check_in_place()
+        if self._takes_all:
+            model._check_all_here()
 
     @property
     def _raw(self) -> Any:

@@ -15,6 +15,7 @@ class Outer(Closing):
     ``rate``, ``momentum``, ``keep``, ``fragments``, ``nesterov``, ``bits``, ``error_feedback``."""
 
     def __init__(self, model: Model, **options: Any) -> None:
+        model._check_all_here()
         model._check_in_place()
         struct = fill(low.ddp_outer_options(), low.ddp_outer_options_init, options)
         self._model = model

@@ -34,6 +34,7 @@ class JoinedRank(JoinHook):
         wrapper.require_forward_param_sync = reduces_somewhere(wrapper, False)
         if wrapper.require_forward_param_sync:
             wrapper.model.skip_backward(stream=wrapper._stream())
+            wrapper._sparse.reduce(wrapper.model, wrapper._parameters_lent, has_data=False)
 
     def post_hook(self, is_last_joiner: bool) -> None:
         """All have joined: the parameters and buffers of one that trained to the last go to everybody."""

@@ -33,7 +33,7 @@ class _OwnOptimizer(torch.optim.Optimizer):
         super().__init__(params, defaults)
         self._wrapper = _wrapper_of([parameter for group in self.param_groups for parameter in _trained(group)])
         self._check_groups()
-        self._in_backward = bool(options.get("in_backward"))
+        self._in_backward, self._sharded = bool(options.get("in_backward")), bool(options.get("shard"))
         self.own = make(self._wrapper.model, options)
         self._wrapper._optimizers.append(weakref.ref(self))
         self._apply()
@@ -53,7 +53,9 @@ class _OwnOptimizer(torch.optim.Optimizer):
                 if group[key] != self.param_groups[0][key]:
                     raise NotSupportedError(f"{type(self).__name__}: {key} is one for all parameter groups; lr and weight_decay may differ")
             for parameter in _trained(group):
-                self._index(parameter)
+                if self._index(parameter) in self._wrapper._sparse:
+                    raise NotSupportedError(f"{type(self).__name__}: the gradient of a parameter is sparse (nn.Embedding(..., sparse=True)): give it to "
+                                            "torch.optim.SparseAdam, and the others to this optimizer")
         now = [self.param_groups[0][key] for key in self._fixed]
         if now != getattr(self, "_first", now):
             raise NotSupportedError(f"{type(self).__name__}: of the options lr and weight_decay alone can change after the beginning")
@@ -101,19 +103,20 @@ class _OwnOptimizer(torch.optim.Optimizer):
     # ---- State. ----
 
     def _parts(self, call: str) -> tuple[dict, bytes]:
-        """What libddp saves, on all ranks."""
+        """What libddp saves: what this rank has, or, where it is sharded, on all ranks what all have."""
         ranks, file = self._wrapper.group, io.BytesIO()
+        if not self._sharded or ranks.size == 1:
+            _Parts(self._wrapper.model, self.own).save(file, local=True)
+            return _read(file.getvalue())
         with together(ranks, f"{type(self).__name__}.{call}()"):
             _Parts(self._wrapper.model, self.own).save(file if ranks.rank == 0 else None)
         size = ranks.broadcast(torch.tensor([file.getbuffer().nbytes]))
         data = torch.frombuffer(bytearray(file.getvalue() if ranks.rank == 0 else int(size)), dtype=torch.uint8)
-        raw = ranks.broadcast(data).numpy().tobytes()
-        length = int.from_bytes(raw[:8], "little")
-        return json.loads(raw[8:8 + length]), raw[8 + length:]
+        return _read(ranks.broadcast(data).numpy().tobytes())
 
     def state_dict(self) -> dict:  # type: ignore[override]
-        """As that of torch.optim's class of this name, which can load it. Collective: all ranks call it. One that waits for others says so
-        after 10 s, and ends the group after 300 s."""
+        """As that of torch.optim's class of this name, which can load it. Local, so that one rank may save alone; but with shard and several ranks it
+        is collective: all ranks call it, one that waits for others says so after 10 s, and ends the group after 300 s."""
         header, data = self._parts("state_dict")
         numbers = header["__metadata__"]
         packed = super().state_dict()
@@ -162,9 +165,22 @@ class _OwnOptimizer(torch.optim.Optimizer):
         numbers["ddp.optimizer.step_count"] = str(most)
         numbers["ddp.optimizer.rate"] = repr(max(float(group["lr"]) for group in self.param_groups))
         file = _file(tensors, numbers) if self._wrapper.group.rank == 0 else None
-        _Parts(self._wrapper.model, self.own).load(file, partial=True)
+        with together(self._wrapper.group, f"{type(self).__name__}.load_state_dict()"):
+            _Parts(self._wrapper.model, self.own).load(file, partial=True)
         self._applied = []
         self._apply()
+
+
+class _SomeAdam(OwnAdam):
+    """Of the parameters that are in a group."""
+
+    _takes_all = False
+
+
+class _SomeSGD(OwnSGD):
+    """Of the parameters that are in a group."""
+
+    _takes_all = False
 
 
 class _Parts(State):
@@ -172,6 +188,12 @@ class _Parts(State):
 
     def _check_order(self) -> None:
         pass
+
+
+def _read(raw: bytes) -> tuple[dict, bytes]:
+    """The header of a checkpoint, and its data."""
+    length = int.from_bytes(raw[:8], "little")
+    return json.loads(raw[8:8 + length]), raw[8 + length:]
 
 
 def _file(tensors: dict[str, torch.Tensor], numbers: dict[str, str]) -> io.BytesIO:
@@ -218,7 +240,7 @@ class AdamW(_OwnOptimizer):
         theirs = {key: options.pop(key) for key in ("amsgrad", "maximize", "foreach", "capturable", "differentiable", "fused") if key in options}
         defaults = torch.optim.AdamW(_NONE, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, **theirs).defaults
         super().__init__(params, defaults, ("amsgrad", "maximize", "capturable", "differentiable"), ("betas", "eps"),
-                         lambda model, more: OwnAdam(model, rate=float(lr), beta1=betas[0], beta2=betas[1], epsilon=eps, weight_decay=weight_decay,
+                         lambda model, more: _SomeAdam(model, rate=float(lr), beta1=betas[0], beta2=betas[1], epsilon=eps, weight_decay=weight_decay,
                                                      **more), options)
 
     def _of_torch(self, found: dict, steps: int) -> dict:
@@ -234,5 +256,5 @@ class SGD(_OwnOptimizer):
         defaults = torch.optim.SGD(_NONE, lr=lr, momentum=momentum, dampening=dampening, weight_decay=weight_decay, nesterov=nesterov,
                                    **theirs).defaults
         super().__init__(params, defaults, ("maximize", "differentiable"), ("momentum", "dampening", "nesterov"),
-                         lambda model, more: OwnSGD(model, rate=float(lr), momentum=momentum, dampening=dampening, weight_decay=weight_decay,
+                         lambda model, more: _SomeSGD(model, rate=float(lr), momentum=momentum, dampening=dampening, weight_decay=weight_decay,
                                                     nesterov=nesterov, **more), options)

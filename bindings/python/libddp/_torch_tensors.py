@@ -26,6 +26,7 @@ class Buffers:
         self.module = module
         self._ignored = set(ignored)
         self.followed = False  # does anybody else use the model?
+        self.are_equal = False  # were they sent at the end of a pass, and has no training computation begun since? The same on all ranks
         self._stages: dict[str, torch.Tensor] = {}
         self._sent: list[torch.Tensor] = []  # what was sent last, and what was made for it
         self._places: list[tuple] = []
@@ -49,6 +50,7 @@ class Buffers:
 
     def give(self) -> None:
         """Copy libddp's memory to the module's buffers."""
+        self.are_equal = False
         for _, buffer, stage in self._pairs():
             _fill(buffer.data, stage)
 

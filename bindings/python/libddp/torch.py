@@ -39,6 +39,7 @@ from ._torch_norm import stream_of
 from ._torch_optim import SGD as SGD
 from ._torch_optim import AdamW as AdamW
 from ._torch_packs import Packs
+from ._torch_sparse import SparseGradients
 from ._torch_strides import in_memory_order, is_reordered, like
 from ._torch_tensors import WRAPPERS, Buffers, look, name_of
 from ._torch_unfinished import CHANGED, StaticGraph, Unfinished, about_change, about_unused, is_incomplete
@@ -50,8 +51,9 @@ class DistributedDataParallel(Joinable, torch.nn.Module):  # type: ignore[misc]
     Arguments are those of PyTorch's class, in its order. process_group is PyTorch's, or a :class:`libddp.Group`. Gradients are always views
     of the buckets, and one module has one kind of device, so gradient_as_bucket_view, device_ids and the like are checked and need nothing
     more; mixed_precision and delay_all_reduce_named_params are refused. A module on a GPU is reduced by NCCL, in the order of PyTorch's
-    current streams. `hook` is what ``libddp.Model.set_hook`` takes; `options` go to :class:`libddp.Model`, such as wire="bf16". Sparse
-    gradients are reduced, and left in ``p.grad``, as dense ones.
+    current streams. `hook` is what ``libddp.Model.set_hook`` takes; `options` go to :class:`libddp.Model`, such as wire="bf16". With
+    own_values=True parameters are moved to libddp's memory, where a sharded optimizer writes those of all ranks of a host in place. Gradients
+    of nn.Embedding(sparse=True) and nn.EmbeddingBag(sparse=True) stay sparse: the rows that ranks have are exchanged when the pass has ended.
     """
 
     def __init__(self, module: torch.nn.Module, device_ids: Any = None, output_device: Any = None, dim: int = 0,
@@ -113,10 +115,11 @@ class DistributedDataParallel(Joinable, torch.nn.Module):  # type: ignore[misc]
         if self._allows_unused:
             options.setdefault("unused", "allow")
         self._parameters_lent = [p for name, p in self._named_parameters() if p.requires_grad]
+        self._sparse = SparseGradients(self.module, self._parameters_lent, options)
         self.model = Model(self.group, **options)  #: for stats(), plan(), check() and checkpoints of libddp.State
         if self._comm_hooks:
             (hook, state), = self._comm_hooks
-            self.model.set_hook(adapted(state, hook, self._parameters_lent))
+            self.model.set_hook(adapted(state, hook, self._sparse.instead_of(self._parameters_lent)))
         elif self._hook is not None:
             self.model.set_hook(self._hook)
         self._known = set(map(id, self._parameters_lent))
@@ -127,7 +130,8 @@ class DistributedDataParallel(Joinable, torch.nn.Module):  # type: ignore[misc]
             with torch.no_grad():
                 for parameter, value in zip(self.module.parameters(), before):
                     parameter.copy_(value)
-        self._grads = [like(torch.from_dlpack(self.model.grad(index)), p) for index, p in enumerate(self._parameters_lent)]
+        lent = self._sparse.instead_of(self._parameters_lent)
+        self._grads = [like(torch.from_dlpack(self.model.grad(index)), p) for index, p in enumerate(lent)]
         self._open: Optional[bool] = None  # is a pass open, and does it reduce?
         self._end: Any = None  # a reference to what autograd calls when the backward pass ends
         self._optimizers: list = []  # references to libddp.torch's, which are told when a pass begins
@@ -136,7 +140,7 @@ class DistributedDataParallel(Joinable, torch.nn.Module):  # type: ignore[misc]
         self._unfinished = Unfinished()
         self._static = StaticGraph(len(self._grads)) if self.static_graph else None
         self._marked = [False] * len(self._grads)
-        self._packs = Packs(self.model, self._parameters_lent, self._grads)
+        self._packs = Packs(self.model, lent, self._grads)
         self._uneven = bool(options.get("uneven_inputs"))
         resends = choose(Drift, options.get("drift", "report")) == Drift.RESEND
         self._repairs: Optional[int] = 0 if resends else None  # passes that made replicas equal again
@@ -154,11 +158,15 @@ class DistributedDataParallel(Joinable, torch.nn.Module):  # type: ignore[misc]
         return [(name, p) for name, p in self.module.named_parameters() if name not in self.parameters_to_ignore]
 
     def _lend(self, send_buffers: bool) -> None:
+        trained = 0
         for name, parameter in self._named_parameters():
-            if parameter.requires_grad:
+            if parameter.requires_grad and trained in self._sparse:
+                self._sparse.lend(self.model, trained, name, in_memory_order(parameter))
+            elif parameter.requires_grad:
                 self.model.add_parameter(name, in_memory_order(parameter))
             else:
                 self._lend_frozen(name, in_memory_order(parameter))
+            trained += parameter.requires_grad
             if is_reordered(parameter):
                 self.model._watch_view(parameter, f"parameter {name!r}")
         for name, buffer in self.module.named_buffers():
@@ -168,6 +176,14 @@ class DistributedDataParallel(Joinable, torch.nn.Module):  # type: ignore[misc]
             self.model.mirror(self._replicated)
         self.model.commit(stream=self._stream())
         self.model.mirror(self._replicated)
+        if self._options.get("own_values"):
+            self._use_own_values()
+
+    def _use_own_values(self) -> None:
+        """The parameters are libddp's memory from now on, where ranks of a host reach each other's."""
+        for index, parameter in enumerate(self._parameters_lent):
+            parameter.data = like(torch.from_dlpack(self.model.value(index)), parameter)
+            self.model._watch(parameter, f"parameter {self.model.names[index]!r}")
 
     def _stream(self) -> Optional[int]:
         return stream_of(self._parameters_lent[0]) if self._parameters_lent else None
@@ -197,6 +213,8 @@ class DistributedDataParallel(Joinable, torch.nn.Module):  # type: ignore[misc]
                 self._rewrap("a change of the parameters")  # p.data = ..., double(): on all ranks; rank 0's values go to everybody
             self._look(sends=not joins)
         outputs = self.module(*inputs, **keywords)
+        if self.training:
+            self._replicated.are_equal = False  # a rank may evaluate alone, but not train
         if self._on_buffers is not None and self._on_buffers[2] and self._sends_buffers():
             self._send_buffers(0)
         self.require_forward_param_sync = self.require_backward_grad_sync
@@ -221,7 +239,7 @@ class DistributedDataParallel(Joinable, torch.nn.Module):  # type: ignore[misc]
             if parameter.requires_grad and id(parameter) not in self._known:
                 raise TensorError(f"parameter {name_of(self.module, parameter)!r} was frozen, absent or another one when the module was "
                                   "wrapped, so its gradient would stay on this rank: wrap the module again after such a change")
-        if sends and buffers and self._sends_buffers() and not (self._on_buffers is not None and self._on_buffers[2]):
+        if sends and buffers and not self._replicated.are_equal and self._sends_buffers() and not (self._on_buffers and self._on_buffers[2]):
             self._send_buffers(0, None if self.parameters_to_ignore else buffers)
 
     def _sends_buffers(self) -> bool:
@@ -276,7 +294,8 @@ class DistributedDataParallel(Joinable, torch.nn.Module):  # type: ignore[misc]
             self._give_up(text)
             raise InvalidStateError(text)
         if not self._packs.take(index):
-            self._attach(index, parameter)
+            if index not in self._sparse:
+                self._attach(index, parameter)
             self.model.mark_ready(index, stream=stream_of(self._grads[index]))
         self._marked[index] = True
         self._packs.count(index)
@@ -346,17 +365,26 @@ class DistributedDataParallel(Joinable, torch.nn.Module):  # type: ignore[misc]
             self._static.learn()
         if reduces and self._allows_unused:
             for index, parameter in enumerate(self._parameters_lent):
-                if parameter.grad is None and self.model.was_used(index):
+                if parameter.grad is None and index not in self._sparse and self.model.was_used(index):
                     parameter.grad = self._grads[index]
-        if reduces and not self._divides_by_world:
-            contributors = self.model.pass_report().contributors
-            if contributors not in (0, self.group.size):
-                self.model.scale_grad(self.group.size / contributors, stream=self._stream())
+        if reduces:
+            self._finish_reducing()
         futures, self._futures = self._futures, []
         for future in futures:
             future.wait()
         if reduces and self._on_buffers is None and not self._is_joining() and self._sends_buffers():
             self._send_buffers(0)  # so that an evaluation or a file of any rank has the same
+            self._replicated.are_equal = True
+
+    def _finish_reducing(self) -> None:
+        """What is left to do with the means of a pass."""
+        factor = 1.0
+        if not self._divides_by_world:
+            contributors = self.model.pass_report().contributors
+            if contributors not in (0, self.group.size):
+                factor = self.group.size / contributors
+                self.model.scale_grad(factor, stream=self._stream())
+        self._sparse.reduce(self.model, self._parameters_lent, factor=factor)
 
     def _end_static(self) -> bool:
         """Mark what waited for the end. False: the graph is another one than in the first pass, and this pass is left."""
@@ -374,7 +402,9 @@ class DistributedDataParallel(Joinable, torch.nn.Module):  # type: ignore[misc]
         return True
 
     def _mark_unused(self, index: int) -> None:
-        if self._parameters_lent[index].grad is None:
+        if index in self._sparse:
+            pass
+        elif self._parameters_lent[index].grad is None:
             self._grads[index].zero_()
         else:
             self._attach(index, self._parameters_lent[index])
@@ -533,8 +563,16 @@ class DistributedDataParallel(Joinable, torch.nn.Module):  # type: ignore[misc]
     # ---- State. ----
 
     def state_dict(self, *arguments: Any, **keywords: Any) -> Any:
-        """The module's own, with plain names."""
+        """The module's own, with plain names. Local: one rank may call it alone."""
         return self.module.state_dict(*arguments, **keywords)
+
+    def named_parameters(self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True) -> Iterator[tuple[str, torch.nn.Parameter]]:
+        """The module's own, with the names that state_dict() has."""
+        return self.module.named_parameters(prefix, recurse, remove_duplicate) if recurse else iter(())
+
+    def _fqn_modifiers(self) -> dict[str, str]:
+        """For torch.distributed.checkpoint: which names of state_dict() lie within an attribute that they do not name."""
+        return dict.fromkeys((*self.module._modules, *self.module._parameters, *self.module._buffers), "module")
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *arguments: Any, **keywords: Any) -> Any:
         """The module's own; names that begin with "module." (saved by PyTorch's wrapper) are understood too."""
@@ -548,6 +586,8 @@ class DistributedDataParallel(Joinable, torch.nn.Module):  # type: ignore[misc]
         for index, parameter in enumerate(self._parameters_lent):
             if parameter.grad is not None and parameter.grad is self._grads[index]:
                 parameter.grad = self._grads[index].clone()
+            if self._options.get("own_values"):
+                parameter.data = parameter.data.clone()
         self._hooks, self._grads = [], []
         self._packs = Packs(self.model, [], [])
         self.model.__exit__()  # what is left of its gradients takes it along
@@ -560,7 +600,7 @@ class DistributedDataParallel(Joinable, torch.nn.Module):  # type: ignore[misc]
 
 # What a copy makes anew.
 _NOT_COPIED = {"group", "model", "_process_group", "_parameters_lent", "_known", "_replicated", "_grads", "_open", "_end", "_optimizers", "_futures", "_marked",
-               "_packs", "_repairs", "_hooks", "_join_config", "_unfinished", "_static"}
+               "_packs", "_repairs", "_hooks", "_join_config", "_unfinished", "_static", "_sparse"}
 
 
 def _of_wrappers_within(module: torch.nn.Module) -> set[str]:

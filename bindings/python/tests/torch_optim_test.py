@@ -148,9 +148,57 @@ net = DDP(nn.Linear(3, 2))
 optimizer = AdamW(net.parameters())
 net(torch.ones(1, 3)).sum().backward()
 if rank == 0:
-    fails(libddp.MismatchError, "AdamW.state_dict() is collective: all ranks call it", optimizer.state_dict)
+    fails(libddp.MismatchError, "AdamW.load_state_dict() is collective: all ranks call it", lambda: optimizer.load_state_dict(optimizer.state_dict()))
 else:
-    fails(libddp.MismatchError, "ddp_state_save", lambda: net(torch.ones(1, 3)).sum().backward())
+    fails(libddp.MismatchError, "ddp_state_load", lambda: net(torch.ones(1, 3)).sum().backward())
+""")
+
+    def test_parameters_in_memory_of_libddp(self):
+        """With own_values a sharded step writes the values of all ranks in place; they move back when the wrapper is closed."""
+        self.run_ranks("""
+for more in ({"shard": True}, {"shard": True, "in_backward": True}, {}):
+    net, alone, ours, theirs = pair(lambda n: AdamW(n.parameters(), lr=0.01, **more), lambda m: torch.optim.AdamW(m.parameters(), lr=0.01), own_values=True)
+    other = copy.deepcopy(net)
+    for step in range(4):
+        step_both(net, alone, ours, theirs, step)
+        assert close(net, alone), (more, step)
+    net.model.check()
+    libddp.State(net.model).save("here.st")
+    assert not close(other, alone)
+    values = [p.detach().clone() for p in net.parameters()]
+    net.close(), other.close()
+    assert all(map(torch.equal, values, net.module.parameters()))
+    net.module(x(0, 0)).sum().backward()
+    torch.optim.SGD(net.module.parameters(), lr=1.0).step()
+    assert not torch.equal(values[0], net.module[0].weight)
+net = DDP(nn.Linear(3, 2), own_values=True)
+net.double()                                            # lent again, with rank 0's values
+net.module.weight.data += rank
+net(torch.ones(1, 3).double()).sum().backward()
+torch.optim.SGD(net.parameters(), lr=0.1).step()
+net.model.check()
+""")
+
+    def test_one_rank_saves_alone(self):
+        """As most programs do: the others make no call, and training goes on."""
+        self.run_ranks("""
+for own, original, keywords in ((AdamW, torch.optim.AdamW, dict(lr=0.01)), (SGD, torch.optim.SGD, dict(lr=0.05, momentum=0.9))):
+    for more in ({}, {"in_backward": True}):
+        net, alone, ours, theirs = pair(lambda n: own(n.parameters(), **keywords, **more), lambda m: original(m.parameters(), **keywords))
+        for step in range(4):
+            step_both(net, alone, ours, theirs, step)
+            if rank == step % size:
+                file = io.BytesIO()
+                torch.save((net.state_dict(), ours.state_dict()), file)
+                file.seek(0)
+                values, state = torch.load(file)
+                assert all(torch.equal(values[name], value) for name, value in net.module.state_dict().items())
+                wanted = theirs.state_dict()["state"]
+                assert state["state"].keys() == wanted.keys()
+                assert all(torch.allclose(state["state"][i][key], wanted[i][key], atol=1e-6) for i in wanted for key in wanted[i])
+        assert close(net, alone)
+        net.model.check()
+        net.close()
 """)
 
 
