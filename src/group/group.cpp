@@ -66,12 +66,6 @@ std::shared_ptr<Survival> make_survival(const ddp_group_options& options, const 
                        std::make_unique<bootstrap::JoinPlace>(meeting, options, secure_getenv("DDP_JOIN_FILE")));
 }
 
-/// Does the rendezvous say alone where the group is, so that the rest is for the group to say?
-bool names_place(const char* rendezvous) {
-  const std::string_view text = rendezvous == nullptr ? "" : rendezvous;
-  return text.substr(0, 7) == "file://" || text.substr(0, 6) == "tcp://" || text.substr(0, 8) == "store://";
-}
-
 std::shared_ptr<Group> join_standing(const ddp_group_options& options, const Group::Origin& origin,
                                      const std::shared_ptr<Survival>& survival, const os::Deadline& deadline) {
   std::shared_ptr<Group> group =
@@ -132,10 +126,8 @@ void Group::Impl::retire() noexcept {
 std::shared_ptr<Group> Group::create(const char* rendezvous, const ddp_group_options& asked) {
   ddp_group_options options = asked;
   bootstrap::resolve_ports(options, secure_getenv("DDP_PORT_RANGE"));
-  ddp_group_options known = options;
-  if (options.join != 0 && names_place(rendezvous)) known.rank = 0, known.world_size = 1;  // the group says what they are
   const bootstrap::Meeting meeting =
-      bootstrap::resolve_meeting(rendezvous, known, [](const char* name) -> const char* { return ::getenv(name); });
+      bootstrap::resolve_meeting(rendezvous, options, [](const char* name) -> const char* { return ::getenv(name); });
   const Origin origin{meeting.kind == bootstrap::Meeting::Kind::kLocal, meeting.local_rank};
   std::shared_ptr<Survival> survival = make_survival(options, meeting);
   if (options.join == 0) {

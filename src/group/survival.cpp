@@ -102,7 +102,7 @@ std::vector<bootstrap::ServerConfig::KeptOut> Survival::kept_out(const bootstrap
 }
 
 std::unique_ptr<bootstrap::Control> Survival::join(const ddp_group_options& options, const os::Deadline& deadline) const {
-  return bootstrap::join_standing(place_->lookout(), options, deadline);
+  return bootstrap::join_standing(*place_, options, deadline);
 }
 
 bool Survival::is_joined_by_others() const {

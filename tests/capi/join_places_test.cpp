@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // New ranks find a group that stands at each kind of rendezvous, also when the rank has died that was found there at first:
-// at the address of tcp://, and in the store of the program.
+// at the address of tcp:// and env://, and in the store of the program.
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <csignal>
-#include <cstdio>
-#include <fstream>
-#include <iterator>
 #include <new>
 
+#include "support/folder_store.hpp"
 #include "support/meeting.hpp"
 #include "support/on_processes.hpp"
 #include "support/survivor.hpp"
@@ -20,36 +19,6 @@ using namespace ddp;
 using namespace ddp::test;
 
 namespace {
-
-/// A store as a program may have one: a file for each key, in a folder.
-struct FolderStore {
-  explicit FolderStore(std::string of) : folder(std::move(of)) {}
-  [[nodiscard]] std::string path(const char* key) const {
-    std::string name = key;
-    std::replace(name.begin(), name.end(), '/', '_');
-    return folder + "/" + name;
-  }
-  static int32_t set(void* self, const char* key, const void* value, int64_t bytes) {
-    const std::string path = static_cast<FolderStore*>(self)->path(key), beside = path + "." + std::to_string(getpid());
-    std::ofstream(beside, std::ios::binary).write(static_cast<const char*>(value), bytes);
-    return std::rename(beside.c_str(), path.c_str());
-  }
-  static int32_t get(void* self, const char* key, void* value, int64_t capacity, int64_t timeout_ms, int64_t* out_bytes) {
-    const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
-    do {
-      std::ifstream file(static_cast<FolderStore*>(self)->path(key), std::ios::binary);
-      const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-      if (file.is_open() && static_cast<int64_t>(text.size()) <= capacity) {
-        std::copy(text.begin(), text.end(), static_cast<char*>(value));
-        *out_bytes = static_cast<int64_t>(text.size());
-        return 0;
-      }
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    } while (std::chrono::steady_clock::now() < until);
-    return 1;
-  }
-  std::string folder;
-};
 
 /// In memory of all ranks.
 struct Shared {
@@ -110,6 +79,51 @@ void at_the_address_of_tcp_with_a_token_and_a_name(void**) {
   unsetenv("DDP_TOKEN");
 }
 
+/// A newcomer has nothing but MASTER_ADDR and MASTER_PORT. The ranks before it may have been started by a launcher that says
+/// that all are on this host, so that they meet at the loopback, whatever the name of the host stands for.
+void at_the_address_of_the_environment(void**) {
+  std::array<char, 256> name{};
+  expect(gethostname(name.data(), name.size() - 1) == 0, "this host has a name");
+  for (const char* const local_size : {"", "3"}) {
+    setenv("MASTER_ADDR", *local_size == '\0' ? "127.0.0.1" : name.data(), 1);
+    setenv("MASTER_PORT", std::to_string(free_port()).c_str(), 1);
+    if (*local_size != '\0') setenv("LOCAL_WORLD_SIZE", local_size, 1);
+    Survival plan;
+    plan.rendezvous = "env://";
+    join_and_join_again(plan);
+    for (const char* const each : {"MASTER_ADDR", "MASTER_PORT", "LOCAL_WORLD_SIZE"}) unsetenv(each);
+  }
+}
+
+std::string refused(const char* rendezvous, ddp_status expected) {
+  ddp_group_options options;
+  ddp_group* group = nullptr;
+  expect(ddp_group_options_init(&options, sizeof options) == DDP_OK, "options");
+  options.join = options.recoverable = 1;
+  options.rendezvous_timeout_ms = 200;
+  expect_equal(ddp_group_create(rendezvous, &options, &group), expected, "the status");
+  return ddp_last_error();
+}
+
+void who_finds_nobody_is_told_what_to_do(void**) {
+  expect_contains(refused("env://", DDP_ERROR_INVALID_ARGUMENT), "set MASTER_ADDR and MASTER_PORT");
+  const std::string port = std::to_string(free_port());
+  setenv("MASTER_ADDR", "127.0.0.1", 1);
+  setenv("MASTER_PORT", port.c_str(), 1);
+  for (const std::string& text :
+       {refused("env://", DDP_ERROR_TIMED_OUT), refused(("tcp://127.0.0.1:" + port).c_str(), DDP_ERROR_TIMED_OUT)}) {
+    expect_contains(text, "at 127.0.0.1:" + port);
+    expect_contains(text, "no rank of it is left on that host");
+    expect_contains(text, "DDP_JOIN_FILE");
+  }
+  setenv("MASTER_PORT", "70000", 1);
+  expect_contains(refused("env://", DDP_ERROR_INVALID_ARGUMENT), "MASTER_PORT is 70000");
+  unsetenv("MASTER_ADDR");
+  unsetenv("MASTER_PORT");
+  const Folder folder;
+  expect_contains(refused(("file://" + folder.path() + "/meet").c_str(), DDP_ERROR_TIMED_OUT), "/meet.join");
+}
+
 void in_the_store_of_the_program(void**) {
   const Folder folder;
   FolderStore kept(folder.path());
@@ -153,6 +167,8 @@ int main() {
   const CMUnitTest tests[] = {
       ddp_test(at_the_address_of_tcp),
       ddp_test(at_the_address_of_tcp_with_a_token_and_a_name),
+      ddp_test(at_the_address_of_the_environment),
+      ddp_test(who_finds_nobody_is_told_what_to_do),
       ddp_test(in_the_store_of_the_program),
       ddp_test(to_a_rank_that_is_alone_from_another_host),
   };

@@ -263,6 +263,16 @@ Error fenced(const Member& who) {
                                      "and start a new one");
 }
 
+Error nobody_to_join(std::string_view where, int64_t ms, bool by_host) {
+  return error(
+      DDP_ERROR_TIMED_OUT,
+      "no group that takes new ranks was found " + std::string(where) + " within " + seconds(ms) +
+          ": it has ended, or was made without recoverable = 1" +
+          (by_host ? ", or no rank of it is left on that host; a group that shall be found whichever hosts are left "
+                     "has DDP_JOIN_FILE set on all ranks, or meets at file:/// or store://"
+                   : ""));
+}
+
 Error not_taken_in(int64_t ms) {
   return error(DDP_ERROR_TIMED_OUT, "the group did not take this rank in within " + seconds(ms) +
                                         "; it does so when its rank 0 next calls ddp_model_begin_backward");

@@ -107,6 +107,9 @@ struct Absent {
 /// FENCED: "rank 3 (...) was silent for too long, and the others have gone on without it".
 [[nodiscard]] Error fenced(const Member& who);
 
+/// TIMED_OUT: a rank that wants to join found no group. `by_host`: only ranks of one host would tell it there.
+[[nodiscard]] Error nobody_to_join(std::string_view where, int64_t ms, bool by_host = false);
+
 /// TIMED_OUT: a rank that wants to join.
 [[nodiscard]] Error not_taken_in(int64_t ms);
 

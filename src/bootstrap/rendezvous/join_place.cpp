@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "bootstrap/control/texts.hpp"
 #include "bootstrap/rendezvous/record_store.hpp"
 #include "bootstrap/rendezvous/signpost.hpp"
 #include "core/attempt.hpp"
@@ -38,9 +39,13 @@ JoinPlace::JoinPlace(const Meeting& meeting, const ddp_group_options& options, c
     path_ = meeting.place + name + ".join";
   } else if (meeting.kind == Meeting::Kind::kStore) {
     kind_ = Kind::kStore;
-  } else if (meeting.kind == Meeting::Kind::kTcp) {
+  } else if (is_at_address()) {
     kind_ = Kind::kAddress;
   }
+}
+
+bool JoinPlace::is_at_address() const noexcept {
+  return meeting_.kind == Meeting::Kind::kTcp || (meeting_.kind == Meeting::Kind::kEnvironment && !meeting_.place.empty());
 }
 
 std::string JoinPlace::own_host() const {
@@ -48,8 +53,7 @@ std::string JoinPlace::own_host() const {
     return !net::resolve(net::split_place(meeting_.place).first, os::Deadline::never()).front().is_loopback();
   };
   const bool may_be_theirs = (meeting_.kind == Meeting::Kind::kFile && !meeting_.private_place) ||
-                             meeting_.kind == Meeting::Kind::kStore ||
-                             (meeting_.kind == Meeting::Kind::kTcp && is_on_network());
+                             meeting_.kind == Meeting::Kind::kStore || (is_at_address() && is_on_network());
   return may_be_theirs ? net::own_address(secure_getenv("DDP_SOCKET_IFNAME")).host() : "127.0.0.1";
 }
 
@@ -79,6 +83,16 @@ void JoinPlace::tell(const Control& control, const std::string& record, const st
             "new ranks are not told here where the group is: %s", problem->what());
 }
 
+Error JoinPlace::nobody_there(int64_t ms) const {
+  switch (kind_) {
+    case Kind::kNowhere: break;
+    case Kind::kFile: return texts::nobody_to_join("in " + path_, ms);
+    case Kind::kStore: return texts::nobody_to_join("in the store", ms);
+    case Kind::kAddress: return texts::nobody_to_join("at " + meeting_.place + " and the ports after it", ms, true);
+  }
+  return texts::not_taken_in(ms);
+}
+
 std::function<std::string()> JoinPlace::lookout() const {
   switch (kind_) {
     case Kind::kNowhere: break;
@@ -92,9 +106,11 @@ std::function<std::string()> JoinPlace::lookout() const {
         return record;
       };
   }
-  throw Error(DDP_ERROR_INVALID_ARGUMENT,
-              "ddp_group_create: join is 1, but nothing says where the group is: use the rendezvous file:///path, "
-              "tcp://host:port or store:// of the others, or set DDP_JOIN_FILE to the same path on all ranks");
+  throw Error(
+      DDP_ERROR_INVALID_ARGUMENT,
+      "ddp_group_create: join is 1, but nothing says where the group is: set MASTER_ADDR and MASTER_PORT as the others "
+      "have them, use their rendezvous file:///path, tcp://host:port or store://, or set DDP_JOIN_FILE to the same "
+      "path on all ranks");
 }
 
 }  // namespace ddp::bootstrap

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where ranks that are new find a group that stands: a file, the caller's store, or the address of a tcp:// rendezvous.
+// Where ranks that are new find a group that stands: a file, the caller's store, or the address of a rendezvous tcp:// or
+// env://.
 //
 // In a file rank 0 says where it is, whoever rank 0 is. Into a store each rank puts its own place, once, under its id,
 // because a store is used in ddp_group_create alone; new ranks try one after the other. At an address there is a signpost.
@@ -16,6 +17,7 @@
 #include "bootstrap/control/control.hpp"
 #include "bootstrap/control/server.hpp"
 #include "bootstrap/rendezvous/rendezvous.hpp"
+#include "core/error.hpp"
 #include "ddp/group.h"
 
 namespace ddp::bootstrap {
@@ -38,9 +40,12 @@ class JoinPlace {
   void tell(const Control& control, const std::string& record, const std::string& record_of_rank_0) noexcept;
   /// Gives, with each call, a record to try, or "".
   [[nodiscard]] std::function<std::string()> lookout() const;
+  /// TIMED_OUT: in so long it never gave one.
+  [[nodiscard]] Error nobody_there(int64_t ms) const;
 
  private:
   enum class Kind { kNowhere, kFile, kStore, kAddress };
+  [[nodiscard]] bool is_at_address() const noexcept;
   void put_into_file(const std::string& record);
   void stand_at_address(const Control& control, const std::string& record_of_rank_0);
 

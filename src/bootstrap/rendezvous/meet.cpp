@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "bootstrap/control/identity.hpp"
+#include "bootstrap/control/interfaces.hpp"
 #include "bootstrap/control/limits.hpp"
 #include "bootstrap/control/local_hub.hpp"
 #include "bootstrap/control/port_range.hpp"
@@ -60,7 +61,7 @@ class Encounter {
  private:
   std::vector<net::Endpoint> addresses_of(const std::string& host);
   /// Where new ranks are told the way: not where the ranks of a group that forms meet.
-  std::pair<Address, std::vector<net::Endpoint>> signpost();
+  std::pair<Address, std::vector<net::Endpoint>> signpost(bool asks);
   std::unique_ptr<Control> at_address();
   std::unique_ptr<Control> by_record();
   std::unique_ptr<Control> lead(Listening listening, const Address& target, const std::function<void()>& announce);
@@ -134,12 +135,22 @@ std::unique_ptr<Control> Encounter::at_address() {
   return join([&] { return targets; }, nullptr);
 }
 
-std::pair<Address, std::vector<net::Endpoint>> Encounter::signpost() {
+bool is_here(const net::Endpoint& address) {
+  const std::vector<net::Interface> here = net::interfaces_here();
+  return std::any_of(here.begin(), here.end(), [&](const auto& one) { return one.address.host() == address.host(); });
+}
+
+std::pair<Address, std::vector<net::Endpoint>> Encounter::signpost(bool asks) {
   const auto [host, port] = net::split_place(meeting_.place);
   Address target;
   target.group = auth::group_id("", "new ranks at port " + std::to_string(port), meeting_.group_name);
   target.token = token_;
   std::vector<net::Endpoint> addresses = addresses_of(host);
+  if (asks && meeting_.kind == Meeting::Kind::kEnvironment && is_here(addresses.front())) {
+    // A launcher whose ranks are all on this host has them meet at the loopback, whatever MASTER_ADDR calls the host.
+    std::erase_if(addresses, [&](const auto& address) { return !is_in_reach(address, token_); });
+    addresses.insert(addresses.begin(), net::resolve("127.0.0.1", deadline_).front());
+  }
   for (net::Endpoint& address : addresses) {
     if (!is_in_reach(address, token_)) throw texts::token_needed(address.host());
     address = address.with_port(port);
@@ -148,7 +159,7 @@ std::pair<Address, std::vector<net::Endpoint>> Encounter::signpost() {
 }
 
 std::unique_ptr<Server> Encounter::set_up(const std::string& record) {
-  const auto [target, addresses] = signpost();
+  const auto [target, addresses] = signpost(false);
   Listening listening = listen_in_walk(meeting_, addresses, ports_of(meeting_, addresses.front().port()), target, deadline_);
   ServerConfig config;
   config.group = target.group;
@@ -158,7 +169,7 @@ std::unique_ptr<Server> Encounter::set_up(const std::string& record) {
 }
 
 std::string Encounter::ask() {
-  const auto [target, addresses] = signpost();
+  const auto [target, addresses] = signpost(true);
   for (const int32_t port : ports_of(meeting_, addresses.front().port())) {
     for (const net::Endpoint& address : addresses) {
       Address at = target;

@@ -48,4 +48,17 @@ Verdict judge(const std::vector<Standing>& by_id, const std::vector<Membership>&
   return is(Standing::kHere) < rule.min_ranks ? Verdict::kTooFew : Verdict::kForm;
 }
 
+std::optional<int32_t> find_leader(const Membership& members, int32_t self, const std::function<Sight(int32_t)>& look) {
+  std::optional<int32_t> lowest;
+  int32_t expected = 0;
+  for (const int32_t id : members) {
+    if (id >= self || expected == kLookedAt) break;
+    const Sight sight = look(id);
+    if (sight.standing != Standing::kExpected) continue;
+    if (sight.serves) return id;
+    if (expected++ == 0) lowest = id;
+  }
+  return lowest;
+}
+
 }  // namespace ddp::bootstrap

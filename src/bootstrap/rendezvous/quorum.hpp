@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which ranks of a broken group may go on, so that never two parts of it do. Pure.
+// Which ranks of a broken group may go on, so that never two parts of it do, and whom a rank follows. Pure.
 // Tested by unit/bootstrap/quorum_test.cpp.
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <vector>
 
 namespace ddp::bootstrap {
@@ -39,5 +41,20 @@ using Membership = std::vector<int32_t>;
 /// than half of those that are not dead. Who has ended counts as dead if those who are not here were too few to go on alone.
 [[nodiscard]] Verdict judge(const std::vector<Standing>& by_id, const std::vector<Membership>& memberships,
                             const RecoveryRule& rule);
+
+/// What a rank sees of a lower one.
+struct Sight {
+  Standing standing = Standing::kExpected;
+  bool serves = false;  // only if it is expected
+};
+
+/// Ranks that are expected and are looked at together: more than one host has, which may end as a whole.
+inline constexpr int32_t kLookedAt = 64;
+
+/// Whom rank `self` follows: the lowest rank below it that serves, else the lowest that is expected. Nothing: it serves
+/// itself. What is behind the first that serves, or behind kLookedAt that are expected, is not looked at: each look is a
+/// connection.
+[[nodiscard]] std::optional<int32_t> find_leader(const Membership& members, int32_t self,
+                                                 const std::function<Sight(int32_t)>& look);
 
 }  // namespace ddp::bootstrap

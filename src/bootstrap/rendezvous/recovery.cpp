@@ -33,7 +33,6 @@ constexpr int64_t kFencedMs = 5'000;   // for others, if this rank was silent it
 constexpr int64_t kFollowMs =
     3'000;  // for others to see that this rank serves: they may have waited for a lower one, as it did
 constexpr int64_t kDecideMs = 10'000;  // for a rank that serves, after all have come or are not waited for any more
-constexpr int32_t kLookedAt = 64;      // ranks that may come to serve; more than one host has, which may end as a whole
 constexpr auto kPause = std::chrono::milliseconds(10);
 constexpr auto kAskAgain = std::chrono::milliseconds(250);  // for a rank that is not taken in yet
 constexpr const char* kGroupName = "recovery";
@@ -96,8 +95,8 @@ class Recovery {
 
   std::unique_ptr<Control> run() {
     for (;; std::this_thread::sleep_for(kPause)) {
-      const std::optional<int32_t> leader = find_leader();
-      std::unique_ptr<Control> control = leader.has_value() ? follow(*leader) : lead();
+      const std::optional<int32_t> followed = leader();
+      std::unique_ptr<Control> control = followed.has_value() ? follow(*followed) : lead();
       if (control != nullptr) return control;
     }
   }
@@ -122,19 +121,12 @@ class Recovery {
     return standing_of(id, state);
   }
 
-  /// The lowest rank below this one that serves, else the lowest that is expected. What is behind the first that serves, or
-  /// behind many that are expected, is not looked at: each look is a connection.
-  [[nodiscard]] std::optional<int32_t> find_leader() {
+  [[nodiscard]] std::optional<int32_t> leader() {
     look_at_clock();
-    std::optional<int32_t> lowest;
-    int32_t expected = 0;
-    for (const int32_t id : lost_.memberships.front()) {
-      if (id >= lost_.id || expected == kLookedAt) break;
-      if (look_at(id) != Standing::kExpected) continue;
-      if (watches_.at(id).look() == Watch::State::kServing) return id;
-      if (expected++ == 0) lowest = id;
-    }
-    return lowest;
+    return find_leader(lost_.memberships.front(), lost_.id, [this](int32_t id) {
+      const Standing standing = look_at(id);
+      return Sight{standing, standing == Standing::kExpected && watches_.at(id).look() == Watch::State::kServing};
+    });
   }
 
   [[nodiscard]] Standing standing_of(int32_t id, Watch::State state) const {
@@ -308,11 +300,15 @@ std::unique_ptr<Control> meet_again(const Standby& standby, const LostGroup& los
   return Recovery(standby, lost, rule, options, std::move(lobby)).run();
 }
 
-std::unique_ptr<Control> join_standing(const std::function<std::string()>& look, const ddp_group_options& options,
+std::unique_ptr<Control> join_standing(const JoinPlace& place, const ddp_group_options& options,
                                        const os::Deadline& deadline) {
+  const std::function<std::string()> look = place.lookout();
+  bool found = false;
   std::optional<Error> refusal;
   const auto check = [&] {
-    if (deadline.passed()) throw refusal ? Error(*refusal) : texts::not_taken_in(options.rendezvous_timeout_ms);
+    if (!deadline.passed()) return;
+    if (refusal) throw Error(*refusal);
+    throw found ? texts::not_taken_in(options.rendezvous_timeout_ms) : place.nobody_there(options.rendezvous_timeout_ms);
   };
   for (;; check(), std::this_thread::sleep_for(refusal ? kAskAgain : kPause)) {
     const std::optional<Record> record = read_record(look());
@@ -321,6 +317,7 @@ std::unique_ptr<Control> join_standing(const std::function<std::string()>& look,
     Probe answer = probe(target, kNewRank, 0, deadline);
     if (answer.answer == Probe::Answer::kRefused) throw Error(*answer.refusal);
     if (answer.answer != Probe::Answer::kAdmitted) continue;
+    found = true;
     net::tune(answer.admission->socket.get(), options.dead_after_ms);
     std::unique_ptr<Server> none;
     std::unique_ptr<Control> control;

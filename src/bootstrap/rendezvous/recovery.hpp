@@ -10,7 +10,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -20,6 +19,7 @@
 #include "bootstrap/control/port_range.hpp"
 #include "bootstrap/control/server.hpp"
 #include "bootstrap/rendezvous/doorman.hpp"
+#include "bootstrap/rendezvous/join_place.hpp"
 #include "bootstrap/rendezvous/quorum.hpp"
 #include "ddp/group.h"
 #include "os/clock.hpp"
@@ -60,11 +60,10 @@ struct LostGroup {
 [[nodiscard]] std::unique_ptr<Server> open_lobby(const Standby& standby, const LostGroup& lost,
                                                  const ddp_group_options& options);
 
-/// Join a group that stands: wait at the place of its rank 0, which `look` gives as a record ("" as long as there is none),
-/// until the group takes new ranks in. A refusal that may not last is waited for. Blocks until the deadline, which is
-/// options.rendezvous_timeout_ms from the beginning.
-[[nodiscard]] std::unique_ptr<Control> join_standing(const std::function<std::string()>& look,
-                                                     const ddp_group_options& options, const os::Deadline& deadline);
+/// Join a group that stands: wait at the place of its rank 0 until the group takes new ranks in. A refusal that may not last
+/// is waited for. Blocks until the deadline, which is options.rendezvous_timeout_ms from the beginning.
+[[nodiscard]] std::unique_ptr<Control> join_standing(const JoinPlace& place, const ddp_group_options& options,
+                                                     const os::Deadline& deadline);
 
 /// Meet the ranks that are left. Blocks up to rule.wait_ms and some seconds. Throws TOO_FEW_RANKS or FENCED if this rank
 /// cannot go on. `lobby`: rank 0's, which is used up; else NULL.

@@ -107,19 +107,22 @@ void find_rank_and_size(Meeting& meeting, const ddp_group_options& options, cons
   if (meeting.rank < 0 || meeting.rank >= meeting.size) throw texts::rank_out_of_range(meeting.rank, meeting.size);
 }
 
+/// host:port; "" if one of them is not known.
+std::string place_at(const std::string& host, std::optional<int32_t> port) {
+  if (port.has_value() && (*port < 1 || *port > 65'535))
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "MASTER_PORT is %d; 1 to 65535 are possible", *port);
+  if (!port.has_value() || host.empty()) return "";
+  const bool bare_ipv6 = host.find(':') != std::string::npos && host.front() != '[';
+  return (bare_ipv6 ? "[" + host + "]" : host) + ":" + std::to_string(*port);
+}
+
 // Where rank 0 is, for env://.
 void find_place(Meeting& meeting, const Launch& launch, EnvironmentFn environment) {
   meeting.port_may_be_taken = launch.port_may_be_taken;
   const bool one_host = launch.local_size.has_value() && *launch.local_size == meeting.size;
-  if (launch.port.has_value() && (*launch.port < 1 || *launch.port > 65'535))
-    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "MASTER_PORT is %d; 1 to 65535 are possible", *launch.port);
-  if (launch.port.has_value() && (one_host || !launch.host.empty())) {
-    // On one host the loopback address is always right, whatever the host's name resolves to.
-    const std::string host = one_host ? "127.0.0.1" : launch.host;
-    const bool bare_ipv6 = host.find(':') != std::string::npos && host.front() != '[';
-    meeting.place = (bare_ipv6 ? "[" + host + "]" : host) + ":" + std::to_string(*launch.port);
-    return;
-  }
+  // On one host the loopback address is always right, whatever the host's name resolves to.
+  meeting.place = place_at(one_host ? "127.0.0.1" : launch.host, launch.port);
+  if (!meeting.place.empty() || meeting.size == 1) return;
   const bool names_start = !launch.job.empty() || launch.needs_parent;
   if (one_host && names_start) {
     meeting.kind = Meeting::Kind::kFile;
@@ -137,14 +140,23 @@ void find_place(Meeting& meeting, const Launch& launch, EnvironmentFn environmen
 
 Meeting resolve_meeting(const char* rendezvous, const ddp_group_options& options, EnvironmentFn environment) {
   Meeting meeting = parse(rendezvous, options);
+  const bool by_environment = meeting.kind == Meeting::Kind::kEnvironment;
   const Launch launch = meeting.kind == Meeting::Kind::kLocal ? Launch{} : read_launch(environment);
+  if (options.join != 0 && meeting.kind != Meeting::Kind::kLocal) {  // the group says what its rank and size are
+    meeting.local_rank = launch.local_rank.value_or(0);
+    if (by_environment) meeting.place = place_at(launch.host, launch.port);
+    return meeting;
+  }
   find_rank_and_size(meeting, options, launch, environment);
   meeting.local_rank = launch.local_rank.value_or(meeting.kind == Meeting::Kind::kLocal ? meeting.rank : 0);
-  if (meeting.size == 1) return meeting;
+  if (meeting.size == 1) {  // nobody has to be met, but others may join
+    if (by_environment && options.recoverable != 0) find_place(meeting, launch, environment);
+    return meeting;
+  }
   // Elsewhere than at env:// ranks of several launchers may meet, if the program gives them their numbers.
   const bool numbered_by_launcher = options.rank < 0 && options.world_size < 0;
-  if (meeting.kind == Meeting::Kind::kEnvironment || numbered_by_launcher) meeting.job = launch.job;
-  if (meeting.kind == Meeting::Kind::kEnvironment) find_place(meeting, launch, environment);
+  if (by_environment || numbered_by_launcher) meeting.job = launch.job;
+  if (by_environment) find_place(meeting, launch, environment);
   return meeting;
 }
 

@@ -249,6 +249,22 @@ void a_group_of_one_can_be_asked_for_under_any_launcher(void**) {
   expect_equal(meeting.size, 1, "size");
 }
 
+void who_joins_needs_no_number(void**) {
+  ddp_group_options joins = defaults();
+  joins.join = joins.recoverable = 1;
+  const Variables address = {{"MASTER_ADDR", "fd00::1"}, {"MASTER_PORT", "29400"}};
+  expect_meeting(resolve("env://", address, joins), Meeting::Kind::kEnvironment, "[fd00::1]:29400", 0, 1, 0);
+  expect_meeting(resolve("env://", kTorchrun, joins), Meeting::Kind::kEnvironment, "node1:29400", 0, 1, 1);
+  expect_meeting(resolve("env://", {}, joins), Meeting::Kind::kEnvironment, "", 0, 1, 0);
+  expect_meeting(resolve("tcp://a:29400", {}, joins), Meeting::Kind::kTcp, "a:29400", 0, 1, 0);
+  expect_contains(refused("env://", {{"MASTER_ADDR", "a"}, {"MASTER_PORT", "70000"}}, joins), "MASTER_PORT is 70000");
+  // A rank that is alone can be joined too.
+  ddp_group_options alone = as(0, 1);
+  expect_meeting(resolve("env://", address, alone), Meeting::Kind::kEnvironment, "", 0, 1, 0);
+  alone.recoverable = 1;
+  expect_meeting(resolve("env://", address, alone), Meeting::Kind::kEnvironment, "[fd00::1]:29400", 0, 1, 0);
+}
+
 void forms_of_the_rendezvous_text(void**) {
   expect_meeting(resolve("tcp://a:7#left", {}, as(1, 2)), Meeting::Kind::kTcp, "a:7", 1, 2, 0);
   expect_equal(resolve("tcp://a:7#left", {}, as(1, 2)).group_name, std::string("left"), "group");
@@ -290,6 +306,7 @@ int main() {
       ddp_test(wrong_values_are_named),
       ddp_test(explicit_options_win),
       ddp_test(a_group_of_one_can_be_asked_for_under_any_launcher),
+      ddp_test(who_joins_needs_no_number),
       ddp_test(forms_of_the_rendezvous_text),
       ddp_test(ranks_that_are_threads_must_say_who_they_are),
   };
