@@ -8,7 +8,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
+#include "collective/keeping.hpp"
 #include "core/tensor.hpp"
 
 namespace ddp::collective {
@@ -27,18 +29,12 @@ class Outliving {
   /// ended. NULL: not in reach.
   [[nodiscard]] virtual std::shared_ptr<std::byte> reach(int32_t, int64_t) const noexcept { return nullptr; }
 
-  /// Who keeps what is this rank's, on another host where there is one, and whose it keeps; none where nobody can, or where
-  /// another rank of the host reaches its memory and no rank of another host is left for it.
-  struct Keeper {
-    int32_t to = -1;
-    int32_t from = -1;
-  };
-  [[nodiscard]] virtual Keeper keeper() const noexcept { return {}; }
-  /// Has any rank one? The same on all ranks.
-  [[nodiscard]] virtual bool has_keepers() const noexcept { return keeper().to >= 0; }
-  /// `sent` goes to this rank's keeper, and `received` comes from the rank whose keeper it is; both are empty on a rank that
-  /// has none. Blocking collective of all ranks.
-  virtual void keep(const Tensor&, const Tensor&) {}
+  /// In which order ranks of other hosts are sent what is to be kept there; none where nobody can keep anything. As many
+  /// rounds on all ranks.
+  [[nodiscard]] virtual std::vector<KeepRound> keep_rounds() const { return {}; }
+  /// One of these rounds: `sent` is what that round says, and so is `received`; both are empty where it says none. Blocking
+  /// collective of all ranks.
+  virtual void keep(const KeepRound&, const Tensor&, const Tensor&) {}
 };
 
 }  // namespace ddp::collective

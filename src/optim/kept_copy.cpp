@@ -2,7 +2,6 @@
 #include "optim/kept_copy.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <optional>
 #include <utility>
 
@@ -17,8 +16,6 @@
 
 namespace ddp::optim {
 namespace {
-
-constexpr uintptr_t kLine = 64;
 
 std::string write_ownership(const Ownership& ownership) {
   ByteWriter writer;
@@ -44,46 +41,27 @@ Ownership read_ownership(std::string_view bytes) {
   return Ownership::divided(std::move(slices));
 }
 
-/// One span behind the other.
-void copy_values(const Parameters& table, const Ownership::Slice& spans, std::vector<std::byte>& to) {
-  const auto part_of = [&](const OwnedSpan& span) {
-    return flat_part(table.parameter(span.piece).value, span.first, span.count);
-  };
-  int64_t bytes = 0;
-  for (const OwnedSpan& span : spans) bytes += part_of(span).bytes();
-  to.resize(static_cast<size_t>(bytes));
-  std::byte* next = to.data();
-  for (const OwnedSpan& span : spans) {
-    const Tensor part = part_of(span);
-    if (part.bytes() > 0) std::memcpy(next, part.data, static_cast<size_t>(part.bytes()));
-    next += part.bytes();
+/// As ranks tell them: place and bytes.
+using AreaPlaces = std::array<std::pair<int64_t, int64_t>, PartArrays::kKinds>;
+
+AreaPlaces read_areas(std::string_view areas) {
+  AreaPlaces told;
+  ByteReader reader(areas);
+  for (auto& [place, bytes] : told) {
+    place = reader.number<int64_t>();
+    bytes = reader.number<int64_t>();
   }
+  return told;
 }
 
 }  // namespace
-
-struct KeptCopy::Received {
-  struct Copy {
-    int64_t version = -1;  // none
-    std::array<std::vector<std::byte>, PartArrays::kUndo> arrays;
-    std::vector<std::byte> values;
-    std::unique_ptr<PartArrays> slice;  // over the arrays
-  };
-  int32_t from = -1;
-  std::array<Copy, 2> copies;
-  [[nodiscard]] Copy* find(int64_t version) noexcept {
-    for (Copy& copy : copies)
-      if (copy.version == version && version >= 0) return &copy;
-    return nullptr;
-  }
-};
 
 struct KeptCopy::Hand {
   int64_t number = 1;
   int32_t rank = 0;
   Ownership ownership;
   std::vector<std::unique_ptr<PartArrays>> others;  // by rank; NULL: its own, and what is not in reach
-  std::unique_ptr<Received> received;               // NULL: this rank keeps nobody's
+  std::unique_ptr<FarCopies> far;                   // NULL: there are no ranks that could keep a copy
   int64_t version = 0;                              // if it is aside
   PartArrays own{0};                                // the same
   std::vector<std::byte> own_values;                // the same: parameters are sent before parts are dealt out
@@ -102,8 +80,8 @@ void KeptCopy::place_arrays() {
       return made;
     };
   };
-  // A keeper on another host is sent the arrays as they lie, so there is one of each.
-  const bool two_sides = outliving() == nullptr || !outliving()->has_keepers();
+  // A rank of another host is sent the arrays as they lie, so there is one of each.
+  const bool two_sides = outliving() == nullptr || outliving()->keep_rounds().empty();
   of_.store.keep_two_sides(two_sides);
   of_.masters.keep_two_sides(two_sides);
   of_.store.lie_in(memory_of(PartArrays::kStore));
@@ -137,12 +115,7 @@ std::string KeptCopy::describe_areas() const {
 std::unique_ptr<PartArrays> KeptCopy::find_slice(int32_t rank, const Ownership& ownership, std::string_view areas) const {
   const collective::Outliving* const others = outliving();
   if (others == nullptr) return nullptr;
-  std::array<std::pair<int64_t, int64_t>, PartArrays::kKinds> told;
-  ByteReader reader(areas);
-  for (auto& [place, bytes] : told) {
-    place = reader.number<int64_t>();
-    bytes = reader.number<int64_t>();
-  }
+  const AreaPlaces told = read_areas(areas);
   std::unique_ptr<PartArrays> slice;
   const std::optional<Error> problem = try_to([&] {
     slice = view(of_.layout(), rank, ownership, true, [&](PartArrays::Kind kind, int64_t bytes) {
@@ -155,51 +128,38 @@ std::unique_ptr<PartArrays> KeptCopy::find_slice(int32_t rank, const Ownership& 
   return slice;
 }
 
-/// Room for what this rank keeps of another one on another host.
-void KeptCopy::make_received(Hand& hand) const {
-  const int32_t from = outliving() == nullptr ? -1 : outliving()->keeper().from;
-  if (from < 0) return;
-  auto received = std::make_unique<Received>();
-  received->from = from;
-  for (Received::Copy& copy : received->copies) {
-    copy_values(of_.model.table(), hand.ownership.slice(from), copy.values);
-    copy.slice = view(of_.layout(), from, hand.ownership, false, [&](PartArrays::Kind kind, int64_t size) {
-      copy.arrays[kind].resize(static_cast<size_t>(size + kLine));
-      const auto address = reinterpret_cast<uintptr_t>(copy.arrays[kind].data());
-      return std::shared_ptr<std::byte>(std::shared_ptr<std::byte>(),
-                                        copy.arrays[kind].data() + (kLine - address % kLine) % kLine);
-    });
-  }
-  hand.received = std::move(received);
+/// NULL: nobody keeps anything.
+std::unique_ptr<FarCopies> KeptCopy::make_far_copies(const Ownership& ownership) const {
+  if (outliving() == nullptr) return nullptr;
+  std::vector<collective::KeepRound> rounds = outliving()->keep_rounds();
+  return rounds.empty() ? nullptr : std::make_unique<FarCopies>(of_.layout(), ownership, std::move(rounds));
 }
 
-/// State goes to the keeper; the values of the part that this rank keeps are here already.
-void KeptCopy::send_copy(int64_t version) {
-  collective::Outliving* const others = outliving();
-  if (hand_ == nullptr || others == nullptr || !others->has_keepers()) return;
-  Received* const received = hand_->received.get();
-  Received::Copy nothing;
-  Received::Copy& copy = received == nullptr ? nothing : received->copies[static_cast<size_t>(version % 2)];
-  copy.version = -1;
-  group::Group& group = of_.model.group();
-  group::or_break(group, group::Part::kExchange, [&] {
+/// The arrays of this rank, and of others of its host for which it sends; `areas`: what ranks have told of theirs.
+void KeptCopy::lend_arrays(Hand& hand, const std::vector<std::string>& areas) const {
+  for (size_t round = 0; round < hand.far->rounds().size(); ++round) {
+    const int32_t rank = hand.far->rounds()[round].sent;
+    if (rank < 0) continue;
+    const AreaPlaces told = read_areas(areas[static_cast<size_t>(rank)]);
     for (const PartArrays::Kind kind : {PartArrays::kStore, PartArrays::kMasters}) {
-      const auto room = static_cast<int64_t>(copy.arrays[kind].size());
-      const auto address = reinterpret_cast<uintptr_t>(copy.arrays[kind].data());
-      const auto skipped = static_cast<int64_t>((kLine - address % kLine) % kLine);
-      others->keep(flat_tensor(areas_[kind].memory.get(), DDP_U8, others->keeper().to < 0 ? 0 : areas_[kind].bytes),
-                   flat_tensor(room == 0 ? nullptr : copy.arrays[kind].data() + skipped, DDP_U8,
-                               std::max<int64_t>(room - static_cast<int64_t>(kLine), 0)));
+      FarCopies::Lent lent{areas_[kind].memory, areas_[kind].bytes};
+      if (rank != hand.rank) lent = {outliving()->reach(rank, told[kind].first), told[kind].second};
+      if (lent.memory == nullptr && lent.bytes > 0)
+        throw make_error(DDP_ERROR_NOT_SUPPORTED, "keep_copy: the memory of rank %d cannot be mapped for another host",
+                         rank);
+      hand.far->lend(round, kind, std::move(lent));
     }
-  });
-  if (received == nullptr) return;
-  copy_values(of_.model.table(), hand_->ownership.slice(received->from), copy.values);
-  copy.version = version;
+  }
+}
+
+void KeptCopy::send_copy(int64_t version) {
+  if (hand_ == nullptr || hand_->far == nullptr) return;
+  group::or_break(of_.model.group(), group::Part::kExchange, [&] { hand_->far->exchange(*outliving(), version); });
 }
 
 void KeptCopy::send_copy() { send_copy(of_.steps() + 1); }
 
-/// `hash`: of all that has arrived in a deal. Behind it all ranks have their parts, and know where those of the others lie.
+/// `hash`: of all that has arrived in a deal. All ranks have their parts, and know then where those of the others lie.
 void KeptCopy::exchange_areas(Hand& hand, uint64_t hash) {
   std::vector<std::string> areas;
   for (const std::string& theirs :
@@ -213,7 +173,7 @@ void KeptCopy::exchange_areas(Hand& hand, uint64_t hash) {
     areas.emplace_back(reader.rest());
   }
   hand.others.clear();
-  bool in_reach = areas.size() == 1 || hand.received != nullptr;
+  bool in_reach = areas.size() == 1 || hand.far != nullptr;
   for (int32_t rank = 0; rank < static_cast<int32_t>(areas.size()); ++rank) {
     hand.others.push_back(rank == hand.rank ? nullptr : find_slice(rank, hand.ownership, areas[static_cast<size_t>(rank)]));
     in_reach = in_reach || hand.others.back() != nullptr;
@@ -224,6 +184,7 @@ void KeptCopy::exchange_areas(Hand& hand, uint64_t hash) {
         "no other rank reaches the memory of rank %d, which is alone on its host or shares none: when it dies its part of "
         "the optimizer's state is lost in spite of keep_copy, and a checkpoint must be loaded",
         hand.rank);
+  if (hand.far != nullptr) group::all_or_none(of_.model.group(), "memory of kept parts", [&] { lend_arrays(hand, areas); });
 }
 
 void KeptCopy::meet() {
@@ -233,16 +194,13 @@ void KeptCopy::meet() {
   auto made = std::make_unique<Hand>();
   made->rank = of_.model.group().rank();
   made->ownership = of_.ownership();
-  group::all_or_none(of_.model.group(), "memory for kept parts", [&] { make_received(*made); });
+  group::all_or_none(of_.model.group(), "memory for kept parts", [&] { made->far = make_far_copies(made->ownership); });
   exchange_areas(*made, 0);
   hand_ = std::move(made);
   send_copy(of_.steps());
   int64_t bytes = 0;
   for (const Area& area : areas_) bytes += area.bytes;
-  if (hand_->received != nullptr)
-    for (const Received::Copy& copy : hand_->received->copies)
-      bytes += static_cast<int64_t>(copy.values.size() + copy.arrays[PartArrays::kStore].size() +
-                                    copy.arrays[PartArrays::kMasters].size());
+  if (hand_->far != nullptr) bytes += hand_->far->bytes();
   os::log(DDP_LOG_INFO,
           "the optimizer's part of rank %d is kept for the others (keep_copy): with it %.1f MiB are used there", hand_->rank,
           static_cast<double>(bytes) / (1 << 20));
@@ -261,8 +219,7 @@ void KeptCopy::forget() noexcept {
 
 void KeptCopy::begin_load() noexcept {
   has_loaded_ = true;
-  if (hand_ != nullptr && hand_->received != nullptr)
-    for (Received::Copy& copy : hand_->received->copies) copy.version = -1;
+  if (hand_ != nullptr && hand_->far != nullptr) hand_->far->forget();
   if (Ledger* const ledger = of_.undo.ledger(); ledger != nullptr) Ledger::put(ledger->counted, -1);
 }
 
@@ -284,20 +241,7 @@ Versions KeptCopy::own_versions() const noexcept {
 
 Versions KeptCopy::versions_of(const Hand& hand, int32_t rank) const noexcept {
   if (const auto& other = hand.others[static_cast<size_t>(rank)]; other != nullptr) return other->undo.ledger()->versions();
-  Versions versions;
-  if (hand.received == nullptr || hand.received->from != rank) return versions;
-  for (const Received::Copy& copy : hand.received->copies) {
-    if (copy.version < 0) continue;
-    const bool is_next = versions.last >= versions.first && copy.version == versions.last + 1;
-    const bool is_before = versions.last >= versions.first && copy.version == versions.first - 1;
-    if (is_next)
-      versions.last = copy.version;
-    else if (is_before)
-      versions.first = copy.version;
-    else
-      versions = {copy.version, copy.version};
-  }
-  return versions;
+  return hand.far == nullptr ? Versions() : hand.far->versions_of(rank);
 }
 
 Holdings::Hand KeptCopy::holdings_of(const Hand& hand, const Versions& own) const {
@@ -368,7 +312,7 @@ void KeptCopy::deal() {
       PartArrays& other = *aside_->others[static_cast<size_t>(rank)];
       from = {&other.store, &other.masters, &other.undo};
     } else if (group.rank() == giver) {
-      const Received::Copy& copy = *aside_->received->find(deal_.version);
+      const FarCopies::Copy& copy = *aside_->far->find(rank, deal_.version);
       from = {&copy.slice->store, &copy.slice->masters, nullptr, copy.values.data()};
     }
     sender.send(before.slice(rank), from, giver);
@@ -385,10 +329,11 @@ void KeptCopy::take_hand(uint64_t hash) {
   made->rank = group.rank();
   made->ownership = of_.ownership();
   made->others.resize(static_cast<size_t>(group.size()));
-  group::all_or_none(group, "memory for kept parts", [&] { make_received(*made); });
+  group::all_or_none(group, "memory for kept parts", [&] { made->far = make_far_copies(made->ownership); });
   hand_ = std::move(made);
-  send_copy(deal_.version);
   exchange_areas(*hand_, hash);
+  send_copy(deal_.version);
+  static_cast<void>(group.gather("kept parts have come", ""));
   aside_.reset();
   deals_ = false;
 }

@@ -10,10 +10,10 @@
 // A recovery takes the newest step that all ranks have made and that is left of every part (deal.hpp). Whoever has a part
 // sends it, values too, and every rank takes what it owns now; so values that were given in part are whole again. Until all
 // have theirs, every rank keeps what it had.
-// Between hosts the memory of a rank dies with its host. There each rank also sends its part to a keeper on another one
-// before a step counts (Transport::keep), which holds the last two. So a step that any rank has counted is with all keepers.
-// Cost: values are saved before they change, as with undo; state arrays change sides (optimizer_state.hpp), but where there
-// are keepers. Memory: values and state of the own part once more.
+// Between hosts the memory of a rank dies with its host. There each rank's part also goes to a rank of another one before a
+// step counts (FarCopies), which holds the last two.
+// Cost: values are saved before they change, as with undo; state arrays change sides (optimizer_state.hpp), but where parts
+// go to other hosts. Memory: values and state of the own part once more.
 // Threads: as the optimizer.
 // Tested by capi/kept_copy_test.cpp.
 #pragma once
@@ -30,6 +30,7 @@
 #include "model/kept_parts.hpp"
 #include "model/model.hpp"
 #include "optim/deal.hpp"
+#include "optim/far_copies.hpp"
 #include "optim/masters.hpp"
 #include "optim/optimizer_state.hpp"
 #include "optim/part_arrays.hpp"
@@ -80,8 +81,7 @@ class KeptCopy final : public model::KeptParts {
   void end_load() override;
 
  private:
-  struct Hand;      // what this rank has of a deal
-  struct Received;  // copies of another rank's part
+  struct Hand;  // what this rank has of a deal
 
   [[nodiscard]] Holdings::Hand holdings_of(const Hand& hand, const Versions& own) const;
   [[nodiscard]] Versions own_versions() const noexcept;
@@ -89,7 +89,8 @@ class KeptCopy final : public model::KeptParts {
   [[nodiscard]] std::unique_ptr<PartArrays> find_slice(int32_t rank, const Ownership& ownership,
                                                        std::string_view areas) const;
   void exchange_areas(Hand& hand, uint64_t hash);
-  void make_received(Hand& hand) const;
+  [[nodiscard]] std::unique_ptr<FarCopies> make_far_copies(const Ownership& ownership) const;
+  void lend_arrays(Hand& hand, const std::vector<std::string>& areas) const;
   void send_copy(int64_t version);
   [[nodiscard]] Versions versions_of(const Hand& hand, int32_t rank) const noexcept;
   void put_aside();

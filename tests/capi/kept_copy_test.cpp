@@ -151,7 +151,7 @@ void a_host_dies(void**) {
   train(plan);
 }
 
-/// Two ranks here and one there: the one has a keeper, and of the two one has none, but the other one reaches its memory.
+/// Two ranks here and one there, which keeps the parts of both.
 void a_rank_dies_where_hosts_are_uneven(void**) {
   if (!gloo_is_there()) return;
   for (const int32_t victim : {0, 1, 2}) {
@@ -159,6 +159,23 @@ void a_rank_dies_where_hosts_are_uneven(void**) {
     KeptPlan plan = plan_on(folder, 3, Hosts::kSeveral);
     plan.own_rule = true;
     plan.deaths = {{victim, 6, Moment::kInStep, 1}};
+    train(plan);
+  }
+}
+
+/// Of three ranks on one host the third has no link to another host, over which only the two of the other one have some;
+/// over sockets alone three ranks have two to keep their parts. Each host dies as a whole once.
+template <Hosts kHosts>
+void a_host_dies_where_hosts_are_uneven(void**) {
+  if (!gloo_is_there()) return;
+  for (const bool first : {true, false}) {
+    const Folder folder;
+    KeptPlan plan = plan_on(folder, 5, kHosts);
+    plan.ranks_a_host = 3;
+    plan.own_rule = true;
+    plan.averages = true;
+    plan.deaths = {{3, 6, Moment::kInStep, 1}, {4, 6, Moment::kInStep, 1}};
+    if (first) plan.deaths = {{0, 6, Moment::kInStep, 1}, {1, 6, Moment::kInStep, 1}, {2, 6, Moment::kInStep, 1}};
     train(plan);
   }
 }
@@ -260,6 +277,8 @@ int main() {
       ddp_test(a_rank_dies_among_hosts<Hosts::kSeveral>),
       ddp_test(a_host_dies),
       ddp_test(a_rank_dies_where_hosts_are_uneven),
+      ddp_test(a_host_dies_where_hosts_are_uneven<Hosts::kSeveral>),
+      ddp_test(a_host_dies_where_hosts_are_uneven<Hosts::kGloo>),
       ddp_test(a_rank_and_its_keeper_die),
       ddp_test(without_a_copy_a_checkpoint_is_asked_for),
       ddp_test(it_is_refused_where_it_means_nothing),

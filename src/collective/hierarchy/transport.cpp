@@ -38,18 +38,12 @@ class HierarchyTransport final : public collective::Transport, public collective
     return found == here.end() ? nullptr : shm::reach(host_.mesh(), static_cast<int32_t>(found - here.begin()), place);
   }
 
-  /// The rank with the same place on the next host, if all hosts have one; else another rank of this host reaches the
-  /// memory.
-  [[nodiscard]] Keeper keeper() const noexcept override {
+  [[nodiscard]] std::vector<collective::KeepRound> keep_rounds() const override {
     const Layout& layout = host_.layout();
-    if (!layout.owns_rail() || !has_keepers()) return {};
-    const auto on = [&](int32_t host) {
-      return layout.hosts[static_cast<size_t>(host % layout.host_count())][static_cast<size_t>(layout.local)];
-    };
-    return {on(layout.host + 1), on(layout.host + layout.host_count() - 1)};
+    if (layout.host_count() == 1) return {};
+    return collective::keep_over_rails(layout.hosts, {layout.host, layout.local}, layout.rails);
   }
-  [[nodiscard]] bool has_keepers() const noexcept override { return host_.layout().host_count() > 1; }
-  void keep(const Tensor& sent, const Tensor& received) override {
+  void keep(const collective::KeepRound&, const Tensor& sent, const Tensor& received) override {
     collective::Stamp stamp;
     stamp.kind = collective::Collective::kAllGather;
     stamp.root = -1;

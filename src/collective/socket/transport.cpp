@@ -2,7 +2,9 @@
 #include "collective/socket/transport.hpp"
 
 #include <cstring>
+#include <map>
 #include <numeric>
+#include <string>
 #include <vector>
 
 #include "collective/host_allocator.hpp"
@@ -18,6 +20,21 @@ std::vector<int32_t> all_ranks(int32_t size) {
   std::vector<int32_t> ranks(static_cast<size_t>(size));
   std::iota(ranks.begin(), ranks.end(), 0);
   return ranks;
+}
+
+/// Where all are on one host, each rank counts as one.
+collective::RanksOfHosts hosts_of(const bootstrap::Control& control) {
+  collective::RanksOfHosts hosts;
+  std::map<std::string, size_t> known;
+  for (int32_t rank = 0; rank < control.size(); ++rank) {
+    const size_t host = known.emplace(control.member(rank).boot_id, hosts.size()).first->second;
+    if (host == hosts.size()) hosts.emplace_back();
+    hosts[host].push_back(rank);
+  }
+  if (hosts.size() > 1) return hosts;
+  hosts.clear();
+  for (int32_t rank = 0; rank < control.size(); ++rank) hosts.push_back({rank});
+  return hosts;
 }
 
 /// The number of a collective in the group, from 1.
@@ -160,6 +177,7 @@ class SocketTransport : public collective::Transport, public collective::Outlivi
         address_(address),
         options_(options),
         size_(context.control->size()),
+        hosts_(hosts_of(*context.control)),
         calls_(context.control->calls()),
         numbers_(calls_, context.channel),
         member_(context, table, address, options, all_ranks(size_),
@@ -171,16 +189,17 @@ class SocketTransport : public collective::Transport, public collective::Outlivi
 
   [[nodiscard]] std::shared_ptr<collective::Arena> arena() const noexcept override { return heap_; }
 
-  [[nodiscard]] Keeper keeper() const noexcept override {
-    const int32_t rank = context_.control->rank();
-    return size_ == 1 ? Keeper{} : Keeper{(rank + steps_ahead()) % size_, (rank + size_ - steps_ahead()) % size_};
+  [[nodiscard]] std::vector<collective::KeepRound> keep_rounds() const override {
+    if (size_ == 1) return {};
+    return collective::keep_from_rank_to_rank(hosts_, collective::place_of_rank(hosts_, context_.control->rank()));
   }
-  void keep(const Tensor& sent, const Tensor& received) override {
+  void keep(const collective::KeepRound& round, const Tensor& sent, const Tensor& received) override {
     collective::Stamp made;
     made.kind = collective::Collective::kAllGather;
     made.root = -1;
     made = numbered(made);
-    member_.collectives().pass_on(made, keeper().to, sent, keeper().from, received);
+    const int32_t keeper = collective::keeper_of(hosts_, collective::place_of_rank(hosts_, context_.control->rank()));
+    member_.collectives().pass_on(made, keeper, sent, round.received, received);
   }
 
   [[nodiscard]] bool can(collective::Collective kind) const noexcept override {
@@ -237,17 +256,6 @@ class SocketTransport : public collective::Transport, public collective::Outlivi
     run(made, mine, owned, Phases{false, true});
   }
 
-  /// How many ranks further on each rank's keeper is: on another host, for all or for none.
-  [[nodiscard]] int32_t steps_ahead() const noexcept {
-    const auto host = [&](int32_t rank) -> const std::string& { return context_.control->member(rank % size_).boot_id; };
-    for (int32_t steps = 1; steps < size_; ++steps) {
-      bool apart = true;
-      for (int32_t rank = 0; rank < size_; ++rank) apart = apart && host(rank) != host(rank + steps);
-      if (apart) return steps;
-    }
-    return 1;
-  }
-
   collective::Stamp numbered(collective::Stamp stamp) {
     collective::sign(stamp, calls_);
     stamp.sequence = numbers_.next();
@@ -259,6 +267,7 @@ class SocketTransport : public collective::Transport, public collective::Outlivi
   std::string address_;
   SocketOptions options_;
   int32_t size_;
+  const collective::RanksOfHosts hosts_;
   bootstrap::CallState& calls_;
   SequenceNumbers numbers_;
   SocketMember member_;
