@@ -2,7 +2,7 @@
 """Sparse gradients, such as those of nn.Embedding(sparse=True): part of libddp.torch."""
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import Any
 
 import torch
 
