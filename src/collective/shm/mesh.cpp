@@ -25,6 +25,15 @@ void use_first_pages(Mesh& mesh) {
   for (int32_t rank = 0; rank < mesh.size; ++rank) mesh.pages.push_back(&mesh.first_page(rank));
 }
 
+/// What this rank lacks is said with its name, because all ranks throw it.
+std::shared_ptr<Region> make_region(const bootstrap::Control& control) {
+  std::shared_ptr<Region> made;
+  const std::optional<Error> refused =
+      try_to([&] { made = std::make_shared<Region>(Region::default_limit(control.size())); });
+  if (refused) throw Error(refused->status(), control.member(control.rank()).name() + ": " + refused->text());
+  return made;
+}
+
 }  // namespace
 
 bool on_one_host(const bootstrap::Control& control) noexcept {
@@ -45,7 +54,7 @@ Mesh connect_processes(bootstrap::Control& control, const Patience& patience,
       if (mesh.own != nullptr)
         mesh.own->renew();
       else
-        mesh.own = std::make_shared<Region>(Region::default_limit(mesh.size));
+        mesh.own = make_region(control);
       exchange = std::make_unique<FdExchange>();
       return ByteWriter().text(exchange->address()).number(mesh.own->mapping()->size()).bytes();
     });

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table of faults in tests/README.md has each row of the contract, and what it names exists: the file of the test, and in it the function or
+the line in brackets. Promises of suites that run on every transport stand in their `_semantics.hpp`."""
+import glob
+import os
+import re
+
+import tree
+
+ROWS = [(1, 8), (10, 14), (20, 30), (35, 38), (40, 56), (60, 67), (70, 80), (82, 83), (85, 87), (90, 96)]
+WANTED = {f"F{row:02}" for first, last in ROWS for row in range(first, last + 1)}
+
+
+def sources(name):
+    """Text of the test `folder/name`, with the helpers that it includes; None if there is none."""
+    found = []
+    if name.endswith(".py"):
+        found = glob.glob(os.path.join(tree.ROOT, name))
+    for pattern in (f"tests/{name}_test.*", f"tests/{name}_fuzz.cpp", f"tests/{name}.cpp"):
+        found += glob.glob(os.path.join(tree.ROOT, pattern))
+    if not found:
+        return None
+    text = ""
+    for path in found:
+        text += open(path, encoding="utf-8").read()
+        for header in re.findall(r'#include "((?:conformance|chaos|support)/[a-z_]+\.hpp)"|#include "([a-z_]+\.hpp)"', text):
+            for candidate in (os.path.join(tree.ROOT, "tests", header[0] or header[1]), os.path.join(os.path.dirname(path), header[0] or header[1])):
+                if os.path.isfile(candidate):
+                    text += open(candidate, encoding="utf-8").read()
+    return text
+
+
+problems = []
+seen = set()
+names = 0
+for line in tree.read("tests/README.md").splitlines():
+    cells = [cell.strip() for cell in line.split("|")[1:-1]]
+    if len(cells) != 4 or not re.fullmatch(r"F\d\d", cells[0]):
+        continue
+    seen.add(cells[0])
+    tests = re.findall(r"`([a-z_]+/[a-z_0-9/.]+)`(?: \(((?:`[^`]+`(?:, )?)+)\))?", cells[2])
+    if not tests:
+        problems.append(f"tests/README.md: row {cells[0]} names no test")
+    for test, inside in tests:
+        names += 1
+        text = sources(test)
+        if text is None:
+            problems.append(f"tests/README.md: row {cells[0]}: there is no test {test}")
+            continue
+        for each in re.findall(r"`([^`]+)`", inside):
+            if each not in text:
+                problems.append(f"tests/README.md: row {cells[0]}: {test} has no {each}")
+problems += [f"tests/README.md: row {row} of the table of faults is missing" for row in sorted(WANTED - seen)]
+tree.verdict(problems, f"{len(seen)} rows, {names} tests")

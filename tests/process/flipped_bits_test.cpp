@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bits that change on the wire past TCP's checksum (F14). What is sent between ranks for a sum carries no tag, so the
+// damaged sum itself is not noticed. What is promised: nobody dies or hangs, the check of the replicas (check_every) finds
+// the rank that has other parameters since, on all ranks, and the group goes on. Control messages carry a tag:
+// unit/bootstrap/control_codec_test.cpp changes each of their bits.
+#include <dlfcn.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "model/model.hpp"
+#include "support/goes_on.hpp"
+#include "support/on_processes.hpp"
+
+using namespace ddp;
+using namespace ddp::test;
+
+namespace {
+
+constexpr size_t kPayload = 4'096;  // no control message of this test has as many bytes
+std::atomic<bool> flips{false};
+std::atomic<int> flipped{0};
+
+void damage(void* data, size_t bytes) noexcept {
+  if (!flips || bytes < kPayload) return;
+  auto* at = static_cast<unsigned char*>(data) + bytes / 2;
+  at[2 - (reinterpret_cast<uintptr_t>(at) & 3U)] ^= 0x20;  // high in a float's mantissa, so that no rounding hides it
+  ++flipped;
+}
+void damage(const iovec* parts, size_t count, ssize_t got) noexcept {
+  auto left = static_cast<size_t>(std::max<ssize_t>(got, 0));
+  for (size_t i = 0; i < count && left > 0; ++i) {
+    const size_t here = std::min(left, parts[i].iov_len);
+    damage(parts[i].iov_base, here);
+    left -= here;
+  }
+}
+
+template <class Function>
+Function* next(const char* name) noexcept {
+  return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
+}
+
+}  // namespace
+
+/// In the place of the C library's, for Gloo too.
+extern "C" {
+ssize_t recv(int fd, void* data, size_t bytes, int flags) {
+  static auto* const real = next<decltype(recv)>("recv");
+  const ssize_t got = real(fd, data, bytes, flags);
+  damage(data, static_cast<size_t>(std::max<ssize_t>(got, 0)));
+  return got;
+}
+ssize_t read(int fd, void* data, size_t bytes) {
+  static auto* const real = next<decltype(read)>("read");
+  const ssize_t got = real(fd, data, bytes);
+  damage(data, static_cast<size_t>(std::max<ssize_t>(got, 0)));
+  return got;
+}
+ssize_t readv(int fd, const iovec* parts, int count) {
+  static auto* const real = next<decltype(readv)>("readv");
+  const ssize_t got = real(fd, parts, count);
+  damage(parts, static_cast<size_t>(std::max(count, 0)), got);
+  return got;
+}
+ssize_t recvmsg(int fd, msghdr* message, int flags) {
+  static auto* const real = next<decltype(recvmsg)>("recvmsg");
+  const ssize_t got = real(fd, message, flags);
+  damage(message->msg_iov, message->msg_iovlen, got);
+  return got;
+}
+}
+
+namespace {
+
+constexpr int kRanks = 3, kHit = 1, kDamagedPass = 2;
+constexpr int64_t kCount = 1 << 18;
+
+struct Training {
+  explicit Training(std::shared_ptr<group::Group> of) : group(std::move(of)), model(group, options()) {
+    const Tensor lent = flat_tensor(gradient.data(), DDP_F32, kCount);
+    model.add_parameter("w", flat_tensor(values.data(), DDP_F32, kCount), &lent);
+    model.commit();
+  }
+  static ddp_model_options options() {
+    ddp_model_options made{};
+    made.first_bucket_bytes = made.bucket_bytes = 1 << 20;
+    made.check_every = 1;
+    made.drift = DDP_DRIFT_REPORT;
+    return made;
+  }
+  void step(int rank) {
+    for (size_t i = 0; i < gradient.size(); ++i) gradient[i] = static_cast<float>(rank + static_cast<int>(i % 7));
+    model.begin_backward(DDP_PASS_REDUCE);
+    model.pass().mark_ready(0);
+    model.end_backward();
+    for (size_t i = 0; i < gradient.size(); ++i) values[i] -= 0.5F * gradient[i];
+  }
+  std::shared_ptr<group::Group> group;
+  std::vector<float> values = std::vector<float>(kCount, 1), gradient = values;
+  model::Model model;
+};
+
+void the_rank_that_was_hit_is_found_and_all_go_on(void**) {
+  if (!gloo_is_there()) return;
+  const Folder folder;
+  ddp_group_options options = options_on(Hosts::kGloo);
+  Procs procs(kRanks, [&](int rank, Reporter&) {
+    {
+      Training training(join_process_group(folder, rank, kRanks, options));
+      for (int pass = 0; pass <= kDamagedPass; ++pass) {
+        flips = rank == kHit && pass == kDamagedPass;
+        training.step(rank);
+        flips = false;
+      }
+      expect((flipped > 0) == (rank == kHit), "bits of rank 1 were changed: " + std::to_string(flipped));
+      const std::string text = expect_error(DDP_ERROR_MISMATCH, [&] { training.step(rank); });
+      expect_contains(text, "parameter \"w\" is different on rank 1");
+      training.group->broadcast(flat_tensor(training.values.data(), DDP_F32, kCount), 0, nullptr);
+      training.step(rank);  // the group is whole
+    }
+    and_goes_on(folder, rank, kRanks, options);
+    return std::string("done");
+  });
+  for (const ProcResult& result : procs.wait(60'000)) expect(result.exit_code == 0, result.describe());
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {ddp_test(the_rank_that_was_hit_is_found_and_all_go_on)};
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
