@@ -2,27 +2,44 @@
 # SPDX-License-Identifier: Apache-2.0
 # Debian packages, and the source package, of what is committed:
 #
-#   .debian/build.sh FOLDER              writes libddp0.1, libddp-dev, libddp-gloo, ddprun and python3-libddp into it
-#   .debian/build.sh --cuda FOLDER       libddp-cuda too; needs a CUDA compiler
+#   .debian/build.sh FOLDER             writes libddp0.1, libddp-dev, libddp-gloo, ddprun and python3-libddp into it, and libddp-cuda
+#                                       where a CUDA compiler is found: CUDACXX, nvcc in PATH, or /usr/local/cuda/bin/nvcc
+#   .debian/build.sh --cuda FOLDER      ... or ends where none is
+#   .debian/build.sh --no-cuda FOLDER   without libddp-cuda
 #
+# DDP_CUDA_ARCHITECTURES=90 compiles the kernels for one kind of GPU only, which is quicker: to try, not to give away.
 # As root on Debian it installs what is missing.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-profiles=""
-if [ "${1:-}" = --cuda ]; then
-  profiles=pkg.libddp.cuda
-  shift
-fi
+cuda=auto
+case ${1:-} in
+  --cuda | --no-cuda)
+    cuda=$1
+    shift
+    ;;
+esac
 if [ $# -ne 1 ]; then
-  echo "usage: .debian/build.sh [--cuda] FOLDER" >&2
+  echo "usage: .debian/build.sh [--cuda|--no-cuda] FOLDER" >&2
   exit 2
+fi
+profiles=""
+if [ "$cuda" != --no-cuda ]; then
+  if nvcc=$(command -v "${CUDACXX:-nvcc}" || command -v /usr/local/cuda/bin/nvcc || command -v "$PWD/build/cuda-12/bin/nvcc"); then
+    profiles=pkg.libddp.cuda
+    export CUDACXX=$nvcc
+  elif [ "$cuda" = --cuda ]; then
+    echo "no CUDA compiler: nvcc is searched in CUDACXX, PATH, /usr/local/cuda and build/cuda-12" >&2
+    exit 1
+  else
+    echo "No CUDA compiler: libddp-cuda is left out."
+  fi
 fi
 mkdir -p "$1"
 out=$(cd "$1" && pwd)
 
 . tests/support/debian_packages.sh
-ddp_install_packages build-essential debhelper dh-python help2man cmake ninja-build pkg-config git python3-dev swig \
+ddp_install_packages build-essential debhelper dh-python doxygen help2man cmake ninja-build pkg-config git python3-dev swig \
   libgloo-dev libasio-dev nlohmann-json3-dev libsodium-dev libcli11-dev libxxhash-dev
 
 version=$(dpkg-parsechangelog -l .debian/changelog -S Version)

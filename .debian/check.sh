@@ -3,10 +3,12 @@
 # The packages as their users meet them: built, looked through by lintian, installed in a fresh root of this distribution, used
 # from C through pkg-config, from Python and with ddprun, and removed without a trace.
 #
-#   .debian/check.sh FOLDER              builds into FOLDER first
+#   .debian/check.sh FOLDER              builds into FOLDER first, which must have no packages yet
 #   .debian/check.sh --built FOLDER      takes the packages that are there
-#   .debian/check.sh --twice FOLDER      builds twice: the packages must be the same bytes
+#   .debian/check.sh --twice FOLDER      builds twice, the second time in another folder: the packages must be the same bytes. Set
+#                                        CCACHE_DISABLE=1, or the second build is the cache's copy of the first
 #
+# DDP_CUDA_ARCHITECTURES is build.sh's: libddp-cuda for one kind of GPU builds in less time.
 # Needs root: a fresh root is one's own system for a while.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -24,7 +26,13 @@ if [ $# -ne 1 ] || [ "$(id -u)" -ne 0 ]; then
 fi
 . tests/support/debian_packages.sh
 ddp_install_packages lintian mmdebstrap
-[ "$mode" = --built ] || .debian/build.sh "$1"
+if [ "$mode" != --built ]; then
+  if compgen -G "$1/*.deb" >/dev/null; then
+    echo "$1 has packages already; name another folder, or say --built" >&2
+    exit 2
+  fi
+  .debian/build.sh "$1"
+fi
 out=$(cd "$1" && pwd)
 work=$(mktemp -d)
 root=$work/root
@@ -44,7 +52,7 @@ step "a fresh root, with what the packages depend on"
 own=$(for package in "$out"/*.deb; do dpkg-deb --field "$package" Package; done | grep -v -e -dbgsym)
 needed=$(for package in "$out"/*.deb; do dpkg-deb --field "$package" Depends; done | tr ',' '\n' | awk 'NF { print $1 }' | sed 's/:any//' |
   sort -u | grep -v -x -F "$own" | paste -sd,)
-mmdebstrap --quiet --variant=apt --include="gcc,libc6-dev,pkg-config,$needed" "$(. /etc/os-release && echo "$VERSION_CODENAME")" "$root"
+mmdebstrap --quiet --variant=apt --include="gcc,libc6-dev,pkg-config,man-db,$needed" "$(. /etc/os-release && echo "$VERSION_CODENAME")" "$root"
 mount --bind /proc "$root/proc"
 mkdir -p "$root/dev/shm"
 mount -t tmpfs shm "$root/dev/shm"
@@ -72,7 +80,34 @@ with libddp.Group() as group:
 '
 
 step "several hosts: the module is found"
-in_root python3 -c 'import libddp; print(libddp.build_info())'
+in_root python3 -c 'import libddp; print(libddp.build_info())' | tee "$work/build_info"
+grep -q 'Gloo found at ' "$work/build_info"
+
+step "the first lines of the manual"
+for page in ddprun ddp_group_create; do
+  in_root man "$page" >"$work/page"
+  sed -n '1,5p' "$work/page"
+done
+
+if grep -q -x libddp-cuda <<<"$own"; then
+  step "GPUs: the module is opened"
+  cat >"$root/gpu.c" <<'C'
+#include <ddp/ddp.h>
+#include <stdio.h>
+int main(void) {
+  float value = 1;
+  const int64_t count = 1;
+  ddp_group *group;
+  ddp_tensor tensor;
+  if (ddp_group_create(NULL, NULL, &group) != DDP_OK || ddp_tensor_init(&tensor, &value, DDP_F32, 1, &count) != DDP_OK) return 1;
+  tensor.device = DDP_CUDA;
+  const ddp_status status = ddp_group_all_reduce(group, &tensor, DDP_SUM, NULL);
+  return printf("%d: %s\n", (int)status, ddp_last_error()) < 0;
+}
+C
+  in_root sh -c 'cc /gpu.c $(pkg-config --cflags --libs ddp) -o /gpu && /gpu; rm /gpu /gpu.c' | tee "$work/gpu"
+  if grep -q 'not installed' "$work/gpu" || ! grep -E 'driver|GPU' "$work/gpu" >/dev/null; then exit 1; fi
+fi
 
 step "removed"
 # shellcheck disable=SC2086 # a list

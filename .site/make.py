@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes the site and the man pages of what the repository holds: make.py --doxygen PROGRAM --sphinx PROGRAM FOLDER
+The man pages alone, of the library's headers, without Sphinx and Git: make.py --man FOLDER
 
 FOLDER/pages is what Sphinx reads, FOLDER/html the site, FOLDER/man the man pages. Ends with 1 and a list if a link leads nowhere, if a
 page loads something from elsewhere, or if Doxygen or Sphinx warn."""
@@ -11,6 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import urllib.parse
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -52,6 +54,12 @@ def with_sources(text):
     text = re.sub(r"^```{source} (\S+)$", lambda found: "\n".join(["```" + LANGUAGES[os.path.splitext(found[1])[1]]] + lines(found[1])), text, flags=re.M)
     return re.sub(r"^```{changes} (\S+) (\S+)$", lambda found: "\n".join(["```diff"] + list(difflib.unified_diff(
         lines(found[1]), lines(found[2]), os.path.basename(found[1]), os.path.basename(found[2]), lineterm=""))), text, flags=re.M)
+
+
+def about_header(name):
+    """What the first sentence of a header says that it has."""
+    about = re.search(r"@file\n \* (.*?)(?:\n \*/|\n \*\n)", read(os.path.join(ROOT, f"include/ddp/{name}.h")), re.S)
+    return re.sub(r"\s*\n \* ?", " ", about[1]).strip() if about else name
 
 
 class Stage:
@@ -145,9 +153,7 @@ class Stage:
             shown.update(names)
             rows = []
             for name in names:
-                text = read(os.path.join(ROOT, f"include/ddp/{name}.h"))
-                about = re.search(r"@file\n \* (.*?)(?:\n \*/|\n \*\n)", text, re.S)
-                about = re.sub(r"\s*\n \* ?", " ", about[1]).strip() if about else name
+                about = about_header(name)
                 rows.append(f"| [ddp/{name}.h]({name}.md) | {about} |")
                 write(os.path.join(self.folder, f"api/{name}.md"),
                       f"# ddp/{name}.h\n\n```{{eval-rst}}\n.. doxygenfile:: {name}.h\n   :sections: briefdescription detaileddescription "
@@ -257,16 +263,30 @@ def run_doxygen(doxygen, folder):
         "PREDEFINED = DDP_API= DDP_NODISCARD= DDP_INT32= ", "TYPEDEF_HIDES_STRUCT = YES", "EXTRACT_ALL = YES", f"OUTPUT_DIRECTORY = {folder}"]) + "\n")
 
 
+def man_page(name, text):
+    """A page of Doxygen's, called as its file is and with the line that `whatis` and `apropos` read."""
+    link = re.fullmatch(r"\.so man3/(\w+\.h\.3)\s*", text)
+    if link:
+        return f".so man3/ddp_{link[1]}\n"
+    text = re.sub(r"#include <(\w+\\&\.h)>", lambda found: f"#include <ddp/{found[1]}>", text)
+    text = re.sub(r"^'", r"\\&'", text, flags=re.M)  # a word in quotes, and no request of groff's
+    header = re.search(r"#include <ddp/(\w+)", text)
+    about = f"a struct of <ddp/{header[1]}.h>" if header else ""
+    if name.endswith(".h.3"):
+        about = about_header(name[len("ddp_"):-len(".h.3")]).split(". ")[0].rstrip(".").replace("`", "")
+    text = re.sub(r'^\.TH "[^"]*"( \d) "[^"]*"', lambda found: f'.TH "{name[:-2]}"{found[1]} ""', text, count=1, flags=re.M)
+    return re.sub(r"^\.SH NAME\n.*", lambda found: f".SH NAME\n{name[:-2]}" + (f" \\- {about}" if about else ""), text, count=1, flags=re.M)
+
+
 def write_man_pages(from_folder, to):
     """A page a function and a header, named and cross-linked as others are; Doxygen's pages of folders and files are left out."""
     os.makedirs(os.path.join(to, "man3"), exist_ok=True)
     count = 0
     for name in sorted(os.listdir(os.path.join(from_folder, "man", "man3"))):
-        if (name.startswith(("ddp_", "DDP_")) and name not in MACHINERY) or re.fullmatch(r"\w+\.h\.3", name):
-            text = read(os.path.join(from_folder, "man", "man3", name))
-            text = re.sub(r'^\.TH "[^"]*"( \d) "[^"]*"', lambda found: f'.TH "{name[:-2]}"{found[1]} ""', text, flags=re.M)
-            write(os.path.join(to, "man3", ("ddp_" + name) if re.fullmatch(r"\w+\.h\.3", name) else name),
-                  re.sub(r"^\.so man3/(\w+\.h\.3)", r".so man3/ddp_\1", text))
+        header = re.fullmatch(r"\w+\.h\.3", name)
+        if header or (name.startswith(("ddp_", "DDP_")) and name not in MACHINERY):
+            shown = "ddp_" + name if header else name
+            write(os.path.join(to, "man3", shown), man_page(shown, read(os.path.join(from_folder, "man", "man3", name))))
             count += 1
     return count
 
@@ -275,9 +295,15 @@ def main():
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--doxygen", default="doxygen")
     arguments.add_argument("--sphinx", default="sphinx-build")
+    arguments.add_argument("--man", action="store_true", help="FOLDER/man3 alone; what else is in FOLDER stays")
     arguments.add_argument("folder")
     chosen = arguments.parse_args()
     folder = os.path.abspath(chosen.folder)
+    if chosen.man:
+        with tempfile.TemporaryDirectory() as work:
+            run_doxygen(chosen.doxygen, work)
+            print(f"{write_man_pages(work, folder)} man pages")
+        return
     shutil.rmtree(folder, ignore_errors=True)
     os.makedirs(folder)
     print("Doxygen reads the headers", flush=True)
