@@ -56,3 +56,11 @@ run_train "$work/alone"
 cmake -S "$DDP_SOURCE_DIR" -B "$work/instead" -G Ninja -DBUILD_SHARED_LIBS=OFF -DDDP_DEVELOPER=OFF -DDDP_CUDA=OFF >"$work/configure.log" 2>&1 ||
   { cat "$work/configure.log" >&2; exit 1; }
 grep -q -x 'Libs: .* -lddp -lstdc++ .*' "$work/instead/pkgconfig/ddp.pc" || { cat "$work/instead/pkgconfig/ddp.pc" >&2; exit 1; }
+
+# The Python package loads libddp.so, so both cannot be had.
+if cmake -B "$work/instead" -DDDP_PYTHON=ON >"$work/configure.log" 2>&1; then
+  echo "a Python package was configured that has no libddp.so" >&2
+  exit 1
+fi
+tr -s ' \n' ' ' <"$work/configure.log" | grep -q 'DDP_PYTHON is ON, but this is missing: .*libddp.so, which the package loads' ||
+  { cat "$work/configure.log" >&2; exit 1; }
