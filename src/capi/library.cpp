@@ -33,7 +33,8 @@ std::string describe_module(const char* name, const char* file_name, bool built)
 }
 
 std::string build_info() {
-  const std::string build_type = DDP_BUILD_TYPE, sanitizers = DDP_SANITIZERS;
+  // Either macro may be "".
+  const std::string build_type = DDP_BUILD_TYPE, sanitizers = DDP_SANITIZERS;  // NOLINT(readability-redundant-string-init)
   return std::string("libddp ") + DDP_VERSION_STRING + ", " + DDP_COMPILER + ", " +
          (build_type.empty() ? "no build type" : build_type) + (sanitizers.empty() ? "" : " with sanitizers " + sanitizers) +
          ", kernels: " + ddp::cpu::instruction_set() +

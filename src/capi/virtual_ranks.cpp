@@ -22,6 +22,7 @@ VirtualRanks ranks_of(const group::Group& group) { return VirtualRanks::of(group
 /// The node of the tree that this rank holds, into the numbers of its first part.
 void join_parts(double* values, int64_t count, int32_t parts, ddp_reduce op) {
   std::vector<const void*> in;
+  in.reserve(static_cast<size_t>(parts));
   for (int32_t part = 0; part < parts; ++part) in.push_back(values + part * count);
   cpu::reduce_subtree(cpu::ReduceRule{DDP_F64, op}, in.data(), parts, values, count);
 }

@@ -61,6 +61,7 @@ void check_same(group::Group& group, const char* function, const Manifest& manif
   if (all_equal(all)) return;
   // Every rank sees the same answers, so all take the same way from here.
   std::vector<std::string> summaries;
+  summaries.reserve(all.size());
   for (const std::string& one : all) summaries.emplace_back(ByteReader(one).text());
   if (!all_equal(summaries)) throw_difference(function, group, summaries, "passes");
   const size_t at = first_difference(group.gather("checkpoint tensors", hashes));

@@ -55,7 +55,7 @@ std::vector<Item> list_items(const Parameters& table, std::vector<Item> others) 
 
 std::string choose_prefix(const std::vector<Item>& items) {
   for (int number = 0;; ++number) {
-    const std::string prefix = number == 0 ? "ddp:" : "ddp" + std::to_string(number) + ":";
+    std::string prefix = number == 0 ? "ddp:" : "ddp" + std::to_string(number) + ":";
     if (std::none_of(items.begin(), items.end(), [&](const Item& item) {
           return item.part == Part::kModel && item.name.compare(0, prefix.size(), prefix) == 0;
         }))

@@ -93,6 +93,7 @@ std::vector<uint64_t> hashes_of(const Writer& writer, gpu::Transfer& transfer, c
     hashers[item].add(data, static_cast<size_t>(bytes));
   });
   std::vector<uint64_t> hashes;
+  hashes.reserve(hashers.size());
   for (const Hasher& hasher : hashers) hashes.push_back(hasher.value());
   return hashes;
 }
@@ -170,8 +171,10 @@ void save(const char* function, const Parts& parts, const Counters& counters, co
   each_chunk(writer, *transfer, manifest.items, problem,
              [&](size_t, const std::byte* data, int64_t bytes) { output->write(data, bytes); });
   together(group, function, [&] {
-    const std::unique_ptr<Output> failed = problem ? std::move(output) : nullptr;  // gone when the others are told
-    if (problem) throw *problem;
+    if (problem) {
+      output.reset();  // gone when the others are told
+      throw *problem;
+    }
     if (writer.writes) output->sync();
   });
   const std::string path = announce(group, saves, output.get());

@@ -26,13 +26,13 @@ struct SameCall : std::false_type {};
 template <class R, class... Theirs, class S, class... Ours>
 struct SameCall<R(Theirs...), S (*)(Ours...)> {
   template <class A, class B>
-  static constexpr bool alike =
+  static constexpr bool kAlike =
       sizeof(A) == sizeof(B) && std::is_pointer_v<A> == std::is_pointer_v<B>&& std::is_class_v<A> == std::is_class_v<B>;
   static constexpr bool same() {
     if constexpr (sizeof...(Theirs) != sizeof...(Ours))
       return false;
     else
-      return (alike<Theirs, Ours> && ...) && alike<R, S>;
+      return (kAlike<Theirs, Ours> && ...) && kAlike<R, S>;
   }
   static constexpr bool value = same();
 };

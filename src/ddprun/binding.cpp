@@ -109,6 +109,7 @@ std::vector<Processors> place_ranks(const Topology& topology, int32_t ranks, Bin
   const std::vector<Processors>& list = bind == Bind::kCore ? topology.cores : topology.nodes;
   if (bind == Bind::kNone || list.empty() || list.front().empty()) return {};
   std::vector<Processors> placed;
+  placed.reserve(static_cast<size_t>(ranks));
   for (int32_t rank = 0; rank < ranks; ++rank)
     placed.push_back(share_of(list, static_cast<size_t>(rank), static_cast<size_t>(ranks)));
   return placed;

@@ -22,8 +22,6 @@
 #include "ddprun/launch.hpp"
 #include "ddprun/measure.hpp"
 
-extern char** environ;
-
 namespace ddp::ddprun {
 namespace {
 
@@ -200,6 +198,7 @@ int run_check(const std::vector<std::string>& words, bool json) {
   texts.emplace_back(self);
   texts.emplace_back(json ? kCheckRankJson : kCheckRank);
   std::vector<char*> arguments;
+  arguments.reserve(texts.size() + 1);
   for (std::string& text : texts) arguments.push_back(text.data());
   arguments.push_back(nullptr);
   int ends[2];

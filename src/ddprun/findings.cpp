@@ -78,7 +78,7 @@ std::string way_to(const std::string& host) {
                      getsockname(probe.get(), reinterpret_cast<sockaddr*>(&own), &size) == 0;
   freeaddrinfo(found);
   if (!known) return "";
-  const std::string address = text_of(reinterpret_cast<const sockaddr*>(&own));
+  std::string address = text_of(reinterpret_cast<const sockaddr*>(&own));
   ifaddrs* all = nullptr;
   if (getifaddrs(&all) != 0) return address;
   std::string name = address;

@@ -26,7 +26,7 @@ namespace {
   if (chdir("/") != 0) _exit(1);
   sigset_t all;
   sigfillset(&all);
-  sigprocmask(SIG_BLOCK, &all, nullptr);
+  pthread_sigmask(SIG_BLOCK, &all, nullptr);
   // Nothing of ours may keep a pipe or a file of the user's open.
   const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
   for (int fd = 0; fd < 3; ++fd) dup2(null, fd);

@@ -78,7 +78,8 @@ std::vector<Host> parse_hostfile(const std::string& text, const std::string& nam
     if (!(words >> host)) continue;
     if (words >> slots && (!slots.starts_with("slots=") || words >> rest))
       refuse("--hostfile " + name + ": a line is a host, as a:4 or a slots=4, not \"" + line + "\".");
-    hosts.push_back(parse_host(slots.empty() ? host : host + ":" + slots.substr(6), ranks, "--hostfile " + name));
+    if (!slots.empty()) host.append(":").append(slots, 6);
+    hosts.push_back(parse_host(host, ranks, "--hostfile " + name));
   }
   if (hosts.empty()) refuse("--hostfile " + name + " names no host.");
   refuse_twice(hosts, "--hostfile " + name);

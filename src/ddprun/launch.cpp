@@ -10,6 +10,7 @@
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -26,8 +27,6 @@
 #include "ddprun/machine.hpp"
 #include "ddprun/orders.hpp"
 #include "ddprun/trace_file.hpp"
-
-extern char** environ;
 
 namespace ddp::ddprun {
 namespace {
@@ -57,6 +56,7 @@ void set(std::vector<std::string>& environment, const std::string& assignment) {
 
 std::vector<char*> pointers(std::vector<std::string>& texts) {
   std::vector<char*> list;
+  list.reserve(texts.size() + 1);
   for (auto& text : texts) list.push_back(text.data());
   list.push_back(nullptr);
   return list;
@@ -90,7 +90,7 @@ struct ChildPlan {
   dup2(plan.in, 0);
   dup2(plan.out, 1);
   dup2(plan.err, 2);
-  sigprocmask(SIG_SETMASK, &plan.signal_mask, nullptr);
+  pthread_sigmask(SIG_SETMASK, &plan.signal_mask, nullptr);
   execve(plan.program, plan.arguments, plan.environment);
   const int cause = errno;
   while (write(plan.failure, &cause, sizeof cause) < 0 && errno == EINTR) {
@@ -184,7 +184,7 @@ std::string find_program(const std::string& name) {
   for (;;) {
     const auto colon = rest.find(':');
     const std::string folder(rest.substr(0, colon));
-    const std::string candidate = (folder.empty() ? "." : folder) + "/" + name;
+    std::string candidate = (folder.empty() ? "." : folder) + "/" + name;
     if (is_executable(candidate)) return candidate;
     if (colon == std::string_view::npos) break;
     rest.remove_prefix(colon + 1);

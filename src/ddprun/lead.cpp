@@ -101,7 +101,7 @@ void Leash::read_environment() {
     if (line.empty()) return;
     const size_t equals = line.find('=');
     if (equals != std::string::npos && equals > 0)
-      setenv(line.substr(0, equals).c_str(), line.substr(equals + 1).c_str(), 1);
+      setenv(line.substr(0, equals).c_str(), line.substr(equals + 1).c_str(), 1);  // NOLINT(concurrency-mt-unsafe)
     line.clear();
   }
 }

@@ -18,7 +18,7 @@ struct Library {
               each(model_destroy) each(model_add_array) each(model_commit) each(model_begin_backward)              \
                   each(model_mark_ready) each(model_end_backward) each(optimizer_create_adam) each(optimizer_step) \
                       each(optimizer_destroy)
-#define DDP_CHECK_MEMBER(name) decltype(&::ddp_##name) name = nullptr;
+#define DDP_CHECK_MEMBER(name) decltype(&::ddp_##name) name = nullptr;  // NOLINT(bugprone-macro-parentheses)
   DDP_CHECK_FUNCTIONS(DDP_CHECK_MEMBER)
 #undef DDP_CHECK_MEMBER
 };

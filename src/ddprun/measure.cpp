@@ -176,7 +176,7 @@ Figures measure(const Library& library, ddp_group* group, const std::function<vo
 
 std::vector<ClockFigures> compare_clocks(const Library& library, ddp_group* group) {
   const auto size = static_cast<size_t>(library.group_size(group));
-  std::vector<double> own(2 * kClockRounds), all(own.size() * size), nothing(size);
+  std::vector<double> own(size_t{2} * kClockRounds), all(own.size() * size), nothing(size);
   const ddp_tensor all_nothing = tensor_of(library, nothing.data(), DDP_F64, static_cast<int64_t>(size));
   double zero = 0;
   const ddp_tensor one = tensor_of(library, &zero, DDP_F64, 1);

@@ -46,6 +46,7 @@ void Observer::end(const Outcome& outcome) {
 
 Look Observer::look(const std::function<pid_t(int32_t)>& pid_of) {
   std::vector<Lookout::Watched> watched;
+  watched.reserve(static_cast<size_t>(options_.ranks));
   for (int32_t local = 0; local < options_.ranks; ++local)
     watched.push_back({options_.machines.first_rank() + local, pid_of(local)});
   return lookout_.look(watched);

@@ -112,7 +112,8 @@ std::string describe(const Outcome& outcome) {
   }
   if (!WIFSIGNALED(outcome.status)) return "exit code " + std::to_string(WEXITSTATUS(outcome.status));
   const int signal = WTERMSIG(outcome.status);
-  return "killed by signal " + std::to_string(signal) + " (" + strsignal(signal) + ", " + signal_name(signal) + ")";
+  return "killed by signal " + std::to_string(signal) + " (" + strsignal(signal) + ", " +  // NOLINT(concurrency-mt-unsafe)
+         signal_name(signal) + ")";
 }
 
 std::optional<Outcome> first_failure(const std::vector<Outcome>& outcomes) {
@@ -169,6 +170,7 @@ std::vector<std::string> failure_report(const Names& names, const Outcome& first
 
 std::vector<std::string> rank_report(const Names& names, const std::vector<Outcome>& outcomes) {
   std::vector<std::string> lines;
+  lines.reserve(outcomes.size());
   for (const auto& outcome : outcomes) {
     lines.push_back(names.one(outcome.rank) + ": " + describe(outcome) + " after " + format_seconds(outcome.seconds) +
                     memory_of(names, outcome));

@@ -15,6 +15,7 @@ template <class Rule>
 int64_t position_of(std::vector<Rule>& rules, const Rule& rule) {
   const size_t oldest = rules.size() > kRemembered ? rules.size() - kRemembered : 0;
   for (size_t at = rules.size(); at > oldest; --at)
+    // Bytes between members: at worst a rule is noted twice. NOLINTNEXTLINE(bugprone-suspicious-memory-comparison)
     if (std::memcmp(&rules[at - 1], &rule, sizeof rule) == 0) return static_cast<int64_t>(at - 1);
   rules.push_back(rule);
   return static_cast<int64_t>(rules.size()) - 1;

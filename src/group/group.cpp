@@ -224,7 +224,7 @@ void Group::all_gather(const Tensor& input, const Tensor& output, void* stream) 
     throw make_error(DDP_ERROR_INVALID_ARGUMENT,
                      "ddp_group_all_gather: output is %s; for the input %s on %d ranks it must have %lld elements",
                      describe(output).c_str(), describe(input).c_str(), size(),
-                     static_cast<long long>(input.count * size()));
+                     static_cast<long long>(input.count) * size());
   run_on_tensors(UserCall::kAllGather, input, stamp_of(Collective::kAllGather, input), stream,
                  [&](auto& by, auto... order) { by.all_gather(real_view(input), real_view(output), order...); });
 }
@@ -235,7 +235,7 @@ void Group::reduce_scatter(const Tensor& input, const Tensor& output, ddp_reduce
     throw make_error(DDP_ERROR_INVALID_ARGUMENT,
                      "ddp_group_reduce_scatter: input is %s; for the output %s on %d ranks it must have %lld elements",
                      describe(input).c_str(), describe(output).c_str(), size(),
-                     static_cast<long long>(output.count * size()));
+                     static_cast<long long>(output.count) * size());
   check_operation(*this, "ddp_group_reduce_scatter", input, op);
   run_on_tensors(UserCall::kReduceScatter, input, stamp_of(Collective::kReduceScatter, real_view(output), op), stream,
                  [&](auto& by, auto... order) { by.reduce_scatter(real_view(input), real_view(output), op, order...); });

@@ -62,6 +62,7 @@ Recovery::Outcome Recovery::run(Group& group, const bootstrap::RecoveryRule& rul
   std::unique_ptr<Group::Impl>& impl = group.impl_;
   Survival& survival = *impl->survival;
   std::vector<bootstrap::Member> before;
+  before.reserve(static_cast<size_t>(group.size()));
   for (int32_t rank = 0; rank < group.size(); ++rank) before.push_back(impl->control->member(rank));
   for (;;) {
     const std::vector<std::shared_ptr<Follower>> followers = survival.followers();

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 
 #include "core/bytes.hpp"
 #include "core/description.hpp"
@@ -97,8 +98,8 @@ std::optional<Drift> judge(const std::vector<std::string>& names, const std::vec
   const size_t size = by_rank.size();
   std::optional<Drift> drift;
   bool tie = false;
-  std::vector<int32_t> right;  // the ranks that were with the most so far
-  for (int32_t rank = 0; rank < static_cast<int32_t>(size); ++rank) right.push_back(rank);
+  std::vector<int32_t> right(size);  // the ranks that were with the most so far
+  std::iota(right.begin(), right.end(), 0);
   for (size_t tensor = 0; tensor < names.size(); ++tensor) {
     const std::vector<std::vector<int32_t>> camps = camps_of(by_rank, tensor);
     if (camps.size() == 1) continue;

@@ -58,6 +58,7 @@ void replicate(group::Group& group, const char* function, std::vector<Tensor> te
   check_alike(group, function, kinds);
   const bool sends = group.rank() == source;
   std::vector<std::string> settings;  // all of them, before any is changed
+  settings.reserve(states.size());
   for (const auto& state : states)
     settings.push_back(
         group.gather("replica fields", sends ? settings_of(*state) : std::string())[static_cast<size_t>(source)]);

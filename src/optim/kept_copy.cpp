@@ -287,6 +287,7 @@ void KeptCopy::clear() noexcept {
 
 void KeptCopy::agree(const std::vector<std::string>& told) {
   std::vector<Holdings> all;
+  all.reserve(told.size());
   for (const std::string& each : told) all.push_back(read_holdings(each));
   deal_ = find_deal(all);
   deals_ = deal_.kind == Deal::Kind::kParts;

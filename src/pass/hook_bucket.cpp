@@ -50,7 +50,7 @@ void HookBucket::all_gather(const Tensor& input, const Tensor& output) {
     throw make_error(DDP_ERROR_INVALID_ARGUMENT,
                      "ddp_group_all_gather: output is %s; for the input %s on %d ranks it must have %lld elements",
                      describe(output).c_str(), describe(input).c_str(), size(),
-                     static_cast<long long>(input.count * size()));
+                     static_cast<long long>(input.count) * size());
   agree_on(step_of(Step::Kind::kAllGather, input));
   session_.run_collective([&] { session_.transport().all_gather(input, output); });
 }
@@ -61,7 +61,7 @@ void HookBucket::reduce_scatter(const Tensor& input, const Tensor& output, ddp_r
     throw make_error(DDP_ERROR_INVALID_ARGUMENT,
                      "ddp_group_reduce_scatter: input is %s; for the output %s on %d ranks it must have %lld elements",
                      describe(input).c_str(), describe(output).c_str(), size(),
-                     static_cast<long long>(output.count * size()));
+                     static_cast<long long>(output.count) * size());
   Step step = step_of(Step::Kind::kReduceScatter, output);
   step.op = op;
   agree_on(step);

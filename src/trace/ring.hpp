@@ -32,7 +32,7 @@ inline constexpr int64_t kMostEvents = 1 << 26;
 struct RingHead {
   static constexpr uint64_t kMagic = 0x3167'6e69'7270'6464;  // "ddpring1"
   static constexpr uint32_t kVersion = 1;
-  static constexpr int64_t kNameBytes = 256 * 1024;
+  static constexpr int64_t kNameBytes = int64_t{256} * 1024;
   static constexpr size_t kGathers = 64;  // the first half stays
 
   uint64_t magic = 0;

@@ -75,7 +75,7 @@ std::optional<Error> DeadlockWatch::verdict() const noexcept {
 Error DeadlockWatch::error_of(const Deadlock& found) const {
   const auto call_of = [&](int32_t rank, int32_t other) {
     const BlockedCall& at = *ranks_[static_cast<size_t>(rank)];
-    const std::string name = name_of(at.call);
+    std::string name = name_of(at.call);
     if (at.call != ranks_[static_cast<size_t>(other)]->call) return name;
     const bool gather = at.exchange == BlockedCall::Exchange::kGather;
     const std::string channel = at.channel == 0 ? "" : " of channel " + std::to_string(at.channel);

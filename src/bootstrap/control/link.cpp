@@ -23,8 +23,8 @@ asio::generic::stream_protocol protocol_of(const net::Socket& socket) {
 
 }  // namespace
 
-Link::Link(asio::io_context& io, net::Socket socket, FrameReader reader, FrameWriter writer)
-    : socket_(io), in_forks_(socket.get()), reader_(std::move(reader)), writer_(std::move(writer)) {
+Link::Link(asio::io_context& io, net::Socket socket, FrameReader reader, const FrameWriter& writer)
+    : socket_(io), in_forks_(socket.get()), reader_(std::move(reader)), writer_(writer) {
   socket_.assign(protocol_of(socket), socket.get());
   (void)socket.release();
 }

@@ -30,7 +30,7 @@ class Link : public std::enable_shared_from_this<Link> {
         no_memory;  // here, for what the other side sent: nothing more is read; none: the exception goes on
   };
 
-  Link(asio::io_context& io, net::Socket socket, FrameReader reader, FrameWriter writer);
+  Link(asio::io_context& io, net::Socket socket, FrameReader reader, const FrameWriter& writer);
 
   void start(Events events);
   void secure(const auth::Key* in, const auth::Key* out, size_t limit);

@@ -199,7 +199,7 @@ class Hub {
     changed_.notify_all();
   }
 
-  void hand_out(GatherRounds::Answer answer) {
+  void hand_out(const GatherRounds::Answer& answer) {
     for (const int32_t rank : answer.to) {
       MemberSlot& slot = slots_[static_cast<size_t>(rank)];
       slot.answered = answer.sequence;

@@ -40,7 +40,7 @@ class TcpControl final : public Control {
       reader.secure(admission.keys->to_client);
       writer.secure(admission.keys->to_server);
     }
-    link_ = std::make_shared<Link>(io_, std::move(admission.socket), std::move(reader), std::move(writer));
+    link_ = std::make_shared<Link>(io_, std::move(admission.socket), std::move(reader), writer);
     link_->start({[this](Frame&& frame) {
                     state_.frame(std::move(frame), os::now_ns());
                     act();

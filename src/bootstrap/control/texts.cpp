@@ -176,7 +176,7 @@ std::string expected_on(const std::vector<int32_t>& ranks, std::string_view plac
 }
 
 std::string unreachable_advice(int error) {
-  const std::string which = "DDP_PORT_RANGE says on which ports ranks listen, DDP_SOCKET_IFNAME on which network interface";
+  std::string which = "DDP_PORT_RANGE says on which ports ranks listen, DDP_SOCKET_IFNAME on which network interface";
   switch (error) {
     case 0:
     case ETIMEDOUT:

@@ -58,7 +58,7 @@ UserCall user_call(std::string_view function) noexcept {
 }
 
 std::string describe_call(UserCall call, std::string_view what) {
-  const std::string name = name_of(call);
+  std::string name = name_of(call);
   if (what.empty() || what == name) return name;
   const std::string quoted = "\"" + std::string(what) + "\"";
   return name.empty() ? quoted : name + " (" + quoted + ")";

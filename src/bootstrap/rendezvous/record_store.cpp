@@ -119,7 +119,7 @@ class StoreBoard final : public RecordStore {
 
 // A folder of this user alone. Others may make names under /tmp, but not one that passes this check.
 std::string private_folder() {
-  const std::string path = "/tmp/libddp-" + std::to_string(geteuid());
+  std::string path = "/tmp/libddp-" + std::to_string(geteuid());
   struct stat about {};
   (void)::mkdir(path.c_str(), 0700);
   if (::lstat(path.c_str(), &about) != 0 || !S_ISDIR(about.st_mode) || about.st_uid != geteuid() ||

@@ -50,6 +50,7 @@ Layout lay_out(const std::vector<std::string>& host_ids, int32_t rank, const ddp
 
 Layout lay_out(const bootstrap::Control& control, const ddp_group_options& options) {
   std::vector<std::string> ids;
+  ids.reserve(static_cast<size_t>(control.size()));
   for (int32_t rank = 0; rank < control.size(); ++rank) ids.push_back(control.member(rank).boot_id);
   return lay_out(ids, control.rank(), options);
 }

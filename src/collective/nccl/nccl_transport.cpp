@@ -112,6 +112,7 @@ NcclTransport::NcclTransport(const collective::TransportContext& context, const 
   const std::vector<std::string> said = bootstrap::all_or_none(*context.control, "NCCL", deadline, prepare);
   const Greeting first = greeting_of(said.front());
   std::vector<std::vector<uint64_t>> others;
+  others.reserve(said.size());
   for (const std::string& bytes : said) others.push_back(greeting_of(bytes).others);
   // All ranks are here, so from here on they have the same time.
   const os::Deadline connected_by = os::Deadline::in_ms(context.options.rendezvous_timeout_ms);

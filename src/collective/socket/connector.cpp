@@ -114,6 +114,7 @@ Connected Connector::unfinished(LinkResult result) const {
 
 std::vector<net::Socket> Connector::take(int32_t peer) {
   std::vector<net::Socket> taken;
+  taken.reserve(static_cast<size_t>(lanes_));
   for (int32_t lane = 0; lane < lanes_; ++lane)
     taken.push_back(std::move(links_[static_cast<size_t>(peer) * static_cast<size_t>(lanes_) + static_cast<size_t>(lane)]));
   return taken;

@@ -54,7 +54,7 @@ void TreeSum::sum(void* result, int64_t count) const noexcept {
 
 void ExchangeMemory::reserve(int32_t members) {
   if (memory_ != nullptr) return;
-  const auto slots = static_cast<size_t>(members * kExchangeDepth);
+  const auto slots = static_cast<size_t>(members) * static_cast<size_t>(kExchangeDepth);
   messages_.resize(slots);
   segment_ = (Slicing::largest_segment(members) + 4095) / 4096 * 4096;
   memory_.reset(static_cast<std::byte*>(std::aligned_alloc(4096, 3 * slots * static_cast<size_t>(segment_))));

@@ -81,7 +81,7 @@ class ExchangeMemory {
     void operator()(std::byte* memory) const noexcept { std::free(memory); }
   };
   [[nodiscard]] static int64_t index(int32_t member, int64_t t) noexcept {
-    return member * kExchangeDepth + t % kExchangeDepth;
+    return int64_t{member} * kExchangeDepth + t % kExchangeDepth;
   }
 
   std::unique_ptr<std::byte, Free> memory_;

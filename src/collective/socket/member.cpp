@@ -36,7 +36,7 @@ void require_descriptors(const char* carrier, int32_t members, int32_t lanes) {
 }  // namespace
 
 SocketMember::SocketMember(const collective::TransportContext& context, const ddp_socket_table& table,
-                           const std::string& address, const SocketOptions& options, std::vector<int32_t> ranks,
+                           const std::string& address, const SocketOptions& options, const std::vector<int32_t>& ranks,
                            Shares shares, int64_t timeout_ms)
     : failure_(*context.failure),
       options_(options),

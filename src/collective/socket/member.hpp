@@ -27,7 +27,7 @@ class SocketMember {
   /// the whole group: a rank that is in none of the sets that are being made calls attend(). Throws IO,
   /// NOT_SUPPORTED, TIMED_OUT, PEER_FAILED or the first cause.
   SocketMember(const collective::TransportContext& context, const ddp_socket_table& table, const std::string& address,
-               const SocketOptions& options, std::vector<int32_t> ranks, Shares shares, int64_t timeout_ms);
+               const SocketOptions& options, const std::vector<int32_t>& ranks, Shares shares, int64_t timeout_ms);
   ~SocketMember();
   SocketMember(const SocketMember&) = delete;
   SocketMember& operator=(const SocketMember&) = delete;

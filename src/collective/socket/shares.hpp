@@ -70,6 +70,7 @@ struct Shares {
 /// Member k is rank k.
 [[nodiscard]] inline Shares one_rank_each(const LeafMap& map) {
   std::vector<std::vector<int32_t>> ranks;
+  ranks.reserve(static_cast<size_t>(map.ranks()));
   for (int32_t rank = 0; rank < map.ranks(); ++rank) ranks.push_back({rank});
   return share_out(map, ranks);
 }

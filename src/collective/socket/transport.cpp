@@ -95,8 +95,8 @@ class BucketExchange final : public collective::BucketOperation {
   }
   [[nodiscard]] static std::unique_ptr<SliceInput> contribution(const SocketMember& member,
                                                                 const collective::ExchangeSpec& spec) {
-    static const std::vector<OwnedSpan> kNone;
-    const std::vector<OwnedSpan>& own = spec.ownership == nullptr ? kNone : spec.ownership->slice(member.position());
+    static const std::vector<OwnedSpan> nothing;
+    const std::vector<OwnedSpan>& own = spec.ownership == nullptr ? nothing : spec.ownership->slice(member.position());
     return std::make_unique<SliceInput>(spec.rule, spec.pieces, own, spec.work);
   }
   /// Without an owner every rank adds up a slice of about the same size.

@@ -36,7 +36,8 @@ struct Cut {
   int64_t tail;
 };
 
-inline constexpr int64_t kWorthAligning = 64 * kGroup;  // elements: below, another end costs more than straddled cache lines
+// In elements: below, another end costs more than straddled cache lines.
+inline constexpr int64_t kWorthAligning = int64_t{64} * kGroup;
 
 inline Cut cut(const void* target, int64_t size, int64_t count) noexcept {
   const auto past = static_cast<int64_t>(reinterpret_cast<uintptr_t>(target) % 64);

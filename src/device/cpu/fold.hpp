@@ -23,8 +23,10 @@ template <int Lanes, class Load, class Store, int... U>
   static_assert(kGroup % (Lanes * sizeof...(U)) == 0);
   using V = decltype(load(int64_t{0}));
   for (int64_t i = 0; i < count; i += Lanes * int64_t{sizeof...(U)}) {
+    // NOLINTBEGIN(bugprone-implicit-widening-of-multiplication-result): a few lanes
     V v[sizeof...(U)] = {load(i + U * Lanes)...};
     (store(i + U * Lanes, v[U]), ...);
+    // NOLINTEND(bugprone-implicit-widening-of-multiplication-result)
   }
 }
 

@@ -23,6 +23,7 @@ template <class F, int Lanes, int... U>
   const int64_t whole = count / kDotLanes * kDotLanes;
   V sums[sizeof...(U)] = {};
   for (int64_t i = 0; i < whole; i += kDotLanes)
+    // NOLINTNEXTLINE(bugprone-implicit-widening-of-multiplication-result): a few lanes
     ((sums[U] += get<V>(first + (i + U * Lanes) * kSize) * get<V>(second + (i + U * Lanes) * kSize)), ...);
   F lane[kDotLanes];
   __builtin_memcpy(lane, sums, sizeof lane);

@@ -17,7 +17,7 @@ using Byte = unsigned char;
 
 template <class E, int Lanes>
 struct VectorOf {
-  typedef E type __attribute__((vector_size(sizeof(E) * Lanes)));
+  typedef E type __attribute__((vector_size(sizeof(E) * Lanes)));  // NOLINT(modernize-use-using)
 };
 template <class E, int Lanes>
 using Vec = typename VectorOf<E, Lanes>::type;
@@ -31,6 +31,7 @@ template <class V>
 
 /// A copy of a length that is not known. Out of line: with a length below one vector the compiler would unfold every copy
 /// into a ladder of moves.
+// NOLINTNEXTLINE(misc-definitions-in-headers): one for each set of instructions
 [[gnu::noinline, maybe_unused]] void copy_some(void* to, const void* from, int64_t bytes) noexcept {
   __builtin_memcpy(to, from, static_cast<uint64_t>(bytes));
 }
