@@ -26,12 +26,12 @@ run_train() {
   wait "$first"
 }
 
-# readme_block LANGUAGE PATTERN: the block of README.md in this language that has a line with this pattern
+# readme_block LANGUAGE PATTERN: the block of README.md or pkgconfig/README.md in this language that has a line with this pattern
 readme_block() {
   awk -v language="$1" -v pattern="$2" '
     inside && $0 == "```" { if (found) printf "%s", block; inside = 0 }
     inside { block = block $0 "\n"; if ($0 ~ pattern) found = 1 }
-    $0 == "```" language { inside = 1; block = ""; found = 0 }' "$DDP_SOURCE_DIR/README.md"
+    $0 == "```" language { inside = 1; block = ""; found = 0 }' "$DDP_SOURCE_DIR/README.md" "$DDP_SOURCE_DIR/pkgconfig/README.md"
 }
 readme_program() { readme_block c '^int main'; }
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What README.md says about installing and using works as it is typed, by a user who has nothing set up: its program, and the commands of the
+# What README.md and pkgconfig/README.md say about installing and using works as it is typed, by a user who has nothing set up: its program, and the commands of the
 # ways that use an installed library. add_subdirectory_test.sh has the third way.
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 export HOME=$work/home
@@ -9,7 +9,7 @@ unset PKG_CONFIG_PATH CMAKE_PREFIX_PATH LD_LIBRARY_PATH DDP_MODULE_PATH OMP_NUM_
 # The library is built already: only the last part of the line that builds and installs it is run, on this build.
 readme_block sh 'HOME/.local"$' >"$work/install.sh"
 grep -Fxq 'cmake --preset consumer && cmake --build build/consumer && cmake --install build/consumer --prefix "$HOME/.local"' \
-  "$work/install.sh" || { echo "README.md installs in another way; change this test" >&2; cat "$work/install.sh" >&2; exit 1; }
+  "$work/install.sh" || { echo "pkgconfig/README.md installs in another way; change this test" >&2; cat "$work/install.sh" >&2; exit 1; }
 cmake --install "$DDP_BUILD_DIR" --prefix "$HOME/.local" >"$work/install.log"
 strange=$(cd "$HOME/.local" && ls -d -- * lib*/* | grep -Evx 'bin|include|share|lib|lib64|lib(64)?/(libddp\.(a|so.*)|ddp|cmake|pkgconfig)' || true)
 [ -z "$strange" ] || { echo "strange things were installed: $strange" >&2; exit 1; }
