@@ -1,11 +1,20 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The vcpkg port from this tree, and a C program of two ranks that uses it. vcpkg is taken from PATH or VCPKG_ROOT; it fetches what the port
-# is built with.
+# The vcpkg port from this tree, and a C program of two ranks that uses it.
+#
+#   .vcpkg/check.sh            vcpkg is taken from PATH or VCPKG_ROOT; it fetches what the port is built with
+#   .vcpkg/check.sh --fetch    where there is none, into build/vcpkg; as root on Debian it installs what that needs
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-vcpkg=$(command -v vcpkg || echo "${VCPKG_ROOT:-}/vcpkg")
-[ -x "$vcpkg" ] || { echo "no vcpkg in PATH or VCPKG_ROOT" >&2; exit 2; }
+vcpkg=$(command -v vcpkg || echo "${VCPKG_ROOT:-build/vcpkg}/vcpkg")
+if [ ! -x "$vcpkg" ] && [ "${1:-}" = --fetch ]; then
+  . tests/support/debian_packages.sh
+  ddp_install_packages build-essential cmake ninja-build pkg-config git ca-certificates curl zip unzip tar autoconf automake libtool python3
+  [ -d build/vcpkg ] || git clone --quiet --depth 1 https://github.com/microsoft/vcpkg build/vcpkg
+  build/vcpkg/bootstrap-vcpkg.sh -disableMetrics
+  vcpkg=$PWD/build/vcpkg/vcpkg
+fi
+[ -x "$vcpkg" ] || { echo "no vcpkg in PATH or VCPKG_ROOT (--fetch gets one)" >&2; exit 2; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 "$vcpkg" install libddp --overlay-ports=.vcpkg/ports --x-install-root="$work/installed"

@@ -6,7 +6,7 @@
 #
 #   --toolkit DIR  a toolkit of CUDA 12.1 to 12.9: DIR/bin/nvcc. Without it: CUDA12_HOME, /usr/local/cuda-12*, build/cuda-12, an nvcc 12 in PATH
 #   --fetch        where there is none, take it from Debian 13 (nvidia-cuda-toolkit, non-free) into build/cuda-12, through apt, without installing
-#                  anything; 1 GB is fetched, 200 MB stay
+#                  CUDA; 1 GB is fetched, 200 MB stay. What else is missing to build is installed (as root, on Debian)
 #   --build DIR    build folder (default build/cuda12)
 #   --programs     the tests, the benchmark and the example too, as tests/gpu/run.sh --pack needs them
 #
@@ -74,6 +74,10 @@ PROFILE
   cd "$source_dir" && rm -rf "$work"
 }
 
+if [ -n "$fetch" ]; then
+  . "$source_dir/tests/support/debian_packages.sh"
+  ddp_install_packages build-essential cmake ninja-build pkg-config python3 libasio-dev nlohmann-json3-dev libsodium-dev libcli11-dev libxxhash-dev || exit 1
+fi
 nvcc=''
 for place in ${toolkit:+"$toolkit"} /usr/local/cuda-12* /usr/local/cuda "$fetched"; do
   case $(version_of "$place/bin/nvcc") in
