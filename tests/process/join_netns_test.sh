@@ -3,7 +3,7 @@
 # when rank 0 has died, then when nobody is left on host 1, whose address tcp:// and env:// name. There the last one is told what to do; a file and
 # a store are found whoever is left. Who joins at env:// has MASTER_ADDR, MASTER_PORT and the token, and nothing else. Four groups at once.
 worker=$DDP_BUILD_DIR/tests/chaos/chaos.survivor
-. "$DDP_SOURCE_DIR/tests/process/netns_support.sh"
+. "$DDP_SOURCE_DIR/tests/process/netns_support.sh" || exit 1
 kinds="env tcp file store"
 export MASTER_PORT=29640 DDP_TEST_WAIT_MS=60000
 mkdir "$work/store"
@@ -17,9 +17,9 @@ rank() { # kind, host, id, what else `worker` gets
   started[$1-$3]=$!
   pids+=($!)
 }
-newcomers() { # host, id
+newcomers() { # host, id, kinds
   local kind
-  for kind in $kinds; do rank "$kind" "$1" "$2" "${place[$kind]}" join "$2" "$work/end-$kind"; done
+  for kind in ${3-$kinds}; do rank "$kind" "$1" "$2" "${place[$kind]}" join "$2" "$work/end-$kind"; done
 }
 said() { # kind, id, text
   for _ in $(seq 300); do grep -q "$3" "$work/rank-$1-$2" && return 0 || sleep 0.1; done
@@ -57,7 +57,8 @@ die 0
 newcomers 4 4
 check "one more joins when rank 0 has died" all_committed "$kinds" 4
 die 1
-DDP_TEST_WAIT_MS=4000 newcomers 4 5
+newcomers 4 5 "file store"
+DDP_TEST_WAIT_MS=1000 newcomers 4 5 "env tcp"
 check "a file and a store are found when nobody is left on host 1" all_committed "file store" 5
 for kind in env tcp; do
   check "at $kind:// it is said that nobody is left on host 1" said "$kind" 5 "TIMED_OUT.* 10.77.0.1:296.0 .*no rank of it is left on that host"
