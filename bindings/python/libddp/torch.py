@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import itertools
 import weakref
 from typing import Any, Iterator, Mapping, Optional, Sequence, Sized
 
@@ -135,6 +136,8 @@ class DistributedDataParallel(Joinable, torch.nn.Module):  # type: ignore[misc]
         self._open: Optional[bool] = None  # is a pass open, and does it reduce?
         self._end: Any = None  # a reference to what autograd calls when the backward pass ends
         self._optimizers: list = []  # references to libddp.torch's, which are told when a pass begins
+        self._unsettled: Optional[float] = None  # a pass has ended, and the ranks have something to exchange: the factor of its gradients
+        self._number = next(_numbers)
         WRAPPERS.add(self)
         self._futures: list = []  # what a hook on buffers has begun
         self._unfinished = Unfinished()
@@ -200,6 +203,8 @@ class DistributedDataParallel(Joinable, torch.nn.Module):  # type: ignore[misc]
             self._give_up()
         if not torch.is_grad_enabled() or not self._hooks:
             return self.module(*inputs, **keywords)
+        if self._unsettled is not None:
+            self._settle()  # another wrapper's pass, for whose end it waited, has failed
         with self._remembering():
             self._unfinished.check()
         joins = self._is_joining()
@@ -367,24 +372,38 @@ class DistributedDataParallel(Joinable, torch.nn.Module):  # type: ignore[misc]
             for index, parameter in enumerate(self._parameters_lent):
                 if parameter.grad is None and index not in self._sparse and self.model.was_used(index):
                     parameter.grad = self._grads[index]
-        if reduces:
-            self._finish_reducing()
+        factor = self._scale() if reduces else 1.0
         futures, self._futures = self._futures, []
         for future in futures:
             future.wait()
-        if reduces and self._on_buffers is None and not self._is_joining() and self._sends_buffers():
+        if reduces:
+            self._unsettled = factor
+            self._settle()
+
+    def _scale(self) -> float:
+        """Where ranks without data do not count, gradients are more than the mean over the world. Returns how much more."""
+        contributors = 0 if self._divides_by_world else self.model.pass_report().contributors
+        if contributors in (0, self.group.size):
+            return 1.0
+        self.model.scale_grad(self.group.size / contributors, stream=self._stream())
+        return self.group.size / contributors
+
+    def _settle(self) -> None:
+        """What the ranks exchange after their passes. While a pass of another wrapper is open, as in one backward() through two of them, that
+        waits for its end. The same order on all ranks."""
+        alike = [wrapper for wrapper in WRAPPERS if wrapper.group is self.group]
+        if all(wrapper._open is None for wrapper in alike):
+            for wrapper in sorted(alike, key=lambda wrapper: wrapper._number):
+                wrapper._exchange()
+
+    def _exchange(self) -> None:
+        factor, self._unsettled = self._unsettled, None
+        if factor is None:
+            return
+        self._sparse.reduce(self.model, self._parameters_lent, factor=factor)
+        if self._on_buffers is None and not self._is_joining() and self._sends_buffers():
             self._send_buffers(0)  # so that an evaluation or a file of any rank has the same
             self._replicated.are_equal = True
-
-    def _finish_reducing(self) -> None:
-        """What is left to do with the means of a pass."""
-        factor = 1.0
-        if not self._divides_by_world:
-            contributors = self.model.pass_report().contributors
-            if contributors not in (0, self.group.size):
-                factor = self.group.size / contributors
-                self.model.scale_grad(factor, stream=self._stream())
-        self._sparse.reduce(self.model, self._parameters_lent, factor=factor)
 
     def _end_static(self) -> bool:
         """Mark what waited for the end. False: the graph is another one than in the first pass, and this pass is left."""
@@ -600,7 +619,8 @@ class DistributedDataParallel(Joinable, torch.nn.Module):  # type: ignore[misc]
 
 # What a copy makes anew.
 _NOT_COPIED = {"group", "model", "_process_group", "_parameters_lent", "_known", "_replicated", "_grads", "_open", "_end", "_optimizers", "_futures", "_marked",
-               "_packs", "_repairs", "_hooks", "_join_config", "_unfinished", "_static", "_sparse"}
+               "_packs", "_repairs", "_hooks", "_join_config", "_unfinished", "_static", "_sparse", "_unsettled", "_number"}
+_numbers = itertools.count()  # of wrappers, in the order in which all ranks make them
 
 
 def _of_wrappers_within(module: torch.nn.Module) -> set[str]:

@@ -140,6 +140,29 @@ for by_world in (True, False):
     net.model.check()
 """)
 
+    def test_two_wrappers_in_one_pass(self):
+        """As of a generator and a discriminator: what follows a pass waits for the end of both."""
+        self.run_ranks("""
+class First(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table, self.norm = nn.Embedding(10, 3, sparse=True), nn.BatchNorm1d(3)
+    def forward(self, index):
+        return self.norm(self.table(index))
+first, second = DDP(First()), DDP(nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3)))
+alone = copy.deepcopy(first.module), copy.deepcopy(second.module)
+for step in range(3):
+    for module in (first, second, *alone):
+        module.zero_grad()
+    second(first(rows(1, rank) % 10)).pow(2).sum().backward()
+    for of in range(size):
+        (alone[1](alone[0](rows(1, of) % 10)).pow(2).sum() / size).backward()
+    mine, wanted = first.module.table.weight.grad, alone[0].table.weight.grad
+    assert mine.is_sparse and torch.allclose(mine.to_dense(), wanted.to_dense(), atol=1e-5), step
+    for buffer in (*first.module.buffers(), *second.module.buffers()):
+        assert torch.equal(buffer, group().broadcast(buffer.clone())), step
+""", common=ALONE)
+
     def test_what_does_not_go_together(self):
         self.run_ranks("""
 fails(libddp.NotSupportedError, "uneven_inputs does not work with sparse gradients", lambda: DDP(Table(), uneven_inputs=True))
