@@ -44,7 +44,9 @@ ddp_install_packages build-essential debhelper dh-python doxygen help2man cmake 
 
 version=$(dpkg-parsechangelog -l .debian/changelog -S Version)
 upstream=${version%-*}
-work=$(mktemp -d)
+# nvcc makes names of functions from the folder in which it works, so it is always the same one.
+work=${TMPDIR:-/tmp}/libddp-$upstream-packages
+mkdir "$work" || { echo "another build is at work in $work, or was ended; then remove it" >&2; exit 1; }
 trap 'rm -rf "$work"' EXIT
 tree=$work/libddp-$upstream
 git archive --prefix="libddp-$upstream/" HEAD | tar -x -C "$work"

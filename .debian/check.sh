@@ -5,8 +5,8 @@
 #
 #   .debian/check.sh FOLDER              builds into FOLDER first, which must have no packages yet
 #   .debian/check.sh --built FOLDER      takes the packages that are there
-#   .debian/check.sh --twice FOLDER      builds twice, the second time in another folder: the packages must be the same bytes. Set
-#                                        CCACHE_DISABLE=1, or the second build is the cache's copy of the first
+#   .debian/check.sh --twice FOLDER      builds twice: the packages must be the same bytes. Set CCACHE_DISABLE=1, or the second build is
+#                                        the cache's copy of the first
 #
 # DDP_CUDA_ARCHITECTURES is build.sh's: libddp-cuda for one kind of GPU builds in less time.
 # Needs root: a fresh root is one's own system for a while.
