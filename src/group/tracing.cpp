@@ -47,9 +47,9 @@ void make_folder(const std::string& path) {
 }
 
 /// Its own; who is last removes the folder.
-void remove_ring(const trace::Session& session, const trace::Recorder* own) {
-  if (session.folder.empty() || own == nullptr) return;
-  (void)os::file_table().unlink(AT_FDCWD, own->path().c_str());
+void remove_ring(const trace::Session& session, const std::string& own) {
+  if (session.folder.empty()) return;
+  (void)os::file_table().unlink(AT_FDCWD, own.c_str());
   (void)::rmdir(session.folder.c_str());
 }
 
@@ -57,6 +57,17 @@ void remove_ring(const trace::Session& session, const trace::Recorder* own) {
 bool may_go_on(const trace::RingHead::Owner& owner, const bootstrap::Member& self) {
   const bool is_here = self.boot_id.substr(0, sizeof owner.boot - 1) == owner.boot;
   return owner.ended == 0 && (!is_here || ::kill(owner.pid, 0) == 0 || errno != ESRCH);
+}
+
+/// The trace of this group is over, or has not begun on all ranks.
+void forget(Group& group, const trace::Session& session) noexcept {
+  trace::Watch& watch = *group.calls().watch();
+  {
+    const trace::Watch::Use use(watch);
+    if (!session.folder.empty()) watch.stop();  // else it is the launcher's
+    remove_ring(session, use.get() != nullptr ? use.get()->path() : "");
+  }
+  watch.sessions().drop(&group);
 }
 
 /// What no collective call has written, one rank after the other: by the lowest rank that ends here, and once more by the
@@ -125,9 +136,9 @@ std::optional<trace::Ring> read_here(const Place& place, const bootstrap::Member
   return ring;
 }
 
-std::vector<Place> exchange_places(Group& group, const trace::Watch* watch, const std::optional<trace::Session>& session) {
+std::vector<Place> exchange_places(Group& group, const trace::Recorder* recorder,
+                                   const std::optional<trace::Session>& session) {
   ByteWriter mine;
-  const trace::Recorder* const recorder = session ? watch->recorder() : nullptr;
   mine.text(recorder != nullptr ? recorder->path() : "");
   mine.number(recorder != nullptr ? static_cast<int64_t>(recorder->bytes().size()) : int64_t{0});
   mine.number(session ? session->begin_ns : int64_t{0});
@@ -146,7 +157,7 @@ std::vector<Place> exchange_places(Group& group, const trace::Watch* watch, cons
 }
 
 /// Rank 0 reads the rings that it can see, and gets the others.
-std::vector<trace::Ring> collect(Group& group, const std::vector<Place>& places) {
+std::vector<trace::Ring> collect(Group& group, const trace::Recorder* own, const std::vector<Place>& places) {
   std::vector<trace::Ring> rings;
   std::string missing(places.size(), '0');
   for (size_t rank = 0; group.rank() == 0 && rank < places.size(); ++rank) {
@@ -162,7 +173,7 @@ std::vector<trace::Ring> collect(Group& group, const std::vector<Place>& places)
     if (missing[rank] != '1') continue;
     std::string bytes(static_cast<size_t>(places[rank].bytes), '\0');
     const auto root = static_cast<int32_t>(rank);
-    if (root == group.rank()) group.calls().watch()->recorder()->bytes().copy(bytes.data(), bytes.size());
+    if (root == group.rank()) own->bytes().copy(bytes.data(), bytes.size());
     group.broadcast(flat_tensor(bytes.data(), DDP_U8, places[rank].bytes), root);
     std::optional<trace::Ring> ring = group.rank() == 0 ? trace::read_ring(bytes) : std::nullopt;
     if (ring) rings.push_back(since(std::move(*ring), places[rank].begin_ns));
@@ -174,12 +185,12 @@ std::vector<trace::Ring> collect(Group& group, const std::vector<Place>& places)
 void start_for_launcher(Group& group, const std::string& path, const char* watched, int32_t number) {
   const bootstrap::Member& self = group.control().member(group.rank());
   const std::optional<Error> failed = try_to([&] {
-    trace::Session session{path, watched != nullptr ? "" : path + kRings, os::now_ns()};
+    trace::Session session{&group, path, watched != nullptr ? "" : path + kRings, os::now_ns()};
     if (watched == nullptr) make_folder(session.folder);
     for (const trace::RingHead::Owner& owner : trace::read_owners(session.folder))
       if (owner.pid == self.pid && owner.rank == number && may_go_on(owner, self)) return;  // another group of the process
     record(group, watched != nullptr ? watched : session.folder, number, trace::kDefaultEvents);
-    group.calls().watch()->launchers_session() = std::move(session);
+    group.calls().watch()->sessions().set_launchers(session);
   });
   if (failed) os::log(DDP_LOG_WARNING, "this rank is not traced (DDP_TRACE): %s", failed->what());
 }
@@ -206,23 +217,30 @@ void follow_launcher(Group& group, int64_t generation) {
 void start_trace(Group& group, const std::string& path, const TraceSettings& settings) {
   group.check_idle(kStart);
   trace::Watch& watch = watch_of(group);
-  // All learn the path: rank 0 may die.
-  const std::string where = all_or_none(group, "trace", [&]() -> std::string {
-    if (watch.session())
-      throw make_error(DDP_ERROR_INVALID_STATE, "%s: a trace is on already, for %s; stop it first", kStart,
-                       watch.session()->path.c_str());
-    return path;
-  })[0];
-  trace::Session session{where, "", os::now_ns()};
-  const bool begins = watch.recorder() == nullptr;
-  all_or_none(group, "trace begins", [&] {
-    if (where.empty()) throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: path is NULL or empty on rank 0", kStart);
-    if (!begins) return;
-    session.folder = where + kRings;
-    make_folder(session.folder);
-    record(group, session.folder, group.rank(), settings.events);
+  trace::Session session{&group, path, "", os::now_ns()};
+  bool claimed = false;
+  const auto begin = [&] {
+    // All learn the path: rank 0 may die.
+    session.path = all_or_none(group, "trace", [&]() -> std::string {
+      std::string other;
+      claimed = watch.sessions().claim(session, other);
+      if (claimed) return path;
+      throw make_error(DDP_ERROR_INVALID_STATE, "%s: a trace is on already%s%s; its group has to stop it first", kStart,
+                       other.empty() ? "" : ", for ", other.c_str());
+    })[0];
+    const bool begins = !watch.is_on();
+    all_or_none(group, "trace begins", [&] {
+      if (session.path.empty()) throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: path is NULL or empty on rank 0", kStart);
+      if (!begins) return;
+      session.folder = session.path + kRings;
+      make_folder(session.folder);
+      record(group, session.folder, group.rank(), settings.events);
+    });
+  };
+  on_error(begin, [&](const Error&) {
+    if (claimed) forget(group, session);
   });
-  watch.session() = std::move(session);
+  watch.sessions().set(session);
   for (int round = 0; is_on_several_hosts(group) && round < kClockRounds; ++round)
     static_cast<void>(group.gather("clocks", ""));
 }
@@ -230,37 +248,40 @@ void start_trace(Group& group, const std::string& path, const TraceSettings& set
 void stop_trace(Group& group) {
   group.check_idle(kStop);
   trace::Watch* const watch = group.calls().watch();
-  const std::optional<trace::Session> session = watch != nullptr ? watch->session() : std::nullopt;
-  const std::vector<Place> places = exchange_places(group, watch, session);
+  const std::optional<trace::Session> session = watch != nullptr ? watch->sessions().of(&group) : std::nullopt;
+  std::optional<trace::Watch::Use> use;
+  if (session) use.emplace(*watch);
+  const trace::Recorder* const own = use ? use->get() : nullptr;
+  const std::vector<Place> places = exchange_places(group, own, session);
   if (std::all_of(places.begin(), places.end(), [](const Place& place) { return place.bytes == 0; }))
     throw make_error(DDP_ERROR_INVALID_STATE, "%s: no trace is on; ddp_group_start_trace starts one", kStop).as_agreed();
-  std::vector<trace::Ring> rings = collect(group, places);
+  std::vector<trace::Ring> rings = collect(group, own, places);
   const std::optional<Error> failed = try_to([&] {
     all_or_none(group, "trace file", [&] {
       if (group.rank() == 0) trace::merge_to(path_of(places), std::move(rings));
     });
   });
   if (failed && breaks_group(failed->status())) throw Error(*failed);
-  if (session) {
-    remove_ring(*session, watch->recorder());
-    watch->session().reset();
-    if (!watch->launchers_session()) watch->stop();
-  }
+  if (session) forget(group, *session);
   if (failed) throw Error(*failed);
 }
 
 void end_trace(Group& group) noexcept {
   trace::Watch* const watch = group.calls().watch();
+  if (watch == nullptr) return;
   const bootstrap::Member& self = group.control().member(group.rank());
-  if (watch == nullptr || self.world_rank >= 0) return;
-  std::optional<trace::Session> session;
-  session.swap(watch->session());
-  if (!session) session.swap(watch->launchers_session());
-  trace::Recorder* const recorder = watch->recorder();
+  std::optional<trace::Session> session = watch->sessions().of(&group);
+  watch->sessions().drop(&group);
+  // One that goes on beside the launcher's has no folder.
+  if (session && session->folder.empty()) session.reset();
+  if (!session && self.world_rank < 0) session = watch->sessions().take_launchers();
+  if (!session) return;
+  const trace::Watch::Use use(*watch);
   watch->stop();
+  trace::Recorder* const recorder = use.get();
   if (recorder == nullptr) return;
   recorder->end();
-  if (!session || session->folder.empty()) return;
+  if (session->folder.empty()) return;
   const std::optional<Error> failed = try_to([&] { write_rest(*session, self, recorder->rank()); });
   if (failed) os::log(DDP_LOG_WARNING, "the trace %s is not written: %s", session->path.c_str(), failed->what());
 }

@@ -12,10 +12,12 @@ PassEvents::PassEvents(const bootstrap::CallState& calls, const Parameters& tabl
 
 void PassEvents::begin(int64_t pass) {
   trace::Watch* const watch = calls_.watch();
-  trace::Recorder* const recorder = watch == nullptr ? nullptr : watch->recorder();
-  on_.store(recorder != nullptr, std::memory_order_relaxed);
-  if (recorder == nullptr) return;
-  if (introduced_ != watch->traces()) introduce(*recorder);
+  on_.store(false, std::memory_order_relaxed);
+  if (watch == nullptr || !watch->is_on()) return;
+  const trace::Watch::Use use(*watch);
+  if (use.get() == nullptr) return;
+  on_.store(true, std::memory_order_relaxed);
+  if (introduced_ != watch->traces()) introduce(*use.get());
   pass_ = static_cast<uint32_t>(pass);
   begin_ns_ = os::now_ns();
   for (std::atomic<int64_t>& first : first_marks_) first.store(0, std::memory_order_relaxed);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trace/watch.hpp"
 
+#include <utility>
+
 #include "core/attempt.hpp"
 #include "os/clock.hpp"
 #include "os/log.hpp"
@@ -16,18 +18,62 @@ std::unique_ptr<LiveFile> Watch::live_of_launcher(const char* folder, int32_t nu
   return live;
 }
 
-void Watch::start(std::unique_ptr<Recorder> recorder) noexcept {
+bool Sessions::claim(const Session& session, std::string& other) {
+  const std::lock_guard lock(mutex_);
+  if (own_) {
+    other = own_->path;
+    return false;
+  }
+  own_ = session;
+  return true;
+}
+
+std::optional<Session> Sessions::of(const void* group) const {
+  const std::lock_guard lock(mutex_);
+  return own_ && own_->group == group ? own_ : std::nullopt;
+}
+
+void Sessions::set(const Session& session) {
+  const std::lock_guard lock(mutex_);
+  own_ = session;
+}
+
+void Sessions::drop(const void* group) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (own_ && own_->group == group) own_.reset();
+}
+
+void Sessions::set_launchers(const Session& session) {
+  const std::lock_guard lock(mutex_);
+  launchers_ = session;
+}
+
+std::optional<Session> Sessions::take_launchers() noexcept {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(launchers_, std::nullopt);
+}
+
+// A thread that has found the recorder is counted before it looked.
+Watch::Use::Use(const Watch& watch) noexcept : users_(watch.users_) {
+  users_.fetch_add(1);
+  recorder_ = watch.recorder_.load();
+  if (recorder_ != nullptr && !recorder_->is_ours()) recorder_ = nullptr;
+}
+
+Watch::Use::~Use() { users_.fetch_sub(1); }
+
+void Watch::start(std::unique_ptr<Recorder> recorder) {
   stop();
-  owned_ = std::move(recorder);
+  if (users_.load() == 0) recorders_.clear();
+  recorders_.push_back(std::move(recorder));
   ++traces_;
-  recorder_.store(owned_.get(), std::memory_order_release);
+  recorder_.store(recorders_.back().get());
 }
 
 void Watch::record_end(Event event) noexcept {
-  Recorder* const to = recorder();
-  if (to == nullptr) return;
+  if (!is_on()) return;
   event.end_ns = os::now_ns();
-  to->record(event);
+  record(event);
 }
 
 void Watch::regroup(int32_t rank, int32_t size, int64_t generation) noexcept {
@@ -54,7 +100,7 @@ Watch::OpenCall* Watch::claim(const void* state) noexcept {
 
 void Watch::enter(const void* state, int32_t call) noexcept {
   const int64_t now = os::now_ns();
-  if (recorder() != nullptr)
+  if (is_on())
     if (OpenCall* const open = claim(state)) {
       open->call.store(call, std::memory_order_relaxed);
       open->begin_ns.store(now, std::memory_order_relaxed);
@@ -126,12 +172,13 @@ void Watch::end_wait(int32_t rank, int64_t begin_ns, int64_t end_ns) noexcept {
 }
 
 void Watch::end_gather(uint64_t number, int64_t begin_ns, bool of_all) noexcept {
-  Recorder* const to = recorder();
-  if (to == nullptr) return;
+  if (!is_on()) return;
+  const Use use(*this);
+  if (use.get() == nullptr) return;
   const int64_t now = os::now_ns();
-  to->record({EventKind::kGather, 0, static_cast<uint32_t>(number), begin_ns, now});
+  use.get()->record({EventKind::kGather, 0, static_cast<uint32_t>(number), begin_ns, now});
   const auto generation = static_cast<uint64_t>(generation_.load(std::memory_order_relaxed));
-  if (of_all) to->note_gather({generation << 40 | number, begin_ns, now});
+  if (of_all) use.get()->note_gather({generation << 40 | number, begin_ns, now});
 }
 
 }  // namespace ddp::trace

@@ -3,16 +3,18 @@
 // Watch, and whoever would tell something looks at one pointer.
 // Cost: some relaxed stores, and a look at the clock where none was taken; an event more if a trace is on. Nothing is
 // allocated.
-// Threads: any, but for start(), the sessions and regroup().
-// Tested by unit/trace/live_test.cpp, process/live_test.cpp and process/trace_test.cpp.
+// Threads: any, but for start() and regroup(); start() is for the group that has claimed the session.
+// Tested by unit/trace/watch_test.cpp, unit/trace/live_test.cpp, process/live_test.cpp and process/trace_test.cpp.
 #pragma once
 
 #include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "trace/live.hpp"
 #include "trace/ring.hpp"
@@ -33,9 +35,28 @@ struct PassNumbers {
 
 /// A trace that is on.
 struct Session {
-  std::string path{};    // of the file that becomes of it
-  std::string folder{};  // of its rings, which ends with it; "": somebody else's
-  int64_t begin_ns = 0;  // what ended before is no part of it
+  const void* group = nullptr;  // who began it, and ends it
+  std::string path{};           // of the file that becomes of it
+  std::string folder{};         // of its rings, which ends with it; "": somebody else's
+  int64_t begin_ns = 0;         // what ended before is no part of it
+};
+
+/// Traces of the groups that share a Watch: one that a group began, and the launcher's, which goes on beside it.
+class Sessions {
+ public:
+  /// This group has a trace now, and no other one begins. False: there is one, for `other` if that is known here.
+  [[nodiscard]] bool claim(const Session& session, std::string& other);
+  /// What this group has claimed.
+  [[nodiscard]] std::optional<Session> of(const void* group) const;
+  void set(const Session& session);
+  void drop(const void* group) noexcept;
+  void set_launchers(const Session& session);
+  [[nodiscard]] std::optional<Session> take_launchers() noexcept;
+
+ private:
+  mutable std::mutex mutex_;  // guards both
+  std::optional<Session> own_;
+  std::optional<Session> launchers_;
 };
 
 class Watch {
@@ -46,20 +67,26 @@ class Watch {
   [[nodiscard]] static std::unique_ptr<LiveFile> live_of_launcher(const char* folder, int32_t number,
                                                                   const std::string& host, int32_t size) noexcept;
 
-  /// Events are recorded from here on, and no longer. The recorder stays until the next one, or until the end: a thread may
-  /// still be in it.
-  void start(std::unique_ptr<Recorder> recorder) noexcept;
-  void stop() noexcept { recorder_.store(nullptr, std::memory_order_release); }
-  /// NULL: no trace is on in this process.
-  [[nodiscard]] Recorder* recorder() const noexcept {
-    Recorder* const recorder = recorder_.load(std::memory_order_acquire);
-    return recorder != nullptr && recorder->is_ours() ? recorder : nullptr;
-  }
+  /// Events are recorded from here on, and no longer. A group and its sub-groups may have threads of their own.
+  void start(std::unique_ptr<Recorder> recorder);
+  void stop() noexcept { recorder_.store(nullptr); }
+  [[nodiscard]] bool is_on() const noexcept { return recorder_.load(std::memory_order_relaxed) != nullptr; }
+  /// The recorder, which stays as long as this lives; NULL: no trace is on in this process.
+  class Use {
+   public:
+    explicit Use(const Watch& watch) noexcept;
+    ~Use();
+    Use(const Use&) = delete;
+    Use& operator=(const Use&) = delete;
+    [[nodiscard]] Recorder* get() const noexcept { return recorder_; }
+
+   private:
+    std::atomic<int32_t>& users_;
+    Recorder* recorder_;
+  };
   /// How many traces have begun.
   [[nodiscard]] uint32_t traces() const noexcept { return traces_.load(std::memory_order_relaxed); }
-  /// Of the thread that makes the group's calls. The launcher's goes on beside another one.
-  [[nodiscard]] std::optional<Session>& session() noexcept { return session_; }
-  [[nodiscard]] std::optional<Session>& launchers_session() noexcept { return launchers_session_; }
+  [[nodiscard]] Sessions& sessions() noexcept { return sessions_; }
   /// For a model: what its events are known by.
   [[nodiscard]] uint32_t next_model() noexcept { return ++models_; }
 
@@ -80,7 +107,9 @@ class Watch {
   void end_gather(uint64_t number, int64_t begin_ns, bool of_all) noexcept;
   /// Of any other kind.
   void record(const Event& event) noexcept {
-    if (Recorder* const to = recorder()) to->record(event);
+    if (!is_on()) return;
+    const Use use(*this);
+    if (use.get() != nullptr) use.get()->record(event);
   }
   /// One that ends now.
   void record_end(Event event) noexcept;
@@ -99,9 +128,9 @@ class Watch {
   const std::unique_ptr<LiveFile> live_;
   std::array<OpenCall, 8> open_calls_;  // of the group and its sub-groups
   std::atomic<Recorder*> recorder_{nullptr};
-  std::unique_ptr<Recorder> owned_;
-  std::optional<Session> session_;
-  std::optional<Session> launchers_session_;
+  mutable std::atomic<int32_t> users_{0};             // threads that may be in a recorder
+  std::vector<std::unique_ptr<Recorder>> recorders_;  // of the one that starts traces; the newest last
+  Sessions sessions_;
   std::atomic<uint32_t> traces_{0};
   std::atomic<uint32_t> models_{0};
   std::atomic<int64_t> generation_{1};

@@ -80,6 +80,8 @@ struct Trainee {
     ask("barrier", ddp_group_barrier(group));
     ask("all_reduce", ddp_group_all_reduce(group, &given, DDP_SUM, nullptr));
     ask("split", ddp_group_split(group, 0, 0, nullptr, nullptr));
+    ask("start_trace", ddp_group_start_trace(group, "/nowhere/trace", nullptr));
+    ask("stop_trace", ddp_group_stop_trace(group));
     ask("begin_backward", ddp_model_begin_backward(model, DDP_PASS_REDUCE));
     ask("end_backward", ddp_model_end_backward(model, nullptr));
     ask("mark_ready", ddp_model_mark_ready(model, 0, nullptr));
