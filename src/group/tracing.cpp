@@ -21,6 +21,8 @@
 #include "core/attempt.hpp"
 #include "core/bytes.hpp"
 #include "group/consensus.hpp"
+#include "group/gpu_times.hpp"
+#include "group/health.hpp"
 #include "os/clock.hpp"
 #include "os/file.hpp"
 #include "os/log.hpp"
@@ -241,6 +243,7 @@ void start_trace(Group& group, const std::string& path, const TraceSettings& set
     if (claimed) forget(group, session);
   });
   watch.sessions().set(session);
+  time_gpu(group);
   for (int round = 0; is_on_several_hosts(group) && round < kClockRounds; ++round)
     static_cast<void>(group.gather("clocks", ""));
 }
@@ -252,6 +255,7 @@ void stop_trace(Group& group) {
   std::optional<trace::Watch::Use> use;
   if (session) use.emplace(*watch);
   const trace::Recorder* const own = use ? use->get() : nullptr;
+  if (own != nullptr) settle_gpu_times(group);
   const std::vector<Place> places = exchange_places(group, own, session);
   if (std::all_of(places.begin(), places.end(), [](const Place& place) { return place.bytes == 0; }))
     throw make_error(DDP_ERROR_INVALID_STATE, "%s: no trace is on; ddp_group_start_trace starts one", kStop).as_agreed();
@@ -277,6 +281,7 @@ void end_trace(Group& group) noexcept {
   if (!session && self.world_rank < 0) session = watch->sessions().take_launchers();
   if (!session) return;
   const trace::Watch::Use use(*watch);
+  if (!group.health().has_fault()) settle_gpu_times(group);  // else the device may never come to an end
   watch->stop();
   trace::Recorder* const recorder = use.get();
   if (recorder == nullptr) return;

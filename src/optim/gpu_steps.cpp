@@ -90,6 +90,7 @@ const ddp_gpu_gate* GpuSteps::plan(const Step& step, void* stream) {
   plan.rule = step.rule;
   plan.gate = reinterpret_cast<ddp_gpu_gate*>(gate_.data());
   plan.rules = reinterpret_cast<device::PlannedRule*>(rules_.data());
+  const gpu::Timed timed(device_, stream, trace::GpuWork::kDecide);
   const gpu::Device::Current current(device_);
   const int32_t code = device_.table().plan_step(&plan, step.stop, stream);
   std::fill(used_.begin(), used_.end(), 0);

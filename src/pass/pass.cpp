@@ -7,6 +7,7 @@
 #include "collective/nccl/nccl_transport.hpp"
 #include "core/attempt.hpp"
 #include "group/consensus.hpp"
+#include "group/gpu_times.hpp"
 #include "os/clock.hpp"
 #include "pass/driver.hpp"
 #include "pass/incomplete_pass.hpp"
@@ -66,6 +67,7 @@ void Pass::begin(ddp_pass mode, Role role) {
   buckets_.begin_pass(optimizer_.active());
   meter_.begin();
   events_.begin(results_.final_passes());
+  if (events_.are_on()) group::time_gpu(channel_.group());
   if (mode == DDP_PASS_REDUCE) attendance_.announce_pass(queue_);
   channel_.group().control().set_progress(meter_.passes(), 0);
   optimizer_.hold(std::move(held));
@@ -225,7 +227,9 @@ void Pass::end(void* stream) {
   struct Closer {
     Pass& pass;
     ~Closer() {
+      const bool are_on = pass.events_.are_on();
       pass.events_.end();
+      if (are_on) group::collect_gpu_times(pass.channel_.group());
       pass.open_.store(false, std::memory_order_release);
       pass.optimizer_.let_go();
       pass.opened_.reset();

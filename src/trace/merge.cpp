@@ -8,11 +8,13 @@
 #include <array>
 #include <cerrno>
 #include <cstdio>
+#include <map>
 #include <optional>
 #include <set>
 
 #include "core/attempt.hpp"
 #include "os/file.hpp"
+#include "trace/gpu_work.hpp"
 
 namespace ddp::trace {
 namespace {
@@ -21,6 +23,9 @@ namespace {
 enum class Row { kCalls, kPasses, kMarks, kBuckets, kWaits, kGpu };
 constexpr std::array kRowNames = {"calls", "passes", "marks", "buckets", "waits", "GPU"};
 constexpr int32_t kMostLanes = 1000;
+constexpr std::array kWorkNames = {"pack",   "all-reduce", "reduce-scatter", "all-gather", "broadcast", "unpack",
+                                   "divide", "norm",       "decide",         "optimizer",  "averages",  "copy"};
+static_assert(kWorkNames.size() == static_cast<size_t>(kLastGpuWork) + 1);
 
 Row row_of(EventKind kind) noexcept {
   switch (kind) {
@@ -61,6 +66,20 @@ std::string microseconds(int64_t ns) {
   return text;
 }
 
+std::string gpu_work_of(const Event& event) {
+  const std::string work = event.pass < kWorkNames.size() ? kWorkNames[event.pass] : "work";
+  return event.number == kNoBucket ? work : "bucket " + std::to_string(event.number) + " " + work;
+}
+
+/// "GPU 0 communication"
+std::string name_of(const GpuRow& row) {
+  const std::string device = "GPU " + std::to_string(row.device);
+  if (row.stream == GpuRow::kCommunication) return device + " communication";
+  if (row.stream == GpuRow::kUpdates) return device + " updates beside it";
+  if (row.stream == GpuRow::kLast) return device + " other streams";
+  return device + " program's stream " + std::to_string(row.stream - GpuRow::kProgram + 1);
+}
+
 std::string name_of(const Event& event, const Ring& ring) {
   const std::string number = std::to_string(event.number);
   switch (event.kind) {
@@ -80,7 +99,7 @@ std::string name_of(const Event& event, const Ring& ring) {
     case EventKind::kSave: return "save";
     case EventKind::kWait: return event.peer < 0 ? "wait" : "wait for rank " + std::to_string(event.peer);
     case EventKind::kGather: return "gather";
-    case EventKind::kGpu: return "bucket " + number + " on the GPU";
+    case EventKind::kGpu: return gpu_work_of(event);
     default: return "?";
   }
 }
@@ -103,6 +122,14 @@ class Lanes {
  private:
   std::vector<std::vector<int64_t>> ends_;  // of the spans that are open, by row, the innermost last
 };
+
+/// Streams of GPUs (GpuRow::number), in order: each has a row.
+std::vector<int32_t> streams_of(const Ring& ring) {
+  std::set<int32_t> streams;
+  for (const Event& event : ring.events)
+    if (event.kind == EventKind::kGpu) streams.insert(event.peer);
+  return {streams.begin(), streams.end()};
+}
 
 class Writer {
  public:
@@ -176,15 +203,21 @@ class Writer {
         "rank " + std::to_string(ring.owner.rank) + " (" + ring.owner.host + ", pid " + std::to_string(ring.owner.pid) + ")";
     metadata(process, 0, "process_name", "\"name\":" + quoted(name));
     metadata(process, 0, "process_sort_index", "\"sort_index\":" + process);
-    std::array<Lanes, kRowNames.size()> lanes;
+    std::map<int32_t, Lanes> lanes;  // by row
+    const std::vector<int32_t> streams = streams_of(ring);
     std::set<int32_t> named;
     for (const Event& event : ring.events) {
-      const auto row = static_cast<size_t>(row_of(event.kind));
+      auto row = static_cast<int32_t>(row_of(event.kind));
+      std::string row_name = kRowNames[static_cast<size_t>(row)];
+      if (event.kind == EventKind::kGpu) {
+        row_name = name_of(GpuRow::of(event.peer));
+        row += static_cast<int32_t>(std::lower_bound(streams.begin(), streams.end(), event.peer) - streams.begin());
+      }
       const int32_t lane = is_moment(event.kind) ? 0 : lanes[row].of(event);
-      const int32_t thread = static_cast<int32_t>(row) * kMostLanes + lane + 1;
+      const int32_t thread = row * kMostLanes + lane + 1;
       if (named.insert(thread).second) {
         const std::string more = lane == 0 ? "" : " " + std::to_string(lane + 1);
-        metadata(process, thread, "thread_name", "\"name\":" + quoted(kRowNames[row] + more));
+        metadata(process, thread, "thread_name", "\"name\":" + quoted(row_name + more));
         metadata(process, thread, "thread_sort_index", "\"sort_index\":" + std::to_string(thread));
       }
       entry(text_of(event, ring, process, thread, offset(i) - origin_ns_));

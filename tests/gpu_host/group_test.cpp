@@ -101,7 +101,7 @@ void a_group_for_nccl_says_so_and_lends_gpu_memory(void**) {
   run_gpu_groups_with(2, nccl_options(), [&](group::Group& group, int) {
     expect_equal(static_cast<int>(group.backend()), static_cast<int>(DDP_BACKEND_NCCL), "the backend");
     void* const memory = group.memory().alloc(1000);
-    group.gpu().device().require_here(memory, "the group's memory");
+    gpu::require_on(group.gpu().device(), memory, "the group's memory");
     std::vector<uint8_t> bytes(1000, 1);
     expect(fake_gpu::peek(bytes.data(), memory, 1000) && bytes == std::vector<uint8_t>(1000, 0), "zeros");
     group.memory().free(memory);

@@ -79,7 +79,8 @@ Operation::Operation(NcclTransport& transport, std::unique_ptr<collective::Bucke
       metadata_(std::move(metadata)),
       spec_(spec),
       block_(transport, spec, dtype, kept),
-      words_(HeaderWords::of(spec, transport.size())) {
+      words_(HeaderWords::of(spec, transport.size())),
+      timed_(transport.device(), transport.stream(), static_cast<uint32_t>(spec.index)) {
   mine_.used.resize(words_.end);
   spans_.reserve(spec.pieces.size() + 1);  // an own slice in the middle of a piece leaves two parts of it
 }
@@ -127,6 +128,7 @@ bool Operation::announces_late() const noexcept { return captured_ && spec_.all_
 template <class Body>
 void Operation::attempt(Body&& body) {
   problem_ = try_to(body);
+  timed_.end();
   if (problem_) transport_.end_sequence();
 }
 
@@ -163,6 +165,7 @@ void Operation::settle_once() {
     });
   throw_problem();
   settle(metadata_->header());
+  timed_.end();
 }
 
 /// What lies in one block does not move: the model refuses that.
@@ -197,12 +200,13 @@ void Operation::pack(const collective::BucketHeader& mine, const Scale& by) {
     const bool contributes = mine.participation.contributors > 0 && mine.uses(piece);
     spans_.push_back(ddp_gpu_span{contributes ? data : nullptr, place, count});
   });
-  move({spec_.rule.dtype, block_.dtype(), by}, nullptr, "packing a bucket");
+  move(trace::GpuWork::kPack, {spec_.rule.dtype, block_.dtype(), by}, nullptr, "packing a bucket");
 }
 
 void Operation::fill(const collective::BucketHeader& mine, const Scale& by) {
   if (!block_.is_in_place()) return pack(mine, by);
   if (mine.participation.contributors > 0) return scale(Range{0, block_.count()}, by);
+  time(trace::GpuWork::kPack);
   transport_.device().zero(block_.data(), block_.count() * dtype_size(block_.dtype()), transport_.stream());
 }
 
@@ -213,7 +217,8 @@ void Operation::unpack(std::initializer_list<Range> ranges, const collective::Bu
       if (joined == nullptr || joined->uses(piece)) spans_.push_back(ddp_gpu_span{place, data, count});
     });
   if (!spans_.empty())
-    move({block_.dtype(), spec_.rule.dtype, by}, transport_.stop_on(transport_.stream()), "writing a bucket back");
+    move(trace::GpuWork::kUnpack, {block_.dtype(), spec_.rule.dtype, by}, transport_.stop_on(transport_.stream()),
+         "writing a bucket back");
 }
 
 void Operation::collect(const Range& range, const collective::BucketHeader& uses) {
@@ -221,16 +226,17 @@ void Operation::collect(const Range& range, const collective::BucketHeader& uses
   each_part(range, [&](size_t piece, std::byte* data, std::byte* place, int64_t count) {
     if (uses.uses(piece)) spans_.push_back(ddp_gpu_span{data, place, count});
   });
-  move({spec_.rule.dtype, block_.dtype(), {}}, nullptr, "packing parameters");
+  move(trace::GpuWork::kPack, {spec_.rule.dtype, block_.dtype(), {}}, nullptr, "packing parameters");
 }
 
 void Operation::scale(const Range& range, const Scale& by) {
   if (by.is_one() || range.begin == range.end) return;
   spans_.assign(1, ddp_gpu_span{block_.at(range.begin), block_.at(range.begin), range.end - range.begin});
-  move({block_.dtype(), block_.dtype(), by}, nullptr, "dividing a bucket");
+  move(trace::GpuWork::kDivide, {block_.dtype(), block_.dtype(), by}, nullptr, "dividing a bucket");
 }
 
-void Operation::move(const Conversion& how, ddp_gpu_stop stop, const char* doing) {
+void Operation::move(trace::GpuWork work, const Conversion& how, ddp_gpu_stop stop, const char* doing) {
+  time(work);
   nccl::move(transport_.device(), spans_, how, stop, transport_.stream(), doing);
 }
 
@@ -249,6 +255,7 @@ void Bucket::launch(const collective::BucketHeader& mine) {
   const Factors factors = factors_of(spec().rule, mine.participation.weight, adder());
   const Range all{0, block().count()};
   if (sum_ == nullptr || mine.participation.contributors > 0) fill(mine, factors.before);
+  time(trace::GpuWork::kAllReduce);
   if (sum_ != nullptr)
     sum_->all_reduce(block().data(), mine.participation);
   else

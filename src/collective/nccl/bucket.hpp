@@ -131,6 +131,8 @@ class Operation : public collective::BucketOperation {
   void divide(const Range& range, const Scale& by) {
     if (!leaves_sum_) scale(range, by);
   }
+  /// What is enqueued from here on is this work on the block, for traces.
+  void time(trace::GpuWork work) noexcept { timed_.next(work, block_.count() * dtype_size(block_.dtype())); }
   /// Who adds.
   [[nodiscard]] Adder adder() const noexcept { return adder_of(transport_); }
   /// NULL: NCCL adds.
@@ -149,7 +151,7 @@ class Operation : public collective::BucketOperation {
   template <class Fn>
   void each_part(const Range& range, const Fn& fn) const;
   /// One launch of the spans that were noted, in the order of the communication stream.
-  void move(const Conversion& how, ddp_gpu_stop stop, const char* doing);
+  void move(trace::GpuWork work, const Conversion& how, ddp_gpu_stop stop, const char* doing);
 
   NcclTransport& transport_;
   std::unique_ptr<collective::BucketOperation> metadata_;
@@ -164,6 +166,7 @@ class Operation : public collective::BucketOperation {
   bool captured_ = false;  // launched by finish()
   CapturedStart capture_;
   bool leaves_sum_ = false;
+  gpu::Timed timed_;
 };
 
 /// All ranks get the whole sum.

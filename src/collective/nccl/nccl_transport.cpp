@@ -90,6 +90,7 @@ NcclTransport::NcclTransport(const collective::TransportContext& context, const 
   LaunchCounts here;
   const auto prepare = [&] {
     stream_ = std::make_unique<gpu::Stream>(device, gpu::Stream::Priority::kHigh);
+    device.timeline().name_stream(stream_->get(), trace::GpuRow::kCommunication);
     ordering_.event = std::make_unique<gpu::Event>(device);
     std::shared_ptr<Communicator> lent;
     if (is_lent) with_name(context.control->member(rank_), [&] { lent = lend(); });
@@ -214,7 +215,10 @@ void NcclTransport::order_before(void* stream) {
 }
 
 void* NcclTransport::fork() {
-  if (side_stream_ == nullptr) side_stream_ = std::make_unique<gpu::Stream>(device_, gpu::Stream::Priority::kNormal);
+  if (side_stream_ == nullptr) {
+    side_stream_ = std::make_unique<gpu::Stream>(device_, gpu::Stream::Priority::kNormal);
+    device_.timeline().name_stream(side_stream_->get(), trace::GpuRow::kUpdates);
+  }
   const std::lock_guard lock(ordering_.mutex);
   ordering_.event->record(stream_->get());
   ordering_.event->hold_back(side_stream_->get());
@@ -250,14 +254,17 @@ std::unique_ptr<collective::BucketOperation> NcclTransport::prepare(const collec
 void NcclTransport::all_reduce(const Tensor& tensor, ddp_reduce op, void* stream) {
   if (size_ == 1 || tensor.count == 0) return;
   order_after(stream);
+  gpu::Timed timed(device_, stream_->get(), trace::GpuWork::kAllReduce, tensor.bytes());
   if (tree_ != nullptr) {
     tree_->all_reduce(*this, tensor, op);
+    timed.end();
     return order_before(stream);
   }
   const Factors factors = factors_of(cpu::ReduceRule{tensor.dtype, op, size_});
   scale(tensor, tensor, factors.before, stream_->get());
   communicator().all_reduce(tensor.data, tensor.data, tensor.count, tensor.dtype, nccl_reduction(op), stream_->get());
   scale(tensor, tensor, factors.after, stream_->get());
+  timed.end();
   order_before(stream);
 }
 
@@ -268,7 +275,9 @@ void NcclTransport::all_gather(const Tensor& input, const Tensor& output, void* 
     return;
   }
   order_after(stream);
+  gpu::Timed timed(device_, stream_->get(), trace::GpuWork::kAllGather, output.bytes());
   communicator().all_gather(input.data, output.data, input.count, input.dtype, stream_->get());
+  timed.end();
   order_before(stream);
 }
 
@@ -279,8 +288,10 @@ void NcclTransport::reduce_scatter(const Tensor& input, const Tensor& output, dd
     return;
   }
   order_after(stream);
+  gpu::Timed timed(device_, stream_->get(), trace::GpuWork::kReduceScatter, input.bytes());
   if (tree_ != nullptr) {
     tree_->reduce_scatter(*this, input, output, op);
+    timed.end();
     return order_before(stream);
   }
   const Factors factors = factors_of(cpu::ReduceRule{input.dtype, op, size_});
@@ -288,6 +299,7 @@ void NcclTransport::reduce_scatter(const Tensor& input, const Tensor& output, dd
   scale(input, terms, factors.before, stream_->get());
   communicator().reduce_scatter(terms.data, output.data, output.count, output.dtype, nccl_reduction(op), stream_->get());
   scale(output, output, factors.after, stream_->get());
+  timed.end();
   order_before(stream);
 }
 
@@ -305,7 +317,9 @@ Tensor NcclTransport::terms_like(const Tensor& input, void* stream) {
 void NcclTransport::broadcast(const Tensor& tensor, int32_t root, void* stream) {
   if (size_ == 1 || tensor.count == 0) return;
   order_after(stream);
+  gpu::Timed timed(device_, stream_->get(), trace::GpuWork::kBroadcast, tensor.bytes());
   communicator().broadcast(tensor.data, tensor.data, tensor.count, tensor.dtype, root, stream_->get());
+  timed.end();
   order_before(stream);
 }
 

@@ -44,7 +44,7 @@ void OwnGpu::bind(Tensor& tensor, const char* what) {
   if (tensor.device_index != device.index())
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s is on GPU %d, but this rank works on %s (option device_index)", what,
                      tensor.device_index, device.name().c_str());
-  if (tensor.count > 0) device.require_here(tensor.data, what);
+  if (tensor.count > 0) gpu::require_on(device, tensor.data, what);
   tensor.device = &device;
 }
 

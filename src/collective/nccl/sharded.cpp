@@ -12,6 +12,7 @@ void ReduceScatter::launch(const collective::BucketHeader& mine) {
   if (block().is_empty()) return;
   const Factors factors = factors_of(spec().rule, mine.participation.weight, adder());
   if (sum_ == nullptr || mine.participation.contributors > 0) fill(mine, factors.before);
+  time(trace::GpuWork::kReduceScatter);
   if (sum_ != nullptr)
     sum_->reduce_scatter(block().data(), mine.participation);
   else
@@ -44,6 +45,7 @@ void AllGather::launch(const collective::BucketHeader& mine) {
   if (spec().work != nullptr) spec().work->flush(transport().stream());
   if (block().is_empty()) return;
   if (!block().is_in_place()) collect(own(), mine);
+  time(trace::GpuWork::kAllGather);
   transport().communicator().all_gather(block().slice(rank), block().data(), block().slice_count(), block().dtype(),
                                         transport().stream());
   if (!block().is_in_place()) unpack({Range{0, own().begin}, Range{own().end, block().count()}}, &mine, {});

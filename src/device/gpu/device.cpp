@@ -124,6 +124,7 @@ void Device::apply(const device::Operation& operation, const device::Span* spans
   using Kind = device::Operation::Kind;
   if (operation.kind == Kind::kCopy && !is_floating(to_dtype))
     return copy_bytes(spans, count, to_dtype, operation.doing, order);
+  const Timed timed(*this, order.stream, trace::GpuWork::kCopy);
   const double factor = operation.kind == Kind::kScale ? operation.number : 1.0;
   const double limit = operation.kind == Kind::kLimit ? operation.number : std::numeric_limits<double>::infinity();
   const Current current(*this);
@@ -137,12 +138,14 @@ void Device::copy_bytes(const device::Span* spans, int64_t count, ddp_dtype dtyp
                         const device::Order& order) const {
   std::vector<device::Span> bytes(spans, spans + count);
   for (device::Span& span : bytes) span.count *= dtype_size(dtype);
+  const Timed timed(*this, order.stream, trace::GpuWork::kCopy);
   const Current current(*this);
   check(table_.copy_bytes(bytes.data(), count, order.stop, order.stream), doing);
 }
 
 void Device::follow(const device::Span* spans, int64_t count, const double* decays, int32_t decay_count, ddp_dtype dtype,
                     const device::Order& order) const {
+  const Timed timed(*this, order.stream, trace::GpuWork::kAverages);
   const Current current(*this);
   for (int32_t k = 0; k < decay_count; ++k)
     check(table_.ema(spans + k * count, count, dtype, decays[k], order.stop, order.stream), "updating averages");
@@ -159,6 +162,7 @@ void Device::hash(const device::Span* spans, int64_t count, void* scratch, uint6
 
 void Device::update(const device::UpdateSpan<device::AdamRule>& updates, const device::GradShape& shape,
                     const device::Order& order) const {
+  const Timed timed(*this, order.stream, trace::GpuWork::kStep);
   const Current current(*this);
   check(updates.planned != nullptr ? table_.planned_adam(updates.updates, updates.count, updates.planned, updates.rule_count,
                                                          updates.dtype, &shape, order.stop, order.stream)
@@ -169,6 +173,7 @@ void Device::update(const device::UpdateSpan<device::AdamRule>& updates, const d
 
 void Device::update(const device::UpdateSpan<device::SgdRule>& updates, const device::GradShape& shape,
                     const device::Order& order) const {
+  const Timed timed(*this, order.stream, trace::GpuWork::kStep);
   const Current current(*this);
   check(updates.planned != nullptr ? table_.planned_sgd(updates.updates, updates.count, updates.planned, updates.rule_count,
                                                         updates.dtype, &shape, order.stop, order.stream)
@@ -177,13 +182,14 @@ void Device::update(const device::UpdateSpan<device::SgdRule>& updates, const de
         "updating parameters");
 }
 
-void Device::require_here(const void* memory, const char* what) const {
-  const Current current(*this);
-  int32_t device = -1;
-  check(table_.pointer_device(memory, &device), "looking at a pointer");
-  if (device == index_) return;
-  const std::string where = device < 0 ? "is no GPU memory" : "is memory of GPU " + std::to_string(device);
-  throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s %s, but this rank works on %s", what, where.c_str(), name_.c_str());
+void require_on(const Device& device, const void* memory, const char* what) {
+  const Device::Current current(device);
+  int32_t found = -1;
+  device.check(device.table().pointer_device(memory, &found), "looking at a pointer");
+  if (found == device.index()) return;
+  const std::string where = found < 0 ? "is no GPU memory" : "is memory of GPU " + std::to_string(found);
+  throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s %s, but this rank works on %s", what, where.c_str(),
+                   device.name().c_str());
 }
 
 Device::Current::Current(const Device& device) : device_(device) {

@@ -24,6 +24,7 @@
 #include "device/device.hpp"
 #include "device/gpu/free_guard.hpp"
 #include "device/gpu/gpu_abi.h"
+#include "device/gpu/timeline.hpp"
 #include "device/memory.hpp"
 
 namespace ddp::gpu {
@@ -62,6 +63,8 @@ class Device final : public device::Device, public std::enable_shared_from_this<
   void free(void* memory) const noexcept override;
   /// Asked before memory is freed.
   [[nodiscard]] FreeGuard& frees() const noexcept { return frees_; }
+  /// What it does when, for traces.
+  [[nodiscard]] Timeline& timeline() const noexcept { return timeline_; }
   /// Any direction, in the order of the stream. Host memory that is not pinned may block.
   void copy(void* to, const void* from, int64_t bytes, void* stream) const override;
   void zero(void* memory, int64_t bytes, void* stream) const;
@@ -76,9 +79,6 @@ class Device final : public device::Device, public std::enable_shared_from_this<
               const device::Order& order) const override;
   void update(const device::UpdateSpan<device::SgdRule>& updates, const device::GradShape& shape,
               const device::Order& order) const override;
-
-  /// Throws INVALID_ARGUMENT unless `memory` lies on this device; `what` names it.
-  void require_here(const void* memory, const char* what) const;
 
   /// Makes the device current on this thread as long as it lives. A thread that has made no device current would begin to
   /// use GPU 0 with its first call, also with one that frees something.
@@ -105,7 +105,11 @@ class Device final : public device::Device, public std::enable_shared_from_this<
   std::string owner_;
   std::string name_;
   mutable FreeGuard frees_;
+  mutable Timeline timeline_{*this};
 };
+
+/// Throws INVALID_ARGUMENT unless `memory` lies on this device; `what` names it.
+void require_on(const Device& device, const void* memory, const char* what);
 
 /// A stream of the library's own.
 class Stream {

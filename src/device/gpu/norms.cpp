@@ -21,6 +21,7 @@ Norms::Norms(const Device& device) : device_(device), words_(device, kBytes, "a 
 
 int64_t* Norms::start_sum(int32_t p, void* stream) {
   const Forget forget(parts_);
+  const Timed timed(device_, stream, trace::GpuWork::kNorm);
   auto* const words = reinterpret_cast<int64_t*>(words_.data());
   const Device::Current current(device_);
   device_.zero(words, kBytes, stream);

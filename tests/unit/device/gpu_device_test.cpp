@@ -51,13 +51,13 @@ void memory_that_lies_elsewhere_is_refused(void**) {
   tiny_gpu = TinyGpu{};
   const gpu::Device device(table, 1, "rank 0");
   tiny_gpu.pointer_on = 0;
-  expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { device.require_here(nullptr, "parameter \"w\""); }),
+  expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { gpu::require_on(device, nullptr, "parameter \"w\""); }),
                   "memory of GPU 0");
   tiny_gpu.pointer_on = -1;
-  expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { device.require_here(nullptr, "parameter \"w\""); }),
+  expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { gpu::require_on(device, nullptr, "parameter \"w\""); }),
                   "no GPU memory");
   tiny_gpu.pointer_on = 1;
-  device.require_here(nullptr, "parameter \"w\"");
+  gpu::require_on(device, nullptr, "parameter \"w\"");
 }
 
 }  // namespace

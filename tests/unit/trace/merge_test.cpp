@@ -2,12 +2,14 @@
 #include "trace/merge.hpp"
 
 #include <cstring>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "support/check.hpp"
 #include "support/file_faults.hpp"
+#include "trace/gpu_work.hpp"
 
 namespace {
 
@@ -60,6 +62,29 @@ void what_overlaps_gets_a_row_of_its_own(void**) {
   expect(row(2) == row(0), "one inside another");
   expect(row(3) == row(0), "one behind another");
   expect(row(4) == row(0), "inside the next");
+}
+
+void streams_of_gpus_have_rows_of_their_own(void**) {
+  const auto work = [](GpuWork what, uint32_t bucket, GpuRow row, int64_t begin_ns, int64_t end_ns) {
+    return Event{EventKind::kGpu, 0, bucket, begin_ns, end_ns, 0, row.number(), static_cast<uint32_t>(what)};
+  };
+  const Json trace = merged(
+      {ring_of(0, "b",
+               {span(EventKind::kReducing, 3, 0, 90), work(GpuWork::kAllReduce, 3, {1, GpuRow::kCommunication}, 10, 50),
+                work(GpuWork::kStep, kNoBucket, {1, GpuRow::kProgram + 1}, 20, 70),
+                work(GpuWork::kUnpack, 3, {1, GpuRow::kCommunication}, 50, 60),
+                work(static_cast<GpuWork>(200), kNoBucket, {1, GpuRow::kUpdates}, 50, 60)})});
+  std::map<int, std::string> rows;
+  for (const Json& entry : trace.at("traceEvents"))
+    if (entry.at("name") == "thread_name") rows[entry.at("tid").get<int>()] = entry.at("args").at("name").get<std::string>();
+  std::vector<std::string> found;
+  for (const Json& event : spans(trace))
+    found.push_back(rows.at(event.at("tid").get<int>()) + ": " + event.at("name").get<std::string>());
+  const std::vector<std::string> expected = {"buckets: bucket 3 reducing", "GPU 1 communication: bucket 3 all-reduce",
+                                             "GPU 1 program's stream 2: optimizer", "GPU 1 communication: bucket 3 unpack",
+                                             "GPU 1 updates beside it: work"};
+  expect(found == expected, Json(found).dump());
+  expect_equal(rows.size(), size_t{4}, "rows");
 }
 
 void clocks_are_aligned_by_gathers(void**) {
@@ -120,6 +145,7 @@ int main() {
   const CMUnitTest tests[] = {
       ddp_test(times_count_from_the_first_event),
       ddp_test(what_overlaps_gets_a_row_of_its_own),
+      ddp_test(streams_of_gpus_have_rows_of_their_own),
       ddp_test(clocks_are_aligned_by_gathers),
       ddp_test(a_place_that_two_processes_had_is_two),
       ddp_test(names_are_quoted),
