@@ -7,8 +7,8 @@
 namespace ddp::ddprun {
 
 HostCrew::HostCrew(const Machines& machines, const std::string& mark, Leads& leads, Relay& relay, LocalCrew& hosts,
-                   std::function<void(const std::string&)> take_look)
-    : leads_(leads), relay_(relay), hosts_(hosts), take_look_(std::move(take_look)) {
+                   std::function<void(int32_t, const Report&)> take_seen)
+    : leads_(leads), relay_(relay), hosts_(hosts), take_seen_(std::move(take_seen)) {
   for (size_t host = 0; host < machines.hosts.size(); ++host) {
     names_.push_back(machines.hosts[host].name);
     ranks_.insert(ranks_.end(), static_cast<size_t>(machines.hosts[host].ranks), State{host});
@@ -44,7 +44,7 @@ std::vector<Outcome> HostCrew::collect() {
 }
 
 void HostCrew::take(int32_t host, const Report& report) {
-  if (report.kind == Report::Kind::kLook) return take_look_(report.bytes);
+  if (report.kind == Report::Kind::kLook || report.kind == Report::Kind::kPiece) return take_seen_(host, report);
   if (report.kind == Report::Kind::kFile) {
     files_[report.name] = report.bytes;
     for (size_t other = 0; other < names_.size(); ++other)

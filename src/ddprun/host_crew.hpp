@@ -13,9 +13,10 @@ namespace ddp::ddprun {
 
 class HostCrew final : public Crew {
  public:
-  /// `hosts`: starts the ddpruns, one process a machine, with the stdin that `leads` gives. `take_look`: gets what they see.
+  /// `hosts`: starts the ddpruns, one process a machine, with the stdin that `leads` gives. `take_seen`: gets what a host
+  /// has seen of its ranks.
   HostCrew(const Machines& machines, const std::string& mark, Leads& leads, Relay& relay, LocalCrew& hosts,
-           std::function<void(const std::string&)> take_look);
+           std::function<void(int32_t, const Report&)> take_seen);
 
   void start(const std::vector<int32_t>& ranks, Start how) override;
   [[nodiscard]] std::vector<Outcome> collect() override;
@@ -36,7 +37,7 @@ class HostCrew final : public Crew {
   Leads& leads_;
   Relay& relay_;
   LocalCrew& hosts_;
-  std::function<void(const std::string&)> take_look_;  // looks.hpp
+  std::function<void(int32_t, const Report&)> take_seen_;  // kLook, kPiece
   std::vector<std::string> names_;
   std::vector<State> ranks_;
   std::map<std::string, std::string> files_;  // where ranks that join find the others

@@ -139,6 +139,7 @@ std::vector<std::string> remote_command(const Options& options, int32_t node, co
   if (!options.terminals) theirs.emplace_back("--no-pty");
   if (options.telling.verbose) theirs.emplace_back("--verbose");
   if (options.watches()) theirs.emplace_back("--watched");
+  if (options.traces()) theirs.emplace_back("--traced");
   theirs.emplace_back("--");
   theirs.insert(theirs.end(), options.command.begin(), options.command.end());
 

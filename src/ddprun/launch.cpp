@@ -148,14 +148,27 @@ std::string make_folder(bool needed) {
 /// Folders of the job, that only this user can read and that end with it.
 void make_folders(const Options& options, Job& job) {
   if (options.survives()) {
-    job.join_folder = make_folder(true);
-    set(job.environment, "DDP_JOIN_FILE=" + job.join_folder + "/join");
+    job.join_folder = OwnFolder(make_folder(true));
+    set(job.environment, "DDP_JOIN_FILE=" + job.join_folder.path() + "/join");
   }
-  if (options.watches()) job.watch_folder = make_folder(options.needs_watching());
-  if (!job.watch_folder.empty()) set(job.environment, "DDP_WATCH_DIR=" + job.watch_folder);
-  if (options.telling.trace.empty()) return;
-  prepare_trace(options.telling.trace);
-  set(job.environment, "DDP_TRACE=" + job.watch_folder + "/trace");
+  if (options.watches()) job.watch_folder = OwnFolder(make_folder(options.needs_watching()));
+  const std::string& watched = job.watch_folder.path();
+  if (!watched.empty()) set(job.environment, "DDP_WATCH_DIR=" + watched);
+  if (options.traces()) set(job.environment, "DDP_TRACE=" + watched + "/trace");
+  if (!options.telling.trace.empty()) prepare_trace(options.telling.trace);
+}
+
+/// What this process has, without what a ddprun around this one watches its own ranks by.
+std::vector<std::string> inherited_environment() {
+  const char* const watched = getenv("DDP_WATCH_DIR");
+  const std::string traced = "DDP_TRACE=" + std::string(watched != nullptr ? watched : "") + "/";
+  std::vector<std::string> environment;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view assignment = *entry;
+    if (name_of(assignment) == "DDP_WATCH_DIR" || (watched != nullptr && assignment.starts_with(traced))) continue;
+    environment.emplace_back(assignment);
+  }
+  return environment;
 }
 
 void divide_threads(const Options& options, Job& job) {
@@ -201,7 +214,7 @@ Job prepare_job(const Options& options, const sigset_t& signal_mask) {
   job.arguments = options.command;
   job.ranks = options.ranks;
   job.signal_mask = signal_mask;
-  for (char** entry = environ; *entry != nullptr; ++entry) job.environment.emplace_back(*entry);
+  job.environment = inherited_environment();
   for (const auto& assignment : options.environment) set(job.environment, assignment);
 
   const size_t colon = options.machines.rendezvous.rfind(':');
@@ -253,7 +266,7 @@ Job prepare_hosts(const Options& options, const sigset_t& signal_mask) {
   std::error_code cause;
   const std::string ours = std::filesystem::read_symlink("/proc/self/exe", cause).string();
   const std::string folder = std::filesystem::current_path().string();
-  for (char** entry = environ; *entry != nullptr; ++entry) job.environment.emplace_back(*entry);
+  job.environment = inherited_environment();
   for (int32_t node = 0; node < options.ranks; ++node) job.commands.push_back(remote_command(options, node, folder, ours));
   job.names = names_of(options);
   job.program = find_program(job.commands.front().front());
@@ -269,6 +282,10 @@ Job prepare_hosts(const Options& options, const sigset_t& signal_mask) {
     const std::string word = make_token().substr(0, 16);
     job.mark = report_mark(word);
     assignments.push_back(kReportWord + ("=" + word));
+  }
+  if (!options.telling.trace.empty()) {
+    job.watch_folder = OwnFolder(make_folder(true));
+    prepare_trace(options.telling.trace);
   }
   job.header = lead_header(job.environment, assignments, read_token());
   if (!options.machines.found.empty()) {

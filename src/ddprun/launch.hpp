@@ -11,6 +11,7 @@
 
 #include "ddprun/fd.hpp"
 #include "ddprun/options.hpp"
+#include "ddprun/own_folder.hpp"
 #include "ddprun/report.hpp"
 
 namespace ddp::ddprun {
@@ -35,8 +36,8 @@ struct Job {
   sigset_t signal_mask{};                          // ranks start with it
   bool terminals = true;                           // for the outputs of the ranks
   int prefix_width = 0;                            // columns that the ranks' terminals lack
-  std::string join_folder;                         // where new ranks find the others; "": the job does not survive failures
-  std::string watch_folder;                        // where ranks write how they are getting on; "": nowhere
+  OwnFolder join_folder;                           // where new ranks find the others; "": the job does not survive failures
+  OwnFolder watch_folder;                          // where ranks write how they are getting on, or what hosts send of it
   std::vector<Processors> placed;                  // by rank that is started here; empty: not bound
   Said said{};
 };

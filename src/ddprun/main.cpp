@@ -64,6 +64,7 @@ void add_machines(CLI::App& app, Options& options, Words& words) {
   app.add_option("--placement", words.placement)->group("");  // by a ddprun that leads this one
   app.add_flag("--led", options.machines.led)->group("");
   app.add_flag("--watched", options.telling.watched)->group("");
+  app.add_flag("--traced", options.telling.traced)->group("");
   app.add_flag("--obey", options.machines.obeys)->group("");
 }
 
@@ -187,8 +188,6 @@ void check(const Options& options) {
   }
   if (!options.telling.report.empty())
     if (const std::string text = refuse_report(options.telling.report); !text.empty()) throw ExitError{kExitUsage, text};
-  if (!options.telling.trace.empty() && (!options.machines.hosts.empty() || options.machines.world_size() != options.ranks))
-    refuse("--trace is for the ranks of one machine. On several the program calls ddp_group_start_trace.");
   if (options.command.empty()) refuse("Which program? For example: ddprun -n 4 ./train.");
   if (options.command.front().starts_with('-')) refuse("There is no option " + options.command.front() + ".");
 }

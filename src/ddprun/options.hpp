@@ -47,6 +47,7 @@ struct Telling {
   std::string trace;            // the file of a trace of all ranks; "": none
   bool shows_progress = false;  // in a line on the terminal
   bool watched = false;         // to the ddprun that leads this one
+  bool traced = false;          // what its ranks did goes there too
 };
 
 struct Options {
@@ -72,7 +73,8 @@ struct Options {
   /// Does anybody want to know how the ranks are getting on?
   [[nodiscard]] bool watches() const { return needs_watching() || telling.shows_progress || telling.watched; }
   /// Must it be known, or is it only shown?
-  [[nodiscard]] bool needs_watching() const { return !telling.report.empty() || !telling.trace.empty(); }
+  [[nodiscard]] bool needs_watching() const { return !telling.report.empty() || traces(); }
+  [[nodiscard]] bool traces() const { return !telling.trace.empty() || telling.traced; }
   /// Are machines led rank by rank?
   [[nodiscard]] bool leads_ranks() const { return !machines.hosts.empty() && (survives() || keep_going); }
   /// Does the output of a process that this ddprun has started go to our own?

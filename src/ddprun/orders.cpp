@@ -90,6 +90,8 @@ std::string write_report(const Report& report) {
       return "ended " + rank + " " + std::to_string(report.status) + " " + std::to_string(report.peak_kib);
     case Report::Kind::kLine: return "line " + rank + " " + to_hex(report.bytes);
     case Report::Kind::kLook: return "look " + to_hex(report.bytes);
+    case Report::Kind::kPiece:
+      return "piece " + to_hex(report.name) + " " + std::to_string(report.offset) + " " + to_hex(report.bytes);
     case Report::Kind::kFile: break;
   }
   return "file " + to_hex(report.name) + " " + to_hex(report.bytes);
@@ -106,6 +108,10 @@ std::optional<Report> read_report(std::string_view line) {
   } else if (kind == "line") {
     report.kind = Report::Kind::kLine;
     good = words >> report.rank && read_bytes(words, report.bytes);
+  } else if (kind == "piece") {
+    report.kind = Report::Kind::kPiece;
+    good = read_bytes(words, report.name) && words >> report.offset && read_bytes(words, report.bytes) &&
+           is_name(report.name) && report.offset >= 0;
   } else if (kind == "look") {
     report.kind = Report::Kind::kLook;
     good = read_bytes(words, report.bytes);

@@ -29,13 +29,14 @@ struct Order {
 
 /// From a machine.
 struct Report {
-  enum class Kind { kEnded, kLine, kFile, kLook };
+  enum class Kind { kEnded, kLine, kFile, kLook, kPiece };
   Kind kind = Kind::kEnded;
   int32_t rank = 0;      // kEnded, kLine
   int status = 0;        // kEnded: as wait() gives it
   int64_t peak_kib = 0;  // kEnded
   std::string name{},
-      bytes{};  // kFile; kLine: one of the last lines of a rank that has failed, before its end; kLook: looks.hpp
+      bytes{};  // kFile, kPiece; kLine: one of the last lines of a rank that has failed, before its end; kLook: looks.hpp
+  int64_t offset = 0;  // kPiece: of the bytes, in the file of a trace that has this name
 };
 
 /// Without newline.

@@ -14,13 +14,11 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
-#include <filesystem>
 #include <numeric>
 
 #include "core/error.hpp"
 #include "ddprun/machine.hpp"
 #include "ddprun/supervisor.hpp"
-#include "ddprun/trace_file.hpp"
 
 namespace ddp::ddprun {
 namespace {
@@ -41,21 +39,22 @@ Supervisor::Supervisor(const Options& options)
                                           : prepare_hosts(options, signals_.original_mask())),
       names_(options.leads_ranks() ? rank_names_of(options) : job_.names),
       relay_(options),
-      observer_(options, job_.watch_folder),
+      observer_(options, job_.watch_folder.path()),
+      trace_(options, job_.watch_folder.path()),
       inputs_{{},
               Leads(options.machines.silence_s),
               Leash(options.machines.led, options.machines.silence_s),
-              JoinFiles(options.machines.obeys ? job_.join_folder : "")},
+              JoinFiles(options.machines.obeys ? job_.join_folder.path() : "")},
       crews_{LocalCrew(job_, relay_, [this](int32_t process) { return stdin_of(process); }), nullptr},
       restart_{Restarts(options)} {
   status_.ranks = job_.ranks;
   if (options.leads_ranks()) {
     crews_.hosts = std::make_unique<HostCrew>(options.machines, job_.mark, inputs_.leads, relay_, crews_.local,
-                                              [this](const std::string& text) { take_look(text); });
+                                              [this](int32_t host, const Report& seen) { take_seen(host, seen); });
     status_.ranks = static_cast<int32_t>(names_.places.size());
   }
   if (!options.machines.hosts.empty() && !options.leads_ranks() && observer_.is_on())
-    relay_.take_reports(job_.mark, [this](int32_t, std::string_view text) { take_of_host(text); });
+    relay_.take_reports(job_.mark, [this](int32_t host, std::string_view text) { take_of_host(host, text); });
   restart_.joins.resize(static_cast<size_t>(status_.ranks));
   restart_.started_ns.resize(static_cast<size_t>(status_.ranks));
   course_.oom_kills = options.leads_ranks() ? -1 : count_oom_kills();
@@ -164,18 +163,22 @@ void Supervisor::look() {
   if (!observer_.is_on() || !options_.machines.hosts.empty()) return;
   const Look seen = observer_.look([this](int32_t process) { return crews_.local.pid(process); });
   observer_.take(seen);
-  if (!job_.mark.empty()) relay_.report(job_.mark + write_report({Report::Kind::kLook, 0, 0, 0, {}, write_look(seen)}));
+  if (job_.mark.empty()) return;
+  const auto tell = [this](const Report& report) { relay_.report(job_.mark + write_report(report)); };
+  tell({Report::Kind::kLook, 0, 0, 0, {}, write_look(seen)});
+  trace_.pass_on(tell);
 }
 
-void Supervisor::take_look(const std::string& text) {
-  if (const auto seen = read_look(text); seen.has_value()) observer_.take(*seen);
+void Supervisor::take_seen(int32_t host, const Report& report) {
+  if (report.kind == Report::Kind::kPiece) return trace_.keep(host, report);
+  if (const auto seen = read_look(report.bytes); seen.has_value()) observer_.take(*seen);
 }
 
 /// From a machine that is led as a whole: how ranks end there matters to the report alone.
-void Supervisor::take_of_host(std::string_view text) {
+void Supervisor::take_of_host(int32_t host, std::string_view text) {
   const auto report = read_report(text);
   if (!report.has_value()) return;
-  if (report->kind == Report::Kind::kLook) return take_look(report->bytes);
+  if (report->kind == Report::Kind::kLook || report->kind == Report::Kind::kPiece) return take_seen(host, *report);
   if (report->kind == Report::Kind::kEnded)
     observer_.end({report->rank, report->status, seconds(), report->peak_kib, false, {}});
 }
@@ -261,11 +264,9 @@ void Supervisor::enter(Phase phase, int64_t for_ms) { now_ = {phase, os::Deadlin
 // What the ranks left running ends here, before their process group numbers are given back to the system.
 void Supervisor::end_everything() noexcept {
   crews_.main().end();
-  std::error_code ignored;
-  const std::string watched = std::exchange(job_.watch_folder, "");
-  if (!watched.empty() && !options_.telling.trace.empty()) relay_.note(write_trace(options_.telling.trace, watched));
-  for (const std::string& folder : {job_.join_folder, watched})
-    if (!folder.empty()) std::filesystem::remove_all(folder, ignored);
+  if (const std::string text = trace_.write(); !text.empty()) relay_.note(text);
+  job_.join_folder.remove();
+  job_.watch_folder.remove();
 }
 
 int run_job(const Options& options) { return Supervisor(options).run(); }

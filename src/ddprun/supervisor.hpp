@@ -22,6 +22,7 @@
 #include "ddprun/restarts.hpp"
 #include "ddprun/signals.hpp"
 #include "ddprun/story.hpp"
+#include "ddprun/trace_file.hpp"
 #include "os/clock.hpp"
 
 namespace ddp::ddprun {
@@ -54,8 +55,8 @@ class Supervisor {
   void end_everything() noexcept;
   void observe();
   void look();
-  void take_look(const std::string& text);
-  void take_of_host(std::string_view text);
+  void take_seen(int32_t host, const Report& report);
+  void take_of_host(int32_t host, std::string_view text);
   [[nodiscard]] int64_t left_ms() const noexcept;
 
   // survive.cpp
@@ -89,6 +90,7 @@ class Supervisor {
   Names names_;  // of the ranks, or of machines that are led as a whole
   Relay relay_;
   Observer observer_;
+  TraceFile trace_;
   struct Inputs {
     Input rank_zero;
     Leads leads;  // of the machines that we have started

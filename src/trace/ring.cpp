@@ -17,9 +17,6 @@
 namespace ddp::trace {
 namespace {
 
-constexpr int64_t kSlotsAt = static_cast<int64_t>(sizeof(RingHead)) + RingHead::kNameBytes;
-static_assert(kSlotsAt % 8 == 0);
-
 int64_t realtime_ns() noexcept {
   timespec now{};
   clock_gettime(CLOCK_REALTIME, &now);
@@ -41,20 +38,6 @@ Event unpacked(const uint64_t (&words)[5]) noexcept {
   event.peer = static_cast<int32_t>(words[4] >> 32);
   event.pass = static_cast<uint32_t>(words[4]);
   return event;
-}
-
-bool is_head(const RingHead& head) noexcept {
-  return head.magic == RingHead::kMagic && head.version == RingHead::kVersion && head.head_bytes == sizeof head &&
-         head.capacity >= 1 && head.capacity <= kMostEvents && head.name_bytes >= 0 &&
-         head.name_bytes <= RingHead::kNameBytes;
-}
-
-std::vector<std::string> files_of(const std::string& folder) {
-  std::vector<std::string> paths;
-  std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored))
-    if (entry.path().extension() == ".ring" && entry.is_regular_file(ignored)) paths.push_back(entry.path().string());
-  return paths;
 }
 
 void read_names(std::string_view text, Ring& ring) {
@@ -94,6 +77,20 @@ void read_slots(std::string_view bytes, const RingHead& head, Ring& ring) {
 }
 
 }  // namespace
+
+bool is_head(const RingHead& head) noexcept {
+  return head.magic == RingHead::kMagic && head.version == RingHead::kVersion && head.head_bytes == sizeof head &&
+         head.capacity >= 1 && head.capacity <= kMostEvents && head.name_bytes >= 0 &&
+         head.name_bytes <= RingHead::kNameBytes;
+}
+
+std::vector<std::string> ring_files(const std::string& folder) {
+  std::vector<std::string> paths;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored))
+    if (entry.path().extension() == ".ring" && entry.is_regular_file(ignored)) paths.push_back(entry.path().string());
+  return paths;
+}
 
 std::unique_ptr<Recorder> Recorder::make(const std::string& path, const Settings& settings) {
   MappedFile file = MappedFile::make(path, kSlotsAt + settings.capacity * int64_t{sizeof(Slot)});
@@ -186,7 +183,7 @@ std::string ring_path(const std::string& folder, int32_t number) {
 
 std::vector<Ring> read_rings(const std::string& folder) {
   std::vector<Ring> rings;
-  for (const std::string& path : files_of(folder)) {
+  for (const std::string& path : ring_files(folder)) {
     std::ostringstream bytes;
     bytes << std::ifstream(path, std::ios::binary).rdbuf();
     if (std::optional<Ring> ring = read_ring(bytes.str())) rings.push_back(std::move(*ring));
@@ -196,7 +193,7 @@ std::vector<Ring> read_rings(const std::string& folder) {
 
 std::vector<RingHead::Owner> read_owners(const std::string& folder) {
   std::vector<RingHead::Owner> owners;
-  for (const std::string& path : files_of(folder)) {
+  for (const std::string& path : ring_files(folder)) {
     RingHead head;
     std::ifstream file(path, std::ios::binary);
     if (file.read(reinterpret_cast<char*>(&head), sizeof head) && is_head(head)) owners.push_back(head.owner);

@@ -56,6 +56,10 @@ struct RingHead {
   GatherTimes gather_times[kGathers] = {};
 };
 
+/// Where the slots begin.
+inline constexpr int64_t kSlotsAt = static_cast<int64_t>(sizeof(RingHead)) + RingHead::kNameBytes;
+static_assert(kSlotsAt % 8 == 0);
+
 /// 48 bytes. `turn`: 2 n + 1 while the n-th event is written, 2 n + 2 afterwards.
 struct Slot {
   std::atomic<uint64_t> turn;
@@ -114,6 +118,9 @@ struct Ring {
 /// All rings in a folder.
 [[nodiscard]] std::vector<Ring> read_rings(const std::string& folder);
 [[nodiscard]] std::vector<RingHead::Owner> read_owners(const std::string& folder);
+[[nodiscard]] std::vector<std::string> ring_files(const std::string& folder);
+/// Is it the head of a ring?
+[[nodiscard]] bool is_head(const RingHead& head) noexcept;
 /// "DIR/rank-R-PID.ring", or with a number behind if that is there: nobody writes over what another one left.
 [[nodiscard]] std::string ring_path(const std::string& folder, int32_t number);
 

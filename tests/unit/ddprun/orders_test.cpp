@@ -38,6 +38,9 @@ void reports_arrive_as_they_were_given(void**) {
   expect(line.has_value() && line->rank == 7 && line->bytes == "what \x1b[1m it said", "line");
   const auto file = read_report(write_report({Report::Kind::kFile, 0, 0, 0, "join", "record"}));
   expect(file.has_value() && file->name == "join" && file->bytes == "record", "file");
+  const auto piece = read_report(write_report({Report::Kind::kPiece, 0, 0, 0, "rank-0-7.ring", std::string(2, '\0'), 48}));
+  expect(piece.has_value() && piece->name == "rank-0-7.ring" && piece->bytes == std::string(2, '\0') && piece->offset == 48,
+         "piece");
 }
 
 void what_is_none_is_refused(void**) {
@@ -45,8 +48,8 @@ void what_is_none_is_refused(void**) {
        {"", "start", "start 1", "start 2 1 0 0", "start -1 1 0 0", "start 0 99999999 0 0", "start 0 1 0 0 x", "file",
         "file x", "file x x61", "file x6 x61", "file x2e2e2f61 x61", "file x2e61 x61", "file 61 61", "over and out", "stop"})
     expect(!read_order(line).has_value(), std::string("order: ") + line);
-  for (const char* line :
-       {"", "ended", "ended 1 2", "ended -1 0 0", "ended 1 2 3 4", "line 1", "line 1 xz0", "file x61", "start 0 1 0 0"})
+  for (const char* line : {"", "ended", "ended 1 2", "ended -1 0 0", "ended 1 2 3 4", "line 1", "line 1 xz0", "file x61",
+                           "piece x61 x61", "piece x61 -1 x61", "piece x2e2e2f61 0 x61", "start 0 1 0 0"})
     expect(!read_report(line).has_value(), std::string("report: ") + line);
 }
 

@@ -12,6 +12,7 @@
 
 #include "support/check.hpp"
 #include "support/file_faults.hpp"
+#include "trace/ring_news.hpp"
 
 namespace {
 
@@ -142,6 +143,40 @@ void bytes_that_are_no_ring_are_refused(void**) {
   }
 }
 
+/// What is elsewhere so far is a ring with the same events, whenever it is read, and however often it has gone round.
+void pieces_make_the_same_ring(void**) {
+  const TemporaryFolder here, there;
+  const auto recorder = Recorder::make(ring_path(here.path(), 4), {64, 4, 6, "a-host", "a-boot"});
+  RingNews news(here.path());
+  uint32_t number = 0;
+  for (const uint32_t more : {0U, 3U, 0U, 50U, 30U, 500U, 1U}) {
+    for (uint32_t i = 0; i < more; ++i) recorder->record(event_of(++number));
+    recorder->name("p 3 " + std::to_string(more) + " weight");
+    for (Piece& piece : news.take()) {
+      piece.file = "host-1-" + piece.file;
+      expect(put_piece(there.path(), piece), "it is put");
+    }
+    const std::vector<Ring> rings = read_rings(there.path());
+    expect_equal(rings.size(), size_t{1}, "rings");
+    const Ring expected = read_file(recorder->path());
+    expect_equal(rings[0].events.size(), expected.events.size(), "events");
+    expect_equal(rings[0].events.size(), size_t{std::min(number, 64U)}, "the newest");
+    for (size_t i = 0; i < expected.events.size(); ++i)
+      expect_equal(rings[0].events[i].number, expected.events[i].number, "in order");
+    expect_equal(rings[0].lost + rings[0].torn, uint64_t{number > 64 ? number - 64 : 0}, "lost");
+    expect(rings[0].parameters == expected.parameters, "names");
+  }
+  expect(news.take().empty(), "nothing is new");
+}
+
+void what_is_no_piece_is_refused(void**) {
+  const TemporaryFolder folder;
+  for (const Piece& piece : {Piece{"../a.ring", 0, "x"}, Piece{"a", 0, "x"}, Piece{"a.ring", -1, "x"},
+                             Piece{"a.ring", int64_t{1} << 40, "x"}, Piece{"a.ring", 0, std::string(kPieceBytes + 1, 'x')}})
+    expect(!put_piece(folder.path(), piece), piece.file);
+  expect(folder.names().empty(), "nothing is written");
+}
+
 }  // namespace
 
 int main() {
@@ -149,7 +184,8 @@ int main() {
       ddp_test(what_is_recorded_comes_back),          ddp_test(the_newest_stay),
       ddp_test(events_of_many_threads_are_whole),     ddp_test(a_kill_tears_one_event_at_most),
       ddp_test(a_slot_that_is_being_written_is_torn), ddp_test(names_without_room_are_left_out),
-      ddp_test(bytes_that_are_no_ring_are_refused),
+      ddp_test(bytes_that_are_no_ring_are_refused),   ddp_test(pieces_make_the_same_ring),
+      ddp_test(what_is_no_piece_is_refused),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
