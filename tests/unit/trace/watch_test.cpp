@@ -18,7 +18,7 @@ using namespace ddp::test;
 using namespace ddp::trace;
 
 void traces_begin_and_end_beside_threads_that_record(void**) {
-  constexpr int kThreads = 3, kTraces = 200;
+  constexpr int kThreads = 3, kTraces = 60;
   const TemporaryFolder folder;
   Watch watch;
   std::atomic<bool> over{false};
