@@ -42,11 +42,16 @@ class RailWorld {
   void run(const std::function<void(int, collective::Transport&)>& body) {
     run_ranks(hub_.size(), [&](int rank) {
       const collective::TransportContext context{&control(rank), &failure(rank), options_};
-      const auto transport = socket::make_socket_transport(context, local_endpoint(), name_, socket_);
+      socket::SocketOptions options = socket_;
+      if (uneven_) options.ahead = 2 + rank % 2 * 3;
+      const auto transport = socket::make_socket_transport(context, local_endpoint(), name_, options);
       body(rank, *transport);
       transport->shutdown();
     });
   }
+
+  /// Every other member begins more steps ahead.
+  void begin_unevenly() { uneven_ = true; }
 
   [[nodiscard]] ThreadControl& control(int rank) { return *controls_.at(static_cast<size_t>(rank)); }
   [[nodiscard]] bootstrap::Failure& failure(int rank) { return *failures_.at(static_cast<size_t>(rank)); }
@@ -60,6 +65,7 @@ class RailWorld {
   std::string name_;
   ThreadHub hub_;
   socket::SocketOptions socket_;
+  bool uneven_ = false;
   ddp_group_options options_{};
   std::vector<std::unique_ptr<bootstrap::Failure>> failures_;
   std::vector<std::unique_ptr<ThreadControl>> controls_;

@@ -74,7 +74,8 @@ void Collectives::run(const collective::Stamp& stamp, ReduceInput& mine, const S
   links_.set_subject(&stamp);
   const Algorithm algorithm = algorithm_of(shares_, schedule, mine.count(), mine.rule(), header.used.size(), options_);
   const bool has_parts = algorithm == Algorithm::kWhole || algorithm == Algorithm::kDirect;
-  if (has_parts) memory_.reserve(links_.size());
+  if (has_parts)
+    memory_.reserve(links_.size(), options_.ahead > 0 ? options_.ahead : Slicing::ahead(links_.size(), links_.are_long()));
   Exchange direct(links_, shares_, memory_, sum_, mine, schedule.slicing, schedule.phases, 2 * header_.hops());
   header_.open(stamp, schedule.slicing.segment() * 4 + static_cast<int64_t>(algorithm), header, mine.participations());
   if (algorithm == Algorithm::kInline) put_inline(mine, schedule);

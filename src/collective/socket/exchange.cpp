@@ -52,9 +52,10 @@ void TreeSum::sum(void* result, int64_t count) const noexcept {
     cpu::combine(rule_, parts_.data(), number, shares_.leaves, &result, 1, count);
 }
 
-void ExchangeMemory::reserve(int32_t members) {
+void ExchangeMemory::reserve(int32_t members, int64_t ahead) {
   if (memory_ != nullptr) return;
-  const auto slots = static_cast<size_t>(members) * static_cast<size_t>(kExchangeDepth);
+  depth_ = ahead + 1;
+  const auto slots = static_cast<size_t>(members) * static_cast<size_t>(depth_);
   messages_.resize(slots);
   segment_ = (Slicing::largest_segment(members) + 4095) / 4096 * 4096;
   memory_.reset(static_cast<std::byte*>(std::aligned_alloc(4096, 3 * slots * static_cast<size_t>(segment_))));
@@ -98,7 +99,7 @@ void Exchange::receive_result(int32_t peer, int64_t t) {
 
 // Where nothing is added no bucket is void, so results may land in the array.
 void Exchange::post_ahead() {
-  for (; posted_ < ahead(); ++posted_)
+  for (; posted_ < first(kPostedAhead); ++posted_)
     if (phases_.collect)
       receive_parts(posted_);
     else
@@ -191,11 +192,11 @@ void Exchange::settle(int64_t t) {
 
 void Exchange::run() {
   const int64_t number = slicing_.number();
-  for (int64_t t = 0; t < ahead(); ++t) begin(t);
+  for (int64_t t = 0; t < first(memory_.ahead()); ++t) begin(t);
   for (int64_t t = 0; t < number; ++t) {
     add(t);
     if (t > 0) settle(t - 1);
-    begin(t + kAhead);
+    begin(t + memory_.ahead());
   }
   if (number > 0) settle(number - 1);
 }

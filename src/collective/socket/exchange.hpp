@@ -12,7 +12,7 @@
 // over all inputs.
 //
 // Slices are cut into segments. In step t a member adds segment t of its slice and sends it off, waits for the others'
-// results of the step before, and begins step t + kAhead. Everything that a wait needs was begun in an earlier step of
+// results of the step before, and begins step t + ahead. Everything that a wait needs was begun in an earlier step of
 // somebody, so no cycle can arise.
 //
 // Needs: a header round, because sizes follow from the stamps, and what counts from the participations. The receives of the
@@ -33,10 +33,6 @@
 #include "collective/socket/slicing.hpp"
 
 namespace ddp::socket {
-
-/// Steps that are begun before the sum of the first of them, and segments of a slice in flight.
-inline constexpr int32_t kAhead = 2;
-inline constexpr int32_t kExchangeDepth = kAhead + 1;
 
 /// The sum of the nodes of all members.
 class TreeSum {
@@ -67,7 +63,9 @@ class ExchangeMemory {
     Links::Message part_in, part_out, result_in, result_out;
   };
 
-  void reserve(int32_t members);
+  /// `ahead`: steps that are begun before the sum of the first of them. One more segment of each slice is in flight.
+  void reserve(int32_t members, int64_t ahead);
+  [[nodiscard]] int64_t ahead() const noexcept { return depth_ - 1; }
   [[nodiscard]] std::byte* slot(Kind kind, int32_t member, int64_t t) noexcept {
     return memory_.get() + (3 * index(member, t) + kind) * segment_;
   }
@@ -80,14 +78,16 @@ class ExchangeMemory {
   struct Free {
     void operator()(std::byte* memory) const noexcept { std::free(memory); }
   };
-  [[nodiscard]] static int64_t index(int32_t member, int64_t t) noexcept {
-    return int64_t{member} * kExchangeDepth + t % kExchangeDepth;
-  }
+  [[nodiscard]] int64_t index(int32_t member, int64_t t) const noexcept { return int64_t{member} * depth_ + t % depth_; }
 
   std::unique_ptr<std::byte, Free> memory_;
+  int64_t depth_ = 1;
   int64_t segment_ = 0;
   std::vector<Messages> messages_;
 };
+
+/// Steps whose first receives are posted before the header round. Equal on all members, who may call it off.
+inline constexpr int64_t kPostedAhead = 2;
 
 /// Which phases an exchange has.
 struct Phases {
@@ -121,7 +121,7 @@ class Exchange {
   void call_off();
 
  private:
-  [[nodiscard]] int64_t ahead() const noexcept { return std::min<int64_t>(kAhead, slicing_.number()); }
+  [[nodiscard]] int64_t first(int64_t steps) const noexcept { return std::min(steps, slicing_.number()); }
   void receive_parts(int64_t t);
   void receive_result(int32_t peer, int64_t t);
   void begin(int64_t t);

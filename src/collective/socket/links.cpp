@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collective/socket/links.hpp"
 
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
 #include <algorithm>
 #include <chrono>
 #include <thread>
@@ -14,6 +18,15 @@ constexpr int64_t kFirstCauseMs = 500;      // how long a broken connection wait
 constexpr int64_t kLargestStaggerMs = 250;  // by how much a higher level is more patient
 constexpr int64_t kFirstLookMs = 50;        // into a wait: do bytes flow?
 constexpr int64_t kLookMs = 250;            // and then again and again
+constexpr uint32_t kShortUs = 5000;         // a round trip of a short link
+
+// The kernel has measured the connection's round trips since it was made; all ones: it has not.
+bool is_long(int32_t descriptor) noexcept {
+  tcp_info info{};
+  socklen_t bytes = sizeof info;
+  const bool known = ::getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, &info, &bytes) == 0;
+  return known && info.tcpi_min_rtt != UINT32_MAX && info.tcpi_min_rtt > kShortUs;
+}
 
 void wait_for_cause(const bootstrap::Failure& failure) {
   const os::Deadline limit = os::Deadline::in_ms(kFirstCauseMs);
@@ -42,6 +55,7 @@ int64_t Links::patience_ms(const Message& message) const noexcept {
 }
 
 void Links::attach(int32_t peer, const std::vector<int32_t>& descriptors) {
+  for (const int32_t descriptor : descriptors) long_ = long_ || is_long(descriptor);
   const LinkResult result = endpoint_.attach(peer, descriptors);
   if (result != LinkResult::kDone) explain(result, Message{0, peer});
 }

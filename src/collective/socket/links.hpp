@@ -50,6 +50,9 @@ class Links {
   /// Make the link to the member at this position of these connections, which are the endpoint's from here on.
   void attach(int32_t peer, const std::vector<int32_t>& descriptors);
 
+  /// Does a round trip take longer than 5 ms?
+  [[nodiscard]] bool are_long() const noexcept { return long_; }
+
   /// A message on its way. Waiting for it twice, or for none, is nothing.
   struct Message {
     Endpoint::Ticket ticket = 0;
@@ -122,6 +125,7 @@ class Links {
   int64_t sent_bytes_ = 0;
   collective::Waits* const waits_;
   collective::Late longest_;
+  bool long_ = false;
   bool exhausted_ = false;  // a receive that was posted ahead lacked memory
   const collective::Stamp* subject_ = nullptr;
   std::function<bool(int32_t)> goodbye_probe_;

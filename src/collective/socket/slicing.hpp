@@ -49,6 +49,7 @@ using FlatOwnership = std::vector<std::vector<Span>>;
 
 struct SocketOptions {
   int64_t segment_bytes = 0;  // 0: chosen by the size of the array. Tests use small ones. Equal on all members
+  int64_t ahead = 0;          // steps begun ahead; 0: chosen by the links. Members may differ
 };
 
 /// The segments of each member's slice. A segment lies within one span.
@@ -73,9 +74,14 @@ class Slicing {
       number_ = std::max(number_, static_cast<int64_t>(segments_.back().size()));
     }
   }
-  /// So that the segments in flight of all members stay in the caches.
+  /// Where many members send to one, the parts of a step fit into a small buffer of a switch, or what does not fit is
+  /// dropped. Where few do, the segments in flight of all members stay in the caches.
   [[nodiscard]] static constexpr int64_t largest_segment(int32_t members) noexcept {
-    return std::max<int64_t>(4096, std::min(kLargest, (int64_t{8} << 20) / members));
+    return members > kFewMembers ? std::max(kSmallBuffer / members, kLeast) : in_caches(members);
+  }
+  /// Steps that a member begins ahead. Over long links more bytes have to be under way.
+  [[nodiscard]] static constexpr int64_t ahead(int32_t members, bool long_links) noexcept {
+    return long_links ? 2 * std::max<int64_t>(1, in_caches(members) / largest_segment(members)) : 2;
   }
 
   /// Segments of the slice that has most.
@@ -94,6 +100,13 @@ class Slicing {
   // segments leave the caches.
   static constexpr int64_t kSmallest = int64_t{1} << 20;
   static constexpr int64_t kLargest = int64_t{2} << 20;
+  static constexpr int64_t kLeast = int64_t{64} << 10;
+  static constexpr int64_t kSmallBuffer = int64_t{1} << 20;
+  static constexpr int32_t kFewMembers = 4;
+
+  [[nodiscard]] static constexpr int64_t in_caches(int32_t members) noexcept {
+    return std::max<int64_t>(4096, std::min(kLargest, (int64_t{8} << 20) / members));
+  }
 
   [[nodiscard]] static int64_t total(const std::vector<Span>& spans) noexcept {
     int64_t count = 0;

@@ -49,6 +49,15 @@ void slices_and_segments_cover_every_element_once(void**) {
         }
 }
 
+void the_parts_of_a_step_fit_into_a_small_buffer_where_many_send_to_one(void**) {
+  for (const int32_t members : {5, 8, 16}) {
+    expect(socket::Slicing::largest_segment(members) * members <= 1 << 20, "parts of a step");
+    const int64_t ahead = socket::Slicing::ahead(members, true);
+    expect(ahead * members * socket::Slicing::largest_segment(members) >= 14 << 20, "under way over long links");
+  }
+  expect_equal(socket::Slicing::ahead(8, false), int64_t{2}, "over short ones");
+}
+
 void the_way_depends_on_size_and_members_alone(void**) {
   const cpu::ReduceRule rule{DDP_F32, DDP_SUM, 4};
   const auto way = [&](int64_t bytes, int32_t members, socket::Phases phases) {
@@ -144,6 +153,7 @@ void buckets_have_the_bits_of_the_tree_with_weights_and_ranks_that_do_not_count(
         std::memcpy(inputs.back().data(), bytes.data(), bytes.size());
       }
       RailWorld world(ranks, segment);
+      if (segment > 0) world.begin_unevenly();
       world.run([&](int rank, collective::Transport& transport) {
         std::vector<float> memory(4000);
         std::vector<collective::BucketSpec::Piece> pieces;
@@ -217,6 +227,7 @@ void a_piece_that_no_rank_uses_is_left_untouched(void**) {
 void an_incomplete_rank_voids_the_bucket_and_nothing_is_written(void**) {
   for (int guilty = 0; guilty < 3; ++guilty) {
     RailWorld world(3, 4096);
+    if (guilty > 0) world.begin_unevenly();
     world.run([&](int rank, collective::Transport& transport) {
       std::vector<float> data(100'000, static_cast<float>(rank));
       const auto bucket = transport.prepare(spec_of({piece_of(data)}, DDP_F32, 3));
@@ -238,6 +249,7 @@ void gathers_and_scatters_are_direct_too(void**) {
       const auto inputs = random_inputs(ranks, DDP_F32, part * ranks, 3);
       const Bytes wanted = reduced(inputs, DDP_F32, DDP_AVERAGE, part * ranks);
       RailWorld world(ranks, 512);
+      if (part > 100) world.begin_unevenly();
       world.run([&](int rank, collective::Transport& transport) {
         Bytes input = inputs[static_cast<size_t>(rank)], output(static_cast<size_t>(part * 4)), all(wanted.size());
         const Tensor whole = flat_tensor(input.data(), DDP_F32, part * ranks),
@@ -282,6 +294,7 @@ void collectives_of_all_kinds_and_sizes_follow_each_other(void**) {
 void receives_are_posted_before_they_are_needed(void**) {
   for (const int ranks : {2, 4, 7, 16}) {
     RailWorld world(ranks);
+    const int64_t two_segments = std::min<int64_t>(200'000, socket::Slicing::largest_segment(ranks) / 2 - 64);
     std::atomic<int> ready{0}, done{0};
     std::atomic<int64_t> before{0}, after{0};
     const auto meet = [&](std::atomic<int>& place) {
@@ -292,14 +305,14 @@ void receives_are_posted_before_they_are_needed(void**) {
       meet(ready);
       if (rank == 0) before = local_endpoint_early_sends();
       transport.barrier();
-      for (const int64_t part : {1, 100, 1000, 4000, 16'000, 200'000}) {
+      for (const int64_t part : {int64_t{1}, int64_t{100}, int64_t{1000}, int64_t{4000}, int64_t{16'000}, two_segments}) {
         std::vector<float> data(static_cast<size_t>(part * ranks), 1.0F);
         const Tensor whole = flat_tensor(data.data(), DDP_F32, part * ranks);
         const Tensor own = flat_tensor(data.data() + rank * part, DDP_F32, part);
         if (part < 20'000) transport.all_reduce(whole, DDP_SUM);
         transport.reduce_scatter(whole, own, DDP_SUM);
         transport.all_gather(own, whole);
-        if (part < 20'000) transport.broadcast(whole, ranks - 1);
+        if (part * ranks <= two_segments) transport.broadcast(whole, ranks - 1);
         expect_equal(data.back(), static_cast<float>(part < 20'000 ? ranks * ranks : ranks), "the sum");
       }
       meet(done);
@@ -349,6 +362,7 @@ void a_failure_elsewhere_ends_an_exchange_in_its_middle(void**) {
 int main() {
   const CMUnitTest tests[] = {
       ddp_test(slices_and_segments_cover_every_element_once),
+      ddp_test(the_parts_of_a_step_fit_into_a_small_buffer_where_many_send_to_one),
       ddp_test(the_way_depends_on_size_and_members_alone),
       ddp_test(sums_have_the_bits_of_one_reduction_for_every_type),
       ddp_test(a_large_sum_is_that_of_a_loop_over_the_tree),
