@@ -218,6 +218,7 @@ void follow_launcher(Group& group, int64_t generation) {
 
 void start_trace(Group& group, const std::string& path, const TraceSettings& settings) {
   group.check_idle(kStart);
+  const bootstrap::CallState::In inside(group.calls(), bootstrap::UserCall::kStartTrace);
   trace::Watch& watch = watch_of(group);
   trace::Session session{&group, path, "", os::now_ns()};
   bool claimed = false;
@@ -250,6 +251,7 @@ void start_trace(Group& group, const std::string& path, const TraceSettings& set
 
 void stop_trace(Group& group) {
   group.check_idle(kStop);
+  const bootstrap::CallState::In inside(group.calls(), bootstrap::UserCall::kStopTrace);
   trace::Watch* const watch = group.calls().watch();
   const std::optional<trace::Session> session = watch != nullptr ? watch->sessions().of(&group) : std::nullopt;
   std::optional<trace::Watch::Use> use;

@@ -31,6 +31,8 @@ constexpr std::array kNames = {
     "ddp_state_save_latest",
     "ddp_state_load_latest",
     "ddp_group_split",
+    "ddp_group_start_trace",
+    "ddp_group_stop_trace",
     "ddp_model_end_backward",
     "ddp_model_skip_backward",
     "ddp_model_abandon_backward",

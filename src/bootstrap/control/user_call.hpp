@@ -37,6 +37,8 @@ enum class UserCall : uint16_t {
   kSaveLatest,
   kLoadLatest,
   kSplit,
+  kStartTrace,
+  kStopTrace,
   kEndBackward,
   kSkipBackward,
   kAbandonBackward,
