@@ -9,6 +9,7 @@
 
 #include "cuda/errors.hpp"
 #include "cuda/nccl_loader.hpp"
+#include "cuda/nccl_team.hpp"
 #include "ddp/types.h"
 
 namespace ddp::cuda {
@@ -209,6 +210,7 @@ ddp_nccl_table make_table(const nccl::Library& library) noexcept {
   table.comm_device = comm_device;
   table.send = send;
   table.receive = receive;
+  fill_teams(table, library);
   return table;
 }
 

@@ -74,8 +74,8 @@ void agree_on_options(bootstrap::Control& control, const ddp_group_options& opti
   const std::string mine = std::to_string(static_cast<int>(options.backend)) + " with sum_order " +
                            std::to_string(static_cast<int>(options.sum_order)) + ", virtual_ranks " +
                            std::to_string(options.virtual_ranks) + ", reproducible " + std::to_string(options.reproducible) +
-                           ", nccl_max_ctas " + std::to_string(options.nccl_max_ctas) + ", recoverable " +
-                           std::to_string(options.recoverable) +
+                           ", nccl_max_ctas " + std::to_string(options.nccl_max_ctas) + ", nccl_multicast " +
+                           std::to_string(options.nccl_multicast) + ", recoverable " + std::to_string(options.recoverable) +
                            (options.nccl_comm != nullptr ? " and a communicator of its own (nccl_comm)" : "");
   const std::vector<std::string> all = control.gather("group options", mine, deadline);
   for (size_t rank = 1; rank < all.size(); ++rank)

@@ -56,6 +56,10 @@ class BucketStep final : public collective::SliceWork, public collective::Bucket
   void set_divisor(double divisor) noexcept { divisor_ = divisor; }
   void flush(void* stream) override { divisor_ == 1 ? update_.flush(stream) : update_.divide_and_flush(stream, divisor_); }
 
+  void flush_over(void* stream, double divisor, const ddp_gpu_multicast& over) override {
+    update_.flush_over(stream, divisor, over);
+  }
+
   void start(collective::BucketOperation& reduction) noexcept {
     reduction_ = &reduction;
     piece_ = 0;

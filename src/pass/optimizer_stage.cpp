@@ -41,7 +41,7 @@ struct OptimizerStage::Part {
       : setting(where), norm(table, bucket, plan), step(update, bucket, state, update.request().whole_tensors) {
     header.used.resize((bucket.pieces.size() + 63) / 64);
   }
-  const StepSetting setting;
+  StepSetting setting;
   StepPlan plan;  // of the last pass
   NormWork norm;
   BucketStep step;
@@ -122,6 +122,7 @@ void OptimizerStage::prepare() {
     part.all_gather = channel_.prepare(all_gather);
     if (wanted.reduce_scatter) part.reduce_scatter = channel_.prepare(reduce_scatter);
     if (wanted.fused) part.fused = channel_.prepare(fused);
+    part.setting.can_fuse = part.fused != nullptr;  // a transport may not be able to for this bucket
   }
   if (auto* const kept = dynamic_cast<KeptUpdate*>(&update_)) kept->exchanges_are_prepared();
 }

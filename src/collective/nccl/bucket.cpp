@@ -13,12 +13,6 @@ namespace {
 
 constexpr size_t kMostWords = kMostPieces / 64;  // of used bits that a transport takes
 
-/// One block, laid out as the plan says?
-bool is_one_block(const collective::BucketSpec& spec) noexcept {
-  return !spec.pieces.empty() && std::all_of(spec.pieces.begin(), spec.pieces.end(),
-                                             [](const collective::BucketSpec::Piece& piece) { return piece.owned; });
-}
-
 }  // namespace
 
 HeaderWords HeaderWords::of(const collective::BucketSpec& spec, int32_t ranks) noexcept {
@@ -41,6 +35,12 @@ collective::BucketSpec metadata_of(const collective::ExchangeSpec& spec, int32_t
   return metadata;
 }
 
+std::byte* block_of(const std::vector<collective::BucketSpec::Piece>& pieces, ddp_dtype dtype) noexcept {
+  const auto owned = [](const collective::BucketSpec::Piece& piece) { return piece.owned; };
+  if (pieces.empty() || !std::all_of(pieces.begin(), pieces.end(), owned)) return nullptr;
+  return pieces.front().data - pieces.front().offset * dtype_size(dtype);
+}
+
 Block::Block(NcclTransport& transport, const collective::ExchangeSpec& spec, ddp_dtype dtype, bool kept)
     : transport_(transport), dtype_(dtype), count_(spec.count), ranks_(transport.size()) {
   if (ranks_ == 1 || count_ == 0) return;
@@ -49,11 +49,9 @@ Block::Block(NcclTransport& transport, const collective::ExchangeSpec& spec, ddp
     lie_on(spec);
     return;
   }
-  in_place_ = fits && is_one_block(spec);
-  if (in_place_) {
-    data_ = spec.pieces.front().data - spec.pieces.front().offset * dtype_size(dtype);
-    return;
-  }
+  data_ = fits ? block_of(spec.pieces, dtype) : nullptr;
+  in_place_ = data_ != nullptr;
+  if (in_place_) return;
   kept_ = kept;
   const int64_t bytes = count_ * dtype_size(dtype);
   data_ = static_cast<std::byte*>(kept ? transport.alloc(bytes) : transport.staging(std::max(bytes, spec.largest_bytes)));

@@ -45,6 +45,9 @@ struct HeaderWords {
   [[nodiscard]] bool has_captures() const noexcept { return end > captures; }
 };
 
+/// Where the block of these pieces begins, if they are laid out as the plan says; NULL: they are not.
+[[nodiscard]] std::byte* block_of(const std::vector<collective::BucketSpec::Piece>& pieces, ddp_dtype dtype) noexcept;
+
 /// The block of device memory in which NCCL works on a bucket: its pieces at their offsets, with padding between them and
 /// behind them, so that it has a slice of the same length for each rank.
 class Block {

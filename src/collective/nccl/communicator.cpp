@@ -5,9 +5,9 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <map>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <thread>
 
 #include "core/attempt.hpp"
@@ -36,7 +36,8 @@ struct Communicator::Link {
   void* comm = nullptr;  // written by NCCL while it connects
   std::atomic<bool> usable{false};
   std::atomic<bool> gives_up{false};  // the orderly end
-  std::set<void*> memory;             // from alloc; guarded by `calling`
+  std::map<void*, int64_t> memory;    // from alloc, with its bytes; guarded by `calling`
+  std::shared_ptr<void> kept;         // by the last run()
 
   std::mutex mutex;  // guards what follows
   std::condition_variable changed;
@@ -107,6 +108,8 @@ std::string Communicator::make_id(const ddp_nccl_table& table) {
                      table.last_error(nullptr));
   return std::string(id.data(), id.size());
 }
+
+const ddp_nccl_table& Communicator::table() const noexcept { return link_->table; }
 
 Communicator::Communicator(const gpu::Device& device, const ddp_nccl_table& table)
     : device_(device), link_(std::make_shared<Link>(table)) {}
@@ -217,6 +220,7 @@ void Communicator::call_alone(const char* doing, Call&& body) {
   const os::Deadline deadline = link_->is_in_progress(code) ? os::Deadline::in_ms(timeout_ms_) : os::Deadline::never();
   for (int64_t looks = 0; link_->is_in_progress(code); ++looks) {
     if (!link_->usable.load()) throw make_error(DDP_ERROR_ABORTED, "NCCL was ended while %s", doing);
+    if (check_) check_();
     if (deadline.passed()) fail_late(doing);
     if (looks >= kLooksAtOnce) std::this_thread::sleep_for(std::chrono::microseconds(kPauseUs));
     code = link_->result_of(code);
@@ -274,6 +278,18 @@ void Communicator::exchange(const std::vector<Transfer>& transfers, void* stream
   });
 }
 
+void Communicator::in_turn(const char* doing, const std::function<void()>& enqueue) {
+  call(doing, [&](const ddp_nccl_table&, void*) { return enqueue(), 0; });
+}
+
+void Communicator::run(const char* doing, const std::function<int32_t(const ddp_nccl_table&, void* comm)>& body,
+                       const std::shared_ptr<void>& kept) {
+  call_alone(doing, [&](const ddp_nccl_table& nccl, void* comm) {
+    link_->kept = kept;
+    return body(nccl, comm);
+  });
+}
+
 /// NCCL says no more than that CUDA failed. So the runtime is asked for as much, which says why, or gives it: then it is
 /// NCCL's own failure.
 void Communicator::fail_alloc(int32_t code, int64_t bytes) const {
@@ -297,7 +313,7 @@ void* Communicator::alloc(int64_t bytes) {
   void* memory = nullptr;
   call_alone("allocating memory", [&](const ddp_nccl_table& nccl, void*) {
     if (const int32_t code = nccl.mem_alloc(&memory, bytes); code != 0) fail_alloc(code, bytes);
-    link_->memory.insert(memory);
+    link_->memory.emplace(memory, bytes);
     return 0;
   });
   return memory;
@@ -306,6 +322,15 @@ void* Communicator::alloc(int64_t bytes) {
 bool Communicator::owns(void* memory) noexcept {
   const std::lock_guard lock(link_->calling);
   return link_->memory.count(memory) != 0;
+}
+
+std::optional<Communicator::Piece> Communicator::piece_of(const std::byte* data, int64_t bytes) noexcept {
+  const std::lock_guard lock(link_->calling);
+  auto after = link_->memory.upper_bound(const_cast<std::byte*>(data));
+  if (after == link_->memory.begin()) return std::nullopt;
+  const auto& [begin, size] = *--after;
+  const Piece piece{static_cast<std::byte*>(begin), size};
+  return data + bytes <= piece.begin + piece.bytes ? std::optional(piece) : std::nullopt;
 }
 
 bool Communicator::free(void* memory) noexcept {
@@ -324,7 +349,7 @@ bool Communicator::has_memory() noexcept {
 void Communicator::free_all() noexcept {
   const gpu::Device::Current current(device_, std::nothrow);
   const std::lock_guard lock(link_->calling);
-  for (void* const memory : link_->memory) static_cast<void>(link_->table.mem_free(memory));
+  for (const auto& [memory, bytes] : link_->memory) static_cast<void>(link_->table.mem_free(memory));
   link_->memory.clear();
 }
 
@@ -337,6 +362,8 @@ std::string Communicator::trouble() const noexcept {
   if (kind == DDP_NCCL_OK || kind == DDP_NCCL_IN_PROGRESS) return "";
   return std::string(link_->table.error_text(bad)) + " (" + link_->table.last_error(link_->comm) + ")";
 }
+
+void Communicator::leave() noexcept { link_->usable.store(false); }
 
 void Communicator::abort() noexcept {
   if (!link_->usable.exchange(false)) return;

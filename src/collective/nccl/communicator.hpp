@@ -12,10 +12,13 @@
 // Tested by gpu_host/communicator_test.cpp and gpu_host/failure_test.cpp.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "collective/nccl/launch_order.hpp"
@@ -56,12 +59,14 @@ class Communicator {
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
+  [[nodiscard]] const ddp_nccl_table& table() const noexcept;
   [[nodiscard]] static std::string make_id(const ddp_nccl_table& table);
   /// Collectives take their turn there, from now on. It lives as long as they are called. `timeout_ms`: of a call that NCCL
-  /// does not bring to its end; 0: none.
-  void set_order(LaunchOrder* order, int64_t timeout_ms) noexcept {
+  /// does not bring to its end; 0: none. `check`: as of connect(), for one that nobody ends when the group breaks.
+  void set_order(LaunchOrder* order, int64_t timeout_ms, std::function<void()> check = nullptr) noexcept {
     order_ = order;
     timeout_ms_ = timeout_ms;
+    check_ = std::move(check);
   }
 
   /// Elements to or from another rank.
@@ -82,11 +87,25 @@ class Communicator {
   /// All of them at once; the n-th one sent to a rank meets the n-th one that it receives. Every rank has some.
   void exchange(const std::vector<Transfer>& transfers, void* stream);
 
+  /// Anything else that the ranks do together on the device, as one of the collectives above takes its turn.
+  void in_turn(const char* doing, const std::function<void()>& enqueue);
+
+  /// A call that is no collective of a stream. Waits until it has come to its end. `kept` lives as long as NCCL may write to
+  /// it. Throws as collectives.
+  void run(const char* doing, const std::function<int32_t(const ddp_nccl_table&, void* comm)>& body,
+           const std::shared_ptr<void>& kept);
+
   /// Memory of NCCL's kind: peers can map it. It is not registered (README.md, "Registered memory"). Throws OUT_OF_MEMORY,
   /// what the device throws, and INTERNAL with NCCL's words.
   [[nodiscard]] void* alloc(int64_t bytes);
   /// Does it come from alloc?
   [[nodiscard]] bool owns(void* memory) noexcept;
+  /// The piece that alloc gave in which all of this lies; none: no such piece.
+  struct Piece {
+    std::byte* begin = nullptr;
+    int64_t bytes = 0;
+  };
+  [[nodiscard]] std::optional<Piece> piece_of(const std::byte* data, int64_t bytes) noexcept;
   /// What alloc gave, once nothing on the device touches it: it is unmapped at once. False: alloc did not give it.
   bool free(void* memory) noexcept;
   /// Has alloc given anything that was not freed? As free(), all of it.
@@ -97,6 +116,8 @@ class Communicator {
   [[nodiscard]] std::string trouble() const noexcept;
   /// End what runs on the device, for good, within some two seconds; once. Of one that is lent: only use it no longer.
   void abort() noexcept;
+  /// Never use it again, nor end it: the device may still be at work on what belongs to it.
+  void leave() noexcept;
   /// The orderly end, once all work on the device is done. Turns into abort when it takes longer than `limit_ms`, or a
   /// second longer than all ranks are there, as `is_broken` tells. Throws nothing. Of one that is lent: as abort.
   void close(int64_t limit_ms, const std::function<bool()>& is_broken) noexcept;
@@ -115,6 +136,7 @@ class Communicator {
   std::shared_ptr<Link> link_;
   LaunchOrder* order_ = nullptr;  // NULL: the first collective has not been made
   int64_t timeout_ms_ = 0;
+  std::function<void()> check_;
 };
 
 }  // namespace ddp::nccl

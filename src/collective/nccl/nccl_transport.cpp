@@ -8,7 +8,10 @@
 
 #include "bootstrap/control/consensus.hpp"
 #include "collective/nccl/connect.hpp"
+#include "collective/nccl/fused_step.hpp"
+#include "collective/nccl/greeting.hpp"
 #include "collective/nccl/mean.hpp"
+#include "collective/nccl/multicast.hpp"
 #include "collective/nccl/sharded.hpp"
 #include "collective/nccl/tree_sum.hpp"
 #include "core/attempt.hpp"
@@ -31,27 +34,6 @@ int64_t close_limit_ms(int32_t ranks, int64_t timeout_ms) noexcept {
 }
 
 int64_t idle_limit_ms(int64_t timeout_ms) noexcept { return timeout_ms > 0 ? timeout_ms : kIdleMs; }
-
-/// What a rank says before NCCL connects; rank 0's id counts.
-struct Greeting {
-  std::string nccl_id;    // empty: it is lent
-  uint64_t group_id = 0;  // of LaunchOrder
-  std::vector<uint64_t> others;
-};
-std::string bytes_of(const Greeting& greeting) {
-  ByteWriter bytes;
-  bytes.text(greeting.nccl_id).number(greeting.group_id);
-  for (const uint64_t id : greeting.others) bytes.number(id);
-  return std::move(bytes).bytes();
-}
-Greeting greeting_of(const std::string& bytes) {
-  ByteReader reader(bytes);
-  Greeting greeting;
-  greeting.nccl_id = std::string(reader.text());
-  greeting.group_id = reader.number<uint64_t>();
-  while (!reader.at_end()) greeting.others.push_back(reader.number<uint64_t>());
-  return greeting;
-}
 
 /// All ranks get what one of them throws.
 template <class Body>
@@ -96,7 +78,7 @@ NcclTransport::NcclTransport(const collective::TransportContext& context, const 
     if (is_lent) with_name(context.control->member(rank_), [&] { lent = lend(); });
     if (size_ == 1) return std::string();
     stop_words_ = std::make_unique<StopWords>(device);
-    if (context.options.reproducible != 0) tree_ = std::make_unique<TreeOrder>(device, layout, rank_, stream_->get());
+    if (context.options.reproducible != 0) adders_.tree = std::make_unique<TreeOrder>(device, layout, rank_, stream_->get());
     communicator_ = std::move(lent);
     if (!is_lent) nccl = &gpu::load_nccl(device.table());
     here = LaunchOrder::present(device.index());
@@ -168,8 +150,11 @@ uint64_t NcclTransport::order_word(At at) const {
 
 NcclTransport::~NcclTransport() {
   close(false);
-  if (communicator_ != nullptr && communicator_->has_memory() && device_.frees().may_free(device_.name(), device_.owner()))
-    communicator_->free_all();
+  const bool has_memory = communicator_ != nullptr && communicator_->has_memory();
+  const bool may_free =
+      (has_memory || adders_.multicast != nullptr) && device_.frees().may_free(device_.name(), device_.owner());
+  if (adders_.multicast != nullptr) adders_.multicast->end(may_free);
+  if (has_memory && may_free) communicator_->free_all();
   decide_about_memory();
 }
 
@@ -241,9 +226,19 @@ void NcclTransport::scale(const Tensor& from, const Tensor& to, const Scale& by,
        "dividing a sum");
 }
 
+std::optional<ddp_gpu_multicast> NcclTransport::reach(const collective::ExchangeSpec& spec) {
+  if (adders_.multicast == nullptr)
+    adders_.multicast =
+        std::make_unique<Multicast>(Multicast::Of{context_, device_, *communicator_, stop_words_->original()});
+  return adders_.multicast->has_team() ? adders_.multicast->reach(FusedStep::blocks_of(spec)) : std::nullopt;
+}
+
 std::unique_ptr<collective::BucketOperation> NcclTransport::prepare(const collective::ExchangeSpec& spec,
-                                                                    std::unique_ptr<collective::BucketOperation> metadata) {
+                                                                    std::unique_ptr<collective::BucketOperation> metadata,
+                                                                    const std::optional<ddp_gpu_multicast>& over) {
   switch (spec.kind()) {
+    case collective::Collective::kFusedStep:
+      return std::make_unique<FusedStep>(*this, std::move(metadata), spec, over.value());
     case collective::Collective::kBucketReduceScatter:
       return std::make_unique<ReduceScatter>(*this, std::move(metadata), spec);
     case collective::Collective::kBucketAllGather: return std::make_unique<AllGather>(*this, std::move(metadata), spec);
@@ -255,8 +250,8 @@ void NcclTransport::all_reduce(const Tensor& tensor, ddp_reduce op, void* stream
   if (size_ == 1 || tensor.count == 0) return;
   order_after(stream);
   gpu::Timed timed(device_, stream_->get(), trace::GpuWork::kAllReduce, tensor.bytes());
-  if (tree_ != nullptr) {
-    tree_->all_reduce(*this, tensor, op);
+  if (adders_.tree != nullptr) {
+    adders_.tree->all_reduce(*this, tensor, op);
     timed.end();
     return order_before(stream);
   }
@@ -289,8 +284,8 @@ void NcclTransport::reduce_scatter(const Tensor& input, const Tensor& output, dd
   }
   order_after(stream);
   gpu::Timed timed(device_, stream_->get(), trace::GpuWork::kReduceScatter, input.bytes());
-  if (tree_ != nullptr) {
-    tree_->reduce_scatter(*this, input, output, op);
+  if (adders_.tree != nullptr) {
+    adders_.tree->reduce_scatter(*this, input, output, op);
     timed.end();
     return order_before(stream);
   }
@@ -365,7 +360,9 @@ void NcclTransport::await_stream(os::Deadline deadline) {
 bool NcclTransport::free(void* data) noexcept {
   if (communicator_ != nullptr) {
     if (!communicator_->owns(data)) return false;
-    return !device_.frees().may_free(device_.name(), device_.owner()) || communicator_->free(data);
+    if (!device_.frees().may_free(device_.name(), device_.owner())) return true;
+    if (adders_.multicast != nullptr) adders_.multicast->forget(data);
+    return communicator_->free(data);
   }
   const std::lock_guard lock(own_.mutex);
   return own_.arrays.erase(data) != 0;
@@ -390,6 +387,8 @@ void NcclTransport::close(bool in_order) noexcept {
 void NcclTransport::close_in_order() noexcept {
   const int64_t limit_ms = close_limit_ms(size_, context_.options.timeout_ms);
   if (context_.options.nccl_comm != nullptr) static_cast<void>(try_to([&] { await_stream(os::Deadline::in_ms(limit_ms)); }));
+  if (adders_.multicast != nullptr && comes_to_an_end(os::Deadline::in_ms(limit_ms)))
+    adders_.multicast->close(limit_ms, [this] { return context_.failure->woken(); });
   communicator_->close(limit_ms, [this] { return context_.failure->woken(); });
 }
 

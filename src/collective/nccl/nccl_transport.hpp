@@ -20,6 +20,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "collective/nccl/communicator.hpp"
@@ -32,6 +33,7 @@
 
 namespace ddp::nccl {
 
+class Multicast;
 struct Scale;
 class TreeOrder;
 
@@ -73,17 +75,20 @@ class NcclTransport {
   void join();
 
   /// NULL: NCCL adds; else the library does, in the order of the CPU (group option `reproducible`).
-  [[nodiscard]] TreeOrder* tree() const noexcept { return tree_.get(); }
+  [[nodiscard]] TreeOrder* tree() const noexcept { return adders_.tree.get(); }
 
   /// For the kernels that come next on this stream: a word that is not 0 if the group was broken by then; NULL with one
   /// rank. Costs a kernel that copies the word, unless the one kernel that comes next has one thread that reads it, once.
   [[nodiscard]] ddp_gpu_stop stop_on(void* stream, StopRead read = StopRead::kByMany);
 
-  /// As Transport::can and prepare. `metadata`: the exchange of the metadata about it (bucket.hpp), over the host's
-  /// transport. Throws OUT_OF_MEMORY.
-  [[nodiscard]] static bool can(collective::Collective kind) noexcept { return kind != collective::Collective::kFusedStep; }
+  /// Collective. How a kernel reaches gradients and values of a bucket on all ranks (multicast.hpp); none: it cannot, on no
+  /// rank. Throws as the constructor.
+  [[nodiscard]] std::optional<ddp_gpu_multicast> reach(const collective::ExchangeSpec& spec);
+  /// As Transport::prepare. `metadata`: the exchange of the metadata about it (bucket.hpp), over the host's transport.
+  /// `over`: of a fused step. Throws OUT_OF_MEMORY.
   [[nodiscard]] std::unique_ptr<collective::BucketOperation> prepare(const collective::ExchangeSpec& spec,
-                                                                     std::unique_ptr<collective::BucketOperation> metadata);
+                                                                     std::unique_ptr<collective::BucketOperation> metadata,
+                                                                     const std::optional<ddp_gpu_multicast>& over);
 
   // On this rank's tensors; reductions of floats. `stream`: as above. Not while a bucket is under way.
   void all_reduce(const Tensor& tensor, ddp_reduce op, void* stream);
@@ -129,7 +134,10 @@ class NcclTransport {
   std::shared_ptr<Communicator> communicator_;
   std::unique_ptr<Watch> watch_;
   std::unique_ptr<LaunchOrder> order_;  // NULL with one rank
-  std::unique_ptr<TreeOrder> tree_;
+  struct {
+    std::unique_ptr<TreeOrder> tree;
+    std::unique_ptr<Multicast> multicast;  // NULL: no step has asked for it
+  } adders_;
   struct {
     void* memory = nullptr;  // from alloc
     int64_t bytes = 0;
@@ -143,6 +151,9 @@ class NcclTransport {
     std::map<void*, gpu::Array> arrays;
   } own_;  // without NCCL
 };
+
+/// As Transport::can; a fused step if the options allow it, and then NcclTransport::reach says whether a bucket can be.
+[[nodiscard]] bool can(collective::Collective kind, const ddp_group_options& options, int32_t ranks) noexcept;
 
 /// Throws NOT_SUPPORTED: NCCL cannot take this mean. `reproducible`: the group's option.
 void check_reduction(const char* function, const Tensor& tensor, ddp_reduce op, bool reproducible);

@@ -6,30 +6,12 @@
 namespace ddp::cuda {
 namespace {
 
-template <class T>
-struct AdamRule {
-  AdamScalars<T> scalars;
-  __device__ __forceinline__ void operator()(T grad, T& value, T& mean, T& square) const {
-    adam(scalars, grad, value, mean, square);
-  }
-};
-
-/// One tile, by the rule of its piece.
-template <class E, class T>
-__device__ __forceinline__ void adam_piece(const UpdatePiece& piece, uint32_t first, uint32_t count,
-                                           const Shaping<T>& shaping, const AdamRule<T>& rule) {
-  if constexpr (sizeof(E) == 2) {
-    if (piece.master != nullptr) return update_tile<E, 2, true>(piece, first, count, shaping, rule);
-  }
-  update_tile<E, 2, false>(piece, first, count, shaping, rule);
-}
-
 template <class E, class Parameters>
 __global__ void __launch_bounds__(kThreads) adam_kernel(const __grid_constant__ Parameters p) {
   if (halted(p.step.stop, p.step.gate)) return;
   const Shaping<Wide<E>> shaping = p.step.now();
   each_tile<kUpdateTile>(p.table, [&](const UpdatePiece& piece, uint32_t first, uint32_t count) {
-    adam_piece<E>(piece, first, count, shaping, AdamRule<Wide<E>>{p.rules[piece.rule]});
+    update_piece<E>(piece, first, count, shaping, AdamRule<Wide<E>>{p.rules[piece.rule]});
   });
 }
 
@@ -40,7 +22,7 @@ __global__ void __launch_bounds__(kThreads) planned_adam_kernel(const __grid_con
   const Shaping<T> shaping = p.step.now();
   each_tile<kUpdateTile>(p.table, [&](const UpdatePiece& piece, uint32_t first, uint32_t count) {
     const ddp_gpu_planned_rule& planned = p.rules[piece.rule];
-    if (planned.active != 0) adam_piece<E>(piece, first, count, shaping, AdamRule<T>{AdamScalars<T>(planned.adam)});
+    if (planned.active != 0) update_piece<E>(piece, first, count, shaping, AdamRule<T>{AdamScalars<T>(planned.adam)});
   });
 }
 
@@ -64,6 +46,7 @@ KernelList adam_kernels() noexcept {
 
 int32_t adam_step(const ddp_gpu_update* updates, int64_t count, const ddp_gpu_adam_rule* rules, int64_t rule_count,
                   int32_t dtype, const ddp_gpu_shape* shape, ddp_gpu_stop stop, void* stream) noexcept {
+  if (shape->multicast != nullptr) return fused_adam(updates, count, rules, rule_count, dtype, *shape, stop, stream);
   return with_element(dtype, [&](auto element) {
     using E = decltype(element);
     return launch_updates<AdamScalars<Wide<E>>, E>(few<E>, many<E>, updates, count, rules, rule_count, *shape, stop, stream);

@@ -6,38 +6,12 @@
 namespace ddp::cuda {
 namespace {
 
-template <class T>
-struct SgdRule {
-  SgdScalars<T> scalars;
-  __device__ __forceinline__ void operator()(T grad, T& value, T& buffer, T&) const { sgd(scalars, grad, value, buffer); }
-};
-
-/// With or without a momentum buffer, which the rule of the piece says.
-template <class E, bool has_master, class T>
-__device__ __forceinline__ void sgd_tile(const UpdatePiece& piece, uint32_t first, uint32_t count, const Shaping<T>& shaping,
-                                         const SgdRule<T>& rule) {
-  if (rule.scalars.mode != 0)
-    update_tile<E, 1, has_master>(piece, first, count, shaping, rule);
-  else
-    update_tile<E, 0, has_master>(piece, first, count, shaping, rule);
-}
-
-/// One tile, by the rule of its piece.
-template <class E, class T>
-__device__ __forceinline__ void sgd_piece(const UpdatePiece& piece, uint32_t first, uint32_t count,
-                                          const Shaping<T>& shaping, const SgdRule<T>& rule) {
-  if constexpr (sizeof(E) == 2) {
-    if (piece.master != nullptr) return sgd_tile<E, true>(piece, first, count, shaping, rule);
-  }
-  sgd_tile<E, false>(piece, first, count, shaping, rule);
-}
-
 template <class E, class Parameters>
 __global__ void __launch_bounds__(kThreads) sgd_kernel(const __grid_constant__ Parameters p) {
   if (halted(p.step.stop, p.step.gate)) return;
   const Shaping<Wide<E>> shaping = p.step.now();
   each_tile<kUpdateTile>(p.table, [&](const UpdatePiece& piece, uint32_t first, uint32_t count) {
-    sgd_piece<E>(piece, first, count, shaping, SgdRule<Wide<E>>{p.rules[piece.rule]});
+    update_piece<E>(piece, first, count, shaping, SgdRule<Wide<E>>{p.rules[piece.rule]});
   });
 }
 
@@ -48,7 +22,7 @@ __global__ void __launch_bounds__(kThreads) planned_sgd_kernel(const __grid_cons
   const Shaping<T> shaping = p.step.now();
   each_tile<kUpdateTile>(p.table, [&](const UpdatePiece& piece, uint32_t first, uint32_t count) {
     const ddp_gpu_planned_rule& planned = p.rules[piece.rule];
-    if (planned.active != 0) sgd_piece<E>(piece, first, count, shaping, SgdRule<T>{SgdScalars<T>(planned.sgd)});
+    if (planned.active != 0) update_piece<E>(piece, first, count, shaping, SgdRule<T>{SgdScalars<T>(planned.sgd)});
   });
 }
 
@@ -72,6 +46,7 @@ KernelList sgd_kernels() noexcept {
 
 int32_t sgd_step(const ddp_gpu_update* updates, int64_t count, const ddp_gpu_sgd_rule* rules, int64_t rule_count,
                  int32_t dtype, const ddp_gpu_shape* shape, ddp_gpu_stop stop, void* stream) noexcept {
+  if (shape->multicast != nullptr) return fused_sgd(updates, count, rules, rule_count, dtype, *shape, stop, stream);
   return with_element(dtype, [&](auto element) {
     using E = decltype(element);
     return launch_updates<SgdScalars<Wide<E>>, E>(few<E>, many<E>, updates, count, rules, rule_count, *shape, stop, stream);

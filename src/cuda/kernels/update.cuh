@@ -75,8 +75,21 @@ struct PlannedParameters {
 template <class T, size_t bytes>
 using PlannedIn = PlannedParameters<T, capacity<UpdatePiece>(bytes, sizeof(Step<T>) + sizeof(void*) + 16)>;
 
+/// Where gradients come from and values go: this GPU's memory. (kernels/fused.cu: that of all ranks.)
+template <class E>
+struct Local {
+  template <uint32_t width>
+  __device__ __forceinline__ Pack<E, width> load_grad(const E* grad, uint32_t at) const {
+    return load_pack<E, width>(grad, at);
+  }
+  template <uint32_t width>
+  __device__ __forceinline__ void store_value(E* value, uint32_t at, const Pack<E, width>& pack) const {
+    store_pack<E, width>(value, at, pack);
+  }
+};
+
 /// A rule's arrays from the first element of a tile on. states: how many of them the rule keeps now.
-template <class E, int states, bool has_master, class Rule>
+template <class E, int states, bool has_master, class Rule, class Reach>
 struct Update {
   using T = Wide<E>;
   E* value;
@@ -85,6 +98,7 @@ struct Update {
   T* master;
   Shaping<T> shaping;
   Rule rule;
+  Reach reach;
 
   template <uint32_t width>
   struct Loaded {
@@ -96,7 +110,7 @@ struct Update {
   __device__ __forceinline__ Loaded<width> load(uint32_t at) const {
     Loaded<width> loaded;
     loaded.value = load_pack<E, width>(value, at);
-    loaded.grad = load_pack<E, width>(grad, at);
+    loaded.grad = reach.template load_grad<width>(grad, at);
 #pragma unroll
     for (int k = 0; k < states; ++k) loaded.state[k] = load_pack<T, width>(state[k], at);
     if constexpr (has_master) loaded.master = load_pack<T, width>(master, at);
@@ -115,7 +129,7 @@ struct Update {
       if constexpr (has_master) loaded.master.element[k] = x;
       loaded.value.element[k] = Narrow<E>::of(x);
     }
-    store_pack<E, width>(value, at, loaded.value);
+    reach.template store_value<width>(value, at, loaded.value);
     if (shaping.divisor != 0) store_pack<E, width>(grad, at, loaded.grad);
 #pragma unroll
     for (int k = 0; k < states; ++k) store_pack<T, width>(state[k], at, loaded.state[k]);
@@ -124,17 +138,18 @@ struct Update {
 };
 
 /// One tile of a piece.
-template <class E, int states, bool has_master, class Rule>
+template <class E, int states, bool has_master, class Rule, class Reach>
 __device__ __forceinline__ void update_tile(const UpdatePiece& piece, uint32_t first, uint32_t count,
-                                            const Shaping<Wide<E>>& shaping, const Rule& rule) {
+                                            const Shaping<Wide<E>>& shaping, const Rule& rule, const Reach& reach) {
   using T = Wide<E>;
   constexpr uint32_t kWidth = 16 / sizeof(T);
-  Update<E, states, has_master, Rule> update{static_cast<E*>(piece.value) + first,
-                                             static_cast<E*>(const_cast<void*>(piece.grad)) + first,
-                                             {nullptr, nullptr},
-                                             nullptr,
-                                             shaping,
-                                             rule};
+  Update<E, states, has_master, Rule, Reach> update{static_cast<E*>(piece.value) + first,
+                                                    static_cast<E*>(const_cast<void*>(piece.grad)) + first,
+                                                    {nullptr, nullptr},
+                                                    nullptr,
+                                                    shaping,
+                                                    rule,
+                                                    reach};
   for (int k = 0; k < states; ++k) update.state[k] = static_cast<T*>(piece.state[k]) + first;
   if constexpr (has_master) update.master = static_cast<T*>(piece.master) + first;
   const Lane lanes[] = {{update.value, sizeof(E)},
@@ -143,6 +158,49 @@ __device__ __forceinline__ void update_tile(const UpdatePiece& piece, uint32_t f
                         {update.state[1], sizeof(T)},
                         {update.master, sizeof(T)}};
   each_element<kWidth, 1>(split(count, kWidth, lanes), count, update);
+}
+
+template <class T>
+struct AdamRule {
+  AdamScalars<T> scalars;
+  __device__ __forceinline__ void operator()(T grad, T& value, T& mean, T& square) const {
+    adam(scalars, grad, value, mean, square);
+  }
+};
+
+/// One tile, by the rule of its piece.
+template <class E, class T, class Reach = Local<E>>
+__device__ __forceinline__ void update_piece(const UpdatePiece& piece, uint32_t first, uint32_t count,
+                                             const Shaping<T>& shaping, const AdamRule<T>& rule, const Reach& reach = {}) {
+  if constexpr (sizeof(E) == 2) {
+    if (piece.master != nullptr) return update_tile<E, 2, true>(piece, first, count, shaping, rule, reach);
+  }
+  update_tile<E, 2, false>(piece, first, count, shaping, rule, reach);
+}
+
+template <class T>
+struct SgdRule {
+  SgdScalars<T> scalars;
+  __device__ __forceinline__ void operator()(T grad, T& value, T& buffer, T&) const { sgd(scalars, grad, value, buffer); }
+};
+
+/// With or without a momentum buffer, which the rule of the piece says.
+template <class E, bool has_master, class T, class Reach>
+__device__ __forceinline__ void sgd_tile(const UpdatePiece& piece, uint32_t first, uint32_t count, const Shaping<T>& shaping,
+                                         const SgdRule<T>& rule, const Reach& reach) {
+  if (rule.scalars.mode != 0)
+    update_tile<E, 1, has_master>(piece, first, count, shaping, rule, reach);
+  else
+    update_tile<E, 0, has_master>(piece, first, count, shaping, rule, reach);
+}
+
+template <class E, class T, class Reach = Local<E>>
+__device__ __forceinline__ void update_piece(const UpdatePiece& piece, uint32_t first, uint32_t count,
+                                             const Shaping<T>& shaping, const SgdRule<T>& rule, const Reach& reach = {}) {
+  if constexpr (sizeof(E) == 2) {
+    if (piece.master != nullptr) return sgd_tile<E, true>(piece, first, count, shaping, rule, reach);
+  }
+  sgd_tile<E, false>(piece, first, count, shaping, rule, reach);
 }
 
 /// The rules of one launch: those that its pieces name, in the order in which they came.
@@ -187,15 +245,10 @@ void add_pieces(Batches& batches, const ddp_gpu_update& u, uint32_t rule) noexce
   });
 }
 
-template <class Scalars, class E, class Parameters, class Rule>
-int32_t launch_updates_with(void (*kernel)(Parameters), const ddp_gpu_update* updates, int64_t count, const Rule* rules,
-                            int64_t rule_count, const ddp_gpu_shape& shape, ddp_gpu_stop stop, void* stream) noexcept {
-  static_assert(sizeof(Parameters) <= kLarge);
-  using T = Wide<E>;
-  Parameters p;
-  p.step = step_of<T>(shape, stop);
-  RuleSlots<Scalars, Parameters::kRules> slots(p.rules);
-  Batches batches(kernel, p, kUpdateTile, stream);
+/// Launches what `updates` and the rules that they name come to; `slots` are of the batches' parameters.
+template <class Scalars, class E, class Batches, class Slots, class Rule>
+int32_t add_updates(Batches& batches, Slots& slots, const ddp_gpu_update* updates, int64_t count, const Rule* rules,
+                    int64_t rule_count) noexcept {
   for (int64_t i = 0; i < count; ++i) {
     const ddp_gpu_update& u = updates[i];
     if (u.rule < 0 || u.rule >= rule_count) return kBadArgument;
@@ -210,6 +263,18 @@ int32_t launch_updates_with(void (*kernel)(Parameters), const ddp_gpu_update* up
     add_pieces<E>(batches, u, static_cast<uint32_t>(slot));
   }
   return batches.finish();
+}
+
+template <class Scalars, class E, class Parameters, class Rule>
+int32_t launch_updates_with(void (*kernel)(Parameters), const ddp_gpu_update* updates, int64_t count, const Rule* rules,
+                            int64_t rule_count, const ddp_gpu_shape& shape, ddp_gpu_stop stop, void* stream) noexcept {
+  static_assert(sizeof(Parameters) <= kLarge);
+  using T = Wide<E>;
+  Parameters p;
+  p.step = step_of<T>(shape, stop);
+  RuleSlots<Scalars, Parameters::kRules> slots(p.rules);
+  Batches batches(kernel, p, kUpdateTile, stream);
+  return add_updates<Scalars, E>(batches, slots, updates, count, rules, rule_count);
 }
 
 /// Launches a kernel for all updates. `few` and `many` are that kernel with two sizes of table.

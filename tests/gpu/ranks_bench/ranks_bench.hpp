@@ -76,6 +76,7 @@ Times in_turn(const World& world, int rounds, int calls, const std::function<voi
 
 void measure_collectives(const World& world, Table& table, const Options& options);
 void measure_passes(const World& world, Table& table, const Options& options);
+void measure_steps(const World& world, Table& table, const Options& options);
 void measure_marks(const World& world, Table& table, const Options& options);
 
 }  // namespace ddp::bench

@@ -14,6 +14,9 @@
 // Forks: as with CUDA, a child cannot use what its parent made. Its calls fail and are a violation, which the parent sees
 // too; touching device or pinned memory ends it.
 // Arithmetic: the CPU's kernels, so the fake is an oracle that knows nothing of the CUDA code.
+// Multicast: kernels of a team reach what its windows cover on all ranks. Ranks that make different teams or windows, or the
+// same in another order of what came before, or that launch different kernels, are a violation; so is unmapping under such a
+// kernel. The kernel's wait for a rank ends by the host's word alone, not by an abort.
 // NCCL: ranks are threads of this process, each with a device of its own; what ranks must agree on is checked. Its sums
 // begin at rank 1, because NCCL's order is not the CPU's; sends and receives of a group are one operation, to which all
 // ranks must come.
@@ -59,6 +62,7 @@ struct Options {
   int64_t nccl_at_once = 0;
   /// Not 0: free and host_free wait for nobody, as mem_free: memory that may still be in use is a violation.
   int64_t frees_at_once = 0;
+  int64_t multicast = 1;  // 0: no device has it; 2: devices have it, and communicators not
 };
 
 /// What the environment asks for as well, for programs that say nothing: DDP_FAKE_GPU=late,slow_init,looks,one,free. "=N"
@@ -83,7 +87,7 @@ struct Live {
   int64_t streams = 0;      // without the default streams
   int64_t events = 0;
   int64_t communicators = 0;
-  int64_t registrations = 0;  // nccl.comm_register
+  int64_t registrations = 0;  // nccl.comm_register, nccl.window_register, nccl.team_create
   [[nodiscard]] int64_t total() const noexcept {
     return allocations + pinned + streams + events + communicators + registrations;
   }

@@ -2,6 +2,8 @@
 // Communicators between threads of this process. Everything under the runtime's lock.
 #pragma once
 
+#include <algorithm>
+
 #include "support/fake_gpu/runtime.hpp"
 
 namespace ddp::test::fake_gpu {
@@ -46,6 +48,20 @@ struct Member {
   bool aborted = false;
 };
 
+/// What all ranks make together on their hosts: a team, a window.
+struct Setup {
+  std::string what;  // of the first that came
+  int32_t here = 0;
+  std::vector<std::function<void()>> make;  // when all have come
+};
+
+/// A kernel of a team: its blocks wait for each other before and after.
+struct FusedMeeting {
+  std::string spec;  // of the first that came
+  int32_t arrived = 0;
+  int32_t finished = 0;
+};
+
 /// The ranks that met by one id.
 struct World {
   std::string name;  // for sentences
@@ -55,6 +71,12 @@ struct World {
   int32_t failure = kNcclOk;  // of all their comm_init
   std::map<uint64_t, std::shared_ptr<Collective>> running;
   std::map<uint64_t, int32_t> met;  // ranks whose host has come to a collective on registered memory
+  std::map<uint64_t, Setup> setups;
+  std::map<uint64_t, FusedMeeting> kernels;
+
+  [[nodiscard]] bool is_anyone_aborted() const {
+    return std::any_of(ranks.begin(), ranks.end(), [](const Member& member) { return member.aborted; });
+  }
 };
 
 enum class CommState { kInitializing, kReady, kFinalized, kGone };
@@ -80,8 +102,14 @@ struct Comm {
   int64_t lookers = 0;              // threads inside comm_async_error
   std::string last_error;
   int32_t max_ctas = 0;
+  uint64_t setups = 0;                 // that it has come to
+  std::optional<uint64_t> setting_up;  // the last of them
+  std::string past;                    // of its windows: where the next one lies
+  uint64_t next_kernel = 0;
+  int64_t kernels = 0;  // of its team, that are queued and not over
 
   /// Are there ranks whose hosts have not come to it?
+  [[nodiscard]] bool is_setting_up() const { return setting_up && world->setups[*setting_up].here < world->size; }
   [[nodiscard]] bool is_meeting() const { return meeting && world->met[*meeting] < world->size; }
   [[nodiscard]] std::string name() const {
     return "communicator " + std::to_string(number) + " (rank " + std::to_string(rank) + " of " + world->name + ")";

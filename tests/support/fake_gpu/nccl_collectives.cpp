@@ -47,12 +47,6 @@ bool equal(const Spec& a, const Spec& b) {
          a.root == b.root;
 }
 
-bool is_anyone_aborted(const World& world) {
-  for (const Member& member : world.ranks)
-    if (member.aborted) return true;
-  return false;
-}
-
 void arrive(Runtime& r, Collective& collective, const Part& part) {
   const auto rank = static_cast<size_t>(part.comm->rank);
   if (collective.arrived == 0) {
@@ -89,7 +83,7 @@ void take_part(const Part& part) {
   if (place == nullptr) place = std::make_shared<Collective>();
   const std::shared_ptr<Collective> collective = place;
   if (!part.comm->aborted) arrive(r, *collective, part);
-  if (collective->arrived == world.size && !is_anyone_aborted(world)) {
+  if (collective->arrived == world.size && !world.is_anyone_aborted()) {
     const std::string wrong = collective->agreed ? compute(*collective) : std::string();
     if (!wrong.empty()) r.violate("in collective " + std::to_string(part.number) + " of " + world.name + ", " + wrong);
     collective->done = true;

@@ -31,6 +31,10 @@ int32_t device_of(void* handle) {
 
 void drop(Runtime& r, const CommPtr& comm) {
   if (comm->lookers > 0) r.violate(comm->name() + " is freed while a thread is inside comm_async_error");
+  if (comm->kernels > 0) r.violate("what kernels of " + comm->name() + " reach is unmapped under them");
+  if (comm->is_setting_up() && !comm->world->is_anyone_aborted())
+    r.violate(comm->name() + " is freed while only some ranks have come to " + comm->world->setups[*comm->setting_up].what);
+  std::erase_if(r.state->windows, [&](const auto& entry) { return entry.second.comm == comm; });
   comm->state = CommState::kGone;
   r.state->comms.erase(comm->handle);
   r.state->dead_handles[comm->handle] = comm->name();
@@ -286,7 +290,9 @@ int32_t comm_async_error(void* handle, int32_t* out_result) {
     if (!is_back) return kNcclInternal;
     if (comm->state == CommState::kInitializing && r.state->options.nccl_looks > 0)
       *out_result = connect(r, comm);
-    else if (comm->is_meeting() || (comm->looks > 0 && --comm->looks > 0))
+    else if (comm->is_setting_up() && comm->world->is_anyone_aborted())
+      *out_result = fail(*comm, kNcclRemote, "another rank is gone");
+    else if (comm->is_setting_up() || comm->is_meeting() || (comm->looks > 0 && --comm->looks > 0))
       *out_result = kNcclInProgress;
     else
       *out_result = async_result(r, *comm);

@@ -20,12 +20,12 @@ using When = StepPlan::When;
 using Values = StepPlan::Values;
 using Norm = StepPlan::Norm;
 
-const std::array<std::string, 12> kNames = {"shard",    "in_backward", "whole_gradient", "whole_tensors", "hook",
+const std::array<std::string, 13> kNames = {"shard",    "in_backward", "whole_gradient", "whole_tensors", "hook",
                                             "partial",  "gpu",         "mixed",          "polled",        "scatter",
-                                            "can_fuse", "prepared"};
+                                            "can_fuse", "prepared",    "divides"};
 
 struct Inputs {
-  std::array<bool, 12> bits{};
+  std::array<bool, 13> bits{};
 
   [[nodiscard]] bool has(const std::string& name) const {
     for (size_t k = 0; k < kNames.size(); ++k)
@@ -39,7 +39,7 @@ struct Inputs {
     for (std::string word; words >> word;) all = has(word.substr(1)) == (word[0] == '+') && all;
     return all;
   }
-  [[nodiscard]] pass::StepRequest request() const { return {bits[0], bits[1], bits[2], bits[3]}; }
+  [[nodiscard]] pass::StepRequest request() const { return {bits[0], bits[1], bits[2], bits[3], bits[12]}; }
   [[nodiscard]] pass::StepSetting setting() const {
     return {bits[4], bits[5], bits[6], bits[7], bits[8], bits[9], bits[10]};
   }
@@ -87,6 +87,7 @@ void a_step_runs_where_the_rules_say(void**) {
                       {"+partial +mixed", When::kAtEndOfPass},
                       {"+shard -polled -gpu", When::kAtEndOfPass},
                       {"+shard -polled +mixed", When::kAtEndOfPass},
+                      {"+gpu -divides", When::kBehindBucket},
                       {"+shard +can_fuse", When::kInExchange},
                       {"", When::kBehindBucket}},
                      &StepPlan::when, "when");
@@ -98,6 +99,7 @@ void gradients_are_reduced_where_the_rules_say(void**) {
                            {"+hook", Reduction::kEverywhere},
                            {"+scatter", Reduction::kToSlices},
                            {"-can_fuse", Reduction::kEverywhere},
+                           {"+gpu -divides", Reduction::kEverywhere},
                            // From here on slices come from the fused exchange alone.
                            {"-in_backward", Reduction::kEverywhere},
                            {"+whole_gradient", Reduction::kEverywhere},
@@ -113,6 +115,7 @@ void gradients_are_reduced_where_the_rules_say(void**) {
 void values_are_given_as_the_rules_say(void**) {
   expect_rules<Values>({{"-shard", Values::kNobody},
                         {"-can_fuse", Values::kAllGather},
+                        {"+gpu -divides", Values::kAllGather},
                         {"-in_backward", Values::kAllGather},
                         {"+whole_gradient", Values::kAllGather},
                         {"+whole_tensors", Values::kAllGather},
@@ -151,7 +154,7 @@ void a_plan_asks_only_for_exchanges_that_are_prepared(void**) {
     if (plan.values == Values::kAllGather) expect(exchanges.all_gather, "all-gather:" + inputs.text());
     if (plan.follows()) expect(ready, "a step in the pass:" + inputs.text());
     const bool never_fused = inputs.fit("+hook") || inputs.fit("+partial +gpu") || inputs.fit("+partial +mixed") ||
-                             inputs.fit("-in_backward") || inputs.fit("+whole_tensors");
+                             inputs.fit("-in_backward") || inputs.fit("+whole_tensors") || inputs.fit("+gpu -divides");
     expect_equal(exchanges.all_gather, inputs.fit("+shard"), "all-gather of" + inputs.text());
     expect_equal(exchanges.reduce_scatter, inputs.fit("+shard +scatter -hook"), "reduce-scatter of" + inputs.text());
     expect_equal(exchanges.fused, inputs.fit("+shard +can_fuse") && !never_fused, "fused exchange of" + inputs.text());
@@ -171,7 +174,7 @@ void buckets_in_host_memory_and_on_a_gpu_follow_alike(void**) {
       expect(gpu.plan().norm == host.plan().norm, "the norm:" + host.text());
       ++mixed;
     }
-  expect_equal(mixed, 4 * 1024, "models with both");
+  expect_equal(mixed, 4 * 2048, "models with both");
 }
 
 /// The rows of src/pass/README.md for what the transports can today.
