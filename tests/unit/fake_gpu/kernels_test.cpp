@@ -143,7 +143,7 @@ void a_gate_replaces_the_scale_or_skips(void**) {
   const ddp_gpu_update update{value, grad, {nullptr, nullptr}, nullptr, 1, 0};
   const ddp_gpu_sgd_rule rule{1, 0, 0, 1, 0, 0};
   ddp_gpu_gate* const gate = make_array<ddp_gpu_gate>({{0.25, 0, 0, 0}});
-  const ddp_gpu_shape shape{100, kInfinity, gate, 0};
+  const ddp_gpu_shape shape{100, kInfinity, gate, 0, nullptr};
   assert_ok(api.sgd(&update, 1, &rule, 1, DDP_F32, &shape, nullptr, nullptr));
   done();
   check(values_of(value, 1)[0] == 0);  // 1 - 1 * 4 * 0.25
