@@ -58,7 +58,7 @@ cmake -S "$DDP_SOURCE_DIR" -B "$work/instead" -G Ninja -DBUILD_SHARED_LIBS=OFF -
 grep -q -x 'Libs: .* -lddp -lstdc++ .*' "$work/instead/pkgconfig/ddp.pc" || { cat "$work/instead/pkgconfig/ddp.pc" >&2; exit 1; }
 
 # The Python package loads libddp.so, so both cannot be had.
-if cmake -B "$work/instead" -DDDP_PYTHON=ON >"$work/configure.log" 2>&1; then
+if cmake -S "$DDP_SOURCE_DIR" -B "$work/instead" -DDDP_PYTHON=ON >"$work/configure.log" 2>&1; then
   echo "a Python package was configured that has no libddp.so" >&2
   exit 1
 fi
