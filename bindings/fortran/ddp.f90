@@ -4004,9 +4004,9 @@ contains
     call finish(answer, stat)
   end subroutine
 
-  ! Begin a trace: calls, passes, marks, buckets (waiting, reducing), steps, saves and exchanges over the control plane of all
-  ! ranks are recorded from here on. Recording allocates nothing and takes no lock. What sub-groups do that were made while
-  ! the group was traced is in it.
+  ! Begin a trace: calls, passes, marks, buckets (waiting, reducing), steps, saves, exchanges over the control plane and what
+  ! GPUs do in their streams are recorded of all ranks from here on. Recording allocates nothing and waits for nobody. What
+  ! sub-groups do that were made while the group was traced is in it.
   ! @param path the file that ddp_group_stop_trace writes; rank 0's counts, the others may pass NULL. Beside it, on each host,
   ! lies the folder `path`.ranks as long as the trace is on, so the folder that they lie in must exist on all hosts
   ! @param options NULL: all defaults
@@ -4038,8 +4038,8 @@ contains
 
   ! End the trace; rank 0 writes the file, which is there on return. The clocks of ranks on other hosts are aligned by bounds
   ! that hold whatever the network does; the file says how far they may be wrong. A trace that cannot be written is over too.
-  ! Collective. Errors: INVALID_STATE (no rank has a trace; a pass is open), IO (the same on all ranks), and those of
-  ! collectives. Since 0.1.
+  ! Collective. Errors: INVALID_STATE (no rank has a trace that this group began; a pass is open), IO (the same on all
+  ! ranks), and those of collectives. Since 0.1.
   subroutine ddp_group_stop_trace(group, stat)
     type(ddp_group), intent(in) :: group
     integer(c_int32_t), intent(out), optional :: stat
