@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! An optimizer whose rule is a function of the program.
-use crate::error::{c_string, Error, Result, Status};
+use crate::error::{c_string, text_of_panic, Error, Result, Status};
 use crate::tensor::Float;
 use crate::{sys, CustomOptions, Model, Optimizer, OptimizerOptions};
 use std::os::raw::c_void;
@@ -23,11 +23,7 @@ impl Rule {
         let failed = match catch_unwind(AssertUnwindSafe(|| (self.function)(slice))) {
             Ok(Ok(())) => return 0,
             Ok(Err(text)) => text,
-            Err(panic) => panic
-                .downcast_ref::<String>()
-                .cloned()
-                .or_else(|| panic.downcast_ref::<&str>().map(|text| text.to_string()))
-                .unwrap_or_else(|| "the rule panicked".to_string()),
+            Err(panic) => text_of_panic(panic.as_ref(), "the rule panicked"),
         };
         self.failure.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).get_or_insert(failed);
         1

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Statuses and texts of C as a `Result`.
 use crate::sys;
+use std::any::Any;
 use std::ffi::{CStr, CString};
 use std::fmt;
 
@@ -105,6 +106,12 @@ pub(crate) fn text(of_c: *const sys::c_char) -> Option<String> {
         return None;
     }
     Some(unsafe { CStr::from_ptr(of_c.cast()) }.to_string_lossy().into_owned())
+}
+
+/// What a panic in a function of the program said.
+pub(crate) fn text_of_panic(panic: &(dyn Any + Send), otherwise: &str) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+    text.unwrap_or(otherwise).to_string()
 }
 
 /// A text for C.

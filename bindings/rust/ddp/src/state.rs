@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Checkpoints: safetensors files that load at any number of ranks.
-use crate::error::{c_string, check, sized, Error, Result, Status};
+use crate::error::{c_string, check, sized, text_of_panic, Error, Result, Status};
 use crate::{sys, Ema, Model, Optimizer};
+use std::io::Write;
+use std::os::raw::c_void;
+use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::path::Path;
 
 /// What a checkpoint holds: `State::new(&mut model).optimizer(&mut adam).step(12).save("model.safetensors")?`.
@@ -69,6 +72,19 @@ impl<'s> State<'s> {
         check(unsafe { sys::ddp_state_save_file(&self.in_c()?, path.as_ptr().cast()) })
     }
 
+    /// This rank alone writes what it has: the bytes are those of [`State::save`]. Refused in an open pass, and where the optimizer's state is
+    /// sharded over several ranks. What the writer fails with is in the error's text.
+    pub fn save_local<W: Write>(self, to: W) -> Result<()> {
+        let state = self.in_c()?;
+        let mut sink = Sink { to, failure: None };
+        let user_data = (&mut sink as *mut Sink<W>).cast();
+        let saved = check(unsafe { sys::ddp_state_save_local(&state, Some(write_to::<W>), user_data) });
+        match sink.failure {
+            Some(cause) => saved.map_err(|error| error.with_cause(&cause)),
+            None => saved,
+        }
+    }
+
     /// Rank 0 reads, all ranks receive.
     pub fn load(self, path: impl AsRef<Path>) -> Result<Loaded> {
         let path = text_of(path.as_ref())?;
@@ -93,6 +109,29 @@ impl<'s> State<'s> {
         check(load(&self.in_c()?, &mut report))?;
         Ok(Loaded { epoch: report.epoch, step: report.step })
     }
+}
+
+/// A writer as C calls it.
+struct Sink<W> {
+    to: W,
+    failure: Option<String>,
+}
+
+impl<W: Write> Sink<W> {
+    fn write(&mut self, data: &[u8]) -> i32 {
+        let failure = match catch_unwind(AssertUnwindSafe(|| self.to.write_all(data))) {
+            Ok(Ok(())) => return 0,
+            Ok(Err(error)) => error.to_string(),
+            Err(panic) => text_of_panic(panic.as_ref(), "the writer panicked"),
+        };
+        self.failure = Some(failure);
+        1
+    }
+}
+
+unsafe extern "C" fn write_to<W: Write>(sink: *mut c_void, data: *const c_void, bytes: i64) -> i32 {
+    let data = if bytes > 0 { std::slice::from_raw_parts(data.cast::<u8>(), bytes as usize) } else { &[] };
+    (*sink.cast::<Sink<W>>()).write(data)
 }
 
 fn text_of(path: &Path) -> Result<std::ffi::CString> {

@@ -272,6 +272,50 @@ fn checkpoints_come_back() {
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
+struct Full(usize);
+
+impl std::io::Write for Full {
+    fn write(&mut self, data: &[u8]) -> std::io::Result<usize> {
+        assert!(self.0 > 0, "nobody expected so much");
+        self.0 -= 1;
+        Err(std::io::Error::new(std::io::ErrorKind::Other, format!("no room for {} bytes", data.len())))
+    }
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn one_rank_saves_alone() {
+    let path = std::env::temp_dir().join(format!("ddp-rust-{}.safetensors", std::process::id()));
+    ranks("alone", 2, |group| {
+        let mut model = Model::new(&group, ModelOptions::new())?;
+        let (w, mut sgd) = train(&group, &mut model, false)?;
+        if group.rank() == 1 {
+            let mut saved = Vec::new();
+            State::new(&mut model).optimizer(&mut sgd).epoch(2).step(3).save_local(&mut saved)?; // rank 0 is elsewhere
+            std::fs::write(&path, &saved).unwrap();
+            for (room, word) in [(1, "no room for "), (0, "nobody expected so much")] {
+                let error = State::new(&mut model).save_local(Full(room)).unwrap_err();
+                assert_eq!(error.status(), Status::Callback);
+                assert!(error.text().contains(word), "{}", error);
+            }
+        }
+        group.barrier()?;
+        model.value_mut(w)?.fill(-1.0);
+        let loaded = State::new(&mut model).optimizer(&mut sgd).load(&path)?;
+        assert_eq!(loaded, ddp::Loaded { epoch: 2, step: 3 });
+        assert_eq!((model.value(w)?, sgd.step_count()?), (&[2.5f32, 2.5][..], 3));
+        drop(sgd);
+        let momentum = SgdOptions::new().momentum(0.9);
+        let mut sharded = Optimizer::sgd(&mut model, momentum, OptimizerOptions::new().shard(true))?;
+        let refused = State::new(&mut model).optimizer(&mut sharded).save_local(std::io::sink());
+        assert_eq!(status(refused), Status::InvalidState);
+        Ok(())
+    });
+    std::fs::remove_file(&path).unwrap();
+}
+
 /// Objects stay on their thread; what ends a group from elsewhere does not.
 #[test]
 fn what_may_go_to_other_threads() {
