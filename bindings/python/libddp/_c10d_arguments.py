@@ -25,10 +25,6 @@ def reducing(opts: Any, kind: type) -> Any:
     return kind() if opts is None else opts
 
 
-def bytes_of(tensor: torch.Tensor) -> int:
-    return tensor.numel() * tensor.element_size()
-
-
 def split_rows(tensor: torch.Tensor, sizes: Sequence[int], count: int, what: str) -> list:
     """The parts of a tensor along its first dimension."""
     length = tensor.shape[0] if tensor.dim() else 1

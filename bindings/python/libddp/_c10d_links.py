@@ -4,29 +4,29 @@
 Each rank listens once for each process group, where the others of its host find it (an abstract Unix socket) or, with several hosts, on a TCP
 port as well. A rank connects to another when it first sends to it; that connection carries messages one way and the answers to offers the
 other. A message of at most 256 KiB is sent at once and waits at the receiver; of a larger one an offer is sent, and its bytes when the receiver
-has called. One thread serves all connections of a group; it starts with the first message.
+has called. One thread serves all connections of a group; it starts with the first message. But a thread of the program that waits for a message
+reads the connection itself, so that the message wakes one thread and not two; the other one does not look at that connection meanwhile.
 
 A message is for the first receive that was called for its sender (or for any) and its tag. Sizes must agree.
 """
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
-import selectors
 import socket
 import threading
 import time
 from typing import Any, Callable, Optional
 
 from ._c10d_mail import ANY, Mailbox, Transfer
-from ._c10d_receiving import Receiving, end_all
-from ._c10d_sockets import HEADER, Incoming, Outgoing, Peers
-from ._c10d_work import Work
-from ._errors import (AbortedError, BrokenGroupError, Error, InternalError, InvalidArgumentError, InvalidStateError, PeerFailedError,
-                      TimedOutError)
+from ._c10d_receiving import Receiving, end_all, has_left
+from ._c10d_sockets import HEADER, IN, OUT, Incoming, Outgoing, Peers, Poller
+from ._errors import (AbortedError, BrokenGroupError, Error, InternalError, InvalidArgumentError, InvalidStateError, TimedOutError)
 
 EAGER = 256 << 10  #: bytes of the largest message that does not wait for its receiver
 _STRANGER_S = 10  # seconds in which a connection says who it is
+_LEFT = 0.001  #: seconds after which the thread looks again at a connection that the program has read
 _LOOK = 0.25  #: seconds between two looks at the group, while somebody waits
 
 
@@ -40,6 +40,7 @@ class Links(Receiving):
         self._lock = threading.Lock()
         self._outgoing: dict[int, Outgoing] = {}
         self._incoming: set[Incoming] = set()
+        self._sources: dict[int, Incoming] = {}  # those whose rank is known
         self._mail = Mailbox(peers.size - 1)
         self._offers = 0
         self._thread: Optional[threading.Thread] = None
@@ -48,17 +49,17 @@ class Links(Receiving):
         self._idle_from = 0.0  # when the thread may sleep until it is woken
         self._look = 0.0  # when to look at the group and the deadlines
         self._closing = False
-        self._selector: Any = None
+        self._poller: Any = None
         self._wakes = self._woken = None  # type: Any
 
     # ---- Called by the program. ----
 
-    def send(self, transfer: Transfer) -> Work:
+    def send(self, transfer: Transfer) -> Transfer:
         """Send to `transfer.peer`."""
-        ended = []
+        ended: list = []
         with self._lock:
             self._start()
-            self._look = min(self._look, transfer.deadline)
+            self._look = min(self._look, transfer.until)
             link = self._outgoing.get(transfer.peer)
             if link is None:
                 link = self._outgoing[transfer.peer] = Outgoing(transfer.peer)
@@ -66,25 +67,26 @@ class Links(Receiving):
             if link.error is not None:
                 ended.append((transfer, link.error))
             elif transfer.size <= EAGER:
-                link.put(HEADER.pack(b"M", transfer.tag, transfer.size, 0), transfer)
+                if link.write(HEADER.pack(b"M", transfer.tag, transfer.size, 0), transfer):
+                    ended.append((transfer, None))
             else:
                 self._offers += 1
                 link.offers[self._offers] = transfer
                 link.put(HEADER.pack(b"O", transfer.tag, transfer.size, self._offers), None)
-            if link.error is None and link.connected:
+            if link.error is None and link.connected and link.queue:
                 ended += self._flush(link)
             if link.error is None and (not link.connected or link.queue or self._asleep and link.offers):
                 self._wake()
         end_all(ended)
-        return transfer.work
+        return transfer
 
-    def receive(self, transfer: Transfer) -> Work:
+    def receive(self, transfer: Transfer) -> Transfer:
         """Receive from `transfer.peer`, or from ANY."""
         error: Optional[BaseException] = None
         message = None
         with self._lock:
             self._start()
-            self._look = min(self._look, transfer.deadline)
+            self._look = min(self._look, transfer.until)
             try:
                 message = self._mail.take(transfer)
             except Error as hopeless:
@@ -92,15 +94,16 @@ class Links(Receiving):
             if message is None and error is None:
                 if self._asleep:
                     self._wake()
-                return transfer.work
+                transfer.read = self._read_for
+                return transfer
             if message is not None:
                 error = self._match(message, transfer)
                 if error is None and message.link is not None:
-                    return transfer.work  # its bytes are on their way
+                    return transfer  # its bytes are on their way
         if error is None and message is not None and message.data is not None:
             transfer.view[:] = message.data
         transfer.end(error)
-        return transfer.work
+        return transfer
 
     def close(self) -> None:
         """Let go of everything; what waits ends with an exception."""
@@ -122,13 +125,13 @@ class Links(Receiving):
         if self._closing:
             raise InvalidStateError("the process group was destroyed")
         if self._thread is None:
-            self._selector = selectors.DefaultSelector()
+            self._poller = Poller(self._take_back, _LEFT)
             self._woken, self._wakes = socket.socketpair()
             for end in (self._woken, self._wakes):
                 end.setblocking(False)
-            self._selector.register(self._woken, selectors.EVENT_READ, self._on_wake)
+            self._poller.add(self._woken, IN, self._on_wake)
             for listener in self._peers.listeners:
-                self._selector.register(listener, selectors.EVENT_READ, lambda _mask, listener=listener: self._on_accept(listener))
+                self._poller.add(listener, IN, lambda _events, listener=listener: self._on_accept(listener))
             self._thread = threading.Thread(target=self._run, name="libddp-messages", daemon=True)
             self._thread.start()
 
@@ -145,23 +148,24 @@ class Links(Receiving):
 
     def _lose(self, link: Outgoing, cause: Optional[OSError] = None) -> list:
         """A connection to a rank is gone."""
-        self._forget(link.socket)
-        return [(transfer, link.error) for transfer in link.lose(self._reason(link.peer, "takes no message any more", cause))]
+        self._forget(link)
+        what = "takes no message any more" + (f" ({cause})" if cause else "")
+        return [(transfer, link.error) for transfer in link.lose(self._cause() or has_left(link.peer, what))]
 
-    def _reason(self, peer: int, what: str, cause: Optional[OSError] = None) -> BaseException:
+    def _cause(self) -> Optional[BaseException]:
+        """What broke the group, if it is broken."""
         try:
             self._check()
         except BrokenGroupError as error:
             return error
         except Error:  # the group was closed
             pass
-        return PeerFailedError(f"rank {peer} {what}: it left the process group, or its program ended" + (f" ({cause})" if cause else ""))
+        return None
 
-    def _forget(self, sock: Optional[socket.socket]) -> None:
-        if sock is not None:
-            with contextlib.suppress(KeyError, ValueError):
-                self._selector.unregister(sock)
-            sock.close()
+    def _forget(self, link: Any) -> None:
+        if link.socket is not None and not link.is_closed:
+            self._poller.forget(link.socket)
+            link.close()
 
     def _waiting(self) -> list[Transfer]:
         """All that has not ended."""
@@ -186,11 +190,11 @@ class Links(Receiving):
             for transfer in self._waiting():
                 ended.append((transfer, error))
             for link in list(self._outgoing.values()):
-                self._forget(link.socket)
+                self._forget(link)
             for source in list(self._incoming):
-                self._forget(source.socket)
-            self._mail.receives.clear(), self._outgoing.clear(), self._incoming.clear()
-            self._selector.close(), self._woken.close(), self._wakes.close()
+                self._forget(source)
+            self._mail.receives.clear(), self._outgoing.clear(), self._incoming.clear(), self._sources.clear()
+            self._poller.close(), self._woken.close(), self._wakes.close()
         end_all(ended)
 
     def _serve(self) -> None:
@@ -200,8 +204,7 @@ class Links(Receiving):
                     return
                 timeout = self._pause()
                 self._asleep = timeout is None
-            for key, mask in self._selector.select(timeout):
-                key.data(mask)
+            self._poller.poll(timeout)
             if self._unconnected:
                 self._connect()
             if time.monotonic() >= self._look:
@@ -216,16 +219,16 @@ class Links(Receiving):
         self._idle_from = now + _LOOK
         return max(0.0, self._look - now)
 
-    def _on_wake(self, _mask: int) -> None:
+    def _on_wake(self, _events: int) -> None:
         with contextlib.suppress(OSError):
             self._woken.recv(4096)
         with self._lock:
-            for link in self._incoming:
-                if link.answers:
-                    self._selector.modify(link.socket, selectors.EVENT_READ | selectors.EVENT_WRITE, link.handler)
+            for source in self._incoming:
+                if source.answers:
+                    self._poller.listen(source.socket, source.events)
             for link in self._outgoing.values():
                 if link.connected and link.queue:
-                    self._selector.modify(link.socket, selectors.EVENT_READ | selectors.EVENT_WRITE, link.handler)
+                    self._poller.listen(link.socket, IN | OUT)
 
     def _on_accept(self, listener: socket.socket) -> None:
         try:
@@ -235,12 +238,11 @@ class Links(Receiving):
         except OSError:  # out of descriptors, most likely: who has connected waits
             time.sleep(0.05)
             return
-        sock.setblocking(False)
+        sock.setblocking(True)  # the thread itself never waits for one
         link = Incoming(sock)
-        link.handler = lambda mask: self._on_incoming(link, mask)
         with self._lock:
             self._incoming.add(link)
-            self._selector.register(sock, selectors.EVENT_READ, link.handler)
+            self._poller.add(sock, IN, functools.partial(self._on_incoming, link))
 
     def _connect(self) -> None:
         """Open the connections that were asked for."""
@@ -255,24 +257,23 @@ class Links(Receiving):
                 with self._lock:
                     ended = self._lose(link, error)
             else:
-                link.handler = lambda mask, link=link: self._on_outgoing(link, mask)
                 with self._lock:
                     link.socket = sock
                     link.queue.appendleft((memoryview(self._peers.hello(link.peer)), None))
-                    self._selector.register(sock, selectors.EVENT_READ | selectors.EVENT_WRITE, link.handler)
+                    self._poller.add(sock, IN | OUT, functools.partial(self._on_outgoing, link))
             end_all(ended)
 
-    def _on_outgoing(self, link: Outgoing, mask: int) -> None:
+    def _on_outgoing(self, link: Outgoing, events: int) -> None:
         ended = []
         with self._lock:
             if link.socket is None or link.error is not None:
                 return
-            if mask & selectors.EVENT_WRITE:
+            if events & OUT:
                 link.connected = True
                 ended += self._flush(link)
                 if link.error is None and not link.queue:
-                    self._selector.modify(link.socket, selectors.EVENT_READ, link.handler)
-            if mask & selectors.EVENT_READ and link.error is None:
+                    self._poller.listen(link.socket, IN)
+            if events & IN and link.error is None:
                 ended += self._read_answers(link)
         end_all(ended)
 
@@ -296,14 +297,14 @@ class Links(Receiving):
                                                              "the tensors of a send and its receive have the same size")))
         ended += self._flush(link)
         if link.error is None and link.queue:
-            self._selector.modify(link.socket, selectors.EVENT_READ | selectors.EVENT_WRITE, link.handler)
+            self._poller.listen(link.socket, IN | OUT)
         return ended
 
     def _expire(self) -> None:
         """End what has waited too long, or in vain."""
         now = time.monotonic()
         with self._lock:
-            self._look = min([now + _LOOK, *(transfer.deadline for transfer in self._waiting() if transfer.deadline > now)])
+            self._look = min([now + _LOOK, *(transfer.until for transfer in self._waiting() if transfer.until > now)])
         somebody_left = False
         try:
             self._check()
@@ -319,16 +320,15 @@ class Links(Receiving):
             return
         with self._lock:
             for stranger in [link for link in self._incoming if link.peer is None and now > link.born + _STRANGER_S]:
-                self._incoming.discard(stranger)
-                self._forget(stranger.socket)
+                self._discard(stranger)
             ended = self._mail.expire(now)
             if somebody_left:
                 ended += self._probe()
             for link in list(self._outgoing.values()):
-                if any(now >= transfer.deadline for transfer in link.transfers()):
+                if any(now >= transfer.until for transfer in link.transfers()):
                     ended += self._expire_sends(link, now)
             for source in list(self._incoming):
-                if any(now >= transfer.deadline for transfer in source.transfers()):
+                if any(now >= transfer.until for transfer in source.transfers()):
                     ended += self._expire_reads(source)
         end_all(ended)
 
@@ -348,24 +348,22 @@ class Links(Receiving):
         return ended
 
     def _expire_sends(self, link: Outgoing, now: float) -> list:
-        late = [(offer, transfer) for offer, transfer in link.offers.items() if now >= transfer.deadline]
+        late = [(offer, transfer) for offer, transfer in link.offers.items() if now >= transfer.until]
         for offer, _ in late:
             del link.offers[offer]  # its receiver will be told that the sender has given up, by silence: it has a timeout too
         ended = [(transfer, TimedOutError(f"{transfer}: rank {link.peer} did not take it within its timeout")) for _, transfer in late]
-        if any(now >= transfer.deadline for transfer in link.transfers()):  # bytes of one are on their way: nothing can follow them
+        if any(now >= transfer.until for transfer in link.transfers()):  # bytes of one are on their way: nothing can follow them
             ended += self._lose(link, None)
         return ended
 
     def _expire_reads(self, link: Incoming) -> list:
-        self._incoming.discard(link)
-        self._forget(link.socket)
+        self._discard(link)
         error = TimedOutError(f"rank {link.peer} stopped within a message")
         return [(transfer, error) for transfer in link.transfers() + self._mail.lose(link.peer, error, link)]
 
     def _break(self, error: BaseException) -> None:
         """The group is broken: what can still be read is read, and all else ends."""
-        for key, mask in self._selector.select(0):
-            key.data(mask)
+        self._poller.poll(0)
         with self._lock:
             waiting = self._waiting()
             self._mail.receives.clear()

@@ -6,26 +6,35 @@ import time
 from collections import deque
 from typing import Any, Callable, Optional
 
+from ._c10d_sockets import NOTHING
 from ._c10d_work import Work
 from ._errors import InvalidArgumentError, TimedOutError
 
+_LONG = 1e9  # seconds
 ANY = -1  #: the source of a receive that takes from any rank
 
 
-class Transfer:
-    """One end of a message: a send or a receive that was called and has not ended."""
+class Transfer(Work):
+    """One end of a message: a send or a receive."""
 
-    __slots__ = ("peer", "tag", "view", "size", "work", "deadline", "then", "busy")
+    size = 0  #: bytes
+    view = NOTHING  #: of them, while it runs
+    busy = False  #: do its bytes travel?
+    then: Optional[Callable[[], None]] = None  #: called before it ends well
+    read: Optional[Callable[[Transfer, float], None]] = None  #: how a thread that waits for it can end it
 
-    def __init__(self, peer: int, tag: int, view: memoryview, work: Work, limit: float, then: Optional[Callable[[], None]] = None) -> None:
+    def __init__(self, what: str, tensors: list, abort: Callable[[str], None], explain: Callable[[BaseException], BaseException], peer: int,
+                 tag: int, limit: float) -> None:
+        super().__init__(what, tensors, abort, explain)
         self.peer = peer
         self.tag = tag
+        self.until = time.monotonic() + limit  #: when it has taken too long
+
+    def of(self, view: memoryview) -> Transfer:
+        """These bytes."""
         self.view = view
         self.size = len(view)
-        self.work = work
-        self.deadline = time.monotonic() + limit
-        self.then = then  #: called before it ends well
-        self.busy = False  #: do its bytes travel?
+        return self
 
     def takes(self, source: int, tag: int) -> bool:
         return tag == self.tag and self.peer in (ANY, source)
@@ -36,11 +45,17 @@ class Transfer:
                 self.then()
             except BaseException as raised:
                 error = raised
-        self.view = memoryview(b"")
-        self.work.end(error)
+        self.view, self.then, self.read = NOTHING, None, None
+        super().end(error)
+
+    def _wait(self, until: Optional[float]) -> bool:
+        read = self.read
+        if read is not None:
+            read(self, _LONG if until is None else until - time.monotonic())
+        return self.is_completed() or super()._wait(until)
 
     def __str__(self) -> str:
-        return self.work.what
+        return self.what
 
 
 class Message:
@@ -65,11 +80,11 @@ class Mailbox:
 
     def take(self, transfer: Transfer) -> Optional[Message]:
         """The first message for a receive; without one the receive waits, or ends with the exception that this raises."""
-        message = next((one for one in self._messages if transfer.takes(one.source, one.tag)), None)
-        if message is not None:
-            self._messages.remove(message)
-            return message
-        error = self._hopeless(transfer.peer)
+        for message in self._messages:
+            if transfer.takes(message.source, message.tag):
+                self._messages.remove(message)
+                return message
+        error = self._hopeless(transfer.peer) if self._gone else None
         if error is not None:
             raise error
         self.receives.append(transfer)
@@ -77,10 +92,11 @@ class Mailbox:
 
     def claim(self, source: int, tag: int) -> Optional[Transfer]:
         """The first receive for a message."""
-        transfer = next((one for one in self.receives if one.takes(source, tag)), None)
-        if transfer is not None:
-            self.receives.remove(transfer)
-        return transfer
+        for transfer in self.receives:
+            if transfer.takes(source, tag):
+                self.receives.remove(transfer)
+                return transfer
+        return None
 
     def keep(self, message: Message) -> None:
         self._messages.append(message)
@@ -100,7 +116,7 @@ class Mailbox:
 
     def expire(self, now: float) -> list:
         """Receives that have waited too long."""
-        late = [one for one in self.receives if now >= one.deadline]
+        late = [one for one in self.receives if now >= one.until]
         for transfer in late:
             self.receives.remove(transfer)
         return [(transfer, TimedOutError(f"{transfer}: nothing came within its timeout")) for transfer in late]

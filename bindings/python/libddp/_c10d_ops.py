@@ -31,6 +31,7 @@ _OF_BOOLS = {RedOp.SUM: RedOp.MAX, RedOp.PRODUCT: RedOp.MIN, RedOp.MIN: RedOp.MI
 _FOLDS: dict[Any, Callable] = {RedOp.PRODUCT: torch.mul, RedOp.BAND: torch.bitwise_and, RedOp.BOR: torch.bitwise_or,
                                RedOp.BXOR: torch.bitwise_xor}
 _TOGETHER = 256 << 10  # bytes of all ranks, up to which pieces travel together
+_AT_ONCE = 64 << 10  # bytes up to which two ranks swap in one operation
 _INLINE = 16 << 10  # bytes that all_to_all sends along with the sizes; between hosts a sixteenth of it
 _SCRATCH = 8 << 20  # bytes of a piece, of all ranks together
 
@@ -206,13 +207,36 @@ class Collectives:
         if _bytes(given[self.rank]) != _bytes(outputs[self.rank]):
             raise TensorError(f"all_to_all: rank {self.rank} gives itself {_bytes(given[self.rank])} bytes and expects {_bytes(outputs[self.rank])}")
         memmove(written[self.rank].tensor.data_ptr(), given[self.rank].data_ptr(), _bytes(given[self.rank]))
-        if self.size == 2:  # what one gives is for all others
+        other = 1 - self.rank
+        if self.size == 2 and _bytes(given[other]) == _bytes(outputs[other]) <= _AT_ONCE:
+            self._swap(given[other].data_ptr(), written[other].tensor.data_ptr(), _bytes(given[other]))
+        elif self.size == 2:  # what one gives is for all others
             for source in (0, 1):
                 self.broadcast(given[1 - source] if source == self.rank else written[source].tensor, source)
         elif self.size > 2:
             self._all_to_all(written, given, exchange)
         for one in written:
             one.done()
+
+    def are_halves(self, output: torch.Tensor, value: torch.Tensor) -> bool:
+        """May swap_halves do it?"""
+        return (self.size == 2 and value.shape == output.shape and value.dim() > 0 and value.shape[0] % 2 == 0
+                and is_dense(value) and is_dense(output) and _bytes(value) == _bytes(output) <= 2 * _AT_ONCE)
+
+    def swap_halves(self, output: torch.Tensor, value: torch.Tensor) -> None:
+        """Of two ranks each gives half of a tensor to the other one."""
+        half = _bytes(value) // 2
+        mine, other = self.rank * half, (1 - self.rank) * half
+        given, taken = value.data_ptr(), output.data_ptr()
+        memmove(taken + mine, given + mine, half)
+        self._swap(given + other, taken + other, half)
+
+    def _swap(self, given: int, taken: int, length: int) -> None:
+        """Of two ranks each takes what the other one gives: at these addresses, as many bytes on both."""
+        if length:
+            base = self._pieces(1, torch.uint8)[0].data_ptr()
+            low.ddp_group_all_gather(self._raw, (given, _BYTES, CPU, 0, (length,)), (base, _BYTES, CPU, 0, (2 * length,)), None)
+            memmove(taken, base + (1 - self.rank) * length, length)
 
     def _all_to_all(self, written: list, given: list, exchange: Callable[[list, list], None]) -> None:
         sizes = 16 * self.size

@@ -2,13 +2,16 @@
 """What comes from other ranks, on its way to a receive: part of libddp.c10d."""
 from __future__ import annotations
 
-import selectors
 import socket
 import threading
+import time
 from typing import Any, Optional
 
-from ._c10d_mail import Mailbox, Message, Transfer, wrong_size
-from ._c10d_sockets import HEADER, HELLO, Incoming, Peers
+from ._c10d_mail import ANY, Mailbox, Message, Transfer, wrong_size
+from ._c10d_sockets import HEADER, HELLO, IN, NOTHING, OUT, PATIENCE, Incoming, Peers, Poller
+from ._errors import PeerFailedError
+
+_PATIENCE = 0.1  # seconds in which the group may learn why a connection has ended
 
 
 class Receiving:
@@ -17,23 +20,25 @@ class Receiving:
     _peers: Peers
     _mail: Mailbox
     _incoming: set[Incoming]
+    _sources: dict[int, Incoming]
     _lock: threading.Lock
-    _selector: Any
+    _poller: Poller
+    _closing: bool
 
     def _wake(self) -> None:
         raise NotImplementedError
 
-    def _forget(self, sock: Optional[socket.socket]) -> None:
+    def _forget(self, link: Any) -> None:
         raise NotImplementedError
 
-    def _reason(self, peer: int, what: str, cause: Optional[OSError] = None) -> BaseException:
+    def _cause(self) -> Optional[BaseException]:
         raise NotImplementedError
 
     # ---- With the lock held. ----
 
     def _match(self, message: Message, transfer: Transfer) -> Optional[BaseException]:
         """A message and a receive have found each other."""
-        transfer.work.source = message.source
+        transfer.source = message.source
         if message.size != transfer.size:
             if message.link is not None:
                 self._answer(message.link, HEADER.pack(b"R", transfer.tag, transfer.size, message.offer))
@@ -49,14 +54,99 @@ class Receiving:
         if link.flush():
             self._wake()
 
+    def _discard(self, link: Incoming) -> None:
+        self._incoming.discard(link)
+        if link.peer is not None and self._sources.get(link.peer) is link:
+            del self._sources[link.peer]
+        self._forget(link)
+
+    def _let_go(self, link: Incoming) -> None:
+        """Somebody has read it."""
+        link.is_read = False
+        if link.is_closed:
+            link.close()
+
+    # ---- On a thread of the program. ----
+
+    def _read_for(self, transfer: Transfer, seconds: float) -> None:
+        """Read the connection from the rank that is to send, until the transfer has ended or the time is over. If another thread reads it, that
+        one goes on with it."""
+        with self._lock:
+            link = self._sources.get(1 - self._peers.rank if transfer.peer == ANY and self._peers.size == 2 else transfer.peer)
+            if link is None or link.is_read:
+                return
+            link.is_read = True
+            if not link.is_left:
+                link.is_left = True
+                self._poller.listen(link.socket, link.events)
+        try:
+            until = min(time.monotonic() + seconds, transfer.until)
+            while not (transfer.is_completed() or link.is_closed):
+                left = until - time.monotonic()
+                if left <= 0:
+                    break
+                self._read_next(link, min(left, PATIENCE))
+        finally:
+            with self._lock:
+                self._let_go(link)
+                if not self._closing:
+                    self._poller.set_alarm()
+
+    def _read_next(self, link: Incoming, seconds: float) -> None:
+        try:
+            if link.read_ahead(seconds) is None or self._take(link):
+                return
+        except OSError:
+            pass  # reading once more tells
+        self._read_all(link)
+        while link.ahead and not link.is_closed:
+            self._read_all(link)
+
+    def _take(self, link: Incoming) -> bool:
+        """Is what was read one whole message, and for the receive that was called first? Then it ends."""
+        whole = len(link.ahead)
+        if not link.is_idle or whole < HEADER.size:
+            return False
+        kind, tag, size, _ = HEADER.unpack_from(link.ahead)
+        if kind != b"M" or whole != HEADER.size + size:
+            return False
+        with self._lock:
+            receives = self._mail.receives
+            if not receives or not receives[0].takes(link.peer, tag) or receives[0].size != size:
+                return False
+            transfer = receives.popleft()
+        transfer.source = link.peer
+        transfer.view[:] = link.ahead[HEADER.size:]
+        link.ahead = NOTHING
+        transfer.end()
+        return True
+
     # ---- On the thread. ----
 
-    def _on_incoming(self, link: Incoming, mask: int) -> None:
+    def _take_back(self) -> None:
+        """For a while the program has read nothing."""
         with self._lock:
-            if mask & selectors.EVENT_WRITE and not link.flush():
-                self._selector.modify(link.socket, selectors.EVENT_READ, link.handler)
+            for link in self._sources.values():
+                if link.is_left and not link.is_read:
+                    link.is_left = False
+                    self._poller.listen(link.socket, link.events)
+
+    def _on_incoming(self, link: Incoming, events: int) -> None:
+        with self._lock:
+            if events & OUT and not link.is_closed and not link.flush():
+                self._poller.listen(link.socket, link.events)
+            if not events & IN or link.is_read or link.is_left or link.is_closed:
+                return
+            link.is_read = True
+        self._read_all(link)
+        with self._lock:
+            self._let_go(link)
+
+    # ---- On either; link.is_read is its. ----
+
+    def _read_all(self, link: Incoming) -> None:
         try:
-            alive = not mask & selectors.EVENT_READ or self._read(link)
+            alive = self._read(link)
         except OSError:
             alive = False
         if not alive:
@@ -84,9 +174,10 @@ class Receiving:
 
     def _admit(self, link: Incoming) -> bool:
         peer = self._peers.admit(bytes(link.memory[:HELLO.size]))
-        if peer is None or any(other.peer == peer for other in self._incoming):
-            return False  # a stranger
-        link.peer = peer
+        with self._lock:
+            if peer is None or peer in self._sources:
+                return False  # a stranger
+            link.peer, self._sources[peer] = peer, link
         link.expect_header()
         return True
 
@@ -134,13 +225,29 @@ class Receiving:
     def _lose_source(self, link: Incoming) -> None:
         """A connection from a rank has ended."""
         with self._lock:
-            self._incoming.discard(link)
-            self._forget(link.socket)
-            if link.peer is None:
+            peer = link.peer
+            if link.is_closed:
+                return  # who waited has been told
+            if peer is None:
+                self._discard(link)
                 return
-            error = self._reason(link.peer, "sends no message any more")
-            lost = link.transfers() + self._mail.lose(link.peer, error, link)
+            awaited = link.transfers() or any(one.peer in (ANY, peer) for one in self._mail.receives)
+        error = self._cause()
+        until = time.monotonic() + _PATIENCE
+        while error is None and awaited and time.monotonic() < until:
+            time.sleep(0.002)
+            error = self._cause()
+        error = error or has_left(peer, "sends no message any more")
+        with self._lock:
+            if link.is_closed:
+                return
+            self._discard(link)
+            lost = link.transfers() + self._mail.lose(peer, error, link)
         end_all([(transfer, error) for transfer in lost])
+
+
+def has_left(peer: int, what: str) -> PeerFailedError:
+    return PeerFailedError(f"rank {peer} {what}: it left the process group, or its program ended")
 
 
 def end_all(ended: list) -> None:

@@ -9,6 +9,7 @@ import hashlib
 import hmac
 import os
 import secrets
+import select
 import socket
 import struct
 import time
@@ -20,7 +21,11 @@ HEADER = struct.Struct("<cqqq")  #: kind, tag, bytes, number of the offer
 HELLO = struct.Struct("<8si32s")  #: what follows is one of libddp's connections, from this rank, which knows the group's secret
 _MAGIC = b"ddpc10d1"
 _RECORD = 160  # bytes that a rank tells the others about itself
-_NOTHING = memoryview(bytearray())
+NOTHING = memoryview(bytearray())
+IN, OUT = select.EPOLLIN, select.EPOLLOUT
+AHEAD = 16 << 10  #: bytes of the largest message that is read together with its header
+PATIENCE = 0.25  #: seconds after which a thread that waits for a message looks around
+_PATIENCE = struct.pack("@ll", 0, int(PATIENCE * 1e6))
 
 _view_of = ctypes.pythonapi.PyMemoryView_FromMemory
 _view_of.argtypes, _view_of.restype = (ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int), ctypes.py_object
@@ -28,7 +33,53 @@ _view_of.argtypes, _view_of.restype = (ctypes.c_void_p, ctypes.c_ssize_t, ctypes
 
 def memory(address: int, size: int) -> memoryview:
     """Memory of a tensor, for reading and writing. The tensor must be kept."""
-    return _view_of(address, size, 0x200) if size else _NOTHING
+    return _view_of(address, size, 0x200) if size else NOTHING
+
+
+_libc = ctypes.CDLL(None, use_errno=True)  # Python has these since 3.13
+_timer, _set_timer = _libc.timerfd_create, _libc.timerfd_settime
+_set_timer.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+
+
+class Poller:
+    """What becomes readable or writable, and who is told. And one alarm."""
+
+    def __init__(self, on_alarm: Callable[[], None], seconds: float) -> None:
+        self._epoll = select.epoll()
+        self._alarm = _timer(time.CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC)
+        if self._alarm < 0:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+        self._when = (ctypes.c_long * 4)(0, 0, int(seconds), int(seconds % 1 * 1e9))  # no repetition, so much from now
+        self._where = ctypes.addressof(self._when)
+        self._handlers: dict[int, Callable[[int], None]] = {self._alarm: lambda _events: on_alarm()}
+        self._epoll.register(self._alarm, IN | select.EPOLLET)
+
+    def set_alarm(self) -> None:
+        """For the last time that this was called."""
+        _set_timer(self._alarm, 0, self._where, None)
+
+    def add(self, sock: socket.socket, events: int, handler: Callable[[int], None]) -> None:
+        self._handlers[sock.fileno()] = handler
+        self._epoll.register(sock, events)
+
+    def listen(self, sock: socket.socket, events: int) -> None:
+        """From now on to these events."""
+        self._epoll.modify(sock, events)
+
+    def forget(self, sock: socket.socket) -> None:
+        if self._handlers.pop(sock.fileno(), None) is not None:
+            self._epoll.unregister(sock)
+
+    def poll(self, timeout: Optional[float]) -> None:
+        """Tell who waits for what has happened. Ends and errors count as both kinds of events."""
+        for number, events in self._epoll.poll(timeout):
+            handler = self._handlers.get(number)
+            if handler is not None:  # else an earlier one has closed it
+                handler(events if events & (IN | OUT) == events else IN | OUT)
+
+    def close(self) -> None:
+        self._epoll.close()
+        os.close(self._alarm)
 
 
 class Outgoing:
@@ -39,9 +90,9 @@ class Outgoing:
         self.socket: Optional[socket.socket] = None
         self.connected = False  #: may one write without the thread?
         self.error: Optional[BaseException] = None
+        self.is_closed = False
         self.queue: deque = deque()  # (bytes, the transfer that ends with them)
         self.offers: dict[int, Any] = {}  # transfers whose bytes nobody has called for
-        self.handler: Callable[[int], None] = lambda _mask: None
         self._answers = b""
 
     def put(self, header: bytes, transfer: Any) -> None:
@@ -50,6 +101,18 @@ class Outgoing:
         else:
             self.queue.append((memoryview(header), None))
             self.queue.append((transfer.view, transfer))
+
+    def write(self, header: bytes, transfer: Any) -> bool:
+        """Write a message at once. False: it, or the end of it, is put in the queue."""
+        done = 0
+        if self.connected and not self.queue:
+            with contextlib.suppress(OSError):  # who flushes the queue finds the cause
+                done = self.socket.sendmsg((header, transfer.view))  # type: ignore[union-attr]
+            if done == len(header) + transfer.size:
+                return True
+        self.put(header, transfer)
+        self._cut(done)
+        return False
 
     def flush(self) -> list:
         """Write until the connection takes no more. Returns the transfers whose bytes it has."""
@@ -60,14 +123,20 @@ class Outgoing:
                 written = self.socket.sendmsg(parts)  # type: ignore[union-attr]
             except BlockingIOError:
                 break
-            while self.queue and written >= len(self.queue[0][0]):
-                view, transfer = self.queue.popleft()
-                written -= len(view)
-                if transfer is not None:
-                    ended.append(transfer)
-            if written:
-                view, transfer = self.queue.popleft()
-                self.queue.appendleft((view[written:], transfer))
+            ended += self._cut(written)
+        return ended
+
+    def _cut(self, written: int) -> list:
+        """So many bytes of the queue are written. Returns the transfers of which these were the last."""
+        ended = []
+        while self.queue and written >= len(self.queue[0][0]):
+            view, transfer = self.queue.popleft()
+            written -= len(view)
+            if transfer is not None:
+                ended.append(transfer)
+        if written:
+            view, transfer = self.queue.popleft()
+            self.queue.appendleft((view[written:], transfer))
         return ended
 
     def read_answers(self) -> Optional[list]:
@@ -82,6 +151,10 @@ class Outgoing:
         whole = len(data) - len(data) % HEADER.size
         self._answers = data[whole:]
         return list(HEADER.iter_unpack(data[:whole]))
+
+    def close(self) -> None:
+        self.is_closed = True
+        self.socket.close()  # type: ignore[union-attr]
 
     def transfers(self) -> list:
         return [transfer for _, transfer in self.queue if transfer is not None] + list(self.offers.values())
@@ -108,7 +181,46 @@ class Incoming:
         self.message: Any = None
         self.taking: dict[int, Any] = {}  #: transfers whose bytes were called for, by the number of the offer
         self.answers = bytearray()
-        self.handler: Callable[[int], None] = lambda _mask: None
+        self.is_read = False  #: is somebody reading it?
+        self.is_left = False  #: a thread of the program has read it last: the group's does not look at it yet
+        self.is_closed = False
+        self.buffer = bytearray(HEADER.size + AHEAD)
+        self.ahead = NOTHING  #: what lies in it and was not looked at
+        self._poll = select.poll()
+        self._poll.register(sock, select.POLLIN)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _PATIENCE)
+
+    @property
+    def is_idle(self) -> bool:
+        """Between two messages?"""
+        return self.stage == "header" and len(self.left) == HEADER.size
+
+    @property
+    def events(self) -> int:
+        """What the thread should know of."""
+        return (0 if self.is_read or self.is_left else IN) | (OUT if self.answers else 0)
+
+    def read_ahead(self, seconds: float) -> Optional[int]:
+        """Wait for what comes next, and read it as far as it fits. None: nothing has come; 0: the connection has ended."""
+        try:
+            if seconds < PATIENCE:
+                self._poll.poll(max(0.0, seconds) * 1e3)
+                got = self.socket.recv_into(self.buffer, 0, socket.MSG_DONTWAIT)
+            else:
+                got = self.socket.recv_into(self.buffer)
+        except BlockingIOError:
+            return None
+        self.ahead = memoryview(self.buffer)[:got]
+        return got
+
+    def close(self) -> None:
+        """Who is reading it finds its end, and closes it then."""
+        self.is_closed = True
+        if self.is_read:
+            with contextlib.suppress(OSError):
+                self.socket.shutdown(socket.SHUT_RDWR)
+        else:
+            self.socket.close()
 
     def expect_header(self) -> None:
         self.stage, self.left, self.transfer, self.message = "header", memoryview(self.memory)[:HEADER.size], None, None
@@ -117,11 +229,15 @@ class Incoming:
         self.stage, self.left, self.transfer, self.message = "payload", view, transfer, message
 
     def fill(self) -> Optional[int]:
-        """Read. None: there is nothing now; 0: the connection has ended."""
-        try:
-            got = self.socket.recv_into(self.left)
-        except BlockingIOError:
-            return None
+        """Read without waiting. None: there is nothing now; 0: the connection has ended."""
+        if self.ahead:
+            got = min(len(self.left), len(self.ahead))
+            self.left[:got], self.ahead = self.ahead[:got], self.ahead[got:]
+        else:
+            try:
+                got = self.socket.recv_into(self.left, 0, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return None
         self.left = self.left[got:]
         return got
 
@@ -129,7 +245,7 @@ class Incoming:
         """Write the answers. True: some are left."""
         with contextlib.suppress(OSError):
             while self.answers:
-                del self.answers[: self.socket.send(self.answers)]
+                del self.answers[: self.socket.send(self.answers, socket.MSG_DONTWAIT)]
         return bool(self.answers)
 
     def transfers(self) -> list:

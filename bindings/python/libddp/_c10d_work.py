@@ -20,21 +20,22 @@ from ._errors import AbortedError, Error, InvalidStateError, TimedOutError
 class Work(dist.Work):
     """One operation. It ends once, with tensors or with an exception, which every way of waiting for it raises."""
 
+    deadline: Optional[float] = None  #: when it has taken too long, where the group's own limit is longer
+    kept: Any = None  #: memory that is read or written meanwhile
+    source = -1  #: of a receive: the rank that sent
+    _error: Optional[BaseException] = None
+    _ended = False
+    _recorded: Any = None
+    _future: Optional[torch.futures.Future] = None
+    _told: Optional[torch.futures.Future] = None  # what _future is made of
+
     def __init__(self, what: str, tensors: list, abort: Callable[[str], None],
                  explain: Callable[[BaseException], BaseException] = lambda error: error) -> None:
         super().__init__()
         self.what = what  #: for error texts
         self.tensors = tensors  #: those that hold the result; they live as long as the operation runs
-        self.deadline: Optional[float] = None  #: when it has taken too long, where the group's own limit is longer
-        self.kept: Any = None  #: memory that is read or written meanwhile
-        self.source = -1  #: of a receive: the rank that sent
         self._abort = abort
         self._explain = explain  # makes an error of the library one of the process group
-        self._error: Optional[BaseException] = None
-        self._ended = False
-        self._recorded: Any = None
-        self._future: Optional[torch.futures.Future] = None
-        self._told: Optional[torch.futures.Future] = None  # what _future is made of
         self._mutex = _thread.allocate_lock()
         self._running = _thread.allocate_lock()  # held until it has ended
         self._running.acquire()
@@ -46,7 +47,8 @@ class Work(dist.Work):
 
     def end(self, error: Optional[BaseException] = None) -> None:
         """The operation has ended. Called once, by who runs it."""
-        self._error = None if error is None else self._explain(error)
+        if error is not None:
+            self._error = self._explain(error)
         if self._recorded is not None:
             self._recorded.__exit__(None, None, None)
             self._recorded = None
@@ -60,18 +62,23 @@ class Work(dist.Work):
     def wait(self, timeout: Optional[timedelta] = None) -> bool:
         """Return when the operation has ended; with a timeout the operation goes on when the time is over."""
         if not self._ended:
-            seconds = timeout.total_seconds() if timeout else -1
+            seconds = timeout.total_seconds() if timeout else 0
             try:
-                in_time = self._running.acquire(timeout=seconds if seconds > 0 else -1)
+                in_time = self._wait(time.monotonic() + seconds if seconds > 0 else None)
             except BaseException as error:  # Ctrl-C: the other ranks learn why
                 self._abort(f"{type(error).__name__} on a rank that was waiting for {self.what}")
                 raise
             if not in_time:
                 raise Error(f"{self.what} has not ended within the {seconds:g} s of wait(timeout=...); it goes on", Status.TIMED_OUT)
-            self._running.release()
         if self._error is not None:
             raise self._error.with_traceback(None)
         return True
+
+    def _wait(self, until: Optional[float]) -> bool:
+        in_time = self._running.acquire(timeout=-1 if until is None else max(0.0, until - time.monotonic()))
+        if in_time:
+            self._running.release()
+        return in_time
 
     def synchronize(self) -> None:
         self.wait()

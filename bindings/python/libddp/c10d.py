@@ -25,12 +25,12 @@ from typing import Any, Callable, Mapping, Optional, Sequence
 import torch
 import torch.distributed as dist
 
-from ._c10d_arguments import bytes_of, one, reducing, split_rows
+from ._c10d_arguments import one, reducing, split_rows
 from ._c10d_identity import Identity, keep_from_compiler
 from ._c10d_links import Links
 from ._c10d_mail import ANY, Transfer
 from ._c10d_meet import host_of, limits, meet
-from ._c10d_ops import Collectives, Written, dense
+from ._c10d_ops import Collectives, Written, dense, is_dense
 from ._c10d_sockets import Peers, memory, this_address
 from ._c10d_work import Several, Work, Worker
 from ._errors import Error, InvalidArgumentError, NotSupportedError, PeerFailedError, TimedOutError
@@ -88,21 +88,32 @@ class ProcessGroup(Identity):
 
     # ---- Running operations. ----
 
-    def _begin(self, what: str, inputs: list, outputs: list, timeout: Optional[timedelta] = None, title: Optional[str] = None) -> Work:
-        for tensor in (*inputs, *outputs):
-            if tensor.device.type != "cpu":
-                raise NotSupportedError(f"{what}: a tensor on {tensor.device}; the backend libddp takes tensors in host memory")
+    def _begin(self, what: str, inputs: list, outputs: list, timeout: Optional[timedelta] = None) -> Work:
+        return self._enter(Work(what, outputs, self._abort, self._explain), what, inputs, timeout)
+
+    def _enter(self, work: Any, title: str, inputs: list, timeout: Optional[timedelta] = None) -> Any:
+        """An operation begins."""
+        small = 0
+        for tensor in work.tensors:
+            small += tensor.numel() * tensor.element_size()
+            if not tensor.is_cpu:
+                self._refuse(work, tensor)
+        for tensor in inputs:
+            if not tensor.is_cpu:
+                self._refuse(work, tensor)
         self._sequence += 1
-        work = Work(what, outputs, self._abort, self._explain)
-        if sum(map(bytes_of, outputs)) <= _SMALL:
+        if small <= _SMALL:
             self._recent.append(work)
         if torch.autograd._profiler_enabled():
-            work.record(f"{self.name()}:{title or what}", inputs)
+            work.record(f"{self.name()}:{title}", inputs)
         if timeout is not None and self._seconds(timeout) < self._longest or self._limit < self._longest:
             work.deadline = time.monotonic() + self._seconds(timeout)
         if self._coalescing is not None:
             self._coalescing.append(work)
         return work
+
+    def _refuse(self, work: Work, tensor: torch.Tensor) -> None:
+        raise NotSupportedError(f"{work.what}: a tensor on {tensor.device}; the backend libddp takes tensors in host memory")
 
     def _seconds(self, timeout: Optional[timedelta]) -> float:
         seconds = timeout.total_seconds() if timeout is not None else -1
@@ -237,6 +248,8 @@ class ProcessGroup(Identity):
 
     def all_to_all_single(self, output: torch.Tensor, input: torch.Tensor, output_split_sizes: Sequence[int], input_split_sizes: Sequence[int],
                           opts: Any = None) -> Work:
+        if not output_split_sizes and not input_split_sizes and self._collectives.are_halves(output, input):
+            return self._run("all_to_all", [input], [output], opts, self._collectives.swap_halves, output, input)
         outputs = split_rows(output, output_split_sizes, self._size, "output")
         values = split_rows(input, input_split_sizes, self._size, "input")
         return self._run("all_to_all", [input], [output], opts, self._all_to_all, outputs, values, opts)
@@ -267,24 +280,25 @@ class ProcessGroup(Identity):
 
     recvAnysource = recv_anysource  # noqa: N815  torch's own name
 
-    def _send(self, tensor: torch.Tensor, peer: int, tag: int, limit: float) -> Work:
-        work, flat = self._message(f"send to rank {peer} (tag {tag})", tensor, "send", peer), dense(tensor)
-        work.kept = flat
-        return self._links.send(Transfer(peer, tag, memory(flat.data_ptr(), bytes_of(flat)), work, limit))  # type: ignore[union-attr]
+    def _send(self, tensor: torch.Tensor, peer: int, tag: int, limit: float) -> Transfer:
+        transfer = self._message(f"send to rank {peer} (tag {tag})", tensor, "send", peer, tag, limit)
+        transfer.kept = flat = dense(tensor)
+        return self._links.send(transfer.of(memory(flat.data_ptr(), flat.nbytes)))  # type: ignore[union-attr]
 
-    def _receive(self, tensor: torch.Tensor, peer: int, tag: int, limit: float) -> Work:
-        source = "any rank" if peer == ANY else f"rank {peer}"
-        title = "recvAnySource" if peer == ANY else "recv"
-        work, written = self._message(f"receive from {source} (tag {tag})", tensor, title, peer), Written(tensor)
-        view = memory(written.tensor.data_ptr(), bytes_of(tensor))
-        return self._links.receive(Transfer(peer, tag, view, work, limit, None if written.tensor is tensor else written.done))  # type: ignore[union-attr]
+    def _receive(self, tensor: torch.Tensor, peer: int, tag: int, limit: float) -> Transfer:
+        source, title = ("any rank", "recvAnySource") if peer == ANY else (f"rank {peer}", "recv")
+        transfer = self._message(f"receive from {source} (tag {tag})", tensor, title, peer, tag, limit)
+        if not is_dense(tensor):
+            written = Written(tensor)
+            transfer.then, tensor = written.done, written.tensor
+        return self._links.receive(transfer.of(memory(tensor.data_ptr(), tensor.nbytes)))  # type: ignore[union-attr]
 
-    def _message(self, what: str, tensor: torch.Tensor, title: str, peer: int) -> Work:
+    def _message(self, what: str, tensor: torch.Tensor, title: str, peer: int, tag: int, limit: float) -> Transfer:
         if peer == self._rank or self._links is None:
             raise InvalidArgumentError(f"{what}: that is this rank itself")
         if not ANY <= peer < self._size:
             raise InvalidArgumentError(f"{what}: the ranks are 0 to {self._size - 1}")
-        return self._begin(what, [tensor], [tensor], title=title)
+        return self._enter(Transfer(what, [tensor], self._abort, self._explain, peer, tag, limit), title, [tensor])
 
     def monitored_barrier(self, timeout: Optional[timedelta] = None, wait_all_ranks: bool = False) -> None:
         """A barrier that leaves the group whole where ranks do not come, and names them."""
