@@ -54,6 +54,23 @@ class Links(Receiving):
 
     # ---- Called by the program. ----
 
+    def send_now(self, peer: int, tag: int, view: memoryview, make: Callable[[], Transfer]) -> Optional[Transfer]:
+        """Send, and make a transfer if that is not done at once."""
+        size = len(view)
+        header = HEADER.pack(b"M", tag, size, 0)
+        with self._lock:
+            link = self._outgoing.get(peer)
+            written = 0 if link is None or size > EAGER or self._closing or self._pid != os.getpid() else link.write(header, view)
+            if written == HEADER.size + size:
+                return None
+            if written:
+                transfer = make()
+                self._look = min(self._look, transfer.until)
+                link.put_rest(header, transfer, written)  # type: ignore[union-attr]
+                self._wake()
+                return transfer
+        return self.send(make())
+
     def send(self, transfer: Transfer) -> Transfer:
         """Send to `transfer.peer`."""
         ended: list = []
@@ -67,13 +84,12 @@ class Links(Receiving):
             if link.error is not None:
                 ended.append((transfer, link.error))
             elif transfer.size <= EAGER:
-                if link.write(HEADER.pack(b"M", transfer.tag, transfer.size, 0), transfer):
-                    ended.append((transfer, None))
+                link.put(HEADER.pack(b"M", transfer.tag, transfer.size, 0), transfer)
             else:
                 self._offers += 1
                 link.offers[self._offers] = transfer
                 link.put(HEADER.pack(b"O", transfer.tag, transfer.size, self._offers), None)
-            if link.error is None and link.connected and link.queue:
+            if link.error is None and link.connected:
                 ended += self._flush(link)
             if link.error is None and (not link.connected or link.queue or self._asleep and link.offers):
                 self._wake()
@@ -85,8 +101,10 @@ class Links(Receiving):
         error: Optional[BaseException] = None
         message = None
         with self._lock:
-            self._start()
-            self._look = min(self._look, transfer.until)
+            if self._thread is None or self._closing or self._pid != os.getpid():
+                self._start()
+            if transfer.until < self._look:
+                self._look = transfer.until
             try:
                 message = self._mail.take(transfer)
             except Error as hopeless:

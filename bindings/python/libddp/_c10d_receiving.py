@@ -2,7 +2,7 @@
 """What comes from other ranks, on its way to a receive: part of libddp.c10d."""
 from __future__ import annotations
 
-import socket
+import os
 import threading
 import time
 from typing import Any, Optional
@@ -18,6 +18,7 @@ class Receiving:
     """The half of Links that reads."""
 
     _peers: Peers
+    _pid: int
     _mail: Mailbox
     _incoming: set[Incoming]
     _sources: dict[int, Incoming]
@@ -71,6 +72,8 @@ class Receiving:
     def _read_for(self, transfer: Transfer, seconds: float) -> None:
         """Read the connection from the rank that is to send, until the transfer has ended or the time is over. If another thread reads it, that
         one goes on with it."""
+        if self._pid != os.getpid():
+            return  # a fork has the connections too, but no messages
         with self._lock:
             link = self._sources.get(1 - self._peers.rank if transfer.peer == ANY and self._peers.size == 2 else transfer.peer)
             if link is None or link.is_read:
@@ -94,22 +97,21 @@ class Receiving:
 
     def _read_next(self, link: Incoming, seconds: float) -> None:
         try:
-            if link.read_ahead(seconds) is None or self._take(link):
+            if link.read_ahead(seconds) is None:
                 return
         except OSError:
             pass  # reading once more tells
+        whole = len(link.ahead)
+        if whole >= HEADER.size and link.is_idle:
+            kind, tag, size, _ = HEADER.unpack_from(link.buffer)
+            if kind == b"M" and whole == HEADER.size + size and self._take(link, tag, size):
+                return
         self._read_all(link)
         while link.ahead and not link.is_closed:
             self._read_all(link)
 
-    def _take(self, link: Incoming) -> bool:
-        """Is what was read one whole message, and for the receive that was called first? Then it ends."""
-        whole = len(link.ahead)
-        if not link.is_idle or whole < HEADER.size:
-            return False
-        kind, tag, size, _ = HEADER.unpack_from(link.ahead)
-        if kind != b"M" or whole != HEADER.size + size:
-            return False
+    def _take(self, link: Incoming, tag: int, size: int) -> bool:
+        """Is one whole message, which was read, for the receive that was called first? Then it ends."""
         with self._lock:
             receives = self._mail.receives
             if not receives or not receives[0].takes(link.peer, tag) or receives[0].size != size:

@@ -102,17 +102,19 @@ class Outgoing:
             self.queue.append((memoryview(header), None))
             self.queue.append((transfer.view, transfer))
 
-    def write(self, header: bytes, transfer: Any) -> bool:
-        """Write a message at once. False: it, or the end of it, is put in the queue."""
-        done = 0
-        if self.connected and not self.queue:
-            with contextlib.suppress(OSError):  # who flushes the queue finds the cause
-                done = self.socket.sendmsg((header, transfer.view))  # type: ignore[union-attr]
-            if done == len(header) + transfer.size:
-                return True
+    def write(self, header: bytes, view: memoryview) -> int:
+        """Write a message at once, as far as the connection takes it. Returns how many bytes."""
+        if self.queue or not self.connected:
+            return 0
+        try:
+            return self.socket.sendmsg((header, view))  # type: ignore[union-attr]
+        except OSError:
+            return 0  # who flushes the queue finds the cause
+
+    def put_rest(self, header: bytes, transfer: Any, written: int) -> None:
+        """Of a message that was written in part, if at all."""
         self.put(header, transfer)
-        self._cut(done)
-        return False
+        self._cut(written)
 
     def flush(self) -> list:
         """Write until the connection takes no more. Returns the transfers whose bytes it has."""

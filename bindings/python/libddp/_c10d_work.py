@@ -28,6 +28,8 @@ class Work(dist.Work):
     _recorded: Any = None
     _future: Optional[torch.futures.Future] = None
     _told: Optional[torch.futures.Future] = None  # what _future is made of
+    _running: Any = None  # held until it has ended; made by the first thread that waits for it
+    _mutex = _thread.allocate_lock()  # of all operations: what it guards takes no time
 
     def __init__(self, what: str, tensors: list, abort: Callable[[str], None],
                  explain: Callable[[BaseException], BaseException] = lambda error: error) -> None:
@@ -36,9 +38,6 @@ class Work(dist.Work):
         self.tensors = tensors  #: those that hold the result; they live as long as the operation runs
         self._abort = abort
         self._explain = explain  # makes an error of the library one of the process group
-        self._mutex = _thread.allocate_lock()
-        self._running = _thread.allocate_lock()  # held until it has ended
-        self._running.acquire()
 
     def record(self, title: str, inputs: list) -> None:
         """A profiler runs: it sees the operation from now until its end."""
@@ -54,8 +53,9 @@ class Work(dist.Work):
             self._recorded = None
         with self._mutex:
             self._ended = True
-            told = self._told
-        self._running.release()
+            told, running = self._told, self._running
+        if running is not None:
+            running.release()
         if told is not None:
             told.set_result(None)
 
@@ -75,6 +75,12 @@ class Work(dist.Work):
         return True
 
     def _wait(self, until: Optional[float]) -> bool:
+        with self._mutex:
+            if self._ended:
+                return True
+            if self._running is None:
+                self._running = _thread.allocate_lock()
+                self._running.acquire()
         in_time = self._running.acquire(timeout=-1 if until is None else max(0.0, until - time.monotonic()))
         if in_time:
             self._running.release()

@@ -28,7 +28,7 @@ import torch.distributed as dist
 from ._c10d_arguments import one, reducing, split_rows
 from ._c10d_identity import Identity, keep_from_compiler
 from ._c10d_links import Links
-from ._c10d_mail import ANY, Transfer
+from ._c10d_mail import ANY, Sent, Transfer
 from ._c10d_meet import host_of, limits, meet
 from ._c10d_ops import Collectives, Written, dense, is_dense
 from ._c10d_sockets import Peers, memory, this_address
@@ -91,7 +91,7 @@ class ProcessGroup(Identity):
     def _begin(self, what: str, inputs: list, outputs: list, timeout: Optional[timedelta] = None) -> Work:
         return self._enter(Work(what, outputs, self._abort, self._explain), what, inputs, timeout)
 
-    def _enter(self, work: Any, title: str, inputs: list, timeout: Optional[timedelta] = None) -> Any:
+    def _enter(self, work: Any, title: str, inputs: Sequence, timeout: Optional[timedelta] = None) -> Any:
         """An operation begins."""
         small = 0
         for tensor in work.tensors:
@@ -105,7 +105,7 @@ class ProcessGroup(Identity):
         if small <= _SMALL:
             self._recent.append(work)
         if torch.autograd._profiler_enabled():
-            work.record(f"{self.name()}:{title}", inputs)
+            work.record(f"{self.name()}:{title}", list(inputs) or work.tensors)
         if timeout is not None and self._seconds(timeout) < self._longest or self._limit < self._longest:
             work.deadline = time.monotonic() + self._seconds(timeout)
         if self._coalescing is not None:
@@ -270,7 +270,20 @@ class ProcessGroup(Identity):
     # ---- From one rank to one. ----
 
     def send(self, tensors: list, dst: int, tag: int) -> Work:
-        return self._send(one(tensors), dst, tag, self._limit)
+        tensor = one(tensors)
+        if self._coalescing is not None or not tensor.is_cpu or not is_dense(tensor) or torch.autograd._profiler_enabled():
+            return self._send(tensor, dst, tag, self._limit)
+        if dst == self._rank or not 0 <= dst < self._size:
+            self._refuse_peer(True, dst)
+        view = memory(tensor.data_ptr(), tensor.numel() * tensor.element_size())
+        made = self._links.send_now(dst, tag, view, lambda: self._transfer(tensor, True, dst, tag, self._limit).of(view))  # type: ignore[union-attr]
+        if made is not None:
+            return made
+        self._sequence += 1
+        work = Sent([tensor])
+        if len(view) <= _SMALL:
+            self._recent.append(work)
+        return work
 
     def recv(self, tensors: list, src: int, tag: int) -> Work:
         return self._receive(one(tensors), src, tag, self._limit)
@@ -281,24 +294,29 @@ class ProcessGroup(Identity):
     recvAnysource = recv_anysource  # noqa: N815  torch's own name
 
     def _send(self, tensor: torch.Tensor, peer: int, tag: int, limit: float) -> Transfer:
-        transfer = self._message(f"send to rank {peer} (tag {tag})", tensor, "send", peer, tag, limit)
+        transfer = self._transfer(tensor, True, peer, tag, limit)
         transfer.kept = flat = dense(tensor)
-        return self._links.send(transfer.of(memory(flat.data_ptr(), flat.nbytes)))  # type: ignore[union-attr]
+        return self._links.send(transfer.of(memory(flat.data_ptr(), flat.numel() * flat.element_size())))  # type: ignore[union-attr]
 
     def _receive(self, tensor: torch.Tensor, peer: int, tag: int, limit: float) -> Transfer:
-        source, title = ("any rank", "recvAnySource") if peer == ANY else (f"rank {peer}", "recv")
-        transfer = self._message(f"receive from {source} (tag {tag})", tensor, title, peer, tag, limit)
+        transfer = self._transfer(tensor, False, peer, tag, limit)
         if not is_dense(tensor):
             written = Written(tensor)
             transfer.then, tensor = written.done, written.tensor
-        return self._links.receive(transfer.of(memory(tensor.data_ptr(), tensor.nbytes)))  # type: ignore[union-attr]
+        view = memory(tensor.data_ptr(), tensor.numel() * tensor.element_size())
+        return self._links.receive(transfer.of(view))  # type: ignore[union-attr]
 
-    def _message(self, what: str, tensor: torch.Tensor, title: str, peer: int, tag: int, limit: float) -> Transfer:
-        if peer == self._rank or self._links is None:
+    def _transfer(self, tensor: torch.Tensor, sends: bool, peer: int, tag: int, limit: float) -> Transfer:
+        if peer == self._rank or not ANY <= peer < self._size or sends and peer == ANY:
+            self._refuse_peer(sends, peer)
+        transfer = Transfer([tensor], self._abort, self._explain, sends, peer, tag, limit)
+        return self._enter(transfer, "send" if sends else "recvAnySource" if peer == ANY else "recv", ())
+
+    def _refuse_peer(self, sends: bool, peer: int) -> None:
+        what = f"{'send to' if sends else 'receive from'} rank {peer}"
+        if peer == self._rank:
             raise InvalidArgumentError(f"{what}: that is this rank itself")
-        if not ANY <= peer < self._size:
-            raise InvalidArgumentError(f"{what}: the ranks are 0 to {self._size - 1}")
-        return self._enter(Transfer(what, [tensor], self._abort, self._explain, peer, tag, limit), title, [tensor])
+        raise InvalidArgumentError(f"{what}: the ranks are 0 to {self._size - 1}")
 
     def monitored_barrier(self, timeout: Optional[timedelta] = None, wait_all_ranks: bool = False) -> None:
         """A barrier that leaves the group whole where ranks do not come, and names them."""
@@ -389,7 +407,7 @@ class ProcessGroup(Identity):
         self._libddp.close()
 
 
-keep_from_compiler(ProcessGroup, Identity, Work)
+keep_from_compiler(ProcessGroup, Identity, Work, Transfer)
 _open: weakref.WeakSet[ProcessGroup] = weakref.WeakSet()
 
 
