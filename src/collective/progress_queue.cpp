@@ -36,9 +36,14 @@ void ProgressQueue::push(BucketOperation& operation, const trace::Event* event) 
   }
   {
     const std::lock_guard lock(mutex_);
+    tell_thread_works(true);
     pushed_.store(at + 1, std::memory_order_release);
   }
   changed_.notify_all();
+}
+
+void ProgressQueue::tell_thread_works(bool works) noexcept {
+  if (calls_ != nullptr) calls_->set_queue_works(channel_, works);
 }
 
 /// So many are done: one more than before.
@@ -104,6 +109,7 @@ void ProgressQueue::drain() {
     pushed_.store(0);
     done_.store(0);
     failed_.store(false);
+    if (driver_ == Driver::kThread) tell_thread_works(false);
   }
   if (error) throw Error(*error);
 }
@@ -131,7 +137,9 @@ void ProgressQueue::run() {
     } else {
       set_done(at + 1);
     }
-    if (failed_.load() || done_.load() == pushed_.load()) changed_.notify_all();
+    if (!failed_.load() && done_.load() < pushed_.load()) continue;
+    tell_thread_works(false);
+    changed_.notify_all();
   }
 }
 

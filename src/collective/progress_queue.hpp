@@ -62,6 +62,7 @@ class ProgressQueue {
   void finish_from(size_t first);
 
   void wait_for_thread();
+  void tell_thread_works(bool works) noexcept;
   void set_done(size_t count) noexcept;
 
   const Driver driver_;

@@ -167,7 +167,8 @@ class BucketOperation {
   /// for each stream, before start().
   virtual void wait_for_stream(void*) {}
   /// The pieces are complete here. Publishes that to the others. Never blocks, never throws for their sake. Operations of a
-  /// group are started in the same order on all ranks. If the bucket header of all ranks is void, nothing is written
+  /// channel are started in the same order on all ranks. Of a transport that is not pollable() the order of finish() counts:
+  /// there an operation takes its place among the collectives. If the bucket header of all ranks is void, nothing is written
   /// anywhere.
   virtual void start(const BucketHeader& mine) = 0;
   /// Do up to `budget_bytes` of work if the other ranks have come so far; never waits. Throws on failure or mismatch.

@@ -54,4 +54,17 @@ void BucketStep::work_on_all() noexcept {
     on_block(static_cast<int32_t>(piece), 0, bucket_.pieces[piece].count);
 }
 
+collective::Progress GatherBehind::advance(int64_t) {
+  if (reduction_->advance(0) != collective::Progress::kDone) return collective::Progress::kWaiting;
+  finish();
+  return collective::Progress::kDone;
+}
+
+void GatherBehind::finish() {
+  if (done_) return;
+  all_gather_->start(reduction_->header());
+  all_gather_->finish();
+  done_ = true;
+}
+
 }  // namespace ddp::pass

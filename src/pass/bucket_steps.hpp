@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is done with a bucket when it is reduced: the norm of the own slice, and its step. A step is the work of an exchange
-// that gives values, or an operation of its own behind the reduction. The queue works on operations in order, and comes to
-// one whose predecessor only waits for other ranks. What needs the own slice alone may run by then (the all-gather of a
-// sharded step); what needs the whole bucket looks whether its reduction is done.
+// What is done with a bucket when it is reduced: the norm of the own slice, its step, and the gather of its values. A step
+// is the work of an exchange that gives values, or an operation of its own behind the reduction. The queue works on
+// operations in order, and comes to one whose predecessor only waits for other ranks; so an operation looks whether the
+// reduction is done.
 // Tested by conformance/fused_test.cpp.
 #pragma once
 
@@ -92,6 +92,31 @@ class BucketStep final : public collective::SliceWork, public collective::Bucket
   collective::BucketOperation* reduction_ = nullptr;
   size_t piece_ = 0;
   int64_t at_ = 0;
+};
+
+/// The all-gather of a bucket's values as the operation behind its reduction, whose header it takes. So values travel while
+/// later gradients are computed. For exchanges in host memory, over a transport that blocks: there an exchange takes its
+/// place among the collectives when the queue comes to it.
+class GatherBehind final : public collective::BucketOperation {
+ public:
+  void start(collective::BucketOperation& reduction, collective::BucketOperation& all_gather) noexcept {
+    reduction_ = &reduction;
+    all_gather_ = &all_gather;
+    done_ = false;
+  }
+  void start(const collective::BucketHeader&) override { start(*reduction_, *all_gather_); }
+  [[nodiscard]] collective::Progress advance(int64_t budget_bytes) override;
+  /// The reduction is finished: the queue has seen to that.
+  void finish() override;
+  [[nodiscard]] bool local_done() const noexcept override { return done_; }
+  [[nodiscard]] const collective::BucketHeader& header() const noexcept override { return reduction_->header(); }
+  [[nodiscard]] bool set_address(int32_t, std::byte*) noexcept override { return true; }
+  [[nodiscard]] std::string describe() const override { return "values behind " + reduction_->describe(); }
+
+ private:
+  collective::BucketOperation* reduction_ = nullptr;
+  collective::BucketOperation* all_gather_ = nullptr;
+  bool done_ = true;
 };
 
 }  // namespace ddp::pass

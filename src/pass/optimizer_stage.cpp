@@ -47,6 +47,7 @@ struct OptimizerStage::Part {
   BucketStep step;
   std::unique_ptr<collective::BucketOperation> reduce_scatter;  // of gradients; NULL: they are reduced everywhere
   std::unique_ptr<collective::BucketOperation> all_gather;      // of values
+  GatherBehind gather_behind;                                   // the same as the next operation on the queue
   std::unique_ptr<collective::BucketOperation> fused;           // both with the step between them; NULL: one after the other
   collective::BucketHeader header;                              // for an all-gather outside a pass
 };
@@ -62,7 +63,6 @@ OptimizerStage::OptimizerStage(const group::Channel& channel, const Parameters& 
       request_(update.request()),
       owners_(make_owners()) {
   setting_ = setting_of(!plan_.empty() && plan_.front().on_gpu);
-  setting_.polled = channel_.transport().pollable();
   for (const PlannedBucket& bucket : plan_) setting_.mixed = setting_.mixed || bucket.on_gpu != setting_.on_gpu;
   for (const PlannedBucket& bucket : plan_)
     parts_.push_back(std::make_unique<Part>(table, bucket, update, setting_of(bucket.on_gpu), step_));
@@ -149,8 +149,7 @@ collective::BucketOperation& OptimizerStage::reduction(size_t bucket, collective
   return chosen;
 }
 
-void OptimizerStage::follow(size_t bucket, collective::BucketOperation& reduction, const collective::BucketHeader& mine,
-                            collective::ProgressQueue& queue) {
+void OptimizerStage::follow(size_t bucket, collective::BucketOperation& reduction, collective::ProgressQueue& queue) {
   const StepPlan& plan = plan_of(bucket);
   if (!plan.follows()) return;
   Part& part = *parts_[bucket];
@@ -159,8 +158,13 @@ void OptimizerStage::follow(size_t bucket, collective::BucketOperation& reductio
   if (plan.when == StepPlan::When::kInExchange) return;  // the reduction is the step
   if (plan.values == StepPlan::Values::kAllGather) {
     step_.give();
-    part.all_gather->start(in_stream ? header_of_all(bucket) : mine);
-    queue.push(*part.all_gather);  // the queue comes to it when the own slice is reduced
+    if (in_stream) {
+      part.all_gather->start(header_of_all(bucket));
+      queue.push(*part.all_gather);
+    } else {
+      part.gather_behind.start(reduction, *part.all_gather);
+      queue.push(part.gather_behind);
+    }
   } else if (in_stream) {
     update_now(bucket);
   } else {

@@ -59,8 +59,7 @@ class OptimizerStage {
   void begin();
   [[nodiscard]] collective::BucketOperation& reduction(size_t bucket, collective::BucketOperation& usual) noexcept;
   /// After the reduction of the bucket was pushed.
-  void follow(size_t bucket, collective::BucketOperation& reduction, const collective::BucketHeader& mine,
-              collective::ProgressQueue& queue);
+  void follow(size_t bucket, collective::BucketOperation& reduction, collective::ProgressQueue& queue);
   /// All buckets are reduced; `is_void`: no step follows from them. Collective. False: parameters are updated in part, for
   /// good.
   [[nodiscard]] bool end(bool is_void);

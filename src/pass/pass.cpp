@@ -156,7 +156,7 @@ void Pass::start_bucket(size_t index) {
   const trace::Event* const event = events_.start(index);
   collective::BucketOperation& operation = buckets_.start(index);
   queue_.push(operation, event);
-  if (optimizer_.active() != nullptr) optimizer_.active()->follow(index, operation, mine, queue_);
+  if (optimizer_.active() != nullptr) optimizer_.active()->follow(index, operation, queue_);
 }
 
 std::shared_ptr<HookBucket> Pass::next_bucket(bool rest) {

@@ -12,9 +12,7 @@ bool may_follow(const StepSetting& setting) noexcept {
 
 StepPlan::When when_of(const StepRequest& request, const StepSetting& setting, bool prepared) noexcept {
   if (!request.in_pass()) return StepPlan::When::kAtOptimizerStep;
-  // Of a transport that blocks, the all-gather of a bucket would hold up the reduction of the next one.
-  const bool blocks = request.sharded && setting.some_in_host() && !setting.polled;
-  if (!prepared || blocks || !may_follow(setting)) return StepPlan::When::kAtEndOfPass;
+  if (!prepared || !may_follow(setting)) return StepPlan::When::kAtEndOfPass;
   return step_exchanges(request, setting).fused ? StepPlan::When::kInExchange : StepPlan::When::kBehindBucket;
 }
 

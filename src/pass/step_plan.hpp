@@ -26,13 +26,11 @@ struct StepSetting {
   bool partial_allowed = false;     // what a rank contributes is known only at the end of the pass
   bool on_gpu = false;              // the bucket
   bool mixed = false;               // some buckets are on a GPU, some are not
-  bool polled = false;              // the host's transport can work on several operations at once
   bool can_reduce_scatter = false;  // Group::can, where the bucket is
   bool can_fuse = false;            // the same: reduce-scatter, step and all-gather in one exchange; on a GPU it divides
   bool uneven = false;              // a rank may only answer, with old values
 
   [[nodiscard]] bool some_on_gpu() const noexcept { return on_gpu || mixed; }
-  [[nodiscard]] bool some_in_host() const noexcept { return !on_gpu || mixed; }
 };
 
 /// The exchanges of a bucket that passes may ask for, beside its ordinary reduction. They are prepared once.

@@ -130,13 +130,23 @@ void a_rank_dies_in_the_recovery(void**) {
 template <Hosts kHosts>
 void a_rank_dies_among_hosts(void**) {
   if (!gloo_is_there()) return;
-  for (const Moment moment : {Moment::kInPass, Moment::kInStep, Moment::kAfterStep}) {
+  struct Case {
+    Moment moment;
+    bool in_backward;
+    int32_t block = 0;
+  };
+  // The last two: while values of the pass's first buckets are given.
+  for (const Case& each : {Case{Moment::kInPass, true},
+                           {Moment::kInStep, false},
+                           {Moment::kAfterStep, false},
+                           {Moment::kInStep, true},
+                           {Moment::kInStep, true, 1}}) {
     const Folder folder;
     KeptPlan plan = plan_on(folder, 4, kHosts);
     plan.own_rule = true;
-    plan.in_backward = moment == Moment::kInPass;
+    plan.in_backward = each.in_backward;
     plan.averages = true;
-    plan.deaths = {{2, 6, moment}};
+    plan.deaths = {{2, 6, each.moment, each.block}};
     train(plan);
   }
 }

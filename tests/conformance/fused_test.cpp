@@ -337,6 +337,8 @@ int main() {
   using namespace ddp::test;
   const CMUnitTest tests[] = {
       ddp_paths_test(every_way_gives_the_bits_of_the_ordinary_step),
+      {"every way gives the bits of the ordinary step on several hosts",
+       guarded<&on_path<&every_way_gives_the_bits_of_the_ordinary_step, Path::kHosts>>, nullptr, nullptr, nullptr},
       ddp_paths_test(parameters_in_library_memory_are_written_directly),
       ddp_paths_test(gradients_in_private_memory_give_the_same_bits),
       ddp_paths_test(a_lane_of_its_own_gives_the_same_bits),
@@ -347,6 +349,8 @@ int main() {
       ddp_paths_test(a_clipped_step_is_that_of_gradients_scaled_by_hand),
       ddp_paths_test(state_is_divided_among_the_ranks),
       ddp_paths_test(a_void_pass_is_taken_back_everywhere),
+      {"a void pass is taken back on several hosts", guarded<&on_path<&a_void_pass_is_taken_back_everywhere, Path::kHosts>>,
+       nullptr, nullptr, nullptr},
       ddp_paths_test(gradients_that_are_not_finite_are_met_alike),
       ddp_paths_test(a_loss_scale_adapts_alike_and_leaves_the_bits),
       ddp_paths_test(steps_and_passes_must_alternate_with_in_backward),

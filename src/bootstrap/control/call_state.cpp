@@ -34,7 +34,8 @@ std::optional<BlockedCall> CallState::blocked() const noexcept {
   blocked.exchange = static_cast<BlockedCall::Exchange>(where & kKinds);
   blocked.channel = static_cast<int32_t>(where >> kKindBits & kChannelMask);
   blocked.number = where >> (kKindBits + kChannelBits);
-  for (size_t each = 0; each < collectives_.size(); ++each) blocked.collectives[each] = collectives_[each].load();
+  for (size_t each = 0; each < collectives_.size(); ++each)
+    blocked.collectives[each] = queue_works_[each].load(std::memory_order_acquire) ? UINT64_MAX : collectives_[each].load();
   blocked.gathers = gathers_.load();
   const bool same =
       caller_waits_.load() == caller && (!for_queue || queue_waits_[channel].load() == where) && inside_.load() == 1;

@@ -38,7 +38,8 @@ struct BlockedCall {
   UserCall call = UserCall::kNone;
   Exchange exchange = Exchange::kCollective;
   uint64_t number = 0;                                // of the exchange that it waits in
-  std::array<uint64_t, kMostChannels> collectives{};  // that this rank has joined, by channel
+  std::array<uint64_t, kMostChannels> collectives{};  // that this rank has joined, by channel; UINT64_MAX: a thread of the
+                                                      // library joins what is started
   uint64_t gathers = 0;
   int32_t channel = 0;  // of the collective that it waits in
 
@@ -165,6 +166,10 @@ class CallState {
   void join_collective(uint64_t number, int32_t channel = 0) noexcept {
     collectives_[static_cast<size_t>(channel)].store(number, std::memory_order_relaxed);
   }
+  /// A thread of the library has exchanges of the channel to work on: it joins them without the caller.
+  void set_queue_works(int32_t channel, bool works) noexcept {
+    queue_works_[static_cast<size_t>(channel)].store(works, std::memory_order_release);
+  }
   void join_gather(uint64_t number) noexcept { gathers_.store(number, std::memory_order_relaxed); }
 
   [[nodiscard]] UserCall call() const noexcept { return call_.load(std::memory_order_relaxed); }
@@ -204,6 +209,7 @@ class CallState {
   std::atomic<UserCall> last_{UserCall::kNone};
   std::atomic<uint64_t> model_{0};
   std::array<std::atomic<uint64_t>, kMostChannels> collectives_{};
+  std::array<std::atomic<bool>, kMostChannels> queue_works_{};
   std::atomic<uint64_t> gathers_{0};
   std::atomic<uint64_t> caller_waits_{0};                           // code(); 0: does not wait
   std::array<std::atomic<uint64_t>, kMostChannels> queue_waits_{};  // of each channel's progress queue

@@ -103,8 +103,6 @@ void Bucket::start(const collective::BucketHeader& mine) {
   header_.incomplete = mine.incomplete;
   header_.participation = mine.participation;
   std::copy(mine.used.begin(), mine.used.end(), header_.used.begin());
-  sequence_ = host_.engine().next_sequence();
-  announced_ = private_.empty() && try_announce();
 }
 
 bool Bucket::try_announce() {
@@ -162,11 +160,9 @@ collective::Progress Bucket::advance(int64_t) {
 
 void Bucket::finish() {
   host_.or_break([&] {
-    if (!announced_) {
-      copy_in();
-      host_.engine().wait([&] { return try_announce(); }, sequence_);
-      announced_ = true;
-    }
+    sequence_ = host_.engine().next_sequence();
+    copy_in();
+    if (!try_announce()) host_.engine().wait([&] { return try_announce(); }, sequence_);
     host_.gather_here(sequence_);
     combine_headers();
     host_.run(sequence_, stamp_, *mine_, crossing_, header_);

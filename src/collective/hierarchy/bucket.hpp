@@ -63,7 +63,6 @@ class Bucket final : public collective::BucketOperation {
   Crossing crossing_;
   collective::BucketHeader header_;
   uint64_t sequence_ = 0;
-  bool announced_ = false;
 };
 
 }  // namespace ddp::hierarchy

@@ -61,12 +61,12 @@ class BucketExchange final : public collective::BucketOperation {
   void start(const collective::BucketHeader& mine) override {
     header_ = mine;
     mine_->participations().front() = mine.participation;
-    stamp_.sequence = numbers_.next();
   }
   [[nodiscard]] collective::Progress advance(int64_t) override {
     throw make_error(DDP_ERROR_INTERNAL, "a bucket between hosts was polled; it is reduced by finish()");
   }
   void finish() override {
+    stamp_.sequence = numbers_.next();
     member_.collectives().run(stamp_, *mine_, course_, header_);
     if (!header_.is_void()) mine_->work();
   }
@@ -133,7 +133,6 @@ class BucketAllGather final : public collective::BucketOperation {
     header_.used = mine.used;
     header_.participation = mine.participation;
     is_done_ = header_.is_void();
-    if (!is_done_) stamp_.sequence = numbers_.next();
   }
   [[nodiscard]] collective::Progress advance(int64_t) override {
     finish();
@@ -143,6 +142,7 @@ class BucketAllGather final : public collective::BucketOperation {
   void finish() override {
     if (is_done_) return;
     is_done_ = true;
+    stamp_.sequence = numbers_.next();
     joined_.incomplete = false;
     joined_.used = header_.used;
     mine_.learn(header_);

@@ -72,6 +72,23 @@ void a_rank_whose_queue_waits_is_blocked_only_with_its_caller(void**) {
   });
 }
 
+/// Else a rank whose queue has another bucket to come to would be taken for one that never comes.
+void a_queue_that_works_joins_what_is_started(void**) {
+  bootstrap::CallState state;
+  state.join_collective(4, 0);
+  state.join_collective(2, 1);
+  state.set_queue_works(1, true);
+  const bootstrap::CallState::In in(state, bootstrap::UserCall::kEndBackward);
+  const bootstrap::CallState::Waiting waiting(state, Exchange::kCollective, 4, 0);
+  expect(state.blocked() ==
+             bootstrap::BlockedCall{bootstrap::UserCall::kEndBackward, Exchange::kCollective, 4, {4, UINT64_MAX}, 0, 0},
+         "all of channel 1");
+  state.set_queue_works(1, false);
+  expect(
+      state.blocked() == bootstrap::BlockedCall{bootstrap::UserCall::kEndBackward, Exchange::kCollective, 4, {4, 2}, 0, 0},
+      "what it has joined");
+}
+
 void a_rank_with_two_threads_in_calls_is_not_blocked(void**) {
   bootstrap::CallState state;
   const bootstrap::CallState::In in(state, bootstrap::UserCall::kBarrier);
@@ -135,6 +152,7 @@ int main() {
       ddp_test(a_rank_is_blocked_while_its_caller_waits),
       ddp_test(a_wait_that_is_not_counted_is_none),
       ddp_test(a_rank_whose_queue_waits_is_blocked_only_with_its_caller),
+      ddp_test(a_queue_that_works_joins_what_is_started),
       ddp_test(a_rank_with_two_threads_in_calls_is_not_blocked),
       ddp_test(ranks_in_one_pass_compare_equal),
       ddp_test(only_a_wait_that_lasts_is_told_and_its_end),

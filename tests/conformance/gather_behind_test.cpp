@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// Between hosts the values of a sharded step within the pass travel behind the reduction of their bucket, while gradients of
+// later buckets are still to come. fused_test.cpp holds the bits.
+#include <signal.h>
+
+#include <chrono>
+#include <thread>
+
+#include "support/fused_world.hpp"
+
+namespace ddp::test {
+namespace {
+
+constexpr int32_t kFirst = 6;  // it and what comes behind it are buckets of their own, in which every rank owns something
+
+Ways in_backward() {
+  Ways ways;
+  ways.custom = true;  // its calls are counted
+  ways.shard = true;
+  ways.in_backward = true;
+  ways.unused = DDP_UNUSED_ERROR;
+  return ways;
+}
+
+void mark(FusedWorld& world, int32_t from, int32_t to) {
+  for (int32_t p = from; p-- > to;) world.model->pass().mark_ready(p);
+}
+
+/// The rule is called for a bucket while another one is incomplete on all ranks.
+void wait_for_calls(const FusedWorld& world, int more_than) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (world.own.calls.load() <= more_than) {
+    expect(std::chrono::steady_clock::now() < end, "a bucket is updated while the pass is open");
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+void a_bucket_is_updated_while_the_pass_is_open(Path path) {
+  for (const int size : {3, 4})
+    run_on(path, size, [&](group::Group& group, int rank) {
+      FusedWorld world(group, Rule::kMomentum, in_backward());
+      const auto last = static_cast<int32_t>(world.values.size());
+      for (int step = 0; step < 4; ++step) {
+        world.fill(rank, step);
+        const int before = world.own.calls.load();
+        world.model->begin_backward(DDP_PASS_REDUCE);
+        mark(world, last, kFirst);
+        if (step > 0) wait_for_calls(world, before);  // the first pass is an ordinary one
+        mark(world, kFirst, 0);
+        world.model->end_backward();
+        world.optimizer->step();
+      }
+      expect_same_everywhere(group, world.bytes(), "the model");
+    });
+}
+
+/// Buckets that need direct exchanges of several segments.
+void large_buckets_have_the_bits_of_the_ordinary_step(Path path) {
+  run_on(path, 4, [](group::Group& group, int rank) {
+    const auto train = [&](bool divided) {
+      Ways ways;
+      ways.shard = ways.in_backward = divided;
+      ways.unused = DDP_UNUSED_ERROR;
+      ways.shapes = {7, 1'300'000, 700'000, 900};
+      ways.bucket_bytes = int64_t{3} << 20;
+      FusedWorld world(group, Rule::kAdamW, ways);
+      for (int step = 0; step < 3; ++step) {
+        world.pass(rank, step);
+        world.optimizer->step();
+      }
+      return world.bytes();
+    };
+    expect(train(true) == train(false), "the bits");
+  });
+}
+
+/// Rank 1 dies when values of the first buckets have been given.
+void a_rank_that_dies_behind_a_bucket_is_named(Path path) {
+  const Folder folder;
+  ddp_group_options options = world_options();
+  options.backend = path == Path::kHosts ? DDP_BACKEND_AUTO : DDP_BACKEND_GLOO;
+  Procs procs(4, [&](int rank, Reporter&) {
+    if (path == Path::kHosts) setenv("DDP_TEST_HOST", std::to_string(rank / 2).c_str(), 1);
+    const auto group = join_process_group(folder, rank, 4, options);
+    FusedWorld world(*group, Rule::kMomentum, in_backward());
+    return expect_error(DDP_ERROR_PEER_FAILED, [&] {
+      for (int step = 0; step < 10; ++step) {
+        world.fill(rank, step);
+        const int before = world.own.calls.load();
+        world.model->begin_backward(DDP_PASS_REDUCE);
+        mark(world, static_cast<int32_t>(world.values.size()), kFirst);
+        if (step == 3) wait_for_calls(world, before);
+        if (rank == 1 && step == 3) (void)raise(SIGKILL);
+        mark(world, kFirst, 0);
+        world.model->end_backward();
+        world.optimizer->step();
+      }
+    });
+  });
+  for (const int rank : {0, 2, 3}) {
+    const ProcResult& result = procs.wait_one(rank);
+    expect(result.exit_code == 0, "rank " + std::to_string(rank) + ": " + result.describe());
+    expect_contains(result.text, "rank 1");
+  }
+}
+
+}  // namespace
+}  // namespace ddp::test
+
+#define between_hosts(function)                                                                                          \
+  {#function " over Gloo", ddp::test::guarded<&ddp::test::on_path<&function, ddp::test::Path::kGloo>>, nullptr, nullptr, \
+   nullptr},                                                                                                             \
+  {                                                                                                                      \
+#function " on several hosts", ddp::test::guarded < &ddp::test::on_path < &function, ddp::test::Path::kHosts>>,      \
+        nullptr, nullptr, nullptr                                                                                        \
+  }
+
+int main() {
+  using namespace ddp::test;
+  const CMUnitTest tests[] = {
+      between_hosts(a_bucket_is_updated_while_the_pass_is_open),
+      between_hosts(large_buckets_have_the_bits_of_the_ordinary_step),
+      between_hosts(a_rank_that_dies_behind_a_bucket_is_named),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
