@@ -2,9 +2,12 @@
 /* libddp between hosts, measured as network/protocol.h says. Started by network.sh.
  *
  *   bench.network sums                      barrier and all-reduce of BENCH_SIZES
- *   bench.network bucket WAY                a pass over one gradient of 25 MiB; WAY: plain, shard, inbackward
- *   bench.network passes MILLISECONDS       12 layers of 4 MiB, "computation" = sleep before each gradient
+ *   bench.network bucket WAY                a pass over one gradient of 25 MiB
+ *   bench.network passes MILLISECONDS [WAY] 12 layers of 4 MiB, "computation" = sleep before each gradient
  *   bench.network create                    ddp_group_create, BENCH_CALLS times
+ *
+ * WAY: plain (no optimizer; default), adam, shard (Adam, sharded), inbackward (that within the pass). BENCH_BUCKET:
+ * bucket_bytes.
  */
 #define _GNU_SOURCE
 #include "bench.h"
@@ -28,7 +31,10 @@ typedef struct training {
 
 static training make_training(ddp_group *group, int32_t layers, int64_t elements, const char *way, double sleep_us) {
   training t = {NULL, NULL, layers, sleep_us};
-  CHECK(ddp_model_create(group, NULL, &t.model));
+  ddp_model_options model;
+  CHECK(ddp_model_options_init(&model, sizeof model));
+  if (getenv("BENCH_BUCKET") != NULL) model.bucket_bytes = atoll(getenv("BENCH_BUCKET"));
+  CHECK(ddp_model_create(group, &model, &t.model));
   for (int32_t i = 0; i < layers; ++i) {
     char name[32];
     float *value = calloc((size_t)elements, sizeof *value);
@@ -40,7 +46,7 @@ static training make_training(ddp_group *group, int32_t layers, int64_t elements
   if (strcmp(way, "plain") == 0) return t;
   ddp_optimizer_options options;
   CHECK(ddp_optimizer_options_init(&options, sizeof options));
-  options.shard = 1;
+  options.shard = strcmp(way, "adam") != 0;
   options.in_backward = strcmp(way, "inbackward") == 0;
   CHECK(ddp_optimizer_create_adam(t.model, NULL, &options, &t.optimizer));
   return t;
@@ -60,7 +66,7 @@ static void one_pass(void *context) { train(context); }
 
 static void measure_training(const meeting *m, training t, const char *label) {
   const protocol p = {*m, &t, NULL, one_pass}; /* in the place of a barrier, which has no bytes */
-  train(&t);
+  for (int i = 0; i < 2; ++i) train(&t);       /* a sharded optimizer prepares itself in the first pass */
   protocol_time(&p, label, NULL, 0, protocol_calls(5));
   ddp_optimizer_destroy(t.optimizer);
   ddp_model_destroy(t.model);
@@ -103,9 +109,10 @@ int main(int argc, char **argv) {
     snprintf(label, sizeof label, "bucket-%s", argv[2]);
     measure_training(&m, make_training(group, 1, 25 << 18, argv[2], 0), label);
   } else if (strcmp(mode, "passes") == 0 && argc > 2) {
-    measure_training(&m, make_training(group, 12, 1 << 20, "plain", atof(argv[2]) * 1e3 / 12), "pass");
+    const char *way = argc > 3 ? argv[3] : "plain";
+    measure_training(&m, make_training(group, 12, 1 << 20, way, atof(argv[2]) * 1e3 / 12), "pass");
   } else {
-    fprintf(stderr, "usage: bench.network sums | bucket plain|shard|inbackward | passes MILLISECONDS | create\n");
+    fprintf(stderr, "usage: bench.network sums | bucket plain|adam|shard|inbackward | passes MILLISECONDS [WAY] | create\n");
     return 2;
   }
   ddp_group_destroy(group);

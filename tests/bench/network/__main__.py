@@ -17,7 +17,8 @@ from hosts import Network
 from peers import ALL, Peers, say
 
 SIZES = {"barrier": 0, "1KiB": 1 << 10, "4KiB": 1 << 12, "64KiB": 1 << 16, "256KiB": 1 << 18, "1MiB": 1 << 20, "25MiB": 25 << 20}
-OURS_ALONE = ["bucket-plain", "bucket-shard", "bucket-inbackward", "create"]
+WAYS = ["plain", "adam", "shard", "inbackward"]
+OURS_ALONE = ["bucket-" + way for way in WAYS] + ["create"]
 
 
 def parse():
@@ -30,7 +31,7 @@ def parse():
     parser.add_argument("--buffer", type=float, default=1024, help="KiB of buffer for each port of the switch (1024)")
     parser.add_argument("--sizes", type=numbers(str), default=list(SIZES), help="of %s" % ",".join(SIZES))
     parser.add_argument("--only", type=numbers(str), default=ALL, help="of %s" % ",".join(ALL))
-    parser.add_argument("--tasks", type=numbers(str), default=["sums"], help="of sums,%s,passes=MS (sleep in a pass, in ms)" % ",".join(OURS_ALONE))
+    parser.add_argument("--tasks", type=numbers(str), default=["sums"], help="of sums,%s,passes=MS,passes=MS-WAY (sleep in a pass, in ms)" % ",".join(OURS_ALONE))
     parser.add_argument("--rounds", type=int, default=3, help="times that everything is repeated (3)")
     parser.add_argument("--calls", type=int, default=9, help="calls measured in one run of a program, at most 64 (9)")
     parser.add_argument("--build", default="build/bench", help="build folder (build/bench)")
@@ -45,7 +46,7 @@ def launch(peers, name, net, ranks, task, options):
         meeting = os.path.join(folder, "meeting")
         with open(meeting, "wb") as file:
             file.truncate(65536)
-        arguments = ["sums"] if task == "sums" else task.replace("passes=", "passes-").split("-", 1)
+        arguments = ["sums"] if task == "sums" else task.replace("passes=", "passes-").split("-")
         extra = {"BENCH_MEETING": meeting, "BENCH_CALLS": str(options.calls),
                  "BENCH_SIZES": ",".join(str(SIZES[size]) for size in options.sizes)}
         meet = os.path.join(folder, "meet")
@@ -79,7 +80,7 @@ def collect(commands, extra, limit):
 
 def tasks_of(name, options):
     for task in options.tasks:
-        if task == "sums" or name == "libddp" or (name == "torch" and task.startswith("passes")):
+        if task == "sums" or name == "libddp" or (name == "torch" and task.startswith("passes") and "-" not in task):
             yield task
 
 
