@@ -258,9 +258,10 @@ module ddp
     integer(c_int64_t) :: first_bucket_bytes = 0
       ! size at which the first bucket of a pass closes (default 1 MiB)
     integer(c_int64_t) :: bucket_bytes = 0
-      ! size at which every other bucket closes; 0 (default): 25 MiB in host memory, 64 MiB on a GPU. A larger gradient
-      ! is split into pieces of about the same size, at least 64 KiB each, that travel as buckets of their own, the last
-      ! elements first; not behind a hook, which gets whole gradients. Bits do not depend on it
+      ! size at which every other bucket closes; 0 (default): in host memory a 16th of all gradients, 4 to 25 MiB, on a
+      ! GPU 64 MiB. A larger gradient (by default than 25, 64 MiB) is split into even pieces of at least 64 KiB, buckets
+      ! of their own, the last elements first; not behind a hook (25 MiB), which gets whole gradients. Bits do not
+      ! depend on it
     integer(c_int32_t) :: reduce = 0
       ! DDP_AVERAGE (default) or DDP_SUM over the ranks
     integer(c_int32_t) :: unused = 0

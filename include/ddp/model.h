@@ -46,10 +46,10 @@ typedef enum ddp_divisor DDP_INT32 {
 typedef struct ddp_model_options {
   int64_t struct_size;        /**< set by init */
   int64_t first_bucket_bytes; /**< size at which the first bucket of a pass closes (default 1 MiB) */
-  int64_t bucket_bytes;       /**< size at which every other bucket closes; 0 (default): 25 MiB in host memory, 64 MiB on a
-                                 GPU. A larger gradient is split into pieces of about the same size, at least 64 KiB each,
-                                 that travel as buckets of their own, the last elements first; not behind a hook, which gets
-                                 whole gradients. Bits do not depend on it */
+  int64_t bucket_bytes;       /**< size at which every other bucket closes; 0 (default): in host memory a 16th of all
+                                 gradients, 4 to 25 MiB, on a GPU 64 MiB. A larger gradient (by default than 25, 64 MiB) is
+                                 split into even pieces of at least 64 KiB, buckets of their own, the last elements first; not
+                                 behind a hook (25 MiB), which gets whole gradients. Bits do not depend on it */
   ddp_reduce reduce;          /**< DDP_AVERAGE (default) or DDP_SUM over the ranks */
   ddp_unused unused;          /**< DDP_UNUSED_ERROR (default) or DDP_UNUSED_ALLOW */
   ddp_progress progress;      /**< DDP_PROGRESS_AUTO (default); ranks may differ */

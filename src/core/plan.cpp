@@ -12,6 +12,9 @@ namespace ddp {
 namespace {
 
 constexpr int64_t kAlignment = 64;  // bytes
+constexpr int64_t kHostBuckets = 16;
+constexpr int64_t kLeastHostBytes = int64_t{4} << 20, kMostHostBytes = int64_t{25} << 20;
+constexpr int64_t kGpuBytes = int64_t{64} << 20;
 
 struct Open {
   PlannedBucket bucket;
@@ -30,12 +33,18 @@ int64_t limit_of(const PlanItem& item, const PlanLimits& limits) noexcept {
   return item.on_gpu ? limits.gpu_bytes : limits.host_bytes;
 }
 
+/// Of a parameter; the rest of it is another piece.
+int64_t piece_limit_of(const PlanItem& item, const PlanLimits& limits) noexcept {
+  const bool own = !item.on_gpu && limits.host_piece_bytes > 0;
+  return std::max(own ? limits.host_piece_bytes : limit_of(item, limits), kLeastPieceBytes);
+}
+
 /// Where a bucket, or a parameter that is split, may be cut.
 int64_t unit_of(bool on_gpu, const PlanLimits& limits) noexcept { return on_gpu ? kPieceUnit * limits.ranks : kPieceUnit; }
 
 /// Elements of each piece but the last.
 int64_t piece_count(const PlanItem& item, const PlanLimits& limits) {
-  const int64_t most = std::max(limit_of(item, limits), kLeastPieceBytes) / dtype_size(item.dtype);
+  const int64_t most = piece_limit_of(item, limits) / dtype_size(item.dtype);
   const int64_t pieces = (item.count - 1) / most + 1;
   const int64_t even = (item.count - 1) / pieces + 1;
   return round_up(even, unit_of(item.on_gpu, limits));
@@ -76,6 +85,15 @@ std::pair<int32_t, int64_t> last_expected(const PlannedBucket& bucket) {
 
 }  // namespace
 
+PlanLimits limits_of(int64_t first_bytes, int64_t bytes, int32_t ranks, const std::vector<PlanItem>& items,
+                     Oversized oversized) noexcept {
+  if (bytes > 0) return PlanLimits{first_bytes, bytes, bytes, ranks};
+  int64_t all = 0;
+  for (const PlanItem& item : items) all += item.on_gpu ? 0 : item.count * dtype_size(item.dtype);
+  const int64_t few = std::clamp(all / kHostBuckets, kLeastHostBytes, kMostHostBytes);
+  return PlanLimits{first_bytes, oversized == Oversized::kWhole ? kMostHostBytes : few, kGpuBytes, ranks, kMostHostBytes};
+}
+
 Plan plan_buckets(const std::vector<PlanItem>& items, const PlanLimits& limits, Oversized oversized) {
   Plan plan;
   std::map<std::pair<ddp_dtype, bool>, Open> open;
@@ -93,7 +111,7 @@ Plan plan_buckets(const std::vector<PlanItem>& items, const PlanLimits& limits, 
       current.bucket = PlannedBucket{item.dtype, item.on_gpu, {}, 0};
       current.first = false;
     }
-    if (oversized == Oversized::kSplit && item.count * size > std::max(largest, kLeastPieceBytes)) {
+    if (oversized == Oversized::kSplit && item.count * size > piece_limit_of(item, limits)) {
       append_split(plan, item, static_cast<int32_t>(i), limits);
       current.first = false;
     } else {

@@ -5,7 +5,7 @@
 // Rule: parameters are taken in reverse registration order (the order in which backward reaches them), separately for each
 // dtype, and for GPU and host memory. A bucket is closed before the parameter that would take it over its limit (first_bytes
 // for the first bucket of a dtype, so that communication starts early; host_bytes or gpu_bytes after that). A parameter that
-// is larger is split into pieces of about the same size, of at most that but at least kLeastPieceBytes. Each
+// is larger than a piece may be is split into pieces of about the same size, of at least kLeastPieceBytes. Each
 // is a bucket of its own, so the last bucket of a pass is never a whole embedding, and the layers of a stacked array travel
 // one after the other; the last elements are expected first. Buckets are then ordered by the moment at which their last
 // gradient is expected, and are sent in that order whatever order gradients come in.
@@ -64,16 +64,23 @@ inline constexpr int64_t kLongTailBytes = 4 << 20;
 
 struct PlanLimits {
   int64_t first_bytes = 0;
-  int64_t host_bytes = 0;  // of other buckets in host memory
-  int64_t gpu_bytes = 0;   // of other buckets on a GPU
-  int32_t ranks = 1;       // slices of a bucket on a GPU
+  int64_t host_bytes = 0;        // of other buckets in host memory
+  int64_t gpu_bytes = 0;         // of other buckets on a GPU
+  int32_t ranks = 1;             // slices of a bucket on a GPU
+  int64_t host_piece_bytes = 0;  // of a parameter in host memory; 0: host_bytes
 };
 
-/// What becomes of a parameter that is larger than a bucket.
+/// What becomes of a parameter that is larger than a piece may be.
 enum class Oversized {
   kSplit,
   kWhole  // it is alone in a bucket: for hooks, which may need a gradient's shape
 };
+/// `first_bytes`, `bytes`: what the program wants; `bytes` 0: the default. On a GPU that is 64 MiB, because a collective is
+/// fast there only when it is large. In host memory a sixteenth of all gradients, so that the first bucket is soon full and
+/// hidden, but 4 MiB at least, for what an exchange costs, and 25 MiB at most; a parameter up to that stays whole. Behind
+/// a hook, whose exchanges cost more, 25 MiB.
+[[nodiscard]] PlanLimits limits_of(int64_t first_bytes, int64_t bytes, int32_t ranks, const std::vector<PlanItem>& items,
+                                   Oversized oversized) noexcept;
 [[nodiscard]] Plan plan_buckets(const std::vector<PlanItem>& items, const PlanLimits& limits, Oversized oversized);
 
 /// Where a gradient, or a piece of it, is in a plan.

@@ -13,9 +13,6 @@
 namespace ddp::model {
 namespace {
 
-constexpr int64_t kHostBucketBytes = int64_t{25} << 20;
-constexpr int64_t kGpuBucketBytes = int64_t{64} << 20;  // a collective between GPUs is fast only when it is large
-
 void check_options(const ddp_model_options& options) {
   if (options.first_bucket_bytes < 1 || options.bucket_bytes < 0)
     throw make_error(
@@ -53,12 +50,6 @@ void check_options(const ddp_model_options& options) {
   if (options.drift != DDP_DRIFT_REPORT && options.drift != DDP_DRIFT_RESEND)
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "drift is %d; it is DDP_DRIFT_REPORT (0) or DDP_DRIFT_RESEND (1)",
                      static_cast<int>(options.drift));
-}
-
-PlanLimits limits_of(const ddp_model_options& options, int32_t ranks) noexcept {
-  const bool given = options.bucket_bytes > 0;
-  return PlanLimits{options.first_bucket_bytes, given ? options.bucket_bytes : kHostBucketBytes,
-                    given ? options.bucket_bytes : kGpuBucketBytes, ranks};
 }
 
 }  // namespace
@@ -158,7 +149,8 @@ int32_t Model::join_group(void* stream) {
   for (const Parameter& parameter : table_.parameters())
     items.push_back(PlanItem{parameter.value.count, parameter.value.dtype, parameter.value.is_on_gpu()});
   const Oversized oversized = hook_.copies() ? Oversized::kWhole : Oversized::kSplit;
-  Plan plan = plan_buckets(items, limits_of(options_, group_->size()), oversized);
+  Plan plan = plan_buckets(
+      items, limits_of(options_.first_bucket_bytes, options_.bucket_bytes, group_->size(), items, oversized), oversized);
   allocate(plan, stream);
   const int32_t source = replicas_.make_equal(stream);
   const uint64_t plan_hash = hash_plan(plan, model_hash) + number_;

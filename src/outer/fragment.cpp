@@ -83,6 +83,7 @@ void Fragment::connect(std::shared_ptr<group::Group> group, const ddp_outer_opti
                        const std::shared_ptr<const Exactness>& exactness) {
   ddp_model_options exchange{};
   exchange.first_bucket_bytes = int64_t{1} << 20;
+  exchange.bucket_bytes = int64_t{25} << 20;  // links may be long, and nothing is computed between marks
   exchange.reduce = DDP_AVERAGE;
   exchange.progress = options.overlap > 0 ? DDP_PROGRESS_THREAD : DDP_PROGRESS_AUTO;
   auto made = std::make_unique<model::Model>(std::move(group), exchange);

@@ -589,7 +589,7 @@ const DDP_DIVISOR_WEIGHTS = Int32(1)
 Options of a model. Fill with ddp_model_options_init(), then change what you need. All ranks must agree. Since 0.1.
 
 - `first_bucket_bytes`: size at which the first bucket of a pass closes (default 1 MiB)
-- `bucket_bytes`: size at which every other bucket closes; 0 (default): 25 MiB in host memory, 64 MiB on a GPU. A larger gradient is split into pieces of about the same size, at least 64 KiB each, that travel as buckets of their own, the last elements first; not behind a hook, which gets whole gradients. Bits do not depend on it
+- `bucket_bytes`: size at which every other bucket closes; 0 (default): in host memory a 16th of all gradients, 4 to 25 MiB, on a GPU 64 MiB. A larger gradient (by default than 25, 64 MiB) is split into even pieces of at least 64 KiB, buckets of their own, the last elements first; not behind a hook (25 MiB), which gets whole gradients. Bits do not depend on it
 - `reduce`: DDP_AVERAGE (default) or DDP_SUM over the ranks
 - `unused`: DDP_UNUSED_ERROR (default) or DDP_UNUSED_ALLOW
 - `progress`: DDP_PROGRESS_AUTO (default); ranks may differ

@@ -153,6 +153,33 @@ void an_embedding_is_split_evenly(void**) {
          "in the order of buckets");
 }
 
+/// What the program does not say follows from the size of the model.
+void buckets_are_a_sixteenth_of_a_model(void**) {
+  const auto limits = [](int64_t mebibytes, Oversized oversized = Oversized::kSplit, int64_t given = 0) {
+    const std::vector<PlanItem> items(static_cast<size_t>(mebibytes), PlanItem{1 << 18, DDP_F32});
+    return ddp::limits_of(1 << 20, given, 3, items, oversized);
+  };
+  expect_equal(limits(8).host_bytes, int64_t{4} << 20, "of a small model");
+  expect_equal(limits(160).host_bytes, int64_t{10} << 20, "of a larger one");
+  expect_equal(limits(1'000).host_bytes, int64_t{25} << 20, "of a large one");
+  expect_equal(limits(8, Oversized::kWhole).host_bytes, int64_t{25} << 20, "behind a hook");
+  expect(limits(8).gpu_bytes == int64_t{64} << 20 && limits(8).ranks == 3 && limits(8).first_bytes == 1 << 20, "the rest");
+  const PlanLimits given = limits(8, Oversized::kSplit, 5'000);
+  expect(given.host_bytes == 5'000 && given.gpu_bytes == 5'000 && given.host_piece_bytes == 0, "what the program says");
+  const std::vector<PlanItem> on_gpu(1'000, PlanItem{1 << 18, DDP_F32, true});
+  expect_equal(ddp::limits_of(1, 0, 1, on_gpu, Oversized::kSplit).host_bytes, int64_t{4} << 20,
+               "gradients on a GPU do not count");
+}
+
+void a_parameter_stays_whole_up_to_a_piece(void**) {
+  const std::vector<PlanItem> items = {{20 << 18, DDP_F32}, {1 << 18, DDP_F32}, {27 << 18, DDP_F32}};
+  const Plan plan = plan_buckets(items, ddp::limits_of(1 << 20, 0, 1, items, Oversized::kSplit), Oversized::kSplit);
+  std::vector<int64_t> bytes;
+  for (const PlannedBucket& bucket : plan) bytes.push_back(bytes_of(bucket));
+  const int64_t half = (int64_t{27} << 20) / 2;
+  expect(bytes == std::vector<int64_t>{half, half, 1 << 20, 20 << 20}, "27 MiB are split in two, 20 are not");
+}
+
 /// Less than the least piece: limits this small are there to put each parameter in a bucket of its own.
 void small_limits_do_not_make_dust(void**) {
   const Plan plan = plan_buckets({{40'000, DDP_F32}, {16'384, DDP_F32}}, limits_of(1, 1), Oversized::kSplit);
@@ -179,6 +206,7 @@ int main() {
       ddp_test(what_is_expected_last_travels_alone), ddp_test(small_models_keep_the_rule),
       ddp_test(large_models_keep_the_rule),          ddp_test(the_defaults_start_small_and_go_on_large),
       ddp_test(an_embedding_is_split_evenly),        ddp_test(small_limits_do_not_make_dust),
+      ddp_test(buckets_are_a_sixteenth_of_a_model),  ddp_test(a_parameter_stays_whole_up_to_a_piece),
       ddp_test(the_hash_tells_plans_apart)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -265,10 +265,10 @@ pub struct ddp_model_options {
     pub struct_size: i64,
     /// size at which the first bucket of a pass closes (default 1 MiB)
     pub first_bucket_bytes: i64,
-    /// size at which every other bucket closes; 0 (default): 25 MiB in host memory, 64 MiB on a
-    ///                                  GPU. A larger gradient is split into pieces of about the same size, at least 64 KiB each,
-    ///                                  that travel as buckets of their own, the last elements first; not behind a hook, which gets
-    ///                                  whole gradients. Bits do not depend on it
+    /// size at which every other bucket closes; 0 (default): in host memory a 16th of all
+    ///                                  gradients, 4 to 25 MiB, on a GPU 64 MiB. A larger gradient (by default than 25, 64 MiB) is
+    ///                                  split into even pieces of at least 64 KiB, buckets of their own, the last elements first; not
+    ///                                  behind a hook (25 MiB), which gets whole gradients. Bits do not depend on it
     pub bucket_bytes: i64,
     /// DDP_AVERAGE (default) or DDP_SUM over the ranks
     pub reduce: ddp_reduce,
