@@ -27,7 +27,7 @@ std::optional<BlockedCall> CallState::blocked() const noexcept {
   constexpr uint64_t kChannelMask = (uint64_t{1} << kChannelBits) - 1;
   const auto channel = static_cast<size_t>(caller >> kKindBits & kChannelMask);
   const bool for_queue = (caller & kKinds) == kForQueue;
-  const uint64_t where = for_queue ? queue_waits_[channel].load() : caller;
+  const uint64_t where = for_queue ? queues_[channel].waits.load() : caller;
   if (where == 0) return std::nullopt;
   BlockedCall blocked;
   blocked.call = call_.load();
@@ -35,10 +35,10 @@ std::optional<BlockedCall> CallState::blocked() const noexcept {
   blocked.channel = static_cast<int32_t>(where >> kKindBits & kChannelMask);
   blocked.number = where >> (kKindBits + kChannelBits);
   for (size_t each = 0; each < collectives_.size(); ++each)
-    blocked.collectives[each] = queue_works_[each].load(std::memory_order_acquire) ? UINT64_MAX : collectives_[each].load();
+    blocked.collectives[each] = queues_[each].works.load(std::memory_order_acquire) ? UINT64_MAX : collectives_[each].load();
   blocked.gathers = gathers_.load();
   const bool same =
-      caller_waits_.load() == caller && (!for_queue || queue_waits_[channel].load() == where) && inside_.load() == 1;
+      caller_waits_.load() == caller && (!for_queue || queues_[channel].waits.load() == where) && inside_.load() == 1;
   return same ? std::optional(blocked) : std::nullopt;
 }
 

@@ -127,7 +127,7 @@ class CallState {
 
    protected:
     Waiting(CallState& state, int32_t channel, uint64_t where) noexcept
-        : place_(state.is_caller() ? state.caller_waits_ : state.queue_waits_[static_cast<size_t>(channel)]) {
+        : place_(state.is_caller() ? state.caller_waits_ : state.queues_[static_cast<size_t>(channel)].waits) {
       place_.store(where, std::memory_order_release);
     }
 
@@ -138,7 +138,7 @@ class CallState {
    public:
     explicit WaitingForQueue(CallState& state, int32_t channel = 0) noexcept
         : Waiting(state, channel, code(++state.drains_, channel, kForQueue)),
-          stands_since_(state.stands_since_[static_cast<size_t>(channel)]) {
+          stands_since_(state.queues_[static_cast<size_t>(channel)].stands_since) {
       stands_since_.store(os::now_ns(), std::memory_order_relaxed);
     }
     ~WaitingForQueue() { stands_since_.store(0, std::memory_order_relaxed); }
@@ -151,7 +151,7 @@ class CallState {
   /// one; INT64_MAX: it computes, and another thread waits.
   [[nodiscard]] int64_t stands_since(int32_t channel) const noexcept {
     if (is_caller()) return 0;
-    const int64_t since = stands_since_[static_cast<size_t>(channel)].load(std::memory_order_relaxed);
+    const int64_t since = queues_[static_cast<size_t>(channel)].stands_since.load(std::memory_order_relaxed);
     return since != 0 ? since : INT64_MAX;
   }
 
@@ -168,7 +168,7 @@ class CallState {
   }
   /// A thread of the library has exchanges of the channel to work on: it joins them without the caller.
   void set_queue_works(int32_t channel, bool works) noexcept {
-    queue_works_[static_cast<size_t>(channel)].store(works, std::memory_order_release);
+    queues_[static_cast<size_t>(channel)].works.store(works, std::memory_order_release);
   }
   void join_gather(uint64_t number) noexcept { gathers_.store(number, std::memory_order_relaxed); }
 
@@ -209,16 +209,20 @@ class CallState {
   std::atomic<UserCall> last_{UserCall::kNone};
   std::atomic<uint64_t> model_{0};
   std::array<std::atomic<uint64_t>, kMostChannels> collectives_{};
-  std::array<std::atomic<bool>, kMostChannels> queue_works_{};
   std::atomic<uint64_t> gathers_{0};
-  std::atomic<uint64_t> caller_waits_{0};                           // code(); 0: does not wait
-  std::array<std::atomic<uint64_t>, kMostChannels> queue_waits_{};  // of each channel's progress queue
+  std::atomic<uint64_t> caller_waits_{0};  // code(); 0: does not wait
+  /// A channel's progress queue.
+  struct Queue {
+    std::atomic<uint64_t> waits{0};        // code()
+    std::atomic<bool> works{false};        // its thread has exchanges to work on
+    std::atomic<int64_t> stands_since{0};  // the program, for its thread; 0: it does not
+  };
+  std::array<Queue, kMostChannels> queues_{};
   std::atomic<uint64_t> drains_{0};
   std::shared_ptr<trace::Watch> owned_watch_;
   std::atomic<trace::Watch*> watch_{nullptr};
   std::atomic<int32_t> awaits_{-1};
   std::atomic<uint64_t> moved_{0};
-  std::array<std::atomic<int64_t>, kMostChannels> stands_since_{};  // the program, for a queue's thread; 0: it does not
 };
 
 /// Looks at a rank now and then, and says what the others should be told: a wait that lasts, and its end.
