@@ -357,7 +357,7 @@ module ddp
 
   ! What every rule shares: where its work runs, how it takes gradients and what it keeps. Since 0.1.
   type, bind(c) :: ddp_optimizer_options
-    integer(c_int64_t) :: struct_size = 48
+    integer(c_int64_t) :: struct_size = 56
       ! set by init
     integer(c_int32_t) :: shard = 0
       ! 1: each rank keeps the state of its slice of the parameters alone, updates that slice and gives the values to
@@ -389,6 +389,14 @@ module ddp
       ! only with ddp_model_scale_grad. Default 0: no clipping
     real(c_double) :: clip_value = 0
       ! above 0: limit every element to this magnitude, after max_norm. Default 0: no clipping
+    integer(c_int32_t) :: divide_in_step = 0
+      ! 1: a pass may leave sums over the ranks in gradients on a GPU, and ddp_optimizer_step divides what it reads and
+      ! writes the mean back: the same bits, and one pass over gradient memory less. From the pass to the step the
+      ! program neither uses nor changes gradients; libddp's functions that would (norm, scale, clip) return
+      ! INVALID_STATE. Without effect where sums cost nothing: in host memory, with in_backward, max_norm, nonfinite, a
+      ! dynamic loss scale, or a frozen parameter. All ranks the same. Default 0
+    integer(c_int32_t) :: reserved = 0
+      ! 0
   end type
 
   ! The rule of stochastic gradient descent. Since 0.1.

@@ -49,6 +49,13 @@ typedef struct ddp_optimizer_options {
                           torch.nn.utils.clip_grad_norm_. The gradients in memory stay as they are. With shard, change them
                         after the pass only   with ddp_model_scale_grad. Default 0: no clipping */
   double clip_value; /**< above 0: limit every element to this magnitude, after max_norm. Default 0: no clipping */
+  int32_t divide_in_step; /**< 1: a pass may leave sums over the ranks in gradients on a GPU, and ddp_optimizer_step divides
+                             what it reads and writes the mean back: the same bits, and one pass over gradient memory less.
+                             From the pass to the step the program neither uses nor changes gradients; libddp's functions
+                             that would (norm, scale, clip) return INVALID_STATE. Without effect where sums cost nothing: in
+                             host memory, with in_backward, max_norm, nonfinite, a dynamic loss scale, or a frozen parameter.
+                             All ranks the same. Default 0 */
+  int32_t reserved;       /**< 0 */
 } ddp_optimizer_options;
 
 /** The rule of stochastic gradient descent. Since 0.1. */

@@ -30,6 +30,7 @@ void Gradients::zero(void* stream) {
 
 double Gradients::norm(double p, void* stream) {
   model_.require_ready("ddp_model_get_grad_norm");
+  require_means("ddp_model_get_grad_norm");
   if (p != 1.0 && p != 2.0 && !(std::isinf(p) && p > 0))
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_model_get_grad_norm: p is %g; it is 1, 2 or INFINITY", p);
   if (model_.pass().results().are_sliced() && !model_.optimizer_slot().is_sharded())
@@ -77,6 +78,7 @@ void join_sums(group::Group& group, ExactSum& sum) {
 void Gradients::scale(double factor, void* stream) {
   model_.require_ready("ddp_model_scale_grad");
   require_no_made_step("ddp_model_scale_grad", kTooLate);
+  require_means("ddp_model_scale_grad");
   change({device::Operation::Kind::kScale, factor, "changing gradients"}, stream);
 }
 
@@ -85,6 +87,7 @@ double Gradients::clip_norm(double max_norm, double p, void* stream) {
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_model_clip_grad_norm: max_norm is %g; it must be above 0", max_norm);
   model_.require_ready("ddp_model_clip_grad_norm");
   require_no_made_step("ddp_model_clip_grad_norm", kTooLate);
+  require_means("ddp_model_clip_grad_norm");
   constexpr double kGuard = 1e-6;  // torch.nn.utils.clip_grad_norm_'s
   const bootstrap::CallState::In inside(model_.optimizer_slot().is_sharded() ? &model_.group().calls() : nullptr,
                                         bootstrap::UserCall::kClipGradNorm, model_.number());
@@ -97,6 +100,7 @@ double Gradients::clip_norm(double max_norm, double p, void* stream) {
 void Gradients::clip_value(double limit, void* stream) {
   model_.require_ready("ddp_model_clip_grad_value");
   require_no_made_step("ddp_model_clip_grad_value", kTooLate);
+  require_means("ddp_model_clip_grad_value");
   if (!(limit > 0))
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_model_clip_grad_value: limit is %g; it must be above 0", limit);
   change({device::Operation::Kind::kLimit, limit, "changing gradients"}, stream);
@@ -130,6 +134,16 @@ void Gradients::require_final(const char* function, int64_t used_in) const {
         DDP_ERROR_INVALID_STATE,
         "%s: the last step has used these gradients already; make a pass first (DDP_PASS_LOCAL for gradients that "
         "are equal on all ranks without a reduction)",
+        function);
+}
+
+void Gradients::require_means(const char* function) const {
+  if (model_.is_committed() && model_.pass().results().are_sums())
+    throw make_error(
+        DDP_ERROR_INVALID_STATE,
+        "%s: the gradients are sums until ddp_optimizer_step divides them, because the optimizer was made with "
+        "divide_in_step = 1; call it after ddp_optimizer_step, or make the optimizer with divide_in_step = 0 (to clip "
+        "in the step: its options max_norm and clip_value)",
         function);
 }
 

@@ -36,6 +36,8 @@ class Gradients {
   /// `used_in` is what Results::final_passes() was then, used before. Nothing is refused once a pass was captured into a
   /// graph, which makes gradients at any time. `function` names the caller in the text.
   void require_final(const char* function, int64_t used_in) const;
+  /// Throws INVALID_STATE while the gradients are sums, which the step divides.
+  void require_means(const char* function) const;
   /// Throws INVALID_STATE after a pass that has made the optimizer's step, until ddp_optimizer_step; `why`: what the call
   /// would miss.
   void require_no_made_step(const char* function, const char* why) const;

@@ -25,6 +25,8 @@ void BuiltinOptimizer::require_new_gradients() const {
   model().values().require_whole("ddp_optimizer_step");
   model().values().require_own("ddp_optimizer_step");
   model().gradients().require_final("ddp_optimizer_step", stepped_);
+  const pass::OptimizerStage* const stage = model().optimizer_slot().stage_of(*this);
+  if (stage == nullptr || !stage->leaves_sums()) model().gradients().require_means("ddp_optimizer_step");
   if (!policy_.shard && model().group().size() > 1 &&
       (model().optimizer_slot().is_sharded() || model().pass().results().are_sliced()))
     throw Error(DDP_ERROR_INVALID_STATE,
@@ -59,6 +61,7 @@ void BuiltinOptimizer::set_rate(double rate) {
 
 void BuiltinOptimizer::set_group(int32_t index, double weight_decay, double rate_scale) {
   require_outside_made_step("ddp_optimizer_set_group");
+  model().gradients().require_means("ddp_optimizer_set_group");  // a frozen parameter's would stay a sum
   change_progress([&] { progress_.groups.set_group(model().table(), index, weight_decay, rate_scale); });
 }
 
@@ -68,8 +71,8 @@ void BuiltinOptimizer::set_loss_scale(const ddp_loss_scale_options& options) {
 }
 
 pass::StepRequest BuiltinOptimizer::request() const noexcept {
-  return pass::StepRequest{policy_.shard, policy_.in_backward, needs_whole_gradient(policy_, progress_.loss_scale),
-                           takes_whole_tensors(), divides()};
+  return pass::StepRequest{policy_.shard,         policy_.in_backward, needs_whole_gradient(policy_, progress_.loss_scale),
+                           takes_whole_tensors(), divides(),           policy_.divide_in_step};
 }
 
 /// Once there is memory for state.
@@ -268,6 +271,7 @@ void BuiltinOptimizer::make_any_step(void* stream) {
     make_planned_step(stream);
   else
     make_step(stream);
+  model().pass().results().divide();
   stepped_ = model().pass().results().final_passes();
 }
 

@@ -76,7 +76,7 @@ class BuiltinOptimizer : public Optimizer, public pass::BlockUpdate, public pass
   [[nodiscard]] int64_t skipped_count() const final { return progress().skipped; }
   [[nodiscard]] double grad_norm() const final;
   [[nodiscard]] pass::BlockUpdate* in_passes() noexcept final {
-    return policy_.shard || policy_.in_backward ? this : nullptr;
+    return policy_.shard || policy_.in_backward || policy_.divide_in_step ? this : nullptr;
   }
 
   [[nodiscard]] bool is_replicated() const noexcept final { return !policy_.shard; }

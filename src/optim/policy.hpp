@@ -17,6 +17,7 @@ struct Policy {
   bool in_backward = false;
   bool undo = true;
   bool keep_copy = false;
+  bool divide_in_step = false;
   bool master_weights = false;
   ddp_nonfinite nonfinite = DDP_NONFINITE_KEEP;
   double max_norm = 0;    // 0: no clipping by norm

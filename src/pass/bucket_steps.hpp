@@ -54,6 +54,7 @@ class BucketStep final : public collective::SliceWork, public collective::Bucket
   void set_made(bool made) noexcept { made_ = made; }
   /// 1: the gradients are means already.
   void set_divisor(double divisor) noexcept { divisor_ = divisor; }
+  [[nodiscard]] double divisor() const noexcept { return divisor_; }
   void flush(void* stream) override { divisor_ == 1 ? update_.flush(stream) : update_.divide_and_flush(stream, divisor_); }
 
   void flush_over(void* stream, double divisor, const ddp_gpu_multicast& over) override {

@@ -144,8 +144,7 @@ collective::BucketOperation& OptimizerStage::reduction(size_t bucket, collective
                                         : plan.when == StepPlan::When::kInExchange         ? *part.fused
                                                                                            : *part.reduce_scatter;
   if (plan.when == StepPlan::When::kInExchange) step_.give();
-  const bool divides = request_.divides && plan.when == StepPlan::When::kBehindBucket && part.setting.on_gpu;
-  part.step.set_divisor(chosen.leave_sum(divides));
+  part.step.set_divisor(chosen.leave_sum(plan.leaves_sum));
   return chosen;
 }
 
@@ -323,11 +322,37 @@ std::optional<Error> OptimizerStage::run_step(const char* function, bool collect
                                                  [this](const Error&) {
                                                    if (is_given_away() && !is_kept(update_)) update_.tear();
                                                  });
-  if (!failure) step_.end_step();
+  if (failure) return failure;
+  step_.end_step();
+  for (const auto& part : parts_) part->step.set_divisor(1);
   return failure;
 }
 
+bool OptimizerStage::leaves_sums() const noexcept {
+  return !pass_plan_.follows() &&
+         std::any_of(parts_.begin(), parts_.end(), [](const auto& part) { return part->step.divisor() != 1; });
+}
+
+/// The own slices of these buckets, in one launch where all gradients are means, or all are sums.
+template <class Which>
+void OptimizerStage::work_by_divisor(const Which& which, void* stream) {
+  for (const bool sums : {false, true}) {
+    BucketStep* last = nullptr;
+    for (size_t b = 0; b < plan_.size(); ++b) {
+      BucketStep& step = parts_[b]->step;
+      if (!which(*parts_[b]) || (step.divisor() != 1) != sums) continue;
+      step.work_on(owners_.all.buckets[b].slice(channel_.group().rank()));
+      last = &step;
+    }
+    if (last != nullptr) last->flush(stream);
+  }
+}
+
 std::optional<Error> OptimizerStage::make_step(const char* function, bool collective, void* stream) {
+  if (!is_sharded() && leaves_sums()) {
+    work_by_divisor([](const Part&) { return true; }, stream);
+    return settle(function, collective, stream);
+  }
   if (!is_sharded()) {
     for (int32_t index = 0; index < table_.parameter_count(); ++index)
       if (update_.takes_part(index)) update_.update_block(index, 0, table_.parameter(index).value.count);
@@ -351,10 +376,7 @@ std::optional<Error> OptimizerStage::make_step(const char* function, bool collec
 
 /// One launch for the own slices of all buckets on the GPU. Between the gathers it would be one for each bucket.
 void OptimizerStage::work_on_gpu() {
-  for (size_t b = 0; b < plan_.size(); ++b) {
-    if (parts_[b]->setting.on_gpu) parts_[b]->step.work_on(owners_.all.buckets[b].slice(channel_.group().rank()));
-  }
-  update_.flush(gpu_stream());
+  work_by_divisor([](const Part& part) { return part.setting.on_gpu; }, gpu_stream());
   for (const auto& part : parts_) part->step.set_made(part->setting.on_gpu);
 }
 

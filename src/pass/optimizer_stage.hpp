@@ -83,6 +83,9 @@ class OptimizerStage {
     return is_sharded() && exchanges_ == Exchanges::kPrepared && channel_.group().size() > 1;
   }
 
+  /// After a pass: are some gradients sums, which the step divides?
+  [[nodiscard]] bool leaves_sums() const noexcept;
+
   /// The terms of the 2-norm of the own slices of all used parameters, if they were taken while the gradients were reduced.
   [[nodiscard]] const std::optional<ExactSum>& norm() const noexcept { return norm_; }
   /// The gradients were changed after the reduction.
@@ -112,6 +115,8 @@ class OptimizerStage {
   [[nodiscard]] std::optional<Error> settle(const char* function, bool collective, void* stream);
   void update_now(size_t bucket);
   void work_on_gpu();
+  template <class Which>
+  void work_by_divisor(const Which& which, void* stream);
   void join_updates();
   void refuse_capture() const;
   [[nodiscard]] const collective::BucketHeader& header_of_all(size_t bucket) noexcept;

@@ -276,7 +276,7 @@ void Pass::end_local() {
   }
   for (int32_t index = 0; index < marks_.table().parameter_count(); ++index) results_.use(index, marks_.contributes(index));
   marks_.forget();
-  results_.finish(false);
+  results_.finish(false, false);
 }
 
 /// What is missing in a part is told to all ranks by the pass that reduces: nobody fails alone.
@@ -370,7 +370,8 @@ void Pass::take_used() noexcept {
     for (size_t piece = 0; piece < pieces.size(); ++piece)
       results_.use(pieces[piece].parameter, buckets_.joined(b).uses(piece));
   }
-  results_.finish(optimizer_.active() != nullptr && optimizer_.active()->reduces_to_slices());
+  const OptimizerStage* const stage = optimizer_.active();
+  results_.finish(stage != nullptr && stage->reduces_to_slices(), stage != nullptr && stage->leaves_sums());
 }
 
 void Pass::report_missing() {

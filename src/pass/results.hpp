@@ -28,6 +28,8 @@ class Results {
   [[nodiscard]] int64_t final_passes() const noexcept { return final_passes_; }
   /// Each rank's gradients are complete in its own slice only.
   [[nodiscard]] bool are_sliced() const noexcept { return gradients_ == Gradients::kFinal && sliced_; }
+  /// They are sums: the step divides them.
+  [[nodiscard]] bool are_sums() const noexcept { return gradients_ == Gradients::kFinal && sums_; }
   /// Has a pass with final gradients ended well?
   [[nodiscard]] bool has_reduced() const noexcept { return final_passes_ > 0; }
   /// By any rank in the last one; all are before the first.
@@ -41,12 +43,16 @@ class Results {
 
   /// A pass has ended with gradients that are not final.
   void set(Gradients gradients) noexcept { gradients_ = gradients; }
-  /// A pass has ended well; use() says what was used. `sliced`: each rank has the mean in its own slice only.
-  void finish(bool sliced) noexcept {
+  /// A pass has ended well; use() says what was used. `sliced`: each rank has the mean in its own slice only. `sums`: there
+  /// are sums in place of means.
+  void finish(bool sliced, bool sums) noexcept {
     gradients_ = Gradients::kFinal;
     sliced_ = sliced;
+    sums_ = sums;
     ++final_passes_;
   }
+  /// The step has divided them.
+  void divide() noexcept { sums_ = false; }
   void use(int32_t index, bool used) noexcept { used_[static_cast<size_t>(index)] = used ? 1 : 0; }
   void capture() noexcept { was_captured_ = true; }
   void go_alone() noexcept { went_alone_ = true; }
@@ -67,6 +73,7 @@ class Results {
   Gradients gradients_ = Gradients::kOwn;
   int64_t final_passes_ = 0;
   bool sliced_ = false;
+  bool sums_ = false;
   bool was_captured_ = false;
   bool torn_ = false;
   bool went_alone_ = false;

@@ -15,6 +15,7 @@ struct StepRequest {
   bool whole_gradient = false;  // the whole gradient is needed first: clipping by norm, non-finite check, dynamic loss scale
   bool whole_tensors = false;   // the rule changes a parameter as a whole
   bool divides = false;         // on a GPU its blocks may find gradients that are sums, and make means of them; all of them
+  bool divides_late = false;    // they may find them at ddp_optimizer_step too: nobody uses the gradients before
 
   /// Is the step made by the pass, and not by ddp_optimizer_step?
   [[nodiscard]] bool in_pass() const noexcept { return in_backward && !whole_gradient && !whole_tensors; }
@@ -57,6 +58,7 @@ struct StepPlan {
   When when = When::kAtOptimizerStep;
   Values values = Values::kNobody;
   Norm norm = Norm::kAtStep;
+  bool leaves_sum = false;  // the reduction does not divide where it would need a pass over memory for it: the update does
 
   /// Do buckets change before the pass is known to be good? The same for all buckets of a pass.
   [[nodiscard]] bool follows() const noexcept { return when == When::kBehindBucket || when == When::kInExchange; }

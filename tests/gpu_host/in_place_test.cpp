@@ -36,6 +36,7 @@ int64_t sum_of(const std::vector<int64_t>& counts) {
 struct Ways {
   bool shard = false;
   bool in_backward = false;
+  bool divide_in_step = false;
   bool undo = true;
   bool own = true;  // libddp keeps values and gradients
   ddp_nonfinite nonfinite = DDP_NONFINITE_KEEP;
@@ -70,6 +71,7 @@ struct Trained {
     AdamOptions rule;
     rule.shard = ways.shard;
     rule.in_backward = ways.in_backward;
+    rule.divide_in_step = ways.divide_in_step;
     rule.undo = ways.undo;
     rule.nonfinite = ways.nonfinite;
     optimizer = std::make_shared<optim::Adam>(model, rule, rule);
@@ -79,6 +81,12 @@ struct Trained {
     if (ways.own) lent.clear();  // libddp has the values now
   }
   void train(int step) {
+    pass(step);
+    optimizer->step(stream.get());
+    group.barrier();
+    stream.synchronize();
+  }
+  void pass(int step) {
     std::vector<GpuArray> fresh;
     for (size_t p = 0; p < ways.counts.size(); ++p) {
       std::vector<float> numbers(static_cast<size_t>(ways.counts[p]));
@@ -96,8 +104,6 @@ struct Trained {
       model->pass().mark_ready(p, stream.get());
     }
     model->end_backward(stream.get());
-    optimizer->step(stream.get());
-    group.barrier();
     stream.synchronize();
   }
   [[nodiscard]] std::vector<float> value(int32_t p) const {
@@ -140,15 +146,17 @@ void a_step_takes_few_calls(void**) {
   }
 }
 
-/// Within a pass the update divides what it reads: no launch divides a bucket, and the gradients are means all the same.
+/// Within a pass, and in the step if the program says so, the update divides what it reads: no launch divides a bucket, and
+/// the gradients are means all the same.
 void updates_divide_the_sums_that_they_read(void**) {
   for (const int ranks : {2, 3})
-    for (const bool shard : {false, true}) {
+    for (const auto& [shard, in_backward] : {std::pair{false, true}, {true, true}, {false, false}, {true, false}}) {
       const FakeGpus gpus;
-      run_gpu_groups(ranks, [&](group::Group& group, int rank) {
+      run_gpu_groups(ranks, [&, &shard = shard, &in_backward = in_backward](group::Group& group, int rank) {
         Ways ways{.shard = shard, .undo = false, .counts = gpt2(1024), .smaller = 1024};
         Trained plain(group, rank, ways);
-        ways.in_backward = true;
+        ways.in_backward = in_backward;
+        ways.divide_in_step = !in_backward;
         Trained tested(group, rank, ways);
         const auto program = static_cast<int64_t>(plain.ways.counts.size());
         const auto divisions = [&] {
@@ -159,7 +167,7 @@ void updates_divide_the_sums_that_they_read(void**) {
           expect(divisions() >= 3, "launches that divide: " + std::to_string(divisions()));
           group.barrier();
           tested.train(step);
-          if (step > 0) expect_equal(divisions(), int64_t{0}, "launches that divide in the pass");
+          if (step > 0 || !in_backward) expect_equal(divisions(), int64_t{0}, "launches that divide");
           for (int32_t p = 0; p < tested.model->table().parameter_count(); ++p) {
             expect(tested.value(p) == plain.value(p), "value " + std::to_string(p));
             const auto grad = [p](const Trained& of) {
@@ -176,23 +184,59 @@ void updates_divide_the_sums_that_they_read(void**) {
     }
 }
 
-/// A frozen parameter has a mean as well, though nothing updates it.
-void gradients_of_frozen_parameters_are_means(void**) {
+/// A frozen parameter has a mean as well, though nothing updates it; and so have all where a step needs the whole gradient.
+void gradients_that_no_step_divides_are_means(void**) {
   const FakeGpus gpus;
   run_gpu_groups(3, [&](group::Group& group, int rank) {
     Trained plain(group, rank, {.counts = gpt2(1024), .smaller = 1024});
-    Trained tested(group, rank, {.in_backward = true, .counts = gpt2(1024), .smaller = 1024});
-    for (Trained* const each : {&plain, &tested}) each->optimizer->set_group(3, 0, 0);
-    for (int step = 0; step < 2; ++step) {
-      plain.train(step);
-      tested.train(step);
-    }
+    Trained within(group, rank, {.in_backward = true, .counts = gpt2(1024), .smaller = 1024});
+    Trained late(group, rank, {.divide_in_step = true, .counts = gpt2(1024), .smaller = 1024});
+    for (Trained* const each : {&plain, &within, &late}) each->optimizer->set_group(3, 0, 0);
+    Trained checked(group, rank,
+                    {.divide_in_step = true, .nonfinite = DDP_NONFINITE_SKIP, .counts = gpt2(1024), .smaller = 1024});
+    for (int step = 0; step < 2; ++step)
+      for (Trained* const each : {&plain, &within, &late, &checked}) each->train(step);
     for (const int32_t p : {2, 3, 4}) {
-      const Tensor &one = plain.model->table().parameter(p).grad, &other = tested.model->table().parameter(p).grad;
-      expect(read_on(plain.stream, rank, one.data, one.count) == read_on(tested.stream, rank, other.data, other.count),
-             "gradient " + std::to_string(p));
+      const auto grad = [&](const Trained& of) {
+        const Tensor& tensor = of.model->table().parameter(p).grad;
+        return read_on(of.stream, rank, tensor.data, tensor.count);
+      };
+      for (const Trained* const each : {&within, &late, &checked})
+        expect(grad(*each) == grad(plain), "gradient " + std::to_string(p));
     }
     group.barrier();
+  });
+  FakeGpus::expect_correct();
+}
+
+/// Between the pass and a step that divides, nothing of the library takes sums for means; nor does another optimizer.
+void nobody_takes_sums_for_means(void**) {
+  const FakeGpus gpus;
+  run_gpu_groups(2, [&](group::Group& group, int rank) {
+    for (const bool shard : {false, true}) {
+      Trained trained(group, rank, {.shard = shard, .divide_in_step = true, .counts = gpt2(1024), .smaller = 1024});
+      model::Gradients& gradients = trained.model->gradients();
+      const auto expect_sums = [](const std::function<void()>& call) {
+        expect(expect_error(DDP_ERROR_INVALID_STATE, call).find("divide_in_step") != std::string::npos, "the option's name");
+      };
+      trained.pass(0);
+      expect_sums([&] { static_cast<void>(gradients.norm(2)); });
+      expect_sums([&] { gradients.scale(2); });
+      expect_sums([&] { gradients.clip_norm(1, 2); });
+      expect_sums([&] { gradients.clip_value(1); });
+      expect_sums([&] { trained.optimizer->set_group(0, 0, 0); });
+      trained.optimizer->step(trained.stream.get());
+      expect(gradients.norm(2, trained.stream.get()) > 0, "the norm after the step");
+      trained.pass(1);
+      trained.optimizer.reset();
+      AdamOptions rule;
+      rule.shard = shard;
+      trained.optimizer = std::make_shared<optim::Adam>(trained.model, rule, rule);
+      if (trained.optimizer->in_passes() != nullptr) trained.model->optimizer_slot().attach(trained.optimizer);
+      expect_sums([&] { trained.optimizer->step(trained.stream.get()); });
+      trained.train(2);  // the next pass leaves means again
+      group.barrier();
+    }
   });
   FakeGpus::expect_correct();
 }
@@ -329,7 +373,8 @@ int main() {
   const CMUnitTest tests[] = {
       ddp_test(a_step_takes_few_calls),
       ddp_test(updates_divide_the_sums_that_they_read),
-      ddp_test(gradients_of_frozen_parameters_are_means),
+      ddp_test(gradients_that_no_step_divides_are_means),
+      ddp_test(nobody_takes_sums_for_means),
       ddp_test(memory_is_divided_by_the_ranks),
       ddp_test(memory_to_take_a_step_back_is_divided),
       ddp_test(tiny_parameters_cost_little),

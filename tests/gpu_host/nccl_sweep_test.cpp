@@ -73,13 +73,14 @@ void expect_values(const World& good, const Story& story, const std::string& wha
   expect_of_steps(good, story, 0, kSteps, what);
 }
 
-constexpr std::array<Way, 7> kWays = {{{},
+constexpr std::array<Way, 8> kWays = {{{},
                                        {.shard = true},
                                        {.shard = true, .in_backward = true},
                                        {.reproducible = true},
                                        {.shard = true, .own = true},
                                        {.in_backward = true, .own = true},
-                                       {.lent = true}}};
+                                       {.lent = true},
+                                       {.shard = true, .in_backward = true, .own = true, .multicast = true}}};
 
 int64_t number_of(const char* name, int64_t usual) {
   const char* const text = std::getenv(name);

@@ -1120,6 +1120,8 @@ What every rule shares: where its work runs, how it takes gradients and what it 
 - `keep_copy`: with shard, in a group with recoverable = 1: 1 keeps state and values of the own slice where other ranks have them when this rank has died (include/README.md), so that ddp_group_recover goes on from the same step; memory: the slice once more. 0 (default): a checkpoint must be loaded then
 - `max_norm`: above 0: scale the gradients down so that their 2-norm over all parameters is at most this, as torch.nn.utils.clip_grad_norm_. The gradients in memory stay as they are. With shard, change them after the pass only with ddp_model_scale_grad. Default 0: no clipping
 - `clip_value`: above 0: limit every element to this magnitude, after max_norm. Default 0: no clipping
+- `divide_in_step`: 1: a pass may leave sums over the ranks in gradients on a GPU, and ddp_optimizer_step divides what it reads and writes the mean back: the same bits, and one pass over gradient memory less. From the pass to the step the program neither uses nor changes gradients; libddp's functions that would (norm, scale, clip) return INVALID_STATE. Without effect where sums cost nothing: in host memory, with in_backward, max_norm, nonfinite, a dynamic loss scale, or a frozen parameter. All ranks the same. Default 0
+- `reserved`: 0
 """
 struct ddp_optimizer_options
     struct_size::Int64
@@ -1131,6 +1133,8 @@ struct ddp_optimizer_options
     keep_copy::Int32
     max_norm::Float64
     clip_value::Float64
+    divide_in_step::Int32
+    reserved::Int32
 end
 
 @doc raw"""

@@ -232,7 +232,7 @@ class AdamW(_OwnOptimizer):
         optimizer = libddp.torch.AdamW(net.parameters(), lr=1e-3, shard=True)
 
     Parameter groups may have lr and weight_decay of their own, and schedulers change them. Keywords of libddp's optimizers: shard, in_backward,
-    master_weights, nonfinite, max_norm, clip_value, undo, keep_copy. With shard gradients are clipped by max_norm, not between backward and
+    master_weights, nonfinite, max_norm, clip_value, undo, keep_copy, divide_in_step. With shard gradients are clipped by max_norm, not between backward and
     step. With in_backward the step is made within backward(), so neither a GradScaler nor clipping has a place between the two."""
 
     def __init__(self, params: Iterable[Any], lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,

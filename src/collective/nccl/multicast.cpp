@@ -180,12 +180,12 @@ void* Multicast::window_over(const Communicator::Piece& piece) {
   return window.handle;
 }
 
-void Multicast::deregister(void* window) noexcept {
-  static_cast<void>(try_to([&] {
+std::optional<Error> Multicast::deregister(void* window) noexcept {
+  return try_to([&] {
     communicator_->run(
         "deregistering memory", [&](const ddp_nccl_table& nccl, void* comm) { return nccl.window_deregister(comm, window); },
         made_);
-  }));
+  });
 }
 
 void Multicast::forget(const void* piece) noexcept {
@@ -194,13 +194,17 @@ void Multicast::forget(const void* piece) noexcept {
   const auto found = made_->windows.find(piece);
   if (found == made_->windows.end()) return;
   static_cast<void>(try_to([&] { made_->gone += std::to_string(found->second.number) + " "; }));
-  deregister(found->second.handle);
+  const std::optional<Error> problem = deregister(found->second.handle);
   made_->windows.erase(found);
+  if (!problem) return;
+  end(true);  // memory under a window must not be freed: windows end with their communicator
+  static_cast<void>(of_.context.failure->set(*problem));
 }
 
 void Multicast::close(int64_t limit_ms, const std::function<bool()>& is_broken) noexcept {
   if (!has_team()) return;
-  for (const auto& [piece, window] : made_->windows) deregister(window.handle);
+  for (const auto& [piece, window] : made_->windows)
+    if (deregister(window.handle)) return end(true);
   made_->windows.clear();
   static_cast<void>(try_to([&] {
     communicator_->run(

@@ -68,7 +68,7 @@ class Multicast {
   [[nodiscard]] bool all_have(const char* what, bool mine);
   [[nodiscard]] std::string places_of(const Blocks& blocks);
   [[nodiscard]] void* window_over(const Communicator::Piece& piece);
-  void deregister(void* window) noexcept;
+  [[nodiscard]] std::optional<Error> deregister(void* window) noexcept;
   [[nodiscard]] std::vector<std::string> gather(const char* what, const std::string& mine) const;
 
   const Of of_;

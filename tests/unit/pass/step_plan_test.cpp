@@ -20,12 +20,12 @@ using When = StepPlan::When;
 using Values = StepPlan::Values;
 using Norm = StepPlan::Norm;
 
-const std::array<std::string, 12> kNames = {"shard",    "in_backward", "whole_gradient", "whole_tensors", "hook",
+const std::array<std::string, 13> kNames = {"shard",    "in_backward", "whole_gradient", "whole_tensors", "hook",
                                             "partial",  "gpu",         "mixed",          "scatter",       "can_fuse",
-                                            "prepared", "divides"};
+                                            "prepared", "divides",     "divides_late"};
 
 struct Inputs {
-  std::array<bool, 12> bits{};
+  std::array<bool, 13> bits{};
 
   [[nodiscard]] bool has(const std::string& name) const {
     for (size_t k = 0; k < kNames.size(); ++k)
@@ -39,7 +39,7 @@ struct Inputs {
     for (std::string word; words >> word;) all = has(word.substr(1)) == (word[0] == '+') && all;
     return all;
   }
-  [[nodiscard]] pass::StepRequest request() const { return {bits[0], bits[1], bits[2], bits[3], bits[11]}; }
+  [[nodiscard]] pass::StepRequest request() const { return {bits[0], bits[1], bits[2], bits[3], bits[11], bits[12]}; }
   [[nodiscard]] pass::StepSetting setting() const { return {bits[4], bits[5], bits[6], bits[7], bits[8], bits[9]}; }
   [[nodiscard]] StepPlan plan() const { return plan_step(request(), setting(), bits[10]); }
   [[nodiscard]] std::string text() const {
@@ -133,6 +133,21 @@ void the_norm_is_taken_when_the_rules_say(void**) {
                      &StepPlan::norm, "the norm");
 }
 
+void a_sum_is_left_where_the_rules_say(void**) {
+  expect_rules<bool>({{"-gpu", false},
+                      {"-divides", false},
+                      {"+whole_gradient", false},
+                      {"+whole_tensors", false},
+                      {"+hook", false},
+                      {"+partial", false},
+                      {"-in_backward +divides_late", true},
+                      {"-in_backward", false},
+                      {"-prepared", false},
+                      {"+shard +can_fuse", false},
+                      {"", true}},
+                     &StepPlan::leaves_sum, "a sum");
+}
+
 void a_plan_asks_only_for_exchanges_that_are_prepared(void**) {
   for (const Inputs& inputs : all_inputs()) {
     const StepPlan plan = inputs.plan();
@@ -166,7 +181,7 @@ void buckets_in_host_memory_and_on_a_gpu_follow_alike(void**) {
       expect(gpu.plan().norm == host.plan().norm, "the norm:" + host.text());
       ++mixed;
     }
-  expect_equal(mixed, 4 * 1024, "models with both");
+  expect_equal(mixed, 4 * 2048, "models with both");
 }
 
 /// The rows of src/pass/README.md for what the transports can today.
@@ -227,6 +242,7 @@ int main() {
       ddp_test(gradients_are_reduced_where_the_rules_say),
       ddp_test(values_are_given_as_the_rules_say),
       ddp_test(the_norm_is_taken_when_the_rules_say),
+      ddp_test(a_sum_is_left_where_the_rules_say),
       ddp_test(a_plan_asks_only_for_exchanges_that_are_prepared),
       ddp_test(buckets_in_host_memory_and_on_a_gpu_follow_alike),
       ddp_test(transports_get_the_plans_of_the_guide),

@@ -635,6 +635,10 @@ extern void _wrap_ddp_optimizer_options_max_norm_set_low_54d6d97b8f83fd5b(uintpt
 extern double _wrap_ddp_optimizer_options_max_norm_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_optimizer_options_clip_value_set_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
 extern double _wrap_ddp_optimizer_options_clip_value_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_optimizer_options_divide_in_step_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_optimizer_options_divide_in_step_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_optimizer_options_reserved_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_optimizer_options_reserved_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_optimizer_options_low_54d6d97b8f83fd5b(void);
 extern void _wrap_delete_ddp_optimizer_options_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_sgd_options_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_123 arg2);
@@ -3353,6 +3357,32 @@ func (arg1 SwigcptrDdp_optimizer_options) GetClip_value() (_swig_ret float64) {
 	return swig_r
 }
 
+func (arg1 SwigcptrDdp_optimizer_options) SetDivide_in_step(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_optimizer_options_divide_in_step_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_optimizer_options) GetDivide_in_step() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_optimizer_options_divide_in_step_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_optimizer_options) SetReserved(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_optimizer_options_reserved_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_optimizer_options) GetReserved() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_optimizer_options_reserved_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
 func NewDdp_optimizer_options() (_swig_ret Ddp_optimizer_options) {
 	var swig_r Ddp_optimizer_options
 	swig_r = (Ddp_optimizer_options)(SwigcptrDdp_optimizer_options(C._wrap_new_ddp_optimizer_options_low_54d6d97b8f83fd5b()))
@@ -3385,6 +3415,10 @@ type Ddp_optimizer_options interface {
 	GetMax_norm() (_swig_ret float64)
 	SetClip_value(arg2 float64)
 	GetClip_value() (_swig_ret float64)
+	SetDivide_in_step(arg2 int32)
+	GetDivide_in_step() (_swig_ret int32)
+	SetReserved(arg2 int32)
+	GetReserved() (_swig_ret int32)
 }
 
 type SwigcptrDdp_sgd_options uintptr

@@ -3814,6 +3814,56 @@ double _wrap_ddp_optimizer_options_clip_value_get_low_54d6d97b8f83fd5b(struct dd
 }
 
 
+void _wrap_ddp_optimizer_options_divide_in_step_set_low_54d6d97b8f83fd5b(struct ddp_optimizer_options *_swig_go_0, int _swig_go_1) {
+  struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_optimizer_options **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->divide_in_step = arg2;
+  
+}
+
+
+int _wrap_ddp_optimizer_options_divide_in_step_get_low_54d6d97b8f83fd5b(struct ddp_optimizer_options *_swig_go_0) {
+  struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_optimizer_options **)&_swig_go_0; 
+  
+  result =  ((arg1)->divide_in_step);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_optimizer_options_reserved_set_low_54d6d97b8f83fd5b(struct ddp_optimizer_options *_swig_go_0, int _swig_go_1) {
+  struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_optimizer_options **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->reserved = arg2;
+  
+}
+
+
+int _wrap_ddp_optimizer_options_reserved_get_low_54d6d97b8f83fd5b(struct ddp_optimizer_options *_swig_go_0) {
+  struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_optimizer_options **)&_swig_go_0; 
+  
+  result =  ((arg1)->reserved);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
 struct ddp_optimizer_options *_wrap_new_ddp_optimizer_options_low_54d6d97b8f83fd5b() {
   struct ddp_optimizer_options *result = 0 ;
   struct ddp_optimizer_options *_swig_go_result;

@@ -408,6 +408,15 @@ pub struct ddp_optimizer_options {
     pub max_norm: f64,
     /// above 0: limit every element to this magnitude, after max_norm. Default 0: no clipping
     pub clip_value: f64,
+    /// 1: a pass may leave sums over the ranks in gradients on a GPU, and ddp_optimizer_step divides
+    ///                              what it reads and writes the mean back: the same bits, and one pass over gradient memory less.
+    ///                              From the pass to the step the program neither uses nor changes gradients; libddp's functions
+    ///                              that would (norm, scale, clip) return INVALID_STATE. Without effect where sums cost nothing: in
+    ///                              host memory, with in_backward, max_norm, nonfinite, a dynamic loss scale, or a frozen parameter.
+    ///                              All ranks the same. Default 0
+    pub divide_in_step: i32,
+    /// 0
+    pub reserved: i32,
 }
 
 /// The rule of stochastic gradient descent. Since 0.1.
@@ -1857,7 +1866,7 @@ mod tests {
         check!(ddp_model_options, 64, struct_size: 0, first_bucket_bytes: 8, bucket_bytes: 16, reduce: 24, unused: 28, progress: 32, drift: 36, check_every: 40, divisor: 48, uneven_inputs: 52, wire: 56, own_values: 60);
         check!(ddp_model_stats, 128, struct_size: 0, parameters: 8, elements: 16, buckets: 24, passes: 32, gradient_bytes: 40, backward_ns: 48, comm_ns: 56, exposed_ns: 64, total_backward_ns: 72, total_comm_ns: 80, total_exposed_ns: 88, checks: 96, repairs: 104, sent_bytes: 112, total_sent_bytes: 120);
         check!(ddp_pass_report, 32, struct_size: 0, contributors: 8, last: 12, weight: 16, absent: 24);
-        check!(ddp_optimizer_options, 48, struct_size: 0, shard: 8, in_backward: 12, undo: 16, master_weights: 20, nonfinite: 24, keep_copy: 28, max_norm: 32, clip_value: 40);
+        check!(ddp_optimizer_options, 56, struct_size: 0, shard: 8, in_backward: 12, undo: 16, master_weights: 20, nonfinite: 24, keep_copy: 28, max_norm: 32, clip_value: 40, divide_in_step: 48, reserved: 52);
         check!(ddp_sgd_options, 48, struct_size: 0, rate: 8, momentum: 16, dampening: 24, weight_decay: 32, nesterov: 40, reserved: 44);
         check!(ddp_adam_options, 56, struct_size: 0, rate: 8, beta1: 16, beta2: 24, epsilon: 32, weight_decay: 40, decoupled: 48, reserved: 52);
         check!(ddp_loss_scale_options, 56, struct_size: 0, initial: 8, growth: 16, backoff: 24, minimum: 32, maximum: 40, interval: 48);
