@@ -15,7 +15,8 @@ void OptimizerSlot::attach(const std::shared_ptr<pass::BlockUpdate>& update) {
                 "take part with ddp_model_skip_backward, or end all ranks together with ddp_model_set_last_pass");
   if (!update_.expired())
     throw Error(DDP_ERROR_INVALID_STATE,
-                "the model has an optimizer with shard, in_backward or divide_in_step already; destroy it before another one is made");
+                "the model has an optimizer with shard, in_backward or divide_in_step already; destroy it before another "
+                "one is made");
   update_ = update;
   if (model_.is_committed()) model_.pass().attach(update_);
 }

@@ -130,10 +130,11 @@ void sweep(int64_t offset, const Sweep& body) {
   expect(wrong.empty(), std::to_string(wrong.size()) + " calls");
 }
 
-/// The other ranks wait for their own GPUs then, where NCCL connects or rank 0's values come, and do not know who is late.
+/// The other ranks wait for their own GPUs then, where NCCL connects, makes windows or rank 0's values come, and do not know
+/// who is late.
 bool meets_in_nccl(const std::string& what) {
-  return what.find("comm_init") != std::string::npos || what.find("broadcast") != std::string::npos ||
-         what.find("call 2 of rank 1, all_reduce") != std::string::npos ||
+  return what.find("comm_init") != std::string::npos || what.find("window_register") != std::string::npos ||
+         what.find("broadcast") != std::string::npos || what.find("call 2 of rank 1, all_reduce") != std::string::npos ||
          what.find("call 3 of rank 0, all_reduce") != std::string::npos || what.find("lent: call 4 of") != std::string::npos;
 }
 
@@ -160,7 +161,7 @@ void expect_survivors_well(const World& world, const World& good, ddp_status sta
 }
 
 bool releases(const std::string& what) {
-  for (const char* const name : {"mem_free", "comm_abort", "comm_finalize", "comm_destroy"})
+  for (const char* const name : {"mem_free", "comm_abort", "comm_finalize", "comm_destroy", "team_destroy"})
     if (what.find(name) != std::string::npos) return true;
   return false;
 }

@@ -37,6 +37,12 @@ std::string late_ranks(bootstrap::Control& control, const std::vector<std::strin
 
 }  // namespace
 
+std::string make_id(const bootstrap::Control& control, const ddp_nccl_table& nccl) {
+  std::string id;
+  with_name(control, [&] { id = Communicator::make_id(nccl); });
+  return id;
+}
+
 std::shared_ptr<Communicator> connect_ranks(bootstrap::Control& control, const gpu::Device& device,
                                             const ddp_nccl_table& nccl, const Communicator::Place& place,
                                             os::Deadline deadline, const std::function<void()>& check) {

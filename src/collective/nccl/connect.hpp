@@ -6,11 +6,24 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "bootstrap/control/control.hpp"
 #include "collective/nccl/communicator.hpp"
+#include "core/attempt.hpp"
+#include "core/error.hpp"
 
 namespace ddp::nccl {
+
+/// All ranks get what one of them throws, with its name.
+template <class Body>
+void with_name(const bootstrap::Control& control, Body&& body) {
+  if (const std::optional<Error> problem = try_to<Error>(body))
+    throw Error(problem->status(), control.member(control.rank()).name() + ": " + problem->text());
+}
+
+/// The id by which ranks find each other in NCCL, on one of them.
+[[nodiscard]] std::string make_id(const bootstrap::Control& control, const ddp_nccl_table& nccl);
 
 /// Collective, over the control plane; all ranks come at the same time. Throws what Communicator::connect throws, and
 /// TIMED_OUT with the names of the ranks that are behind the others. `check`: as there.

@@ -10,7 +10,6 @@
 #include "collective/nccl/connect.hpp"
 #include "core/attempt.hpp"
 #include "core/bytes.hpp"
-#include "core/error.hpp"
 #include "os/log.hpp"
 
 namespace ddp::nccl {
@@ -84,7 +83,7 @@ void Multicast::connect() {
   bootstrap::Control& control = *of_.context.control;
   const os::Deadline deadline = os::Deadline::in_ms(of_.context.options.rendezvous_timeout_ms);
   const std::vector<std::string> ids = bootstrap::all_or_none(control, "multicast id", deadline, [&] {
-    return control.rank() == 0 ? Communicator::make_id(of_.communicator.table()) : std::string();
+    return control.rank() == 0 ? make_id(control, of_.communicator.table()) : std::string();
   });
   const auto check = [failure = of_.context.failure] { failure->check(); };
   communicator_ = connect_ranks(control, of_.device, of_.communicator.table(),
@@ -198,6 +197,7 @@ void Multicast::forget(const void* piece) noexcept {
   made_->windows.erase(found);
   if (!problem) return;
   end(true);  // memory under a window must not be freed: windows end with their communicator
+  of_.context.control->abort(*problem);
   static_cast<void>(of_.context.failure->set(*problem));
 }
 

@@ -23,6 +23,7 @@
 
 #include "collective/nccl/communicator.hpp"
 #include "collective/transport.hpp"
+#include "core/error.hpp"
 #include "device/gpu/device.hpp"
 
 namespace ddp::nccl {

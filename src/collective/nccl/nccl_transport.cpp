@@ -35,13 +35,6 @@ int64_t close_limit_ms(int32_t ranks, int64_t timeout_ms) noexcept {
 
 int64_t idle_limit_ms(int64_t timeout_ms) noexcept { return timeout_ms > 0 ? timeout_ms : kIdleMs; }
 
-/// All ranks get what one of them throws.
-template <class Body>
-void with_name(const bootstrap::Member& member, Body&& body) {
-  if (const std::optional<Error> problem = try_to<Error>(body))
-    throw Error(problem->status(), member.name() + ": " + problem->text());
-}
-
 int32_t nccl_reduction(ddp_reduce op) noexcept {
   if (op == DDP_MIN) return DDP_GPU_MIN;
   return op == DDP_MAX ? DDP_GPU_MAX : DDP_GPU_SUM;
@@ -75,7 +68,7 @@ NcclTransport::NcclTransport(const collective::TransportContext& context, const 
     device.timeline().name_stream(stream_->get(), trace::GpuRow::kCommunication);
     ordering_.event = std::make_unique<gpu::Event>(device);
     std::shared_ptr<Communicator> lent;
-    if (is_lent) with_name(context.control->member(rank_), [&] { lent = lend(); });
+    if (is_lent) with_name(*context.control, [&] { lent = lend(); });
     if (size_ == 1) return std::string();
     stop_words_ = std::make_unique<StopWords>(device);
     if (context.options.reproducible != 0) adders_.tree = std::make_unique<TreeOrder>(device, layout, rank_, stream_->get());
@@ -83,7 +76,7 @@ NcclTransport::NcclTransport(const collective::TransportContext& context, const 
     if (!is_lent) nccl = &gpu::load_nccl(device.table());
     here = LaunchOrder::present(device.index());
     Greeting mine;
-    if (rank_ == 0 && !is_lent) with_name(context.control->member(0), [&] { mine.nccl_id = Communicator::make_id(*nccl); });
+    if (rank_ == 0 && !is_lent) mine.nccl_id = make_id(*context.control, *nccl);
     if (rank_ == 0) mine.group_id = new_group_id();
     for (const auto& other : here) mine.others.push_back(other->id);
     return bytes_of(mine);
