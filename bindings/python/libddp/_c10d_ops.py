@@ -156,14 +156,14 @@ class Collectives:
 
     def _gather(self, value: torch.Tensor, outputs: Sequence[torch.Tensor]) -> None:
         """Small tensors of the same size. Copies by address, because a copy of torch's takes longer than the bytes."""
-        value, written, length = dense(value), [Written(output) for output in outputs], _bytes(value)
-        if length:
-            base, joined = self._joined(value)
-            low.ddp_group_all_gather(self._raw, _low(value), joined, None)
-            for rank, one in enumerate(written):
-                memmove(one.tensor.data_ptr(), base + rank * length, length)
-        for one in written:
-            one.done()
+        value, length = dense(value), _bytes(value)
+        if not length:
+            return
+        base, joined = self._joined(value)
+        low.ddp_group_all_gather(self._raw, _low(value), joined, None)
+        for output in outputs:
+            _put(base, output, length)
+            base += length
 
     def _joined(self, tensor: torch.Tensor) -> tuple:
         """The address of memory for small tensors of all ranks, and that memory as the library takes it."""
@@ -191,15 +191,17 @@ class Collectives:
             for target in range(self.size):
                 self._move(values[target] if values else output, output, root, target)
             return
-        written, length = Written(output), _bytes(output)
-        if length:
-            base, joined = self._joined(written.tensor)
-            for rank, value in enumerate(values):
-                value = dense(value)
-                memmove(base + rank * length, value.data_ptr(), length)
-            low.ddp_group_broadcast(self._raw, joined, root, None)
-            memmove(written.tensor.data_ptr(), base + self.rank * length, length)
-        written.done()
+        length = _bytes(output)
+        if not length:
+            return
+        base, joined = self._joined(output)
+        at = base
+        for value in values:
+            value = dense(value)
+            memmove(at, value.data_ptr(), length)
+            at += length
+        low.ddp_group_broadcast(self._raw, joined, root, None)
+        _put(base + self.rank * length, output, length)
 
     def all_to_all(self, outputs: Sequence[torch.Tensor], values: Sequence[torch.Tensor], exchange: Callable[[list, list], None]) -> None:
         """From each rank to each. Of three ranks or more, few bytes travel along with the sizes; `exchange` moves more."""
@@ -427,6 +429,16 @@ class Collectives:
             if kind in _FOLDS or output.dtype in _WIDER:  # these use that memory
                 piece = piece.clone()
             self._reduce_scatter(target[start:stop], piece, kind, factor)
+        written.done()
+
+
+def _put(start: int, output: torch.Tensor, length: int) -> None:
+    """Fill a tensor from this address."""
+    if is_dense(output):
+        memmove(output.data_ptr(), start, length)
+    else:
+        written = Written(output)
+        memmove(written.tensor.data_ptr(), start, length)
         written.done()
 
 

@@ -121,7 +121,7 @@ class ProcessGroup(Identity):
 
     def _run(self, what: str, inputs: list, outputs: list, options: Any, function: Callable, *arguments: Any) -> Work:
         work = self._begin(what, inputs, outputs, getattr(options, "timeout", None))
-        return self._worker.submit(work, lambda: function(*arguments))
+        return self._worker.submit(work, function, arguments)
 
     def _explain(self, error: BaseException) -> BaseException:
         """The library counts the ranks of this group; the program those of the world."""
