@@ -6,14 +6,24 @@ namespace ddp::optim {
 Adam::Adam(std::shared_ptr<model::Model> model, const ddp_adam_options& options, const ddp_optimizer_options& shared)
     : BuiltinOptimizer(std::move(model), ParamGroups(options.rate, options.weight_decay), policy_of(shared)),
       options_(options),
-      moments_(2) {}
+      moments_(2) {
+  moments_.move_in_rule(shared.master_weights == 0);
+}
 
 void Adam::update(const Block& block, const device::GradShape& shape) {
   const int32_t index = block.index;
-  const cpu::AdamStep step =
+  cpu::AdamStep step =
       adam_step(options_, schedule().rate_of(index), schedule().weight_decay_of(index), schedule().steps_of(index));
   std::byte* const exp_avg = moments_.at(*block.parameter, index, 0, block.first);
   std::byte* const exp_avg_sq = moments_.at(*block.parameter, index, 1, block.first);
+  if (moments_.is_moving()) {
+    step.shape = cpu::GradShape{shape.scale, shape.limit};
+    const auto moved = [&](size_t array, std::byte* to) {
+      return cpu::Moved{moments_.at(*block.parameter, index, array, block.first, moments_.side(index)), to};
+    };
+    return cpu::adam_update(step, block.dtype, block.value, block.grad, moved(0, exp_avg), moved(1, exp_avg_sq),
+                            block.count);
+  }
   updates_.add(device::of(block.parameter->value), block.dtype,
                device::Update{block.value, block.grad, {exp_avg, exp_avg_sq}, block.master, block.count, index},
                rule_of(step), shape);

@@ -81,16 +81,16 @@ std::byte* OptimizerState::data(int32_t index, size_t array) const noexcept {
 void OptimizerState::start_block(const Parameter& parameter, int32_t index, int64_t first, int64_t count) noexcept {
   if (sides_ == 1 || arrays_of(index) == 0) return;
   const int64_t bytes = count * dtype_size(cpu::moment_dtype(parameter.value.dtype));
-  changing_ = Changing{&parameter, index, first, bytes, count <= kSmallBlock};
-  for (size_t array = 0; array < arrays_; ++array)
+  changing_ = Changing{&parameter, index, first, bytes, count <= kSmallBlock && !moves_in_rule_};
+  for (size_t array = 0; array < arrays_ && !moves_in_rule_; ++array)
     std::memcpy(at(parameter, index, array, first), at(parameter, index, array, first, side(index)),
                 static_cast<size_t>(bytes));
 }
 
 void OptimizerState::end_block() noexcept {
   const Changing changed = std::exchange(changing_, Changing{});
-  if (!changed.is_small) return;
-  for (size_t array = 0; array < arrays_; ++array)
+  if (changed.index < 0) return;
+  for (size_t array = 0; array < arrays_ && changed.is_small; ++array)
     cpu::stream_copy(at(*changed.parameter, changed.index, array, changed.first, 1 - side(changed.index)), room(array),
                      changed.bytes);
   cpu::stream_fence();

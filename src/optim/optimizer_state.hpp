@@ -52,6 +52,13 @@ class OptimizerState {
     if (parts_.empty()) sides_ = two ? 2 : 1;
   }
   [[nodiscard]] bool has_two_sides() const noexcept { return sides_ == 2; }
+  /// With two sides: what changes a block reads it on `side` and writes it on the other itself, so that nothing is copied
+  /// before; at() is where it writes. No effect once there are arrays.
+  void move_in_rule(bool moves) noexcept {
+    if (parts_.empty()) moves_in_rule_ = moves;
+  }
+  /// Does the block that changes now move so?
+  [[nodiscard]] bool is_moving() const noexcept { return moves_in_rule_ && changing_.index >= 0; }
 
   /// Arrays for the parameters that have none yet; `owned(index)` are the parts of a parameter that they are for. Throws
   /// OUT_OF_MEMORY; then there are no new ones.
@@ -132,6 +139,7 @@ class OptimizerState {
   size_t arrays_;
   std::vector<Parts> parts_;  // of each parameter: what its arrays are for
   size_t sides_ = 1;
+  bool moves_in_rule_ = false;
   std::vector<std::byte*> places_;  // for each parameter, for each side: arrays_
   std::vector<int8_t> side_;        // of each parameter
   Changing changing_;

@@ -8,13 +8,20 @@ namespace ddp::optim {
 Sgd::Sgd(std::shared_ptr<model::Model> model, const ddp_sgd_options& options, const ddp_optimizer_options& shared)
     : BuiltinOptimizer(std::move(model), ParamGroups(options.rate, options.weight_decay), policy_of(shared)),
       options_(options),
-      buffers_(options.momentum != 0 ? 1 : 0) {}
+      buffers_(options.momentum != 0 ? 1 : 0) {
+  buffers_.move_in_rule(shared.master_weights == 0);
+}
 
 void Sgd::update(const Block& block, const device::GradShape& shape) {
   const int32_t index = block.index;
-  const cpu::SgdStep step =
+  cpu::SgdStep step =
       sgd_step(options_, schedule().rate_of(index), schedule().weight_decay_of(index), schedule().steps_of(index));
   void* const buffer = step.mode == cpu::Momentum::kNone ? nullptr : buffers_.at(*block.parameter, index, 0, block.first);
+  if (buffers_.is_moving()) {
+    step.shape = cpu::GradShape{shape.scale, shape.limit};
+    void* const old = buffers_.at(*block.parameter, index, 0, block.first, buffers_.side(index));
+    return cpu::sgd_update(step, block.dtype, block.value, block.grad, cpu::Moved{old, buffer}, block.count);
+  }
   updates_.add(device::of(block.parameter->value), block.dtype,
                device::Update{block.value, block.grad, {buffer, nullptr}, block.master, block.count, index}, rule_of(step),
                shape);

@@ -3,6 +3,10 @@
 // Anonymous namespace: see device/cpu/vectors.hpp.
 #pragma once
 
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
 #include "device/cpu/elements.hpp"
 #include "device/cpu/update_kernel_table.hpp"
 
@@ -11,23 +15,37 @@ namespace {
 
 using cpu::Byte;
 
-/// The arrays of a rule, as bytes: what it reads, and what it changes.
+/// The arrays of a rule, as bytes: what it reads, and what it changes. New moments go so many
+/// bytes behind the old ones; 0: in their place.
 struct Place {
   const Byte* read;
   Byte* value;
   Byte* first;
   Byte* second;
+  int64_t first_moves = 0;
+  int64_t second_moves = 0;
 };
+
+template <bool moves>
+[[gnu::always_inline]] inline Place place_of(void* value, const void* grad, const Moved& first,
+                                             const Moved& second) noexcept {
+  Place place{static_cast<const Byte*>(grad), static_cast<Byte*>(value), static_cast<Byte*>(first.from),
+              static_cast<Byte*>(second.from)};
+  if constexpr (!moves) return place;
+  place.first_moves = static_cast<Byte*>(first.to) - place.first;
+  place.second_moves = static_cast<Byte*>(second.to) - place.second;
+  return place;
+}
 
 /// Which of the changed arrays a rule has; the others are NULL and stay alone.
 enum Uses : unsigned { kValue = 1, kFirst = 2, kSecond = 4 };
 
 template <class E, unsigned uses>
-[[gnu::always_inline]] inline void advance(Place& at) noexcept {
-  at.read += E::kSize * E::kLanes;
-  if constexpr ((uses & kValue) != 0) at.value += E::kSize * E::kLanes;
-  if constexpr ((uses & kFirst) != 0) at.first += E::kAccSize * E::kLanes;
-  if constexpr ((uses & kSecond) != 0) at.second += E::kAccSize * E::kLanes;
+[[gnu::always_inline]] inline void advance(Place& at, int64_t count = E::kLanes) noexcept {
+  at.read += E::kSize * count;
+  if constexpr ((uses & kValue) != 0) at.value += E::kSize * count;
+  if constexpr ((uses & kFirst) != 0) at.first += E::kAccSize * count;
+  if constexpr ((uses & kSecond) != 0) at.second += E::kAccSize * count;
 }
 
 /// The last, partial vector is worked on in a copy that is filled up with zeros.
@@ -42,8 +60,29 @@ template <class E, unsigned uses, class Body>
   if constexpr ((uses & kSecond) != 0) cpu::copy_some(copy[3], at.second, acc);
   body(Place{copy[0], copy[1], copy[2], copy[3]});
   if constexpr ((uses & kValue) != 0) cpu::copy_some(at.value, copy[1], raw);
-  if constexpr ((uses & kFirst) != 0) cpu::copy_some(at.first, copy[2], acc);
-  if constexpr ((uses & kSecond) != 0) cpu::copy_some(at.second, copy[3], acc);
+  if constexpr ((uses & kFirst) != 0) cpu::copy_some(at.first + at.first_moves, copy[2], acc);
+  if constexpr ((uses & kSecond) != 0) cpu::copy_some(at.second + at.second_moves, copy[3], acc);
+}
+
+/// Bytes from `place` to the next beginning of a line.
+[[gnu::always_inline]] inline int64_t to_next_line(const Byte* place) noexcept {
+  constexpr uintptr_t kLine = 64;
+  return static_cast<int64_t>((kLine - reinterpret_cast<uintptr_t>(place) % kLine) % kLine);
+}
+
+/// Past the caches where the machine can; `to` is aligned.
+template <class V>
+[[gnu::always_inline]] inline void put_past(Byte* to, V value) noexcept {
+#if defined(__AVX512F__)
+  if constexpr (sizeof(V) == 64) return _mm512_stream_si512(reinterpret_cast<__m512i*>(to), as<__m512i>(value));
+#endif
+#if defined(__AVX__)
+  if constexpr (sizeof(V) == 32) return _mm256_stream_si256(reinterpret_cast<__m256i*>(to), as<__m256i>(value));
+#endif
+#if defined(__x86_64__)
+  if constexpr (sizeof(V) == 16) return _mm_stream_si128(reinterpret_cast<__m128i*>(to), as<__m128i>(value));
+#endif
+  cpu::put(to, value);
 }
 
 template <class E, unsigned uses, class Body>
@@ -53,6 +92,30 @@ template <class E, unsigned uses, class Body>
     advance<E, uses>(at);
   }
   if (count > 0) finish_vector<E, uses>(at, count, body);
+}
+
+/// Of a rule with moments: `body` gets how to put them. With `moves` they go past the caches, from the first line of both
+/// on.
+template <class E, unsigned uses, bool moves, class Body>
+[[gnu::always_inline]] inline void each_vector_to(Place at, int64_t count, Body body) noexcept {
+  const auto plain = [=](Place here) __attribute__((always_inline)) {
+    body(
+        here, [](Byte * to, typename E::Acc value) __attribute__((always_inline)) { cpu::put(to, value); });
+  };
+  if constexpr (moves) {
+    const int64_t ahead = to_next_line(at.first + at.first_moves) / E::kAccSize;
+    const int64_t head = ahead < count ? ahead : count;
+    each_vector<E, uses>(at, head, plain);
+    advance<E, uses>(at, head);
+    count -= head;
+    if ((uses & kSecond) == 0 || to_next_line(at.second + at.second_moves) == 0)
+      return each_vector<E, uses>(
+          at, count, [=](Place here) __attribute__((always_inline)) {
+            body(
+                here, [](Byte * to, typename E::Acc value) __attribute__((always_inline)) { put_past(to, value); });
+          });
+  }
+  each_vector<E, uses>(at, count, plain);
 }
 
 template <class E>
@@ -86,7 +149,7 @@ struct Shaped {
   bool on;
 };
 
-template <class E, Momentum mode, bool nesterov>
+template <class E, Momentum mode, bool nesterov, bool moves>
 void sgd_loop(const SgdStep& step, Place place, int64_t count) noexcept {
   using V = typename E::Acc;
   const V rate = lanes_of<E>(step.rate);
@@ -96,38 +159,37 @@ void sgd_loop(const SgdStep& step, Place place, int64_t count) noexcept {
   const bool decays = step.weight_decay != 0;
   const Shaped<E> shaped(step.shape);
   constexpr unsigned kUses = mode == Momentum::kNone ? kValue : kValue | kFirst;
-  each_vector<E, kUses>(
-      place, count, [=](Place at) __attribute__((always_inline)) {
+  each_vector_to<E, kUses, moves>(
+      place, count, [=](Place at, auto put_moment) __attribute__((always_inline)) {
         const V value = widened<E>(at.value);
         V direction = shaped.of(widened<E>(at.read));
         if (decays) direction = direction + decay * value;
         if constexpr (mode != Momentum::kNone) {
           V buffer = direction;
           if constexpr (mode == Momentum::kRunning) buffer = momentum * moment<E>(at.first) + share * direction;
-          cpu::put(at.first, buffer);
+          put_moment(at.first + at.first_moves, buffer);
           direction = nesterov ? direction + momentum * buffer : buffer;
         }
         cpu::put(at.value, E::narrow(value - rate * direction));
       });
 }
 
-template <class E>
-void sgd_loops(const SgdStep& step, void* value, const void* grad, void* buffer, int64_t count) noexcept {
-  const Place place{static_cast<const Byte*>(grad), static_cast<Byte*>(value), static_cast<Byte*>(buffer), nullptr};
+template <class E, bool moves>
+void sgd_loops(const SgdStep& step, void* value, const void* grad, const Moved& buffer, int64_t count) noexcept {
+  const Place place = place_of<moves>(value, grad, buffer, {});
   switch (step.mode) {
-    case Momentum::kNone: return sgd_loop<E, Momentum::kNone, false>(step, place, count);
+    case Momentum::kNone: return sgd_loop<E, Momentum::kNone, false, false>(step, place, count);
     case Momentum::kFirst:
-      return step.nesterov ? sgd_loop<E, Momentum::kFirst, true>(step, place, count)
-                           : sgd_loop<E, Momentum::kFirst, false>(step, place, count);
+      return step.nesterov ? sgd_loop<E, Momentum::kFirst, true, moves>(step, place, count)
+                           : sgd_loop<E, Momentum::kFirst, false, moves>(step, place, count);
     case Momentum::kRunning:
-      return step.nesterov ? sgd_loop<E, Momentum::kRunning, true>(step, place, count)
-                           : sgd_loop<E, Momentum::kRunning, false>(step, place, count);
+      return step.nesterov ? sgd_loop<E, Momentum::kRunning, true, moves>(step, place, count)
+                           : sgd_loop<E, Momentum::kRunning, false, moves>(step, place, count);
   }
 }
 
-template <class E, class Isa>
-void adam_loop(const AdamStep& step, void* value_array, const void* grad_array, void* exp_avg, void* exp_avg_sq,
-               int64_t count) noexcept {
+template <class E, class Isa, bool moves>
+void adam_loop(const AdamStep& step, Place place, int64_t count) noexcept {
   using V = typename E::Acc;
   const V keep = lanes_of<E>(step.keep);
   const V decay = lanes_of<E>(step.weight_decay);
@@ -140,19 +202,23 @@ void adam_loop(const AdamStep& step, void* value_array, const void* grad_array, 
   const V epsilon = lanes_of<E>(step.epsilon);
   const bool decays = step.weight_decay != 0;
   const Shaped<E> shaped(step.shape);
-  const Place place{static_cast<const Byte*>(grad_array), static_cast<Byte*>(value_array), static_cast<Byte*>(exp_avg),
-                    static_cast<Byte*>(exp_avg_sq)};
-  each_vector<E, kValue | kFirst | kSecond>(
-      place, count, [=](Place at) __attribute__((always_inline)) {
+  each_vector_to<E, kValue | kFirst | kSecond, moves>(
+      place, count, [=](Place at, auto put_moment) __attribute__((always_inline)) {
         const V value = widened<E>(at.value) * keep;
         V grad = shaped.of(widened<E>(at.read));
         if (decays) grad = grad + decay * value;
         const V mean = beta1 * moment<E>(at.first) + share1 * grad;
         const V square = beta2 * moment<E>(at.second) + share2 * grad * grad;
-        cpu::put(at.first, mean);
-        cpu::put(at.second, square);
+        put_moment(at.first + at.first_moves, mean);
+        put_moment(at.second + at.second_moves, square);
         cpu::put(at.value, E::narrow(value - size * mean / (Isa::root(square) * root_scale + epsilon)));
       });
+}
+
+template <class E, class Isa, bool moves>
+void adam_loops(const AdamStep& step, void* value, const void* grad, const Moved& exp_avg, const Moved& exp_avg_sq,
+                int64_t count) noexcept {
+  adam_loop<E, Isa, moves>(step, place_of<moves>(value, grad, exp_avg, exp_avg_sq), count);
 }
 
 template <class E>
@@ -169,8 +235,8 @@ void ema_loop(double decay, const void* value, void* average, int64_t count) noe
 
 template <class E, class Isa>
 constexpr void fill_updates(UpdateKernels& table, ddp_dtype dtype) noexcept {
-  table.sgd[dtype] = sgd_loops<E>;
-  table.adam[dtype] = adam_loop<E, Isa>;
+  table.sgd[dtype] = {sgd_loops<E, false>, sgd_loops<E, true>};
+  table.adam[dtype] = {adam_loops<E, Isa, false>, adam_loops<E, Isa, true>};
   table.ema[dtype] = ema_loop<E>;
 }
 

@@ -8,14 +8,19 @@
 namespace ddp::cpu {
 
 struct UpdateKernels {
-  using SgdFn = void (*)(const SgdStep&, void* value, const void* grad, void* buffer, int64_t count) noexcept;
-  using AdamFn = void (*)(const AdamStep&, void* value, const void* grad, void* exp_avg, void* exp_avg_sq,
+  using SgdFn = void (*)(const SgdStep&, void* value, const void* grad, const Moved& buffer, int64_t count) noexcept;
+  using AdamFn = void (*)(const AdamStep&, void* value, const void* grad, const Moved& exp_avg, const Moved& exp_avg_sq,
                           int64_t count) noexcept;
   using EmaFn = void (*)(double decay, const void* value, void* average, int64_t count) noexcept;
 
   const char* name;
-  SgdFn sgd[cpu::kDtypes];  // ddp_dtype is the index; NULL where it is no floating type
-  AdamFn adam[cpu::kDtypes];
+  template <class Fn>
+  struct Ways {
+    Fn in_place;  // NULL where the type is no floating type
+    Fn moving;    // moments go to another place, past the caches
+  };
+  Ways<SgdFn> sgd[cpu::kDtypes];  // ddp_dtype is the index
+  Ways<AdamFn> adam[cpu::kDtypes];
   EmaFn ema[cpu::kDtypes];
 };
 

@@ -31,12 +31,22 @@ std::byte* offset(void* array, ddp_dtype dtype, int64_t elements) noexcept {
 }  // namespace
 
 void sgd_update(const SgdStep& step, ddp_dtype dtype, void* value, const void* grad, void* buffer, int64_t count) noexcept {
-  updates().sgd[dtype](step, value, grad, buffer, count);
+  updates().sgd[dtype].in_place(step, value, grad, {buffer, buffer}, count);
 }
 
 void adam_update(const AdamStep& step, ddp_dtype dtype, void* value, const void* grad, void* exp_avg, void* exp_avg_sq,
                  int64_t count) noexcept {
-  updates().adam[dtype](step, value, grad, exp_avg, exp_avg_sq, count);
+  updates().adam[dtype].in_place(step, value, grad, {exp_avg, exp_avg}, {exp_avg_sq, exp_avg_sq}, count);
+}
+
+void sgd_update(const SgdStep& step, ddp_dtype dtype, void* value, const void* grad, const Moved& buffer,
+                int64_t count) noexcept {
+  updates().sgd[dtype].moving(step, value, grad, buffer, count);
+}
+
+void adam_update(const AdamStep& step, ddp_dtype dtype, void* value, const void* grad, const Moved& exp_avg,
+                 const Moved& exp_avg_sq, int64_t count) noexcept {
+  updates().adam[dtype].moving(step, value, grad, exp_avg, exp_avg_sq, count);
 }
 
 void ema_update(const double* decays, int32_t decay_count, ddp_dtype dtype, const void* value, void* const* averages,

@@ -72,6 +72,18 @@ void sgd_update(const SgdStep& step, ddp_dtype dtype, void* value, const void* g
 void adam_update(const AdamStep& step, ddp_dtype dtype, void* value, const void* grad, void* exp_avg, void* exp_avg_sq,
                  int64_t count) noexcept;
 
+/// A moment: where it is, and where the new one goes.
+struct Moved {
+  void* from = nullptr;
+  void* to = nullptr;
+};
+/// The same rules; what was at `from` stays as it is. Where the machine can, the new moments go past the caches, and others
+/// see them only behind a stream_fence().
+void sgd_update(const SgdStep& step, ddp_dtype dtype, void* value, const void* grad, const Moved& buffer,
+                int64_t count) noexcept;
+void adam_update(const AdamStep& step, ddp_dtype dtype, void* value, const void* grad, const Moved& exp_avg,
+                 const Moved& exp_avg_sq, int64_t count) noexcept;
+
 /// averages[k] = decays[k] * averages[k] + (1 - decays[k]) * value for all k; `value` comes from memory once.
 void ema_update(const double* decays, int32_t decay_count, ddp_dtype dtype, const void* value, void* const* averages,
                 int64_t count) noexcept;
