@@ -101,7 +101,10 @@ void BuiltinOptimizer::exchanges_are_prepared() {
 
 void BuiltinOptimizer::allocate() {
   const Parameters& table = model().table();
-  if (kept_parts() != nullptr) kept_->place_arrays();
+  if (kept_parts() != nullptr)
+    kept_->place_arrays();
+  else
+    keep_sides();
   if (policy_.shard && model().optimizer_slot().stage_of(*this) == nullptr)
     throw Error(DDP_ERROR_INVALID_STATE, "a sharded optimizer has its state after ddp_model_commit only; call it first");
   whole_.reserve(static_cast<size_t>(table.parameter_count()));
@@ -110,6 +113,14 @@ void BuiltinOptimizer::allocate() {
   const auto part = [&](int32_t index) { return owned(index); };
   if (store() != nullptr) store()->allocate(table, part);
   if (policy_.master_weights) masters_.allocate(table, part);
+}
+
+/// A step that a pass makes leaves state as it was on one side, so that nothing of it has to be saved. A rule of the program
+/// changes a block too large for the caches, which costs the same as saving it.
+void BuiltinOptimizer::keep_sides() noexcept {
+  const bool two = request().in_pass() && policy_.undo && !may_fail() && device::of(model().table()).is_immediate();
+  if (store() != nullptr) store()->keep_two_sides(two);
+  masters_.keep_two_sides(two);
 }
 
 void BuiltinOptimizer::prepare_blocks() {
@@ -304,7 +315,10 @@ void BuiltinOptimizer::count_step() {
   for (int32_t i = 0; i < model().table().parameter_count(); ++i)
     if (takes_part(i)) progress_.groups.count_step_of(i);
   progress_.groups.count_step();
-  if (kept_ != nullptr) kept_->count();
+  if (kept_ != nullptr)
+    kept_->count();
+  else if (undoes_)
+    undo_.all.count(progress_.groups.step_count());
   std::swap(before_[0], before_[1]);
   keep_counts();
 }

@@ -137,6 +137,7 @@ class BuiltinOptimizer : public Optimizer, public pass::BlockUpdate, public pass
   void require_new_gradients() const;
   void allocate();
   void allocate_undo();
+  void keep_sides() noexcept;
   /// The counts, also if a GPU has them; then the host waits.
   [[nodiscard]] const Progress& progress() const;
   /// change(), which is of the host, to counts that a GPU may have.

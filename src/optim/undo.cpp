@@ -136,7 +136,7 @@ void Undo::go_to_side(const Saved& saved, int side) noexcept {
 }
 
 void Undo::count(int64_t step) noexcept {
-  Ledger::put(ledger_->counted, step);
+  if (ledger_ != nullptr) Ledger::put(ledger_->counted, step);
   for (const Saved& saved : saved_)
     if (!begins_) go_to_side(saved, 1 - saved.side);
 }
@@ -163,7 +163,10 @@ void Undo::clear() noexcept {
     Ledger::put(ledger_->most, ledger_->counted + 1);
     return;
   }
-  for (Saved& saved : saved_) saved.count = saved.flushed = 0;
+  for (Saved& saved : saved_) {
+    saved.count = saved.flushed = 0;
+    saved.side = side_of(saved.owned.piece);
+  }
   noted_.clear();
   goes_back_ = false;
 }
@@ -173,12 +176,12 @@ bool Undo::copy_now(const Parameter& parameter, const Saved& saved, int64_t at, 
   if (!home.is_immediate()) return false;
   each(parameter, saved, at, count, [&](std::byte* live, std::byte* place, ddp_dtype dtype, int64_t n) {
     const int64_t bytes = n * dtype_size(dtype);
-    if (way == Way::kSave && ledger_ != nullptr)  // read by others, if at all: it only has to leave the caches
+    if (way == Way::kSave)  // seldom read: it only has to leave the caches
       cpu::stream_copy(place, live, bytes);
     else
-      way == Way::kSave ? home.copy(place, live, bytes, nullptr) : home.copy(live, place, bytes, nullptr);
+      home.copy(live, place, bytes, nullptr);
   });
-  if (way == Way::kSave && ledger_ != nullptr) cpu::stream_fence();
+  if (way == Way::kSave) cpu::stream_fence();
   return true;
 }
 

@@ -50,7 +50,7 @@ class Undo {
   /// Puts what is saved of an array (its values come behind the last one) in the place of `count` elements from `first` on.
   void lay_over(const Parameter& parameter, int32_t index, size_t array, int64_t first, int64_t count,
                 std::byte* to) const noexcept;
-  /// A step is whole, which has this number. With a ledger.
+  /// A step is whole, which has this number: arrays with two sides that it has changed are on the other one from now on.
   void count(int64_t step) noexcept;
   /// The last whole step goes back, which the ledger says can: the one before is the last whole one then.
   void go_back(const Parameters& table) noexcept;

@@ -42,6 +42,7 @@ def ways(module, batch):
              "PyTorch, fused AdamW": stepper(theirs, torch.optim.AdamW(theirs.parameters(), fused=True), batch)}
     for name, own in (("libddp, PyTorch's fused AdamW", None), ("libddp, AdamW", {}), ("libddp, AdamW(shard)", {"shard": True}),
                       ("libddp, AdamW(in_backward)", {"in_backward": True}),
+                      ("libddp, AdamW(in_backward, undo=False)", {"in_backward": True, "undo": False}),
                       ("libddp, AdamW(shard, in_backward)", {"shard": True, "in_backward": True}),
                       ("libddp(own_values), AdamW(shard)", {"shard": True})):
         net = libddp.torch.DistributedDataParallel(copy.deepcopy(module), own_values="own_values" in name)

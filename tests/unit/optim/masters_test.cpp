@@ -24,7 +24,8 @@ struct Brain {
   std::vector<uint16_t> grad = std::vector<uint16_t>(kCount, double_to_bfloat(1.0));
   Parameters table;
   optim::Masters masters;
-  Brain() {
+  explicit Brain(bool two_sides = false) {
+    masters.keep_two_sides(two_sides);
     const Tensor tensor = flat_tensor(grad.data(), DDP_BF16, kCount);
     (void)table.add_parameter("w", flat_tensor(value.data(), DDP_BF16, kCount), &tensor);
     masters.allocate(table, whole);
@@ -114,14 +115,43 @@ void a_step_of_several_parts_is_undone(void**) {
   }
 }
 
+/// Copies with two sides are not saved: a step that counts is on the other one, a step that is undone never was.
+void copies_with_two_sides_change_places(void**) {
+  Brain brain(true), other;
+  optim::Undo undo;
+  undo.allocate(brain.table, {&brain.masters.store()}, whole);
+  const auto make_step = [&](float rate) {
+    undo.clear();
+    for (const OwnedSpan& block : {OwnedSpan{0, 0, 2048}, OwnedSpan{0, 2048, kCount - 2048}}) {
+      undo.start_block(brain.table.parameter(0), 0, block.first, block.count);
+      brain.step(rate, block.first, block.count);
+      undo.end_block();
+    }
+  };
+  for (int64_t step = 1; step <= 5; ++step) {
+    const float before = brain.copy(3000);
+    make_step(0.3F);
+    expect(brain.value != other.value, "the step changed something");
+    expect(brain.copy(3000) == before, "a step that is under way leaves the copies");
+    undo.restore(brain.table);
+    expect(brain.value == other.value && brain.copy(3000) == before, "everything is as before");
+    make_step(0.003F);
+    undo.count(step);
+    other.step(0.003F);
+    expect(brain.value == other.value && brain.copy(3000) == other.copy(3000), "the step counts");
+  }
+}
+
 }  // namespace
 }  // namespace ddp::test
 
 int main() {
   using namespace ddp::test;
-  const CMUnitTest tests[] = {ddp_test(small_steps_add_up), ddp_test(a_parameter_that_its_owner_changed_is_taken_as_it_is),
+  const CMUnitTest tests[] = {ddp_test(small_steps_add_up),
+                              ddp_test(a_parameter_that_its_owner_changed_is_taken_as_it_is),
                               ddp_test(parts_give_the_bits_of_the_whole),
                               ddp_test(an_undone_step_leaves_values_and_copies_as_they_were),
-                              ddp_test(a_step_of_several_parts_is_undone)};
+                              ddp_test(a_step_of_several_parts_is_undone),
+                              ddp_test(copies_with_two_sides_change_places)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
