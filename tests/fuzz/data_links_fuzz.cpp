@@ -20,24 +20,21 @@ void must(bool holds, const char* what) {
   std::abort();
 }
 
-const socket::auth::Nonce kServer{1, 2, 3}, kClient{4, 5, 6};
+const socket::auth::Nonce kClient{4, 5, 6};
 const socket::auth::Token kToken = socket::link_token(socket::auth::Key{7}, socket::auth::Key{8});
 
 void to_listener(std::string_view bytes) {
   const bool may_be = socket::may_be_hello(bytes);
-  const auto hello = socket::read_hello(kToken, kServer, bytes);
+  const auto hello = socket::read_hello(kToken, bytes);
   must(!hello.has_value() || may_be, "a hello begins as one");
   if (!hello.has_value()) return;
-  must(socket::write_hello(kToken, hello->link, kServer, hello->client) == bytes, "what was proved is written the same");
-  const socket::auth::Nonce other{9};
-  must(!socket::read_hello(kToken, other, bytes).has_value(), "a proof fits one connection");
+  must(socket::write_hello(kToken, hello->link, hello->client) == bytes, "what was proved is written the same");
+  const socket::auth::Token other = socket::link_token(socket::auth::Key{7}, socket::auth::Key{9});
+  must(!socket::read_hello(other, bytes).has_value(), "a proof fits one listener");
 }
 
 void to_connector(std::string_view bytes) {
-  const auto challenge = socket::read_challenge(bytes);
-  must(!challenge.has_value() || socket::write_challenge(*challenge) == bytes, "a challenge is written the same");
-  must(!socket::is_welcome(kToken, {1, 0}, kServer, kClient, bytes) ||
-           bytes == socket::write_welcome(kToken, {1, 0}, kServer, kClient),
+  must(!socket::is_welcome(kToken, {1, 0}, kClient, bytes) || bytes == socket::write_welcome(kToken, {1, 0}, kClient),
        "a welcome that was proved");
 }
 
@@ -59,15 +56,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
   std::string bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
   if (data[0] % 3 != 0) {
-    std::string whole = data[0] % 3 == 1 ? socket::write_hello(kToken, {1, 0}, kServer, kClient)
-                                         : socket::write_welcome(kToken, {1, 0}, kServer, kClient);
+    std::string whole =
+        data[0] % 3 == 1 ? socket::write_hello(kToken, {1, 0}, kClient) : socket::write_welcome(kToken, {1, 0}, kClient);
     bool is_changed = false;
     for (size_t at = 0; at < bytes.size() && at < whole.size(); ++at) {
       is_changed = is_changed || bytes[at] != 0;
       whole[at] = static_cast<char>(whole[at] ^ bytes[at]);
     }
-    const bool believed = data[0] % 3 == 1 ? socket::read_hello(kToken, kServer, whole).has_value()
-                                           : socket::is_welcome(kToken, {1, 0}, kServer, kClient, whole);
+    const bool believed = data[0] % 3 == 1 ? socket::read_hello(kToken, whole).has_value()
+                                           : socket::is_welcome(kToken, {1, 0}, kClient, whole);
     must(believed != is_changed, "a proof that was changed is none");
     return 0;
   }

@@ -9,7 +9,7 @@
 namespace ddp::socket {
 namespace {
 
-constexpr std::string_view kMagic = "ddplink1";
+constexpr std::string_view kMagic = "ddplink2";
 
 template <size_t N>
 std::string_view view(const std::array<unsigned char, N>& bytes) {
@@ -22,9 +22,8 @@ auth::Bytes32 bytes32(std::string_view bytes) {
   return out;
 }
 
-auth::Claim claim(LinkName link, const auth::Nonce& server, const auth::Nonce& client) {
-  return {server, client, {}, link.from, link.lane};
-}
+// The listener's challenge is in the token.
+auth::Claim claim(LinkName link, const auth::Nonce& client) { return {{}, client, {}, link.from, link.lane}; }
 
 template <class Number>
 void append(std::string& to, Number number) {
@@ -58,24 +57,17 @@ auth::Token link_token(const auth::Key& group, const auth::Key& listener) {
   return std::string(view(group)) + std::string(view(listener));
 }
 
-std::string write_challenge(const auth::Nonce& server) { return std::string(kMagic) + std::string(view(server)); }
-
-std::string write_hello(const auth::Token& token, LinkName link, const auth::Nonce& server, const auth::Nonce& client) {
+std::string write_hello(const auth::Token& token, LinkName link, const auth::Nonce& client) {
   std::string out(kMagic);
   append(out, link.from);
   append(out, link.lane);
   out += view(client);
-  out += view(auth::prove(token, auth::Role::kClient, claim(link, server, client)));
+  out += view(auth::prove(token, auth::Role::kClient, claim(link, client)));
   return out;
 }
 
-std::string write_welcome(const auth::Token& token, LinkName link, const auth::Nonce& server, const auth::Nonce& client) {
-  return std::string(view(auth::prove(token, auth::Role::kServer, claim(link, server, client))));
-}
-
-std::optional<auth::Nonce> read_challenge(std::string_view bytes) {
-  if (bytes.size() != kChallengeBytes || bytes.substr(0, kMagic.size()) != kMagic) return std::nullopt;
-  return bytes32(bytes.substr(kMagic.size()));
+std::string write_welcome(const auth::Token& token, LinkName link, const auth::Nonce& client) {
+  return std::string(view(auth::prove(token, auth::Role::kServer, claim(link, client))));
 }
 
 bool may_be_hello(std::string_view bytes) noexcept {
@@ -83,22 +75,20 @@ bool may_be_hello(std::string_view bytes) noexcept {
   return bytes.substr(0, count) == kMagic.substr(0, count);
 }
 
-std::optional<Hello> read_hello(const auth::Token& token, const auth::Nonce& server, std::string_view bytes) {
+std::optional<Hello> read_hello(const auth::Token& token, std::string_view bytes) {
   if (bytes.size() != kHelloBytes || bytes.substr(0, kMagic.size()) != kMagic) return std::nullopt;
   Hello hello;
   size_t at = kMagic.size();
   hello.link = {number_at(bytes, at), number_at(bytes, at + 4)};
   hello.client = bytes32(bytes.substr(at + 8));
   at += 8 + hello.client.size();
-  if (!auth::is_proof(bytes32(bytes.substr(at)), token, auth::Role::kClient, claim(hello.link, server, hello.client)))
+  if (!auth::is_proof(bytes32(bytes.substr(at)), token, auth::Role::kClient, claim(hello.link, hello.client)))
     return std::nullopt;
   return hello;
 }
 
-bool is_welcome(const auth::Token& token, LinkName link, const auth::Nonce& server, const auth::Nonce& client,
-                std::string_view bytes) {
-  return bytes.size() == kWelcomeBytes &&
-         auth::is_proof(bytes32(bytes), token, auth::Role::kServer, claim(link, server, client));
+bool is_welcome(const auth::Token& token, LinkName link, const auth::Nonce& client, std::string_view bytes) {
+  return bytes.size() == kWelcomeBytes && auth::is_proof(bytes32(bytes), token, auth::Role::kServer, claim(link, client));
 }
 
 }  // namespace ddp::socket

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a connection becomes a link: the listener sends a challenge, the connector proves with it that it belongs to the group
-// and says which link it wants to be, and the listener proves the same. Until then nobody but this code reads from it.
+// How a connection becomes a link: the connector says which link it wants to be and proves that it belongs to the group, and
+// the listener proves the same. One round trip. Until then nobody but this code reads from it.
 //
 // The proofs are those of the control plane (bootstrap/control/auth.hpp). Their secret is made of the group's (from the
-// token) and of 32 random bytes that each listener told the others over the control plane, so a proof fits one listener and
-// one connection, and a group without a token still admits nobody who has not heard them. Pure. Any thread.
+// token) and of 32 random bytes that each listener told the others over the control plane. These are the listener's
+// challenge, which members know before they connect: a proof fits one listener, and a group without a token still admits
+// nobody who has not heard them. The connector's 32 random bytes are new for each connection; the listener takes each once,
+// so a proof fits one connection (link_listener.hpp). Pure. Any thread.
 // Tested by unit/collective/handshake_test.cpp.
 #pragma once
 
@@ -20,7 +22,6 @@ namespace ddp::socket {
 
 namespace auth = bootstrap::auth;
 
-inline constexpr size_t kChallengeBytes = 8 + sizeof(auth::Nonce);
 inline constexpr size_t kHelloBytes = 8 + 4 + 4 + sizeof(auth::Nonce) + sizeof(auth::Bytes32);
 inline constexpr size_t kWelcomeBytes = sizeof(auth::Bytes32);
 
@@ -43,15 +44,9 @@ struct Invitation {
 /// What both sides of a listener's connections must know.
 [[nodiscard]] auth::Token link_token(const auth::Key& group, const auth::Key& listener);
 
-/// The three messages; each has the fixed size above.
-[[nodiscard]] std::string write_challenge(const auth::Nonce& server);
-[[nodiscard]] std::string write_hello(const auth::Token& token, LinkName link, const auth::Nonce& server,
-                                      const auth::Nonce& client);
-[[nodiscard]] std::string write_welcome(const auth::Token& token, LinkName link, const auth::Nonce& server,
-                                        const auth::Nonce& client);
-
-/// Nothing for another program's first bytes.
-[[nodiscard]] std::optional<auth::Nonce> read_challenge(std::string_view bytes);
+/// The two messages; each has the fixed size above.
+[[nodiscard]] std::string write_hello(const auth::Token& token, LinkName link, const auth::Nonce& client);
+[[nodiscard]] std::string write_welcome(const auth::Token& token, LinkName link, const auth::Nonce& client);
 
 /// Can these first bytes still become a hello? So that another program's are answered at once.
 [[nodiscard]] bool may_be_hello(std::string_view bytes) noexcept;
@@ -61,8 +56,7 @@ struct Hello {
   auth::Nonce client{};
 };
 /// Nothing unless it was proved. `link` may be none of those that are expected.
-[[nodiscard]] std::optional<Hello> read_hello(const auth::Token& token, const auth::Nonce& server, std::string_view bytes);
-[[nodiscard]] bool is_welcome(const auth::Token& token, LinkName link, const auth::Nonce& server, const auth::Nonce& client,
-                              std::string_view bytes);
+[[nodiscard]] std::optional<Hello> read_hello(const auth::Token& token, std::string_view bytes);
+[[nodiscard]] bool is_welcome(const auth::Token& token, LinkName link, const auth::Nonce& client, std::string_view bytes);
 
 }  // namespace ddp::socket

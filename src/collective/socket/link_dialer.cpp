@@ -18,7 +18,7 @@ namespace {
 constexpr int64_t kMs = 1'000'000;
 constexpr int64_t kFirstPauseMs = 2;
 constexpr int64_t kLongestPauseMs = 200;
-constexpr int64_t kAttemptMs = 10'000;  // until our proof is sent
+constexpr int64_t kAttemptMs = 10'000;  // until it is connected
 
 bool is_no(int error) {
   return error == ECONNREFUSED || error == EHOSTUNREACH || error == ENETUNREACH || error == EACCES || error == EPERM;
@@ -41,16 +41,15 @@ net::Socket LinkDialer::serve(short revents) {
   const auto is_due = [this] { return due_ns_ <= os::now_ns(); };
   if (phase_ == Phase::kPause && is_due()) dial();
   if (phase_ == Phase::kConnecting && revents != 0) connected();
-  if (phase_ == Phase::kChallenge && revents != 0 && read(kChallengeBytes)) greet();
-  if (phase_ == Phase::kWelcome && revents != 0 && read(kWelcomeBytes)) {
-    if (is_welcome(token_, link_, server_, client_, {bytes_.data(), filled_})) {
+  if (phase_ == Phase::kWelcome && revents != 0 && read_welcome()) {
+    if (is_welcome(token_, link_, client_, {bytes_.data(), filled_})) {
       tune_link(socket_.get());
       return std::move(socket_);
     }
     fail(EPROTO);
   }
   // Once the other side has our proof it may have taken the connection: then there is no second one.
-  if (is_due() && (phase_ == Phase::kConnecting || phase_ == Phase::kChallenge)) fail(ETIMEDOUT);
+  if (is_due() && phase_ == Phase::kConnecting) fail(ETIMEDOUT);
   return net::Socket();
 }
 
@@ -72,16 +71,13 @@ void LinkDialer::connected() {
   if (::getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &error, &length) != 0) error = errno;
   if (error != 0) return fail(error);
   refused_since_ns_ = 0;
-  filled_ = 0;
-  phase_ = Phase::kChallenge;
+  greet();
 }
 
+// A new socket has room for it.
 void LinkDialer::greet() {
-  const std::optional<auth::Nonce> server = read_challenge({bytes_.data(), filled_});
-  if (!server.has_value()) return fail(EPROTO);
-  server_ = *server;
   client_ = auth::random_nonce();
-  const std::string hello = write_hello(token_, link_, server_, client_);
+  const std::string hello = write_hello(token_, link_, client_);
   if (::send(socket_.get(), hello.data(), hello.size(), MSG_NOSIGNAL | MSG_DONTWAIT) != static_cast<ssize_t>(hello.size()))
     return fail(ECONNRESET);
   filled_ = 0;
@@ -89,16 +85,16 @@ void LinkDialer::greet() {
   due_ns_ = INT64_MAX;
 }
 
-// No more than asked for: what follows a welcome is the peer's data.
-bool LinkDialer::read(size_t count) {
-  const ssize_t got = ::recv(socket_.get(), bytes_.data() + filled_, count - filled_, MSG_DONTWAIT);
+// No more than a welcome has: what follows a welcome is the peer's data.
+bool LinkDialer::read_welcome() {
+  const ssize_t got = ::recv(socket_.get(), bytes_.data() + filled_, bytes_.size() - filled_, MSG_DONTWAIT);
   if (got < 0 && (errno == EINTR || errno == EAGAIN || errno == EWOULDBLOCK)) return false;
   if (got <= 0) {
     fail(got < 0 ? errno : ECONNRESET);
     return false;
   }
   filled_ += static_cast<size_t>(got);
-  return filled_ == count;
+  return filled_ == bytes_.size();
 }
 
 void LinkDialer::fail(int error) {

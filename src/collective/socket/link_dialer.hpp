@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One link that this member makes to another one: connect, hear the challenge, prove who we are, hear the proof of the other
-// side. Whatever fails on the way is tried again, a little later each time, until the owner gives up. Non-blocking; the
-// owner polls. One thread.
-// Tested by unit/collective/connector_test.cpp and process/hostile_links_test.cpp.
+// One link that this member makes to another one: connect, prove who we are, hear the proof of the other side. Whatever
+// fails on the way is tried again, a little later each time, until the owner gives up. Non-blocking; the owner polls. One
+// thread. Tested by unit/collective/connector_test.cpp and process/hostile_links_test.cpp.
 #pragma once
 
 #include <poll.h>
@@ -41,13 +40,13 @@ class LinkDialer {
   [[nodiscard]] int error() const noexcept { return error_; }
 
  private:
-  enum class Phase { kPause, kConnecting, kChallenge, kWelcome };
+  enum class Phase { kPause, kConnecting, kWelcome };
   void dial();
   void connected();
-  void fail(int error);
   void greet();
-  /// False until `count` bytes are there; ends the attempt if they never will be.
-  [[nodiscard]] bool read(size_t count);
+  void fail(int error);
+  /// False until the welcome is there; ends the attempt if it never will be.
+  [[nodiscard]] bool read_welcome();
 
   int32_t peer_;
   LinkName link_;
@@ -60,8 +59,8 @@ class LinkDialer {
   int64_t refused_since_ns_ = 0;
   int error_ = 0;  // of the last attempt
   size_t filled_ = 0;
-  std::array<char, kChallengeBytes> bytes_{};
-  auth::Nonce server_{}, client_{};
+  std::array<char, kWelcomeBytes> bytes_{};
+  auth::Nonce client_{};
 };
 
 }  // namespace ddp::socket

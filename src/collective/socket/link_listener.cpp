@@ -72,19 +72,14 @@ void LinkListener::accept_some() {
 
 void LinkListener::add(net::Socket socket) {
   Pending pending;
-  pending.nonce = auth::random_nonce();
   pending.until_ns = os::now_ns() + limits::kStrangerMs * kMs;
-  if (!send_all(socket, write_challenge(pending.nonce))) {
-    ++turned_away_;
-    return;
-  }
   pending.socket = std::move(socket);
   pending_.push_back(std::move(pending));
   if (pending_.size() > most_pending_) drop_one();
 }
 
 // No more is read than a hello has: what follows it is for whoever gets the connection.
-LinkListener::Step LinkListener::read(Pending& pending, const std::function<bool(LinkName, net::Socket)>& admit) const {
+LinkListener::Step LinkListener::read(Pending& pending, const std::function<bool(LinkName, net::Socket)>& admit) {
   const ssize_t got = ::recv(pending.socket.get(), pending.bytes.data() + pending.filled,
                              pending.bytes.size() - pending.filled, MSG_DONTWAIT);
   if (got < 0 && (errno == EINTR || errno == EAGAIN || errno == EWOULDBLOCK)) return Step::kWait;
@@ -93,11 +88,17 @@ LinkListener::Step LinkListener::read(Pending& pending, const std::function<bool
   const std::string_view bytes(pending.bytes.data(), pending.filled);
   if (!may_be_hello(bytes)) return Step::kDrop;
   if (pending.filled < pending.bytes.size()) return Step::kWait;
-  const std::optional<Hello> hello = read_hello(token_, pending.nonce, bytes);
-  if (!hello.has_value()) return Step::kDrop;
-  if (!send_all(pending.socket, write_welcome(token_, hello->link, pending.nonce, hello->client))) return Step::kDrop;
+  const std::optional<Hello> hello = read_hello(token_, bytes);
+  if (!hello.has_value() || !is_new(hello->client)) return Step::kDrop;
+  if (!send_all(pending.socket, write_welcome(token_, hello->link, hello->client))) return Step::kDrop;
   tune_link(pending.socket.get());
   return admit(hello->link, std::move(pending.socket)) ? Step::kAdmitted : Step::kDrop;
+}
+
+bool LinkListener::is_new(const auth::Nonce& client) {
+  if (std::find(proved_.begin(), proved_.end(), client) != proved_.end()) return false;
+  proved_.push_back(client);
+  return true;
 }
 
 void LinkListener::drop(size_t at) {
@@ -106,8 +107,9 @@ void LinkListener::drop(size_t at) {
 }
 
 void LinkListener::drop_one() {
+  const auth::Nonce random = auth::random_nonce();
   uint64_t chance = 0;
-  std::memcpy(&chance, pending_.back().nonce.data(), sizeof chance);
+  std::memcpy(&chance, random.data(), sizeof chance);
   ++turned_away_;
   drop(chance % pending_.size());
 }

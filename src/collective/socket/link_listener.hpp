@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the other members connect to this one: turns connections into admitted ones, and strangers away.
+// Where the other members connect to this one: turns connections into admitted ones, and strangers away. A proof is taken
+// once, so who repeats one that it has seen is a stranger.
 //
 // A connection that has not proved who it is costs a descriptor and some 150 bytes. It has 5 s; at most 64 wait at a time
 // (fewer where the process may have few descriptors), then one of them goes, whichever chance picks: in a flood of strangers
@@ -44,7 +45,6 @@ class LinkListener {
  private:
   struct Pending {
     net::Socket socket;
-    auth::Nonce nonce{};
     int64_t until_ns = 0;
     size_t filled = 0;
     std::array<char, kHelloBytes> bytes{};
@@ -53,7 +53,8 @@ class LinkListener {
 
   void accept_some();
   void add(net::Socket socket);
-  [[nodiscard]] Step read(Pending& pending, const std::function<bool(LinkName, net::Socket)>& admit) const;
+  [[nodiscard]] Step read(Pending& pending, const std::function<bool(LinkName, net::Socket)>& admit);
+  [[nodiscard]] bool is_new(const auth::Nonce& client);
   void drop(size_t at);
   void drop_one();
 
@@ -62,6 +63,7 @@ class LinkListener {
   auth::Token token_;
   size_t most_pending_;
   std::vector<Pending> pending_;
+  std::vector<auth::Nonce> proved_;  // of members alone, so a few for each link
   int64_t turned_away_ = 0;
   int64_t paused_until_ns_ = 0;  // there are no descriptors
 };

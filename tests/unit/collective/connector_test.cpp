@@ -75,6 +75,32 @@ void a_member_of_another_group_is_no_member(void**) {
   expect(set.members[0]->turned_away() >= 2, "turned away");
 }
 
+// As somebody who recorded them would: the same bytes to the same listener.
+void a_hello_that_is_repeated_is_a_strangers(void**) {
+  auth::Key group{};
+  group.fill(1);
+  LinkListener listener("127.0.0.1", bootstrap::PortRange{}, group);
+  const std::string hello = write_hello(link_token(group, listener.invitation().secret), {1, 0}, auth::random_nonce());
+  const net::Endpoint where = net::resolve("127.0.0.1", os::Deadline::never()).front().with_port(listener.invitation().port);
+  int32_t admitted = 0;
+  const auto send_hello = [&] {
+    int error = 0;
+    net::Socket socket = net::connect_to(where, os::Deadline::in_ms(5'000), error);
+    expect(::write(socket.get(), hello.data(), hello.size()) == static_cast<ssize_t>(hello.size()), "sent");
+    for (const int64_t before = admitted + listener.turned_away(); admitted + listener.turned_away() == before;) {
+      std::vector<pollfd> polled;
+      listener.watch(polled);
+      expect(::poll(polled.data(), polled.size(), 5'000) > 0, "something comes");
+      listener.serve(polled.data(),
+                     [&](LinkName link, net::Socket) { return ++admitted, link.from == 1 && link.lane == 0; });
+    }
+  };
+  send_hello();
+  expect(admitted == 1 && listener.turned_away() == 0, "the first time");
+  send_hello();
+  expect(admitted == 1 && listener.turned_away() == 1, "the second time");
+}
+
 void ipv6_works_where_there_is_some(void**) {
   Set set(0);
   if (try_to([&] { set.add(member(0, 1, "::1")); })) {
@@ -92,8 +118,8 @@ void who_is_missing_is_named(void**) {
   expect(outcome.result == LinkResult::kTimedOut && outcome.peer == 0, "the one that we were to reach");
   expect_contains(outcome.trouble, "127.0.0.1:" + std::to_string(set.invitations[0].port));
   const Connected behind = set.members[0]->connect(set.invitations, os::Deadline::in_ms(200));
-  expect(behind.result == LinkResult::kTimedOut && behind.peer == 1 && behind.trouble.empty(),
-         "the first of those that were to reach us");
+  expect(behind.result == LinkResult::kTimedOut && behind.peer == 2 && behind.trouble.empty(),
+         "the first of those that were to reach us and have not proved who they are");
 }
 
 void a_port_where_nobody_listens_is_said_long_before_time_is_up(void**) {
@@ -120,6 +146,7 @@ int main() {
   const CMUnitTest tests[] = {
       ddp_test(each_lane_leads_to_its_other_end),
       ddp_test(a_member_of_another_group_is_no_member),
+      ddp_test(a_hello_that_is_repeated_is_a_strangers),
       ddp_test(ipv6_works_where_there_is_some),
       ddp_test(who_is_missing_is_named),
       ddp_test(a_port_where_nobody_listens_is_said_long_before_time_is_up),

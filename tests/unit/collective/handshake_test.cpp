@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The handshake of a data link: it fits one listener, one connection, one link and one direction, and nothing else.
+// The handshake of a data link: it fits one listener, one link and one direction, and nothing else. That it fits one
+// connection is the listener's: connector_test.
 #include "collective/socket/handshake.hpp"
 
 #include <random>
@@ -18,42 +19,39 @@ auth::Key key(unsigned char fill) {
   return out;
 }
 
-const auth::Nonce kServer = key(1), kClient = key(2);
+const auth::Nonce kClient = key(2);
 const auth::Token kToken = link_token(key(3), key(4));
 
 void a_hello_is_understood_by_whom_it_is_meant_for(void**) {
-  const std::string challenge = write_challenge(kServer);
-  expect(challenge.size() == kChallengeBytes && read_challenge(challenge) == kServer, "challenge");
-  const std::string hello = write_hello(kToken, {7, 1}, kServer, kClient);
-  const auto read = read_hello(kToken, kServer, hello);
+  const std::string hello = write_hello(kToken, {7, 1}, kClient);
+  const auto read = read_hello(kToken, hello);
   expect(hello.size() == kHelloBytes && read.has_value() && read->link.from == 7 && read->link.lane == 1 &&
              read->client == kClient,
          "hello");
-  const std::string welcome = write_welcome(kToken, {7, 1}, kServer, kClient);
-  expect(welcome.size() == kWelcomeBytes && is_welcome(kToken, {7, 1}, kServer, kClient, welcome), "welcome");
+  const std::string welcome = write_welcome(kToken, {7, 1}, kClient);
+  expect(welcome.size() == kWelcomeBytes && is_welcome(kToken, {7, 1}, kClient, welcome), "welcome");
 }
 
 void it_fits_nothing_else(void**) {
-  const std::string hello = write_hello(kToken, {7, 1}, kServer, kClient);
-  expect(!read_hello(kToken, key(9), hello).has_value(), "replayed on another connection");
-  expect(!read_hello(link_token(key(3), key(9)), kServer, hello).has_value(), "at another listener of the group");
-  expect(!read_hello(link_token(key(9), key(4)), kServer, hello).has_value(), "in another group");
-  const std::string welcome = write_welcome(kToken, {7, 1}, kServer, kClient);
+  const std::string hello = write_hello(kToken, {7, 1}, kClient);
+  expect(!read_hello(link_token(key(3), key(9)), hello).has_value(), "at another listener of the group");
+  expect(!read_hello(link_token(key(9), key(4)), hello).has_value(), "in another group");
+  const std::string welcome = write_welcome(kToken, {7, 1}, kClient);
   for (const LinkName other : {LinkName{6, 1}, LinkName{7, 0}})
-    expect(!is_welcome(kToken, other, kServer, kClient, welcome), "another link");
-  expect(!is_welcome(kToken, {7, 1}, kServer, kClient, hello.substr(hello.size() - kWelcomeBytes)), "the proof reflected");
+    expect(!is_welcome(kToken, other, kClient, welcome), "another link");
+  expect(!is_welcome(kToken, {7, 1}, kClient, hello.substr(hello.size() - kWelcomeBytes)), "the proof reflected");
 }
 
 void a_changed_or_cut_byte_is_noticed(void**) {
-  const std::string hello = write_hello(kToken, {7, 1}, kServer, kClient);
+  const std::string hello = write_hello(kToken, {7, 1}, kClient);
   for (size_t at = 0; at < hello.size(); ++at) {
     std::string other = hello;
     other[at] = static_cast<char>(other[at] ^ 1);
-    expect(!read_hello(kToken, kServer, other).has_value(), "byte " + std::to_string(at));
-    expect(!read_hello(kToken, kServer, hello.substr(0, at)).has_value(), "cut at " + std::to_string(at));
+    expect(!read_hello(kToken, other).has_value(), "byte " + std::to_string(at));
+    expect(!read_hello(kToken, hello.substr(0, at)).has_value(), "cut at " + std::to_string(at));
     expect(may_be_hello(hello.substr(0, at)), "so far it may be one");
   }
-  for (const char* other : {"G", "GET / HTTP/1.1", "\x16\x03\x01", "ddplink2"}) expect(!may_be_hello(other), other);
+  for (const char* other : {"G", "GET / HTTP/1.1", "\x16\x03\x01", "ddplink1"}) expect(!may_be_hello(other), other);
 }
 
 void noise_is_no_message(void**) {
@@ -61,9 +59,7 @@ void noise_is_no_message(void**) {
   for (int i = 0; i < 20'000; ++i) {
     std::string noise(random() % (kHelloBytes + 2), '\0');
     for (char& byte : noise) byte = static_cast<char>(random());
-    expect(!read_challenge(noise).has_value() && !read_hello(kToken, kServer, noise).has_value() &&
-               !is_welcome(kToken, {7, 1}, kServer, kClient, noise),
-           "refused");
+    expect(!read_hello(kToken, noise).has_value() && !is_welcome(kToken, {7, 1}, kClient, noise), "refused");
     try {
       (void)read_invitation(noise);
       expect(false, "an invitation by chance");
