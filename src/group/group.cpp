@@ -131,7 +131,8 @@ std::shared_ptr<Group> Group::create(const char* rendezvous, const ddp_group_opt
   const Origin origin{meeting.kind == bootstrap::Meeting::Kind::kLocal, meeting.local_rank};
   std::shared_ptr<Survival> survival = make_survival(options, meeting);
   if (options.join == 0) {
-    auto made = form(bootstrap::meet(meeting, options), options, origin, "ddp_group_create", std::move(survival));
+    auto made = form(bootstrap::meet(meeting, options, opening_of(options)), options, origin, "ddp_group_create",
+                     std::move(survival));
     log_membership(made->control(), options, {});
     follow_launcher(*made, 1);
     return made;

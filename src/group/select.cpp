@@ -53,10 +53,11 @@ std::unique_ptr<collective::Transport> on_many_hosts(const collective::Transport
   const hierarchy::Layout layout = hierarchy::lay_out(*context.control, context.options);
   const std::string hosts = std::to_string(layout.host_count()) + " hosts";
   if (!layout.shares()) return sockets(context, hosts + " with one rank each");
+  const hierarchy::Carrier carrier = hierarchy::open_gloo(context);
   hierarchy::HostMemory memory;
-  const auto connect = [&] { memory = hierarchy::connect_host(context, layout, deadline); };
+  const auto connect = [&] { memory = hierarchy::connect_host(context, layout, carrier, deadline); };
   if (!share_memory("the ranks of a host", connect)) return sockets(context, hosts);
-  std::unique_ptr<collective::Transport> transport = hierarchy::make_transport(context, layout, std::move(memory));
+  std::unique_ptr<collective::Transport> transport = hierarchy::make_transport(context, layout, carrier, std::move(memory));
   say(context, "shared memory inside " + hosts + ", " + std::to_string(layout.rails) +
                    (layout.rails == 1 ? " rail" : " rails") + " over Gloo between them");
   if (context.control->rank() == 0 && layout.traffic() >= kNotableTraffic)
@@ -69,15 +70,20 @@ std::unique_ptr<collective::Transport> on_many_hosts(const collective::Transport
 
 }  // namespace
 
-void agree_on_options(bootstrap::Control& control, const ddp_group_options& options, const char* function,
-                      os::Deadline deadline) {
+bootstrap::Opening opening_of(const ddp_group_options& options) {
   const std::string mine = std::to_string(static_cast<int>(options.backend)) + " with sum_order " +
                            std::to_string(static_cast<int>(options.sum_order)) + ", virtual_ranks " +
                            std::to_string(options.virtual_ranks) + ", reproducible " + std::to_string(options.reproducible) +
                            ", nccl_max_ctas " + std::to_string(options.nccl_max_ctas) + ", nccl_multicast " +
                            std::to_string(options.nccl_multicast) + ", recoverable " + std::to_string(options.recoverable) +
                            (options.nccl_comm != nullptr ? " and a communicator of its own (nccl_comm)" : "");
-  const std::vector<std::string> all = control.gather("group options", mine, deadline);
+  return {"group options", mine};
+}
+
+void agree_on_options(bootstrap::Control& control, const ddp_group_options& options, const char* function,
+                      os::Deadline deadline) {
+  const bootstrap::Opening mine = opening_of(options);
+  const std::vector<std::string> all = control.gather(mine.what, mine.blob, deadline);
   for (size_t rank = 1; rank < all.size(); ++rank)
     if (all[rank] != all[0])
       throw make_error(

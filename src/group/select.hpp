@@ -5,6 +5,7 @@
 
 #include <memory>
 
+#include "bootstrap/control/opening.hpp"
 #include "collective/nccl/host_tree.hpp"
 #include "collective/transport.hpp"
 
@@ -21,5 +22,7 @@ namespace ddp::group {
 /// whether a communicator is lent, else MISMATCH. Collective.
 void agree_on_options(bootstrap::Control& control, const ddp_group_options& options, const char* function,
                       os::Deadline deadline);
+/// This is the first gather of a group, and this is what a rank brings to it.
+[[nodiscard]] bootstrap::Opening opening_of(const ddp_group_options& options);
 
 }  // namespace ddp::group

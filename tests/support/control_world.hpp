@@ -50,8 +50,9 @@ struct Letter {
 
 // One rank and its connection.
 struct Peer {
-  Peer(const bootstrap::Member& me, int32_t ranks, int64_t left_ms, bool recovers)
-      : state({me, ranks, 100, 1'000, left_ms, left_ms, recovers}), rank(me.rank), size(ranks) {}
+  Peer(const bootstrap::Member& me, int32_t ranks, int64_t left_ms, bool recovers,
+       std::optional<bootstrap::Opening> opening = {})
+      : state({me, ranks, 100, 1'000, left_ms, left_ms, recovers, std::move(opening)}), rank(me.rank), size(ranks) {}
   bootstrap::ClientState state;
   int32_t rank, size;
   bool open = false, server_open = false;
@@ -78,8 +79,8 @@ class World {
       peers_.push_back(std::make_unique<Peer>(member, config.size, 5'000, config.recovers));
   }
 
-  Peer& add(int32_t rank, int32_t size, int64_t left_ms = 5'000) {
-    peers_.push_back(std::make_unique<Peer>(member_of(rank), size, left_ms, false));
+  Peer& add(int32_t rank, int32_t size, int64_t left_ms = 5'000, std::optional<bootstrap::Opening> opening = {}) {
+    peers_.push_back(std::make_unique<Peer>(member_of(rank), size, left_ms, false, std::move(opening)));
     return *peers_.back();
   }
   Peer& operator[](size_t i) { return *peers_[i]; }

@@ -16,6 +16,16 @@ SharedBody body(std::string bytes) { return std::make_shared<const Body>(std::mo
 
 }  // namespace
 
+std::vector<FirstWord> first_words(const ClientConfig& config) {
+  const int64_t left_ms = config.left_ms;
+  std::vector<FirstWord> words{
+      {FrameType::kJoin, body(messages::write(messages::Join{config.me, left_ms, config.limit_ms}))}};
+  if (config.opening.has_value())
+    words.push_back({FrameType::kGather, body(messages::write(1, left_ms, left_ms, UserCall::kNone, config.opening->what,
+                                                              config.opening->blob))});
+  return words;
+}
+
 ClientState::ClientState(ClientConfig config) : config_(std::move(config)) { set_clock(); }
 
 void ClientState::set_clock() { clock_.set_most_ms(config_.dead_after_ms / (limits::kTicksInSilence - 2)); }
@@ -39,10 +49,11 @@ void ClientState::act(ClientAction::Kind kind, std::optional<Error> error) {
   actions_.push_back(std::move(action));
 }
 
-void ClientState::start(int64_t now_ns) {
+void ClientState::start(int64_t now_ns, bool said) {
   phase_ = Phase::kJoining;
   heard_ns_ = clock_.at(now_ns);
-  send(FrameType::kJoin, body(messages::write(messages::Join{config_.me, config_.left_ms, config_.limit_ms})));
+  if (said) return;
+  for (FirstWord& word : first_words(config_)) send(word.type, std::move(word.body));
 }
 
 void ClientState::frame(Frame&& frame, int64_t now_ns) {
@@ -158,6 +169,7 @@ void ClientState::tick(int64_t system_ns, const Whereabouts& where) {
 }
 
 void ClientState::gather(SharedBody contribution) {
+  if (std::exchange(config_.opening, std::nullopt).has_value()) return;  // it was said with the join
   if (phase_ == Phase::kRunning) send(FrameType::kGather, std::move(contribution));
 }
 

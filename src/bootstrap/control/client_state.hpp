@@ -13,6 +13,7 @@
 #include "bootstrap/control/codec.hpp"
 #include "bootstrap/control/control.hpp"
 #include "bootstrap/control/messages.hpp"
+#include "bootstrap/control/opening.hpp"
 #include "os/awake_clock.hpp"
 
 namespace ddp::bootstrap {
@@ -25,7 +26,15 @@ struct ClientConfig {
   int64_t left_ms = 0;    // until the rendezvous is over; 0: never
   int64_t limit_ms = 0;   // the same from its beginning
   bool recovers = false;  // me.rank is an id; rank and size come with the table
+  std::optional<Opening> opening{};
 };
+
+/// What a rank says as soon as it has proved who it is.
+struct FirstWord {
+  FrameType type = FrameType::kJoin;
+  SharedBody body;
+};
+[[nodiscard]] std::vector<FirstWord> first_words(const ClientConfig& config);
 
 /// To be done by the owner, in this order.
 struct ClientAction {
@@ -55,8 +64,8 @@ class ClientState {
  public:
   explicit ClientState(ClientConfig config);
 
-  /// The connection is there and admitted.
-  void start(int64_t now_ns);
+  /// The connection is there and admitted. `said`: the first words went with the proof.
+  void start(int64_t now_ns, bool said = false);
   /// Throws for a frame that breaks the protocol; the owner then calls broke().
   void frame(Frame&& frame, int64_t now_ns);
   void closed(int64_t now_ns);

@@ -134,12 +134,6 @@ void ServerState::join(ConnectionId id, Connection& connection, messages::Join&&
   if (++taken_ == config_.size && !config_.recovers) form();
 }
 
-void ServerState::free_slot(int32_t rank) {
-  slot_of(rank) = MemberSlot();
-  slot_of(rank).gone_again = true;
-  --taken_;
-}
-
 std::optional<Error> ServerState::lost_rank(int64_t now_ns) const {
   for (size_t rank = 0; phase_ == Phase::kForming && !config_.recovers && rank < slots_.size(); ++rank)
     if (slots_[rank].lost_ns != 0 && now_ns - slots_[rank].lost_ns > limits::kComeAgainMs * kMs)
@@ -156,7 +150,12 @@ void ServerState::form() {
       late.push_back(id);
   for (const ConnectionId id : late) drop(id);
   messages::Table table{config_.heartbeat_ms, config_.dead_after_ms, -1, members_};
-  if (!config_.recovers) return send_to_members(FrameType::kTable, body(messages::write(table)));
+  if (!config_.recovers) {
+    send_to_members(FrameType::kTable, body(messages::write(table)));
+    for (int32_t rank = 0; rank < config_.size; ++rank)
+      if (slot_of(rank).opening.has_value()) gather(rank, std::move(*slot_of(rank).opening), slot_of(rank).heard_ns);
+    return;
+  }
   for (int32_t rank = 0; rank < config_.size; ++rank) {
     table.receiver = rank;
     send(slot_of(rank).connection, FrameType::kTable, body(messages::write(table)));
@@ -170,7 +169,7 @@ void ServerState::member_frame(Connection& connection, Frame&& frame, int64_t no
     case FrameType::kBeat: return beat(rank, messages::read_beat(frame.body));
     case FrameType::kBye: return goodbye(rank);
     case FrameType::kGather:
-      if (phase_ == Phase::kForming) break;
+      if (phase_ == Phase::kForming) return keep_opening(rank, messages::read_gather(frame.body));
       return gather(rank, messages::read_gather(frame.body), now_ns);
     case FrameType::kBlocked:
       if (phase_ == Phase::kForming) break;

@@ -116,8 +116,9 @@ class ServerState {
     int64_t deadline_ns = INT64_MAX;  // for the others to come
     int64_t limit_ms = 0;
     Whereabouts where{};
-    bool gone_again = false;  // free, but a member was here
-    int64_t lost_ns = 0;      // free, because its connection ended then
+    std::optional<messages::Gather> opening{};  // its first contribution, which came with its join
+    bool gone_again = false;                    // free, but a member was here
+    int64_t lost_ns = 0;                        // free, because its connection ended then
   };
   enum class Phase { kForming, kFormed, kBroken };
 
@@ -137,7 +138,17 @@ class ServerState {
   [[nodiscard]] bool is_fenced(int32_t id) const;
   /// Why a new rank of this host may not come yet.
   [[nodiscard]] std::optional<Error> kept_out(const Member& newcomer, int64_t now_ns) const;
-  void free_slot(int32_t rank);
+  void free_slot(int32_t rank) {
+    slot_of(rank) = MemberSlot();
+    slot_of(rank).gone_again = true;
+    --taken_;
+  }
+  /// A contribution that comes before the group has formed.
+  void keep_opening(int32_t rank, messages::Gather&& gather) {
+    if (config_.recovers || slot_of(rank).opening.has_value())
+      throw Error(DDP_ERROR_IO, "a gather before the group has formed");
+    slot_of(rank).opening = std::move(gather);
+  }
   /// It may have lost no more than its connection: then it comes again at once.
   void lose(int32_t rank, int64_t system_ns) {
     free_slot(rank);

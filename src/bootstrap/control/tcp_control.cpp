@@ -35,12 +35,8 @@ class TcpControl final : public Control {
       : rank_(config.me.rank), size_(config.size), still_(config.dead_after_ms), state_(std::move(config)), timer_(io_) {
     set_link_key(admission.link_key);
     FrameReader reader(kServerBytes);
-    FrameWriter writer;
-    if (admission.keys.has_value()) {
-      reader.secure(admission.keys->to_client);
-      writer.secure(admission.keys->to_server);
-    }
-    link_ = std::make_shared<Link>(io_, std::move(admission.socket), std::move(reader), writer);
+    if (admission.keys.has_value()) reader.secure(admission.keys->to_client);
+    link_ = std::make_shared<Link>(io_, std::move(admission.socket), std::move(reader), admission.writer);
     link_->start({[this](Frame&& frame) {
                     state_.frame(std::move(frame), os::now_ns());
                     act();
@@ -56,7 +52,7 @@ class TcpControl final : public Control {
                     link_gone();
                   },
                   {}});
-    state_.start(os::now_ns());
+    state_.start(os::now_ns(), admission.has_said_first_words);
     act();
     tick();
     thread_ = os::start_thread("ddp-control", [this] { run(); });
@@ -299,7 +295,7 @@ std::vector<std::string> TcpControl::gather(std::string_view what, std::string_v
   if (mine.size() > limits::kBlobBytes) throw texts::gather_too_large(what, mine.size());
   std::unique_lock lock(mutex_);
   if (left_) throw texts::already_left();
-  if (cause_.has_value()) throw Error(*cause_);
+  if (cause_.has_value() && answered_ <= asked_) throw Error(*cause_);  // the answer to an opening may be here
   const uint64_t sequence = ++asked_;
   const int64_t begin_ns = os::now_ns(), left_ms = deadline.is_never() ? 0 : std::max<int64_t>(deadline.left_ms(), 1);
   const UserCall call = calls().call();

@@ -21,12 +21,14 @@ struct Admission {
   net::Socket socket;
   std::optional<auth::SessionKeys> keys;
   auth::Key link_key{};
+  FrameWriter writer{};  // for this rank's frames
+  bool has_said_first_words = false;
 };
 
 /// Join the group over this connection and wait for the others. Returns nothing if the connection was lost before the group
 /// had formed: look for rank 0 again. Throws what rank 0 refused the rank with, and TIMED_OUT a little after config.left_ms
 /// at the latest. `server` is taken only when the group has formed. `check` is called several times a second while this
-/// waits; what it throws ends it.
+/// waits; what it throws ends it. If the config has an opening, this rank's first gather has to be the same.
 [[nodiscard]] std::unique_ptr<Control> join_over_tcp(Admission admission, ClientConfig config,
                                                      std::unique_ptr<Server>& server, const std::function<void()>& check);
 

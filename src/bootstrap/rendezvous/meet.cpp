@@ -39,9 +39,11 @@ const char* environment(const char* name) { return std::getenv(name); }
 
 class Encounter {
  public:
-  Encounter(const Meeting& meeting, const ddp_group_options& options, std::function<void()> check = {})
+  Encounter(const Meeting& meeting, const ddp_group_options& options, std::function<void()> check = {},
+            std::optional<Opening> opening = {})
       : meeting_(meeting),
         options_(options),
+        opening_(std::move(opening)),
         check_(std::move(check)),
         deadline_(os::Deadline::in_ms(options.rendezvous_timeout_ms)),
         token_(read_token(environment)) {}
@@ -67,7 +69,7 @@ class Encounter {
   std::unique_ptr<Control> lead(Listening listening, const Address& target, const std::function<void()>& announce);
   std::unique_ptr<Control> join(const std::function<std::vector<Address>()>& look, std::unique_ptr<Server> server);
   std::unique_ptr<Control> try_spots(const std::vector<Address>& targets, std::unique_ptr<Server>& server);
-  std::unique_ptr<Control> enter(const Address& target, Admission admission, std::unique_ptr<Server>& server);
+  ClientConfig config_at(const net::Socket& socket, const Address& target) const;
   std::optional<Address> follow(const Record& record);
   void doubt(const Record& record, const Error& why);
   // What is asked for, not where rank 0 then listens: neighbouring jobs walk over the same ports.
@@ -77,6 +79,7 @@ class Encounter {
 
   const Meeting& meeting_;
   const ddp_group_options& options_;
+  const std::optional<Opening> opening_;
   std::function<void()> check_;
   os::Deadline deadline_;
   auth::Token token_;
@@ -295,9 +298,14 @@ std::unique_ptr<Control> Encounter::try_spots(const std::vector<Address>& target
   if (!targets.empty()) reached_ = targets.front().where.text();
   for (const Address& target : targets) {
     if (deadline_.passed()) break;
-    Probe answer = probe(target, meeting_.rank, meeting_.size, deadline_);
+    ClientConfig config;
+    Probe answer = probe(target, meeting_.rank, meeting_.size, deadline_, [&](const net::Socket& socket) {
+      config = config_at(socket, target);
+      return first_words(config);
+    });
     if (answer.answer == Probe::Answer::kAdmitted) {
-      if (auto control = enter(target, std::move(*answer.admission), server)) return control;
+      net::tune(answer.admission->socket.get(), options_.dead_after_ms);
+      if (auto control = join_over_tcp(std::move(*answer.admission), std::move(config), server, check_)) return control;
       lost_ = std::pair(target.where.text(), os::Deadline::in_ms(limits::kComeAgainMs));
       return nullptr;  // it went away meanwhile: look again
     }
@@ -312,18 +320,18 @@ std::unique_ptr<Control> Encounter::try_spots(const std::vector<Address>& target
   return nullptr;
 }
 
-std::unique_ptr<Control> Encounter::enter(const Address& target, Admission admission, std::unique_ptr<Server>& server) {
-  net::tune(admission.socket.get(), options_.dead_after_ms);
+ClientConfig Encounter::config_at(const net::Socket& socket, const Address& target) const {
   ClientConfig config;
   config.me = this_member(meeting_.rank);
   config.me.world_rank = meeting_.world_rank;
-  config.me.address = target.where.is_loopback() ? "127.0.0.1" : net::local_end(admission.socket).host();
+  config.me.address = target.where.is_loopback() ? "127.0.0.1" : net::local_end(socket).host();
   config.size = meeting_.size;
   config.heartbeat_ms = options_.heartbeat_ms;
   config.dead_after_ms = options_.dead_after_ms;
   config.limit_ms = options_.rendezvous_timeout_ms;
   config.left_ms = deadline_.is_never() ? 0 : std::max<int64_t>(deadline_.left_ms(), 1);
-  return join_over_tcp(std::move(admission), std::move(config), server, check_);
+  config.opening = opening_;
+  return config;
 }
 
 // Longer and longer, and not all ranks at the same moment.
@@ -336,13 +344,13 @@ void Encounter::pause(int64_t& pause_ms) const {
 
 }  // namespace
 
-std::unique_ptr<Control> meet(const Meeting& meeting, const ddp_group_options& options) {
+std::unique_ptr<Control> meet(const Meeting& meeting, const ddp_group_options& options, std::optional<Opening> opening) {
   if (meeting.size == 1) return make_solo_control();
   const int64_t limit_ms = options.rendezvous_timeout_ms;
   if (meeting.kind == Meeting::Kind::kLocal)
     return join_local_hub(meeting.place + "#" + meeting.group_name, meeting.rank, meeting.size,
                           os::Deadline::in_ms(limit_ms), limit_ms);
-  return Encounter(meeting, options).run();
+  return Encounter(meeting, options, {}, std::move(opening)).run();
 }
 
 std::unique_ptr<Server> set_up_signpost(const Meeting& meeting, const ddp_group_options& options,

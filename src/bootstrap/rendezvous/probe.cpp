@@ -75,28 +75,37 @@ Probe refused(Error why) {
   return {Probe::Answer::kRefused, {}, std::move(why), std::move(record)};
 }
 
+std::string frame_bytes(FrameWriter& writer, FrameType type, const Body& body) {
+  const FrameWriter::Ends ends = writer.frame(type, body);
+  return ends.head + body.bytes() + ends.tail;
+}
+
 // The banner was right: prove who we are, and let rank 0 prove it too.
 Probe greet(net::Socket socket, FrameReader& reader, const Address& target, const auth::Claim& claim,
-            const os::Deadline& deadline) {
+            const os::Deadline& deadline, const FirstWords& words) {
   messages::Hello hello;
   hello.group = claim.group;
   hello.rank = claim.rank;
   hello.size = claim.size;
   hello.nonce = claim.client;
   hello.proof = auth::prove(target.token, auth::Role::kClient, claim);
-  const Body body(messages::write(hello));
-  if (!send_all(socket, FrameWriter().frame(FrameType::kHello, body).head + body.bytes()))
-    return nobody("the connection to " + target.where.text() + " broke");
+  Admission admission;
+  std::string said = frame_bytes(admission.writer, FrameType::kHello, Body(messages::write(hello)));
+  if (target.token.has_value()) admission.keys = auth::session_keys(target.token, claim);
+  if (admission.keys.has_value()) admission.writer.secure(admission.keys->to_server);
+  admission.has_said_first_words = words != nullptr;
+  if (words)
+    for (const FirstWord& word : words(socket)) said += frame_bytes(admission.writer, word.type, *word.body);
+  if (!send_all(socket, said)) return nobody("the connection to " + target.where.text() + " broke");
   const auto answer = read_frame(socket, reader, sooner(deadline, kWelcomeMs));
   if (!answer.has_value()) return nobody("rank 0 at " + target.where.text() + " ended the connection");
   if (answer->type == FrameType::kRefuse) return refused(messages::read_error(answer->body));
   if (answer->type != FrameType::kWelcome) return nobody(target.where.text() + " did not answer as rank 0 does");
   if (!auth::is_proof(messages::read_welcome(answer->body).proof, target.token, auth::Role::kServer, claim))
     return refused(texts::wrong_token());
-  Probe result{Probe::Answer::kAdmitted, Admission{std::move(socket), {}, {}}, {}, {}};
-  result.admission->link_key = auth::link_key(target.token, claim.group);
-  if (target.token.has_value()) result.admission->keys = auth::session_keys(target.token, claim);
-  return result;
+  admission.link_key = auth::link_key(target.token, claim.group);
+  admission.socket = std::move(socket);
+  return {Probe::Answer::kAdmitted, std::move(admission), {}, {}};
 }
 
 }  // namespace
@@ -111,7 +120,8 @@ net::Socket require_descriptors(net::Socket socket, const Address& target, int e
 }
 
 /// The other side will speak first.
-Probe enter_at(net::Socket socket, const Address& target, int32_t rank, int32_t size, os::Deadline deadline) {
+Probe enter_at(net::Socket socket, const Address& target, int32_t rank, int32_t size, os::Deadline deadline,
+               const FirstWords& words) {
   FrameReader reader(kAnswerBytes);
   const auto banner = read_banner(socket, reader, sooner(deadline, kBannerMs));
   if (!banner.has_value()) return {Probe::Answer::kForeign, {}, {}, "another program listens at " + target.where.text()};
@@ -125,12 +135,12 @@ Probe enter_at(net::Socket socket, const Address& target, int32_t rank, int32_t 
   if (banner->protocol != limits::kProtocol) return refused(texts::different_protocol(limits::kProtocol, banner->protocol));
   if (banner->wants_token != target.token.has_value()) return refused(texts::token_on_one_side(banner->wants_token));
   const auth::Claim claim{banner->nonce, auth::random_nonce(), target.group, rank, size};
-  return greet(std::move(socket), reader, target, claim, deadline);
+  return greet(std::move(socket), reader, target, claim, deadline, words);
 }
 
 }  // namespace
 
-Probe probe(const Address& target, int32_t rank, int32_t size, os::Deadline deadline) {
+Probe probe(const Address& target, int32_t rank, int32_t size, os::Deadline deadline, const FirstWords& words) {
   int error = 0;
   net::Socket socket =
       require_descriptors(net::connect_to(target.where, sooner(deadline, kConnectMs), error), target, error);
@@ -139,7 +149,7 @@ Probe probe(const Address& target, int32_t rank, int32_t size, os::Deadline dead
     answer.error = error;
     return answer;
   }
-  return enter_at(std::move(socket), target, rank, size, deadline);
+  return enter_at(std::move(socket), target, rank, size, deadline, words);
 }
 
 void Watch::begin() {
@@ -179,7 +189,7 @@ Watch::State Watch::look() {
 }
 
 Probe Watch::enter(int32_t rank, int32_t size, os::Deadline deadline) {
-  Probe answer = enter_at(std::move(socket_), target_, rank, size, deadline);
+  Probe answer = enter_at(std::move(socket_), target_, rank, size, deadline, {});
   // Another group's port: the process that had it has ended. What is no banner may be half of one.
   state_ = answer.answer == Probe::Answer::kOtherGroup ? State::kGone : State::kConnecting;
   return answer;

@@ -6,9 +6,11 @@
 // Tested by process/rendezvous_test.cpp and capi/recovery_test.cpp.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "bootstrap/control/auth.hpp"
 #include "bootstrap/control/net.hpp"
@@ -40,7 +42,12 @@ struct Probe {
   int error = 0;       // kNobody: errno of the connection, if there was none
 };
 
-[[nodiscard]] Probe probe(const Address& target, int32_t rank, int32_t size, os::Deadline deadline);
+/// What a rank says at once, behind its proof and before it has rank 0's: whoever knows the group, but not its token, and
+/// takes rank 0's place is told no more than this. Made when there is a connection.
+using FirstWords = std::function<std::vector<FirstWord>(const net::Socket&)>;
+
+[[nodiscard]] Probe probe(const Address& target, int32_t rank, int32_t size, os::Deadline deadline,
+                          const FirstWords& words = {});
 
 /// A place where somebody may come to serve later. A connection to it is held open, which shows whether its process lives.
 /// One thread.

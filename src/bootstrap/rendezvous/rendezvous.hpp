@@ -6,9 +6,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "bootstrap/control/control.hpp"
+#include "bootstrap/control/opening.hpp"
 #include "ddp/group.h"
 
 namespace ddp::bootstrap {
@@ -35,8 +37,10 @@ using EnvironmentFn = const char* (*)(const char* name);
 /// Pure but for `environment`. Throws INVALID_ARGUMENT with what was found and what is missing.
 [[nodiscard]] Meeting resolve_meeting(const char* rendezvous, const ddp_group_options& options, EnvironmentFn environment);
 
-/// Meet all ranks; blocks up to options.rendezvous_timeout_ms. For a size of 1 nothing is opened.
-[[nodiscard]] std::unique_ptr<Control> meet(const Meeting& meeting, const ddp_group_options& options);
+/// Meet all ranks; blocks up to options.rendezvous_timeout_ms. For a size of 1 nothing is opened. The first gather has to be
+/// the `opening`, if there is one; its answer is there sooner then.
+[[nodiscard]] std::unique_ptr<Control> meet(const Meeting& meeting, const ddp_group_options& options,
+                                            std::optional<Opening> opening = {});
 
 /// Ranks that have a group already meet as a new one, without a rendezvous: rank 0 opens a place, and what open() returns is
 /// given to join() on every rank. One thread.

@@ -29,53 +29,71 @@ struct SharedHeader {
 };
 static_assert(sizeof(SharedHeader) <= shm::kInlineBytes);
 
-/// What a host's ranks do over their own control plane; a problem of one host is the answer of all.
-template <class Connect>
-HostMemory connect(const collective::TransportContext& context, const Layout& layout, os::Deadline deadline,
-                   Connect&& connect) {
+/// The last exchange of a host's meeting, in which a problem of one host becomes the answer of all, and where the rails
+/// listen is told. `memory` is whole when `last` has run. What a rail lacks is its rank's own trouble, and breaks the group.
+template <class Last>
+void meet_hosts(const collective::TransportContext& context, const Layout& layout, const Carrier& carrier,
+                os::Deadline deadline, HostMemory& memory, const Last& last) {
+  if (layout.owns_rail()) memory.rail.emplace(context, carrier.table, carrier.address, layout.rail_ranks());
+  memory.rails = bootstrap::all_or_none(*context.control, "hosts", deadline, [&] {
+    last();
+    memory.exchange = static_cast<std::byte*>(memory.mesh.own->alloc_for_transport(kExchangeBytes));
+    return memory.rail ? memory.rail->bytes() : std::string();
+  });
+}
+
+// Whatever a host's ranks agree on, all hosts make the next exchange.
+template <class First>
+std::optional<Error> meet_here(const First& first) {
+  std::optional<Error> problem = try_to(first);
+  if (problem && (!problem->is_agreed() || breaks_group(problem->status()))) throw Error(*problem);
+  return problem;
+}
+
+}  // namespace
+
+HostMemory connect_host(const collective::TransportContext& context, const Layout& layout, const Carrier& carrier,
+                        os::Deadline deadline) {
+  HostControl control(*context.control, layout.local_ranks(), layout.local);
+  std::optional<shm::MemoryOffer> offer;
+  std::vector<std::string> offers;
+  const std::optional<Error> problem = meet_here([&] {
+    offers = bootstrap::all_or_none(control, "shm addresses", deadline, [&] {
+      offer.emplace(control, context.arena);
+      return offer->bytes();
+    });
+  });
+  HostMemory memory;
+  meet_hosts(context, layout, carrier, deadline, memory, [&] {
+    if (problem) throw Error(*problem);
+    memory.mesh = offer->take(offers, shm::Patience{deadline, [&] { context.failure->check(); }});
+  });
+  return memory;
+}
+
+HostMemory add_channel(const collective::TransportContext& context, const Layout& layout, const Carrier& carrier,
+                       const shm::Mesh& mesh, os::Deadline deadline) {
   HostControl control(*context.control, layout.local_ranks(), layout.local);
   HostMemory memory;
-  const std::optional<Error> problem = try_to([&] {
-    memory.mesh = connect(control);
-    memory.exchange = static_cast<std::byte*>(memory.mesh.own->alloc_for_transport(kExchangeBytes));
-  });
-  if (problem && breaks_group(problem->status())) throw Error(*problem);
-  bootstrap::all_or_none(*context.control, "hosts", deadline, [&] {
+  const std::optional<Error> problem = meet_here([&] { memory.mesh = shm::add_pages(mesh, control, deadline); });
+  meet_hosts(context, layout, carrier, deadline, memory, [&] {
     if (problem) throw Error(*problem);
   });
   return memory;
 }
 
-}  // namespace
-
-HostMemory connect_host(const collective::TransportContext& context, const Layout& layout, os::Deadline deadline) {
-  return connect(context, layout, deadline, [&](bootstrap::Control& control) {
-    const shm::Patience patience{deadline, [&] { context.failure->check(); }};
-    return shm::connect_processes(control, patience, context.arena);
-  });
-}
-
-HostMemory add_channel(const collective::TransportContext& context, const Layout& layout, const shm::Mesh& mesh,
-                       os::Deadline deadline) {
-  return connect(context, layout, deadline,
-                 [&](bootstrap::Control& control) { return shm::add_pages(mesh, control, deadline); });
-}
-
-Host::Host(const collective::TransportContext& context, Layout layout, shm::Mesh mesh, const ddp_socket_table& table,
-           const std::string& address, const socket::SocketOptions& options)
+Host::Host(const collective::TransportContext& context, Layout layout, HostMemory memory, const Carrier& carrier)
     : context_(context),
       layout_(std::move(layout)),
-      options_(options),
+      options_(carrier.options),
       shares_(socket::share_out(layout_.map, layout_.hosts)),
       control_(*context.control, layout_.local_ranks(), layout_.local),
-      engine_(std::move(mesh), with_control(context, control_)) {
+      engine_(std::move(memory.mesh), with_control(context, control_)) {
   if (context.channel == 0) monitor_.emplace(engine_.mesh(), with_control(context, control_));
-  if (layout_.owns_rail())
-    rail_ = std::make_unique<socket::SocketMember>(context, table, address, options, layout_.rail_ranks(), shares_,
-                                                   rail_timeout_ms(context.options.timeout_ms));
-  else
-    socket::SocketMember::attend(context);
-  way_ = std::to_string(layout_.rails) + (layout_.rails == 1 ? " rail over " : " rails over ") + table.name;
+  if (memory.rail)
+    rail_ = std::make_unique<socket::SocketMember>(context, *memory.rail, memory.rails, options_, layout_.rail_ranks(),
+                                                   shares_, rail_timeout_ms(context.options.timeout_ms));
+  way_ = std::to_string(layout_.rails) + (layout_.rails == 1 ? " rail over " : " rails over ") + carrier.table.name;
 }
 
 Crossing Host::all_reduce(int64_t count, const cpu::ReduceRule& rule, size_t words) const {

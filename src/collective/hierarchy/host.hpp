@@ -29,19 +29,29 @@
 
 namespace ddp::hierarchy {
 
-/// The memory of a host's ranks, connected.
+inline constexpr int64_t kExchangeBytes = int64_t{8} << 20;
+
+/// What carries the rails.
+struct Carrier {
+  const ddp_socket_table& table;
+  std::string address;
+  socket::SocketOptions options;
+};
+
+/// The ranks of a host with their memory connected, and what the rails need to be.
 struct HostMemory {
   shm::Mesh mesh;
-  std::byte* exchange = nullptr;  // kExchangeBytes of the own region
+  std::byte* exchange = nullptr;            // kExchangeBytes of the own region
+  std::optional<socket::MemberOffer> rail;  // of this rank; none: this host has more ranks than there are rails
+  std::vector<std::string> rails;           // of all ranks of all hosts
 };
-/// The same memory with other pages, for another channel. Collective over the group. Throws OUT_OF_MEMORY on all ranks.
-[[nodiscard]] HostMemory add_channel(const collective::TransportContext& context, const Layout& layout,
-                                     const shm::Mesh& mesh, os::Deadline deadline);
-inline constexpr int64_t kExchangeBytes = int64_t{8} << 20;
 
 /// Collective over the group. Throws the same on all ranks if some host's ranks cannot share memory.
 [[nodiscard]] HostMemory connect_host(const collective::TransportContext& context, const Layout& layout,
-                                      os::Deadline deadline);
+                                      const Carrier& carrier, os::Deadline deadline);
+/// The same memory with other pages, for another channel. Collective over the group. Throws OUT_OF_MEMORY on all ranks.
+[[nodiscard]] HostMemory add_channel(const collective::TransportContext& context, const Layout& layout,
+                                     const Carrier& carrier, const shm::Mesh& mesh, os::Deadline deadline);
 
 /// How a collective crosses: which rails take part, and what this rank's rail does. The same on all ranks but for what is
 /// its own.
@@ -53,9 +63,8 @@ struct Crossing {
 
 class Host {
  public:
-  /// Collective over the group.
-  Host(const collective::TransportContext& context, Layout layout, shm::Mesh mesh, const ddp_socket_table& table,
-       const std::string& address, const socket::SocketOptions& options);
+  /// Collective over the group: makes the rails.
+  Host(const collective::TransportContext& context, Layout layout, HostMemory memory, const Carrier& carrier);
 
   [[nodiscard]] const Layout& layout() const noexcept { return layout_; }
   [[nodiscard]] shm::Engine& engine() noexcept { return engine_; }

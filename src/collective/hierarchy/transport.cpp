@@ -15,14 +15,12 @@ namespace {
 
 class HierarchyTransport final : public collective::Transport, public collective::Outliving {
  public:
-  HierarchyTransport(const collective::TransportContext& context, const Layout& layout, HostMemory memory,
-                     const ddp_socket_table& table, const std::string& address, const socket::SocketOptions& options)
+  HierarchyTransport(const collective::TransportContext& context, const Layout& layout, const Carrier& carrier,
+                     HostMemory memory)
       : context_(context),
-        table_(table),
-        address_(address),
-        options_(options),
+        carrier_(carrier),
         exchange_(memory.exchange),
-        host_(context, layout, std::move(memory.mesh), table, address, options) {}
+        host_(context, layout, std::move(memory), carrier) {}
 
   [[nodiscard]] ddp_backend backend() const noexcept override { return DDP_BACKEND_GLOO; }
   [[nodiscard]] bool pollable() const noexcept override { return false; }
@@ -61,8 +59,8 @@ class HierarchyTransport final : public collective::Transport, public collective
   [[nodiscard]] std::unique_ptr<collective::Transport> open_channel(int32_t number) override {
     const collective::TransportContext context = collective::of_channel(context_, number);
     const os::Deadline deadline = os::Deadline::in_ms(context.options.rendezvous_timeout_ms);
-    return make_transport(context, host_.layout(), add_channel(context, host_.layout(), host_.engine().mesh(), deadline),
-                          table_, address_, options_);
+    return make_transport(context, host_.layout(), carrier_,
+                          add_channel(context, host_.layout(), carrier_, host_.engine().mesh(), deadline));
   }
   [[nodiscard]] std::unique_ptr<collective::BucketOperation> prepare(const collective::ExchangeSpec& spec) override {
     return std::make_unique<Bucket>(host_, spec, limit());
@@ -196,27 +194,21 @@ class HierarchyTransport final : public collective::Transport, public collective
   }
 
   collective::TransportContext context_;
-  const ddp_socket_table& table_;
-  std::string address_;
-  socket::SocketOptions options_;
+  const Carrier carrier_;
   std::byte* exchange_;
   Host host_;
 };
 
 }  // namespace
 
-std::unique_ptr<collective::Transport> make_transport(const collective::TransportContext& context, const Layout& layout,
-                                                      HostMemory memory, const ddp_socket_table& table,
-                                                      const std::string& address, const socket::SocketOptions& options) {
-  return std::make_unique<HierarchyTransport>(context, layout, std::move(memory), table, address, options);
+Carrier open_gloo(const collective::TransportContext& context) {
+  const ddp_socket_table& table = socket::load_gloo_module();
+  return {table, socket::socket_address(*context.control, secure_getenv("DDP_SOCKET_IFNAME")), socket::SocketOptions{}};
 }
 
 std::unique_ptr<collective::Transport> make_transport(const collective::TransportContext& context, const Layout& layout,
-                                                      HostMemory memory) {
-  const ddp_socket_table& table = socket::load_gloo_module();
-  return make_transport(context, layout, std::move(memory), table,
-                        socket::socket_address(*context.control, secure_getenv("DDP_SOCKET_IFNAME")),
-                        socket::SocketOptions{});
+                                                      const Carrier& carrier, HostMemory memory) {
+  return std::make_unique<HierarchyTransport>(context, layout, carrier, std::move(memory));
 }
 
 }  // namespace ddp::hierarchy

@@ -8,21 +8,17 @@
 #pragma once
 
 #include <memory>
-#include <string>
 
 #include "collective/hierarchy/host.hpp"
 
 namespace ddp::hierarchy {
 
-/// Collective; `memory` is what connect_host gave. Opens the Gloo module. Throws as make_socket_transport does.
-[[nodiscard]] std::unique_ptr<collective::Transport> make_transport(const collective::TransportContext& context,
-                                                                    const Layout& layout, HostMemory memory);
+/// Opens the Gloo module. Throws NOT_SUPPORTED (no module), IO (address).
+[[nodiscard]] Carrier open_gloo(const collective::TransportContext& context);
 
-/// The same with a given table and address, for tests and other carriers.
+/// Collective; `memory` is what connect_host gave. Throws as make_socket_transport does.
 [[nodiscard]] std::unique_ptr<collective::Transport> make_transport(const collective::TransportContext& context,
-                                                                    const Layout& layout, HostMemory memory,
-                                                                    const ddp_socket_table& table,
-                                                                    const std::string& address,
-                                                                    const socket::SocketOptions& options);
+                                                                    const Layout& layout, const Carrier& carrier,
+                                                                    HostMemory memory);
 
 }  // namespace ddp::hierarchy

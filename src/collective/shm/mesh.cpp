@@ -43,40 +43,45 @@ bool on_one_host(const bootstrap::Control& control) noexcept {
   return !first.empty();
 }
 
+MemoryOffer::MemoryOffer(const bootstrap::Control& control, const std::shared_ptr<collective::Arena>& kept)
+    : mesh_(empty_mesh(control)) {
+  mesh_.own = std::dynamic_pointer_cast<Region>(kept);
+  if (mesh_.own != nullptr)
+    mesh_.own->renew();
+  else
+    mesh_.own = make_region(control);
+}
+
+std::string MemoryOffer::bytes() const {
+  return ByteWriter().text(exchange_.address()).number(mesh_.own->mapping()->size()).bytes();
+}
+
+Mesh MemoryOffer::take(const std::vector<std::string>& offers, const Patience& patience) {
+  std::vector<std::string> addresses;
+  std::vector<int64_t> sizes;
+  for (const std::string& offer : offers) {
+    ByteReader reader(offer);
+    addresses.emplace_back(reader.text());
+    sizes.push_back(reader.number<int64_t>());
+  }
+  std::vector<Fd> fds = exchange_.swap(mesh_.own->fd(), mesh_.rank, addresses, patience);
+  for (int32_t peer = 0; peer < mesh_.size; ++peer) {
+    const auto at = static_cast<size_t>(peer);
+    mesh_.mappings[at] = peer == mesh_.rank ? mesh_.own->mapping() : std::make_shared<Mapping>(fds[at].get(), sizes[at]);
+  }
+  use_first_pages(mesh_);
+  return std::move(mesh_);
+}
+
 Mesh connect_processes(bootstrap::Control& control, const Patience& patience,
                        const std::shared_ptr<collective::Arena>& kept) {
-  Mesh mesh = empty_mesh(control);
-  std::unique_ptr<FdExchange> exchange;
-  std::vector<std::string> answers;
-  const std::optional<Error> problem = try_to([&] {
-    answers = bootstrap::all_or_none(control, "shm addresses", patience.deadline, [&] {
-      mesh.own = std::dynamic_pointer_cast<Region>(kept);
-      if (mesh.own != nullptr)
-        mesh.own->renew();
-      else
-        mesh.own = make_region(control);
-      exchange = std::make_unique<FdExchange>();
-      return ByteWriter().text(exchange->address()).number(mesh.own->mapping()->size()).bytes();
-    });
+  std::optional<MemoryOffer> offer;
+  const std::vector<std::string> offers = bootstrap::all_or_none(control, "shm addresses", patience.deadline, [&] {
+    offer.emplace(control, kept);
+    return offer->bytes();
   });
-  if (problem && !problem->is_agreed()) throw Error(*problem);
-  // `control` may be one host's view of an exchange of all hosts, so its ranks make the next one whatever they agreed on.
-  bootstrap::all_or_none(control, "shm", patience.deadline, [&] {
-    if (problem) throw Error(*problem);
-    std::vector<std::string> addresses;
-    std::vector<int64_t> sizes;
-    for (const std::string& answer : answers) {
-      ByteReader reader(answer);
-      addresses.emplace_back(reader.text());
-      sizes.push_back(reader.number<int64_t>());
-    }
-    std::vector<Fd> fds = exchange->swap(mesh.own->fd(), mesh.rank, addresses, patience);
-    for (int32_t peer = 0; peer < mesh.size; ++peer) {
-      const auto at = static_cast<size_t>(peer);
-      mesh.mappings[at] = peer == mesh.rank ? mesh.own->mapping() : std::make_shared<Mapping>(fds[at].get(), sizes[at]);
-    }
-    use_first_pages(mesh);
-  });
+  Mesh mesh;
+  bootstrap::all_or_none(control, "shm", patience.deadline, [&] { mesh = offer->take(offers, patience); });
   return mesh;
 }
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "bootstrap/control/control.hpp"
@@ -28,10 +29,27 @@ struct Mesh {
   [[nodiscard]] std::byte* base(int32_t of) const noexcept { return mappings[static_cast<size_t>(of)]->base(); }
 };
 
+/// How ranks that are processes share their memory: each offers its own, the ranks tell each other their offers, and each
+/// takes what all have offered. The last step is everybody's: one rank that lacks it is a problem of all.
+class MemoryOffer {
+ public:
+  /// `kept`: the own region of before, whose memory stays where it is; NULL, or another arena: a new one. Throws
+  /// NOT_SUPPORTED, OUT_OF_MEMORY.
+  MemoryOffer(const bootstrap::Control& control, const std::shared_ptr<collective::Arena>& kept);
+
+  /// What the others must hear.
+  [[nodiscard]] std::string bytes() const;
+  /// `offers` by rank. `patience.check` throws when the group has broken: ranks that have died send no descriptor. Once.
+  [[nodiscard]] Mesh take(const std::vector<std::string>& offers, const Patience& patience);
+
+ private:
+  Mesh mesh_;
+  FdExchange exchange_;
+};
+
 /// Collective. Throws the reason why the ranks cannot share memory, the same on every rank (NOT_SUPPORTED: different hosts,
 /// other namespaces, no memfd, no UNIX sockets; OUT_OF_MEMORY).
-/// `kept`: the own region of before, whose memory stays where it is; NULL, or another arena: a new one. `patience.check`
-/// throws when the group has broken: ranks that have died send no descriptor.
+/// `kept` and `patience` as above.
 [[nodiscard]] Mesh connect_processes(bootstrap::Control& control, const Patience& patience,
                                      const std::shared_ptr<collective::Arena>& kept = nullptr);
 

@@ -15,24 +15,21 @@
 #include <vector>
 
 #include "collective/socket/collectives.hpp"
-#include "collective/socket/connector.hpp"
-#include "collective/socket/socket_abi.h"
+#include "collective/socket/member_offer.hpp"
 #include "collective/transport.hpp"
 
 namespace ddp::socket {
 
 class SocketMember {
  public:
-  /// `ranks` are the members in order, this rank among them; `shares` has what each of them adds. Collective over
-  /// the whole group: a rank that is in none of the sets that are being made calls attend(). Throws IO,
-  /// NOT_SUPPORTED, TIMED_OUT, PEER_FAILED or the first cause.
-  SocketMember(const collective::TransportContext& context, const ddp_socket_table& table, const std::string& address,
+  /// `offers` is what all ranks of the group have brought, of which those of the members count: `ranks`, in order.
+  /// `shares` has what each of them adds. Collective over the members. Throws IO, NOT_SUPPORTED, TIMED_OUT, PEER_FAILED or
+  /// the first cause.
+  SocketMember(const collective::TransportContext& context, const MemberOffer& mine, const std::vector<std::string>& offers,
                const SocketOptions& options, const std::vector<int32_t>& ranks, Shares shares, int64_t timeout_ms);
   ~SocketMember();
   SocketMember(const SocketMember&) = delete;
   SocketMember& operator=(const SocketMember&) = delete;
-
-  static void attend(const collective::TransportContext& context);
 
   [[nodiscard]] Collectives& collectives() noexcept { return *collectives_; }
   [[nodiscard]] const Shares& shares() const noexcept { return shares_; }
@@ -52,7 +49,8 @@ class SocketMember {
   void wake() noexcept { links_.wake(); }
 
  private:
-  void connect(const collective::TransportContext& context, const std::string& address, const std::vector<int32_t>& ranks);
+  void connect(const collective::TransportContext& context, Connector* connector, const std::vector<std::string>& offers,
+               const std::vector<int32_t>& ranks);
   [[noreturn]] void explain(const Connected& how, const std::string& place, bootstrap::Control& control, int64_t limit_ms);
 
   const bootstrap::Failure& failure_;

@@ -37,6 +37,11 @@ collective::RanksOfHosts hosts_of(const bootstrap::Control& control) {
   return hosts;
 }
 
+std::vector<std::string> exchange_offers(const collective::TransportContext& context, const MemberOffer& mine) {
+  return context.control->gather("endpoint addresses", mine.bytes(),
+                                 os::Deadline::in_ms(context.options.rendezvous_timeout_ms));
+}
+
 /// The number of a collective in the group, from 1.
 class SequenceNumbers {
  public:
@@ -172,6 +177,11 @@ class SocketTransport : public collective::Transport, public collective::Outlivi
  public:
   SocketTransport(const collective::TransportContext& context, const ddp_socket_table& table, const std::string& address,
                   const SocketOptions& options)
+      : SocketTransport(context, table, address, options,
+                        MemberOffer(context, table, address, all_ranks(context.control->size()))) {}
+
+  SocketTransport(const collective::TransportContext& context, const ddp_socket_table& table, const std::string& address,
+                  const SocketOptions& options, const MemberOffer& mine)
       : context_(context),
         table_(table),
         address_(address),
@@ -180,7 +190,7 @@ class SocketTransport : public collective::Transport, public collective::Outlivi
         hosts_(hosts_of(*context.control)),
         calls_(context.control->calls()),
         numbers_(calls_, context.channel),
-        member_(context, table, address, options, all_ranks(size_),
+        member_(context, mine, exchange_offers(context, mine), options, all_ranks(size_),
                 one_rank_each(collective::leaves_by_rank(context.options, size_)), context.options.timeout_ms),
         heap_(context.arena != nullptr ? context.arena : std::make_shared<collective::HostAllocator>()) {}
 
