@@ -42,7 +42,7 @@ class LibddpConan(ConanFile):
 
     def generate(self):
         toolchain = CMakeToolchain(self)
-        toolchain.cache_variables.update({"DDP_DEVELOPER": False, "DDP_GLOO": "ON" if self.options.gloo else "OFF",
+        toolchain.cache_variables.update({"DDP_DEVELOPER": False, "DDP_GLOO": "ON" if self.options.gloo else "OFF", "DDP_UCX": "OFF",
                                           "DDP_CUDA": "ON" if self.options.cuda else "OFF"})
         toolchain.generate()
 

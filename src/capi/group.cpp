@@ -8,6 +8,7 @@
 #include "capi/options.hpp"
 #include "capi/tables.hpp"
 #include "collective/memory_holds.hpp"
+#include "collective/ucx_backend.hpp"
 #include "ddp/memory.h"
 #include "ddp/rows.h"
 #include "group/split.hpp"
@@ -54,8 +55,8 @@ void check_nccl_options(const ddp_group_options& options, const char* function) 
 }
 
 void check_options(const ddp_group_options& options, const char* function) {
-  if (options.backend < DDP_BACKEND_AUTO || options.backend > DDP_BACKEND_LOCAL)
-    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: backend is %d; it is 0 to 4", function,
+  if (options.backend < DDP_BACKEND_AUTO || options.backend > DDP_BACKEND_UCX)
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: backend is %d; it is 0 to 5", function,
                      static_cast<int>(options.backend));
   if (options.sum_order < DDP_SUM_ORDER_BY_RANK || options.sum_order > DDP_SUM_ORDER_BY_HOST)
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: sum_order is %d; it is 0 or 1", function,

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "group/select.hpp"
 
+#include "bootstrap/rendezvous/token.hpp"
 #include "collective/hierarchy/transport.hpp"
 #include "collective/shm/mesh.hpp"
 #include "collective/shm/transport.hpp"
 #include "collective/single.hpp"
 #include "collective/socket/transport.hpp"
+#include "collective/ucx_backend.hpp"
 #include "core/attempt.hpp"
 #include "os/log.hpp"
 
@@ -23,10 +25,28 @@ void say(const collective::TransportContext& context, const std::string& what) {
   if (context.control->rank() == 0) os::log(DDP_LOG_INFO, "%d ranks: %s", context.control->size(), what.c_str());
 }
 
-std::unique_ptr<collective::Transport> sockets(const collective::TransportContext& context, const std::string& why) {
-  std::unique_ptr<collective::Transport> transport = socket::make_socket_transport(context);
-  say(context, "Gloo between all ranks, " + why);
+[[nodiscard]] const char* name_of(socket::Carrier carrier) noexcept {
+  return carrier == socket::Carrier::kUcx ? "UCX" : "Gloo";
+}
+
+[[nodiscard]] bool trusts_network() {
+  return bootstrap::is_insecure_wanted([](const char* name) -> const char* { return ::getenv(name); });
+}
+
+std::unique_ptr<collective::Transport> sockets(const collective::TransportContext& context, socket::Carrier carrier,
+                                               const std::string& why) {
+  std::unique_ptr<collective::Transport> transport = socket::make_socket_transport(context, carrier);
+  say(context, std::string(name_of(carrier)) + " between all ranks, " + why);
   return transport;
+}
+
+/// UCX between all ranks. It accepts connections from everybody, so between hosts the user has to say that all are welcome.
+std::unique_ptr<collective::Transport> over_ucx(const collective::TransportContext& context) {
+  if (!shm::on_one_host(*context.control) && !trusts_network())
+    throw no_backend("UCX",
+                     "between hosts it accepts connections from whoever reaches its ports, and believes them; set "
+                     "DDP_INSECURE=1 if the network is yours alone, or use DDP_BACKEND_GLOO");
+  return socket::make_socket_transport(context, socket::Carrier::kUcx);
 }
 
 /// False, with one line that says why, if there is no shared memory. All ranks throw the same reason, so all choose alike.
@@ -43,23 +63,25 @@ bool share_memory(const char* who, Body&& body) {
 std::unique_ptr<collective::Transport> on_one_host(const collective::TransportContext& context, os::Deadline deadline) {
   std::unique_ptr<collective::Transport> transport;
   const auto connect = [&] { transport = shm::make_transport(context, false, deadline); };
-  if (!share_memory("the ranks are on one host but", connect)) return sockets(context, "all on one host");
+  if (!share_memory("the ranks are on one host but", connect))
+    return sockets(context, socket::Carrier::kGloo, "all on one host");
   say(context, "shared memory, all on one host");
   return transport;
 }
 
-/// Shared memory inside the hosts, rails between them; or Gloo between all ranks, with one line that says why.
-std::unique_ptr<collective::Transport> on_many_hosts(const collective::TransportContext& context, os::Deadline deadline) {
+/// Shared memory inside the hosts, rails between them; or the carrier between all ranks, with one line that says why.
+std::unique_ptr<collective::Transport> on_many_hosts(const collective::TransportContext& context, socket::Carrier chosen,
+                                                     os::Deadline deadline) {
   const hierarchy::Layout layout = hierarchy::lay_out(*context.control, context.options);
   const std::string hosts = std::to_string(layout.host_count()) + " hosts";
-  if (!layout.shares()) return sockets(context, hosts + " with one rank each");
-  const hierarchy::Carrier carrier = hierarchy::open_gloo(context);
+  if (!layout.shares()) return sockets(context, chosen, hosts + " with one rank each");
+  const hierarchy::Carrier carrier = hierarchy::open_carrier(context, chosen);
   hierarchy::HostMemory memory;
   const auto connect = [&] { memory = hierarchy::connect_host(context, layout, carrier, deadline); };
-  if (!share_memory("the ranks of a host", connect)) return sockets(context, hosts);
+  if (!share_memory("the ranks of a host", connect)) return sockets(context, chosen, hosts);
   std::unique_ptr<collective::Transport> transport = hierarchy::make_transport(context, layout, carrier, std::move(memory));
   say(context, "shared memory inside " + hosts + ", " + std::to_string(layout.rails) +
-                   (layout.rails == 1 ? " rail" : " rails") + " over Gloo between them");
+                   (layout.rails == 1 ? " rail" : " rails") + " over " + name_of(chosen) + " between them");
   if (context.control->rank() == 0 && layout.traffic() >= kNotableTraffic)
     os::log(DDP_LOG_WARNING,
             "the busiest host sends %.1f times as many bytes as it has to, because its ranks are not one aligned block of a "
@@ -77,13 +99,21 @@ bootstrap::Opening opening_of(const ddp_group_options& options) {
                            ", nccl_max_ctas " + std::to_string(options.nccl_max_ctas) + ", nccl_multicast " +
                            std::to_string(options.nccl_multicast) + ", recoverable " + std::to_string(options.recoverable) +
                            (options.nccl_comm != nullptr ? " and a communicator of its own (nccl_comm)" : "");
-  return {"group options", mine};
+  // First comes what may differ: "+" if this rank could take UCX by itself.
+  const bool may_choose = options.backend == DDP_BACKEND_AUTO || options.backend == DDP_BACKEND_NCCL;
+  const bool could = may_choose && trusts_network() && socket::ucx_finds_rdma();
+  return {"group options", (could ? "+" : "-") + mine};
 }
 
-void agree_on_options(bootstrap::Control& control, const ddp_group_options& options, const char* function,
-                      os::Deadline deadline) {
+socket::Carrier agree_on_options(bootstrap::Control& control, const ddp_group_options& options, const char* function,
+                                 os::Deadline deadline) {
   const bootstrap::Opening mine = opening_of(options);
-  const std::vector<std::string> all = control.gather(mine.what, mine.blob, deadline);
+  std::vector<std::string> all = control.gather(mine.what, mine.blob, deadline);
+  bool fast = true;
+  for (std::string& text : all) {
+    fast = fast && text.starts_with('+');
+    text.erase(0, 1);
+  }
   for (size_t rank = 1; rank < all.size(); ++rank)
     if (all[rank] != all[0])
       throw make_error(
@@ -91,28 +121,30 @@ void agree_on_options(bootstrap::Control& control, const ddp_group_options& opti
           "%s: the ranks ask for different backends, orders or communicators: %s for backend %s, %s for backend %s",
           function, control.member(0).name().c_str(), all[0].c_str(),
           control.member(static_cast<int32_t>(rank)).name().c_str(), all[rank].c_str());
+  return fast ? socket::Carrier::kUcx : socket::Carrier::kGloo;
 }
 
 /// Between hosts with several ranks the order may be by host; all else adds by rank, sockets between all ranks too.
 nccl::SumLayout sum_layout_of(const bootstrap::Control& control, const ddp_group_options& options) {
   hierarchy::Layout layout = hierarchy::lay_out(control, options);
-  if (options.sum_order == DDP_SUM_ORDER_BY_RANK || options.backend == DDP_BACKEND_GLOO)
+  if (options.sum_order == DDP_SUM_ORDER_BY_RANK || options.backend == DDP_BACKEND_GLOO ||
+      options.backend == DDP_BACKEND_UCX)
     return {collective::leaves_by_rank(options, control.size()), std::move(layout.hosts)};
   return {std::move(layout.map), std::move(layout.hosts)};
 }
 
 std::unique_ptr<collective::Transport> choose_transport(const collective::TransportContext& context, bool threads,
-                                                        os::Deadline deadline) {
+                                                        socket::Carrier carrier, os::Deadline deadline) {
   // A group for NCCL talks over what AUTO chooses: words about buckets, tensors in host memory.
   const ddp_backend wanted = context.options.backend == DDP_BACKEND_NCCL ? DDP_BACKEND_AUTO : context.options.backend;
   if (context.control->size() == 1) return collective::make_single_transport(context.arena);
-  if (threads && wanted == DDP_BACKEND_GLOO) return socket::make_socket_transport(context);
+  if (wanted == DDP_BACKEND_GLOO) return socket::make_socket_transport(context, socket::Carrier::kGloo);
+  if (wanted == DDP_BACKEND_UCX) return over_ucx(context);
   if (threads) return shm::make_transport(context, true, deadline);
   if (wanted == DDP_BACKEND_LOCAL)
     throw no_backend("LOCAL", "ranks are processes; use the rendezvous local://name for ranks that are threads");
-  if (wanted == DDP_BACKEND_GLOO) return socket::make_socket_transport(context);
   if (wanted == DDP_BACKEND_AUTO)
-    return shm::on_one_host(*context.control) ? on_one_host(context, deadline) : on_many_hosts(context, deadline);
+    return shm::on_one_host(*context.control) ? on_one_host(context, deadline) : on_many_hosts(context, carrier, deadline);
   if (!shm::on_one_host(*context.control)) throw no_backend("SHM", "the ranks are not all on one host");
   return shm::make_transport(context, false, deadline);
 }

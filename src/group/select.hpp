@@ -7,21 +7,25 @@
 
 #include "bootstrap/control/opening.hpp"
 #include "collective/nccl/host_tree.hpp"
+#include "collective/socket/module.hpp"
 #include "collective/transport.hpp"
 
 namespace ddp::group {
 
-/// Collective. Throws NOT_SUPPORTED with the reason when the asked-for backend cannot be had.
+/// Collective. `carrier` is between hosts, where the caller asked for none. Throws NOT_SUPPORTED with the reason when the
+/// asked-for backend cannot be had.
 [[nodiscard]] std::unique_ptr<collective::Transport> choose_transport(const collective::TransportContext& context,
-                                                                      bool threads, os::Deadline deadline);
+                                                                      bool threads, socket::Carrier carrier,
+                                                                      os::Deadline deadline);
 
 /// Which leaf of a sum each rank is, as the transport that was chosen adds; and who shares a host.
 [[nodiscard]] nccl::SumLayout sum_layout_of(const bootstrap::Control& control, const ddp_group_options& options);
 
 /// What decides how ranks talk to each other must be the same on all: backend, sum_order, reproducible, nccl_max_ctas and
-/// whether a communicator is lent, else MISMATCH. Collective.
-void agree_on_options(bootstrap::Control& control, const ddp_group_options& options, const char* function,
-                      os::Deadline deadline);
+/// whether a communicator is lent, else MISMATCH. Gives what AUTO takes between hosts: UCX where every rank finds an RDMA
+/// device and trusts the network, else Gloo. Collective.
+[[nodiscard]] socket::Carrier agree_on_options(bootstrap::Control& control, const ddp_group_options& options,
+                                               const char* function, os::Deadline deadline);
 /// This is the first gather of a group, and this is what a rank brings to it.
 [[nodiscard]] bootstrap::Opening opening_of(const ddp_group_options& options);
 

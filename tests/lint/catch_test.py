@@ -4,7 +4,7 @@ import re
 
 import tree
 
-MOST = 8
+MOST = 9
 
 allowed = {}
 problems = []

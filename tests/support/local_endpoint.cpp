@@ -15,6 +15,8 @@
 #include <tuple>
 #include <utility>
 
+#include "ddp/types.h"
+
 namespace {
 
 std::atomic<int64_t> violations{0};
@@ -121,7 +123,9 @@ int32_t fail_with(char* error, int64_t capacity, const char* text, int32_t resul
   return result;
 }
 
-int32_t create(int32_t index, int32_t, const char* set, ddp_socket_endpoint** out, char*, int64_t) {
+int32_t finds_rdma() { return 0; }
+
+int32_t create(int32_t index, int32_t, const char* set, int32_t, ddp_socket_endpoint** out, char*, int64_t) {
   auto endpoint = std::make_unique<ddp_socket_endpoint>();
   endpoint->hub = hub_named(set);
   endpoint->index = index;
@@ -129,7 +133,14 @@ int32_t create(int32_t index, int32_t, const char* set, ddp_socket_endpoint** ou
   return DDP_SOCKET_DONE;
 }
 
-int32_t attach(ddp_socket_endpoint*, int32_t, const int32_t*, char*, int64_t) { return DDP_SOCKET_DONE; }
+const void* address(ddp_socket_endpoint*, int64_t* out_bytes) {
+  *out_bytes = 0;
+  return nullptr;
+}
+
+int32_t attach(ddp_socket_endpoint*, int32_t, const int32_t*, const void*, int64_t, char*, int64_t) {
+  return DDP_SOCKET_DONE;
+}
 
 int32_t post(ddp_socket_endpoint* endpoint, int32_t from, int32_t to, uint64_t slot, TransferPtr transfer,
              int64_t* out_ticket, char* error, int64_t capacity) {
@@ -200,9 +211,13 @@ void destroy(ddp_socket_endpoint* endpoint) {
 constexpr ddp_socket_table kTable{sizeof(ddp_socket_table),
                                   DDP_SOCKET_VERSION,
                                   0,
+                                  DDP_BACKEND_GLOO,
+                                  0,
                                   "threads",
                                   "queues",
+                                  finds_rdma,
                                   create,
+                                  address,
                                   attach,
                                   post_send,
                                   post_receive,

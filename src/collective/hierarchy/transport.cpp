@@ -8,7 +8,6 @@
 #include "collective/hierarchy/bucket.hpp"
 #include "collective/shm/reach.hpp"
 #include "collective/socket/address.hpp"
-#include "collective/socket/module.hpp"
 
 namespace ddp::hierarchy {
 namespace {
@@ -22,7 +21,7 @@ class HierarchyTransport final : public collective::Transport, public collective
         exchange_(memory.exchange),
         host_(context, layout, std::move(memory), carrier) {}
 
-  [[nodiscard]] ddp_backend backend() const noexcept override { return DDP_BACKEND_GLOO; }
+  [[nodiscard]] ddp_backend backend() const noexcept override { return static_cast<ddp_backend>(carrier_.table.backend); }
   [[nodiscard]] bool pollable() const noexcept override { return false; }
   [[nodiscard]] std::shared_ptr<collective::Arena> arena() const noexcept override { return host_.arena(); }
 
@@ -201,8 +200,8 @@ class HierarchyTransport final : public collective::Transport, public collective
 
 }  // namespace
 
-Carrier open_gloo(const collective::TransportContext& context) {
-  const ddp_socket_table& table = socket::load_gloo_module();
+Carrier open_carrier(const collective::TransportContext& context, socket::Carrier carrier) {
+  const ddp_socket_table& table = socket::load_module(carrier);
   return {table, socket::socket_address(*context.control, secure_getenv("DDP_SOCKET_IFNAME")), socket::SocketOptions{}};
 }
 

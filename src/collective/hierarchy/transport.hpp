@@ -10,11 +10,12 @@
 #include <memory>
 
 #include "collective/hierarchy/host.hpp"
+#include "collective/socket/module.hpp"
 
 namespace ddp::hierarchy {
 
-/// Opens the Gloo module. Throws NOT_SUPPORTED (no module), IO (address).
-[[nodiscard]] Carrier open_gloo(const collective::TransportContext& context);
+/// Opens the module. Throws NOT_SUPPORTED (no module), IO (address).
+[[nodiscard]] Carrier open_carrier(const collective::TransportContext& context, socket::Carrier carrier);
 
 /// Collective; `memory` is what connect_host gave. Throws as make_socket_transport does.
 [[nodiscard]] std::unique_ptr<collective::Transport> make_transport(const collective::TransportContext& context,

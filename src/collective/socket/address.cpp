@@ -8,15 +8,11 @@ namespace ddp::socket {
 
 namespace net = bootstrap::net;
 
-namespace {
-
-bool on_one_host(const bootstrap::Control& control) {
+bool on_one_host(const bootstrap::Control& control) noexcept {
   for (int32_t rank = 1; rank < control.size(); ++rank)
     if (control.member(rank).boot_id != control.member(0).boot_id) return false;
   return true;
 }
-
-}  // namespace
 
 bool is_loopback(std::string_view address) noexcept { return address.substr(0, 4) == "127." || address == "::1"; }
 

@@ -18,4 +18,7 @@ namespace ddp::socket {
 
 [[nodiscard]] bool is_loopback(std::string_view address) noexcept;
 
+/// Are all ranks on one host?
+[[nodiscard]] bool on_one_host(const bootstrap::Control& control) noexcept;
+
 }  // namespace ddp::socket

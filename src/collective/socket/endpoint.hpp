@@ -19,7 +19,7 @@ class Endpoint {
  public:
   /// `set` is what the endpoints of one set have in common. Throws NOT_SUPPORTED for a table of another version, IO,
   /// OUT_OF_MEMORY.
-  Endpoint(const ddp_socket_table& table, int32_t index, int32_t size, const std::string& set);
+  Endpoint(const ddp_socket_table& table, int32_t index, int32_t size, const std::string& set, bool one_host);
   ~Endpoint();
   Endpoint(const Endpoint&) = delete;
   Endpoint& operator=(const Endpoint&) = delete;
@@ -33,8 +33,11 @@ class Endpoint {
   [[nodiscard]] const char* wire() const noexcept { return table_.wire; }
   /// Bytes beside a message, of its sender and of its receiver each.
   [[nodiscard]] int64_t frame_bytes() const noexcept { return table_.frame_bytes; }
-  /// Make the link to `peer` of these descriptors, which are the endpoint's from here on.
-  [[nodiscard]] LinkResult attach(int32_t peer, const std::vector<int32_t>& descriptors) noexcept;
+  /// What the others have to be told, if anything.
+  [[nodiscard]] std::string address() const;
+  /// Make the link to `peer` of these descriptors, which are the endpoint's from here on, and its address.
+  [[nodiscard]] LinkResult attach(int32_t peer, const std::vector<int32_t>& descriptors,
+                                  const std::string& address) noexcept;
 
   using Ticket = int64_t;
   [[nodiscard]] LinkResult send(int32_t peer, uint64_t slot, const void* data, int64_t bytes, Ticket& ticket) noexcept;

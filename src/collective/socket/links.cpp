@@ -54,9 +54,9 @@ int64_t Links::patience_ms(const Message& message) const noexcept {
   return std::min(timeout_ms_ + message.level * stagger, kForEverMs);
 }
 
-void Links::attach(int32_t peer, const std::vector<int32_t>& descriptors) {
+void Links::attach(int32_t peer, const std::vector<int32_t>& descriptors, const std::string& address) {
   for (const int32_t descriptor : descriptors) long_ = long_ || is_long(descriptor);
-  const LinkResult result = endpoint_.attach(peer, descriptors);
+  const LinkResult result = endpoint_.attach(peer, descriptors, address);
   if (result != LinkResult::kDone) explain(result, Message{0, peer});
 }
 

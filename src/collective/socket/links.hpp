@@ -47,8 +47,9 @@ class Links {
   [[nodiscard]] int32_t after(int32_t steps) const noexcept { return (position() + steps) % size(); }
   [[nodiscard]] int32_t before(int32_t steps) const noexcept { return (position() + size() - steps) % size(); }
 
-  /// Make the link to the member at this position of these connections, which are the endpoint's from here on.
-  void attach(int32_t peer, const std::vector<int32_t>& descriptors);
+  /// Make the link to the member at this position of these connections, which are the endpoint's from here on, and of what
+  /// its endpoint told.
+  void attach(int32_t peer, const std::vector<int32_t>& descriptors, const std::string& address);
 
   /// Does a round trip take longer than 5 ms?
   [[nodiscard]] bool are_long() const noexcept { return long_; }

@@ -34,14 +34,16 @@ void SocketMember::connect(const collective::TransportContext& context, Connecto
                            const std::vector<std::string>& offers, const std::vector<int32_t>& ranks) {
   const int64_t limit_ms = context.options.rendezvous_timeout_ms;
   std::vector<Invitation> invitations;
+  std::vector<std::string> addresses;
   for (const int32_t rank : ranks) {
-    const HeardOffer theirs(offers[static_cast<size_t>(rank)], connector != nullptr);
+    HeardOffer theirs(offers[static_cast<size_t>(rank)], connector != nullptr);
     if (theirs.wire != endpoint_->wire())
       links_.give_up(make_error(DDP_ERROR_NOT_SUPPORTED,
                                 "this rank and rank %d have releases of %s that cannot talk to each other; "
                                 "install the same on all hosts",
                                 rank, endpoint_->name()));
     invitations.push_back(theirs.invitation);
+    addresses.push_back(std::move(theirs.address));
   }
   if (connector != nullptr)
     if (const Connected how = connector->connect(invitations, os::Deadline::in_ms(limit_ms));
@@ -52,7 +54,7 @@ void SocketMember::connect(const collective::TransportContext& context, Connecto
     std::vector<int32_t> descriptors;
     if (connector != nullptr)
       for (net::Socket& socket : connector->take(peer)) descriptors.push_back(socket.release());
-    links_.attach(peer, descriptors);
+    links_.attach(peer, descriptors, addresses[static_cast<size_t>(peer)]);
   }
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "bootstrap/control/port_range.hpp"
+#include "collective/socket/address.hpp"
 #include "core/bytes.hpp"
 #include "core/error.hpp"
 
@@ -36,7 +37,7 @@ void require_descriptors(const Endpoint& endpoint) {
 MemberOffer::MemberOffer(const collective::TransportContext& context, const ddp_socket_table& table,
                          const std::string& address, const std::vector<int32_t>& ranks)
     : endpoint_(std::make_shared<Endpoint>(table, position_of(context.control->rank(), ranks),
-                                           static_cast<int32_t>(ranks.size()), address)) {
+                                           static_cast<int32_t>(ranks.size()), address, on_one_host(*context.control))) {
   // The group may break while we connect, before anybody can call wake().
   context.failure->add_waker([weak = std::weak_ptr<Endpoint>(endpoint_)] {
     if (const auto endpoint = weak.lock()) endpoint->abort();
@@ -52,7 +53,7 @@ MemberOffer::MemberOffer(const collective::TransportContext& context, const ddp_
 
 std::string MemberOffer::bytes() const {
   ByteWriter mine;
-  mine.text(endpoint_->wire());
+  mine.text(endpoint_->wire()).text(endpoint_->address());
   if (connector_ != nullptr) mine.text(write_invitation(connector_->invitation()));
   return mine.bytes();
 }
@@ -60,6 +61,7 @@ std::string MemberOffer::bytes() const {
 HeardOffer::HeardOffer(const std::string& bytes, bool has_invitation) {
   ByteReader reader(bytes);
   wire = reader.text();
+  address = reader.text();
   if (has_invitation) invitation = read_invitation(reader.text());
 }
 

@@ -39,7 +39,8 @@ class MemberOffer {
 struct HeardOffer {
   HeardOffer(const std::string& bytes, bool has_invitation);
 
-  std::string wire;  // what its links speak
+  std::string wire;     // what its links speak
+  std::string address;  // of its endpoint
   Invitation invitation;
 };
 

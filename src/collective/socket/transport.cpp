@@ -11,7 +11,6 @@
 #include "collective/outliving.hpp"
 #include "collective/socket/address.hpp"
 #include "collective/socket/member.hpp"
-#include "collective/socket/module.hpp"
 
 namespace ddp::socket {
 namespace {
@@ -194,7 +193,7 @@ class SocketTransport : public collective::Transport, public collective::Outlivi
                 one_rank_each(collective::leaves_by_rank(context.options, size_)), context.options.timeout_ms),
         heap_(context.arena != nullptr ? context.arena : std::make_shared<collective::HostAllocator>()) {}
 
-  [[nodiscard]] ddp_backend backend() const noexcept override { return DDP_BACKEND_GLOO; }
+  [[nodiscard]] ddp_backend backend() const noexcept override { return static_cast<ddp_backend>(table_.backend); }
   [[nodiscard]] bool pollable() const noexcept override { return false; }
 
   [[nodiscard]] std::shared_ptr<collective::Arena> arena() const noexcept override { return heap_; }
@@ -292,8 +291,8 @@ std::unique_ptr<collective::Transport> make_socket_transport(const collective::T
   return std::make_unique<SocketTransport>(context, table, address, options);
 }
 
-std::unique_ptr<collective::Transport> make_socket_transport(const collective::TransportContext& context) {
-  const ddp_socket_table& table = load_gloo_module();
+std::unique_ptr<collective::Transport> make_socket_transport(const collective::TransportContext& context, Carrier carrier) {
+  const ddp_socket_table& table = load_module(carrier);
   return make_socket_transport(context, table, socket_address(*context.control, secure_getenv("DDP_SOCKET_IFNAME")),
                                SocketOptions{});
 }

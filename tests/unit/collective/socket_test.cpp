@@ -18,8 +18,8 @@ using namespace ddp;
 using namespace ddp::test;
 
 void messages_of_one_slot_arrive_in_order(void**) {
-  socket::Endpoint a(local_endpoint(), 0, 2, "order"), b(local_endpoint(), 1, 2, "order");
-  expect(a.attach(1, {}) == socket::LinkResult::kDone && b.attach(0, {}) == socket::LinkResult::kDone, "connected");
+  socket::Endpoint a(local_endpoint(), 0, 2, "order", true), b(local_endpoint(), 1, 2, "order", true);
+  expect(a.attach(1, {}, {}) == socket::LinkResult::kDone && b.attach(0, {}, {}) == socket::LinkResult::kDone, "connected");
   int first = 1, second = 2, got[2] = {0, 0};
   socket::Endpoint::Ticket sends[2], receives[2];
   expect(a.send(1, 7, &first, sizeof first, sends[0]) == socket::LinkResult::kDone, "posted");
@@ -33,7 +33,7 @@ void messages_of_one_slot_arrive_in_order(void**) {
 }
 
 void a_wait_ends_when_its_time_is_up(void**) {
-  socket::Endpoint a(local_endpoint(), 0, 2, "time");
+  socket::Endpoint a(local_endpoint(), 0, 2, "time", true);
   int value = 0;
   socket::Endpoint::Ticket ticket;
   expect(a.receive(1, 1, &value, sizeof value, ticket) == socket::LinkResult::kDone, "posted");
@@ -41,7 +41,7 @@ void a_wait_ends_when_its_time_is_up(void**) {
 }
 
 void abort_ends_a_wait_of_another_thread(void**) {
-  socket::Endpoint a(local_endpoint(), 0, 2, "abort");
+  socket::Endpoint a(local_endpoint(), 0, 2, "abort", true);
   int value = 0;
   socket::Endpoint::Ticket ticket;
   expect(a.receive(1, 1, &value, sizeof value, ticket) == socket::LinkResult::kDone, "posted");
@@ -55,20 +55,22 @@ void abort_ends_a_wait_of_another_thread(void**) {
 void a_table_of_another_version_is_refused(void**) {
   ddp_socket_table table = local_endpoint();
   table.version = DDP_SOCKET_VERSION + 1;
-  expect_contains(expect_error(DDP_ERROR_NOT_SUPPORTED, [&] { socket::Endpoint(table, 0, 2, "version"); }),
+  expect_contains(expect_error(DDP_ERROR_NOT_SUPPORTED, [&] { socket::Endpoint(table, 0, 2, "version", true); }),
                   "the same release");
 }
 
 void a_missing_module_says_where_it_was_searched(void**) {
-  const auto text = expect_error(DDP_ERROR_NOT_SUPPORTED,
-                                 [] { static_cast<void>(socket::open_socket_module({"/nowhere/libddp_gloo.so"})); });
+  const auto text = expect_error(DDP_ERROR_NOT_SUPPORTED, [] {
+    static_cast<void>(socket::open_socket_module(socket::Carrier::kGloo, {"/nowhere/libddp_gloo.so"}));
+  });
   expect_contains(text, "/nowhere/libddp_gloo.so");
   expect_contains(text, "DDP_MODULE_PATH");
 }
 
 void a_file_that_is_no_module_is_refused_with_the_loader_s_words(void**) {
   expect_contains(
-      expect_error(DDP_ERROR_NOT_SUPPORTED, [] { static_cast<void>(socket::open_socket_module({"/etc/passwd"})); }),
+      expect_error(DDP_ERROR_NOT_SUPPORTED,
+                   [] { static_cast<void>(socket::open_socket_module(socket::Carrier::kGloo, {"/etc/passwd"})); }),
       "/etc/passwd");
 }
 

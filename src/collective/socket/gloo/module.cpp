@@ -16,6 +16,7 @@
 
 #include "collective/socket/gloo/endpoint.hpp"
 #include "collective/socket/gloo/pairs.hpp"
+#include "ddp/types.h"
 
 struct ddp_socket_endpoint : ddp::gloo::Endpoint {
   using Endpoint::Endpoint;
@@ -50,14 +51,22 @@ int32_t guarded(char* error, int64_t capacity, const Body& body) {
   }
 }
 
-int32_t create(int32_t index, int32_t size, const char*, ddp_socket_endpoint** out, char* error, int64_t capacity) {
+int32_t finds_rdma() { return 0; }
+
+int32_t create(int32_t index, int32_t size, const char*, int32_t, ddp_socket_endpoint** out, char* error, int64_t capacity) {
   return guarded(error, capacity, [&] {
     *out = new ddp_socket_endpoint(index, size);
     return DDP_SOCKET_DONE;
   });
 }
 
-int32_t attach(ddp_socket_endpoint* endpoint, int32_t peer, const int32_t* descriptors, char* error, int64_t capacity) {
+const void* address(ddp_socket_endpoint*, int64_t* out_bytes) {
+  *out_bytes = 0;
+  return nullptr;
+}
+
+int32_t attach(ddp_socket_endpoint* endpoint, int32_t peer, const int32_t* descriptors, const void*, int64_t, char* error,
+               int64_t capacity) {
   const int32_t both[] = {descriptors[0], descriptors[1]};
   static_assert(std::size(both) == ddp::gloo::Endpoint::kLanes);
   return guarded(error, capacity, [&] { return endpoint->attach(peer, both); });
@@ -102,9 +111,13 @@ static_assert(sizeof(::gloo::transport::tcp::Op::preamble) == 48, "a release of 
 constexpr ddp_socket_table kTable{sizeof(ddp_socket_table),
                                   DDP_SOCKET_VERSION,
                                   ddp::gloo::Endpoint::kLanes,
+                                  DDP_BACKEND_GLOO,
+                                  0,
                                   "Gloo",
                                   kWire,
+                                  finds_rdma,
                                   create,
+                                  address,
                                   attach,
                                   post_send,
                                   post_receive,
