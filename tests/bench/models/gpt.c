@@ -254,3 +254,9 @@ model *gpt_create(gpt_shape shape, uint64_t seed) {
   }
   return made;
 }
+
+void gpt_set_batch(model *model, const int32_t *tokens, const int32_t *wanted) {
+  gpt *g = model->self;
+  memcpy(g->tokens, tokens, (size_t)g->rows * sizeof *tokens);
+  memcpy(g->wanted, wanted, (size_t)g->rows * sizeof *wanted);
+}

@@ -35,6 +35,8 @@ typedef struct gpt_shape {
 } gpt_shape;
 /* A decoder as GPT-2's: learned positions, pre-norm blocks, GELU (tanh form), the head shares the token table. */
 model *gpt_create(gpt_shape shape, uint64_t seed);
+/* The next runs are of these words: sequences x length each, and the words that should follow. */
+void gpt_set_batch(model *model, const int32_t *tokens, const int32_t *wanted);
 
 /* The shapes that the benchmark trains, by name ("mlp", "gpt"); NULL for another name. `seed` makes the batch; values are
  * the same for all. */
