@@ -14,9 +14,9 @@ def style():
     light = "".join(".%s { stroke: %s; fill: %s } " % (way, WAYS[way].colour, WAYS[way].colour) for way in WAYS)
     dark = "".join(".%s { stroke: %s; fill: %s } " % (way, WAYS[way].dark, WAYS[way].dark) for way in WAYS)
     return ("<style>%s.title { font-weight: 600 } .title, .text { fill: #1f2933 } .soft { fill: #616e7c; font-size: 11px } "
-            ".grid { stroke: #d5dae0 } .goal { stroke: #616e7c } polyline { fill: none } text { stroke: none } "
+            ".grid { stroke: #d5dae0 } .goal { stroke: #616e7c } text { stroke: none } "
             "@media (prefers-color-scheme: dark) { %s.title, .text { fill: #e4e7eb } .soft { fill: #9aa5b1 } .grid { stroke: #3e4c59 } "
-            ".goal { stroke: #9aa5b1 } polyline { fill: none } }</style>") % (light, dark)
+            ".goal { stroke: #9aa5b1 } }</style>") % (light, dark)
 
 
 def line(kind, x1, y1, x2, y2, dash=""):
@@ -63,7 +63,7 @@ class Panel:
         parts = self.grid()
         for way, run in self.runs:
             points = [(self.x(point[self.column] / self.scale), self.y(point[1])) for point in run["points"][1:] if point[self.column] > 0]
-            parts.append('<polyline class="%s" points="%s" stroke-width="2"/>' % (way, " ".join("%.1f,%.1f" % each for each in points)))
+            parts.append('<polyline class="%s" points="%s" stroke-width="2" style="fill: none"/>' % (way, " ".join("%.1f,%.1f" % each for each in points)))
             parts += ['<circle class="%s" cx="%.1f" cy="%.1f" r="2.5"/>' % (way, *each) for each in points]
         return parts
 
@@ -72,7 +72,7 @@ def legend(runs):
     parts, x = [], LEFT
     for way, _ in runs:
         parts += ['<rect class="%s" x="%d" y="42" width="18" height="4"/>' % (way, x), text("text", x + 24, 49, WAYS[way].label)]
-        x += 40 + round(6.9 * len(WAYS[way].label))
+        x += 44 + round(7.2 * len(WAYS[way].label))
     return parts
 
 
