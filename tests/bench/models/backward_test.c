@@ -81,6 +81,25 @@ static void the_gpt_differentiates(void **state) {
   gradients_are_those_of_the_loss(the_gpt);
 }
 
+static void the_gpt_is_asked_for_the_batch_that_was_set(void **state) {
+  int32_t tokens[18], wanted[18], others[18];
+  (void)state;
+  for (int32_t r = 0; r < 18; ++r) {
+    tokens[r] = r * 5 % 29;
+    wanted[r] = r * 7 % 29;
+    others[r] = r * 11 % 29;
+  }
+  gpt_set_batch(the_gpt, tokens, wanted);
+  const double loss = the_gpt->run(the_gpt, NULL, NULL);
+  gpt_set_batch(the_gpt, tokens, others);
+  const double loss_of_others = the_gpt->run(the_gpt, NULL, NULL);
+  gpt_set_batch(the_gpt, others, wanted);
+  const double loss_after_others = the_gpt->run(the_gpt, NULL, NULL);
+  gpt_set_batch(the_gpt, tokens, wanted);
+  assert_true(the_gpt->run(the_gpt, NULL, NULL) == loss);
+  assert_true(loss_of_others != loss && loss_after_others != loss);
+}
+
 static void products_are_those_of_a_double_loop(void **state) {
   enum { M = 101, N = 75, K = 300 };
   static float a[M * K], b[K * N], c[M * N];
@@ -100,6 +119,7 @@ static void products_are_those_of_a_double_loop(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(products_are_those_of_a_double_loop),
-                                     cmocka_unit_test(the_mlp_differentiates), cmocka_unit_test(the_gpt_differentiates)};
+                                     cmocka_unit_test(the_mlp_differentiates), cmocka_unit_test(the_gpt_differentiates),
+                                     cmocka_unit_test(the_gpt_is_asked_for_the_batch_that_was_set)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
