@@ -8,7 +8,6 @@
 #include "capi/options.hpp"
 #include "capi/tables.hpp"
 #include "collective/memory_holds.hpp"
-#include "collective/ucx_backend.hpp"
 #include "ddp/memory.h"
 #include "ddp/rows.h"
 #include "group/split.hpp"

@@ -7,7 +7,6 @@
 #include "collective/shm/transport.hpp"
 #include "collective/single.hpp"
 #include "collective/socket/transport.hpp"
-#include "collective/ucx_backend.hpp"
 #include "core/attempt.hpp"
 #include "os/log.hpp"
 

@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "collective/ucx_backend.hpp"
+#include "ddp/types.h"
 
 namespace ddp::test {
 

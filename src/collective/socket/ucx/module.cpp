@@ -16,7 +16,7 @@
 
 #include "collective/socket/ucx/endpoint.hpp"
 #include "collective/socket/ucx/log.hpp"
-#include "collective/ucx_backend.hpp"
+#include "ddp/types.h"
 #include "os/signals.hpp"
 
 namespace {
