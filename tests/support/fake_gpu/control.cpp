@@ -233,7 +233,10 @@ bool is_dead() {
 }
 void end_death() {
   locked([](Runtime& r) {
-    if (r.state->dead) r.state->device_paused[static_cast<size_t>(r.state->death.device)] = false;
+    const int32_t device = r.state->death.device;
+    if (r.state->dead) r.state->device_paused[static_cast<size_t>(device)] = false;
+    for (const auto& [handle, comm] : r.state->comms)
+      if (r.state->dead && comm->device == device) comm->aborted = true;  // what a process had on a GPU ends with it
     r.state->death.tell = nullptr;
     r.state->dead = false;
     wake_all(r);
