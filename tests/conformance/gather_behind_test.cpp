@@ -26,10 +26,11 @@ void mark(FusedWorld& world, int32_t from, int32_t to) {
   for (int32_t p = from; p-- > to;) world.model->pass().mark_ready(p);
 }
 
-/// The rule is called for a bucket while another one is incomplete on all ranks.
+/// The rule is called for a bucket while another one is incomplete on all ranks. Throws when the group breaks first.
 void wait_for_calls(const FusedWorld& world, int more_than) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
   while (world.own.calls.load() <= more_than) {
+    world.model->group().health().check_usable();
     expect(std::chrono::steady_clock::now() < end, "a bucket is updated while the pass is open");
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
