@@ -26,6 +26,8 @@ code=$?
 if grep "libddp_gloo" "$work/rank-0"; then exit 77; fi
 check "the job succeeds" [ "$code" = 0 ]
 check "all ranks are in one file" same "$(for rank in 0 1 2 3; do count "$rank" weight; done | tr '\n' ' ')" "3 3 3 3 "
+check "nothing of it is misunderstood" sound
+check "calls stand in their order" in_order 1
 check "their clocks are compared" same "$(clocks | sed 's/^[0-9]* //')" "True 0.0 True"
 hosts "$work/train" 3
 check "a rank that died on another host is in it" same "$(count 3 weight) $(count 3 ddp_model_end_backward)" "3 2"

@@ -9,12 +9,15 @@ export TMPDIR=$work/tmp
 run 0 -n 2 --trace "$work/trace.json" "$work/train"
 check "both ranks made three passes" same "$(count 0 weight) $(count 1 weight)" "3 3"
 check "calls are named" same "$(count 1 ddp_model_commit)" 1
+check "nothing of it is misunderstood" sound
+check "calls stand in their order" in_order 1
 check "it is said" grep -q "the trace of 2 ranks is in $work/trace.json" "$work/err"
 check "no folder is left" same "$(ls "$work/tmp")" ""
 
 run 137 -n 2 --trace "$work/trace.json" "$work/train" 1
 check "the last mark of the dead is there" same "$(count 1 weight)" 3
 check "and that it was in no call" same "$(count 1 ddp_model_end_backward)" 2
+check "nor is anything of that misunderstood" sound
 
 run 0 -n 2 --trace "$work/trace.json" true
 check "without a group it is empty" grep -q "no rank has made a group" "$work/err"

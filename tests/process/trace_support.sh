@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# For tests of ddprun --trace, behind ddprun_support.sh or netns_support.sh: $work/train, a program of three passes, and count(), how many events of
-# a rank have a name. It asks Perfetto's own trace processor where there is one (TRACE_PROCESSOR, or in PATH; the Python package perfetto fetches it
+# For tests of ddprun --trace, behind ddprun_support.sh or netns_support.sh: $work/train, a program of three passes; count(), how many events of
+# a rank have a name; sound() and in_order(), which only the trace processor can say. count() asks Perfetto's own trace processor where there is one (TRACE_PROCESSOR, or in PATH; the Python package perfetto fetches it
 # from outside), and always a reader of its own; both must say the same.
 cat >"$work/train.c" <<'PROGRAM'
 #include <ddp/experimental.h>
@@ -46,6 +46,11 @@ else
   echo "there is no trace processor of Perfetto (TRACE_PROCESSOR, or trace_processor_shell in PATH): read by the test alone"
 fi
 
+ask() { # of the trace processor, a query: the rows of its answer
+  echo "$1" >"$work/query.sql"
+  "$processor" -q "$work/query.sql" "$work/trace.json" 2>"$work/processor" | sed 1d | tr -d '"'
+}
+
 count() { # rank, name: how many events; "?" if two readers do not agree
   local own theirs
   own=$(python3 - "$work/trace.json" "$1" "$2" <<'READER'
@@ -56,9 +61,33 @@ READER
   )
   theirs=$own
   if [ -n "$processor" ]; then
-    echo "select count(*) as n from slice join thread_track on slice.track_id = thread_track.id join thread using (utid) join process using (upid)
-      where process.pid = $1 and slice.name = '$2';" >"$work/query.sql"
-    theirs=$("$processor" -q "$work/query.sql" "$work/trace.json" 2>"$work/processor" | tr -d '"' | grep -x '[0-9]*' | tail -n 1)
+    theirs=$(ask "select count(*) as n from slice join thread_track on slice.track_id = thread_track.id join thread using (utid) join process using (upid)
+      where process.pid = $1 and slice.name = '$2';" | grep -x '[0-9]*')
   fi
   if [ "$own" = "$theirs" ]; then echo "$own"; else echo "? $own $theirs"; fi
+}
+
+sound() { # nothing of the trace is lost, moved or misunderstood as the trace processor reads it
+  local own
+  [ -n "$processor" ] || return 0
+  own=$(python3 -c 'import json, sys; print(sum(e["ph"] != "M" for e in json.load(open(sys.argv[1]))["traceEvents"]))' "$work/trace.json")
+  same "$(ask "select (select count(*) from stats where severity in ('error', 'data_loss') and value > 0) as errors, (select count(*) from slice) as slices,
+    (select count(*) from slice where ts < 0 or dur < 0) as negative, (select count(*) from thread_track join thread using (utid) where thread.name is null) as unnamed;")" \
+    "0,$own,0,0"
+}
+
+in_order() { # rank: what stood on its row of calls, one behind the other, and how long in all, is the same to both readers
+  local own
+  [ -n "$processor" ] || return 0
+  own=$(python3 - "$work/trace.json" "$1" <<'READER'
+import json, sys
+events = json.load(open(sys.argv[1]))["traceEvents"]
+row = next(e["tid"] for e in events if e["name"] == "thread_name" and e["pid"] == int(sys.argv[2]) and e["args"]["name"] == "calls")
+calls = sorted((e for e in events if e["ph"] == "X" and (e["pid"], e["tid"]) == (int(sys.argv[2]), row)), key=lambda e: (e["ts"], -e["dur"]))
+print("\n".join(e["name"] for e in calls), sum(round(e["dur"] * 1000) for e in calls), sep="\n")
+READER
+  )
+  local here="from slice join thread_track on slice.track_id = thread_track.id join thread using (utid) join process using (upid)
+    where process.pid = $1 and thread.name = 'calls'"
+  same "$(ask "select slice.name $here order by slice.ts, slice.dur desc;"; ask "select sum(slice.dur) $here;")" "$own"
 }
