@@ -20,7 +20,7 @@ struct Piece {
   int64_t offset = 0;
   std::string bytes{};
 };
-inline constexpr int64_t kPieceBytes = 128 * 1024;  // at most
+inline constexpr int64_t kPieceBytes = int64_t{128} * 1024;  // at most
 
 class RingNews {
  public:
