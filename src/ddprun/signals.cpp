@@ -33,7 +33,7 @@ Signals::Signals() {
   for (const int number : kHandled) {
     if (!ignored(number)) sigaddset(&set, number);
   }
-  sigprocmask(SIG_BLOCK, &set, &original_mask_);
+  pthread_sigmask(SIG_BLOCK, &set, &original_mask_);
   fd_ = Fd(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!fd_.open()) throw make_error(DDP_ERROR_OUT_OF_MEMORY, "No signal descriptor could be made: %s.", strerror(errno));
 }
