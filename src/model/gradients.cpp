@@ -142,8 +142,8 @@ void Gradients::require_means(const char* function) const {
     throw make_error(
         DDP_ERROR_INVALID_STATE,
         "%s: the gradients are sums until ddp_optimizer_step divides them, because the optimizer was made with "
-        "divide_in_step = 1; call it after ddp_optimizer_step, or make the optimizer with divide_in_step = 0 (to clip "
-        "in the step: its options max_norm and clip_value)",
+        "divide_in_step = 1; call it after the step of that optimizer, or make a pass first that leaves means: with "
+        "divide_in_step = 0, or with what needs the gradient before the step (max_norm, nonfinite, a dynamic loss scale)",
         function);
 }
 

@@ -26,7 +26,9 @@ void BuiltinOptimizer::require_new_gradients() const {
   model().values().require_own("ddp_optimizer_step");
   model().gradients().require_final("ddp_optimizer_step", stepped_);
   const pass::OptimizerStage* const stage = model().optimizer_slot().stage_of(*this);
-  if (stage == nullptr || !stage->leaves_sums()) model().gradients().require_means("ddp_optimizer_step");
+  const bool divides_now = stage != nullptr && stage->leaves_sums() && divides() &&
+                           !needs_whole_gradient(policy_, progress_.loss_scale);  // a load may have changed that
+  if (!divides_now) model().gradients().require_means("ddp_optimizer_step");
   if (!policy_.shard && model().group().size() > 1 &&
       (model().optimizer_slot().is_sharded() || model().pass().results().are_sliced()))
     throw Error(DDP_ERROR_INVALID_STATE,

@@ -225,6 +225,15 @@ void nobody_takes_sums_for_means(void**) {
       expect_sums([&] { gradients.clip_norm(1, 2); });
       expect_sums([&] { gradients.clip_value(1); });
       expect_sums([&] { trained.optimizer->set_group(0, 0, 0); });
+      ddp_loss_scale_options dynamic{};
+      dynamic.initial = dynamic.growth = 2;
+      dynamic.backoff = 0.5;
+      dynamic.interval = 1;
+      trained.optimizer->set_loss_scale(dynamic);
+      expect_sums([&] { trained.optimizer->step(trained.stream.get()); });
+      dynamic.interval = 0;
+      dynamic.initial = 1;
+      trained.optimizer->set_loss_scale(dynamic);
       trained.optimizer->step(trained.stream.get());
       expect(gradients.norm(2, trained.stream.get()) > 0, "the norm after the step");
       trained.pass(1);
