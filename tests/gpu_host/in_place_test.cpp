@@ -3,114 +3,16 @@
 // little memory. Sizes are those of GPT-2, smaller by one factor, so that its buckets are GPT-2's.
 #include <cstdlib>
 
-#include "model/model.hpp"
-#include "optim/adam.hpp"
-#include "support/gpu_world.hpp"
-#include "support/rule_options.hpp"
+#include "gpu_host/trained_in_place.hpp"
 
 namespace ddp::test {
 namespace {
-
-constexpr int64_t kSmaller = 128;
-
-/// Of GPT-2's 148 parameters, in the order of its forward computation.
-std::vector<int64_t> gpt2(int64_t smaller = kSmaller) {
-  constexpr int64_t kWidth = 768;
-  std::vector<int64_t> counts = {50257 * kWidth, 1024 * kWidth};
-  for (int layer = 0; layer < 12; ++layer)
-    for (const int64_t count : {kWidth, kWidth, 3 * kWidth * kWidth, 3 * kWidth, kWidth * kWidth, kWidth, kWidth, kWidth,
-                                4 * kWidth * kWidth, 4 * kWidth, 4 * kWidth * kWidth, kWidth})
-      counts.push_back(count);
-  counts.push_back(kWidth);
-  counts.push_back(kWidth);
-  for (int64_t& count : counts) count /= smaller;
-  return counts;
-}
 
 int64_t sum_of(const std::vector<int64_t>& counts) {
   int64_t sum = 0;
   for (const int64_t count : counts) sum += count;
   return sum;
 }
-
-struct Ways {
-  bool shard = false;
-  bool in_backward = false;
-  bool divide_in_step = false;
-  bool undo = true;
-  bool own = true;  // libddp keeps values and gradients
-  ddp_nonfinite nonfinite = DDP_NONFINITE_KEEP;
-  std::vector<int64_t> counts = gpt2();
-  int64_t smaller = kSmaller;
-};
-
-/// One rank's model with AdamW.
-struct Trained {
-  group::Group& group;
-  int rank;
-  Ways ways;
-  GpuStream stream;
-  std::vector<GpuArray> lent;  // values, and gradients unless they are owned
-  std::shared_ptr<model::Model> model;
-  std::shared_ptr<optim::BuiltinOptimizer> optimizer;
-
-  Trained(group::Group& of, int own_rank, const Ways& asked) : group(of), rank(own_rank), ways(asked), stream(own_rank) {
-    ddp_model_options options{};
-    options.first_bucket_bytes = (1 << 20) / ways.smaller;
-    options.bucket_bytes = (64 << 20) / ways.smaller;
-    options.own_values = ways.own ? 1 : 0;
-    model = std::make_shared<model::Model>(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), options);
-    for (size_t p = 0; p < ways.counts.size(); ++p) {
-      GpuArray& value = lent.emplace_back(rank, ways.counts[p] * 4);
-      value.poke(std::vector<float>(static_cast<size_t>(ways.counts[p]), 1.0F + static_cast<float>(p)));
-      const Tensor lent_value = value.tensor(group, DDP_F32);
-      Tensor grad;
-      if (!ways.own) grad = lent.emplace_back(rank, ways.counts[p] * 4).tensor(group, DDP_F32);
-      model->add_parameter("p" + std::to_string(p), lent_value, ways.own ? nullptr : &grad);
-    }
-    AdamOptions rule;
-    rule.shard = ways.shard;
-    rule.in_backward = ways.in_backward;
-    rule.divide_in_step = ways.divide_in_step;
-    rule.undo = ways.undo;
-    rule.nonfinite = ways.nonfinite;
-    optimizer = std::make_shared<optim::Adam>(model, rule, rule);
-    if (optimizer->in_passes() != nullptr) model->optimizer_slot().attach(optimizer);
-    model->commit(stream.get());
-    stream.synchronize();
-    if (ways.own) lent.clear();  // libddp has the values now
-  }
-  void train(int step) {
-    pass(step);
-    optimizer->step(stream.get());
-    group.barrier();
-    stream.synchronize();
-  }
-  void pass(int step) {
-    std::vector<GpuArray> fresh;
-    for (size_t p = 0; p < ways.counts.size(); ++p) {
-      std::vector<float> numbers(static_cast<size_t>(ways.counts[p]));
-      for (size_t i = 0; i < numbers.size(); ++i)
-        numbers[i] =
-            static_cast<float>(static_cast<int>((i * 7 + p * 13 + static_cast<size_t>(step * 29 + rank * 5)) % 31) - 15);
-      fresh.emplace_back(rank, ways.counts[p] * 4).poke(numbers);
-    }
-    group.barrier();
-    if (rank == 0) fake_gpu::clear_log();
-    group.barrier();
-    model->begin_backward(DDP_PASS_REDUCE);
-    for (int32_t p = model->table().parameter_count(); p-- > 0;) {
-      write_on(stream.get(), fresh[static_cast<size_t>(p)], model->table().parameter(p).grad.data);
-      model->pass().mark_ready(p, stream.get());
-    }
-    model->end_backward(stream.get());
-    stream.synchronize();
-  }
-  [[nodiscard]] std::vector<float> value(int32_t p) const {
-    const Tensor& tensor = model->table().parameter(p).value;
-    return read_on(stream, rank, tensor.data, tensor.count);
-  }
-};
 
 void a_step_takes_few_calls(void**) {
   struct Case {
@@ -205,47 +107,6 @@ void gradients_that_no_step_divides_are_means(void**) {
         expect(grad(*each) == grad(plain), "gradient " + std::to_string(p));
     }
     group.barrier();
-  });
-  FakeGpus::expect_correct();
-}
-
-/// Between the pass and a step that divides, nothing of the library takes sums for means; nor does another optimizer.
-void nobody_takes_sums_for_means(void**) {
-  const FakeGpus gpus;
-  run_gpu_groups(2, [&](group::Group& group, int rank) {
-    for (const bool shard : {false, true}) {
-      Trained trained(group, rank, {.shard = shard, .divide_in_step = true, .counts = gpt2(1024), .smaller = 1024});
-      model::Gradients& gradients = trained.model->gradients();
-      const auto expect_sums = [](const std::function<void()>& call) {
-        expect(expect_error(DDP_ERROR_INVALID_STATE, call).find("divide_in_step") != std::string::npos, "the option's name");
-      };
-      trained.pass(0);
-      expect_sums([&] { static_cast<void>(gradients.norm(2)); });
-      expect_sums([&] { gradients.scale(2); });
-      expect_sums([&] { gradients.clip_norm(1, 2); });
-      expect_sums([&] { gradients.clip_value(1); });
-      expect_sums([&] { trained.optimizer->set_group(0, 0, 0); });
-      ddp_loss_scale_options dynamic{};
-      dynamic.initial = dynamic.growth = 2;
-      dynamic.backoff = 0.5;
-      dynamic.interval = 1;
-      trained.optimizer->set_loss_scale(dynamic);
-      expect_sums([&] { trained.optimizer->step(trained.stream.get()); });
-      dynamic.interval = 0;
-      dynamic.initial = 1;
-      trained.optimizer->set_loss_scale(dynamic);
-      trained.optimizer->step(trained.stream.get());
-      expect(gradients.norm(2, trained.stream.get()) > 0, "the norm after the step");
-      trained.pass(1);
-      trained.optimizer.reset();
-      AdamOptions rule;
-      rule.shard = shard;
-      trained.optimizer = std::make_shared<optim::Adam>(trained.model, rule, rule);
-      if (trained.optimizer->in_passes() != nullptr) trained.model->optimizer_slot().attach(trained.optimizer);
-      expect_sums([&] { trained.optimizer->step(trained.stream.get()); });
-      trained.train(2);  // the next pass leaves means again
-      group.barrier();
-    }
   });
   FakeGpus::expect_correct();
 }
@@ -383,7 +244,6 @@ int main() {
       ddp_test(a_step_takes_few_calls),
       ddp_test(updates_divide_the_sums_that_they_read),
       ddp_test(gradients_that_no_step_divides_are_means),
-      ddp_test(nobody_takes_sums_for_means),
       ddp_test(memory_is_divided_by_the_ranks),
       ddp_test(memory_to_take_a_step_back_is_divided),
       ddp_test(tiny_parameters_cost_little),
