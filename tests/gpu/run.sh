@@ -84,10 +84,13 @@ gather() { # from the build folder $1 into the folder $2
   # CMocka comes along: as a file beside libddp, where the programs look (their rpath is $ORIGIN/../lib).
   file=$(ldd "$from/tests/test.gpu.pass" | awk '$1 ~ /^libcmocka/ && $3 ~ "/" { print $3 }')
   [ -z "$file" ] || cp -L "$file" "$to/lib/"
-  cp "$source_dir/examples/data/digits.csv" "$source_dir"/tests/gpu/bench/*.py "$source_dir/tests/gpu/run.sh" "$to/share/"
-  if [ -e "$from/bindings/python/libddp/_low.so" ]; then # of use to the same version of Python
-    mkdir "$to/python" && cp -rL "$from/bindings/python/libddp" "$to/python/" || return 1
-    "$(sed -n 's/^_Python3_EXECUTABLE:INTERNAL=//p' "$from/CMakeCache.txt")" -c 'import sys; print("%d.%d" % sys.version_info[:2])' >"$to/python/VERSION"
+  cp "$source_dir/examples/data/digits.csv" "$source_dir"/tests/gpu/bench/*.py "$source_dir"/tests/gpu/{run.sh,torch_gpu.py} "$to/share/"
+  if [ -e "$from/bindings/python/libddp/_low.so" ] || [ -e "$from/bindings/python/libddp/_low.abi3.so" ]; then
+    # Of use to the same version of Python, or, with the limited API, to later ones too.
+    mkdir "$to/python" && cp -rL "$from/bindings/python/libddp" "$to/python/" && rm -rf "$to/python/libddp/__pycache__" || return 1
+    file=$(sed -n 's/^SKBUILD_SABI_VERSION:[A-Z]*=\(.\)/\1/p' "$from/CMakeCache.txt")
+    [ -z "$file" ] || echo "$file and later" >"$to/python/VERSION"
+    [ -n "$file" ] || "$(sed -n 's/^_Python3_EXECUTABLE:INTERNAL=//p' "$from/CMakeCache.txt")" -c 'import sys; print("%d.%d" % sys.version_info[:2])' >"$to/python/VERSION"
   fi
   {
     git -C "$source_dir" describe --always --dirty 2>/dev/null || echo unknown
@@ -137,8 +140,8 @@ mkdir "$results"
 summary=$out/summary.txt
 save() {
   cp "$summary" "$results/"
-  tar -C "$work" -czf "$out/.results.tar.gz" gpu-results 2>/dev/null # 1: a log grew meanwhile
-  [ $? -gt 1 ] || mv -f "$out/.results.tar.gz" "$out/results.tar.gz"
+  tar -C "$work" -czf "$out/.results.$BASHPID.gz" gpu-results 2>/dev/null # 1: a log grew meanwhile
+  [ $? -gt 1 ] || mv -f "$out/.results.$BASHPID.gz" "$out/results.tar.gz"
 }
 shorten() { # a log that grew without end
   [ "$(stat -c %s "$1")" -le 1000000 ] || {
@@ -176,7 +179,8 @@ budget=${seconds:-$((${#quick} ? 175 : 520))}
 SECONDS=0
 reserve=0 # seconds kept for what comes later
 left() { echo $((budget - SECONDS - reserve)); }
-failures=0
+fails="$work/fails" # a line for each stage that failed
+: >"$fails"
 row() { printf '%-34s %-9s %6s  %s\n' "$@" | tee -a "$summary"; }
 heading() {
   row "" "" "" ""
@@ -190,6 +194,7 @@ heading() {
 child=''
 stop() {
   [ -z "$child" ] || kill "$child" 2>/dev/null
+  kill $(jobs -p) 2>/dev/null
   echo "stopped after $SECONDS s; results so far are in $out" | tee -a "$summary"
   save
   exit 1
@@ -216,15 +221,21 @@ stage() {
     77) row "$name" skipped "$((SECONDS - begin)) s" "$(grep -m1 skipped "$log" | cut -c1-160)" ;;
     124 | 137)
       row "$name" "too long" "$((SECONDS - begin)) s" "limit $limit s; $detail"
-      [ "$kind" = soft ] || failures=$((failures + 1))
+      [ "$kind" = soft ] || echo "$name" >>"$fails"
       ;;
     *)
       row "$name" FAILED "$((SECONDS - begin)) s" "exit $code; ${detail:-see $(basename "$log")}"
-      failures=$((failures + 1))
+      echo "$name" >>"$fails"
       ;;
   esac
   shorten "$log"
   save
+}
+beside() { # a command of this script that goes on beside the next ones, until `wait`
+  (
+    trap '[ -z "$child" ] || kill "$child"; exit 1' TERM
+    "$@"
+  ) &
 }
 wanted() { # a stage, and the seconds that later ones keep
   [ -z "$only" ] || [ "$only" = "$1" ] || return 1
@@ -232,14 +243,15 @@ wanted() { # a stage, and the seconds that later ones keep
   [ -n "$only" ] || reserve=$(($2 * budget / 520))
 }
 
-# --- The tests, those of one rank first. In a quick run only some of those that start processes ---
+# --- The tests, those of one rank first and beside one another. In a quick run only some of those that start processes ---
 
 test_program() { # name, limit, pattern
   [ ! -x "$kit/bin/test.gpu.$1" ] || stage "gpu.$1${3:+ $3}" "$2" hard "$kit/bin/test.gpu.$1" ${3:+"$3"}
 }
 if wanted tests 240; then
   heading TEST
-  for name in kernels kernels_update pass optimizer streams state errors batch_norm; do test_program $name 60; done
+  for name in kernels kernels_update pass optimizer streams state errors batch_norm; do beside test_program $name 60; done
+  wait
   if [ -n "$quick" ]; then
     for pattern in 'sums*' 'two_hundred*'; do test_program ranks 30 "$pattern"; done
     test_program failure 40 '*killed_rank_of_two*'
@@ -250,6 +262,12 @@ if wanted tests 240; then
     test_program fork 40
     test_program graph 60
     test_program leaks 60
+  fi
+  if [ -n "$python" ]; then
+    for name in 1 2; do
+      stage "torch_gpu on $name rank$([ $name = 1 ] || echo s)" 90 hard "$kit/bin/ddprun" -n $name --show 0 --no-prefix "$python" -B "$kit/share/torch_gpu.py"
+      grep -E '^(FAIL|-) ' "$log" | tee -a "$summary"
+    done
   fi
   if [ -x "$kit/bin/07_cuda" ]; then
     stage example.alone 40 hard "$kit/bin/07_cuda" "$kit/share/digits.csv"
@@ -274,12 +292,13 @@ if wanted sanitizer 200; then
     sanitize memcheck ranks 'collectives*'
     if [ -z "$quick" ]; then
       sanitize memcheck ranks 'parameters_and*'
-      sanitize memcheck kernels_update 'a*'
-      sanitize memcheck pass '*cleared*'
-      sanitize memcheck kernels 'move_works*'
-      sanitize racecheck kernels 'norms*'
-      sanitize synccheck kernels 'norms*'
-      sanitize initcheck kernels 'a_hash*'
+      beside sanitize memcheck kernels_update 'a*'
+      beside sanitize memcheck pass '*cleared*'
+      beside sanitize memcheck kernels 'move_works*'
+      beside sanitize racecheck kernels 'norms*'
+      beside sanitize synccheck kernels 'norms*'
+      beside sanitize initcheck kernels 'a_hash*'
+      wait
     fi
   fi
 fi
@@ -297,6 +316,11 @@ if wanted benchmark 80; then
   else
     stage benchmark $limit soft "$kit/bin/bench.gpu" --json "$results/bench.json" ${quick:+--quick}
     tee -a "$summary" <"$log"
+  fi
+  if [ -n "$python" ]; then
+    stage benchmark.torch_alone 60 soft "$kit/bin/ddprun" -n 1 --show 0 --no-prefix "$python" -B "$kit/share/torch_ranks.py" --alone \
+      --json "$results/torch_alone.json" ${quick:+--quick}
+    grep -E '^(mlp|gpt): ' "$log" | tee -a "$summary"
   fi
   if [ -x "$kit/bin/bench.gpu_ranks" ]; then
     [ "${gpus:-0}" -lt 2 ] || ranks=$gpus
@@ -323,6 +347,6 @@ if wanted experiments 0; then
 fi
 
 echo | tee -a "$summary"
-echo "$failures failed, $SECONDS s; $out/results.tar.gz has the logs" | tee -a "$summary"
+echo "$(wc -l <"$fails") failed, $SECONDS s; $out/results.tar.gz has the logs" | tee -a "$summary"
 save
-[ "$failures" = 0 ]
+[ ! -s "$fails" ]

@@ -32,10 +32,10 @@ class Ema(Closing):
         low.ddp_ema_swap(self._raw, which, stream)
 
     @contextlib.contextmanager
-    def average(self, which: int = 0) -> Iterator[None]:
-        """The parameters are the average inside a with statement: for evaluation, or to save it."""
-        self.swap(which)
+    def average(self, which: int = 0, *, stream: Optional[int] = None) -> Iterator[None]:
+        """The parameters are the average inside a with statement: for evaluation, or to save it. `stream`: of parameters on a GPU, as everywhere."""
+        self.swap(which, stream=stream)
         try:
             yield
         finally:
-            self.swap(which)
+            self.swap(which, stream=stream)

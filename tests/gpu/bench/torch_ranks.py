@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Training steps of PyTorch's DistributedDataParallel and of libddp's, on two or more GPUs over NCCL, in the same processes, in turn.
 
-    ddprun -n GPUS python3 torch_ranks.py [--quick] [--json FILE] [--device cpu]
+    ddprun -n GPUS python3 torch_ranks.py [--quick] [--json FILE] [--device cpu] [--alone]
 
 Two models, an MLP of 25 M parameters and a GPT-2 of 124 M; each with PyTorch's fused AdamW, as a step without any reduction, with PyTorch's wrapper
 (views and copies) and with libddp's. All begin with the same parameters and see the same batches, so the first gradients of both wrappers must agree
 but for rounding (later ones need not: Adam makes steps of rounding errors where a gradient is 0).
 Of a step the slowest rank counts; the figures are medians. --device cpu is a try without GPUs, over Gloo and shared memory: small models, and
-its figures mean nothing.
+its figures mean nothing. --alone allows one rank: then nothing is sent, and what is left is what the wrappers themselves cost.
 
 Exits with 77 and a reason where PyTorch, libddp's Python package or the GPUs are missing.
 """
@@ -27,13 +27,19 @@ def skip(why):
     sys.exit(77)
 
 
-def import_all():
-    packed = os.path.join(HERE, "..", "python")  # of a kit (run.sh --pack)
+def add_packed():
+    """Find the Python package of a kit (run.sh --pack), if it was made for this Python."""
+    packed = os.path.join(HERE, "..", "python")
     if os.path.isdir(packed):
         with open(os.path.join(packed, "VERSION"), encoding="utf-8") as file:
-            made_for = file.read().strip()
-        if made_for == f"{sys.version_info.major}.{sys.version_info.minor}":
+            version, _, later = file.read().strip().partition(" ")
+        made_for = tuple(map(int, version.split(".")))
+        if made_for == sys.version_info[:2] or (later and made_for < sys.version_info[:2]):
             sys.path.insert(0, packed)
+
+
+def import_all():
+    add_packed()
     try:
         import torch
         import torch.distributed as dist
@@ -134,14 +140,15 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--json")
+    parser.add_argument("--alone", action="store_true")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     options = parser.parse_args()
     options.steps = 10 if options.quick else 50
     size, local = int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("LOCAL_RANK", 0))
-    if size < 2:
+    if size < 2 and not options.alone:
         skip("start it with ddprun -n GPUS")
     torch, dist, ours = import_all()
-    if options.device == "cuda" and torch.cuda.device_count() < max(2, int(os.environ.get("LOCAL_WORLD_SIZE", size))):
+    if options.device == "cuda" and torch.cuda.device_count() < max(1 if options.alone else 2, int(os.environ.get("LOCAL_WORLD_SIZE", size))):
         skip(f"{size} ranks need as many GPUs, PyTorch sees {torch.cuda.device_count()}")
     device = torch.device("cuda", local) if options.device == "cuda" else torch.device("cpu")
     if device.type == "cuda":
