@@ -30,10 +30,12 @@ class _OwnOptimizer(torch.optim.Optimizer):
                  options: dict) -> None:
         self._fixed, self._refused = fixed, tuple(refused)
         self._applied: list = []
+        self._scales: dict = {}  # what libddp has of each parameter
         super().__init__(params, defaults)
         self._wrapper = _wrapper_of([parameter for group in self.param_groups for parameter in _trained(group)])
         self._check_groups()
         self._in_backward, self._sharded = bool(options.get("in_backward")), bool(options.get("shard"))
+        self._divides_in_step = bool(options.get("divide_in_step"))
         self.own = make(self._wrapper.model, options)
         self._wrapper._optimizers.append(weakref.ref(self))
         self._apply()
@@ -74,11 +76,13 @@ class _OwnOptimizer(torch.optim.Optimizer):
             for parameter in _trained(group):
                 scales[self._index(parameter)] = (decay, rate / top if top else 1.0)
         for index, (decay, scale) in scales.items():
-            self.own.set_group(index, weight_decay=decay, rate_scale=scale)
+            if self._scales.get(index) != (decay, scale):
+                self.own.set_group(index, weight_decay=decay, rate_scale=scale)
+        self._scales = scales
         self._applied = wanted
 
     def _before_pass(self) -> None:
-        if self._in_backward:  # the pass makes the step
+        if self._in_backward or self._divides_in_step:  # the pass makes the step, or leaves sums, over which no group can change
             self._apply()
 
     def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:  # type: ignore[override]
@@ -167,7 +171,7 @@ class _OwnOptimizer(torch.optim.Optimizer):
         file = _file(tensors, numbers) if self._wrapper.group.rank == 0 else None
         with together(self._wrapper.group, f"{type(self).__name__}.load_state_dict()"):
             _Parts(self._wrapper.model, self.own).load(file, partial=True)
-        self._applied = []
+        self._applied, self._scales = [], {}
         self._apply()
 
 

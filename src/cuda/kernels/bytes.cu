@@ -6,7 +6,7 @@
 namespace ddp::cuda {
 namespace {
 
-constexpr uint32_t kTile = 32 * 1024;  // bytes
+constexpr uint32_t kTile = 16 * 1024;  // bytes
 
 struct Stop {
   ddp_gpu_stop stop;

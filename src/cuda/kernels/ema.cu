@@ -7,7 +7,7 @@
 namespace ddp::cuda {
 namespace {
 
-constexpr uint32_t kTile = 8192;
+constexpr uint32_t kTile = 4096;
 
 template <class T>
 struct Decay {

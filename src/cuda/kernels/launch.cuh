@@ -58,12 +58,18 @@ int32_t launch(void (*kernel)(Parameters), const Parameters& parameters, dim3 gr
   return settled(cudaLaunchKernel(launchable(kernel), grid, block, arguments, 0, static_cast<cudaStream_t>(stream)));
 }
 
+/// kTile: a block for each tile, so that the GPU gives out the work as it gets done. Measured on an H200 that is 3 to 15 %
+/// faster than blocks that go through many tiles. kProcessor: few blocks, for kernels that join a result at a block's end.
+enum class BlockFor : uint8_t { kTile, kProcessor };
+
 /// A kernel over the tiles of parameters.table.
 template <class Parameters>
-int32_t launch_tiles(void (*kernel)(Parameters), const Parameters& parameters, void* stream) noexcept {
-  if (parameters.table.tiles == 0) return 0;
-  uint32_t blocks = 0;
-  if (const int32_t code = grid_for(parameters.table.tiles, blocks); code != 0) return code;
+int32_t launch_tiles(void (*kernel)(Parameters), const Parameters& parameters, void* stream,
+                     BlockFor block_for = BlockFor::kTile) noexcept {
+  uint32_t blocks = parameters.table.tiles;
+  if (blocks == 0) return 0;
+  if (block_for == BlockFor::kProcessor)
+    if (const int32_t code = grid_for(parameters.table.tiles, blocks); code != 0) return code;
   return launch(kernel, parameters, dim3(blocks), dim3(kThreads), stream);
 }
 
@@ -72,8 +78,9 @@ int32_t launch_tiles(void (*kernel)(Parameters), const Parameters& parameters, v
 template <class Parameters>
 class Batches {
  public:
-  Batches(void (*kernel)(Parameters), Parameters& parameters, uint32_t tile, void* stream) noexcept
-      : kernel_(kernel), parameters_(parameters), planner_(parameters.table, tile), stream_(stream) {}
+  Batches(void (*kernel)(Parameters), Parameters& parameters, uint32_t tile, void* stream,
+          BlockFor block_for = BlockFor::kTile) noexcept
+      : kernel_(kernel), parameters_(parameters), planner_(parameters.table, tile), stream_(stream), block_for_(block_for) {}
 
   template <class Piece>
   void add(const Piece& piece) noexcept {
@@ -81,7 +88,7 @@ class Batches {
     planner_.add(piece);
   }
   void flush() noexcept {
-    if (code_ == 0) code_ = launch_tiles(kernel_, parameters_, stream_);
+    if (code_ == 0) code_ = launch_tiles(kernel_, parameters_, stream_, block_for_);
     planner_.clear();
   }
   /// Launches what is left. The first code that was not 0.
@@ -95,6 +102,7 @@ class Batches {
   Parameters& parameters_;
   Planner<decltype(Parameters::table)> planner_;
   void* stream_;
+  BlockFor block_for_;
   int32_t code_ = 0;
 };
 

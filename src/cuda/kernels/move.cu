@@ -18,7 +18,7 @@ struct Shaping {
   ddp_gpu_stop stop;
 };
 
-constexpr uint32_t kTileBytes = 32 * 1024;
+constexpr uint32_t kTileBytes = 16 * 1024;
 
 /// The wider compute type of two elements.
 template <class From, class To>

@@ -137,7 +137,7 @@ int32_t add_terms(const ddp_gpu_span* spans, int64_t count, int32_t p, int64_t* 
   NormParameters<bytes> parameters;
   parameters.words = words;
   parameters.p = p;
-  Batches batches(norm_kernel<E, bytes>, parameters, kTermsInTile, stream);
+  Batches batches(norm_kernel<E, bytes>, parameters, kTermsInTile, stream, BlockFor::kProcessor);
   for (int64_t i = 0; i < count; ++i)
     each_part(spans[i].count, [&](int64_t first, uint32_t length) {
       batches.add(NormPiece{moved(spans[i].from, first * static_cast<int64_t>(sizeof(E))), length, terms_of(length), 0, 0});
@@ -169,7 +169,8 @@ int32_t add_norm_terms(const ddp_gpu_span* spans, int64_t count, int32_t dtype, 
 int32_t largest(const ddp_gpu_span* spans, int64_t count, int32_t dtype, uint64_t* bits, void* stream) noexcept {
   return with_element(dtype, [&](auto element) {
     using E = decltype(element);
-    return launch_spans_with(largest_kernel<E>, LargestExtra{bits}, spans, count, kLargestTile<E>, sizeof(E), 0, stream);
+    return launch_spans_with(largest_kernel<E>, LargestExtra{bits}, spans, count, kLargestTile<E>, sizeof(E), 0, stream,
+                             BlockFor::kProcessor);
   });
 }
 

@@ -34,11 +34,12 @@ using ManySpans = SpanParameters<Extra, kManySpans<Extra>>;
 
 template <class Parameters, class Extra>
 int32_t launch_spans_with(void (*kernel)(Parameters), const Extra& extra, const ddp_gpu_span* spans, int64_t count,
-                          uint32_t tile, int64_t from_size, int64_t to_size, void* stream) noexcept {
+                          uint32_t tile, int64_t from_size, int64_t to_size, void* stream,
+                          BlockFor block_for = BlockFor::kTile) noexcept {
   static_assert(sizeof(Parameters) <= kLarge);
   Parameters p;
   p.extra = extra;
-  Batches batches(kernel, p, tile, stream);
+  Batches batches(kernel, p, tile, stream, block_for);
   for (int64_t i = 0; i < count; ++i)
     each_part(spans[i].count, [&](int64_t first, uint32_t length) {
       batches.add(SpanPiece{moved(spans[i].from, first * from_size), moved(spans[i].to, first * to_size), length, 0});

@@ -25,7 +25,7 @@ struct UpdatePiece {
   uint32_t reserved;
 };
 
-inline constexpr uint32_t kUpdateTile = 4096;
+inline constexpr uint32_t kUpdateTile = 2048;
 
 /// How a gradient is shaped. divisor 0: it is no sum.
 template <class T>
