@@ -14,7 +14,7 @@ from ._handle import Closing, Handle
 from ._hook import Pulling
 from ._options import fill, read
 from ._passes import Key, Passes
-from ._tensor import Lent, lend
+from ._tensor import Lent, Watched, lend
 from ._view import View
 from ._wait import call
 
@@ -80,7 +80,7 @@ class Model(Passes, Pulling, Closing):
         self._handle = Handle(low.ddp_model_create(group._raw, struct), low.ddp_model_destroy, group._handle)
         self._names: dict[str, int] = {}
         self._lent: dict[tuple, Lent] = {}
-        self._watched: list[tuple[Callable[[], bool], str]] = []
+        self._watched = Watched()
         self._called: dict[tuple, str] = {}  # what is watched, for errors
         self._views: weakref.WeakSet[View] = weakref.WeakSet()
         self._failed: list[BaseException] = []
@@ -95,7 +95,8 @@ class Model(Passes, Pulling, Closing):
 
     @property
     def _raw(self) -> Any:
-        return self._handle.get("model")
+        raw = self._handle._raw  # looked at here, because each mark asks
+        return self._handle.get("model") if raw is None else raw
 
     def _collective(self, function: Callable, *arguments: Any) -> Any:
         raw = self._raw
@@ -134,14 +135,13 @@ class Model(Passes, Pulling, Closing):
         self._lent[key] = lent
         if not self._handle.kept or self._handle.kept[-1] is not self._lent:
             self._handle.kept.append(self._lent)  # until the model is destroyed
-        if lent.moved is not None and former is None:
-            self._watched.append((lambda: self._lent[key].was_moved(), what))
+        if key in self._called or (former is None and lent.place is not None):
+            self._watched.put(key, lent.place, what)
             self._called[key] = what
 
     def _watch(self, owner: Any, what: str) -> None:
         """The owner of memory that the model knows in another way: has it moved?"""
-        address = owner.data_ptr()
-        self._watched.append((lambda: owner.data_ptr() != address, what))
+        self._watched.put((what,), owner.data_ptr, what)
 
     def _watch_view(self, owner: Any, what: str) -> None:
         """A view was lent, with the axes in another order: it stays where it is when its owner moves."""
@@ -165,7 +165,8 @@ class Model(Passes, Pulling, Closing):
             lent = self._lent[key]
             gone.append(lent)
             what = self._called.pop(key, None)
-            self._watched = [watched for watched in self._watched if watched[1] != what]
+            if what is not None:
+                self._watched.drop(what)
             self._lent[key] = Lent(low.ddp_model_get_value(self._raw, key[1]), None)
         if stream is not None:
             self._copied = gone  # until the model is closed: nobody says when the stream has come so far
@@ -317,7 +318,8 @@ class Model(Passes, Pulling, Closing):
         if len(self._views):
             raise InvalidStateError("gradients of this model are still in use: drop what was made from grad() first")
         self._handle.close()
+        self._watched.clear()  # it keeps what was lent alive
 
     def __exit__(self, *_: object) -> None:
         if not len(self._views):  # otherwise the last view takes the model along
-            self._handle.close()
+            self.close()

@@ -8,6 +8,7 @@ from typing import Any, Callable, ContextManager, Iterator, NamedTuple, Optional
 from . import low
 from ._enums import PassMode, choose
 from ._errors import CallbackError, Error, InvalidStateError, TensorError
+from ._tensor import Watched
 
 Key = Union[int, str]
 Self = TypeVar("Self", bound="Passes")
@@ -27,7 +28,7 @@ class Passes:
 
     group: Any
     _raw: Any
-    _watched: list[tuple[Callable[[], bool], str]]
+    _watched: Watched
     _collective: Callable[..., Any]
     _check_in_place: Callable[[], None]
     index: Callable[[Key], int]
@@ -109,17 +110,17 @@ class Passes:
             low.ddp_model_end_backward(self._raw, None)
 
     def _has_moved(self) -> bool:
-        return any(moved() for moved, _ in self._watched)
+        return self._watched.moved() is not None
 
     def _check_moved(self) -> None:
-        for moved, what in self._watched:
-            if moved():
-                raise TensorError(f"{what} was moved to other memory since it was lent (resized, or its data replaced); libddp would "
-                                  "read the old place: copy into it instead")
+        what = self._watched.moved()
+        if what is not None:
+            raise TensorError(f"{what} was moved to other memory since it was lent (resized, or its data replaced); libddp would "
+                              "read the old place: copy into it instead")
 
     def mark_ready(self, key: Key, *, stream: Optional[int] = None) -> None:
         """The gradient of a parameter is complete. Until the pass ends it is libddp's: neither read nor write it."""
-        low.ddp_model_mark_ready(self._raw, self.index(key), stream)
+        low.ddp_model_mark_ready(self._raw, key if isinstance(key, int) else self.index(key), stream)
 
     def mark_range_ready(self, key: Key, first: int, count: int, *, stream: Optional[int] = None) -> None:
         """Elements `first` to ``first + count`` of a flattened gradient are complete: one array that holds many layers."""

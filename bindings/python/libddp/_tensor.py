@@ -41,13 +41,10 @@ class Lent(NamedTuple):
     tensor: Low
     value: Any  #: what was given
     owner: object = None  #: what else keeps the memory where it is
-    moved: Optional[Callable[[], bool]] = None  #: for memory whose owner can move it: did it?
+    place: Optional[Callable[[], int]] = None  #: for memory whose owner can move it: where is it now?
 
     def __str__(self) -> str:
         return f"{_NAMES[DType(self.dtype)]} {list(self.shape)}"
-
-    def was_moved(self) -> bool:
-        return self.moved is not None and self.moved()
 
     @property
     def dtype(self) -> int:
@@ -56,6 +53,28 @@ class Lent(NamedTuple):
     @property
     def shape(self) -> tuple:
         return self.tensor[4]
+
+
+class Watched(dict):
+    """Memory whose owner can move it: by key, how to find its place, the place when it was lent, and a name. A pass looks at all of it twice."""
+
+    def put(self, key: object, place: Optional[Callable[[], int]], what: str) -> None:
+        """Remember where it is now, in the place of what was under this key. None: nobody can move it."""
+        self.pop(key, None)
+        if place is not None:
+            self[key] = (place, place(), what)
+
+    def drop(self, what: str) -> None:
+        """Forget all of this name."""
+        for key in [key for key, known in self.items() if known[2] == what]:
+            del self[key]
+
+    def moved(self) -> Optional[str]:
+        """The name of what is elsewhere now."""
+        for place, former, what in self.values():
+            if place() != former:
+                return what
+        return None
 
 
 def lend(value: Any, what: str = "the tensor", write: bool = True) -> Lent:
@@ -133,7 +152,7 @@ def _torch(value: Any, what: str) -> Lent:
     address = value.data_ptr()
     lent = (address, int(dtype), CUDA if device == "cuda" else CPU, int(value.device.index or 0) if device == "cuda" else 0,
             tuple(value.shape))
-    return Lent(lent, value, moved=lambda: value.data_ptr() != address)
+    return Lent(lent, value, place=value.data_ptr)
 
 
 def _interface(value: Any, interface: dict, device: int, what: str, write: bool) -> Lent:

@@ -35,7 +35,15 @@ class _Normalise(torch.autograd.Function):
 
 def stream_of(tensor: torch.Tensor) -> Optional[int]:
     """The stream on which PyTorch works on this tensor now."""
-    return torch.cuda.current_stream(tensor.device).cuda_stream if tensor.is_cuda else None
+    if not tensor.is_cuda:
+        return None
+    if _raw_stream is None:
+        return torch.cuda.current_stream(tensor.device).cuda_stream
+    return _raw_stream(tensor.get_device())
+
+
+# The number alone, as code that torch.compile makes asks for it: making an object of a stream takes microseconds, at each gradient.
+_raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 
 
 def _plain(tensor: Optional[torch.Tensor]) -> Optional[torch.Tensor]:

@@ -2,8 +2,9 @@
 """Gradients that autograd made anew, on their way into libddp's buckets: part of libddp.torch."""
 from __future__ import annotations
 
+import contextlib
 import re
-from typing import Any, Optional
+from typing import Any, ContextManager, Optional
 
 import torch
 
@@ -18,29 +19,30 @@ class Packs:
     def __init__(self, model: Any, parameters: list[torch.nn.Parameter], grads: list[torch.Tensor]) -> None:
         self._model, self._parameters, self._grads = model, parameters, grads
         self._buckets = buckets_of(model.plan(), model.names) if any(map(_is_packed, parameters)) else None
+        self._sizes = _sizes_of(self._buckets or [])
         self._left: list[int] = []  # parameters of each bucket whose gradients have not come in this pass
         self._waiting: list[tuple[int, torch.Tensor]] = []
-        self._stream: Any = None  # on which those in _waiting were written
+        self._place: Optional[tuple] = None  # the device and the stream, as numbers, on which those in _waiting were written
+        self._stream: Any = None  # the same stream as PyTorch's object, which takes long to make
 
     def begin(self) -> None:
         """A pass begins."""
         self._waiting.clear()
-        if self._buckets is not None:
-            self._left = [0] * (1 + max((bucket for buckets in self._buckets for bucket in buckets), default=0))
-            for bucket in (bucket for buckets in self._buckets for bucket in buckets):
-                self._left[bucket] += 1
+        self._left = list(self._sizes)
 
     def take(self, index: int) -> bool:
         """Let the gradient of this parameter wait for its bucket. False: it cannot, or need not."""
+        if self._buckets is None:
+            return False
         given, mine = self._parameters[index].grad, self._grads[index]
-        if self._buckets is None or not _is_packed(mine) or given is None or given.data_ptr() == mine.data_ptr():
+        if not _is_packed(mine) or given is None or given.data_ptr() == mine.data_ptr():
             return False
         if given.layout != torch.strided or given.dtype != mine.dtype or not given.is_contiguous():
             return False
-        stream = torch.cuda.current_stream(mine.device) if mine.is_cuda else None
-        if stream != self._stream:
+        place = (mine.get_device(), stream_of(mine))
+        if place != self._place:
             self.flush()
-            self._stream = stream
+            self._place, self._stream = place, torch.cuda.current_stream(mine.device) if mine.is_cuda else None
         self._waiting.append((index, given))
         return True
 
@@ -48,9 +50,11 @@ class Packs:
         """The gradient of this parameter has come, in whatever way."""
         if self._buckets is None:
             return
+        left, completes = self._left, False
         for bucket in self._buckets[index]:
-            self._left[bucket] -= 1
-        if any(self._left[bucket] == 0 for bucket in self._buckets[index]):
+            left[bucket] -= 1
+            completes = completes or left[bucket] == 0
+        if completes:
             self.flush()
 
     def flush(self) -> None:
@@ -58,14 +62,22 @@ class Packs:
         waiting, self._waiting = self._waiting, []
         if not waiting:
             return
-        with torch.cuda.stream(self._stream):
-            torch._foreach_copy_([self._grads[index] for index, _ in waiting], [given.detach() for _, given in waiting])
-            for index, given in waiting:
-                if self._stream is not None:
-                    given.record_stream(self._stream)  # its memory may belong to another stream, which could use it again too soon
-                if self._parameters[index].grad is given:
-                    self._parameters[index].grad = self._grads[index]
-                self._model.mark_ready(index, stream=stream_of(self._grads[index]))
+        grads = [self._grads[index] for index, _ in waiting]
+        with self._on_stream(grads[0]), torch.no_grad():
+            torch._foreach_copy_(grads, [given for _, given in waiting])
+            stream = stream_of(grads[0])
+        for (index, given), mine in zip(waiting, grads):
+            if self._stream is not None:
+                given.record_stream(self._stream)  # its memory may belong to another stream, which could use it again too soon
+            if self._parameters[index].grad is given:
+                self._parameters[index].grad = mine
+            self._model.mark_ready(index, stream=stream)
+
+    def _on_stream(self, mine: torch.Tensor) -> ContextManager:
+        """On the stream of those in _waiting; mostly PyTorch is there already."""
+        if self._stream is None or stream_of(mine) == self._stream.cuda_stream:
+            return contextlib.nullcontext()
+        return torch.cuda.stream(self._stream)
 
     def drop(self) -> None:
         """The pass will not end: what waits stays autograd's."""
@@ -90,6 +102,12 @@ def buckets_of(plan: str, names: tuple[str, ...]) -> Optional[list[list[int]]]:
         if word is not None:
             return None
     return found if all(found) else None
+
+
+def _sizes_of(buckets: list[list[int]]) -> list[int]:
+    """How many parameters each bucket has."""
+    flat = [bucket for of_one in buckets for bucket in of_one]
+    return [flat.count(bucket) for bucket in range(max(flat, default=-1) + 1)]
 
 
 def _is_packed(tensor: torch.Tensor) -> bool:

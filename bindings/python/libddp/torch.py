@@ -42,7 +42,7 @@ from ._torch_optim import AdamW as AdamW
 from ._torch_packs import Packs
 from ._torch_sparse import SparseGradients
 from ._torch_strides import in_memory_order, is_reordered, like
-from ._torch_tensors import WRAPPERS, Buffers, look, name_of
+from ._torch_tensors import WRAPPERS, Buffers, has_buffers, look, name_of
 from ._torch_unfinished import CHANGED, StaticGraph, Unfinished, about_change, about_unused, is_incomplete
 
 
@@ -238,18 +238,18 @@ class DistributedDataParallel(Joinable, torch.nn.Module):  # type: ignore[misc]
         parameters, buffers = look(self.module)
         if self.parameters_to_ignore:
             parameters = [p for _, p in self._named_parameters()]
-        for parameter in parameters:
+        known = self._known
+        for parameter in [p for p in parameters if id(p) not in known]:
             if not isinstance(parameter, torch.nn.Parameter):
                 continue  # lent for one call by torch.func.functional_call: its gradient is the caller's
-            if parameter.requires_grad and id(parameter) not in self._known:
+            if parameter.requires_grad:
                 raise TensorError(f"parameter {name_of(self.module, parameter)!r} was frozen, absent or another one when the module was "
                                   "wrapped, so its gradient would stay on this rank: wrap the module again after such a change")
         if sends and buffers and not self._replicated.are_equal and self._sends_buffers() and not (self._on_buffers and self._on_buffers[2]):
             self._send_buffers(0, None if self.parameters_to_ignore else buffers)
 
     def _sends_buffers(self) -> bool:
-        return (self.forward_sync_buffers and self.training and self.require_forward_param_sync
-                and next(self.module.buffers(), None) is not None)
+        return self.forward_sync_buffers and self.training and self.require_forward_param_sync and has_buffers(self.module)
 
     def _send_buffers(self, root: int, found: Optional[list] = None) -> None:
         """The buffers of one rank go to all, or what a hook on buffers makes of them. `found`: the module's, already looked up."""
@@ -280,30 +280,44 @@ class DistributedDataParallel(Joinable, torch.nn.Module):  # type: ignore[misc]
 
     def _on_gradient(self, index: int, parameter: torch.Tensor) -> None:
         if self._open is None:
-            for optimizer in self._optimizers:
-                if (alive := optimizer()) is not None:
-                    alive._before_pass()
-            self._open = self.require_backward_grad_sync
-            self.model.begin_backward("reduce" if self._open else "accumulate")
-            self._marked = [False] * len(self._grads)
-            self._packs.begin()
-            self._on_begin()
-            self._begin_static()
+            self._open_pass()
         if self._static is None or self._is_last(self._static, index):
             self._mark(index, parameter)
 
+    def _open_pass(self) -> None:
+        for optimizer in self._optimizers:
+            if (alive := optimizer()) is not None:
+                alive._before_pass()
+        self._open = self.require_backward_grad_sync
+        self.model.begin_backward("reduce" if self._open else "accumulate")
+        self._marked = [False] * len(self._grads)
+        self._packs.begin()
+        self._on_begin()
+        self._begin_static()
+
     def _mark(self, index: int, parameter: torch.Tensor) -> None:
-        if self._marked[index]:
-            text = (f"the gradient of {self.model.names[index]!r} came twice in one pass, as of a module that two reentrant checkpoints use: "
-                    "give them use_reentrant=False, or DistributedDataParallel static_graph=True")
-            self._give_up(text)
-            raise InvalidStateError(text)
-        if not self._packs.take(index):
-            if index not in self._sparse:
-                self._attach(index, parameter)
-            self.model.mark_ready(index, stream=stream_of(self._grads[index]))
-        self._marked[index] = True
+        """Python's time here is the wrapper's cost, once for each parameter: what a gradient in its place does not need is elsewhere."""
+        marked, mine = self._marked, self._grads[index]
+        if marked[index]:
+            self._refuse_second(index)
+        if parameter.grad is mine or not self._waits(index, parameter):
+            self.model.mark_ready(index, stream=stream_of(mine))
+        marked[index] = True
         self._packs.count(index)
+
+    def _refuse_second(self, index: int) -> None:
+        text = (f"the gradient of {self.model.names[index]!r} came twice in one pass, as of a module that two reentrant checkpoints use: "
+                "give them use_reentrant=False, or DistributedDataParallel static_graph=True")
+        self._give_up(text)
+        raise InvalidStateError(text)
+
+    def _waits(self, index: int, parameter: torch.Tensor) -> bool:
+        """Bring a gradient that autograd made to the bucket. Or does it wait for the others of that, to be marked with them?"""
+        if self._packs.take(index):
+            return True
+        if index not in self._sparse:
+            self._attach(index, parameter)
+        return False
 
     def _begin_static(self) -> None:
         if self._static is None:
