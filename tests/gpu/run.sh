@@ -263,7 +263,7 @@ if wanted tests 240; then
     test_program graph 60
     test_program leaks 60
   fi
-  if [ -n "$python" ]; then
+  if [ -n "$python" ] && [ -e "$kit/share/torch_gpu.py" ]; then
     for name in 1 2; do
       stage "torch_gpu on $name rank$([ $name = 1 ] || echo s)" 90 hard "$kit/bin/ddprun" -n $name --show 0 --no-prefix "$python" -B "$kit/share/torch_gpu.py"
       grep -E '^(FAIL|-) ' "$log" | tee -a "$summary"
@@ -280,7 +280,7 @@ fi
 # --- ddprun starts with the tool before each ---
 
 # Calls that fail on purpose (NCCL asks for kernels that a device may not have) are no findings, and NCCL's kernels are not looked into.
-sanitizer_options=(--report-api-errors no --kernel-regex-exclude kernel_substring=nccl --target-processes all --error-exitcode 9 --print-limit 20)
+sanitizer_options=(--report-api-errors no --kernel-name-exclude kernel_substring=nccl --target-processes all --error-exitcode 9 --print-limit 20)
 sanitize() { # tool, program, pattern
   stage "$1 $2 $3" $((${#quick} ? 20 : 40)) soft "$sanitizer" --tool "$1" "${sanitizer_options[@]}" "$kit/bin/test.gpu.$2" "$3"
 }
