@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A rank that is killed or stopped in the middle of a step: every survivor gets the right error within the limit, and its
-// parameters are those of a whole step, never of half a one; or, with in_backward, where the pass had begun to update, half a
-// one and refused (include/ddp/optimizer.h, undo). Ranks are processes; on the GPU that is none they would be
-// threads, which cannot be killed.
+// parameters are those of a whole step, never of half a one; or, with in_backward, where the pass had begun to update, half
+// a one and refused (include/ddp/optimizer.h, undo). Ranks are processes; on the GPU that is none they would be threads,
+// which cannot be killed.
 #include <chrono>
 #include <csignal>
 
