@@ -36,8 +36,9 @@ const std::vector<float>& mean_of(int size, int64_t count) {
   static std::mutex mutex;
   static std::map<std::pair<int, int64_t>, std::vector<float>> known;
   const std::lock_guard<std::mutex> lock(mutex);
-  std::vector<float>& mean = known[{size, count}];
-  if (!mean.empty()) return mean;
+  const auto [place, is_new] = known.try_emplace({size, count});
+  std::vector<float>& mean = place->second;
+  if (!is_new) return mean;
   mean = oracle_tree(
       0, static_cast<size_t>(size), [&](size_t rank) { return input_of(static_cast<int>(rank), count); },
       [](std::vector<float> a, const std::vector<float>& b) {
