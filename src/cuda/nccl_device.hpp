@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // NCCL's interface for kernels, where the build has a header of the versions that are known: 2.28.7, the first whose
 // symmetric memory is sound, to 2.28.*. Its structs are laid out by the header, so the library that is opened must be of the
-// very same version. Without it the module has no multicast, and all else is the same.
+// very same version. Without it, or where the compiler does not take it (DDP_NO_NCCL_DEVICE), the module has no multicast,
+// and all else is the same.
 // Any thread.
 // Tested by unit/cuda/nccl_test.cpp (what a module has) and by compiling.
 #pragma once
 
 #include <cstdint>
 
-#if __has_include(<nccl.h>) && __has_include(<nccl_device.h>)
+#if !defined(DDP_NO_NCCL_DEVICE) && __has_include(<nccl.h>) && __has_include(<nccl_device.h>)
 #include <nccl.h>
 #if NCCL_VERSION_CODE >= 22807 && NCCL_VERSION_CODE < 22900
 #include <nccl_device.h>

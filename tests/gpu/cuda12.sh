@@ -51,7 +51,7 @@ fetch_toolkit() { # into $1
   echo "deb $mirror trixie main non-free" >"$work/sources.list"
   option=(-o Dir::Etc::sourcelist="$work/sources.list" -o Dir::Etc::sourceparts=- -o Dir::State::Lists="$work/lists" -o Dir::Cache="$work/cache"
     -o APT::Sandbox::User=root)
-  apt-get "${option[@]}" update >"$work/log" 2>&1 && (cd "$work/debs" && apt-get "${option[@]}" download nvidia-cuda-toolkit nvidia-cuda-dev) >>"$work/log" 2>&1 || {
+  apt-get "${option[@]}" update >"$work/log" 2>&1 && (cd "$work/debs" && apt-get "${option[@]}" download nvidia-cuda-toolkit nvidia-cuda-dev libcu++-dev) >>"$work/log" 2>&1 || {
     tail -5 "$work/log"
     rm -rf "$work"
     echo "CUDA 12 could not be fetched from $mirror (Debian's keys, /usr/share/keyrings, are needed too)"
@@ -60,6 +60,7 @@ fetch_toolkit() { # into $1
   dpkg --fsys-tarfile "$work"/debs/nvidia-cuda-toolkit_*.deb | tar -x -C "$work/files" ./usr/bin ./usr/lib/nvidia-cuda-toolkit &&
     dpkg --fsys-tarfile "$work"/debs/nvidia-cuda-dev_*.deb | tar -x -C "$work/files" ./usr/include ./usr/lib/x86_64-linux-gnu/lib{cudart_static,cudadevrt,culibos}.a ||
     return 1
+  dpkg --fsys-tarfile "$work"/debs/libcu++-dev_*.deb | tar -x -C "$work/files" ./usr/include || return 1 # NCCL's header for kernels wants it
   rm -rf "$to" && mkdir -p "$to/bin" "$to/nvvm/bin" "$to/lib64" && cd "$work/files/usr" &&
     mv lib/nvidia-cuda-toolkit/bin/{nvcc,crt} bin/{cudafe++,ptxas,fatbinary,nvlink,bin2c,cuobjdump} "$to/bin/" &&
     mv lib/nvidia-cuda-toolkit/bin/cicc "$to/nvvm/bin/" && mv lib/nvidia-cuda-toolkit/libdevice "$to/nvvm/" &&
