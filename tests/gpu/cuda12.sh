@@ -125,11 +125,12 @@ check() { # sentence, got, wanted
     failures=$((failures + 1))
   fi
 }
-check "the module opens without a driver and has its name" "$(python3 -B - "$module" <<'PYTHON'
+version_of_table=$(sed -n 's/^#define DDP_GPU_VERSION \([0-9]*\).*/\1/p' "$source_dir/src/device/gpu/gpu_abi.h")
+check "the module opens without a driver and has its name" "$(python3 -B - "$module" "$version_of_table" <<'PYTHON'
 import ctypes, sys
 query = ctypes.CDLL(sys.argv[1]).ddp_gpu_query
 query.restype = ctypes.POINTER(ctypes.c_void_p)
-table = query(1)
+table = query(int(sys.argv[2]))
 print(ctypes.c_char_p(table[2]).value.decode())  # struct_size, then version and reserved, then the name
 PYTHON
 )" "CUDA $version"
