@@ -10,30 +10,19 @@ import sys
 
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # ranks may share a GPU
 HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [HERE, os.path.join(HERE, "bench")]  # as they lie in a kit, and here
+from packed import import_libddp, skip  # noqa: E402
+
 RANK, SIZE = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
-
-
-def skip(why):
-    print("skipped:", why, flush=True)
-    sys.exit(77)
-
-
 try:
     import jax
     import jax.numpy as jnp
     import numpy as np
 except Exception as error:  # whatever a broken installation raises
     skip(f"JAX cannot be imported ({error})")
-sys.path.insert(0, HERE)
-sys.path.insert(0, os.path.join(HERE, "bench"))
-from torch_ranks import add_packed  # noqa: E402
+ours = import_libddp("jax")
+import libddp  # noqa: E402
 
-add_packed()
-try:
-    import libddp
-    import libddp.jax as ours
-except Exception as error:
-    skip(f"libddp's Python package cannot be imported for Python {sys.version_info.major}.{sys.version_info.minor} ({error})")
 ON_GPU = jax.default_backend() == "gpu"
 if not ON_GPU and sys.argv[1:] != ["--device", "cpu"]:
     skip(f"JAX sees no GPU ({jax.default_backend()})")

@@ -266,7 +266,7 @@ if wanted tests 240; then
   if [ -n "$python" ] && [ -e "$kit/share/torch_gpu.py" ]; then
     for name in 1 2; do
       stage "torch_gpu on $name rank$([ $name = 1 ] || echo s)" 90 hard "$kit/bin/ddprun" -n $name --show 0 --no-prefix "$python" -B "$kit/share/torch_gpu.py"
-      grep -E '^(FAIL|-) ' "$log" | tee -a "$summary"
+      grep -E '^(FAIL|-) ' "$log" 2>/dev/null | tee -a "$summary"
     done
     stage "jax_gpu on 2 ranks" 60 hard "$kit/bin/ddprun" -n 2 --show 0 --no-prefix "$python" -B "$kit/share/jax_gpu.py"
   fi
@@ -322,7 +322,7 @@ if wanted benchmark 80; then
   if [ -n "$python" ]; then
     stage benchmark.torch_alone 60 soft "$kit/bin/ddprun" -n 1 --show 0 --no-prefix "$python" -B "$kit/share/torch_ranks.py" --alone \
       --json "$results/torch_alone.json" ${quick:+--quick}
-    grep -E '^(mlp|gpt): ' "$log" | tee -a "$summary"
+    grep -E '^(mlp|gpt): ' "$log" 2>/dev/null | tee -a "$summary"
   fi
   if [ -x "$kit/bin/bench.gpu_ranks" ]; then
     [ "${gpus:-0}" -lt 2 ] || ranks=$gpus

@@ -16,17 +16,15 @@ import sys
 import traceback
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [HERE, os.path.join(HERE, "bench")]  # as they lie in a kit, and here
+from packed import import_libddp, skip  # noqa: E402
+
 RANK, SIZE = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
 SHARED = {"NCCL_HOSTID": f"libddp-test-{RANK}", "NCCL_SOCKET_IFNAME": "=lo", "NCCL_SOCKET_FAMILY": "AF_INET", "NCCL_NET": "Socket", "NCCL_NET_PLUGIN": "none",
           "NCCL_TUNER_PLUGIN": "none", "NCCL_IB_DISABLE": "1", "NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1", "NCCL_MNNVL_ENABLE": "0",
           "NCCL_NVLS_ENABLE": "0", "NCCL_GIN_ENABLE": "0", "NCCL_RAS_ENABLE": "0", "NCCL_WIN_ENABLE": "0", "NCCL_ALGO": "Ring", "NCCL_PROTO": "Simple",
           "NCCL_MAX_CTAS": "2"}
 CASES = []
-
-
-def skip(why):
-    print("skipped:", why, flush=True)
-    sys.exit(77)
 
 
 def case(function):
@@ -52,17 +50,11 @@ if ON_GPU:
     torch.cuda.set_device(DEVICE)
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
-sys.path.insert(0, HERE)
-sys.path.insert(0, os.path.join(HERE, "bench"))
-from torch_ranks import add_packed  # noqa: E402
+ours = import_libddp("torch")
+import libddp  # noqa: E402
 
-add_packed()
-try:
-    import libddp
-    import libddp.torch as ours
-except Exception as error:
-    skip(f"libddp's Python package cannot be imported for Python {sys.version_info.major}.{sys.version_info.minor} ({error})")
 nn = torch.nn
+
 
 def stream():
     """PyTorch's current stream, for calls that take one."""

@@ -30,7 +30,6 @@ class _OwnOptimizer(torch.optim.Optimizer):
                  options: dict) -> None:
         self._fixed, self._refused = fixed, tuple(refused)
         self._applied: list = []
-        self._scales: dict = {}  # what libddp has of each parameter
         super().__init__(params, defaults)
         self._wrapper = _wrapper_of([parameter for group in self.param_groups for parameter in _trained(group)])
         self._check_groups()
@@ -76,9 +75,7 @@ class _OwnOptimizer(torch.optim.Optimizer):
             for parameter in _trained(group):
                 scales[self._index(parameter)] = (decay, rate / top if top else 1.0)
         for index, (decay, scale) in scales.items():
-            if self._scales.get(index) != (decay, scale):
-                self.own.set_group(index, weight_decay=decay, rate_scale=scale)
-        self._scales = scales
+            self.own.set_group(index, weight_decay=decay, rate_scale=scale)
         self._applied = wanted
 
     def _before_pass(self) -> None:
@@ -171,7 +168,7 @@ class _OwnOptimizer(torch.optim.Optimizer):
         file = _file(tensors, numbers) if self._wrapper.group.rank == 0 else None
         with together(self._wrapper.group, f"{type(self).__name__}.load_state_dict()"):
             _Parts(self._wrapper.model, self.own).load(file, partial=True)
-        self._applied, self._scales = [], {}
+        self._applied = []
         self._apply()
 
 

@@ -19,37 +19,16 @@ import statistics
 import sys
 import time
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-
-
-def skip(why):
-    print("skipped:", why, flush=True)
-    sys.exit(77)
-
-
-def add_packed():
-    """Find the Python package of a kit (run.sh --pack), if it was made for this Python."""
-    packed = os.path.join(HERE, "..", "python")
-    if os.path.isdir(packed):
-        with open(os.path.join(packed, "VERSION"), encoding="utf-8") as file:
-            version, _, later = file.read().strip().partition(" ")
-        made_for = tuple(map(int, version.split(".")))
-        if made_for == sys.version_info[:2] or (later and made_for < sys.version_info[:2]):
-            sys.path.insert(0, packed)
+from packed import import_libddp, skip
 
 
 def import_all():
-    add_packed()
     try:
         import torch
         import torch.distributed as dist
     except Exception as error:  # whatever a broken installation raises
         skip(f"PyTorch cannot be imported ({error})")
-    try:
-        import libddp.torch
-    except Exception as error:
-        skip(f"libddp's Python package cannot be imported for Python {sys.version_info.major}.{sys.version_info.minor} ({error})")
-    return torch, dist, libddp.torch
+    return torch, dist, import_libddp("torch")
 
 
 def models(torch, small):
