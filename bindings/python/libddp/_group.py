@@ -60,6 +60,7 @@ class Group(Closing):
             if world.notes is not None and world.size > 1:
                 rendezvous, store = "store://" + hash_sign + name, world.notes
         struct = fill(low.ddp_group_options(), low.ddp_group_options_init, options, {"backend": Backend, "sum_order": SumOrder})
+        self._recovers = bool(struct.recoverable or joins)
         self._own(_meet(rendezvous, struct, store))
         self._check_company()
 
@@ -187,6 +188,7 @@ class Group(Closing):
             return None
         made = Group.__new__(Group)
         made._found = False
+        made._recovers = self._recovers if struct is None else bool(struct.recoverable)
         made._own(raw)
         return made
 

@@ -13,6 +13,10 @@ become ready: while the first layers are still being computed, the last layers' 
 
 ``sync.average`` may also stand inside ``jax.jit``, so that a whole step is one program. XLA then calls libddp when all gradients are there:
 nothing travels while they are computed.
+
+On a GPU ``average`` is an operation of XLA in both cases: libddp reduces the gradients through NCCL where XLA has them, in the order of XLA's
+stream. The host waits for the hosts of the other ranks, and outside ``jit`` also for the means. Parameters that are saved, loaded, compared or
+broadcast go through host memory.
 """
 from __future__ import annotations
 
@@ -23,6 +27,7 @@ from typing import Any, BinaryIO, Iterator, NamedTuple, Optional, Union
 import jax
 import numpy as np
 
+from . import _jax_gpu
 from . import _xla_average as _xla
 from ._errors import InvalidStateError, TensorError
 from ._group import Group
@@ -55,28 +60,47 @@ class _Elsewhere:
 
 class DataParallel:
     """The ranks' agreement on a pytree of parameters: names, shapes and dtypes of its leaves. `state` is a second pytree, of what belongs to
-    checkpoints but has no gradient: an optimizer's moments, running statistics. `options` go to :class:`libddp.Model`."""
+    checkpoints but has no gradient: an optimizer's moments, running statistics. `options` go to :class:`libddp.Model`.
 
-    def __init__(self, params: Any, group: Optional[Group] = None, *, state: Any = None, **options: Any) -> None:
+    Where the parameters are on a GPU, gradients are reduced there. That takes memory of JAX's on the GPU as large as the parameters, and twice
+    that while the wrapper is made. `through_host`, on all ranks: gradients go through host memory. So they do, with a RuntimeWarning, where some
+    rank cannot do otherwise, and without one where the group is recoverable."""
+
+    def __init__(self, params: Any, group: Optional[Group] = None, *, state: Any = None, through_host: bool = False, **options: Any) -> None:
         leaves, self._tree = jax.tree_util.tree_flatten_with_path(params)
         others, self._state_tree = jax.tree_util.tree_flatten_with_path(state)
         self.group = group or Group()
-        self.model = Model(self.group, **options)  #: for stats(), plan() and metadata
+        self._kept = Model(self.group, **options)  # values and state in host memory: what checkpoints hold
         self._values = []
         for path, leaf in leaves:
             value = _copy(leaf)
-            self.model.add_parameter(jax.tree_util.keystr(path) or "params", value)
+            self._kept.add_parameter(jax.tree_util.keystr(path) or "params", value)
             self._values.append(value)
         self._state = []
         for path, leaf in others:
             value = _copy(leaf)
-            self.model.add_buffer("state" + jax.tree_util.keystr(path), _known(value))
+            self._kept.add_buffer("state" + jax.tree_util.keystr(path), _known(value))
             self._state.append(value)
-        self.model.commit()
-        self._grads = [as_array(self.model.grad(index)) for index in range(len(leaves))]
+        self._kept.commit()
         self._elsewhere = _Elsewhere()
-        self.model.mirror(self._elsewhere)
+        self._kept.mirror(self._elsewhere)
+        self._shapes = [jax.ShapeDtypeStruct(value.shape, value.dtype) for value in self._values]
         self._operation: Any = None  # made when average is first traced
+        self._average_on_gpu([leaf for _, leaf in leaves], options, through_host)
+
+    def _average_on_gpu(self, leaves: list, options: dict, through_host: bool) -> None:
+        """Where that is possible; otherwise in host memory."""
+        made = None
+        if not self.group._recovers and _jax_gpu.is_on_gpu(leaves):
+            made = _jax_gpu.make(self.group, dict(zip(self._kept.names, leaves)), options, through_host)
+        self._grads: list = []
+        if made is None:
+            self._grads = [as_array(self._kept.grad(index)) for index in range(len(leaves))]
+        else:
+            made.mirror(self._elsewhere)
+            made.metadata = self._kept.metadata
+        self.model: Model = self._kept if made is None else made  #: for stats(), plan() and metadata
+        self._at_once: Any = None if made is None else jax.jit(self._made())
 
     def _leaves(self, tree: Any) -> list:
         return _leaves(tree, self._tree, "the parameters")
@@ -97,6 +121,8 @@ class DataParallel:
         leaves = self._leaves(grads)
         if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
             return self._traced(leaves, after)
+        if self._at_once is not None:
+            return self._now(leaves)
         self._reduce(leaves)
         return self._tree_of(self._grads)
 
@@ -106,15 +132,30 @@ class DataParallel:
                 np.copyto(self._grads[index], np.asarray(leaves[index]), casting="no")
                 self.model.mark_ready(index)
 
+    def _now(self, leaves: list) -> Any:
+        """On the GPU, outside of a program. A break of the group is libddp's error and not JAX's."""
+        given = [jax.numpy.asarray(leaf) for leaf in leaves]
+        self._check_alike(given)
+        try:
+            return jax.tree_util.tree_unflatten(self._tree, jax.block_until_ready(self._at_once(*given)))
+        except RuntimeError:
+            self.group.check()
+            raise
+
     def _traced(self, leaves: list, after: Any) -> Any:
-        wanted = [jax.ShapeDtypeStruct(grad.shape, grad.dtype) for grad in self._grads]
-        for leaf, grad in zip(leaves, wanted):
+        self._check_alike(leaves)
+        order = jax.tree_util.tree_leaves(after)[:1]
+        return jax.tree_util.tree_unflatten(self._tree, self._made()(*leaves, *order))
+
+    def _made(self) -> Any:
+        if self._operation is None:
+            self._operation = _xla.operation(self.model, self._shapes, self._called, self.model is not self._kept)
+        return self._operation
+
+    def _check_alike(self, leaves: list) -> None:
+        for leaf, grad in zip(leaves, self._shapes):
             if (leaf.shape, leaf.dtype) != (grad.shape, grad.dtype):
                 raise TypeError(f"a gradient is {leaf.dtype}{list(leaf.shape)}, its parameter {grad.dtype}{list(grad.shape)}")
-        if self._operation is None:
-            self._operation = _xla.operation(self.model, wanted, self._called)
-        order = jax.tree_util.tree_leaves(after)[:1]
-        return jax.tree_util.tree_unflatten(self._tree, self._operation(*leaves, *order))
 
     def _called(self, *leaves: Any) -> list:
         """What a compiled program calls where it has no operation of ours."""
@@ -125,18 +166,18 @@ class DataParallel:
         """Raise MismatchError unless the parameters are bitwise equal on all ranks."""
         self._take(params)
         with self._at_hand():
-            self.model.check()
+            self._kept.check()
 
     def save(self, place: Union[str, os.PathLike, BinaryIO, None], params: Any, state: Any = None, *, epoch: int = 0,
              step: int = 0) -> None:
         """Save these parameters (and this state, where the wrapper was made with one) as :meth:`libddp.State.save` does."""
         self._take(params, state)
         with self._at_hand():
-            State(self.model, epoch=epoch, step=step).save(place)
+            State(self._kept, epoch=epoch, step=step).save(place)
 
     def load(self, place: Union[str, os.PathLike, BinaryIO, None], *, partial: bool = False) -> Loaded:
         """Load as :meth:`libddp.State.load` does; every rank gets the same parameters and state."""
-        loader = State(self.model)
+        loader = State(self._kept)
         with self._at_hand():
             found = loader.load(place, partial=partial)
         return Loaded(self._tree_of(self._values), _tree_of(self._state_tree, self._state), loader.epoch, loader.step, *found)
@@ -144,11 +185,11 @@ class DataParallel:
     @contextlib.contextmanager
     def _at_hand(self) -> Iterator[None]:
         """Inside, the model's memory holds what the program gave."""
-        self.model.mirror(None)
+        self._kept.mirror(None)
         try:
             yield
         finally:
-            self.model.mirror(self._elsewhere)
+            self._kept.mirror(self._elsewhere)
 
     def _take(self, params: Any, state: Any = None) -> None:
         for value, leaf in zip(self._values, self._leaves(params)):
