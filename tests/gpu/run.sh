@@ -90,6 +90,7 @@ gather() { # from the build folder $1 into the folder $2
     mkdir "$to/python" && cp -rL "$from/bindings/python/libddp" "$to/python/" && rm -rf "$to/python/libddp/__pycache__" || return 1
     file=$(sed -n 's/^SKBUILD_SABI_VERSION:[A-Z]*=\(.\)/\1/p' "$from/CMakeCache.txt")
     [ -z "$file" ] || echo "$file and later" >"$to/python/VERSION"
+    [ -e "$to/python/libddp/_xla.so" ] || echo "$from has no _xla.so (CMake option DDP_JAX_INCLUDE): jax_gpu will be skipped" >&2
     [ -n "$file" ] || "$(sed -n 's/^_Python3_EXECUTABLE:INTERNAL=//p' "$from/CMakeCache.txt")" -c 'import sys; print("%d.%d" % sys.version_info[:2])' >"$to/python/VERSION"
   fi
   {
@@ -264,11 +265,12 @@ if wanted tests 240; then
     test_program leaks 60
   fi
   if [ -n "$python" ] && [ -e "$kit/share/torch_gpu.py" ]; then
-    for name in 1 2; do
-      stage "torch_gpu on $name rank$([ $name = 1 ] || echo s)" 90 hard "$kit/bin/ddprun" -n $name --show 0 --no-prefix "$python" -B "$kit/share/torch_gpu.py"
-      grep -E '^(FAIL|-) ' "$log" 2>/dev/null | tee -a "$summary"
+    for name in torch_gpu jax_gpu; do
+      for count in 1 2; do
+        stage "$name on $count rank$([ $count = 1 ] || echo s)" 90 hard "$kit/bin/ddprun" -n $count --show 0 --no-prefix "$python" -B "$kit/share/$name.py"
+        grep -E '^(FAIL|-) ' "$log" 2>/dev/null | tee -a "$summary"
+      done
     done
-    stage "jax_gpu on 2 ranks" 60 hard "$kit/bin/ddprun" -n 2 --show 0 --no-prefix "$python" -B "$kit/share/jax_gpu.py"
   fi
   if [ -x "$kit/bin/07_cuda" ]; then
     stage example.alone 40 hard "$kit/bin/07_cuda" "$kit/share/digits.csv"

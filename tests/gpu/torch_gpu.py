@@ -17,13 +17,9 @@ import traceback
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, "bench")]  # as they lie in a kit, and here
-from packed import import_libddp, skip  # noqa: E402
+from packed import import_libddp, let_ranks_share, skip  # noqa: E402
 
 RANK, SIZE = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
-SHARED = {"NCCL_HOSTID": f"libddp-test-{RANK}", "NCCL_SOCKET_IFNAME": "=lo", "NCCL_SOCKET_FAMILY": "AF_INET", "NCCL_NET": "Socket", "NCCL_NET_PLUGIN": "none",
-          "NCCL_TUNER_PLUGIN": "none", "NCCL_IB_DISABLE": "1", "NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1", "NCCL_MNNVL_ENABLE": "0",
-          "NCCL_NVLS_ENABLE": "0", "NCCL_GIN_ENABLE": "0", "NCCL_RAS_ENABLE": "0", "NCCL_WIN_ENABLE": "0", "NCCL_ALGO": "Ring", "NCCL_PROTO": "Simple",
-          "NCCL_MAX_CTAS": "2"}
 CASES = []
 
 
@@ -43,8 +39,8 @@ OPTIONS = parser.parse_args()
 ON_GPU = OPTIONS.device == "cuda"
 if ON_GPU and not torch.cuda.is_available():
     skip("PyTorch sees no GPU")
-if ON_GPU and torch.cuda.device_count() < int(os.environ.get("LOCAL_WORLD_SIZE", SIZE)):
-    os.environ.update({key: value for key, value in SHARED.items() if key not in os.environ})
+if ON_GPU:
+    let_ranks_share(torch.cuda.device_count())
 DEVICE = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)) % torch.cuda.device_count()) if ON_GPU else torch.device("cpu")
 if ON_GPU:
     torch.cuda.set_device(DEVICE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+import warnings
 import weakref
 from typing import Any, Callable, Optional
 
@@ -20,14 +21,20 @@ _MODULE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_xla.so")
 
 @functools.lru_cache(maxsize=None)
 def module() -> Optional[Any]:
-    """xla/average.cpp, which is built where the headers of jaxlib are; known to XLA from here on. None: it was not, or JAX is too old."""
+    """xla/average.cpp, which is built where the headers of jaxlib are; known to XLA from here on. None: it was not, or JAX is too
+    old, or older than those headers."""
     if not os.path.exists(_MODULE) or not hasattr(jax, "ffi"):
         return None
     found = ctypes.CDLL(_MODULE)
     found.ddp_xla_open.argtypes, found.ddp_xla_open.restype = [ctypes.c_void_p, ctypes.c_int32], ctypes.c_int64
     found.ddp_xla_close.argtypes = [ctypes.c_int64]
-    jax.ffi.register_ffi_target(_TARGET, jax.ffi.pycapsule(found.ddp_xla_average), platform="cpu")
-    jax.ffi.register_ffi_target(_TARGET, jax.ffi.pycapsule(found.ddp_xla_average_cuda), platform="CUDA")
+    jax.default_backend()  # JAX would refuse all of a backend that is made after an operation that does not fit
+    try:
+        jax.ffi.register_ffi_target(_TARGET, jax.ffi.pycapsule(found.ddp_xla_average), platform="cpu")
+        jax.ffi.register_ffi_target(_TARGET, jax.ffi.pycapsule(found.ddp_xla_average_cuda), platform="CUDA")
+    except Exception as error:  # of several kinds, by JAX's version
+        warnings.warn(f"libddp.jax: averages in jit call back into Python: {error}", RuntimeWarning, stacklevel=2)
+        return None
     return found
 
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""libddp's Python package for the programs of tests/gpu: that of a kit (run.sh --pack) if it was made for this Python, else what is installed."""
+"""What the Python programs of tests/gpu share. libddp's package: that of a kit (run.sh --pack) if it was made for this Python, else what is
+installed. And ranks that share a GPU."""
 import importlib
 import os
 import sys
@@ -26,3 +27,17 @@ def import_libddp(name):
         return importlib.import_module("libddp." + name)
     except Exception as error:  # whatever a broken installation raises
         return skip(f"libddp's Python package cannot be imported for Python {sys.version_info.major}.{sys.version_info.minor} ({error})")
+
+
+def let_ranks_share(gpus):
+    """Where this host has fewer GPUs than ranks: NCCL takes each rank for a host of its own. For correctness, not for speed. True: so it is."""
+    rank, ranks = os.environ.get("RANK", "0"), os.environ.get("LOCAL_WORLD_SIZE") or os.environ.get("WORLD_SIZE", "1")
+    if gpus >= int(ranks):
+        return False
+    values = {"NCCL_HOSTID": f"libddp-test-{rank}", "NCCL_SOCKET_IFNAME": "=lo", "NCCL_SOCKET_FAMILY": "AF_INET", "NCCL_NET": "Socket",
+              "NCCL_NET_PLUGIN": "none", "NCCL_TUNER_PLUGIN": "none", "NCCL_IB_DISABLE": "1", "NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1",
+              "NCCL_MNNVL_ENABLE": "0", "NCCL_NVLS_ENABLE": "0", "NCCL_GIN_ENABLE": "0", "NCCL_RAS_ENABLE": "0", "NCCL_WIN_ENABLE": "0",
+              "NCCL_ALGO": "Ring", "NCCL_PROTO": "Simple", "NCCL_MAX_CTAS": "2"}
+    for name, value in values.items():
+        os.environ.setdefault(name, value)
+    return True
