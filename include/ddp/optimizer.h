@@ -44,7 +44,8 @@ typedef struct ddp_optimizer_options {
   ddp_nonfinite nonfinite; /**< gradients with infinite or NaN elements: DDP_NONFINITE_KEEP (default), SKIP or FAIL */
   int32_t keep_copy; /**< with shard, in a group with recoverable = 1: 1 keeps state and values of the own slice where other
                         ranks have them when this rank has died (include/README.md), so that ddp_group_recover goes on from
-                        the same step; memory: the slice once more. 0 (default): a checkpoint must be loaded then */
+                        the same step; memory: the slice once more. Not for tensors on GPUs (NOT_SUPPORTED). 0 (default):
+                        a checkpoint must be loaded then */
   double max_norm;   /**< above 0: scale the gradients down so that their 2-norm over all parameters is at most this, as
                           torch.nn.utils.clip_grad_norm_. The gradients in memory stay as they are. With shard, change them
                         after the pass only   with ddp_model_scale_grad. Default 0: no clipping */

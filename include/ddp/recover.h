@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file
- * Going on in the same processes when ranks have died. The group must have been made with recoverable = 1.
+ * Going on in the same processes when ranks have died. The group must have been made with recoverable = 1. Models may lie in
+ * host memory or on GPUs (include/README.md, "Recovery").
  *
  * When a rank dies, calls on the other ranks fail with PEER_FAILED, as always. Then every rank that is left calls
  * ddp_group_recover(), which returns when they have met again, without a rendezvous and whoever of them died: ranks are

@@ -6,6 +6,7 @@
 #include "ddp/custom.h"
 #include "ddp/graph.h"
 #include "group/recovery.hpp"
+#include "model/requirements.hpp"
 #include "optim/adam.hpp"
 #include "optim/custom.hpp"
 #include "optim/sgd.hpp"
@@ -32,6 +33,11 @@ ddp_optimizer_options read_shared(ddp::model::Model& model, const ddp_optimizer_
     throw ddp::make_error(DDP_ERROR_INVALID_ARGUMENT,
                           "%s: keep_copy is 1, but the group was not made with recoverable = 1, so nobody would ask for the "
                           "copy; leave it 0",
+                          function);
+  if (read.keep_copy != 0 && ddp::model::has_gpu_tensors(model.table()))
+    throw ddp::make_error(DDP_ERROR_NOT_SUPPORTED,
+                          "%s: keep_copy is 1, which is for models in host memory, and this one has tensors on a GPU; leave "
+                          "it 0, and load a checkpoint when a rank has died, or leave shard 0",
                           function);
   if (recovers && ((read.shard != 0 && read.keep_copy == 0) || (read.in_backward != 0 && read.undo == 0)))
     ddp::os::log(

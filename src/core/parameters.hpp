@@ -23,7 +23,11 @@ struct Parameter {
   ddp_dtype declared = DDP_F32;
   bool owned_grad = false;   // libddp provides the gradient's memory
   bool owned_value = false;  // libddp provides the value's memory, since commit
+  bool replanned = false;    // on a GPU: since a recovery the buckets are not those by which that memory is laid out
 
+  /// Does it lie where its bucket's plan has it, in one block with the others of the bucket that libddp provides?
+  [[nodiscard]] bool lies_in_grad_block() const noexcept { return owned_grad && !replanned; }
+  [[nodiscard]] bool lies_in_value_block() const noexcept { return owned_value && !replanned; }
   /// Elements of `grad` for one of the program's: 2 of a complex parameter.
   [[nodiscard]] int64_t reals_each() const noexcept { return declared == grad.dtype ? 1 : 2; }
 };

@@ -13,12 +13,8 @@
 namespace ddp::group {
 
 Gpu::Gpu(bootstrap::Control& control, bootstrap::Failure& failure, Health& health, const ddp_group_options& options,
-         int32_t local_rank)
-    : control_(control),
-      failure_(failure),
-      health_(health),
-      options_(options),
-      own_(std::make_unique<nccl::OwnGpu>(options.device_index, local_rank, control.member(control.rank()).name())) {}
+         std::shared_ptr<nccl::OwnGpu> own)
+    : control_(control), failure_(failure), health_(health), options_(options), own_(std::move(own)) {}
 
 Gpu::~Gpu() = default;
 
@@ -33,7 +29,8 @@ nccl::NcclTransport& Gpu::nccl() {
   const collective::TransportContext context{&control_, &failure_, options_};
   const auto make = [&] {
     bootstrap::all_or_none(control_, "GPU", deadline, [&] { static_cast<void>(device()); });
-    nccl_ = std::make_unique<nccl::NcclTransport>(context, device(), sum_layout_of(control_, options_), deadline);
+    nccl_ = std::make_unique<nccl::NcclTransport>(context, device(), own_->memory(), sum_layout_of(control_, options_),
+                                                  deadline);
   };
   on_error(make, [this](const Error& error) { health_.fail(error); });  // the others are in it
   published_.store(nccl_.get());
@@ -46,9 +43,28 @@ const uint32_t* Gpu::stop_on(void* stream) const {
   return transport == nullptr ? nullptr : transport->stop_on(stream);
 }
 
-const uint32_t* Gpu::stop_word() const {
-  nccl::NcclTransport* const transport = existing_nccl();
+const uint32_t* Gpu::stop_step_on(void* stream) const { return options_.recoverable != 0 ? nullptr : stop_on(stream); }
+
+const uint32_t* Gpu::stop_step_word() const {
+  nccl::NcclTransport* const transport = options_.recoverable != 0 ? nullptr : existing_nccl();
   return transport == nullptr ? nullptr : transport->stop_on(nullptr, nccl::StopRead::kOnce);
+}
+
+void Gpu::settle(const char* function) const {
+  nccl::NcclTransport* const transport = options_.recoverable != 0 ? existing_nccl() : nullptr;
+  if (transport != nullptr) transport->await_done(function);
+}
+
+bool Gpu::gave(const std::byte* data, int64_t bytes) const noexcept {
+  const nccl::GivenMemory* const memory = own_->existing_memory();
+  return memory != nullptr && memory->piece_of(data, bytes).has_value();
+}
+
+bool Gpu::free(void* data) noexcept {
+  nccl::GivenMemory* const memory = own_->existing_memory();
+  if (memory == nullptr || !memory->owns(data)) return false;
+  nccl_ != nullptr ? nccl_->free(data) : memory->free(data);
+  return true;
 }
 
 void Gpu::in_line(void* stream, const std::function<void(void* communication)>& body) {
@@ -60,6 +76,11 @@ void Gpu::in_line(void* stream, const std::function<void(void* communication)>& 
 
 void Gpu::close(bool in_order) noexcept {
   if (nccl_ != nullptr) nccl_->close(in_order);
+}
+
+void Gpu::end() noexcept {
+  published_.store(nullptr);
+  nccl_.reset();
 }
 
 }  // namespace ddp::group

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -31,9 +32,9 @@ class Health;
 
 class Gpu {
  public:
-  /// `local_rank`: which GPU it is, unless the options say so. What is passed by reference lives longer.
+  /// `own`: this rank's GPU, which outlives recoveries. What is passed by reference lives longer.
   Gpu(bootstrap::Control& control, bootstrap::Failure& failure, Health& health, const ddp_group_options& options,
-      int32_t local_rank);
+      std::shared_ptr<nccl::OwnGpu> own);
   ~Gpu();
   Gpu(const Gpu&) = delete;
   Gpu& operator=(const Gpu&) = delete;
@@ -53,20 +54,31 @@ class Gpu {
   /// For the kernels that come next on this stream and change what must not be changed once the group is broken: their
   /// `stop` word, or NULL.
   [[nodiscard]] const uint32_t* stop_on(void* stream) const;
-  /// The same for one kernel of which one thread reads it, once: it costs no call.
-  [[nodiscard]] const uint32_t* stop_word() const;
+  /// The same for a step behind a pass. NULL in a group that can recover: the host has waited for the pass, and the step is
+  /// counted, so it is made.
+  [[nodiscard]] const uint32_t* stop_step_on(void* stream) const;
+  /// As stop_step_on, for one kernel of which one thread reads it, once: it costs no call.
+  [[nodiscard]] const uint32_t* stop_step_word() const;
+  /// In a group that can recover: the host waits until what the ranks have exchanged on GPUs is done, so that what it has
+  /// counted has happened when a rank dies. Throws the group's cause if it broke before.
+  void settle(const char* function) const;
+  /// Memory that nccl().alloc gave, or that of a transport before a recovery. Is it that?
+  [[nodiscard]] bool gave(const std::byte* data, int64_t bytes) const noexcept;
+  bool free(void* data) noexcept;
   /// Work that communicates again and again: `body` enqueues it on the stream that it is given, the communication stream,
   /// behind what is on `stream` now; what comes on `stream` then comes after it.
   void in_line(void* stream, const std::function<void(void* communication)>& body);
   /// Leave: in order (all ranks have done what they wanted), or not.
   void close(bool in_order) noexcept;
+  /// After close(), when nobody uses what communicates: nccl() makes another one in another group.
+  void end() noexcept;
 
  private:
   bootstrap::Control& control_;
   bootstrap::Failure& failure_;
   Health& health_;
   const ddp_group_options& options_;
-  std::unique_ptr<nccl::OwnGpu> own_;
+  const std::shared_ptr<nccl::OwnGpu> own_;
   std::unique_ptr<nccl::NcclTransport> nccl_;
   std::atomic<nccl::NcclTransport*> published_{nullptr};  // for those who must not wait
 };

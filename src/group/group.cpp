@@ -14,6 +14,7 @@
 #include "bootstrap/rendezvous/rendezvous.hpp"
 #include "collective/memory_holds.hpp"
 #include "collective/nccl/nccl_transport.hpp"
+#include "collective/nccl/own_gpu.hpp"
 #include "collective/nccl/stamps.hpp"
 #include "collective/transport.hpp"
 #include "core/attempt.hpp"
@@ -58,6 +59,11 @@ std::shared_ptr<Survival> make_survival(const ddp_group_options& options, bool t
     throw Error(DDP_ERROR_NOT_SUPPORTED,
                 "ddp_group_create: recoverable is 1, but the ranks are threads of one process (local://), of which none can "
                 "die alone; leave it 0");
+  if (options.nccl_comm != nullptr)
+    throw Error(
+        DDP_ERROR_NOT_SUPPORTED,
+        "ddp_group_create: recoverable is 1, but nccl_comm is a communicator of the program, which has these ranks for "
+        "ever; leave one of them out");
   return std::make_shared<Survival>(std::move(place));
 }
 
@@ -90,7 +96,12 @@ Group::~Group() {
 }
 
 void Group::Impl::connect(const char* function) {
-  gpu.emplace(*control, failure, health, options, origin.local_rank);
+  const std::string name = control->member(control->rank()).name();
+  if (own_gpu == nullptr)
+    own_gpu = std::make_shared<nccl::OwnGpu>(options.device_index, origin.local_rank, name);
+  else
+    own_gpu->rename(name);
+  gpu.emplace(*control, failure, health, options, own_gpu);
   memory.emplace(options, health, arenas, *gpu);
   collective::TransportContext context{control.get(), &failure, options, &channels.queues()};
   if (!arenas.empty()) context.arena = arenas.back();
@@ -121,6 +132,7 @@ void Group::Impl::retire() noexcept {
   failure.set(Error());  // if somebody left in good order, nobody was woken yet
   failure.quiesce();
   channels.stop();
+  gpu->end();
 }
 
 std::shared_ptr<Group> Group::create(const char* rendezvous, const ddp_group_options& asked) {
@@ -154,7 +166,7 @@ std::shared_ptr<Group> Group::create(const char* rendezvous, const ddp_group_opt
 std::shared_ptr<Group> Group::form(std::unique_ptr<bootstrap::Control> control, const ddp_group_options& options,
                                    const Origin& origin, const char* function, std::shared_ptr<Survival> survival) {
   if (survival == nullptr) survival = make_survival(options, origin.threads, std::make_unique<bootstrap::JoinPlace>());
-  auto impl = std::make_unique<Impl>(std::move(control), options, origin, std::move(survival), Arenas());
+  auto impl = std::make_unique<Impl>(std::move(control), options, origin, std::move(survival), Arenas(), nullptr);
   on_error([&] { impl->connect(function); },
            [&](const Error& error) {
              if (error.is_agreed()) return;

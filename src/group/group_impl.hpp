@@ -23,17 +23,19 @@ namespace ddp::group {
 
 struct Group::Impl {
   Impl(std::unique_ptr<bootstrap::Control> with, const ddp_group_options& asked, const Origin& from,
-       std::shared_ptr<Survival> before, Arenas memory_of_before)
+       std::shared_ptr<Survival> before, Arenas memory_of_before, std::shared_ptr<nccl::OwnGpu> gpu_of_before)
       : options(asked),
         origin(from),
         survival(std::move(before)),
         arenas(std::move(memory_of_before)),
+        own_gpu(std::move(gpu_of_before)),
         control(std::move(with)) {}
 
   const ddp_group_options options;
   const Origin origin;
   const std::shared_ptr<Survival> survival;  // NULL: the group cannot recover
   Arenas arenas;
+  std::shared_ptr<nccl::OwnGpu> own_gpu;
   // Destroyed in reverse: the transports and their threads first, then the control plane's, then what they point to.
   bootstrap::Failure failure;
   std::unique_ptr<bootstrap::Control> control;

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "group/memory.hpp"
 
-#include <utility>
-
 #include "collective/memory_holds.hpp"
 #include "collective/nccl/nccl_transport.hpp"
 #include "group/gpu.hpp"
@@ -21,29 +19,12 @@ void* Memory::alloc_beside(const Tensor& tensor, int64_t bytes) {
 
 void* Memory::alloc_in_host(int64_t bytes) { return collective::MemoryHolds::instance().alloc(arenas_.back(), bytes); }
 
-void* Memory::alloc_on_gpu(int64_t bytes) {
-  std::map<const std::byte*, int64_t> noted;
-  noted.emplace(nullptr, bytes);
-  auto node = noted.extract(noted.begin());  // so that nothing fails behind the allocation
-  void* const data = gpu_.nccl().alloc(bytes);
-  node.key() = static_cast<const std::byte*>(data);
-  on_gpu_.insert(std::move(node));
-  return data;
-}
+void* Memory::alloc_on_gpu(int64_t bytes) { return gpu_.nccl().alloc(bytes); }
 
-bool Memory::gave_on_gpu(const std::byte* data, int64_t bytes) const noexcept {
-  auto after = on_gpu_.upper_bound(data);
-  if (after == on_gpu_.begin()) return false;
-  const auto& [begin, size] = *--after;
-  return data + bytes <= begin + size;
-}
+bool Memory::gave_on_gpu(const std::byte* data, int64_t bytes) const noexcept { return gpu_.gave(data, bytes); }
 
 void Memory::free(void* data) {
-  if (nccl::NcclTransport* const nccl = gpu_.existing_nccl(); nccl != nullptr && nccl->free(data)) {
-    on_gpu_.erase(static_cast<const std::byte*>(data));
-    return;
-  }
-  collective::MemoryHolds::instance().free(arenas_, data);
+  if (!gpu_.free(data)) collective::MemoryHolds::instance().free(arenas_, data);
 }
 
 }  // namespace ddp::group

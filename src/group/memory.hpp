@@ -6,7 +6,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <vector>
 
@@ -44,7 +43,6 @@ class Memory {
   const Health& health_;
   const Arenas& arenas_;
   Gpu& gpu_;
-  std::map<const std::byte*, int64_t> on_gpu_;  // bytes of what was given out there
 };
 
 }  // namespace ddp::group

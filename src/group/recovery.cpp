@@ -69,7 +69,8 @@ Recovery::Outcome Recovery::run(Group& group, const bootstrap::RecoveryRule& rul
     for (const auto& follower : followers) follower->leave_group();
     impl->retire();
     std::unique_ptr<bootstrap::Control> control = survival.meet(*impl->control, impl->failure, rule, impl->options);
-    auto next = std::make_unique<Group::Impl>(std::move(control), impl->options, impl->origin, impl->survival, impl->arenas);
+    auto next = std::make_unique<Group::Impl>(std::move(control), impl->options, impl->origin, impl->survival, impl->arenas,
+                                              impl->own_gpu);
     int32_t source = -1;
     const std::optional<Error> failed = try_to([&] {
       on_error([&] { next->connect("ddp_group_recover"); },

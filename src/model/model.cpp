@@ -52,6 +52,13 @@ void check_options(const ddp_model_options& options) {
                      static_cast<int>(options.drift));
 }
 
+/// Of the blocks of memory, one for each bucket.
+uint64_t layout_of(const Plan& plan) {
+  uint64_t layout = hash_plan(plan, 0);
+  for (const PlannedBucket& bucket : plan) layout = hash_plan({}, layout ^ static_cast<uint64_t>(bucket.count));
+  return layout;
+}
+
 }  // namespace
 
 Model::Model(std::shared_ptr<group::Group> group, const ddp_model_options& options)
@@ -136,7 +143,7 @@ void Model::commit_now(void* stream) {
         "ddp_model_commit: a rank that has joined cannot pull buckets; use a hook that is called, or leave uneven_inputs 0");
   if (hook_.copies()) require_host_parameters();
   if (group_->options().virtual_ranks > 0) refuse_virtual_ranks(*this);
-  if (rejoin_ != nullptr) require_recoverable();
+  if (rejoin_ != nullptr) refuse_kept_copies(*this);
   static_cast<void>(join_group(stream));
   if (const std::optional<Error> difference = replicas_.take_difference()) throw Error(*difference);
 }
@@ -162,17 +169,17 @@ int32_t Model::join_group(void* stream) {
   return source;
 }
 
-/// Memory of GPUs does not outlive what a recovery replaces.
-void Model::require_recoverable() const {
-  if (has_gpu_tensors(table_))
-    throw Error(
-        DDP_ERROR_NOT_SUPPORTED,
-        "ddp_model_commit: the model has tensors on a GPU, and the group was made with recoverable = 1, which is for "
-        "models in host memory; leave it 0, and go on from a checkpoint when a rank has died");
+/// The memory stays where it is. On a GPU a bucket is reduced in one block, which is laid out for a number of ranks; where
+/// the ranks are others, it goes through a copy.
+void Model::look_at_layout(const Plan& plan) {
+  const bool replanned = memory_.layout != layout_of(plan);
+  for (int32_t index = 0; index < table_.parameter_count(); ++index)
+    if (Parameter& parameter = table_.parameter(index); parameter.value.is_on_gpu()) parameter.replanned = replanned;
 }
 
 void Model::allocate(const Plan& plan, void* stream) {
   if (memory_.is_allocated) {  // ranks that are new may lack memory for theirs
+    look_at_layout(plan);
     group::all_or_none(*group_, "gradient memory", [] {});
     if (options_.own_values != 0) group::all_or_none(*group_, "memory for values", [] {});
     return;
@@ -182,6 +189,7 @@ void Model::allocate(const Plan& plan, void* stream) {
       [this](int32_t index, std::byte* data) { table_.parameter(index).grad.data = data; });
   if (options_.own_values != 0) allocate_values(plan, stream);
   memory_.is_allocated = true;
+  memory_.layout = layout_of(plan);
 }
 
 void Model::allocate_values(const Plan& plan, void* stream) {

@@ -104,12 +104,12 @@ class Model {
   void require_building(const char* function) const;
   void require_pulled(const char* function) const;
   void require_host_parameters() const;
-  void require_recoverable() const;
   void commit_now(void* stream);
   /// The ranks agree on the model, and passes can be made. Gives as Replicas::make_equal(). Collective.
   int32_t join_group(void* stream);
   /// Memory that libddp provides, if it has not done so yet.
   void allocate(const Plan& plan, void* stream);
+  void look_at_layout(const Plan& plan);
   void allocate_values(const Plan& plan, void* stream);
 
   std::shared_ptr<group::Group> group_;
@@ -120,6 +120,7 @@ class Model {
   struct Memory {
     FlatMemory gradients, values;
     bool is_allocated = false;
+    uint64_t layout = 0;  // hash of the plan by which it is laid out
   } memory_{FlatMemory(*group_), FlatMemory(*group_)};
   Gradients gradients_{*this, table_};
   Replicas replicas_{*this};

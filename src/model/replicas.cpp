@@ -60,8 +60,9 @@ void Replicas::check_after_pass(void* stream) {
   const std::optional<Drift> drift = find_drift(model_.group(), model_.table(), Compare::kParameters, stream);
   if (!drift) return;
   if (options.drift == DDP_DRIFT_REPORT) throw_drift("ddp_model_end_backward", *drift);
-  model_.values().change_together(
-      [&] { repair(model_.group(), "ddp_model_end_backward", model_.table(), kept_equal(), *drift, stream); });
+  model_.values().change_together("ddp_model_end_backward", [&] {
+    repair(model_.group(), "ddp_model_end_backward", model_.table(), kept_equal(), *drift, stream);
+  });
   ++repairs_;
 }
 
@@ -158,11 +159,14 @@ int32_t Replicas::make_equal(void* stream) {
 /// until all has come, and the group may break before.
 void Replicas::send(const ReplicaSource& found, bool spoils, void* stream) {
   if (found.sends == ReplicaSource::Sends::kNothing) return;
-  if (found.sends == ReplicaSource::Sends::kValues)
-    return distribute_values(model_.group(), model_.table(), found.rank, stream);
+  if (found.sends == ReplicaSource::Sends::kValues) {
+    distribute_values(model_.group(), model_.table(), found.rank, stream);
+    return model_.group().gpu().settle("ddp_model_commit");
+  }
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     replicate(model_.group(), is_new_ ? "ddp_model_commit" : kRecover, values_and_buffers(), kept_equal(), found.rank,
               stream, [&] { is_whole_ = is_whole_ && !spoils; });
+    model_.group().gpu().settle(kRecover);
     if (!found.is_recovery) return;
     NamedTensors all = beside_values();
     all.add_values(model_.table());

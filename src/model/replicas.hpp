@@ -15,6 +15,7 @@
 
 #include "core/error.hpp"
 #include "ddp/model.h"
+#include "device/memory.hpp"
 #include "model/drift.hpp"
 #include "model/replica_source.hpp"
 #include "model/replica_state.hpp"
@@ -54,6 +55,8 @@ class Replicas {
   [[nodiscard]] std::optional<Error> take_difference() noexcept { return std::exchange(difference_, std::nullopt); }
   /// The group has broken: note how far this rank has come.
   void leave() noexcept;
+  /// Memory for buffers while others are received, by buffer.
+  [[nodiscard]] std::vector<device::Memory>& buffers_before() noexcept { return buffers_before_; }
   /// Of all ranks, the most when they met.
   [[nodiscard]] int64_t final_passes() const noexcept { return final_passes_; }
   /// Parameters, buffers and kept states of `source` for everybody. `function` names the caller in errors. Collective.
@@ -77,6 +80,7 @@ class Replicas {
   int64_t final_passes_ = 0;
   int32_t rank_before_ = -1;
   int32_t size_before_ = 0;
+  std::vector<device::Memory> buffers_before_;
   int64_t checks_ = 0;
   int64_t repairs_ = 0;
 };

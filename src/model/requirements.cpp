@@ -5,6 +5,7 @@
 #include <string>
 
 #include "device/gpu/device.hpp"
+#include "model/kept_parts.hpp"
 #include "model/model.hpp"
 
 namespace ddp::model {
@@ -38,6 +39,15 @@ void refuse_virtual_ranks(const Model& model) {
   if (model.options().uneven_inputs != 0)
     refuse("uneven_inputs = 1; skip parts that have no data (ddp_model_skip_backward)");
   if (has_gpu_tensors(model.table())) refuse("tensors on a GPU");
+}
+
+void refuse_kept_copies(Model& model) {
+  if (!has_gpu_tensors(model.table())) return;
+  for (const auto& state : model.replicas().kept_equal())
+    if (kept_parts_of(*state) != nullptr)
+      throw Error(DDP_ERROR_NOT_SUPPORTED,
+                  "ddp_model_commit: an optimizer has keep_copy = 1, which is for models in host memory, and this one has "
+                  "tensors on a GPU; leave it 0, and load a checkpoint when a rank has died, or leave shard 0");
 }
 
 }  // namespace ddp::model

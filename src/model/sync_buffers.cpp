@@ -8,6 +8,7 @@
 
 #include "bootstrap/control/call_state.hpp"
 #include "core/attempt.hpp"
+#include "device/memory.hpp"
 #include "group/recovery.hpp"
 #include "model/coalesced_broadcast.hpp"
 #include "model/model.hpp"
@@ -16,19 +17,26 @@
 namespace ddp::model {
 namespace {
 
+constexpr const char* kFunction = "ddp_model_sync_buffers";
+
 /// Buffers may be half received when the group breaks: those of before are as good for a rank that goes on, and no replica
 /// is whole if the one that sent them has died.
-void receive_buffers(Model& model, const std::vector<Tensor>& buffers, const std::function<void()>& receive) {
-  if (group::Recovery::survival(model.group()) == nullptr) return model.values().change_together(receive);
-  std::vector<std::byte> before;  // a group that recovers has its models in host memory
-  for (const Tensor& each : buffers) before.insert(before.end(), each.data, each.data + each.bytes());
-  on_error<Error>(receive, [&](const Error&) {
-    const std::byte* from = before.data();
-    for (const Tensor& each : buffers) {
-      std::copy_n(from, each.bytes(), each.data);
-      from += each.bytes();
-    }
-  });
+void receive_buffers(Model& model, const std::vector<Tensor>& buffers, void* stream, const std::function<void()>& receive) {
+  if (group::Recovery::survival(model.group()) == nullptr) return model.values().change_together(kFunction, receive);
+  std::vector<device::Memory>& before = model.replicas().buffers_before();
+  for (size_t k = before.size(); k < buffers.size(); ++k)
+    before.emplace_back(device::of(buffers[k]), buffers[k].bytes(), "buffers as they were");
+  for (size_t k = 0; k < buffers.size(); ++k)
+    device::of(buffers[k]).copy(before[k].data(), buffers[k].data, buffers[k].bytes(), stream);
+  on_error<Error>(
+      [&] {
+        receive();
+        model.group().gpu().settle(kFunction);
+      },
+      [&](const Error&) {
+        for (size_t k = 0; k < buffers.size(); ++k)
+          device::of(buffers[k]).copy(buffers[k].data, before[k].data(), buffers[k].bytes(), stream);
+      });
 }
 
 void send_buffers(Model& model, int32_t root, void* stream) {
@@ -43,7 +51,7 @@ void send_buffers(Model& model, int32_t root, void* stream) {
   if (model.group().rank() == root)
     send();
   else
-    receive_buffers(model, tensors, send);
+    receive_buffers(model, tensors, stream, send);
   model.pass().parts().restart();
 }
 
@@ -72,18 +80,18 @@ void sync_buffers_with_joined(Model& model, int32_t root, void* stream) {
 
 void sync_buffers(Model& model, int32_t root, void* stream) {
   group::Group& group = model.group();
-  model.require_ready("ddp_model_sync_buffers");
+  model.require_ready(kFunction);
   if (root < 0 || root >= group.size())
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_model_sync_buffers: root is %d; the group has the ranks 0 to %d", root,
                      group.size() - 1);
-  refuse_capture(model, "ddp_model_sync_buffers", stream);
+  refuse_capture(model, kFunction, stream);
   if (!model.pass().parts().is_first())
     throw make_error(DDP_ERROR_INVALID_STATE,
                      "ddp_model_sync_buffers: the step has begun, and virtual rank %d is next; call it before the first "
                      "part of a step",
                      model.pass().parts().position());
   if (model.options().uneven_inputs != 0) return sync_buffers_with_joined(model, root, stream);
-  group.check_idle("ddp_model_sync_buffers");
+  group.check_idle(kFunction);
   const bootstrap::CallState::In inside(group.calls(), bootstrap::UserCall::kSyncBuffers, model.number());
   send_buffers(model, root, stream);
 }

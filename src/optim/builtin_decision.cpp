@@ -88,7 +88,7 @@ void BuiltinOptimizer::plan_and_update(void* stream) {
   if (!gpu_steps_->has_counts()) gpu_steps_->hand_over(progress_);
   for (int32_t i = 0; i < model().table().parameter_count(); ++i)
     if (counts(i)) gpu_steps_->take_part(i);
-  shape_.gate = gpu_steps_->plan({policy_, *gpu_rule(), rate(), words, model().group().gpu().stop_word()}, stream);
+  shape_.gate = gpu_steps_->plan({policy_, *gpu_rule(), rate(), words, model().group().gpu().stop_step_word()}, stream);
   planned_ = true;
   updates().set_planned(gpu_steps_->planned());
   update_all(stream);

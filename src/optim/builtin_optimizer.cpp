@@ -229,7 +229,7 @@ void BuiltinOptimizer::flush(void* stream) {
   if (undoes_) undo_.all.flush(model().table(), stream);
   if (updates().empty() && shape_.multicast == nullptr) return;
   // What stops kernels has stopped a planned step where it was decided.
-  const ddp_gpu_stop stop = planned_ ? nullptr : model().group().gpu().stop_on(stream);
+  const ddp_gpu_stop stop = planned_ ? nullptr : model().group().gpu().stop_step_on(stream);
   updates().launch(device::of(model().table()), shape_, {stream, stop});
 }
 

@@ -82,7 +82,7 @@ void Ema::start(void* stream) {
 
 void Ema::follow(void* stream) {
   const bool is_immediate = device::of(model_->table()).is_immediate();
-  const device::Order order{stream, is_immediate ? nullptr : model_->group().gpu().stop_on(stream)};
+  const device::Order order{stream, is_immediate ? nullptr : model_->group().gpu().stop_step_on(stream)};
   list_averages();
   spans_.each([&](const device::Device& home, const device::Span* spans, int64_t count, ddp_dtype dtype, ddp_dtype) {
     home.follow(spans, count / std::ssize(decays_), decays_.data(), static_cast<int32_t>(decays_.size()), dtype, order);

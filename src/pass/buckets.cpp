@@ -88,7 +88,7 @@ collective::BucketSpec Buckets::describe(size_t bucket) const {
   for (const PlannedPiece& piece : planned.pieces) {
     const Parameter& parameter = table_.parameter(piece.parameter);
     const Tensor part = flat_part(parameter.grad, piece.first, piece.count);
-    const bool owned = parameter.owned_grad || layout_.of(bucket) == GradientLayout::Block::kPlanned;
+    const bool owned = parameter.lies_in_grad_block() || layout_.of(bucket) == GradientLayout::Block::kPlanned;
     spec.pieces.push_back(collective::BucketSpec::Piece{part.data, part.count, owned, piece.offset});
   }
   return spec;

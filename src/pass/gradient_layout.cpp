@@ -25,7 +25,7 @@ std::vector<Place> places_of(const Parameters& table, const PlannedBucket& bucke
   const int64_t size = dtype_size(bucket.dtype);
   for (const PlannedPiece& piece : bucket.pieces) {
     const Parameter& parameter = table.parameter(piece.parameter);
-    if (parameter.owned_grad) return {};
+    if (parameter.lies_in_grad_block()) return {};
     if (piece.count == 0) continue;
     places.push_back({flat_part(parameter.grad, piece.first, piece.count).data, piece.count * size, piece.offset * size});
   }

@@ -14,8 +14,9 @@ void OptimizerStage::give_kept() {
   for (size_t b = 0; b < plan_.size(); ++b) {
     const PlannedBucket& bucket = plan_[b];
     if (bucket.pieces.empty()) continue;
-    const bool owned = std::all_of(bucket.pieces.begin(), bucket.pieces.end(),
-                                   [&](const PlannedPiece& piece) { return table_.parameter(piece.parameter).owned_value; });
+    const bool owned = std::all_of(bucket.pieces.begin(), bucket.pieces.end(), [&](const PlannedPiece& piece) {
+      return table_.parameter(piece.parameter).lies_in_value_block();
+    });
     give_kept(
         b, bucket.dtype, [&](int32_t index) { return table_.parameter(index).value.data; }, owned);
     const size_t arrays = update_.beside(bucket.pieces.front().parameter).size();

@@ -108,7 +108,8 @@ void OptimizerStage::prepare() {
     for (const PlannedPiece& piece : plan_[b].pieces) {
       const Parameter& parameter = table_.parameter(piece.parameter);
       const Tensor values = flat_part(parameter.value, piece.first, piece.count);
-      fused.outputs.push_back(collective::BucketSpec::Piece{values.data, values.count, parameter.owned_value, piece.offset});
+      fused.outputs.push_back(
+          collective::BucketSpec::Piece{values.data, values.count, parameter.lies_in_value_block(), piece.offset});
     }
     collective::ExchangeSpec all_gather = fused;
     all_gather.collects = false;
@@ -191,7 +192,6 @@ void OptimizerStage::update_now(size_t bucket) {
   problem_ = try_to([&] { step.flush(channel_.group().gpu().nccl().fork()); });
 }
 
-/// What comes on the communication stream comes after the updates of the pass.
 void OptimizerStage::join_updates() {
   if (setting_.some_on_gpu() && pass_plan_.follows() && !is_sharded()) channel_.group().gpu().nccl().join();
 }

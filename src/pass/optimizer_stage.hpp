@@ -60,6 +60,8 @@ class OptimizerStage {
   [[nodiscard]] collective::BucketOperation& reduction(size_t bucket, collective::BucketOperation& usual) noexcept;
   /// After the reduction of the bucket was pushed.
   void follow(size_t bucket, collective::BucketOperation& reduction, collective::ProgressQueue& queue);
+  /// What comes on the communication stream comes after the updates of the pass.
+  void join_updates();
   /// All buckets are reduced; `is_void`: no step follows from them. Collective. False: parameters are updated in part, for
   /// good.
   [[nodiscard]] bool end(bool is_void);
@@ -117,7 +119,6 @@ class OptimizerStage {
   void work_on_gpu();
   template <class Which>
   void work_by_divisor(const Which& which, void* stream);
-  void join_updates();
   void refuse_capture() const;
   [[nodiscard]] const collective::BucketHeader& header_of_all(size_t bucket) noexcept;
   [[nodiscard]] void* gpu_stream() const;

@@ -332,12 +332,20 @@ void Pass::reduce(void* stream) {
   take_headers();
   if (buckets_.hooked() != nullptr) buckets_.hooked()->end_pass(is_void());
   if (trace::Watch* const watch = is_void() ? channel_.group().calls().watch() : nullptr) watch->void_pass();
+  settle();
   if (optimizer_.active() != nullptr && !optimizer_.active()->end(is_void())) results_.tear();
   OptimizerStage* const stage = optimizer_.last_stage();
   if (attendance_.is(Role::kJoined) && stage != nullptr) others_stepped_ = stage->attend(is_void());
   if (!buckets_.are_on_gpu()) return;
   channel_.group().gpu().nccl().order_before(stream);
   if (channel_.group().gpu().device().is_capturing(stream)) results_.capture();
+}
+
+/// A group that can recover counts what has happened on the device, not what will.
+void Pass::settle() {
+  if (!buckets_.are_on_gpu()) return;
+  if (optimizer_.active() != nullptr) optimizer_.active()->join_updates();
+  channel_.group().gpu().settle("ddp_model_end_backward");
 }
 
 bool Pass::is_void() const noexcept {

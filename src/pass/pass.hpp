@@ -107,6 +107,7 @@ class Pass {
   void end_part();
   void end_reduce(void* stream);
   void reduce(void* stream);
+  void settle();
   void take_headers();
   void take_used() noexcept;
   void report_missing();

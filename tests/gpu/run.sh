@@ -261,6 +261,7 @@ if wanted tests 240; then
     test_program ranks 120
     test_program failure 90
     test_program fork 40
+    test_program recover 60
     test_program graph 60
     test_program leaks 60
   fi

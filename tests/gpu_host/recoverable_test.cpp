@@ -1,64 +1,277 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model with tensors on a GPU in a group that can recover: refused at its commit, on all ranks, before anything is sent,
-// with what to do instead. The group goes on, with models in host memory.
-#include <memory>
-#include <string>
-#include <vector>
+// Ranks with models on GPUs go on when one has died: with the values of a training in which it had left in good order, at
+// the addresses of before; and new ones join. Ranks are threads, and one dies by giving up its group. What cannot be
+// recovered there is refused.
+#include <array>
 
-#include "model/model.hpp"
-#include "support/gpu_world.hpp"
+#include "core/attempt.hpp"
+#include "gpu_host/recoverable_trainee.hpp"
+#include "group/recovery.hpp"
+#include "model/sync_buffers.hpp"
 #include "support/group_procs.hpp"
 
 namespace ddp::test {
 namespace {
 
-constexpr int64_t kCount = 1'000;
+constexpr int kSize = 3;
+
+constexpr Way kWays[] = {{"gradients of the program"},
+                         {"gradients of the library", Grads::kLibrary},
+                         {"values of the library", Grads::kLibrary, true},
+                         {"in backward", Grads::kLibrary, false, true},
+                         {"in backward, of the program", Grads::kProgram, false, true},
+                         {"Adam, in backward", Grads::kLibrary, true, true, true},
+                         {"clipped by the norm", Grads::kLibrary, false, false, true, 0.5}};
 
 ddp_group_options recoverable() {
   ddp_group_options options = world_options();
   options.recoverable = 1;
-  options.device_index = 0;
+  options.timeout_ms = 20'000;
+  options.heartbeat_ms = 50;
+  options.dead_after_ms = 2'000;
   return options;
 }
 
-ddp_model_options model_options() {
+std::shared_ptr<group::Group> meet(const Folder& folder, int rank, int size, ddp_group_options options, int gpu) {
+  options.device_index = gpu;
+  expect(fake_gpu::table().set_device(gpu) == 0, "a program has its GPU current");
+  return join_process_group(folder, rank, size, options);
+}
+
+void expect_like(const std::vector<std::vector<float>>& found, const std::vector<std::vector<float>>& wanted,
+                 double tolerance, const std::string& what) {
+  for (size_t p = 0; p < kParameters; ++p)
+    for (size_t i = 0; i < wanted[p].size(); ++i)
+      if (!(std::abs(static_cast<double>(found[p][i]) - wanted[p][i]) <= tolerance))
+        expect_equal(found[p][i], wanted[p][i], what + ": p" + std::to_string(p) + "[" + std::to_string(i) + "]");
+}
+
+enum class Death { kBetweenPasses, kInThePass, kBehindThePass, kBehindTheStep };
+
+std::string name_of(const Way& way, Death death) {
+  constexpr const char* kNames[] = {"between passes", "in the pass", "behind the pass", "behind the step"};
+  return std::string(way.name) + ", " + kNames[static_cast<size_t>(death)];
+}
+
+/// All ranks are in the third pass, whose collectives cannot end: most gradients of the last rank never come, or its device
+/// does nothing.
+void open_pass(Trainee& t, int rank, Death death, std::atomic<int>& in_pass) {
+  t.model->begin_backward(DDP_PASS_REDUCE);
+  for (size_t p = 0; p < kParameters; ++p) t.fill(p, 2, rank);
+  if (rank == kSize - 1 && death == Death::kBehindThePass) fake_gpu::pause_device(rank);
+  const size_t marks = death == Death::kBehindThePass ? kParameters : rank == kSize - 1 ? 1 : kParameters - 1;
+  for (size_t p = kParameters; p-- > kParameters - marks;) t.model->pass().mark_ready(static_cast<int32_t>(p), t.at());
+  ++in_pass;
+  wait_until([&] { return in_pass.load() == kSize; });
+}
+
+/// The third step is counted while the device has not begun it.
+void step_without_device(Trainee& t, int rank, std::atomic<int>& in_pass) {
+  t.model->begin_backward(DDP_PASS_REDUCE);
+  for (size_t p = kParameters; p-- > 0;) {
+    t.fill(p, 2, rank);
+    t.model->pass().mark_ready(static_cast<int32_t>(p), t.at());
+  }
+  t.model->end_backward(t.at());
+  t.stream->synchronize();
+  fake_gpu::pause(t.stream->get());
+  t.optimizer->step(t.at());
+  ++in_pass;
+  wait_until([&] { return in_pass.load() == kSize; });
+}
+
+void expect_broken_pass(Trainee& t, Death death) {
+  const std::string text = expect_error(DDP_ERROR_ABORTED, [&] {
+    if (death == Death::kInThePass) t.model->pass().mark_ready(0, t.at());
+    t.model->end_backward(t.at());
+  });
+  expect_contains(text, "dies");
+}
+
+/// Two steps of three ranks, the last of which dies, perhaps in the third; two steps of those that are left.
+void lose_one(const Way& way, Death death) {
+  const FakeGpus gpus;
+  const Folder folder;
+  const std::string what = name_of(way, death);
+  const int made = death == Death::kBehindTheStep ? 3 : 2;
+  std::array<std::vector<std::vector<float>>, kSize> ends;
+  std::atomic<int> in_pass{0}, know{0};
+  run_ranks(kSize, [&](int rank) {
+    const auto group = meet(folder, rank, kSize, recoverable(), rank);
+    Trainee t(group, way, rank);
+    for (int step = 0; step < 2; ++step) t.step(step, rank);
+    t.stream->synchronize();
+    group->barrier();
+    if (death == Death::kInThePass || death == Death::kBehindThePass) open_pass(t, rank, death, in_pass);
+    if (death == Death::kBehindTheStep) step_without_device(t, rank, in_pass);
+    if (rank == kSize - 1) {
+      group->health().abort(Error(DDP_ERROR_ABORTED, "the last rank dies"));
+      wait_until([&] { return know.load() == kSize - 1; });
+      fake_gpu::resume_device(rank);
+      fake_gpu::resume(t.stream->get());
+      return;
+    }
+    const std::vector<const void*> places = t.addresses();
+    if (death == Death::kInThePass || death == Death::kBehindThePass) expect_broken_pass(t, death);
+    if (death == Death::kBehindTheStep) {
+      expect(group::Recovery::await_broken(*group), what + ": the group breaks");
+      fake_gpu::resume(t.stream->get());
+    }
+    ++know;
+    const group::Recovery::Outcome outcome = group::Recovery::run(*group, group::RecoveryRule());
+    expect_equal(group->size(), kSize - 1, what + ": ranks");
+    expect_equal(outcome.step, static_cast<int64_t>(made), what + ": the step");
+    expect(t.addresses() == places, what + ": the addresses");
+    for (int step = made; step < made + 2; ++step) t.step(step, rank);
+    ends[static_cast<size_t>(rank)] = t.values();
+    t.model->replicas().check(t.at());
+    group->barrier();
+  });
+  expect(ends[0] == ends[1], what + ": the ranks have the same bits");
+  expect_like(ends[0], oracle(way, {{kSize, made}, {kSize - 1, 2}}), way.adam ? 1e-6 : 0, what);
+  FakeGpus::expect_correct(what);
+  FakeGpus::expect_nothing_left();
+}
+
+void two_of_three_go_on(void**) {
+  for (const Way& way : kWays) lose_one(way, Death::kBetweenPasses);
+}
+void a_pass_that_was_open_is_repeated(void**) {
+  for (const Way& way : kWays) lose_one(way, Death::kInThePass);
+}
+void a_pass_whose_device_never_came_is_repeated(void**) {
+  for (const Way& way : kWays) lose_one(way, Death::kBehindThePass);
+}
+void a_step_that_was_counted_is_made(void**) {
+  for (const Way& way : kWays)
+    if (!way.in_backward) lose_one(way, Death::kBehindTheStep);
+}
+
+/// Two ranks, then a third that gets everything from them, then the first of them dies.
+void grow_and_shrink(const Way& way) {
+  const FakeGpus gpus;
+  const Folder folder;
+  std::array<std::vector<std::vector<float>>, kSize> ends;
+  std::atomic<bool> stands{false};
+  int before = 0;  // steps that two ranks made
+  run_ranks(kSize, [&](int number) {
+    ddp_group_options options = recoverable();
+    const bool is_new = number == kSize - 1;
+    if (is_new) wait_until([&] { return stands.load(); });
+    options.join = is_new ? 1 : 0;
+    const auto group = meet(folder, is_new ? -1 : number, is_new ? -1 : 2, options, number);
+    Trainee t(group, way, number);
+    for (int step = 0; !is_new && step < 2; ++step) t.step(step, group->rank());
+    if (number == 0) stands = true;
+    if (!is_new) {
+      int step = 2;
+      const std::string why = expect_error(DDP_ERROR_ABORTED, [&] {
+        for (;;) t.step(step++, group->rank());
+      });
+      expect_contains(why, "new rank");
+      static_cast<void>(group::Recovery::run(*group, group::RecoveryRule()));
+    }
+    expect_equal(group->size(), kSize, "all are there");
+    const auto made = static_cast<int>(t.optimizer->step_count());
+    if (is_new) before = made;
+    for (int step = made; step < made + 2; ++step) t.step(step, group->rank());
+    t.stream->synchronize();
+    group->barrier();
+    if (number == 0) return group->health().abort(Error(DDP_ERROR_ABORTED, "rank 0 dies"));
+    expect(group::Recovery::await_broken(*group), "the group breaks");
+    static_cast<void>(group::Recovery::run(*group, group::RecoveryRule()));
+    for (int step = made + 2; step < made + 4; ++step) t.step(step, group->rank());
+    ends[static_cast<size_t>(number)] = t.values();
+    group->barrier();
+  });
+  expect(ends[1] == ends[2], std::string(way.name) + ": the ranks have the same bits");
+  expect_like(ends[1], oracle(way, {{2, before}, {kSize, 2}, {2, 2}}), way.adam ? 1e-6 : 0, way.name);
+  FakeGpus::expect_correct(way.name);
+  FakeGpus::expect_nothing_left();
+}
+
+void a_new_rank_joins_and_the_first_one_dies(void**) {
+  for (const Way& way : kWays) grow_and_shrink(way);
+}
+
+/// Buffers that were on their way to a rank when another died are those of before.
+void buffers_on_their_way_are_taken_back(void**) {
+  const FakeGpus gpus;
+  const Folder folder;
+  std::atomic<int> know{0};
+  run_ranks(kSize, [&](int rank) {
+    const auto group = meet(folder, rank, kSize, recoverable(), rank);
+    Trainee t(group, kWays[0], rank);
+    t.step(0, rank);
+    t.stream->synchronize();
+    const Tensor& buffer = t.model->table().buffers().front().value;
+    GpuArray sent(rank, buffer.bytes());
+    sent.poke<float>({1, static_cast<float>(rank)});
+    if (rank == 0) write_on(t.at(), sent, buffer.data);
+    t.stream->synchronize();
+    group->barrier();
+    if (rank == kSize - 1) {
+      fake_gpu::pause_device(rank);
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      group->health().abort(Error(DDP_ERROR_ABORTED, "the last rank dies"));
+      wait_until([&] { return know.load() == kSize - 1; });
+      fake_gpu::resume_device(rank);
+      return;
+    }
+    static_cast<void>(try_to([&] { model::sync_buffers(*t.model, 0, t.at()); }));
+    expect(group::Recovery::await_broken(*group), "the group breaks");
+    if (rank == 1) expect(t.read(buffer) == std::vector<float>({7, 8}), "the buffer of before");
+    ++know;
+    const group::Recovery::Outcome outcome = group::Recovery::run(*group, group::RecoveryRule());
+    expect_equal(outcome.source, 0, "who sends");
+    expect(t.read(buffer) == std::vector<float>({1, 0}), "the buffer of rank 0");
+    group->barrier();
+  });
+  FakeGpus::expect_correct();
+  FakeGpus::expect_nothing_left();
+}
+
+/// A capture holds no wait of the host.
+void a_captured_pass_is_refused(void**) {
+  const FakeGpus gpus;
+  const Folder folder;
+  run_ranks(2, [&](int rank) {
+    const auto group = meet(folder, rank, 2, recoverable(), rank);
+    Trainee t(group, kWays[0], rank);
+    t.step(0, rank);
+    t.stream->synchronize();
+    group->barrier();
+    expect(fake_gpu::begin_capture(t.at(), fake_gpu::CaptureMode::kThreadLocal), "the capture begins");
+    t.model->begin_backward(DDP_PASS_REDUCE);
+    for (size_t p = kParameters; p-- > 0;) t.model->pass().mark_ready(static_cast<int32_t>(p), t.at());
+    expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { t.model->end_backward(t.at()); }), "recoverable = 1");
+    std::string why;
+    static_cast<void>(fake_gpu::end_capture(t.at(), &why));
+    group->barrier();
+    t.step(1, rank);
+    t.stream->synchronize();
+    group->barrier();
+  });
+}
+
+void what_cannot_be_recovered_is_refused(void**) {
+  const FakeGpus gpus;
+  ddp_group_options lent = recoverable();
+  lent.nccl_comm = &lent;
+  const Folder folder;
+  expect_contains(expect_error(DDP_ERROR_NOT_SUPPORTED, [&] { static_cast<void>(meet(folder, 0, 1, lent, 0)); }),
+                  "nccl_comm");
+  const auto group = meet(folder, 0, 1, recoverable(), 0);
+  Trainee t(group, kWays[0], 0);
+  ddp_optimizer_options kept = optim::default_optimizer_options();
+  kept.shard = kept.keep_copy = 1;
   ddp_model_options options{};
-  options.first_bucket_bytes = options.bucket_bytes = 1 << 20;
-  return options;
-}
-
-void expect_refused(group::Group& group, const Tensor& value, const Tensor* buffer) {
-  model::Model model(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), model_options());
-  model.add_parameter("w", value, nullptr);
-  if (buffer != nullptr) model.add_buffer("running", *buffer);
-  const std::string text = expect_error(DDP_ERROR_NOT_SUPPORTED, [&] { model.commit(); });
-  expect_contains(text, "tensors on a GPU");
-  expect_contains(text, "recoverable = 1");
-  expect_contains(text, "checkpoint");
-}
-
-void a_model_on_a_gpu_is_refused_at_its_commit(void**) {
-  for (const int size : {1, 2})
-    run_group_procs(size, recoverable(), [size](group::Group& group, int rank) {
-      const FakeGpus gpus;
-      expect(fake_gpu::table().set_device(0) == 0, "a program has its GPU current");
-      const GpuArray there(0, kCount * 4);
-      std::vector<float> values(kCount, 1), gradient(kCount);
-      const Tensor here = flat_tensor(values.data(), DDP_F32, kCount), on_gpu = there.tensor(group, DDP_F32);
-      expect_refused(group, on_gpu, nullptr);
-      expect_refused(group, here, &on_gpu);
-      model::Model model(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), model_options());
-      const Tensor lent = flat_tensor(gradient.data(), DDP_F32, kCount);
-      model.add_parameter("w", here, &lent);
-      model.commit();
-      std::fill(gradient.begin(), gradient.end(), static_cast<float>(rank + 1));
-      model.begin_backward(DDP_PASS_REDUCE);
-      model.pass().mark_ready(0);
-      model.end_backward();
-      expect_equal(gradient[kCount - 1], size == 1 ? 1.0F : 1.5F, "the mean");
-      group.barrier();
-      FakeGpus::expect_correct();
-    });
+  options.first_bucket_bytes = 1;
+  const auto model = std::make_shared<model::Model>(group, options);
+  model->add_parameter("w", t.lend({1, 2}), nullptr);
+  const auto optimizer = std::make_shared<optim::Sgd>(model, optim::default_sgd_options(), kept);
+  model->replicas().keep_equal(optimizer);
+  expect_contains(expect_error(DDP_ERROR_NOT_SUPPORTED, [&] { model->commit(t.at()); }), "keep_copy");
 }
 
 }  // namespace
@@ -66,6 +279,15 @@ void a_model_on_a_gpu_is_refused_at_its_commit(void**) {
 
 int main() {
   using namespace ddp::test;
-  const CMUnitTest tests[] = {ddp_test(a_model_on_a_gpu_is_refused_at_its_commit)};
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
+  const CMUnitTest tests[] = {
+      ddp_test(two_of_three_go_on),
+      ddp_test(a_pass_that_was_open_is_repeated),
+      ddp_test(a_pass_whose_device_never_came_is_repeated),
+      ddp_test(a_step_that_was_counted_is_made),
+      ddp_test(a_new_rank_joins_and_the_first_one_dies),
+      ddp_test(buffers_on_their_way_are_taken_back),
+      ddp_test(a_captured_pass_is_refused),
+      ddp_test(what_cannot_be_recovered_is_refused),
+  };
+  return cmocka_run_group_tests_name("recoverable", tests, nullptr, nullptr);
 }

@@ -113,7 +113,9 @@ void ranks_by_host_cross_as_one_node(void**) {
   run_reproducible(8, [&](group::Group& group, int rank) {
     bootstrap::Failure failure;
     const collective::TransportContext context{&group.control(), &failure, with_reproducible(1)};
-    nccl::NcclTransport transport(context, group.gpu().device(), {map, kUnequal.hosts()}, os::Deadline::in_ms(20'000));
+    nccl::GivenMemory memory(group.gpu().device());
+    nccl::NcclTransport transport(context, group.gpu().device(), memory, {map, kUnequal.hosts()},
+                                  os::Deadline::in_ms(20'000));
     const GpuStream stream(rank);
     GpuArray all(rank, kCount * 2);
     all.poke(inputs[static_cast<size_t>(rank)]);

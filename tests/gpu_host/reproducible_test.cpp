@@ -114,7 +114,8 @@ void ranks_by_host_are_added_host_by_host(void**) {
   run_reproducible(5, [&](group::Group& group, int rank) {
     bootstrap::Failure failure;
     const collective::TransportContext context{&group.control(), &failure, with_reproducible(1)};
-    nccl::NcclTransport transport(context, group.gpu().device(), map, os::Deadline::in_ms(20'000));
+    nccl::GivenMemory memory(group.gpu().device());
+    nccl::NcclTransport transport(context, group.gpu().device(), memory, map, os::Deadline::in_ms(20'000));
     const GpuStream stream(rank);
     GpuArray all(rank, kCount * 4);
     all.poke(inputs[static_cast<size_t>(rank)]);

@@ -5,7 +5,6 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
-#include <map>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -36,7 +35,6 @@ struct Communicator::Link {
   void* comm = nullptr;  // written by NCCL while it connects
   std::atomic<bool> usable{false};
   std::atomic<bool> gives_up{false};  // the orderly end
-  std::map<void*, int64_t> memory;    // from alloc, with its bytes; guarded by `calling`
   std::shared_ptr<void> kept;         // by the last run()
 
   std::mutex mutex;  // guards what follows
@@ -226,7 +224,7 @@ void Communicator::call_alone(const char* doing, Call&& body) {
     code = link_->result_of(code);
   }
   if (code != 0)
-    throw make_error(DDP_ERROR_PEER_FAILED, "%s: NCCL failed on %s while %s: %s (%s)", device_.owner().c_str(),
+    throw make_error(DDP_ERROR_PEER_FAILED, "%s: NCCL failed on %s while %s: %s (%s)", device_.owner()->c_str(),
                      device_.name().c_str(), doing, link_->table.error_text(code), link_->table.last_error(link_->comm));
 }
 
@@ -234,7 +232,7 @@ void Communicator::fail_late(const char* doing) const {
   throw make_error(DDP_ERROR_TIMED_OUT,
                    "%s: NCCL has been %s on %s for %lld ms (timeout_ms): another rank has not come to the same call, or its "
                    "GPU or connection does not answer",
-                   device_.owner().c_str(), doing, device_.name().c_str(), static_cast<long long>(timeout_ms_));
+                   device_.owner()->c_str(), doing, device_.name().c_str(), static_cast<long long>(timeout_ms_));
 }
 
 void Communicator::all_reduce(const void* send, void* receive, int64_t count, ddp_dtype dtype, int32_t reduce,
@@ -298,14 +296,14 @@ void Communicator::fail_alloc(int32_t code, int64_t bytes) const {
   const int32_t asked = runtime.alloc(&plain, bytes);
   if (asked != 0 && runtime.error_kind(asked) == DDP_GPU_OUT_OF_MEMORY)
     throw make_error(DDP_ERROR_OUT_OF_MEMORY, "%s: %s has no %lld bytes left for the group's memory",
-                     device_.owner().c_str(), device_.name().c_str(), static_cast<long long>(bytes));
+                     device_.owner()->c_str(), device_.name().c_str(), static_cast<long long>(bytes));
   device_.check(asked, "allocating the group's memory");
   static_cast<void>(runtime.free(plain));
   throw make_error(
       DDP_ERROR_INTERNAL,
       "%s: NCCL failed on %s while allocating %lld bytes of the group's memory, of which the GPU has enough: %s "
       "(%s)",
-      device_.owner().c_str(), device_.name().c_str(), static_cast<long long>(bytes), link_->table.error_text(code),
+      device_.owner()->c_str(), device_.name().c_str(), static_cast<long long>(bytes), link_->table.error_text(code),
       link_->table.last_error(nullptr));
 }
 
@@ -313,44 +311,9 @@ void* Communicator::alloc(int64_t bytes) {
   void* memory = nullptr;
   call_alone("allocating memory", [&](const ddp_nccl_table& nccl, void*) {
     if (const int32_t code = nccl.mem_alloc(&memory, bytes); code != 0) fail_alloc(code, bytes);
-    link_->memory.emplace(memory, bytes);
     return 0;
   });
   return memory;
-}
-
-bool Communicator::owns(void* memory) noexcept {
-  const std::lock_guard lock(link_->calling);
-  return link_->memory.count(memory) != 0;
-}
-
-std::optional<Communicator::Piece> Communicator::piece_of(const std::byte* data, int64_t bytes) noexcept {
-  const std::lock_guard lock(link_->calling);
-  auto after = link_->memory.upper_bound(const_cast<std::byte*>(data));
-  if (after == link_->memory.begin()) return std::nullopt;
-  const auto& [begin, size] = *--after;
-  const Piece piece{static_cast<std::byte*>(begin), size};
-  return data + bytes <= piece.begin + piece.bytes ? std::optional(piece) : std::nullopt;
-}
-
-bool Communicator::free(void* memory) noexcept {
-  const gpu::Device::Current current(device_, std::nothrow);
-  const std::lock_guard lock(link_->calling);
-  if (link_->memory.erase(memory) == 0) return false;
-  static_cast<void>(link_->table.mem_free(memory));
-  return true;
-}
-
-bool Communicator::has_memory() noexcept {
-  const std::lock_guard lock(link_->calling);
-  return !link_->memory.empty();
-}
-
-void Communicator::free_all() noexcept {
-  const gpu::Device::Current current(device_, std::nothrow);
-  const std::lock_guard lock(link_->calling);
-  for (const auto& [memory, bytes] : link_->memory) static_cast<void>(link_->table.mem_free(memory));
-  link_->memory.clear();
 }
 
 std::string Communicator::trouble() const noexcept {

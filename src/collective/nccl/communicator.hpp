@@ -95,22 +95,9 @@ class Communicator {
   void run(const char* doing, const std::function<int32_t(const ddp_nccl_table&, void* comm)>& body,
            const std::shared_ptr<void>& kept);
 
-  /// Memory of NCCL's kind: peers can map it. It is not registered (README.md, "Registered memory"). Throws OUT_OF_MEMORY,
-  /// what the device throws, and INTERNAL with NCCL's words.
+  /// Memory of NCCL's kind, which the caller frees (ddp_nccl_table::mem_free). Throws OUT_OF_MEMORY, what the device throws,
+  /// and INTERNAL with NCCL's words.
   [[nodiscard]] void* alloc(int64_t bytes);
-  /// Does it come from alloc?
-  [[nodiscard]] bool owns(void* memory) noexcept;
-  /// The piece that alloc gave in which all of this lies; none: no such piece.
-  struct Piece {
-    std::byte* begin = nullptr;
-    int64_t bytes = 0;
-  };
-  [[nodiscard]] std::optional<Piece> piece_of(const std::byte* data, int64_t bytes) noexcept;
-  /// What alloc gave, once nothing on the device touches it: it is unmapped at once. False: alloc did not give it.
-  bool free(void* memory) noexcept;
-  /// Has alloc given anything that was not freed? As free(), all of it.
-  [[nodiscard]] bool has_memory() noexcept;
-  void free_all() noexcept;
 
   /// What NCCL has noticed by itself; empty: nothing. Never blocks.
   [[nodiscard]] std::string trouble() const noexcept;

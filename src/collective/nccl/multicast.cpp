@@ -127,14 +127,14 @@ bool Multicast::all_have(const char* what, bool mine) {
 std::string Multicast::places_of(const Blocks& blocks) {
   const bool has_dtype = blocks.dtype == DDP_F32 || blocks.dtype == DDP_BF16;
   if (blocks.bytes == 0 || !has_dtype) return {};
-  const std::optional<Communicator::Piece> grads = of_.communicator.piece_of(blocks.grads, blocks.bytes);
-  const std::optional<Communicator::Piece> values = of_.communicator.piece_of(blocks.values, blocks.bytes);
+  const std::optional<GivenMemory::Piece> grads = of_.memory.piece_of(blocks.grads, blocks.bytes);
+  const std::optional<GivenMemory::Piece> values = of_.memory.piece_of(blocks.values, blocks.bytes);
   if (!grads || !values) return {};
   ByteWriter bytes;
   bytes.text(made_->gone).number(made_->registered).number(blocks.bytes).number(static_cast<int32_t>(blocks.dtype));
   bytes.number(grads->bytes).number(int64_t{blocks.grads - grads->begin});
   bytes.number(values->bytes).number(int64_t{blocks.values - values->begin});
-  for (const Communicator::Piece& piece : {*grads, *values}) {
+  for (const GivenMemory::Piece& piece : {*grads, *values}) {
     const auto found = made_->windows.find(piece.begin);
     bytes.number(found == made_->windows.end() ? -1 : found->second.number);
   }
@@ -147,8 +147,8 @@ std::optional<ddp_gpu_multicast> Multicast::reach(const Blocks& blocks) {
   const std::vector<std::string> all = gather("multicast places", mine);
   if (mine.empty() || std::any_of(all.begin(), all.end(), [&](const std::string& theirs) { return theirs != mine; }))
     return std::nullopt;
-  const Communicator::Piece grads = *of_.communicator.piece_of(blocks.grads, blocks.bytes);
-  const Communicator::Piece values = *of_.communicator.piece_of(blocks.values, blocks.bytes);
+  const GivenMemory::Piece grads = *of_.memory.piece_of(blocks.grads, blocks.bytes);
+  const GivenMemory::Piece values = *of_.memory.piece_of(blocks.values, blocks.bytes);
   ddp_gpu_multicast over{};
   over.team = made_->team;
   over.grads = window_over(grads);
@@ -164,7 +164,7 @@ std::optional<ddp_gpu_multicast> Multicast::reach(const Blocks& blocks) {
   return over;
 }
 
-void* Multicast::window_over(const Communicator::Piece& piece) {
+void* Multicast::window_over(const GivenMemory::Piece& piece) {
   if (const auto found = made_->windows.find(piece.begin); found != made_->windows.end()) return found->second.handle;
   Made::Window& window = made_->windows[piece.begin];
   window.number = made_->registered++;

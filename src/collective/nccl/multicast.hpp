@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "collective/nccl/communicator.hpp"
+#include "collective/nccl/given_memory.hpp"
 #include "collective/transport.hpp"
 #include "core/error.hpp"
 #include "device/gpu/device.hpp"
@@ -33,8 +34,9 @@ class Multicast {
   struct Of {
     const collective::TransportContext& context;
     const gpu::Device& device;
-    Communicator& communicator;  // whose pieces of memory are to be windows
-    ddp_gpu_stop live;           // the word that the host sets when the group breaks
+    Communicator& communicator;
+    const GivenMemory& memory;  // whose pieces are to be windows
+    ddp_gpu_stop live;          // the word that the host sets when the group breaks
   };
   /// Collective. Why there is none is logged by rank 0; has_team() says so on all ranks. Throws as a group's NCCL does.
   explicit Multicast(const Of& of);
@@ -68,7 +70,7 @@ class Multicast {
   void make_team();
   [[nodiscard]] bool all_have(const char* what, bool mine);
   [[nodiscard]] std::string places_of(const Blocks& blocks);
-  [[nodiscard]] void* window_over(const Communicator::Piece& piece);
+  [[nodiscard]] void* window_over(const GivenMemory::Piece& piece);
   [[nodiscard]] std::optional<Error> deregister(void* window) noexcept;
   [[nodiscard]] std::vector<std::string> gather(const char* what, const std::string& mine) const;
 

@@ -25,6 +25,8 @@ namespace {
 
 constexpr int64_t kBrokenMs = 1000;  // for NCCL's end when the group is broken
 constexpr int64_t kFreeMs = 1000;    // for the device to be done with memory when the group is broken
+constexpr int64_t kLookNs = 50'000;  // at a stream, before the thread sleeps between looks
+constexpr auto kLookAgain = std::chrono::microseconds(20);
 constexpr int64_t kIdleMs = 60'000;  // the same when it is whole, and timeout_ms is 0
 
 /// For NCCL's orderly end: a node's ranks go through it together, which takes seconds on a loaded one.
@@ -50,9 +52,9 @@ void check_reduction(const char* function, const Tensor& tensor, ddp_reduce op, 
                      function, describe(tensor).c_str());
 }
 
-NcclTransport::NcclTransport(const collective::TransportContext& context, const gpu::Device& device, const SumLayout& layout,
-                             os::Deadline deadline)
-    : context_(context), device_(device), rank_(context.control->rank()), size_(context.control->size()) {
+NcclTransport::NcclTransport(const collective::TransportContext& context, const gpu::Device& device, GivenMemory& memory,
+                             const SumLayout& layout, os::Deadline deadline)
+    : context_(context), device_(device), memory_(memory), rank_(context.control->rank()), size_(context.control->size()) {
   const ddp_nccl_table* nccl = nullptr;
   device.frees().set_limit(idle_limit_ms(context.options.timeout_ms));
   const auto check = [&] { context.failure->check(); };
@@ -143,11 +145,11 @@ uint64_t NcclTransport::order_word(At at) const {
 
 NcclTransport::~NcclTransport() {
   close(false);
-  const bool has_memory = communicator_ != nullptr && communicator_->has_memory();
-  const bool may_free =
-      (has_memory || adders_.multicast != nullptr) && device_.frees().may_free(device_.name(), device_.owner());
+  const bool may_free = (adders_.multicast != nullptr || !staging_.memory.empty()) &&
+                        device_.frees().may_free(device_.name(), *device_.owner());
   if (adders_.multicast != nullptr) adders_.multicast->end(may_free);
-  if (has_memory && may_free) communicator_->free_all();
+  for (void* const memory : staging_.memory)
+    if (may_free) memory_.free(memory);
   decide_about_memory();
 }
 
@@ -161,7 +163,7 @@ bool NcclTransport::comes_to_an_end(os::Deadline deadline) noexcept {
 void NcclTransport::decide_about_memory() noexcept {
   if (communicator_ == nullptr) return;
   const auto ends = [this, by = os::Deadline::in_ms(kFreeMs)] { return comes_to_an_end(by); };
-  static_cast<void>(try_to([&] { device_.frees().ask_last(ends, device_.name(), device_.owner()); }));
+  static_cast<void>(try_to([&] { device_.frees().ask_last(ends, device_.name(), *device_.owner()); }));
 }
 
 void NcclTransport::end_sequence() noexcept {
@@ -222,7 +224,7 @@ void NcclTransport::scale(const Tensor& from, const Tensor& to, const Scale& by,
 std::optional<ddp_gpu_multicast> NcclTransport::reach(const collective::ExchangeSpec& spec) {
   if (adders_.multicast == nullptr)
     adders_.multicast =
-        std::make_unique<Multicast>(Multicast::Of{context_, device_, *communicator_, stop_words_->original()});
+        std::make_unique<Multicast>(Multicast::Of{context_, device_, *communicator_, memory_, stop_words_->original()});
   return adders_.multicast->has_team() ? adders_.multicast->reach(FusedStep::blocks_of(spec)) : std::nullopt;
 }
 
@@ -314,24 +316,34 @@ void NcclTransport::broadcast(const Tensor& tensor, int32_t root, void* stream) 
 void* NcclTransport::alloc(int64_t bytes) {
   if (size_ > 1) {
     void* const memory = communicator().alloc(bytes);
+    memory_.take(memory, bytes, communicator_->table());
     device_.zero(memory, bytes, nullptr);
     device_.synchronize(nullptr);
     return memory;
   }
   gpu::Array array(device_, bytes, "the group's memory");
   void* const data = array.data();
-  const std::lock_guard lock(own_.mutex);
-  own_.arrays.emplace(data, std::move(array));
+  memory_.take(std::move(array), bytes);
   return data;
 }
 
 void* NcclTransport::staging(int64_t bytes) {
   if (bytes > staging_.bytes) {
     const int64_t larger = std::max(bytes, 2 * staging_.bytes);  // what is left behind, which a graph may use, is less
-    staging_.memory = alloc(larger);
+    staging_.memory.reserve(staging_.memory.size() + 1);
+    staging_.memory.push_back(alloc(larger));
     staging_.bytes = larger;
   }
-  return staging_.memory;
+  return staging_.memory.back();
+}
+
+void NcclTransport::await_done(const char* function) {
+  if (size_ == 1) return;
+  device_.refuse_capture(stream_->get(), function,
+                         "the group can recover (recoverable = 1), so the host waits for what the ranks have exchanged");
+  const std::optional<Error> late = try_to([&] { await_stream(os::Deadline::never()); });
+  context_.failure->check();
+  if (late) throw Error(*late);
 }
 
 /// The communication stream, which waits for the other ranks and, if the group breaks, perhaps for ever.
@@ -340,25 +352,21 @@ void NcclTransport::await_stream(os::Deadline deadline) {
   end.record(stream_->get());
   os::Deadline after_break = flags_.stuck ? os::Deadline::in_ms(1) : os::Deadline::never();
   flags_.stuck = false;
+  const int64_t begin = os::now_ns();
   while (!end.is_done()) {
     if (after_break.is_never() && context_.failure->woken()) after_break = os::Deadline::in_ms(kFreeMs);
     if (deadline.passed() || after_break.passed()) {
       flags_.stuck = true;
       throw Error(DDP_ERROR_TIMED_OUT, "work on the device does not end");
     }
-    std::this_thread::sleep_for(std::chrono::microseconds(100));
+    os::now_ns() - begin < kLookNs ? std::this_thread::yield() : std::this_thread::sleep_for(kLookAgain);
   }
 }
 
-bool NcclTransport::free(void* data) noexcept {
-  if (communicator_ != nullptr) {
-    if (!communicator_->owns(data)) return false;
-    if (!device_.frees().may_free(device_.name(), device_.owner())) return true;
-    if (adders_.multicast != nullptr) adders_.multicast->forget(data);
-    return communicator_->free(data);
-  }
-  const std::lock_guard lock(own_.mutex);
-  return own_.arrays.erase(data) != 0;
+void NcclTransport::free(void* data) noexcept {
+  if (!device_.frees().may_free(device_.name(), *device_.owner())) return;
+  if (adders_.multicast != nullptr) adders_.multicast->forget(data);
+  memory_.free(data);
 }
 
 void NcclTransport::wake() noexcept {

@@ -17,13 +17,13 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <vector>
 
 #include "collective/nccl/communicator.hpp"
+#include "collective/nccl/given_memory.hpp"
 #include "collective/nccl/host_tree.hpp"
 #include "collective/nccl/launch_order.hpp"
 #include "collective/nccl/stop_words.hpp"
@@ -44,8 +44,8 @@ class NcclTransport {
  public:
   /// Collective, over the control plane. All ranks throw the same if one cannot: NOT_SUPPORTED, TIMED_OUT, PEER_FAILED.
   /// `layout`: of sums, where the library adds.
-  NcclTransport(const collective::TransportContext& context, const gpu::Device& device, const SumLayout& layout,
-                os::Deadline deadline);
+  NcclTransport(const collective::TransportContext& context, const gpu::Device& device, GivenMemory& memory,
+                const SumLayout& layout, os::Deadline deadline);
   ~NcclTransport();
   NcclTransport(const NcclTransport&) = delete;
   NcclTransport& operator=(const NcclTransport&) = delete;
@@ -68,6 +68,10 @@ class NcclTransport {
   /// the communication stream.
   void order_after(void* stream);
   void order_before(void* stream);
+
+  /// Waits until what has been communicated so far is done. Throws the group's cause if it broke before, and INVALID_STATE
+  /// in a capture.
+  void await_done(const char* function);
 
   /// Work that needs a result but no communication, so that the next collective does not wait for it: a stream that comes
   /// after what is on the communication stream now. What follows there comes after it only once it is joined.
@@ -99,11 +103,11 @@ class NcclTransport {
   /// Zeroed device memory, on 256 bytes. Throws OUT_OF_MEMORY.
   [[nodiscard]] void* alloc(int64_t bytes);
   /// Memory that operations use one after the other, in the order of the communication stream: at least `bytes`. It stays
-  /// where it is until the group ends. Throws OUT_OF_MEMORY.
+  /// where it is as long as the transport. Throws OUT_OF_MEMORY.
   [[nodiscard]] void* staging(int64_t bytes);
   /// Waits until the device is idle, for timeout_ms at most (0: a minute), and a second once the group is broken; memory
-  /// that may still be in use then is kept for ever. False if it does not come from alloc.
-  bool free(void* data) noexcept;
+  /// that may still be in use then is kept for ever. For what comes from alloc, here or of a transport before a recovery.
+  void free(void* data) noexcept;
 
   /// The group broke. Any thread, quick.
   void wake() noexcept;
@@ -122,6 +126,7 @@ class NcclTransport {
 
   const collective::TransportContext context_;
   const gpu::Device& device_;
+  GivenMemory& memory_;
   const int32_t rank_;
   const int32_t size_;
   std::unique_ptr<gpu::Stream> stream_;
@@ -139,17 +144,13 @@ class NcclTransport {
     std::unique_ptr<Multicast> multicast;  // NULL: no step has asked for it
   } adders_;
   struct {
-    void* memory = nullptr;  // from alloc
-    int64_t bytes = 0;
+    std::vector<void*> memory;  // from alloc; the last is used
+    int64_t bytes = 0;          // of that
   } staging_;
   struct {
     std::atomic<bool> sequence_ended{false};
     std::atomic<bool> stuck{false};  // the device did not become idle when it was waited for last
   } flags_;
-  struct {
-    std::mutex mutex;  // guards arrays
-    std::map<void*, gpu::Array> arrays;
-  } own_;  // without NCCL
 };
 
 /// As Transport::can; a fused step if the options allow it, and then NcclTransport::reach says whether a bucket can be.

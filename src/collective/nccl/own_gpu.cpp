@@ -38,6 +38,18 @@ gpu::Scratch& OwnGpu::scratch() {
   return *scratch_;
 }
 
+GivenMemory& OwnGpu::memory() {
+  const gpu::Device& device = open();
+  if (memory_ == nullptr) memory_ = std::make_unique<GivenMemory>(device);
+  return *memory_;
+}
+
+void OwnGpu::rename(const std::string& owner) {
+  const std::lock_guard lock(opening_);
+  owner_ = owner;
+  if (device_ != nullptr) device_->rename(owner);
+}
+
 void OwnGpu::bind(Tensor& tensor, const char* what) {
   if (!tensor.is_on_gpu()) return;
   const gpu::Device& device = open();

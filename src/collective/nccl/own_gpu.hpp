@@ -11,6 +11,7 @@
 #include <mutex>
 #include <string>
 
+#include "collective/nccl/given_memory.hpp"
 #include "device/gpu/device.hpp"
 #include "device/gpu/scratch.hpp"
 
@@ -28,16 +29,23 @@ class OwnGpu {
   [[nodiscard]] const gpu::Device* opened() const noexcept { return device_.get(); }
   /// Memory for what goes through several calls' hands on that GPU. Throws as open().
   [[nodiscard]] gpu::Scratch& scratch();
+  /// What the group gives out of that GPU's memory. Throws as open().
+  [[nodiscard]] GivenMemory& memory();
+  /// NULL as long as nobody has asked.
+  [[nodiscard]] GivenMemory* existing_memory() const noexcept { return memory_.get(); }
+  /// The rank has another number now.
+  void rename(const std::string& owner);
   /// As group::Gpu::bind.
   void bind(Tensor& tensor, const char* what);
 
  private:
   const int32_t wanted_;
   const int32_t local_rank_;
-  const std::string owner_;
-  std::mutex opening_;  // guards device_ until it is there
+  std::string owner_;
+  std::mutex opening_;  // guards owner_, and device_ until it is there
   std::shared_ptr<gpu::Device> device_;
   std::unique_ptr<gpu::Scratch> scratch_;
+  std::unique_ptr<GivenMemory> memory_;
 };
 
 }  // namespace ddp::nccl

@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <new>
 #include <string>
 #include <utility>
@@ -32,7 +33,7 @@ namespace ddp::gpu {
 class Device final : public device::Device, public std::enable_shared_from_this<Device> {
  public:
   /// `owner` names this rank in errors. Throws NOT_SUPPORTED if there is no such GPU.
-  Device(const ddp_gpu_table& table, int32_t index, std::string owner);
+  Device(const ddp_gpu_table& table, int32_t index, const std::string& owner);
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
 
@@ -41,7 +42,12 @@ class Device final : public device::Device, public std::enable_shared_from_this<
   /// "GPU 0 (NVIDIA H100)"
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
   /// The rank, for errors that reach other ranks.
-  [[nodiscard]] const std::string& owner() const noexcept { return owner_; }
+  [[nodiscard]] std::shared_ptr<const std::string> owner() const noexcept {
+    const std::lock_guard lock(renaming_);
+    return owner_;
+  }
+  /// The rank has another number now. Throws OUT_OF_MEMORY.
+  void rename(const std::string& owner);
 
   /// Throws unless `code` is 0. `doing` completes "while ...": "reducing a bucket".
   void check(int32_t code, const char* doing) const {
@@ -102,7 +108,8 @@ class Device final : public device::Device, public std::enable_shared_from_this<
 
   const ddp_gpu_table& table_;
   int32_t index_;
-  std::string owner_;
+  mutable std::mutex renaming_;  // guards owner_
+  std::shared_ptr<const std::string> owner_;
   std::string name_;
   mutable FreeGuard frees_;
   mutable Timeline timeline_{*this};

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+// Processes with models on GPUs: one is killed in the middle of a step, the others recover and repeat it, another one joins
+// them, and all end with the values of one process that saw no death. Ranks are processes; on the GPU that is none they
+// would be threads, which cannot be killed: see gpu_host/recoverable_test.cpp.
+#include <ddp/recover.h>
+#include <sys/stat.h>
+
+#include <chrono>
+#include <csignal>
+#include <fstream>
+
+#include "gpu/support/trainer.hpp"
+#include "gpu/support/world.hpp"
+
+using namespace ddp;
+using namespace ddp::test;
+using namespace ddp::test::card;
+
+namespace {
+
+constexpr int kSize = 3;
+constexpr int kWholeSteps = 4;
+
+struct Way {
+  const char* name;
+  bool own_gradients = false;
+  bool in_backward = false;
+  double max_norm = 0;
+};
+
+OptimizerHandle adam(ddp_model* model, const Way& way) {
+  ddp_adam_options options;
+  OK(ddp_adam_options_init(&options, sizeof options));
+  ddp_optimizer_options shared;
+  OK(ddp_optimizer_options_init(&shared, sizeof shared));
+  options.rate = 0.01;
+  shared.in_backward = way.in_backward;
+  shared.max_norm = way.max_norm;
+  ddp_optimizer* made = nullptr;
+  OK(ddp_optimizer_create_adam(model, &options, &shared, &made));
+  return OptimizerHandle(made);
+}
+
+/// The same gradients on every rank, so that one process knows what all compute.
+Plan plan_for(Place place, const Way& way) {
+  Plan plan;
+  plan.place = place;
+  plan.fine = false;
+  plan.own_gradients = way.own_gradients;
+  return plan;
+}
+
+std::string values_after(int steps, const Way& way) {
+  const GroupHandle group = alone();
+  Trainer t(group.get(), plan_for(kCpu, way));
+  const OptimizerHandle optimizer = adam(t.model.get(), way);
+  for (int step = 0; step < steps; ++step) {
+    t.pass(step);
+    OK(ddp_optimizer_step(optimizer.get(), nullptr));
+  }
+  return t.value_bytes();
+}
+
+GroupHandle meet(const Folder& folder, int number, Place place, bool joins) {
+  ddp_group_options options = world_options_of(joins ? -1 : number, joins ? -1 : kSize, place);
+  options.recoverable = 1;
+  options.join = joins;
+  ddp_group* group = nullptr;
+  OK(ddp_group_create(("file://" + folder.path() + "/meet").c_str(), &options, &group));
+  return GroupHandle(group);
+}
+
+/// One process and what it trains. Kept while the group changes.
+struct Member {
+  Member(const Folder& folder, int number, Place place, const Way& of, bool joins = false)
+      : way(of), group(meet(folder, number, place, joins)), t(group.get(), plan_for(place, of)) {
+    optimizer = adam(t.model.get(), way);
+  }
+  [[nodiscard]] int steps() const {
+    int64_t count = 0;
+    OK(ddp_optimizer_get_step_count(optimizer.get(), &count));
+    return static_cast<int>(count);
+  }
+  [[nodiscard]] ddp_status step() {
+    ddp_status status = ddp_model_begin_backward(t.model.get(), DDP_PASS_REDUCE);
+    const int step = steps();
+    for (int32_t p = t.count(); status == DDP_OK && p-- > 0;) {
+      t.produce(static_cast<size_t>(p), step, t.stream.get());
+      status = ddp_model_mark_ready(t.model.get(), p, t.stream.get());
+    }
+    if (status == DDP_OK) status = ddp_model_end_backward(t.model.get(), t.stream.get());
+    if (status == DDP_OK) status = ddp_optimizer_step(optimizer.get(), t.stream.get());
+    return status;
+  }
+  void steps_to(int count) {
+    while (steps() < count) OK(step());
+  }
+  /// Gives the seconds.
+  double recover(int size, const char* when) {
+    ddp_recovery recovery{};
+    recovery.struct_size = sizeof recovery;
+    OK(ddp_group_recover(group.get(), nullptr, &recovery));
+    expect(recovery.size == size, std::string(when) + ": " + std::to_string(recovery.size) + " ranks");
+    expect(recovery.step == steps(), std::string(when) + ": step " + std::to_string(recovery.step));
+    return recovery.seconds;
+  }
+  void expect_values(const char* when) const {
+    expect_same_bytes(t.value_bytes(), values_after(steps(), way), std::string(way.name) + ", " + when);
+  }
+
+  const Way way;
+  GroupHandle group;
+  Trainer t;
+  OptimizerHandle optimizer;
+};
+
+/// Marks half of its gradients, says so, and waits for what comes.
+void half_a_step(Member& member, Reporter& report) {
+  OK(ddp_model_begin_backward(member.t.model.get(), DDP_PASS_REDUCE));
+  for (int32_t p = member.t.count(); p-- > member.t.count() / 2;) {
+    member.t.produce(static_cast<size_t>(p), member.steps(), member.t.stream.get());
+    OK(ddp_model_mark_ready(member.t.model.get(), p, member.t.stream.get()));
+  }
+  report.say("in the middle");
+}
+
+void go_on(Member& member, Reporter& report) {
+  ddp_status status = DDP_OK;
+  for (int32_t p = member.t.count() / 2; status == DDP_OK && p-- > 0;) {
+    member.t.produce(static_cast<size_t>(p), member.steps(), member.t.stream.get());
+    status = ddp_model_mark_ready(member.t.model.get(), p, member.t.stream.get());
+  }
+  if (status == DDP_OK) status = ddp_model_end_backward(member.t.model.get(), member.t.stream.get());
+  expect(status == DDP_ERROR_PEER_FAILED, std::string("the pass fails with the rank: ") + ddp_last_error());
+  const double seconds = member.recover(kSize - 1, "after the death");
+  expect(member.steps() == kWholeSteps, "the step of before");
+  member.expect_values("recovered");
+  member.steps_to(kWholeSteps + 2);
+  member.expect_values("two steps later");
+  report.say("stands " + std::to_string(seconds));
+  while ((status = member.step()) == DDP_OK) {
+  }
+  expect(status == DDP_ERROR_ABORTED, std::string("the new rank is announced: ") + ddp_last_error());
+  report.say("grown " + std::to_string(member.recover(kSize, "with a new rank")));
+}
+
+std::string run_member(const Folder& folder, int number, const Way& way, Reporter& report) {
+  const Place place = settle_in_process(number, kSize + 1);
+  const bool joins = number == kSize;
+  const std::string stands = folder.path() + "/stands";
+  struct stat found {};
+  while (joins && ::stat(stands.c_str(), &found) != 0) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  Member member(folder, number, place, way, joins);
+  if (!joins) {
+    member.steps_to(kWholeSteps);
+    half_a_step(member, report);
+    if (number == 1)
+      for (;;) pause();
+    go_on(member, report);
+  }
+  member.expect_values("with the new rank");
+  member.steps_to(member.steps() + 2);
+  member.expect_values("at the end");
+  return "went on";
+}
+
+void lose_and_gain(const Way& way) {
+  const Folder folder;
+  Procs procs(kSize + 1, [&](int number, Reporter& report) { return run_member(folder, number, way, report); });
+  for (int number = 0; number < kSize; ++number) procs.wait_for(number, "in the middle", 60'000);
+  procs.signal(1, SIGKILL);
+  for (const int number : {0, 2}) procs.wait_for(number, "stands", 60'000);
+  std::ofstream(folder.path() + "/stands").put('1');
+  for (const int number : {0, 2, kSize}) {
+    const ProcResult& result = procs.wait_one(number, 60'000);
+    expect(result.exit_code == 0, std::string(way.name) + ", process " + std::to_string(number) + ": " + result.describe());
+    std::printf("%s, process %d: %s\n", way.name, number, result.said.c_str());
+  }
+}
+
+void killed_in_a_step(void**) { lose_and_gain({"Adam"}); }
+void killed_in_a_step_with_gradients_of_the_library(void**) { lose_and_gain({"gradients of the library", true}); }
+void killed_in_a_step_within_the_pass(void**) { lose_and_gain({"in backward", true, true}); }
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (is_fake()) end_skipped("ranks must be processes here, and the GPU that is none knows only threads");
+  need_world();
+  const CMUnitTest tests[] = {
+      ddp_test(killed_in_a_step),
+      ddp_test(killed_in_a_step_with_gradients_of_the_library),
+      ddp_test(killed_in_a_step_within_the_pass),
+  };
+  return card::run_matching(tests, argc, argv);
+}
