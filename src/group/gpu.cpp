@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "group/gpu.hpp"
 
+#include <chrono>
+#include <thread>
+#include <utility>
+
 #include "bootstrap/control/consensus.hpp"
 #include "bootstrap/control/control.hpp"
 #include "bootstrap/failure.hpp"
@@ -9,8 +13,16 @@
 #include "core/attempt.hpp"
 #include "group/health.hpp"
 #include "group/select.hpp"
+#include "os/clock.hpp"
 
 namespace ddp::group {
+namespace {
+
+constexpr int64_t kBrokenMs = 1'000;  // for work under way, when the group is broken
+constexpr int64_t kLookNs = 50'000;   // at the device, before the thread sleeps between looks
+constexpr auto kLookAgain = std::chrono::microseconds(20);
+
+}  // namespace
 
 Gpu::Gpu(bootstrap::Control& control, bootstrap::Failure& failure, Health& health, const ddp_group_options& options,
          std::shared_ptr<nccl::OwnGpu> own)
@@ -52,7 +64,18 @@ const uint32_t* Gpu::stop_step_word() const {
 
 void Gpu::settle(const char* function) const {
   nccl::NcclTransport* const transport = options_.recoverable != 0 ? existing_nccl() : nullptr;
-  if (transport != nullptr) transport->await_done(function);
+  if (transport == nullptr || transport->size() == 1) return;
+  const gpu::Device& device = transport->device();
+  device.refuse_capture(transport->stream(), function,
+                        "the group can recover (recoverable = 1), so the host waits for what the ranks exchange");
+  const gpu::Event done(device);
+  done.record(transport->stream());
+  os::Deadline end = os::Deadline::never();  // what waits for a lost rank may wait for ever
+  for (const int64_t begin = os::now_ns(); !done.is_done() && !end.passed();) {
+    if (end.is_never() && failure_.woken()) end = os::Deadline::in_ms(kBrokenMs);
+    os::now_ns() - begin < kLookNs ? std::this_thread::yield() : std::this_thread::sleep_for(kLookAgain);
+  }
+  failure_.check();
 }
 
 bool Gpu::gave(const std::byte* data, int64_t bytes) const noexcept {

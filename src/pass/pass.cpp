@@ -343,7 +343,7 @@ void Pass::reduce(void* stream) {
 
 /// A group that can recover counts what has happened on the device, not what will.
 void Pass::settle() {
-  if (!buckets_.are_on_gpu()) return;
+  if (!buckets_.are_on_gpu() || channel_.group().options().recoverable == 0) return;
   if (optimizer_.active() != nullptr) optimizer_.active()->join_updates();
   channel_.group().gpu().settle("ddp_model_end_backward");
 }

@@ -234,6 +234,7 @@ void why_there_is_no_memory_of_nccl_is_told(void**) {
     const FakeGpus gpus;
     run_gpu_groups(2, [&](group::Group& group, int rank) {
       nccl::NcclTransport& transport = group.gpu().nccl();
+      const GpuArray value(rank, 4);
       group.barrier();
       if (rank == 0) {
         fake_gpu::inject({"nccl.mem_alloc", 1, 1, DDP_NCCL_FAILED, 0});
@@ -241,8 +242,8 @@ void why_there_is_no_memory_of_nccl_is_told(void**) {
         expect_contains(expect_error(each.status, [&] { static_cast<void>(transport.communicator().alloc(4096)); }),
                         each.text);
         fake_gpu::clear_faults();
-        void* const memory = transport.communicator().alloc(4096);
-        group.gpu().free(memory);
+        void* const memory = group.memory().alloc_beside(value.tensor(group, DDP_F32), 4096);
+        expect(group.gpu().free(memory), "the next one is given and taken back");
       }
       group.barrier();
     });

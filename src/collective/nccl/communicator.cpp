@@ -224,7 +224,7 @@ void Communicator::call_alone(const char* doing, Call&& body) {
     code = link_->result_of(code);
   }
   if (code != 0)
-    throw make_error(DDP_ERROR_PEER_FAILED, "%s: NCCL failed on %s while %s: %s (%s)", device_.owner()->c_str(),
+    throw make_error(DDP_ERROR_PEER_FAILED, "%s: NCCL failed on %s while %s: %s (%s)", device_.owner().text()->c_str(),
                      device_.name().c_str(), doing, link_->table.error_text(code), link_->table.last_error(link_->comm));
 }
 
@@ -232,7 +232,7 @@ void Communicator::fail_late(const char* doing) const {
   throw make_error(DDP_ERROR_TIMED_OUT,
                    "%s: NCCL has been %s on %s for %lld ms (timeout_ms): another rank has not come to the same call, or its "
                    "GPU or connection does not answer",
-                   device_.owner()->c_str(), doing, device_.name().c_str(), static_cast<long long>(timeout_ms_));
+                   device_.owner().text()->c_str(), doing, device_.name().c_str(), static_cast<long long>(timeout_ms_));
 }
 
 void Communicator::all_reduce(const void* send, void* receive, int64_t count, ddp_dtype dtype, int32_t reduce,
@@ -296,14 +296,14 @@ void Communicator::fail_alloc(int32_t code, int64_t bytes) const {
   const int32_t asked = runtime.alloc(&plain, bytes);
   if (asked != 0 && runtime.error_kind(asked) == DDP_GPU_OUT_OF_MEMORY)
     throw make_error(DDP_ERROR_OUT_OF_MEMORY, "%s: %s has no %lld bytes left for the group's memory",
-                     device_.owner()->c_str(), device_.name().c_str(), static_cast<long long>(bytes));
+                     device_.owner().text()->c_str(), device_.name().c_str(), static_cast<long long>(bytes));
   device_.check(asked, "allocating the group's memory");
   static_cast<void>(runtime.free(plain));
   throw make_error(
       DDP_ERROR_INTERNAL,
       "%s: NCCL failed on %s while allocating %lld bytes of the group's memory, of which the GPU has enough: %s "
       "(%s)",
-      device_.owner()->c_str(), device_.name().c_str(), static_cast<long long>(bytes), link_->table.error_text(code),
+      device_.owner().text()->c_str(), device_.name().c_str(), static_cast<long long>(bytes), link_->table.error_text(code),
       link_->table.last_error(nullptr));
 }
 

@@ -8,7 +8,7 @@
 namespace ddp::nccl {
 
 GivenMemory::~GivenMemory() {
-  if (given_.empty() || !device_.frees().may_free(device_.name(), *device_.owner())) return;
+  if (given_.empty() || !device_.frees().may_free(device_.name(), *device_.owner().text())) return;
   for (const auto& [memory, given] : given_) give_back(memory, given.nccl);
 }
 

@@ -25,8 +25,6 @@ namespace {
 
 constexpr int64_t kBrokenMs = 1000;  // for NCCL's end when the group is broken
 constexpr int64_t kFreeMs = 1000;    // for the device to be done with memory when the group is broken
-constexpr int64_t kLookNs = 50'000;  // at a stream, before the thread sleeps between looks
-constexpr auto kLookAgain = std::chrono::microseconds(20);
 constexpr int64_t kIdleMs = 60'000;  // the same when it is whole, and timeout_ms is 0
 
 /// For NCCL's orderly end: a node's ranks go through it together, which takes seconds on a loaded one.
@@ -146,7 +144,7 @@ uint64_t NcclTransport::order_word(At at) const {
 NcclTransport::~NcclTransport() {
   close(false);
   const bool may_free = (adders_.multicast != nullptr || !staging_.memory.empty()) &&
-                        device_.frees().may_free(device_.name(), *device_.owner());
+                        device_.frees().may_free(device_.name(), *device_.owner().text());
   if (adders_.multicast != nullptr) adders_.multicast->end(may_free);
   for (void* const memory : staging_.memory)
     if (may_free) memory_.free(memory);
@@ -163,7 +161,7 @@ bool NcclTransport::comes_to_an_end(os::Deadline deadline) noexcept {
 void NcclTransport::decide_about_memory() noexcept {
   if (communicator_ == nullptr) return;
   const auto ends = [this, by = os::Deadline::in_ms(kFreeMs)] { return comes_to_an_end(by); };
-  static_cast<void>(try_to([&] { device_.frees().ask_last(ends, device_.name(), *device_.owner()); }));
+  static_cast<void>(try_to([&] { device_.frees().ask_last(ends, device_.name(), *device_.owner().text()); }));
 }
 
 void NcclTransport::end_sequence() noexcept {
@@ -337,34 +335,24 @@ void* NcclTransport::staging(int64_t bytes) {
   return staging_.memory.back();
 }
 
-void NcclTransport::await_done(const char* function) {
-  if (size_ == 1) return;
-  device_.refuse_capture(stream_->get(), function,
-                         "the group can recover (recoverable = 1), so the host waits for what the ranks have exchanged");
-  const std::optional<Error> late = try_to([&] { await_stream(os::Deadline::never()); });
-  context_.failure->check();
-  if (late) throw Error(*late);
-}
-
 /// The communication stream, which waits for the other ranks and, if the group breaks, perhaps for ever.
 void NcclTransport::await_stream(os::Deadline deadline) {
   const gpu::Event end(device_);
   end.record(stream_->get());
   os::Deadline after_break = flags_.stuck ? os::Deadline::in_ms(1) : os::Deadline::never();
   flags_.stuck = false;
-  const int64_t begin = os::now_ns();
   while (!end.is_done()) {
     if (after_break.is_never() && context_.failure->woken()) after_break = os::Deadline::in_ms(kFreeMs);
     if (deadline.passed() || after_break.passed()) {
       flags_.stuck = true;
       throw Error(DDP_ERROR_TIMED_OUT, "work on the device does not end");
     }
-    os::now_ns() - begin < kLookNs ? std::this_thread::yield() : std::this_thread::sleep_for(kLookAgain);
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
   }
 }
 
 void NcclTransport::free(void* data) noexcept {
-  if (!device_.frees().may_free(device_.name(), *device_.owner())) return;
+  if (!device_.frees().may_free(device_.name(), *device_.owner().text())) return;
   if (adders_.multicast != nullptr) adders_.multicast->forget(data);
   memory_.free(data);
 }

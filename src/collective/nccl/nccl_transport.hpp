@@ -69,10 +69,6 @@ class NcclTransport {
   void order_after(void* stream);
   void order_before(void* stream);
 
-  /// Waits until what has been communicated so far is done. Throws the group's cause if it broke before, and INVALID_STATE
-  /// in a capture.
-  void await_done(const char* function);
-
   /// Work that needs a result but no communication, so that the next collective does not wait for it: a stream that comes
   /// after what is on the communication stream now. What follows there comes after it only once it is joined.
   [[nodiscard]] void* fork();

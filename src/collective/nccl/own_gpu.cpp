@@ -47,7 +47,7 @@ GivenMemory& OwnGpu::memory() {
 void OwnGpu::rename(const std::string& owner) {
   const std::lock_guard lock(opening_);
   owner_ = owner;
-  if (device_ != nullptr) device_->rename(owner);
+  if (device_ != nullptr) device_->owner().set(owner);
 }
 
 void OwnGpu::bind(Tensor& tensor, const char* what) {

@@ -12,19 +12,13 @@
 namespace ddp::gpu {
 
 Device::Device(const ddp_gpu_table& table, int32_t index, const std::string& owner)
-    : table_(table), index_(index), owner_(std::make_shared<const std::string>(owner)), frees_(table, index) {
+    : table_(table), index_(index), owner_(owner), frees_(table, index) {
   name_ = "GPU " + std::to_string(index);
   std::array<char, 256> text{};
   if (table.device_name(index, text.data(), static_cast<int64_t>(text.size())) == 0)
     name_ += std::string(" (") + text.data() + ")";
   const Current current(*this);
   check(table_.load_kernels(), "loading the kernels");
-}
-
-void Device::rename(const std::string& owner) {
-  auto renamed = std::make_shared<const std::string>(owner);
-  const std::lock_guard lock(renaming_);
-  owner_.swap(renamed);
 }
 
 void Device::fail(int32_t code, const char* doing) const {
@@ -49,8 +43,8 @@ void Device::fail(int32_t code, const char* doing) const {
     case DDP_GPU_NO_DRIVER:
     case DDP_GPU_NO_DEVICE:
       throw make_error(DDP_ERROR_PEER_FAILED,
-                       "%s lost its %s while %s: %s; CUDA cannot recover in this process, so restart it", owner()->c_str(),
-                       name_.c_str(), doing, said.c_str());
+                       "%s lost its %s while %s: %s; CUDA cannot recover in this process, so restart it",
+                       owner_.text()->c_str(), name_.c_str(), doing, said.c_str());
     default: throw make_error(DDP_ERROR_INTERNAL, "%s failed while %s: %s", name_.c_str(), doing, said.c_str());
   }
 }
@@ -121,7 +115,7 @@ device::Memory Device::allocate(int64_t bytes, const char* what) const {
 
 void Device::free(void* memory) const noexcept {
   const Current current(*this, std::nothrow);
-  if (!frees_.may_free(name_, *owner())) return;
+  if (!frees_.may_free(name_, *owner_.text())) return;
   static_cast<void>(table_.free(memory));
 }
 
@@ -273,7 +267,7 @@ Pinned::Pinned(const Device& device, int64_t bytes, const char* what) : device_(
 
 Pinned::~Pinned() {
   const Device::Current current(device_, std::nothrow);
-  if (!device_.frees().may_free(device_.name(), *device_.owner())) return;
+  if (!device_.frees().may_free(device_.name(), *device_.owner().text())) return;
   static_cast<void>(device_.table().host_free(host_));
 }
 

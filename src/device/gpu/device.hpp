@@ -30,6 +30,26 @@
 
 namespace ddp::gpu {
 
+/// A name that changes while others read it. Any thread.
+class Name {
+ public:
+  explicit Name(const std::string& text) : text_(std::make_shared<const std::string>(text)) {}
+  [[nodiscard]] std::shared_ptr<const std::string> text() const noexcept {
+    const std::lock_guard lock(mutex_);
+    return text_;
+  }
+  /// Throws OUT_OF_MEMORY.
+  void set(const std::string& text) {
+    auto changed = std::make_shared<const std::string>(text);
+    const std::lock_guard lock(mutex_);
+    text_.swap(changed);
+  }
+
+ private:
+  mutable std::mutex mutex_;  // guards text_
+  std::shared_ptr<const std::string> text_;
+};
+
 class Device final : public device::Device, public std::enable_shared_from_this<Device> {
  public:
   /// `owner` names this rank in errors. Throws NOT_SUPPORTED if there is no such GPU.
@@ -42,12 +62,7 @@ class Device final : public device::Device, public std::enable_shared_from_this<
   /// "GPU 0 (NVIDIA H100)"
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
   /// The rank, for errors that reach other ranks.
-  [[nodiscard]] std::shared_ptr<const std::string> owner() const noexcept {
-    const std::lock_guard lock(renaming_);
-    return owner_;
-  }
-  /// The rank has another number now. Throws OUT_OF_MEMORY.
-  void rename(const std::string& owner);
+  [[nodiscard]] Name& owner() const noexcept { return owner_; }
 
   /// Throws unless `code` is 0. `doing` completes "while ...": "reducing a bucket".
   void check(int32_t code, const char* doing) const {
@@ -108,8 +123,7 @@ class Device final : public device::Device, public std::enable_shared_from_this<
 
   const ddp_gpu_table& table_;
   int32_t index_;
-  mutable std::mutex renaming_;  // guards owner_
-  std::shared_ptr<const std::string> owner_;
+  mutable Name owner_;
   std::string name_;
   mutable FreeGuard frees_;
   mutable Timeline timeline_{*this};
