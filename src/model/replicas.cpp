@@ -6,8 +6,10 @@
 
 #include "bootstrap/control/call_state.hpp"
 #include "core/attempt.hpp"
+#include "core/bytes.hpp"
 #include "core/hash.hpp"
 #include "device/gpu/transfer.hpp"
+#include "group/consensus.hpp"
 #include "model/commit.hpp"
 #include "model/drift.hpp"
 #include "model/kept_parts.hpp"
@@ -26,7 +28,21 @@ constexpr int kAttempts = 2;  // to make replicas equal
 }  // namespace
 
 void Replicas::keep_equal(std::weak_ptr<ReplicaState> state) {
+  std::shared_ptr<AwaitedState> awaited;
+  {
+    const std::lock_guard lock(keeping_);
+    if (!awaited_.empty()) awaited = awaited_.front();
+  }
+  const std::shared_ptr<ReplicaState> alive = state.lock();
+  if (awaited != nullptr && alive != nullptr) awaited->give(*alive);
   const std::lock_guard lock(keeping_);
+  if (awaited != nullptr) {
+    const auto place = std::find_if(kept_equal_.begin(), kept_equal_.end(),
+                                    [&](const std::weak_ptr<ReplicaState>& each) { return each.lock() == awaited; });
+    awaited_.erase(awaited_.begin());
+    if (place != kept_equal_.end()) *place = std::move(state);
+    return;
+  }
   std::erase_if(kept_equal_, [](const std::weak_ptr<ReplicaState>& each) { return each.expired(); });
   kept_equal_.push_back(std::move(state));
 }
@@ -145,6 +161,7 @@ int32_t Replicas::make_equal(void* stream) {
     model_.values().tear();
     return -1;
   }
+  if (found.is_recovery) await_states(found.rank, all);
   if (found.is_recovery)  // before anything else of a state changes
     for (const auto& state : kept_equal())
       if (KeptParts* const kept = kept_parts_of(*state)) kept->agree(model_.group().gather("kept parts", kept->tell()));
@@ -153,6 +170,39 @@ int32_t Replicas::make_equal(void* stream) {
   is_whole_ = true;
   settle(found);
   return found.is_recovery && found.sends != ReplicaSource::Sends::kNothing ? found.rank : -1;
+}
+
+/// A new rank may commit before it makes its optimizers. What the others have of them is kept for these.
+void Replicas::await_states(int32_t source, const std::vector<ReplicaVersion>& all) {
+  group::Group& group = model_.group();
+  const std::vector<std::shared_ptr<ReplicaState>> mine = kept_equal();
+  std::vector<size_t> counts;
+  for (const std::string& count : group.gather("states", std::to_string(mine.size()))) counts.push_back(std::stoul(count));
+  const size_t wanted = counts[static_cast<size_t>(source)];
+  size_t least = wanted;
+  for (size_t rank = 0; rank < counts.size(); ++rank)
+    if (all[rank].is_new) least = std::min(least, counts[rank]);
+  if (least == wanted) return;
+  ByteWriter told;
+  for (size_t k = least; group.rank() == source && k < wanted; ++k)
+    told.text(mine[k]->is_replicated() ? AwaitedState::describe(*mine[k]) : "");
+  const std::vector<std::string> by_rank = group.gather("awaited states", told.bytes());
+  ByteReader theirs(by_rank[static_cast<size_t>(source)]);
+  std::vector<std::string_view> states;
+  while (!theirs.at_end()) states.push_back(theirs.text());
+  if (std::any_of(states.begin(), states.end(), [](std::string_view each) { return each.empty(); }))
+    throw Error(DDP_ERROR_MISMATCH,
+                "ddp_model_commit: a new rank has fewer optimizers than the others, one of which has shard = 1; a new rank "
+                "must make that before ddp_model_commit")
+        .as_agreed();
+  std::vector<std::shared_ptr<AwaitedState>> made;
+  group::all_or_none(group, "awaited states", [&] {
+    for (size_t k = mine.size(); all[static_cast<size_t>(group.rank())].is_new && k < wanted; ++k)
+      made.push_back(std::make_shared<AwaitedState>(states[k - least], model_.table()));
+  });
+  const std::lock_guard lock(keeping_);
+  awaited_.insert(awaited_.end(), made.begin(), made.end());
+  kept_equal_.insert(kept_equal_.end(), made.begin(), made.end());
 }
 
 /// What was sent is not believed to have come: a recovery looks, and sends it once more. `spoils`: this rank is not whole

@@ -16,6 +16,7 @@
 #include "core/error.hpp"
 #include "ddp/model.h"
 #include "device/memory.hpp"
+#include "model/awaited_state.hpp"
 #include "model/drift.hpp"
 #include "model/replica_source.hpp"
 #include "model/replica_state.hpp"
@@ -28,8 +29,8 @@ class Replicas {
  public:
   explicit Replicas(Model& model) noexcept : model_(model) {}
 
-  /// State that is to stay as equal as the parameters (an optimizer's); the same ones in the same order on all ranks. Any
-  /// thread.
+  /// State that is to stay as equal as the parameters (an optimizer's); the same ones in the same order on all ranks. On a
+  /// rank that has joined others it goes on from theirs: throws MISMATCH if it is another one. Any thread.
   void keep_equal(std::weak_ptr<ReplicaState> state);
   [[nodiscard]] std::vector<std::shared_ptr<ReplicaState>> kept_equal();
 
@@ -67,12 +68,14 @@ class Replicas {
   [[nodiscard]] NamedTensors beside_values();
   [[nodiscard]] std::vector<Tensor> values_and_buffers() const;
   [[nodiscard]] uint64_t hash_rest(void* stream);
+  void await_states(int32_t source, const std::vector<ReplicaVersion>& all);
   void send(const ReplicaSource& found, bool spoils, void* stream);
   void settle(const ReplicaSource& found);
 
   Model& model_;
-  std::mutex keeping_;  // guards kept_equal_: their owners are destroyed on any thread
+  std::mutex keeping_;  // guards kept_equal_ and awaited_: their owners are destroyed on any thread
   std::vector<std::weak_ptr<ReplicaState>> kept_equal_;
+  std::vector<std::shared_ptr<AwaitedState>> awaited_;  // of these, in the same order: what has no object here yet
   bool has_loaded_ = false;
   bool is_new_ = true;  // has made no passes in an earlier group
   bool is_whole_ = true;

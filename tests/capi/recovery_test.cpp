@@ -88,13 +88,16 @@ void one_after_the_other_until_one_is_left(void**) {
   train_and_kill(kHosts, plan, {{0, "step 10"}, {3, "step 20"}, {1, "step 30"}});
 }
 
+enum class Optimizer { kBeforeCommit, kBehindIt };  // of a rank that joins
+
 /// Two ranks come to three, one after the other, and one of the first ones dies in between.
-template <Hosts kHosts, Update kUpdate>
+template <Hosts kHosts, Update kUpdate, Optimizer kOptimizer = Optimizer::kBeforeCommit>
 void ranks_join(void**) {
   if (kHosts != Hosts::kShared && !gloo_is_there()) return;
   const Folder folder;
   Survival plan = plan_on(kHosts, 3, kUpdate, folder);
   plan.steps = 100;
+  plan.late_optimizer = kOptimizer == Optimizer::kBehindIt;
   const auto body = [&](int id, Reporter& report, bool joins) {
     if (kHosts == Hosts::kSeveral) setenv("DDP_TEST_HOST", std::to_string(id / 2).c_str(), 1);
     return write_story(Survivor(plan, id, to(report), joins).run());
@@ -119,6 +122,72 @@ void ranks_join(void**) {
   }
   expect(told.hash == replay(told.members), "the weights are those of the replay: " + write_story(told));
   expect(told.members.front() == 0b00111 && told.members.back() == 0b11110, "who was there: " + write_story(told));
+}
+
+/// It is told so, and so are the others, and nobody hangs.
+void a_rank_that_joins_makes_another_optimizer(void**) {
+  const Folder folder;
+  const auto create = [&](int rank, ddp_group** group) {
+    ddp_group_options options;
+    expect(ddp_group_options_init(&options, sizeof options) == DDP_OK, "options");
+    options.rank = rank;
+    options.world_size = rank < 0 ? -1 : 1;
+    options.recoverable = 1;
+    options.join = rank < 0 ? 1 : 0;
+    return ddp_group_create(("file://" + folder.path() + "/meet").c_str(), &options, group);
+  };
+  Procs procs(2, [&](int number, Reporter& report) {
+    ddp_group* group = nullptr;
+    if (number == 1) sleep_ms(300);
+    expect(create(number == 0 ? 0 : -1, &group) == DDP_OK, ddp_last_error());
+    report.say("created");
+    ddp_model_options options;
+    expect(ddp_model_options_init(&options, sizeof options) == DDP_OK, "options");
+    ddp_model* model = nullptr;
+    expect(ddp_model_create(group, &options, &model) == DDP_OK, ddp_last_error());
+    float value = 1;
+    ddp_tensor tensor;
+    const int64_t one = 1;
+    expect(ddp_tensor_init(&tensor, &value, DDP_F32, 1, &one) == DDP_OK, "a tensor");
+    expect(ddp_model_add_parameter(model, "w", &tensor, nullptr, nullptr) == DDP_OK, ddp_last_error());
+    ddp_optimizer* optimizer = nullptr;
+    if (number == 0) {
+      ddp_sgd_options rule;
+      ddp_optimizer_options shared;
+      expect(ddp_sgd_options_init(&rule, sizeof rule) == DDP_OK, "options");
+      expect(ddp_optimizer_options_init(&shared, sizeof shared) == DDP_OK, "options");
+      rule.momentum = 0.5;
+      expect(ddp_optimizer_create_sgd(model, &rule, &shared, &optimizer) == DDP_OK, ddp_last_error());
+    }
+    expect(ddp_model_commit(model, nullptr) == DDP_OK, ddp_last_error());
+    std::string text = "no error";
+    if (number == 0) {
+      while (ddp_model_begin_backward(model, DDP_PASS_REDUCE) == DDP_OK) {
+        expect(ddp_model_mark_ready(model, 0, nullptr) == DDP_OK && ddp_model_end_backward(model, nullptr) == DDP_OK,
+               ddp_last_error());
+        expect(ddp_optimizer_step(optimizer, nullptr) == DDP_OK, ddp_last_error());
+        sleep_ms(5);
+      }
+      expect(ddp_group_recover(group, nullptr, nullptr) == DDP_OK, ddp_last_error());
+    } else {
+      ddp_adam_options rule;
+      ddp_optimizer_options shared;
+      expect(ddp_adam_options_init(&rule, sizeof rule) == DDP_OK, "options");
+      expect(ddp_optimizer_options_init(&shared, sizeof shared) == DDP_OK, "options");
+      expect(ddp_optimizer_create_adam(model, &rule, &shared, &optimizer) == DDP_ERROR_MISMATCH, "refused");
+      text = ddp_last_error();
+      expect(optimizer == nullptr, "no optimizer");
+    }
+    ddp_optimizer_destroy(optimizer);
+    ddp_model_destroy(model);
+    ddp_group_destroy(group);
+    return text;
+  });
+  const std::vector<ProcResult> results = procs.wait(30'000);
+  expect(results[0].exit_code == 0, results[0].describe());
+  expect(results[1].exit_code == 0 && results[1].text.find("sgd") != std::string::npos &&
+             results[1].text.find("adam") != std::string::npos,
+         results[1].describe());
 }
 
 /// What a rank that dies leaves of a step is half a step where nothing is kept to take it back, and half of the state is
@@ -171,6 +240,9 @@ int main() {
       ddp_test((ranks_join<Hosts::kShared, Update::kSgd>)),
       ddp_test((ranks_join<Hosts::kGloo, Update::kInBackward>)),
       ddp_test((ranks_join<Hosts::kSeveral, Update::kSgd>)),
+      ddp_test((ranks_join<Hosts::kShared, Update::kSgd, Optimizer::kBehindIt>)),
+      ddp_test((ranks_join<Hosts::kGloo, Update::kInBackward, Optimizer::kBehindIt>)),
+      ddp_test(a_rank_that_joins_makes_another_optimizer),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -55,6 +55,7 @@ struct Survival {
   int64_t rendezvous_timeout_ms = 120'000;
   ddp_recover_options rule{};
   bool own_values = false;
+  bool late_optimizer = false;  // a rank that joins makes it behind the commit
   int32_t virtual_ranks = 0;
   std::string save_path;  // a checkpoint after every `save_every` steps
   int64_t save_every = 0;
@@ -114,6 +115,7 @@ class Survivor {
     bool knows_members = false;  // a recovery commits the model if any rank has
     for (ddp_status status = commit(); status != DDP_OK; status = commit()) knows_members = go_on(status);
     say_("committed");
+    if (is_late()) must(create_optimizer());
     if (joins_ && optimizer_ != nullptr) must(ddp_optimizer_get_step_count(optimizer_, &step_));
     story_.members.resize(static_cast<size_t>(step_));  // 0, who made it, where that is not known
     if (!knows_members) go_on(learn_members());
@@ -171,7 +173,7 @@ class Survivor {
       must(ddp_model_add_parameter(model_, ("p" + std::to_string(p)).c_str(), &value, nullptr, nullptr));
     }
     if (plan_.update == Update::kOwn) must(add_own_state());
-    if (plan_.update != Update::kOwn) must(create_optimizer());
+    if (plan_.update != Update::kOwn && !is_late()) must(create_optimizer());
     return DDP_OK;
   }
 
@@ -188,6 +190,8 @@ class Survivor {
     }
     return DDP_OK;
   }
+
+  [[nodiscard]] bool is_late() const { return joins_ && plan_.late_optimizer; }
 
   ddp_status create_optimizer() {
     ddp_optimizer_options options;
