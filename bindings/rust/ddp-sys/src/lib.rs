@@ -209,7 +209,8 @@ pub struct ddp_group_options {
     ///                             NCCL_MAX_CTAS in the environment comes before it
     pub nccl_max_ctas: i32,
     /// 1: when a rank dies, the others may go on in their processes, see ddp/recover.h. Every rank then
-    ///                           listens at one more address. 0 (default). Equal on all ranks; not for local://
+    ///                           listens at one more address, and calls about models on GPUs wait for what the ranks exchange.
+    ///                           0 (default). Equal on all ranks; not for local://, nor with nccl_comm
     pub recoverable: i32,
     /// an ncclComm_t of the same ranks that the program lends (include/README.md, "A communicator of
     ///                           your own"): libddp makes none, and never finalises, destroys or aborts it. All ranks lend one,
@@ -402,7 +403,8 @@ pub struct ddp_optimizer_options {
     pub nonfinite: ddp_nonfinite,
     /// with shard, in a group with recoverable = 1: 1 keeps state and values of the own slice where other
     ///                         ranks have them when this rank has died (include/README.md), so that ddp_group_recover goes on from
-    ///                         the same step; memory: the slice once more. 0 (default): a checkpoint must be loaded then
+    ///                         the same step; memory: the slice once more. Not for tensors on GPUs (NOT_SUPPORTED). 0 (default):
+    ///                         a checkpoint must be loaded then
     pub keep_copy: i32,
     /// above 0: scale the gradients down so that their 2-norm over all parameters is at most this, as
     ///                           torch.nn.utils.clip_grad_norm_. The gradients in memory stay as they are. With shard, change them
