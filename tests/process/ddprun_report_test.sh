@@ -15,6 +15,12 @@ cat >"$work/train.c" <<'C'
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+/* Late enough that ddprun, which reads ends that come at once in the order of ranks, has seen the rank that died. */
+static int follow(int code) {
+  fprintf(stderr, "%s\n", ddp_last_error());
+  usleep(500000);
+  return code;
+}
 int main(int argc, char** argv) {
   static float w[100000], grad[100000];
   const int steps = atoi(argv[1]), dies = argc > 2 && strcmp(argv[2], "die") == 0 && getenv("DDP_RESTARTS") == NULL;
@@ -29,10 +35,10 @@ int main(int argc, char** argv) {
   if (ddp_optimizer_create_sgd(model, NULL, NULL, &sgd) != DDP_OK) return 1;
   for (int step = 0; step < steps; ++step) {
     if (dies && step == 5 && ddp_group_barrier(group) == DDP_OK && rank == 1) _exit(3); /* all have made 5 steps */
-    if (ddp_model_begin_backward(model, DDP_PASS_REDUCE) != DDP_OK) return 1;
+    if (ddp_model_begin_backward(model, DDP_PASS_REDUCE) != DDP_OK) return follow(4);
     if (last) usleep(20000);
-    if (ddp_model_mark_ready(model, 0, NULL) != DDP_OK) return 1;
-    if (ddp_model_end_backward(model, NULL) != DDP_OK) return fprintf(stderr, "%s\n", ddp_last_error()), 4;
+    if (ddp_model_mark_ready(model, 0, NULL) != DDP_OK) return follow(4);
+    if (ddp_model_end_backward(model, NULL) != DDP_OK) return follow(4);
     if (ddp_optimizer_step(sgd, NULL) != DDP_OK) return 1;
   }
   ddp_optimizer_destroy(sgd), ddp_model_destroy(model), ddp_group_destroy(group);
