@@ -100,10 +100,12 @@ int32_t window_register(void* handle, void* memory, int64_t bytes, void** out) {
     *out = nullptr;
     const uint64_t number = comm->setups;
     return set_up(r, lock, *comm, "a window of " + std::to_string(bytes) + " bytes behind " + comm->past,
-                  [&r, comm, number, begin = block->begin, out] {
+                  [&r, alive = std::weak_ptr(comm), number, begin = block->begin, out] {  // its world keeps this
+                    const CommPtr here = alive.lock();
+                    if (here == nullptr) return;
                     *out = reinterpret_cast<void*>(r.state->space.new_handle());
-                    r.state->windows[*out] = Window{comm, number, begin};
-                    comm->past += "+";
+                    r.state->windows[*out] = Window{here, number, begin};
+                    here->past += "+";
                   });
   });
 }
