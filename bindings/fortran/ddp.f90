@@ -2143,8 +2143,8 @@ contains
   ! @param rule NULL: all defaults; copied
   ! @param options NULL: all defaults; copied
   ! @param out_optimizer destroy with ddp_optimizer_destroy
-  ! Local. Errors: INVALID_ARGUMENT (a value out of its range), NOT_SUPPORTED (shard on a model with uneven_inputs),
-  ! OUT_OF_MEMORY. Since 0.1.
+  ! Local. Errors: INVALID_ARGUMENT (a value out of its range), NOT_SUPPORTED (shard on a model with uneven_inputs, keep_copy
+  ! on one with tensors on a GPU), MISMATCH (on a rank that has joined others: not what they have), OUT_OF_MEMORY. Since 0.1.
   subroutine ddp_optimizer_create_sgd(model, out_optimizer, rule, options, stat)
     type(ddp_model), intent(in) :: model
     type(ddp_optimizer), intent(out) :: out_optimizer
@@ -2428,7 +2428,8 @@ contains
   ! @param decays `count` different numbers from 0 to below 1
   ! @param count 1 to 16
   ! @param out_ema destroy with ddp_ema_destroy
-  ! Local. May come before or after ddp_model_commit. Errors: INVALID_ARGUMENT, OUT_OF_MEMORY. Since 0.1.
+  ! Local. May come before or after ddp_model_commit. Errors: INVALID_ARGUMENT, MISMATCH (on a rank that has joined others: not
+  ! what they have), OUT_OF_MEMORY. Since 0.1.
   subroutine ddp_ema_create(model, decays, count, out_ema, stat)
     type(ddp_model), intent(in) :: model
     real(c_double), intent(in) :: decays(*)

@@ -117,8 +117,8 @@ DDP_API ddp_status ddp_adam_options_init(ddp_adam_options *options, int64_t stru
  * @param rule NULL: all defaults; copied
  * @param options NULL: all defaults; copied
  * @param out_optimizer destroy with ddp_optimizer_destroy
- * Local. Errors: INVALID_ARGUMENT (a value out of its range), NOT_SUPPORTED (shard on a model with uneven_inputs),
- * OUT_OF_MEMORY. Since 0.1.
+ * Local. Errors: INVALID_ARGUMENT (a value out of its range), NOT_SUPPORTED (shard on a model with uneven_inputs, keep_copy
+ * on one with tensors on a GPU), MISMATCH (on a rank that has joined others: not what they have), OUT_OF_MEMORY. Since 0.1.
  */
 DDP_API ddp_status ddp_optimizer_create_sgd(ddp_model *model, const ddp_sgd_options *rule,
                                             const ddp_optimizer_options *options, ddp_optimizer **out_optimizer);

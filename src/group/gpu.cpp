@@ -62,16 +62,13 @@ const uint32_t* Gpu::stop_step_word() const {
   return transport == nullptr ? nullptr : transport->stop_on(nullptr, nccl::StopRead::kOnce);
 }
 
-void Gpu::settle(const char* function) const {
+void Gpu::settle() {
   nccl::NcclTransport* const transport = options_.recoverable != 0 ? existing_nccl() : nullptr;
   if (transport == nullptr || transport->size() == 1) return;
-  const gpu::Device& device = transport->device();
-  device.refuse_capture(transport->stream(), function,
-                        "the group can recover (recoverable = 1), so the host waits for what the ranks exchange");
-  const gpu::Event done(device);
-  done.record(transport->stream());
+  if (settled_ == nullptr) settled_ = std::make_unique<gpu::Event>(transport->device());
+  settled_->record(transport->stream());
   os::Deadline end = os::Deadline::never();  // what waits for a lost rank may wait for ever
-  for (const int64_t begin = os::now_ns(); !done.is_done() && !end.passed();) {
+  for (const int64_t begin = os::now_ns(); !settled_->is_done() && !end.passed();) {
     if (end.is_never() && failure_.woken()) end = os::Deadline::in_ms(kBrokenMs);
     os::now_ns() - begin < kLookNs ? std::this_thread::yield() : std::this_thread::sleep_for(kLookAgain);
   }

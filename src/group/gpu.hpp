@@ -19,6 +19,7 @@ class Failure;
 }  // namespace ddp::bootstrap
 namespace ddp::gpu {
 class Device;
+class Event;
 class Scratch;
 }  // namespace ddp::gpu
 namespace ddp::nccl {
@@ -60,10 +61,12 @@ class Gpu {
   /// As stop_step_on, for one kernel of which one thread reads it, once: it costs no call.
   [[nodiscard]] const uint32_t* stop_step_word() const;
   /// In a group that can recover: the host waits until what the ranks have exchanged on GPUs is done, so that what it has
-  /// counted has happened when a rank dies. Throws the group's cause if it broke before.
-  void settle(const char* function) const;
-  /// Memory that nccl().alloc gave, or that of a transport before a recovery. Is it that?
+  /// counted has happened when a rank dies. Not while the communication stream is captured. Throws the group's cause if it
+  /// broke before.
+  void settle();
+  /// Does all of this lie in one piece of memory that nccl() has given out, now or before a recovery?
   [[nodiscard]] bool gave(const std::byte* data, int64_t bytes) const noexcept;
+  /// Such a piece. False: it is none.
   bool free(void* data) noexcept;
   /// Work that communicates again and again: `body` enqueues it on the stream that it is given, the communication stream,
   /// behind what is on `stream` now; what comes on `stream` then comes after it.
@@ -81,6 +84,7 @@ class Gpu {
   const std::shared_ptr<nccl::OwnGpu> own_;
   std::unique_ptr<nccl::NcclTransport> nccl_;
   std::atomic<nccl::NcclTransport*> published_{nullptr};  // for those who must not wait
+  std::unique_ptr<gpu::Event> settled_;                   // NULL: nobody has waited
 };
 
 }  // namespace ddp::group

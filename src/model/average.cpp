@@ -78,7 +78,10 @@ void average_parameters(Model& model, void* stream) {
   require_everybody(model, kFunction);
   std::vector<Tensor> values;
   for (const Parameter& parameter : model.table().parameters()) values.push_back(parameter.value);
-  model.values().change_together(kFunction, [&] { average(group, values, stream); });
+  model.values().change_together([&] {
+    average(group, values, stream);
+    group.gpu().settle();
+  });
   if (values.empty()) group.barrier();
 }
 

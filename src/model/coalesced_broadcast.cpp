@@ -51,6 +51,7 @@ void broadcast_coalesced(group::Group& group, const std::vector<Tensor>& tensors
   CoalescedBroadcast broadcast(group, root, stream);
   for (const Message& message : plan_messages(tensors, std::numeric_limits<int64_t>::max()))
     broadcast.send(tensors, message);
+  group.gpu().settle();
 }
 
 }  // namespace ddp::model

@@ -28,23 +28,31 @@ constexpr int kAttempts = 2;  // to make replicas equal
 }  // namespace
 
 void Replicas::keep_equal(std::weak_ptr<ReplicaState> state) {
+  if (const std::shared_ptr<ReplicaState> alive = state.lock(); alive != nullptr && take_awaited(alive)) return;
+  const std::lock_guard lock(keeping_);
+  std::erase_if(kept_equal_, [](const std::weak_ptr<ReplicaState>& each) { return each.expired(); });
+  kept_equal_.push_back(std::move(state));
+}
+
+/// The next state that is awaited, if there is one, goes to this object, which takes its place. An object that does not fit
+/// leaves it.
+bool Replicas::take_awaited(const std::shared_ptr<ReplicaState>& object) {
   std::shared_ptr<AwaitedState> awaited;
   {
     const std::lock_guard lock(keeping_);
-    if (!awaited_.empty()) awaited = awaited_.front();
+    if (awaited_.empty()) return false;
+    awaited = awaited_.front();
+    awaited_.erase(awaited_.begin());  // no other thread gives it away
   }
-  const std::shared_ptr<ReplicaState> alive = state.lock();
-  if (awaited != nullptr && alive != nullptr) awaited->give(*alive);
+  on_error([&] { awaited->give(*object); },
+           [&](const Error&) {
+             const std::lock_guard lock(keeping_);
+             awaited_.insert(awaited_.begin(), awaited);
+           });
   const std::lock_guard lock(keeping_);
-  if (awaited != nullptr) {
-    const auto place = std::find_if(kept_equal_.begin(), kept_equal_.end(),
-                                    [&](const std::weak_ptr<ReplicaState>& each) { return each.lock() == awaited; });
-    awaited_.erase(awaited_.begin());
-    if (place != kept_equal_.end()) *place = std::move(state);
-    return;
-  }
-  std::erase_if(kept_equal_, [](const std::weak_ptr<ReplicaState>& each) { return each.expired(); });
-  kept_equal_.push_back(std::move(state));
+  for (std::weak_ptr<ReplicaState>& each : kept_equal_)
+    if (each.lock() == awaited) each = object;
+  return true;
 }
 
 std::vector<std::shared_ptr<ReplicaState>> Replicas::kept_equal() {
@@ -76,9 +84,8 @@ void Replicas::check_after_pass(void* stream) {
   const std::optional<Drift> drift = find_drift(model_.group(), model_.table(), Compare::kParameters, stream);
   if (!drift) return;
   if (options.drift == DDP_DRIFT_REPORT) throw_drift("ddp_model_end_backward", *drift);
-  model_.values().change_together("ddp_model_end_backward", [&] {
-    repair(model_.group(), "ddp_model_end_backward", model_.table(), kept_equal(), *drift, stream);
-  });
+  model_.values().change_together(
+      [&] { repair(model_.group(), "ddp_model_end_backward", model_.table(), kept_equal(), *drift, stream); });
   ++repairs_;
 }
 
@@ -209,14 +216,11 @@ void Replicas::await_states(int32_t source, const std::vector<ReplicaVersion>& a
 /// until all has come, and the group may break before.
 void Replicas::send(const ReplicaSource& found, bool spoils, void* stream) {
   if (found.sends == ReplicaSource::Sends::kNothing) return;
-  if (found.sends == ReplicaSource::Sends::kValues) {
-    distribute_values(model_.group(), model_.table(), found.rank, stream);
-    return model_.group().gpu().settle("ddp_model_commit");
-  }
+  if (found.sends == ReplicaSource::Sends::kValues)
+    return distribute_values(model_.group(), model_.table(), found.rank, stream);
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     replicate(model_.group(), is_new_ ? "ddp_model_commit" : kRecover, values_and_buffers(), kept_equal(), found.rank,
               stream, [&] { is_whole_ = is_whole_ && !spoils; });
-    model_.group().gpu().settle(kRecover);
     if (!found.is_recovery) return;
     NamedTensors all = beside_values();
     all.add_values(model_.table());

@@ -64,6 +64,7 @@ class Replicas {
   void replicate_from(int32_t source, const char* function, void* stream);
 
  private:
+  [[nodiscard]] bool take_awaited(const std::shared_ptr<ReplicaState>& object);
   void lose_parts();
   [[nodiscard]] NamedTensors beside_values();
   [[nodiscard]] std::vector<Tensor> values_and_buffers() const;

@@ -22,21 +22,16 @@ constexpr const char* kFunction = "ddp_model_sync_buffers";
 /// Buffers may be half received when the group breaks: those of before are as good for a rank that goes on, and no replica
 /// is whole if the one that sent them has died.
 void receive_buffers(Model& model, const std::vector<Tensor>& buffers, void* stream, const std::function<void()>& receive) {
-  if (group::Recovery::survival(model.group()) == nullptr) return model.values().change_together(kFunction, receive);
+  if (group::Recovery::survival(model.group()) == nullptr) return model.values().change_together(receive);
   std::vector<device::Memory>& before = model.replicas().buffers_before();
   for (size_t k = before.size(); k < buffers.size(); ++k)
     before.emplace_back(device::of(buffers[k]), buffers[k].bytes(), "buffers as they were");
   for (size_t k = 0; k < buffers.size(); ++k)
     device::of(buffers[k]).copy(before[k].data(), buffers[k].data, buffers[k].bytes(), stream);
-  on_error<Error>(
-      [&] {
-        receive();
-        model.group().gpu().settle(kFunction);
-      },
-      [&](const Error&) {
-        for (size_t k = 0; k < buffers.size(); ++k)
-          device::of(buffers[k]).copy(buffers[k].data, before[k].data(), buffers[k].bytes(), stream);
-      });
+  on_error<Error>(receive, [&](const Error&) {
+    for (size_t k = 0; k < buffers.size(); ++k)
+      device::of(buffers[k]).copy(buffers[k].data, before[k].data(), buffers[k].bytes(), stream);
+  });
 }
 
 void send_buffers(Model& model, int32_t root, void* stream) {

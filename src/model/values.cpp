@@ -34,9 +34,6 @@ bool Values::is_whole() const noexcept {
   return !torn_.parameters && !torn_.optimizer && !pass_is_torn && !broke_off_;
 }
 
-/// What is on its way to a GPU.
-void Values::settle(const char* function) const { model_.group().gpu().settle(function); }
-
 void Values::require_own(const char* function, const void* owner) const {
   if (averages_of_ != nullptr && averages_of_ != owner)
     throw make_error(DDP_ERROR_INVALID_STATE,

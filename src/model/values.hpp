@@ -38,16 +38,11 @@ class Values {
   void tear() noexcept { torn_ = Torn{true, true}; }
   /// Ranks that are gone had a part of the optimizer's state.
   void lose_optimizer() noexcept { torn_ = Torn{false, true, true}; }
-  /// The body changes parameters or buffers together with the other ranks. If the group breaks in it, this replica may be
-  /// changed in part, and a recovery takes another one's.
+  /// Gives what the body gives, which changes parameters or buffers together with the other ranks. If the group breaks in
+  /// it, this replica may be changed in part, and a recovery takes another one's.
   template <class Body>
-  void change_together(const char* function, Body&& body) {
-    on_error<Error>(
-        [&] {
-          body();
-          settle(function);
-        },
-        [this](const Error& error) { broke_off_ = broke_off_ || breaks_group(error.status()); });
+  auto change_together(Body&& body) {
+    return on_error<Error>(body, [this](const Error& error) { broke_off_ = broke_off_ || breaks_group(error.status()); });
   }
   /// A load begins to change parameters, and the optimizer's state if `optimizer`. Returns what was torn before.
   [[nodiscard]] Torn begin_load(bool optimizer) noexcept;
@@ -57,8 +52,6 @@ class Values {
   void know_file(std::string path) noexcept { newest_file_ = std::move(path); }
 
  private:
-  void settle(const char* function) const;
-
   const Model& model_;
   Torn torn_;
   bool broke_off_ = false;  // a change of all ranks, with the group

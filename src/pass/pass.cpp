@@ -345,7 +345,10 @@ void Pass::reduce(void* stream) {
 void Pass::settle() {
   if (!buckets_.are_on_gpu() || channel_.group().options().recoverable == 0) return;
   if (optimizer_.active() != nullptr) optimizer_.active()->join_updates();
-  channel_.group().gpu().settle("ddp_model_end_backward");
+  group::Gpu& gpu = channel_.group().gpu();
+  gpu.device().refuse_capture(gpu.nccl().stream(), "ddp_model_end_backward",
+                              "the group can recover (recoverable = 1), so the host waits for what the ranks exchange");
+  gpu.settle();
 }
 
 bool Pass::is_void() const noexcept {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <functional>
 
+#include "gpu/support/adam.hpp"
 #include "gpu/support/trainer.hpp"
 #include "gpu/support/world.hpp"
 
@@ -78,25 +79,6 @@ void means_are_the_same_bits_everywhere_and_near_the_exact_ones(void**) {
                  "a mean within the rounding of its additions");
         }
     });
-}
-
-struct Ways {
-  bool shard = false, in_backward = false, own_gradients = false;
-  double max_norm = 0;
-};
-
-OptimizerHandle adam(ddp_model* model, const Ways& ways) {
-  ddp_adam_options options;
-  OK(ddp_adam_options_init(&options, sizeof options));
-  ddp_optimizer_options shared;
-  OK(ddp_optimizer_options_init(&shared, sizeof shared));
-  options.rate = 0.01;
-  shared.shard = ways.shard;
-  shared.in_backward = ways.in_backward;
-  shared.max_norm = ways.max_norm;
-  ddp_optimizer* made = nullptr;
-  OK(ddp_optimizer_create_adam(model, &options, &shared, &made));
-  return OptimizerHandle(made);
 }
 
 std::string train(const Rank& at, const Ways& ways, int steps) {

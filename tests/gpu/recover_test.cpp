@@ -9,6 +9,7 @@
 #include <csignal>
 #include <fstream>
 
+#include "gpu/support/adam.hpp"
 #include "gpu/support/trainer.hpp"
 #include "gpu/support/world.hpp"
 
@@ -23,37 +24,22 @@ constexpr int kWholeSteps = 4;
 
 struct Way {
   const char* name;
-  bool own_gradients = false;
-  bool in_backward = false;
-  double max_norm = 0;
+  Ways ways;
 };
-
-OptimizerHandle adam(ddp_model* model, const Way& way) {
-  ddp_adam_options options;
-  OK(ddp_adam_options_init(&options, sizeof options));
-  ddp_optimizer_options shared;
-  OK(ddp_optimizer_options_init(&shared, sizeof shared));
-  options.rate = 0.01;
-  shared.in_backward = way.in_backward;
-  shared.max_norm = way.max_norm;
-  ddp_optimizer* made = nullptr;
-  OK(ddp_optimizer_create_adam(model, &options, &shared, &made));
-  return OptimizerHandle(made);
-}
 
 /// The same gradients on every rank, so that one process knows what all compute.
 Plan plan_for(Place place, const Way& way) {
   Plan plan;
   plan.place = place;
   plan.fine = false;
-  plan.own_gradients = way.own_gradients;
+  plan.own_gradients = way.ways.own_gradients;
   return plan;
 }
 
 std::string values_after(int steps, const Way& way) {
   const GroupHandle group = alone();
   Trainer t(group.get(), plan_for(kCpu, way));
-  const OptimizerHandle optimizer = adam(t.model.get(), way);
+  const OptimizerHandle optimizer = adam(t.model.get(), way.ways);
   for (int step = 0; step < steps; ++step) {
     t.pass(step);
     OK(ddp_optimizer_step(optimizer.get(), nullptr));
@@ -81,7 +67,7 @@ struct Member {
   /// A new rank gets the optimizer's state when it commits.
   Plan plan_with_optimizer(Place place) {
     Plan plan = plan_for(place, way);
-    plan.before_commit = [this](ddp_model* model) { optimizer = adam(model, way); };
+    plan.before_commit = [this](ddp_model* model) { optimizer = adam(model, way.ways); };
     return plan;
   }
   [[nodiscard]] int steps() const {
@@ -186,9 +172,11 @@ void lose_and_gain(const Way& way) {
   }
 }
 
-void killed_in_a_step(void**) { lose_and_gain({"Adam"}); }
-void killed_in_a_step_with_gradients_of_the_library(void**) { lose_and_gain({"gradients of the library", true}); }
-void killed_in_a_step_within_the_pass(void**) { lose_and_gain({"in backward", true, true}); }
+void killed_in_a_step(void**) { lose_and_gain({"Adam", {}}); }
+void killed_in_a_step_with_gradients_of_the_library(void**) {
+  lose_and_gain({"gradients of the library", {false, false, true}});
+}
+void killed_in_a_step_within_the_pass(void**) { lose_and_gain({"in backward", {false, true, true}}); }
 
 }  // namespace
 

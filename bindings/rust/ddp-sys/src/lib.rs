@@ -1267,8 +1267,8 @@ extern "C" {
     /// @param rule NULL: all defaults; copied
     /// @param options NULL: all defaults; copied
     /// @param out_optimizer destroy with ddp_optimizer_destroy
-    /// Local. Errors: INVALID_ARGUMENT (a value out of its range), NOT_SUPPORTED (shard on a model with uneven_inputs),
-    /// OUT_OF_MEMORY. Since 0.1.
+    /// Local. Errors: INVALID_ARGUMENT (a value out of its range), NOT_SUPPORTED (shard on a model with uneven_inputs, keep_copy
+    /// on one with tensors on a GPU), MISMATCH (on a rank that has joined others: not what they have), OUT_OF_MEMORY. Since 0.1.
     pub fn ddp_optimizer_create_sgd(model: *mut ddp_model, rule: *const ddp_sgd_options, options: *const ddp_optimizer_options, out_optimizer: *mut *mut ddp_optimizer) -> ddp_status;
 
     /// As ddp_optimizer_create_sgd, for Adam and AdamW. Since 0.1.
@@ -1347,7 +1347,8 @@ extern "C" {
     /// @param decays `count` different numbers from 0 to below 1
     /// @param count 1 to 16
     /// @param out_ema destroy with ddp_ema_destroy
-    /// Local. May come before or after ddp_model_commit. Errors: INVALID_ARGUMENT, OUT_OF_MEMORY. Since 0.1.
+    /// Local. May come before or after ddp_model_commit. Errors: INVALID_ARGUMENT, MISMATCH (on a rank that has joined others: not
+    /// what they have), OUT_OF_MEMORY. Since 0.1.
     pub fn ddp_ema_create(model: *mut ddp_model, decays: *const f64, count: i32, out_ema: *mut *mut ddp_ema) -> ddp_status;
 
     /// Release the averages. The parameters keep what they hold at the moment. Local. NULL is ignored. Since 0.1.

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// An Adam for tests whose result one process on the CPU knows too.
+#pragma once
+
+#include "gpu/support/calls.hpp"
+
+namespace ddp::test::card {
+
+struct Ways {
+  bool shard = false, in_backward = false, own_gradients = false;
+  double max_norm = 0;
+};
+
+inline OptimizerHandle adam(ddp_model* model, const Ways& ways) {
+  ddp_adam_options options;
+  OK(ddp_adam_options_init(&options, sizeof options));
+  ddp_optimizer_options shared;
+  OK(ddp_optimizer_options_init(&shared, sizeof shared));
+  options.rate = 0.01;
+  shared.shard = ways.shard;
+  shared.in_backward = ways.in_backward;
+  shared.max_norm = ways.max_norm;
+  ddp_optimizer* made = nullptr;
+  OK(ddp_optimizer_create_adam(model, &options, &shared, &made));
+  return OptimizerHandle(made);
+}
+
+}  // namespace ddp::test::card
