@@ -2428,8 +2428,8 @@ contains
   ! @param decays `count` different numbers from 0 to below 1
   ! @param count 1 to 16
   ! @param out_ema destroy with ddp_ema_destroy
-  ! Local. May come before or after ddp_model_commit. Errors: INVALID_ARGUMENT, MISMATCH (on a rank that has joined others: not
-  ! what they have), OUT_OF_MEMORY. Since 0.1.
+  ! Local. May come before or after ddp_model_commit. Errors: INVALID_ARGUMENT, MISMATCH (on a rank that has joined others:
+  ! not what they have), OUT_OF_MEMORY. Since 0.1.
   subroutine ddp_ema_create(model, decays, count, out_ema, stat)
     type(ddp_model), intent(in) :: model
     real(c_double), intent(in) :: decays(*)

@@ -17,8 +17,8 @@ extern "C" {
  * @param decays `count` different numbers from 0 to below 1
  * @param count 1 to 16
  * @param out_ema destroy with ddp_ema_destroy
- * Local. May come before or after ddp_model_commit. Errors: INVALID_ARGUMENT, MISMATCH (on a rank that has joined others: not
- * what they have), OUT_OF_MEMORY. Since 0.1.
+ * Local. May come before or after ddp_model_commit. Errors: INVALID_ARGUMENT, MISMATCH (on a rank that has joined others:
+ * not what they have), OUT_OF_MEMORY. Since 0.1.
  */
 DDP_API ddp_status ddp_ema_create(ddp_model *model, const double *decays, int32_t count, ddp_ema **out_ema);
 

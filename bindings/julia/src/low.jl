@@ -1413,8 +1413,8 @@ average = decay * average + (1 - decay) * value, in F32 (F64 for F64 parameters)
 - `decays`: `count` different numbers from 0 to below 1
 - `count`: 1 to 16
 - `out_ema`: destroy with ddp_ema_destroy
-Local. May come before or after ddp_model_commit. Errors: INVALID_ARGUMENT, MISMATCH (on a rank that has joined others: not
-what they have), OUT_OF_MEMORY. Since 0.1.
+Local. May come before or after ddp_model_commit. Errors: INVALID_ARGUMENT, MISMATCH (on a rank that has joined others:
+not what they have), OUT_OF_MEMORY. Since 0.1.
 """
 function ddp_ema_create(model, decays, count, out_ema)
     return ccall((:ddp_ema_create, libddp), ddp_status, (Ptr{ddp_model}, Ptr{Float64}, Int32, Ptr{Ptr{ddp_ema}}), model,

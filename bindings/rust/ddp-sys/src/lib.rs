@@ -1347,8 +1347,8 @@ extern "C" {
     /// @param decays `count` different numbers from 0 to below 1
     /// @param count 1 to 16
     /// @param out_ema destroy with ddp_ema_destroy
-    /// Local. May come before or after ddp_model_commit. Errors: INVALID_ARGUMENT, MISMATCH (on a rank that has joined others: not
-    /// what they have), OUT_OF_MEMORY. Since 0.1.
+    /// Local. May come before or after ddp_model_commit. Errors: INVALID_ARGUMENT, MISMATCH (on a rank that has joined others:
+    /// not what they have), OUT_OF_MEMORY. Since 0.1.
     pub fn ddp_ema_create(model: *mut ddp_model, decays: *const f64, count: i32, out_ema: *mut *mut ddp_ema) -> ddp_status;
 
     /// Release the averages. The parameters keep what they hold at the moment. Local. NULL is ignored. Since 0.1.
