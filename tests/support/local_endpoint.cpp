@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -22,6 +23,8 @@ namespace {
 std::atomic<int64_t> violations{0};
 std::atomic<int64_t> messages{0};
 std::atomic<int64_t> early_sends{0};
+std::atomic<int64_t> most_asked{0};
+std::atomic<int64_t> gaps_at_a_look[16];
 
 using Clock = std::chrono::steady_clock;
 
@@ -63,6 +66,18 @@ struct Hub {
   std::condition_variable changed;
   std::map<std::tuple<int32_t, int32_t, uint64_t>, Queue> queues;  // from, to, slot
   std::map<int32_t, bool> closed;
+
+  // Of parts and results.
+  void note_asked(int32_t by) {
+    std::set<int32_t> peers;
+    for (const auto& [key, queue] : queues) {
+      const auto& [from, to, slot] = key;
+      if (to == by && (slot == 4 || slot == 5) && !queue.receives.empty()) peers.insert(from);
+    }
+    const auto number = static_cast<int64_t>(peers.size());
+    for (int64_t most = most_asked; number > most && !most_asked.compare_exchange_weak(most, number);) {
+    }
+  }
 
   void match(Queue& queue, int64_t ms) {
     while (!queue.sends.empty() && !queue.receives.empty() && ms != ddp::test::kDeadLink) {
@@ -113,6 +128,7 @@ struct ddp_socket_endpoint {
   bool aborted = false;  // guarded by the hub's mutex
   int64_t next_ticket = 1;
   uint64_t moved = 0;
+  int64_t gaps = 0;
   std::map<int64_t, TransferPtr> tickets;
 };
 
@@ -154,6 +170,7 @@ int32_t post(ddp_socket_endpoint* endpoint, int32_t from, int32_t to, uint64_t s
   Hub::Queue& queue = endpoint->hub->queues[{from, to, slot}];
   if (transfer->from != nullptr && queue.receives.empty()) ++early_sends;
   (transfer->from != nullptr ? queue.sends : queue.receives).push_back(std::move(transfer));
+  endpoint->hub->note_asked(to);
   endpoint->hub->match(queue, slow_links.of(from, to));
   return DDP_SOCKET_DONE;
 }
@@ -195,6 +212,11 @@ uint64_t moved(ddp_socket_endpoint* endpoint) {
   return endpoint->moved;
 }
 
+int64_t gaps(ddp_socket_endpoint* endpoint) {
+  const std::lock_guard lock(endpoint->hub->mutex);
+  return endpoint->gaps += gaps_at_a_look[endpoint->index];
+}
+
 void abort(ddp_socket_endpoint* endpoint) {
   const std::lock_guard lock(endpoint->hub->mutex);
   endpoint->aborted = true;
@@ -226,6 +248,7 @@ constexpr ddp_socket_table kTable{sizeof(ddp_socket_table),
                                   close,
                                   destroy,
                                   moved,
+                                  gaps,
                                   0};
 
 }  // namespace
@@ -239,6 +262,8 @@ void local_endpoint_slow_down(int32_t from, int32_t to, int64_t ms) {
 }
 int64_t local_endpoint_size_violations() noexcept { return violations; }
 int64_t local_endpoint_early_sends() noexcept { return early_sends; }
+void local_endpoint_lose(int32_t member, int64_t packets) { gaps_at_a_look[member] = packets; }
+int64_t local_endpoint_take_most_asked() { return most_asked.exchange(0); }
 int64_t local_endpoint_messages() noexcept { return messages; }
 
 }  // namespace ddp::test

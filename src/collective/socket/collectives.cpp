@@ -8,6 +8,7 @@ namespace ddp::socket {
 namespace {
 
 constexpr int64_t kMostAtOnce = int64_t{16} << 20;  // bytes of a message that is passed on
+constexpr int64_t kLongSlice = int64_t{256} << 10;  // of a shorter one too little is sent in a row to gain by turns
 constexpr int64_t kPartAlignment = 16;              // of a segment among those that travel together
 
 int64_t aligned(int64_t bytes) noexcept { return (bytes + kPartAlignment - 1) / kPartAlignment * kPartAlignment; }
@@ -65,7 +66,7 @@ void Collectives::barrier(const collective::Stamp& stamp) {
   links_.set_subject(&stamp);
   collective::BucketHeader none;
   header_.open(stamp, 0, none, {});
-  header_.swap(none);
+  swap_headers(none);
   header_.close();
 }
 
@@ -74,14 +75,14 @@ void Collectives::run(const collective::Stamp& stamp, ReduceInput& mine, const S
   links_.set_subject(&stamp);
   const Algorithm algorithm = algorithm_of(shares_, schedule, mine.count(), mine.rule(), header.used.size(), options_);
   const bool has_parts = algorithm == Algorithm::kWhole || algorithm == Algorithm::kDirect;
-  if (has_parts)
-    memory_.reserve(links_.size(), options_.ahead > 0 ? options_.ahead : Slicing::ahead(links_.size(), links_.are_long()));
-  Exchange direct(links_, shares_, memory_, sum_, mine, schedule.slicing, schedule.phases, 2 * header_.hops());
+  const Course course = algorithm == Algorithm::kDirect ? course_of(schedule, mine.rule()) : Course{};
+  if (has_parts) memory_.reserve(links_.size(), course.depth);
+  Exchange direct(links_, shares_, memory_, sum_, mine, schedule.slicing, schedule.phases, course, 2 * header_.hops());
   header_.open(stamp, schedule.slicing.segment() * 4 + static_cast<int64_t>(algorithm), header, mine.participations());
   if (algorithm == Algorithm::kInline) put_inline(mine, schedule);
   if (algorithm == Algorithm::kShort) put_parts(mine, schedule);
   if (algorithm == Algorithm::kDirect) direct.post_ahead();
-  header_.swap(header);
+  swap_headers(header);
   mine.set_weight_sum(header.participation.weight);
   mine.learn(header);
   if (schedule.phases.collect) sum_.begin(mine.rule(), header_.participations());
@@ -90,9 +91,37 @@ void Collectives::run(const collective::Stamp& stamp, ReduceInput& mine, const S
     case Algorithm::kInline: is_void ? void() : take_inline(mine, schedule); break;
     case Algorithm::kShort: is_void ? void() : swap_parts(mine, schedule); break;
     case Algorithm::kWhole: is_void ? void() : swap_whole(mine); break;
-    case Algorithm::kDirect: is_void ? direct.call_off() : direct.run(); break;
+    case Algorithm::kDirect: is_void ? direct.call_off() : exchange(direct, schedule, mine.rule()); break;
   }
   header_.close();
+}
+
+void Collectives::swap_headers(collective::BucketHeader& header) {
+  header_.swap(header);
+  congestion_.learn(header_.anybody_lost());
+}
+
+// Equal on all members.
+bool Collectives::may_take_turns(const Schedule& schedule, const cpu::ReduceRule& rule) const noexcept {
+  return links_.size() > kFewMembers && schedule.slicing.longest() * dtype_size(rule.travel_dtype()) >= kLongSlice;
+}
+
+Course Collectives::course_of(const Schedule& schedule, const cpu::ReduceRule& rule) noexcept {
+  if (may_take_turns(schedule, rule) && congestion_.next() == Order::kByMember) {
+    const int32_t train = Slicing::train(links_.size());
+    return Course{train, 2 * train};
+  }
+  return Course{1, 1 + (options_.ahead > 0 ? options_.ahead : Slicing::ahead(links_.size(), links_.are_long()))};
+}
+
+// Over long links turns would cost more than what is lost.
+void Collectives::exchange(Exchange& direct, const Schedule& schedule, const cpu::ReduceRule& rule) {
+  const int64_t phases = int64_t{schedule.phases.collect} + int64_t{schedule.phases.give};
+  const int64_t bytes = phases * (links_.size() - 1) * schedule.slicing.longest() * dtype_size(rule.travel_dtype());
+  const bool looks = may_take_turns(schedule, rule) && !direct.by_member() && !links_.are_long();
+  const int64_t before = looks ? links_.gaps() : 0;
+  direct.run();
+  if (looks) header_.set_lost(Congestion::is_loss(links_.gaps() - before, bytes));
 }
 
 void Collectives::pass_on(const collective::Stamp& stamp, int32_t to, const Tensor& sent, int32_t from,
@@ -100,7 +129,7 @@ void Collectives::pass_on(const collective::Stamp& stamp, int32_t to, const Tens
   links_.set_subject(&stamp);
   collective::BucketHeader none;
   header_.open(stamp, 0, none, {});
-  header_.swap(none);
+  swap_headers(none);
   const int32_t level = 2 * header_.hops();
   for (int64_t at = 0; at < sent.bytes() || at < received.bytes(); at += kMostAtOnce) {
     Links::Message in, out;

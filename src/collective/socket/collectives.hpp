@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "collective/socket/congestion.hpp"
 #include "collective/socket/exchange.hpp"
 #include "collective/socket/header_round.hpp"
 #include "collective/socket/links.hpp"
@@ -66,6 +67,10 @@ class Collectives {
   void leave(os::Deadline deadline) noexcept { header_.leave(deadline); }
 
  private:
+  void swap_headers(collective::BucketHeader& header);
+  [[nodiscard]] bool may_take_turns(const Schedule& schedule, const cpu::ReduceRule& rule) const noexcept;
+  [[nodiscard]] Course course_of(const Schedule& schedule, const cpu::ReduceRule& rule) noexcept;
+  void exchange(Exchange& direct, const Schedule& schedule, const cpu::ReduceRule& rule);
   void put_inline(ReduceInput& mine, const Schedule& schedule);
   void take_inline(ReduceInput& mine, const Schedule& schedule);
   void add_inline(ReduceInput& mine, const Schedule& schedule);
@@ -90,6 +95,7 @@ class Collectives {
   HeaderRound header_;
   TreeSum sum_;
   ExchangeMemory memory_;
+  Congestion congestion_;
   ResultRound results_;
   std::vector<std::byte> inline_result_;
   std::vector<int64_t> part_at_;  // by member: bytes of its part that have been added

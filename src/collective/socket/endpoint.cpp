@@ -58,6 +58,8 @@ LinkResult Endpoint::wait(Ticket ticket, int64_t timeout_ms) noexcept {
 
 uint64_t Endpoint::moved() noexcept { return table_.moved(endpoint_); }
 
+int64_t Endpoint::gaps() noexcept { return table_.gaps(endpoint_); }
+
 void Endpoint::abort() noexcept { table_.abort(endpoint_); }
 
 void Endpoint::close() noexcept { table_.close(endpoint_); }

@@ -46,6 +46,8 @@ class Endpoint {
   [[nodiscard]] LinkResult wait(Ticket ticket, int64_t timeout_ms) noexcept;
   /// A number that changes while bytes come or go on any link, also within a message.
   [[nodiscard]] uint64_t moved() noexcept;
+  /// Packets that arrived behind a gap; 0 where it is not known.
+  [[nodiscard]] int64_t gaps() noexcept;
 
   /// End waits, now and later. Any thread.
   void abort() noexcept;

@@ -52,14 +52,17 @@ void TreeSum::sum(void* result, int64_t count) const noexcept {
     cpu::combine(rule_, parts_.data(), number, shares_.leaves, &result, 1, count);
 }
 
-void ExchangeMemory::reserve(int32_t members, int64_t ahead) {
-  if (memory_ != nullptr) return;
-  depth_ = ahead + 1;
-  const auto slots = static_cast<size_t>(members) * static_cast<size_t>(depth_);
+void ExchangeMemory::reserve(int32_t members, int64_t depth) {
+  if (depth_ >= depth) return;
+  const auto slots = static_cast<size_t>(members) * static_cast<size_t>(depth);
   messages_.resize(slots);
+  results_.resize(static_cast<size_t>(depth));
   segment_ = (Slicing::largest_segment(members) + 4095) / 4096 * 4096;
-  memory_.reset(static_cast<std::byte*>(std::aligned_alloc(4096, 3 * slots * static_cast<size_t>(segment_))));
-  if (memory_ == nullptr) throw std::bad_alloc();
+  auto* const memory =
+      static_cast<std::byte*>(std::aligned_alloc(4096, 3 * slots * static_cast<size_t>(segment_)));
+  if (memory == nullptr) throw std::bad_alloc();
+  memory_.reset(memory);
+  depth_ = depth;
 }
 
 const void* nodes_as_they_travel(ReduceInput& mine, const std::vector<SumNode>& nodes, Span span,
@@ -81,124 +84,139 @@ std::byte* Exchange::place(int32_t owner, int64_t t) noexcept {
   return landing != nullptr ? static_cast<std::byte*>(landing) : memory_.slot(ExchangeMemory::kResult, owner, t);
 }
 
-void Exchange::receive_parts(int64_t t) {
-  const int64_t own = slicing_.span(links_.position(), t).count;
-  if (own == 0) return;
-  each_peer([&](int32_t peer) {
-    memory_.messages(peer, t).part_in = links_.receive(peer, Tag::kPart, memory_.slot(ExchangeMemory::kPartIn, peer, t),
-                                                       own * shares_.bytes_of(peer, mine_.rule()), level_);
-  });
+int64_t Exchange::bytes_of(const Turn& turn, int32_t sender, int32_t owner) const noexcept {
+  const int64_t count = slicing_.span(owner, turn.segment()).count;
+  return count * (turn.is_of_parts() ? shares_.bytes_of(sender, mine_.rule()) : dtype_size(mine_.rule().travel_dtype()));
 }
 
-void Exchange::receive_result(int32_t peer, int64_t t) {
-  const int64_t count = slicing_.span(peer, t).count;
-  if (count > 0)
-    memory_.messages(peer, t).result_in =
-        links_.receive(peer, Tag::kResult, place(peer, t), count * dtype_size(mine_.rule().travel_dtype()), level_ + 1);
+void Exchange::receive_next() {
+  const Turn turn = received_;
+  received_.advance(links_.size());
+  if (!takes_place(turn)) return;
+  const int32_t peer = links_.before(turn.distance);
+  const int64_t bytes = bytes_of(turn, peer, turn.is_of_parts() ? links_.position() : peer);
+  if (bytes == 0) return;
+  ExchangeMemory::Messages& messages = memory_.messages(peer, turn.segment());
+  if (turn.is_of_parts())
+    messages.part_in =
+        links_.receive(peer, Tag::kPart, memory_.slot(ExchangeMemory::kPartIn, peer, turn.segment()), bytes, level_);
+  else
+    messages.result_in = links_.receive(peer, Tag::kResult, place(peer, turn.segment()), bytes, level_ + 1);
+  ++receiving_;
 }
 
-// Where nothing is added no bucket is void, so results may land in the array.
+// A result may land where the part lies that it is formed from: that was read by then.
+void Exchange::send_next() {
+  const Turn turn = sent_;
+  sent_.advance(links_.size());
+  if (!takes_place(turn)) return;
+  const int32_t here = links_.position(), peer = links_.after(turn.distance);
+  const int64_t bytes = bytes_of(turn, here, turn.is_of_parts() ? peer : here);
+  if (bytes == 0) return;
+  ExchangeMemory::Messages& messages = memory_.messages(peer, turn.segment());
+  if (turn.is_of_parts()) {
+    const void* part = nodes_as_they_travel(mine_, shares_.nodes_of(here), slicing_.span(peer, turn.segment()),
+                                            memory_.slot(ExchangeMemory::kPartOut, peer, turn.segment()));
+    messages.part_out = links_.send(peer, Tag::kPart, part, bytes, level_ + 1);
+  } else {
+    messages.result_out = links_.send(peer, Tag::kResult, memory_.result(turn.segment()), bytes, level_ + 1);
+  }
+  ++sending_;
+}
+
+// In turns, the next member is asked when all of the one before has come: even its first segment would meet the last one
+// in a small buffer.
+bool Exchange::may_receive(const Turn& now) const noexcept {
+  return !by_member() || receiving_ == 0 || received_.is_with_the_same(now);
+}
+
+bool Exchange::may_send() const noexcept {
+  if (by_member() && sending_ > 0) return false;
+  return sent_.is_of_parts() || sent_.segment() < formed_ || sent_.segment() >= slicing_.number();
+}
+
+// A slot is used again when the round that used it is over.
+void Exchange::post(const Turn& now) {
+  const int64_t end = std::min(rounds(), now.round + 2 * (course_.depth / course_.train));
+  while (received_.round < end && may_receive(now)) receive_next();
+  while (sent_.round < end && may_send()) send_next();
+}
+
+// As much on all members, whatever their slices. Where nothing is added no bucket is void, so results may land in the array.
 void Exchange::post_ahead() {
-  for (; posted_ < first(kPostedAhead); ++posted_)
-    if (phases_.collect)
-      receive_parts(posted_);
-    else
-      each_peer([&](int32_t peer) { receive_result(peer, posted_); });
+  int64_t number = by_member() ? kPostedAhead : kPostedAhead * (links_.size() - 1);
+  while (number > 0 && received_.round < rounds()) {
+    if (takes_place(received_)) --number;
+    receive_next();
+  }
 }
 
 // One byte ends a receive.
 void Exchange::call_off() {
-  for (int64_t t = 0; t < posted_ && phases_.collect; ++t)
-    each_peer([&](int32_t peer) {
-      std::byte* const nothing = memory_.slot(ExchangeMemory::kPartOut, peer, t);
-      *nothing = std::byte{0};
-      if (slicing_.span(peer, t).count > 0)
-        memory_.messages(peer, t).part_out = links_.send(peer, Tag::kPart, nothing, 1, level_ + 1);
-    });
-  for (int64_t t = 0; t < posted_ && phases_.collect; ++t)
-    each_peer([&](int32_t peer) {
-      links_.wait(memory_.messages(peer, t).part_in);
-      links_.wait(memory_.messages(peer, t).part_out);
-    });
+  if (!phases_.collect) return;
+  const auto each_received = [&](const auto& fn) {
+    for (Turn turn = first(); !(turn == received_); turn.advance(links_.size()))
+      if (turn.is_of_parts()) fn(links_.after(turn.distance), turn.segment());
+  };
+  each_received([&](int32_t peer, int64_t t) {
+    std::byte* const nothing = memory_.slot(ExchangeMemory::kPartOut, peer, t);
+    *nothing = std::byte{0};
+    if (slicing_.span(peer, t).count > 0)
+      memory_.messages(peer, t).part_out = links_.send(peer, Tag::kPart, nothing, 1, level_ + 1);
+  });
+  each_received([&](int32_t peer, int64_t t) { links_.wait(memory_.messages(peer, t).part_out); });
+  for (int64_t t = 0; t < std::min(kPostedAhead, slicing_.number()); ++t)
+    for (int32_t peer = 0; peer < links_.size(); ++peer) links_.wait(memory_.messages(peer, t).part_in);
 }
 
-// A result may land where the part lies, so it is received after the part was sent: it is formed from it.
-void Exchange::begin(int64_t t) {
-  if (t >= slicing_.number()) return;
-  if (t >= posted_ && phases_.collect) receive_parts(t);
-  each_peer([&](int32_t peer) { swap(peer, t); });
-}
-
-// This member's part of the peer's segment against the result.
-void Exchange::swap(int32_t peer, int64_t t) {
-  const Span span = slicing_.span(peer, t);
-  if (span.count == 0) return;
-  ExchangeMemory::Messages& messages = memory_.messages(peer, t);
-  if (phases_.collect) {
-    const std::vector<SumNode>& nodes = shares_.nodes_of(links_.position());
-    const void* part = nodes_as_they_travel(mine_, nodes, span, memory_.slot(ExchangeMemory::kPartOut, peer, t));
-    messages.part_out =
-        links_.send(peer, Tag::kPart, part, span.count * shares_.bytes_of(links_.position(), mine_.rule()), level_ + 1);
-  }
-  if (phases_.give && (phases_.collect || t >= posted_)) receive_result(peer, t);
-}
-
-void Exchange::form(std::byte* result, Span span, int64_t t) {
-  const int32_t here = links_.position();
-  std::byte* const scratch = memory_.slot(ExchangeMemory::kPartIn, here, t);
-  for (int32_t member = 0; member < links_.size(); ++member) {
-    const void* nodes = memory_.slot(ExchangeMemory::kPartIn, member, t);
-    if (member == here)
-      nodes = nodes_as_they_travel(mine_, shares_.nodes_of(here), span, scratch);
-    else
-      links_.wait(memory_.messages(member, t).part_in);
-    sum_.set(member, nodes, span.count);
-  }
-  sum_.sum(result, span.count);
-}
-
-void Exchange::add(int64_t t) {
+// Its segment of step t.
+void Exchange::form(int64_t t) {
   const int32_t here = links_.position();
   const Span span = slicing_.span(here, t);
+  formed_ = t + 1;
   if (span.count == 0) return;
   std::byte* const slot = memory_.slot(ExchangeMemory::kResult, here, t);
-  const void* result = nullptr;
-  if (phases_.collect) {
-    std::byte* const to = place(here, t);
-    form(to, span, t);
-    result = to;
-  } else {
-    result = mine_.values(span, slot);
+  if (!phases_.collect) {
+    memory_.set_result(t, mine_.values(span, slot));
+    if (mine_.landing(span) == nullptr) mine_.deliver(memory_.result(t), span);
+    return;
   }
-  if (phases_.give)
-    each_peer([&](int32_t peer) {
-      memory_.messages(peer, t).result_out =
-          links_.send(peer, Tag::kResult, result, span.count * dtype_size(mine_.rule().travel_dtype()), level_ + 1);
-    });
-  if (phases_.collect ? result == slot : mine_.landing(span) == nullptr) mine_.deliver(result, span);
+  for (int32_t member = 0; member < links_.size(); ++member) {
+    std::byte* const nodes = memory_.slot(ExchangeMemory::kPartIn, member, t);
+    sum_.set(member, member == here ? nodes_as_they_travel(mine_, shares_.nodes_of(here), span, nodes) : nodes, span.count);
+  }
+  std::byte* const to = place(here, t);
+  sum_.sum(to, span.count);
+  memory_.set_result(t, to);
+  if (to == slot) mine_.deliver(to, span);
 }
 
-void Exchange::settle(int64_t t) {
-  each_peer([&](int32_t peer) {
-    ExchangeMemory::Messages& messages = memory_.messages(peer, t);
-    links_.wait(messages.part_out);
-    links_.wait(messages.result_in);
-    links_.wait(messages.result_out);
-    const Span span = slicing_.span(peer, t);
-    std::byte* const result = memory_.slot(ExchangeMemory::kResult, peer, t);
-    if (phases_.give && span.count > 0 && place(peer, t) == result) mine_.deliver(result, span);
-  });
+void Exchange::finish(const Turn& turn) {
+  const auto wait = [&](Links::Message& message, int64_t& under_way) {
+    if (!message.open) return;
+    links_.wait(message);
+    --under_way;
+    post(turn);
+  };
+  const int64_t t = turn.segment();
+  ExchangeMemory::Messages& out = memory_.messages(links_.after(turn.distance), t);
+  wait(turn.is_of_parts() ? out.part_out : out.result_out, sending_);
+  const int32_t peer = links_.before(turn.distance);
+  ExchangeMemory::Messages& in = memory_.messages(peer, t);
+  wait(turn.is_of_parts() ? in.part_in : in.result_in, receiving_);
+  if (turn.is_of_parts()) return;
+  std::byte* const result = memory_.slot(ExchangeMemory::kResult, peer, t);
+  const Span span = slicing_.span(peer, t);
+  if (span.count > 0 && place(peer, t) == result) mine_.deliver(result, span);
 }
 
 void Exchange::run() {
-  const int64_t number = slicing_.number();
-  for (int64_t t = 0; t < first(memory_.ahead()); ++t) begin(t);
-  for (int64_t t = 0; t < number; ++t) {
-    add(t);
-    if (t > 0) settle(t - 1);
-    begin(t + memory_.ahead());
+  for (Turn turn = first(); turn.round < rounds(); turn.advance(links_.size())) {
+    post(turn);
+    if (takes_place(turn)) finish(turn);
+    const bool all_parts = turn.is_of_parts() && turn.distance >= links_.size() - 1;
+    if (all_parts && turn.segment() < slicing_.number()) form(turn.segment());
   }
-  if (number > 0) settle(number - 1);
 }
 
 }  // namespace ddp::socket

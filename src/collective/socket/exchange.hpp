@@ -11,9 +11,9 @@
 // of it, and is one hop from everybody. The order of the sum is that of the tree, so the bits are those of cpu::reduce
 // over all inputs.
 //
-// Slices are cut into segments. In step t a member adds segment t of its slice and sends it off, waits for the others'
-// results of the step before, and begins step t + ahead. Everything that a wait needs was begun in an earlier step of
-// somebody, so no cycle can arise.
+// Slices are cut into segments, which all members exchange in one order (congestion.hpp): in each turn a member sends to one
+// and receives from another. It adds a segment when the last part of it has come. What a turn needs was posted in an earlier
+// turn of somebody, so no cycle can arise.
 //
 // Needs: a header round, because sizes follow from the stamps, and what counts from the participations. The receives of the
 // first steps are posted before it, so that what they wait for is sent as soon as its sender knows all headers.
@@ -63,9 +63,8 @@ class ExchangeMemory {
     Links::Message part_in, part_out, result_in, result_out;
   };
 
-  /// `ahead`: steps that are begun before the sum of the first of them. One more segment of each slice is in flight.
-  void reserve(int32_t members, int64_t ahead);
-  [[nodiscard]] int64_t ahead() const noexcept { return depth_ - 1; }
+  /// At least. `depth`: segments of each slice that are in flight. Not while any are.
+  void reserve(int32_t members, int64_t depth);
   [[nodiscard]] std::byte* slot(Kind kind, int32_t member, int64_t t) noexcept {
     return memory_.get() + (3 * index(member, t) + kind) * segment_;
   }
@@ -73,6 +72,9 @@ class ExchangeMemory {
   [[nodiscard]] Messages& messages(int32_t member, int64_t t) noexcept {
     return messages_[static_cast<size_t>(index(member, t))];
   }
+  /// What this member sends as the result of segment t.
+  [[nodiscard]] const void* result(int64_t t) const noexcept { return results_[static_cast<size_t>(t % depth_)]; }
+  void set_result(int64_t t, const void* data) noexcept { results_[static_cast<size_t>(t % depth_)] = data; }
 
  private:
   struct Free {
@@ -81,9 +83,10 @@ class ExchangeMemory {
   [[nodiscard]] int64_t index(int32_t member, int64_t t) const noexcept { return int64_t{member} * depth_ + t % depth_; }
 
   std::unique_ptr<std::byte, Free> memory_;
-  int64_t depth_ = 1;
+  int64_t depth_ = 0;
   int64_t segment_ = 0;
   std::vector<Messages> messages_;
+  std::vector<const void*> results_;
 };
 
 /// Steps whose first receives are posted before the header round. Equal on all members, who may call it off.
@@ -103,7 +106,7 @@ struct Phases {
 class Exchange {
  public:
   Exchange(Links& links, const Shares& shares, ExchangeMemory& memory, TreeSum& sum, ReduceInput& mine,
-           const Slicing& slicing, Phases phases, int32_t level)
+           const Slicing& slicing, Phases phases, const Course& course, int32_t level)
       : links_(links),
         shares_(shares),
         memory_(memory),
@@ -111,8 +114,12 @@ class Exchange {
         mine_(mine),
         slicing_(slicing),
         phases_(phases),
-        level_(level) {}
+        course_(course),
+        level_(level),
+        received_(first()),
+        sent_(first()) {}
 
+  [[nodiscard]] bool by_member() const noexcept { return course_.train > 1; }
   /// Before the header round: post what may be posted.
   void post_ahead();
   /// After it.
@@ -121,20 +128,44 @@ class Exchange {
   void call_off();
 
  private:
-  [[nodiscard]] int64_t first(int64_t steps) const noexcept { return std::min(steps, slicing_.number()); }
-  void receive_parts(int64_t t);
-  void receive_result(int32_t peer, int64_t t);
-  void begin(int64_t t);
-  void add(int64_t t);
-  void form(std::byte* result, Span span, int64_t t);
-  void settle(int64_t t);
-  void swap(int32_t peer, int64_t t);
-  [[nodiscard]] std::byte* place(int32_t owner, int64_t t) noexcept;
-  /// Calls fn(peer), each member starting with another, so that they do not all send to the same one.
-  template <class Fn>
-  void each_peer(const Fn& fn) const {
-    for (int32_t step = 1; step < links_.size(); ++step) fn(links_.after(step));
+  /// A message to one member and one from another: everybody sends to the one `distance` behind it. All members finish turns
+  /// in this order: round 2 s has the parts of step s, the round behind it the results of step s - 1. A step has `train`
+  /// segments of each slice.
+  struct Turn {
+    int64_t round = 0;
+    int32_t distance = 1;
+    int32_t piece = 0;
+    int32_t train = 1;
+    [[nodiscard]] bool operator==(const Turn&) const noexcept = default;
+    [[nodiscard]] bool is_of_parts() const noexcept { return round % 2 == 0; }
+    [[nodiscard]] int64_t step() const noexcept { return is_of_parts() ? round / 2 : (round - 3) / 2; }
+    [[nodiscard]] int64_t segment() const noexcept { return step() * train + piece; }
+    [[nodiscard]] bool is_with_the_same(const Turn& other) const noexcept {
+      return round == other.round && distance == other.distance;
+    }
+    void advance(int32_t members) noexcept {
+      if (++piece < train) return;
+      piece = 0;
+      if (++distance < members) return;
+      distance = 1;
+      ++round;
+    }
+  };
+  [[nodiscard]] Turn first() const noexcept { return Turn{0, 1, 0, course_.train}; }
+  [[nodiscard]] int64_t rounds() const noexcept { return 2 * ((slicing_.number() + course_.train - 1) / course_.train) + 2; }
+  [[nodiscard]] bool takes_place(const Turn& turn) const noexcept {
+    if (links_.size() == 1) return false;
+    return turn.is_of_parts() ? phases_.collect : phases_.give && turn.step() >= 0;
   }
+  [[nodiscard]] bool may_receive(const Turn& now) const noexcept;
+  [[nodiscard]] bool may_send() const noexcept;
+  [[nodiscard]] int64_t bytes_of(const Turn& turn, int32_t sender, int32_t owner) const noexcept;
+  [[nodiscard]] std::byte* place(int32_t owner, int64_t t) noexcept;
+  void receive_next();
+  void send_next();
+  void post(const Turn& now);
+  void form(int64_t t);
+  void finish(const Turn& turn);
 
   Links& links_;
   const Shares& shares_;
@@ -143,8 +174,12 @@ class Exchange {
   ReduceInput& mine_;
   const Slicing& slicing_;
   Phases phases_;
-  int32_t level_;       // of parts; results are one above
-  int64_t posted_ = 0;  // steps whose first receives were posted before the header round
+  Course course_;
+  int32_t level_;          // of parts; results are one above
+  Turn received_, sent_;   // the first that is not posted
+  int64_t receiving_ = 0;  // messages under way
+  int64_t sending_ = 0;
+  int64_t formed_ = 0;  // segments of the own slice
 };
 
 }  // namespace ddp::socket

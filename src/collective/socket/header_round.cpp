@@ -9,8 +9,9 @@ namespace ddp::socket {
 namespace {
 
 constexpr uint32_t kMagic =
-    0x36524444;  // "DDR6": changes with the layout of the record, and differs in the other byte order
+    0x37524444;  // "DDR7": changes with the layout of the record, and differs in the other byte order
 constexpr uint32_t kGoodbye = 0x30524444;
+constexpr uint32_t kIncomplete = 1, kLost = 2;  // flags of a record
 
 }  // namespace
 
@@ -75,7 +76,14 @@ void HeaderRound::open(const collective::Stamp& stamp, int64_t cut, const collec
                        const std::vector<collective::Participation>& participations) {
   words_ = header.used.size();
   Head& mine = head(turn_, links_.position());
-  mine = Head{kMagic, header.incomplete ? 1U : 0U, stamp, cut, static_cast<int32_t>(words_), mine.late_rank, mine.late_ns};
+  mine = Head{kMagic,
+              (header.incomplete ? kIncomplete : 0U) | (lost_ ? kLost : 0U),
+              stamp,
+              cut,
+              static_cast<int32_t>(words_),
+              mine.late_rank,
+              mine.late_ns};
+  lost_ = false;
   payload_at_ = kHeadBytes;
   set_payload(0);
   payloads_.differ = false;
@@ -177,10 +185,12 @@ void HeaderRound::exchange_headers() {
 }
 
 void HeaderRound::join(collective::BucketHeader& header) {
-  header.incomplete = false;
+  header.incomplete = anybody_lost_ = false;
   std::fill(header.used.begin(), header.used.end(), 0);
   for (int32_t member = 0; member < links_.size(); ++member) {
-    header.incomplete = header.incomplete || head(turn_, member).incomplete != 0;
+    const uint32_t flags = head(turn_, member).flags;
+    header.incomplete = header.incomplete || (flags & kIncomplete) != 0;
+    anybody_lost_ = anybody_lost_ || (flags & kLost) != 0;
     const std::byte* from = header_of(member);
     const std::vector<int64_t>& leaves = shares_.positions[static_cast<size_t>(member)];
     for (size_t r = 0; r < leaves.size(); ++r)

@@ -49,6 +49,10 @@ class HeaderRound {
     head(turn_, links_.position()).late_rank = late.rank;
     head(turn_, links_.position()).late_ns = late.ns;
   }
+  /// Before a round: did this member's links lose what was sent to it?
+  void set_lost(bool lost) noexcept { lost_ = lost; }
+  /// After swap: did anybody's?
+  [[nodiscard]] bool anybody_lost() const noexcept { return anybody_lost_; }
   /// Fill the own record. `cut` is compared between the members, like the stamp. `participations`: of this member's ranks;
   /// empty: they do not matter. Then fill payload() or each payload_to(), say how many bytes of it count, then swap().
   void open(const collective::Stamp& stamp, int64_t cut, const collective::BucketHeader& header,
@@ -76,7 +80,7 @@ class HeaderRound {
  private:
   struct Head {
     uint32_t magic;
-    uint32_t incomplete;
+    uint32_t flags;
     collective::Stamp stamp;
     int64_t cut;
     int32_t words;
@@ -156,6 +160,8 @@ class HeaderRound {
   std::vector<Step> steps_;
   std::array<Round, 2> rounds_;
   size_t turn_ = 0;
+  bool lost_ = false;
+  bool anybody_lost_ = false;
   int64_t payload_at_ = kHeadBytes;
   size_t words_ = 0;
   Payloads payloads_;

@@ -115,8 +115,10 @@ void LinkListener::drop_one() {
 }
 
 void tune_link(int fd) noexcept {
-  constexpr int kOn = 1, kIdleS = 60, kBetweenS = 10, kProbes = 6;
+  constexpr int kOn = 1, kIdleS = 60, kBetweenS = 10, kProbes = 6, kUnsentBytes = 128 << 10;
   (void)::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &kOn, sizeof kOn);
+  // A message counts as sent while so much of it waits in the kernel: not more, so that the next one is begun in time only.
+  (void)::setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kUnsentBytes, sizeof kUnsentBytes);
   (void)::setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &kOn, sizeof kOn);
   (void)::setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &kIdleS, sizeof kIdleS);
   (void)::setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &kBetweenS, sizeof kBetweenS);

@@ -91,6 +91,8 @@ class Links {
   /// Levels are below this.
   void set_levels(int32_t levels) noexcept { levels_ = levels; }
 
+  /// Packets that arrived behind a gap; 0 where it is not known.
+  [[nodiscard]] int64_t gaps() noexcept { return endpoint_.gaps(); }
   /// Of all messages, with the carrier's frames.
   [[nodiscard]] int64_t sent_bytes() const noexcept { return sent_bytes_; }
 

@@ -26,7 +26,7 @@ extern "C" {
 #endif
 
 /* Changes whenever a function changes its meaning; functions that are only added grow struct_size. */
-#define DDP_SOCKET_VERSION 5
+#define DDP_SOCKET_VERSION 6
 #define DDP_SOCKET_QUERY_NAME "ddp_socket_query"
 
 typedef struct ddp_socket_endpoint ddp_socket_endpoint;
@@ -77,6 +77,9 @@ typedef struct ddp_socket_table {
   void (*destroy)(ddp_socket_endpoint *endpoint);
   /* A number that changes while bytes come or go on any link, also within a message. */
   uint64_t (*moved)(ddp_socket_endpoint *endpoint);
+  /* Packets that arrived behind a gap, on all links: what was dropped on its way, and what overtook. 0 where it is not
+   * known. */
+  int64_t (*gaps)(ddp_socket_endpoint *endpoint);
   int64_t frame_bytes; /* beside a message: of its sender, and of its receiver, who says that it is ready */
 } ddp_socket_table;
 

@@ -16,7 +16,7 @@ import tempfile
 from hosts import Network
 from peers import ALL, Peers, say
 
-SIZES = {"barrier": 0, "1KiB": 1 << 10, "4KiB": 1 << 12, "64KiB": 1 << 16, "256KiB": 1 << 18, "1MiB": 1 << 20, "25MiB": 25 << 20}
+SIZES = {"barrier": 0, "1KiB": 1 << 10, "4KiB": 1 << 12, "64KiB": 1 << 16, "256KiB": 1 << 18, "1MiB": 1 << 20, "4MiB": 4 << 20, "8MiB": 8 << 20, "25MiB": 25 << 20}
 WAYS = ["plain", "adam", "shard", "inbackward"]
 OURS_ALONE = ["bucket-" + way for way in WAYS] + ["create"]
 

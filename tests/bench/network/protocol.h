@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What every program that network.sh compares measures: a barrier, and in-place F32 sums of BENCH_SIZES (bytes, separated by
  * commas; 0 is the barrier). For each: two calls to warm up, of which the first is checked, then BENCH_CALLS calls (at most
- * 3 s), each begun at one instant. Rank 0 prints N <bytes> <bytes sent by the busiest host, in the median call> <frames
- * dropped in all calls> <microseconds of each call> ... */
+ * BENCH_SECONDS, or 3 s), each begun at one instant. Rank 0 prints N <bytes> <bytes sent by the busiest host, in the median
+ * call> <frames dropped in all calls> <microseconds of each call> ... */
 #ifndef DDP_TESTS_BENCH_NETWORK_PROTOCOL_H
 #define DDP_TESTS_BENCH_NETWORK_PROTOCOL_H
 
@@ -45,6 +45,8 @@ static inline int protocol_compare(const void *a, const void *b) {
 /* Calls of `bytes` bytes, after one to warm up; rank 0 prints them as `label`. */
 static inline void protocol_time(const protocol *p, const char *label, float *data, int64_t bytes, int calls) {
   const meeting *m = &p->place;
+  const char *seconds = getenv("BENCH_SECONDS");
+  const double most_us = (seconds != NULL ? atof(seconds) : 3) * 1e6;
   double us[PROTOCOL_CALLS], begun = meeting_now_us(), sent[PROTOCOL_CALLS];
   meeting_wait(m);
   protocol_call(p, data, bytes);
@@ -64,7 +66,7 @@ static inline void protocol_time(const protocol *p, const char *label, float *da
       if (bytes_sent > sent[done]) sent[done] = bytes_sent;
     }
     ++done;
-    more = meeting_slowest(m, m->rank == 0 && done < calls && meeting_now_us() - begun < 3e6 ? 1 : 0) > 0;
+    more = meeting_slowest(m, m->rank == 0 && done < calls && meeting_now_us() - begun < most_us ? 1 : 0) > 0;
   }
   if (m->rank != 0) return;
   qsort(sent, (size_t)done, sizeof *sent, protocol_compare);

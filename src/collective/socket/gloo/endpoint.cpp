@@ -110,6 +110,14 @@ uint64_t Endpoint::moved() noexcept {
   return sum;
 }
 
+int64_t Endpoint::gaps() noexcept {
+  int64_t sum = 0;
+  for (const auto& context : contexts_)
+    for (const int32_t peer : peers_)
+      if (!closed_) sum += context->gaps(peer);
+  return sum;
+}
+
 // An abort that comes just before Gloo's wait begins is kept by the buffer, so none is lost.
 void Endpoint::abort() noexcept {
   const std::lock_guard lock(mutex_);

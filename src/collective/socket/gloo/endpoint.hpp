@@ -39,6 +39,7 @@ class Endpoint {
   [[nodiscard]] ddp_socket_result post_receive(int32_t peer, uint64_t slot, void* data, size_t bytes, int64_t& ticket);
   [[nodiscard]] ddp_socket_result wait(int64_t ticket, std::chrono::milliseconds timeout);
   [[nodiscard]] uint64_t moved() noexcept;
+  [[nodiscard]] int64_t gaps() noexcept;
   void abort() noexcept;
   void close();
 

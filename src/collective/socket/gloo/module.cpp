@@ -90,6 +90,8 @@ int32_t wait(ddp_socket_endpoint* endpoint, int64_t ticket, int64_t timeout_ms, 
 
 uint64_t moved(ddp_socket_endpoint* endpoint) { return endpoint->moved(); }
 
+int64_t gaps(ddp_socket_endpoint* endpoint) { return endpoint->gaps(); }
+
 void abort(ddp_socket_endpoint* endpoint) { endpoint->abort(); }
 
 void close(ddp_socket_endpoint* endpoint) {
@@ -126,6 +128,7 @@ constexpr ddp_socket_table kTable{sizeof(ddp_socket_table),
                                   close,
                                   destroy,
                                   moved,
+                                  gaps,
                                   sizeof(::gloo::transport::tcp::Op::preamble)};
 
 // Releases of Gloo share a soname but not a layout of classes; this function exists in the newer layout only.

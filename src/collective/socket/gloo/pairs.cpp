@@ -73,6 +73,15 @@ uint64_t AdmittedPair::moved() noexcept {
   return info.tcpi_bytes_acked + info.tcpi_bytes_received + busy_;
 }
 
+// Since Linux 5.5.
+int64_t AdmittedPair::gaps() noexcept {
+  const std::lock_guard lock(m_);
+  tcp_info info{};
+  socklen_t bytes = sizeof info;
+  if (fd_ < 0 || ::getsockopt(fd_, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0) return 0;
+  return info.tcpi_rcv_ooopack;
+}
+
 Transfer::Wait Transfer::wait(std::condition_variable& changed, int& completions, bool& aborted,
                               std::chrono::milliseconds timeout) {
   std::unique_lock lock(m_);

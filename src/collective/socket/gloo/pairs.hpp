@@ -31,6 +31,8 @@ class AdmittedPair final : public ::gloo::transport::tcp::Pair {
 
   /// Changes while bytes come or go: what the kernel has received, and what the peer's has acknowledged.
   [[nodiscard]] uint64_t moved() noexcept;
+  /// Packets that arrived behind a gap.
+  [[nodiscard]] int64_t gaps() noexcept;
 
  private:
   uint64_t busy_ = 0;
@@ -45,8 +47,12 @@ class AdmittedPairs final : public ::gloo::transport::tcp::Context {
   /// The descriptor is taken, whatever happens.
   void attach(int peer, int descriptor);
   /// Of the pair to this peer, which was attached.
-  [[nodiscard]] uint64_t moved(int peer) noexcept {
-    return static_cast<AdmittedPair&>(*pairs_[static_cast<size_t>(peer)]).moved();
+  [[nodiscard]] uint64_t moved(int peer) noexcept { return pair(peer).moved(); }
+  [[nodiscard]] int64_t gaps(int peer) noexcept { return pair(peer).gaps(); }
+
+ private:
+  [[nodiscard]] AdmittedPair& pair(int peer) noexcept {
+    return static_cast<AdmittedPair&>(*pairs_[static_cast<size_t>(peer)]);
   }
 };
 

@@ -101,6 +101,9 @@ int32_t wait(ddp_socket_endpoint* endpoint, int64_t ticket, int64_t timeout_ms, 
 
 uint64_t moved(ddp_socket_endpoint* endpoint) { return of(endpoint)->moved(); }
 
+// UCX keeps its connections to itself.
+int64_t gaps(ddp_socket_endpoint*) { return 0; }
+
 void abort(ddp_socket_endpoint* endpoint) { of(endpoint)->abort(); }
 
 void close(ddp_socket_endpoint* endpoint) {
@@ -143,6 +146,7 @@ extern "C" __attribute__((visibility("default"))) const ddp_socket_table* ddp_so
                                       close,
                                       destroy,
                                       moved,
+                                      gaps,
                                       0};
   return version == DDP_SOCKET_VERSION ? &table : nullptr;
 }
