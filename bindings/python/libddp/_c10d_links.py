@@ -3,7 +3,7 @@
 
 Each rank listens once for each process group, where the others of its host find it (an abstract Unix socket) or, with several hosts, on a TCP
 port as well. A rank connects to another when it first sends to it; that connection carries messages one way and the answers to offers the
-other. A message of at most 256 KiB is sent at once and waits at the receiver; of a larger one an offer is sent, and its bytes when the receiver
+other. A message of at most 1 MiB is sent at once and waits at the receiver; of a larger one an offer is sent, and its bytes when the receiver
 has called. One thread serves all connections of a group; it starts with the first message. But a thread of the program that waits for a message
 reads the connection itself, so that the message wakes one thread and not two; the other one does not look at that connection meanwhile.
 
@@ -24,7 +24,7 @@ from ._c10d_receiving import Receiving, end_all, has_left
 from ._c10d_sockets import HEADER, IN, OUT, Incoming, Outgoing, Peers, Poller
 from ._errors import (AbortedError, BrokenGroupError, Error, InternalError, InvalidArgumentError, InvalidStateError, TimedOutError)
 
-EAGER = 256 << 10  #: bytes of the largest message that does not wait for its receiver
+EAGER = 1 << 20  #: bytes of the largest message that does not wait for its receiver
 _STRANGER_S = 10  # seconds in which a connection says who it is
 _LEFT = 0.001  #: seconds after which the thread looks again at a connection that the program has read
 _LOOK = 0.25  #: seconds between two looks at the group, while somebody waits

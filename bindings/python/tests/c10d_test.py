@@ -282,7 +282,7 @@ dist.barrier(group=ours)
         self.run_ranks(COMMON + """
 init()
 peers = [one for one in range(size) if one != rank]
-for count in (0, 1, 65536, 65537, 1 << 20):
+for count in (0, 1, 65536, 1 << 18, (1 << 18) + 1, 1 << 20):
     incoming = {one: torch.zeros(count) for one in peers}                # everybody sends to everybody, in any order
     works = [dist.isend(torch.full((count,), 10.0 * rank + one), one) for one in peers]
     works += [dist.irecv(incoming[one], one) for one in reversed(peers)]
