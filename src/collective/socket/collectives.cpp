@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "os/log.hpp"
+
 namespace ddp::socket {
 namespace {
 
@@ -98,7 +100,11 @@ void Collectives::run(const collective::Stamp& stamp, ReduceInput& mine, const S
 
 void Collectives::swap_headers(collective::BucketHeader& header) {
   header_.swap(header);
-  congestion_.learn(header_.anybody_lost());
+  const int64_t turns = congestion_.learn(header_.anybody_lost());
+  if (turns > 0 && links_.position() == 0)
+    os::log(DDP_LOG_INFO,
+            "packets are lost where several hosts send to one at a time; in the next %lld large exchanges they take turns",
+            static_cast<long long>(turns));
 }
 
 // Equal on all members.

@@ -35,11 +35,13 @@ class Congestion {
     --left_;
     return Order::kByMember;
   }
-  /// Beside the headers of a collective: had anybody lost something?
-  void learn(bool lost) noexcept {
-    if (!lost || left_ > 0) return;
+  /// Beside the headers of a collective: had anybody lost something? Returns how many exchanges will be by member because of
+  /// it.
+  [[nodiscard]] int64_t learn(bool lost) noexcept {
+    if (!lost || left_ > 0) return 0;
     left_ = patience_;
     patience_ = std::min(2 * patience_, kMost);
+    return left_;
   }
 
  private:

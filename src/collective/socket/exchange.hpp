@@ -89,7 +89,8 @@ class ExchangeMemory {
   std::vector<const void*> results_;
 };
 
-/// Steps whose first receives are posted before the header round. Equal on all members, who may call it off.
+/// Steps whose first receives are posted before the header round; in turns, messages. Equal on all members, who may call it
+/// off.
 inline constexpr int64_t kPostedAhead = 2;
 
 /// Which phases an exchange has.

@@ -26,23 +26,23 @@ void nobody_takes_turns_while_nothing_is_lost(void**) {
   Congestion congestion;
   for (int i = 0; i < 100; ++i) {
     expect(congestion.next() == Order::kBySegment, "all at a time");
-    congestion.learn(false);
+    expect_equal(congestion.learn(false), int64_t{0}, "none");
   }
 }
 
 void each_try_that_loses_again_is_followed_by_twice_as_many_turns(void**) {
   Congestion congestion;
   for (int64_t wanted = Congestion::kFewest; wanted <= 4 * Congestion::kMost; wanted *= 2) {
-    congestion.learn(true);
+    expect_equal(congestion.learn(true), std::min(wanted, Congestion::kMost), "what it says");
     expect_equal(turns_until_the_next_try(congestion), std::min(wanted, Congestion::kMost), "turns");
   }
 }
 
 void what_is_lost_in_turns_makes_them_no_longer(void**) {
   Congestion congestion;
-  congestion.learn(true);
+  static_cast<void>(congestion.learn(true));
   for (int64_t i = 0; i < Congestion::kFewest; ++i) {
-    congestion.learn(true);
+    static_cast<void>(congestion.learn(true));
     expect(congestion.next() == Order::kByMember, "in turns");
   }
   expect(congestion.next() == Order::kBySegment, "then a try");
