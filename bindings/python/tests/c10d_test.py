@@ -292,7 +292,7 @@ for count in (0, 1, 65536, 1 << 18, (1 << 18) + 1, 1 << 20):
         assert incoming[one].tolist()[:3] == [10.0 * one + rank] * min(3, count)
 if rank == 0:                                                            # tags choose, whatever comes first
     for one in peers:
-        first, second = torch.zeros(2), torch.zeros(70000)
+        first, second = torch.zeros(2), torch.zeros(300000)
         dist.recv(second, one, tag=2), dist.recv(first, one, tag=1)
         assert first[0] == one and second[-1] == -one
     seen = []
@@ -302,7 +302,7 @@ if rank == 0:                                                            # tags 
         assert value.item() == seen[-1]
     assert sorted(seen) == sorted(2 * peers)
 else:
-    dist.send(torch.full((2,), float(rank)), 0, tag=1), dist.send(torch.full((70000,), -float(rank)), 0, tag=2)
+    dist.send(torch.full((2,), float(rank)), 0, tag=1), dist.send(torch.full((300000,), -float(rank)), 0, tag=2)
     for _ in range(2):
         dist.send(torch.tensor([rank]), 0)
 dist.barrier()
@@ -319,16 +319,16 @@ for work in dist.batch_isend_irecv([*ring, dist.P2POp(dist.irecv, found, (rank -
 assert found.tolist() == [float((rank - 1) % size)] * 5
 if rank == 0:
     dist.send(torch.zeros(3), 1), dist.barrier()
-    with raises(libddp.InvalidArgumentError, "rank 1 takes 400000"):
-        dist.send(torch.zeros(90000), 1)
+    with raises(libddp.InvalidArgumentError, "rank 1 takes 1600000"):
+        dist.send(torch.zeros(300000), 1)
 else:
     if rank == 1:
         with raises(libddp.InvalidArgumentError, "takes 8 bytes", "rank 0 sent 12"):
             dist.recv(torch.zeros(2), 0)
     dist.barrier()
     if rank == 1:
-        with raises(libddp.InvalidArgumentError, "takes 400000 bytes", "rank 0 sent 360000"):
-            dist.recv(torch.zeros(100000), 0)
+        with raises(libddp.InvalidArgumentError, "takes 1600000 bytes", "rank 0 sent 1200000"):
+            dist.recv(torch.zeros(400000), 0)
 dist.barrier()
 with raises(libddp.InvalidArgumentError, "itself"):
     dist.isend(torch.zeros(1), rank)

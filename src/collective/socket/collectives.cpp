@@ -89,13 +89,15 @@ void Collectives::run(const collective::Stamp& stamp, ReduceInput& mine, const S
   mine.learn(header);
   if (schedule.phases.collect) sum_.begin(mine.rule(), header_.participations());
   const bool is_void = header.is_void();
+  bool lost = false;
   switch (algorithm) {
     case Algorithm::kInline: is_void ? void() : take_inline(mine, schedule); break;
     case Algorithm::kShort: is_void ? void() : swap_parts(mine, schedule); break;
     case Algorithm::kWhole: is_void ? void() : swap_whole(mine); break;
-    case Algorithm::kDirect: is_void ? direct.call_off() : exchange(direct, schedule, mine.rule()); break;
+    case Algorithm::kDirect: is_void ? direct.call_off() : void(lost = exchange(direct, schedule, mine.rule())); break;
   }
   header_.close();
+  header_.set_lost(lost);
 }
 
 void Collectives::swap_headers(collective::BucketHeader& header) {
@@ -120,14 +122,14 @@ Course Collectives::course_of(const Schedule& schedule, const cpu::ReduceRule& r
   return Course{1, 1 + (options_.ahead > 0 ? options_.ahead : Slicing::ahead(links_.size(), links_.are_long()))};
 }
 
-// Over long links turns would cost more than what is lost.
-void Collectives::exchange(Exchange& direct, const Schedule& schedule, const cpu::ReduceRule& rule) {
+// Did this member lose something? Over long links turns would cost more than what is lost.
+bool Collectives::exchange(Exchange& direct, const Schedule& schedule, const cpu::ReduceRule& rule) {
   const int64_t phases = int64_t{schedule.phases.collect} + int64_t{schedule.phases.give};
   const int64_t bytes = phases * (links_.size() - 1) * schedule.slicing.longest() * dtype_size(rule.travel_dtype());
   const bool looks = may_take_turns(schedule, rule) && !direct.by_member() && !links_.are_long();
   const int64_t before = looks ? links_.gaps() : 0;
   direct.run();
-  if (looks) header_.set_lost(Congestion::is_loss(links_.gaps() - before, bytes));
+  return looks && Congestion::is_loss(links_.gaps() - before, bytes);
 }
 
 void Collectives::pass_on(const collective::Stamp& stamp, int32_t to, const Tensor& sent, int32_t from,
@@ -253,7 +255,7 @@ void Collectives::swap_whole(ReduceInput& mine) {
                                                        all.count * shares_.bytes_of(peer, mine.rule()), level);
   }
   for (int32_t step = 1; step < links_.size(); ++step) {
-    const int32_t peer = links_.before(step);
+    const int32_t peer = links_.after(-step);
     memory_.messages(peer, 0).part_out =
         links_.send(peer, Tag::kPart, own, all.count * shares_.bytes_of(here, mine.rule()), level + 1);
   }
@@ -263,7 +265,7 @@ void Collectives::swap_whole(ReduceInput& mine) {
     links_.wait(memory_.messages(peer, 0).part_in);
     sum_.set(peer, memory_.slot(ExchangeMemory::kPartIn, peer, 0), all.count);
   }
-  for (int32_t step = 1; step < links_.size(); ++step) links_.wait(memory_.messages(links_.before(step), 0).part_out);
+  for (int32_t step = 1; step < links_.size(); ++step) links_.wait(memory_.messages(links_.after(-step), 0).part_out);
   void* landing = mine.landing(all);
   std::byte* const slot = memory_.slot(ExchangeMemory::kResult, here, 0);
   sum_.sum(landing != nullptr ? landing : slot, all.count);

@@ -70,7 +70,7 @@ class Collectives {
   void swap_headers(collective::BucketHeader& header);
   [[nodiscard]] bool may_take_turns(const Schedule& schedule, const cpu::ReduceRule& rule) const noexcept;
   [[nodiscard]] Course course_of(const Schedule& schedule, const cpu::ReduceRule& rule) noexcept;
-  void exchange(Exchange& direct, const Schedule& schedule, const cpu::ReduceRule& rule);
+  [[nodiscard]] bool exchange(Exchange& direct, const Schedule& schedule, const cpu::ReduceRule& rule);
   void put_inline(ReduceInput& mine, const Schedule& schedule);
   void take_inline(ReduceInput& mine, const Schedule& schedule);
   void add_inline(ReduceInput& mine, const Schedule& schedule);

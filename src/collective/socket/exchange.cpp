@@ -58,8 +58,7 @@ void ExchangeMemory::reserve(int32_t members, int64_t depth) {
   messages_.resize(slots);
   results_.resize(static_cast<size_t>(depth));
   segment_ = (Slicing::largest_segment(members) + 4095) / 4096 * 4096;
-  auto* const memory =
-      static_cast<std::byte*>(std::aligned_alloc(4096, 3 * slots * static_cast<size_t>(segment_)));
+  auto* const memory = static_cast<std::byte*>(std::aligned_alloc(4096, 3 * slots * static_cast<size_t>(segment_)));
   if (memory == nullptr) throw std::bad_alloc();
   memory_.reset(memory);
   depth_ = depth;
@@ -93,7 +92,7 @@ void Exchange::receive_next() {
   const Turn turn = received_;
   received_.advance(links_.size());
   if (!takes_place(turn)) return;
-  const int32_t peer = links_.before(turn.distance);
+  const int32_t peer = links_.after(-turn.distance);
   const int64_t bytes = bytes_of(turn, peer, turn.is_of_parts() ? links_.position() : peer);
   if (bytes == 0) return;
   ExchangeMemory::Messages& messages = memory_.messages(peer, turn.segment());
@@ -201,7 +200,7 @@ void Exchange::finish(const Turn& turn) {
   const int64_t t = turn.segment();
   ExchangeMemory::Messages& out = memory_.messages(links_.after(turn.distance), t);
   wait(turn.is_of_parts() ? out.part_out : out.result_out, sending_);
-  const int32_t peer = links_.before(turn.distance);
+  const int32_t peer = links_.after(-turn.distance);
   ExchangeMemory::Messages& in = memory_.messages(peer, t);
   wait(turn.is_of_parts() ? in.part_in : in.result_in, receiving_);
   if (turn.is_of_parts()) return;

@@ -18,7 +18,7 @@
 // Needs: a header round, because sizes follow from the stamps, and what counts from the participations. The receives of the
 // first steps are posted before it, so that what they wait for is sent as soon as its sender knows all headers.
 // Threads: one at a time. Allocates nothing.
-// Tested by unit/collective/exchange_test.cpp.
+// Tested by unit/collective/exchange_test.cpp and unit/collective/turns_test.cpp.
 #pragma once
 
 #include <algorithm>

@@ -11,7 +11,6 @@ namespace {
 constexpr uint32_t kMagic =
     0x37524444;  // "DDR7": changes with the layout of the record, and differs in the other byte order
 constexpr uint32_t kGoodbye = 0x30524444;
-constexpr uint32_t kIncomplete = 1, kLost = 2;  // flags of a record
 
 }  // namespace
 
@@ -44,11 +43,11 @@ HeaderRound::HeaderRound(Links& links, const Shares& shares)
 void HeaderRound::plan_steps() {
   const int32_t size = links_.size();
   if (is_direct()) {
-    for (int32_t k = 1; k < size; ++k) steps_.push_back(Step{links_.after(k), links_.before(k), k, 1, 0});
+    for (int32_t k = 1; k < size; ++k) steps_.push_back(Step{links_.after(k), links_.after(-k), k, 1, 0});
     return;
   }
   for (int32_t k = 1, level = 0; k < size; k *= 2, ++level)
-    steps_.push_back(Step{links_.after(k), links_.before(k), k, std::min(k, size - k), level});
+    steps_.push_back(Step{links_.after(k), links_.after(-k), k, std::min(k, size - k), level});
 }
 
 int64_t HeaderRound::room(const Shares& shares, size_t words) noexcept {
@@ -77,13 +76,12 @@ void HeaderRound::open(const collective::Stamp& stamp, int64_t cut, const collec
   words_ = header.used.size();
   Head& mine = head(turn_, links_.position());
   mine = Head{kMagic,
-              (header.incomplete ? kIncomplete : 0U) | (lost_ ? kLost : 0U),
+              (header.incomplete ? kIncomplete : 0U) | (mine.flags & kLost),
               stamp,
               cut,
               static_cast<int32_t>(words_),
               mine.late_rank,
               mine.late_ns};
-  lost_ = false;
   payload_at_ = kHeadBytes;
   set_payload(0);
   payloads_.differ = false;
@@ -185,12 +183,10 @@ void HeaderRound::exchange_headers() {
 }
 
 void HeaderRound::join(collective::BucketHeader& header) {
-  header.incomplete = anybody_lost_ = false;
+  header.incomplete = false;
   std::fill(header.used.begin(), header.used.end(), 0);
   for (int32_t member = 0; member < links_.size(); ++member) {
-    const uint32_t flags = head(turn_, member).flags;
-    header.incomplete = header.incomplete || (flags & kIncomplete) != 0;
-    anybody_lost_ = anybody_lost_ || (flags & kLost) != 0;
+    header.incomplete = header.incomplete || (head(turn_, member).flags & kIncomplete) != 0;
     const std::byte* from = header_of(member);
     const std::vector<int64_t>& leaves = shares_.positions[static_cast<size_t>(member)];
     for (size_t r = 0; r < leaves.size(); ++r)
@@ -205,12 +201,19 @@ void HeaderRound::join(collective::BucketHeader& header) {
   header.participation = collective::sum_weights(participations_);
 }
 
+bool HeaderRound::anybody_lost() const noexcept {
+  bool lost = false;
+  for (int32_t member = 0; member < links_.size(); ++member) lost = lost || (head(turn_, member).flags & kLost) != 0;
+  return lost;
+}
+
 void HeaderRound::close() {
   for (Links::Message& message : rounds_[turn_].out) links_.wait(message);
   for (Links::Message& message : long_.out) links_.wait(message);
   arm(turn_);
   turn_ ^= 1;
   set_late({});
+  set_lost(false);
 }
 
 // Twice: after the first round all know that all leave, after the second that all know it.

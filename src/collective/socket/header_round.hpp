@@ -50,9 +50,9 @@ class HeaderRound {
     head(turn_, links_.position()).late_ns = late.ns;
   }
   /// Before a round: did this member's links lose what was sent to it?
-  void set_lost(bool lost) noexcept { lost_ = lost; }
+  void set_lost(bool lost) noexcept { head(turn_, links_.position()).flags = lost ? kLost : 0; }
   /// After swap: did anybody's?
-  [[nodiscard]] bool anybody_lost() const noexcept { return anybody_lost_; }
+  [[nodiscard]] bool anybody_lost() const noexcept;
   /// Fill the own record. `cut` is compared between the members, like the stamp. `participations`: of this member's ranks;
   /// empty: they do not matter. Then fill payload() or each payload_to(), say how many bytes of it count, then swap().
   void open(const collective::Stamp& stamp, int64_t cut, const collective::BucketHeader& header,
@@ -78,6 +78,7 @@ class HeaderRound {
   [[nodiscard]] int32_t hops() const noexcept { return is_direct() ? 1 : static_cast<int32_t>(steps_.size()); }
 
  private:
+  static constexpr uint32_t kIncomplete = 1, kLost = 2;  // flags of a record
   struct Head {
     uint32_t magic;
     uint32_t flags;
@@ -160,8 +161,6 @@ class HeaderRound {
   std::vector<Step> steps_;
   std::array<Round, 2> rounds_;
   size_t turn_ = 0;
-  bool lost_ = false;
-  bool anybody_lost_ = false;
   int64_t payload_at_ = kHeadBytes;
   size_t words_ = 0;
   Payloads payloads_;

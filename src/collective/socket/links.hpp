@@ -43,9 +43,8 @@ class Links {
   [[nodiscard]] int32_t position() const noexcept { return endpoint_.index(); }
   [[nodiscard]] int32_t size() const noexcept { return static_cast<int32_t>(ranks_.size()); }
   [[nodiscard]] int32_t rank_at(int32_t position) const noexcept { return ranks_[static_cast<size_t>(position)]; }
-  /// The member `steps` further on, round and round.
-  [[nodiscard]] int32_t after(int32_t steps) const noexcept { return (position() + steps) % size(); }
-  [[nodiscard]] int32_t before(int32_t steps) const noexcept { return (position() + size() - steps) % size(); }
+  /// The member `steps` further on, round and round; negative: so many before this one.
+  [[nodiscard]] int32_t after(int32_t steps) const noexcept { return (position() + size() + steps) % size(); }
 
   /// Make the link to the member at this position of these connections, which are the endpoint's from here on, and of what
   /// its endpoint told.

@@ -24,7 +24,7 @@ void ResultRound::arm(int32_t member) noexcept {
 
 void ResultRound::send(int64_t bytes, int32_t level) {
   for (int32_t step = 1; step < links_.size() && bytes > 0; ++step) {
-    const int32_t peer = links_.before(step);
+    const int32_t peer = links_.after(-step);
     out_[static_cast<size_t>(peer)] = links_.send(peer, Tag::kShortResult, of(links_.position()), bytes, level);
   }
 }
