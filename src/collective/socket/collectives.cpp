@@ -116,8 +116,8 @@ bool Collectives::may_take_turns(const Schedule& schedule, const cpu::ReduceRule
 
 Course Collectives::course_of(const Schedule& schedule, const cpu::ReduceRule& rule) noexcept {
   if (may_take_turns(schedule, rule) && congestion_.next() == Order::kByMember) {
-    const int32_t train = Slicing::train(links_.size());
-    return Course{train, 2 * train};
+    const int32_t burst = Slicing::burst(links_.size());
+    return Course{burst, 2 * burst};
   }
   return Course{1, 1 + (options_.ahead > 0 ? options_.ahead : Slicing::ahead(links_.size(), links_.are_long()))};
 }

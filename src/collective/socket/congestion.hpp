@@ -3,7 +3,7 @@
 // at once, but their bursts meet at a switch, and one with little memory drops what it cannot hold. A drop is noticed where
 // packets arrive behind a gap; that member says so beside its next header, and from the next collective on members take
 // turns, for so many exchanges. Then they try again. Each time that finds gaps again, they wait twice as long.
-// A pure function of what all said.
+// A state that follows from what all said, and so is the same on all members.
 // Tested by unit/collective/congestion_test.cpp.
 #pragma once
 

@@ -53,7 +53,10 @@ void TreeSum::sum(void* result, int64_t count) const noexcept {
 }
 
 void ExchangeMemory::reserve(int32_t members, int64_t depth) {
-  if (depth_ >= depth) return;
+  if (memory_ != nullptr && most_ >= depth) {
+    depth_ = depth;
+    return;
+  }
   const auto slots = static_cast<size_t>(members) * static_cast<size_t>(depth);
   messages_.resize(slots);
   results_.resize(static_cast<size_t>(depth));
@@ -61,7 +64,7 @@ void ExchangeMemory::reserve(int32_t members, int64_t depth) {
   auto* const memory = static_cast<std::byte*>(std::aligned_alloc(4096, 3 * slots * static_cast<size_t>(segment_)));
   if (memory == nullptr) throw std::bad_alloc();
   memory_.reset(memory);
-  depth_ = depth;
+  most_ = depth_ = depth;
 }
 
 const void* nodes_as_they_travel(ReduceInput& mine, const std::vector<SumNode>& nodes, Span span,
@@ -136,7 +139,7 @@ bool Exchange::may_send() const noexcept {
 
 // A slot is used again when the round that used it is over.
 void Exchange::post(const Turn& now) {
-  const int64_t end = std::min(rounds(), now.round + 2 * (course_.depth / course_.train));
+  const int64_t end = std::min(rounds(), now.round + 2 * (course_.depth / course_.burst));
   while (received_.round < end && may_receive(now)) receive_next();
   while (sent_.round < end && may_send()) send_next();
 }

@@ -17,7 +17,7 @@
 //
 // Needs: a header round, because sizes follow from the stamps, and what counts from the participations. The receives of the
 // first steps are posted before it, so that what they wait for is sent as soon as its sender knows all headers.
-// Threads: one at a time. Allocates nothing.
+// Threads: one at a time. Allocates nothing; ExchangeMemory does, for the first exchange of either order.
 // Tested by unit/collective/exchange_test.cpp and unit/collective/turns_test.cpp.
 #pragma once
 
@@ -63,7 +63,7 @@ class ExchangeMemory {
     Links::Message part_in, part_out, result_in, result_out;
   };
 
-  /// At least. `depth`: segments of each slice that are in flight. Not while any are.
+  /// Before each exchange. `depth`: segments of each slice that are in flight. Allocates when it is more than ever.
   void reserve(int32_t members, int64_t depth);
   [[nodiscard]] std::byte* slot(Kind kind, int32_t member, int64_t t) noexcept {
     return memory_.get() + (3 * index(member, t) + kind) * segment_;
@@ -84,6 +84,7 @@ class ExchangeMemory {
 
   std::unique_ptr<std::byte, Free> memory_;
   int64_t depth_ = 0;
+  int64_t most_ = 0;  // that there is memory for
   int64_t segment_ = 0;
   std::vector<Messages> messages_;
   std::vector<const void*> results_;
@@ -120,7 +121,7 @@ class Exchange {
         received_(first()),
         sent_(first()) {}
 
-  [[nodiscard]] bool by_member() const noexcept { return course_.train > 1; }
+  [[nodiscard]] bool by_member() const noexcept { return course_.burst > 1; }
   /// Before the header round: post what may be posted.
   void post_ahead();
   /// After it.
@@ -130,30 +131,30 @@ class Exchange {
 
  private:
   /// A message to one member and one from another: everybody sends to the one `distance` behind it. All members finish turns
-  /// in this order: round 2 s has the parts of step s, the round behind it the results of step s - 1. A step has `train`
+  /// in this order: round 2 s has the parts of step s, the round behind it the results of step s - 1. A step has `burst`
   /// segments of each slice.
   struct Turn {
     int64_t round = 0;
     int32_t distance = 1;
     int32_t piece = 0;
-    int32_t train = 1;
+    int32_t burst = 1;
     [[nodiscard]] bool operator==(const Turn&) const noexcept = default;
     [[nodiscard]] bool is_of_parts() const noexcept { return round % 2 == 0; }
     [[nodiscard]] int64_t step() const noexcept { return is_of_parts() ? round / 2 : (round - 3) / 2; }
-    [[nodiscard]] int64_t segment() const noexcept { return step() * train + piece; }
+    [[nodiscard]] int64_t segment() const noexcept { return step() * burst + piece; }
     [[nodiscard]] bool is_with_the_same(const Turn& other) const noexcept {
       return round == other.round && distance == other.distance;
     }
     void advance(int32_t members) noexcept {
-      if (++piece < train) return;
+      if (++piece < burst) return;
       piece = 0;
       if (++distance < members) return;
       distance = 1;
       ++round;
     }
   };
-  [[nodiscard]] Turn first() const noexcept { return Turn{0, 1, 0, course_.train}; }
-  [[nodiscard]] int64_t rounds() const noexcept { return 2 * ((slicing_.number() + course_.train - 1) / course_.train) + 2; }
+  [[nodiscard]] Turn first() const noexcept { return Turn{0, 1, 0, course_.burst}; }
+  [[nodiscard]] int64_t rounds() const noexcept { return 2 * ((slicing_.number() + course_.burst - 1) / course_.burst) + 2; }
   [[nodiscard]] bool takes_place(const Turn& turn) const noexcept {
     if (links_.size() == 1) return false;
     return turn.is_of_parts() ? phases_.collect : phases_.give && turn.step() >= 0;

@@ -57,8 +57,8 @@ inline constexpr int32_t kFewMembers = 4;
 
 /// How segments are exchanged.
 struct Course {
-  int32_t train = 1;  // segments in a row with one member; more than 1: members take turns
-  int64_t depth = 3;  // segments of a slice in flight. With trains of one, members may differ
+  int32_t burst = 1;  // segments in a row with one member; more than 1: members take turns
+  int64_t depth = 3;  // segments of a slice in flight. With bursts of one, members may differ
 };
 
 /// The segments of each member's slice. A segment lies within one span.
@@ -89,8 +89,8 @@ class Slicing {
     return members > kFewMembers ? std::max(kSmallBuffer / members, kLeast) : in_caches(members);
   }
   /// Segments in a row with one member, where members take turns (congestion.hpp). Fewer cost more changes.
-  [[nodiscard]] static constexpr int32_t train(int32_t members) noexcept {
-    return static_cast<int32_t>(std::max<int64_t>(2, std::min(kTrain, kTrains / members) / largest_segment(members)));
+  [[nodiscard]] static constexpr int32_t burst(int32_t members) noexcept {
+    return static_cast<int32_t>(std::max<int64_t>(2, std::min(kBurst, kBursts / members) / largest_segment(members)));
   }
   /// Steps that a member begins ahead. Over long links more bytes have to be under way.
   [[nodiscard]] static constexpr int64_t ahead(int32_t members, bool long_links) noexcept {
@@ -115,7 +115,7 @@ class Slicing {
   static constexpr int64_t kLargest = int64_t{2} << 20;
   static constexpr int64_t kLeast = int64_t{64} << 10;
   static constexpr int64_t kSmallBuffer = int64_t{1} << 20;
-  static constexpr int64_t kTrain = int64_t{4} << 20, kTrains = int64_t{32} << 20;  // with one member, with all
+  static constexpr int64_t kBurst = int64_t{4} << 20, kBursts = int64_t{32} << 20;  // with one member, with all
 
   [[nodiscard]] static constexpr int64_t in_caches(int32_t members) noexcept {
     return std::max<int64_t>(4096, std::min(kLargest, (int64_t{8} << 20) / members));

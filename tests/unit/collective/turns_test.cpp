@@ -3,6 +3,8 @@
 // are asked at a time, and a void bucket.
 #include <algorithm>
 #include <cstring>
+#include <string>
+#include <vector>
 
 #include "collective/socket/collectives.hpp"
 #include "support/check.hpp"
@@ -49,6 +51,11 @@ void after_a_loss_members_take_turns_with_the_same_bits(void**) {
     for (int64_t i = 0; i < part * kRanks; ++i)
       expect_equal(values[static_cast<size_t>(i)], static_cast<float>(i / part), "gathered in turns");
     asked_at_a_time(0, 1);
+    std::vector<float> scattered(static_cast<size_t>(part));
+    transport.reduce_scatter(flat_tensor(values.data(), DDP_F32, part * kRanks),
+                             flat_tensor(scattered.data(), DDP_F32, part), DDP_SUM);
+    for (const float value : scattered) expect_equal(value, static_cast<float>(kRanks * rank), "scattered in turns");
+    asked_at_a_time(0, 1);
   });
 }
 
@@ -77,12 +84,60 @@ void a_void_bucket_in_turns_leaves_everything_as_it_was(void**) {
   });
 }
 
+// Of a link that dies between two exchanges all members learn the same, in either order.
+void of_a_dead_link_all_learn_the_same(void**) {
+  constexpr int64_t kCount = 1'400'003;
+  constexpr int kRanks = 6;
+  for (const bool in_turns : {false, true}) {
+    RailWorld world(kRanks, 0, 800);
+    std::vector<std::string> texts(kRanks);
+    world.run([&](int rank, collective::Transport& transport) {
+      std::vector<float> data(static_cast<size_t>(kCount), 1.0F);
+      const auto sum = [&] { transport.all_reduce(flat_tensor(data.data(), DDP_F32, kCount), DDP_SUM); };
+      if (in_turns && rank == 5) local_endpoint_lose(5, 1'000'000);
+      sum();
+      if (rank == 5) local_endpoint_lose(5, 0);
+      sum();
+      if (rank == 2) local_endpoint_slow_down(2, 1, kDeadLink);
+      texts[static_cast<size_t>(rank)] = expect_error(DDP_ERROR_TIMED_OUT, [&] { sum(), sum(); });
+    });
+    local_endpoint_slow_down(2, 1, 0);
+    for (const std::string& text : texts) expect_equal(text, texts.front(), "one text on all ranks");
+    expect(texts.front().find("rank 2 (host host2") != std::string::npos, texts.front());
+  }
+}
+
+// Each message over the link takes longer than a wait may: its bytes move, and those who wait for who waits for them see
+// that.
+void in_turns_a_slow_link_is_not_dead(void**) {
+  constexpr int64_t kCount = 400'000;
+  constexpr int kRanks = 6;
+  RailWorld world(kRanks, 0, 400);
+  world.run([&](int rank, collective::Transport& transport) {
+    std::vector<float> data(static_cast<size_t>(kCount));
+    const auto sum = [&] {
+      std::fill(data.begin(), data.end(), static_cast<float>(rank));
+      transport.all_reduce(flat_tensor(data.data(), DDP_F32, kCount), DDP_SUM);
+      for (const float value : data) expect_equal(value, 15.0F, "the sum");
+    };
+    if (rank == 5) local_endpoint_lose(5, 1'000'000);
+    sum();
+    if (rank == 5) local_endpoint_lose(5, 0);
+    sum();
+    if (rank == 2) local_endpoint_slow_down(2, 1, 600);
+    sum();
+    if (rank == 2) local_endpoint_slow_down(2, 1, 0);
+  });
+}
+
 }  // namespace
 
 int main() {
   const CMUnitTest tests[] = {
       ddp_test(after_a_loss_members_take_turns_with_the_same_bits),
       ddp_test(a_void_bucket_in_turns_leaves_everything_as_it_was),
+      ddp_test(of_a_dead_link_all_learn_the_same),
+      ddp_test(in_turns_a_slow_link_is_not_dead),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

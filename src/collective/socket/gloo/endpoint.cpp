@@ -102,19 +102,22 @@ ddp_socket_result Endpoint::wait(int64_t ticket, std::chrono::milliseconds timeo
   return DDP_SOCKET_DONE;
 }
 
-uint64_t Endpoint::moved() noexcept {
-  uint64_t sum = 0;
+template <class Fn>
+void Endpoint::each_open(const Fn& fn) noexcept {
   for (const auto& context : contexts_)
     for (const int32_t peer : peers_)
-      if (!closed_) sum += context->moved(peer);
+      if (!closed_) fn(*context, peer);
+}
+
+uint64_t Endpoint::moved() noexcept {
+  uint64_t sum = 0;
+  each_open([&](AdmittedPairs& pairs, int32_t peer) { sum += pairs.moved(peer); });
   return sum;
 }
 
 int64_t Endpoint::gaps() noexcept {
   int64_t sum = 0;
-  for (const auto& context : contexts_)
-    for (const int32_t peer : peers_)
-      if (!closed_) sum += context->gaps(peer);
+  each_open([&](AdmittedPairs& pairs, int32_t peer) { sum += pairs.gaps(peer); });
   return sum;
 }
 

@@ -44,6 +44,8 @@ class Endpoint {
   void close();
 
  private:
+  template <class Fn>
+  void each_open(const Fn& fn) noexcept;
   struct Message {
     std::unique_ptr<Transfer> buffer;
     bool is_send = false;
