@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Links between the documents lead somewhere: to a file or folder of the repository, and to a heading that exists."""
+"""Links between the documents lead somewhere: to a file or folder of the repository, and to a heading that exists. The pages of the site too: their
+links, lists and includes name other pages, or files by their path from the root."""
 import os
 import re
 import urllib.parse
@@ -21,16 +22,40 @@ def anchors(path):
     return found
 
 
+PAGES = ".site/pages"
+
+
+def targets(path, text):
+    """What a document refers to: links, and in a page of the site the files that it includes and the lists of pages."""
+    found = re.findall(r"\]\(([^)\s]+)\)", without_code(text))
+    if path.startswith(PAGES):
+        found += re.findall(r"^```{(?:include|source)} (\S+)", text, re.M)
+        for both in re.findall(r"^```{changes} (\S+) (\S+)", text, re.M):
+            found += both
+        for block in re.findall(r"^```{toctree}(.*?)^```", text, re.M | re.S):
+            found += [name + ".md" for name in re.findall(r"^(?:.*<)?([\w./]+)>?$", block, re.M)]
+    return [each for each in found if not re.match(r"[a-z]+:", each)]
+
+
+def place(path, name):
+    """The file that a link of a document leads to."""
+    if not path.startswith(PAGES):
+        return os.path.normpath(os.path.join(os.path.dirname(path), name))
+    if name.startswith("api/"):  # .site/make.py makes a page of each header
+        return re.sub(r"^api/(\w+)\.md$", lambda of: "include/ddp" if of[1] == "index" else f"include/ddp/{of[1]}.h", name)
+    if os.path.exists(os.path.join(tree.ROOT, PAGES, os.path.basename(name))) and "/" not in name:
+        return f"{PAGES}/{name}"
+    return re.sub("^(github|site)/", r".\1/", os.path.normpath(name))
+
+
 problems, count = [], 0
 for path in tree.files():
-    if not path.endswith(".md") or path.startswith(".site/pages/"):  # .site/make.py checks these
+    if not path.endswith(".md"):
         continue
-    for target in re.findall(r"\]\(([^)\s]+)\)", without_code(tree.read(path))):
-        if re.match(r"[a-z]+:", target):
-            continue
+    for target in targets(path, tree.read(path)):
         count += 1
         name, _, anchor = target.partition("#")
-        whole = os.path.normpath(os.path.join(os.path.dirname(path), urllib.parse.unquote(name))) if name else path
+        whole = place(path, urllib.parse.unquote(name)) if name else path
         if not os.path.exists(os.path.join(tree.ROOT, whole)):
             problems.append(f"{path}: {target} leads nowhere")
         elif anchor and whole.endswith(".md") and anchor not in anchors(whole):
