@@ -5,7 +5,7 @@ Python runs signal handlers on the main thread only, and not while that thread i
 thread, and the main thread waits for it in a way that lets handlers run. If one raises (Ctrl-C does), the group is aborted: the other
 ranks learn at once, the call returns, and the exception goes on. On any other thread the call is made directly.
 
-Cost: two changes of thread, some 20 us; the helper is kept.
+Cost: two changes of thread; the helper is kept.
 """
 from __future__ import annotations
 
