@@ -44,7 +44,7 @@ func (b *BatchNorm) Forward(group *Group, x, y Tensor) error {
 	tensors := []Tensor{x, b.Weight, b.Bias, b.RunningMean, b.RunningVar, y, b.SavedMean, b.SavedInvStd}
 	return b.with(tensors, func(c low.Ddp_batch_norm_options, t []low.Ddp_tensor) error {
 		var count int64
-		err := low.Ddp_batch_norm_forward(group.id(), c, t[0], t[1], t[2], t[3], t[4], t[5], t[6], t[7], &count, group.stream)
+		err := low.Ddp_batch_norm_forward(group.id(), c, t[0], t[1], t[2], t[3], t[4], t[5], t[6], t[7], &count, group.queue())
 		if err == nil {
 			b.Count = count
 		}
@@ -58,7 +58,7 @@ func (b *BatchNorm) Backward(group *Group, dy, x, dx, dweight, dbias Tensor) err
 	defer runtime.KeepAlive(group)
 	tensors := []Tensor{dy, x, b.Weight, b.SavedMean, b.SavedInvStd, dx, dweight, dbias}
 	return b.with(tensors, func(c low.Ddp_batch_norm_options, t []low.Ddp_tensor) error {
-		return low.Ddp_batch_norm_backward(group.id(), c, t[0], t[1], t[2], t[3], t[4], b.Count, t[5], t[6], t[7], group.stream)
+		return low.Ddp_batch_norm_backward(group.id(), c, t[0], t[1], t[2], t[3], t[4], b.Count, t[5], t[6], t[7], group.queue())
 	})
 }
 

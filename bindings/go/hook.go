@@ -10,8 +10,8 @@ import (
 )
 
 // Hook stands in the place of a bucket's plain reduction: it gets a flat copy of this rank's gradients, not divided, and leaves in it
-// what they become, the same on every rank. An error or a panic fails the pass on all ranks with its text; on this rank End unwraps
-// to it. A hook must not use the model or its group.
+// what they become, the same on every rank. An error, a panic or runtime.Goexit fails the pass on all ranks with its text; on this rank End
+// unwraps to it. A hook must not use the model or its group: beside Model.Close, that is not noticed in every case.
 type Hook func(bucket *Bucket) error
 
 type hooks struct {

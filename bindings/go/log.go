@@ -23,9 +23,13 @@ const (
 
 type logger func(level LogLevel, text string)
 
+// Log drops what goes wrong in the receiver: no call of the caller's is there to report it.
 func (l logger) Log(level int32, text string) {
-	defer func() { _ = recover() }() // nothing may unwind through C, and there is nobody to tell
-	l(LogLevel(level), text)
+	var g guard
+	g.run(func() error {
+		l(LogLevel(level), text)
+		return nil
+	})
 }
 
 // What libddp's only process-wide setting holds of Go's.

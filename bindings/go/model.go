@@ -47,6 +47,9 @@ func (m *Model) Close() error {
 	if m == nil || m.id() == 0 {
 		return nil
 	}
+	if m.hook != nil && m.hook.isHere() {
+		return failure(InvalidState, "Model.Close: this is inside the hook of the model, which libddp waits for; close the model after the hook has returned")
+	}
 	m.drop()
 	m.memory.end()
 	return nil

@@ -29,14 +29,14 @@ type Slice struct {
 	Stream            uintptr // of the step, where the tensors lie on a GPU
 }
 
-// Update changes one slice in place, the same on every rank. With Shard or InBackward it is called on any thread.
+// Update changes one slice in place, the same on every rank. It runs on a goroutine of its own and must not use the model or its group.
 type Update func(slice Slice) error
 
 // CustomOptions are the options of an optimizer with the caller's own rule.
 type CustomOptions struct {
 	Rate, WeightDecay float64  // the rule applies the decay
 	States            []string // names of the arrays that libddp keeps for each parameter, zero at first
-	WholeTensors      bool     // a slice is a whole parameter; not with Shard
+	WholeTensors      bool     // a slice is a whole parameter; with Shard one rank has it
 	StepOptions
 }
 

@@ -16,6 +16,29 @@ type owner struct{ handle atomic.Uintptr }
 
 func (o *owner) id() uintptr { return o.handle.Load() }
 
+// What C is given for an object that the caller does not have is 0, as for one that is closed: libddp names it.
+
+func (g *Group) id() uintptr {
+	if g == nil {
+		return 0
+	}
+	return g.owner.id()
+}
+
+func (g *Group) queue() uintptr {
+	if g == nil {
+		return 0
+	}
+	return g.stream
+}
+
+func (m *Model) id() uintptr {
+	if m == nil {
+		return 0
+	}
+	return m.owner.id()
+}
+
 func (o *owner) destroy(with func(uintptr)) {
 	if handle := o.handle.Swap(0); handle != 0 {
 		with(handle)

@@ -20,7 +20,7 @@ func AllReduceRows[T Element](g *Group, indices []int64, values []T, width int, 
 	}
 	var count int64
 	err := lending(func(t ...low.Ddp_tensor) error {
-		return low.Ddp_group_all_reduce_rows(g.id(), t[0], t[1], int32(op), &count, g.stream)
+		return low.Ddp_group_all_reduce_rows(g.id(), t[0], t[1], int32(op), &count, g.queue())
 	}, Of(indices), Of(values, len(indices), width))
 	if err != nil {
 		return nil, nil, err

@@ -185,3 +185,35 @@ func TestShardedAndFusedStepsAreThePlainOnes(t *testing.T) {
 		})
 	}
 }
+
+func TestARuleGetsWholeTensorsWithShardToo(t *testing.T) {
+	ranks(t, 2, func(group *Group) error {
+		model, _, err := hooked(group, func(*Model) error { return nil })
+		if err != nil {
+			return err
+		}
+		defer model.Close()
+		var counts []int64
+		rule, err := NewCustom(model, &CustomOptions{WholeTensors: true, StepOptions: StepOptions{Shard: true}}, func(slice Slice) error {
+			counts = append(counts, slice.First, slice.Count)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		if err := pass(model, Reduce); err != nil {
+			return err
+		}
+		if err := rule.Step(); err != nil {
+			return err
+		}
+		total := []float64{float64(len(counts))}
+		if err := group.ReduceMetrics(total, Sum); err != nil {
+			return err
+		}
+		if total[0] != 2 || len(counts) == 2 && counts[1] != 3 {
+			return fmt.Errorf("slices %v on this rank, %v numbers on both", counts, total)
+		}
+		return nil
+	})
+}
