@@ -154,11 +154,13 @@ class HandleTable {
   std::array<std::atomic<Chunk*>, kChunks> chunks_{};
 };
 
-/// The object of a handle, or INVALID_ARGUMENT: "ddp_group_barrier: group is NULL" / "... is not a live ddp_group";
+/// The object of a handle, or INVALID_ARGUMENT: "ddp_group_barrier: group is NULL: ..." / "... is not a live handle";
 /// INVALID_STATE in a fork of the process that made it.
 template <class Table, class Handle>
 auto resolve(Table& table, const Handle* handle, const char* function, const char* argument) {
-  if (handle == nullptr) throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: %s is NULL", function, argument);
+  if (handle == nullptr)  // as bindings give it for an object that the program has closed
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: %s is NULL: the %s is closed, or was never made", function, argument,
+                     argument);
   auto object = table.get(handle);
   if (object == nullptr && table.is_inherited(handle))
     throw make_error(DDP_ERROR_INVALID_STATE,
