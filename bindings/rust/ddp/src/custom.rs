@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! An optimizer whose rule is a function of the program.
-use crate::error::{c_string, text_of_panic, Error, Result, Status};
+use crate::error::{c_string, drop_for_c, text_of_panic, Error, Result, Status};
 use crate::tensor::Float;
 use crate::{sys, CustomOptions, Model, Optimizer, OptimizerOptions};
 use std::os::raw::c_void;
@@ -23,7 +23,7 @@ impl Rule {
         let failed = match catch_unwind(AssertUnwindSafe(|| (self.function)(slice))) {
             Ok(Ok(())) => return 0,
             Ok(Err(text)) => text,
-            Err(panic) => text_of_panic(panic.as_ref(), "the rule panicked"),
+            Err(panic) => text_of_panic(panic, "the rule panicked"),
         };
         self.failure.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).get_or_insert(failed);
         1
@@ -87,7 +87,7 @@ unsafe extern "C" fn call(user_data: *mut c_void, slice: *const sys::ddp_update_
 }
 
 unsafe extern "C" fn release(user_data: *mut c_void) {
-    drop(Arc::from_raw(user_data as *const Rule))
+    drop_for_c(Arc::from_raw(user_data as *const Rule))
 }
 
 impl Optimizer {

@@ -4,6 +4,7 @@ use crate::sys;
 use std::any::Any;
 use std::ffi::{CStr, CString};
 use std::fmt;
+use std::panic::{catch_unwind, AssertUnwindSafe};
 
 /// What went wrong, for a program to act on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -109,9 +110,18 @@ pub(crate) fn text(of_c: *const sys::c_char) -> Option<String> {
 }
 
 /// What a panic in a function of the program said.
-pub(crate) fn text_of_panic(panic: &(dyn Any + Send), otherwise: &str) -> String {
+pub(crate) fn text_of_panic(panic: Box<dyn Any + Send>, otherwise: &str) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
-    text.unwrap_or(otherwise).to_string()
+    let text = text.unwrap_or(otherwise).to_string();
+    drop_for_c(panic);
+    text
+}
+
+/// Drops what is the program's inside a call from C, over which a panic of that drop must not unwind.
+pub(crate) fn drop_for_c<T>(value: T) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(value))) {
+        std::mem::forget(panic); // its own drop may panic again
+    }
 }
 
 /// A text for C.

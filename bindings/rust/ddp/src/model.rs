@@ -5,6 +5,7 @@ use crate::error::{c_string, check, sized, text, Error, Result, Status};
 use crate::group::Shared;
 use crate::tensor::{describe, elements, empty, Element, Float};
 use crate::{sys, Group, ModelOptions, RecoverOptions, Recovery};
+use std::collections::HashMap;
 use std::marker::PhantomData;
 use std::ptr::null_mut;
 use std::rc::Rc;
@@ -43,6 +44,7 @@ pub struct Model {
     pub(crate) updated_in_backward: bool, // by an optimizer: values of marked parameters change within the pass
     pub(crate) rules: Vec<Weak<Rule>>,    // of the program, for what they said when they failed
     memory: Vec<Box<dyn FnOnce()>>,       // frees what was lent
+    grads: HashMap<i32, Box<dyn FnOnce()>>, // by parameter: frees the gradient that was lent last
 }
 
 impl Model {
@@ -50,7 +52,15 @@ impl Model {
         let mut handle = null_mut();
         check(unsafe { sys::ddp_model_create(group.handle(), &options.0, &mut handle) })?;
         group.shared.models.set(group.shared.models.get() + 1);
-        Ok(Model { handle, group: group.shared.clone(), open: false, updated_in_backward: false, rules: Vec::new(), memory: Vec::new() })
+        Ok(Model {
+            handle,
+            group: group.shared.clone(),
+            open: false,
+            updated_in_backward: false,
+            rules: Vec::new(),
+            memory: Vec::new(),
+            grads: HashMap::new(),
+        })
     }
 
     /// For functions of [`crate::sys`].
@@ -66,6 +76,34 @@ impl Model {
             check(unsafe { sys::ddp_model_add_parameter(self.handle, name.as_ptr().cast(), &tensor, std::ptr::null(), &mut index) });
         self.keep(added, free)?;
         Ok(Parameter { index, model: self.handle, elements: PhantomData })
+    }
+
+    /// A parameter whose gradient is lent, too: [`crate::Pass::set_grad`] may give another one in each pass.
+    pub fn add_parameter_with_grad<T: Float>(&mut self, name: &str, values: Vec<T>, grad: Vec<T>, shape: &[usize]) -> Result<Parameter<T>> {
+        let (_, grad, free_grad) = self.lend(name, grad, shape)?;
+        let mut index = -1;
+        let added = self.lend(name, values, shape).and_then(|(name, tensor, free)| {
+            let added = check(unsafe { sys::ddp_model_add_parameter(self.handle, name.as_ptr().cast(), &tensor, &grad, &mut index) });
+            self.keep(added, free)
+        });
+        self.keep_grad(index, added, free_grad)?;
+        Ok(Parameter { index, model: self.handle, elements: PhantomData })
+    }
+
+    /// A gradient of the program takes the place of the former one, in an open pass before its mark.
+    pub(crate) fn set_grad<T: Float>(&mut self, index: i32, grad: Vec<T>) -> Result<()> {
+        let count = [grad.len()];
+        let (_, tensor, free) = self.lend("", grad, &count)?;
+        let set = check(unsafe { sys::ddp_model_set_grad(self.handle, index, tensor.data) });
+        self.keep_grad(index, set, free)
+    }
+
+    fn keep_grad(&mut self, index: i32, given: Result<()>, free: Box<dyn FnOnce()>) -> Result<()> {
+        let unused = if given.is_ok() { self.grads.insert(index, free) } else { Some(free) };
+        if let Some(free) = unused {
+            free();
+        }
+        given
     }
 
     /// A tensor that is not trained but belongs to the model and its checkpoints. The library only reads and writes it in
@@ -286,7 +324,7 @@ impl Drop for Model {
     fn drop(&mut self) {
         unsafe { sys::ddp_model_destroy(self.handle) } // the lent memory is not used any more when it returns
         self.group.models.set(self.group.models.get() - 1);
-        for free in self.memory.drain(..) {
+        for free in self.memory.drain(..).chain(self.grads.drain().map(|(_, free)| free)) {
             free();
         }
     }

@@ -2,6 +2,7 @@
 //! One backward pass.
 use crate::error::{c_string, check, Error, Result, Status};
 use crate::{sys, Float, Model, Parameter};
+use std::ops::Range;
 use std::ptr::null_mut;
 
 /// What a pass does.
@@ -22,19 +23,22 @@ pub enum PassKind {
 #[must_use]
 pub struct Pass<'m> {
     model: &'m mut Model,
-    marked: Vec<bool>,
+    marked: Vec<Ranges>,
 }
+
+/// Elements of one gradient that are marked.
+type Ranges = Vec<Range<usize>>;
 
 /// Values of the parameters of an open pass.
 pub struct Values<'p> {
     model: &'p Model,
-    marked: &'p [bool],
+    marked: &'p [Ranges],
 }
 
 /// Gradients of an open pass.
 pub struct Gradients<'p> {
     model: &'p Model,
-    marked: &'p [bool],
+    marked: &'p [Ranges],
 }
 
 impl Model {
@@ -48,7 +52,7 @@ impl Model {
         };
         check(unsafe { sys::ddp_model_begin_backward(self.handle(), mode) })?;
         self.open = true;
-        let marked = vec![false; self.parameter_count()];
+        let marked = vec![Ranges::new(); self.parameter_count()];
         Ok(Pass { model: self, marked })
     }
 }
@@ -64,15 +68,37 @@ impl Pass<'_> {
     pub fn ready<T: Float>(&mut self, parameter: Parameter<T>) -> Result<()> {
         let index = self.model.own(parameter)?;
         check(unsafe { sys::ddp_model_mark_ready(self.model.handle(), index, null_mut()) })?;
-        self.marked[index as usize] = true;
+        self.marked[index as usize].push(0..usize::MAX);
         Ok(())
+    }
+
+    /// These elements of the flattened gradient are complete: one tensor that holds many layers. The gradient is marked when each of its
+    /// elements is, once; [`Gradients::range`] gives those that are not marked yet.
+    pub fn range_ready<T: Float>(&mut self, parameter: Parameter<T>, elements: Range<usize>) -> Result<()> {
+        let index = self.model.own(parameter)?;
+        let count = elements.end.saturating_sub(elements.start);
+        check(unsafe { sys::ddp_model_mark_range_ready(self.model.handle(), index, elements.start as i64, count as i64, null_mut()) })?;
+        self.marked[index as usize].push(elements);
+        Ok(())
+    }
+
+    /// Another array is the gradient of a parameter from here on, as long as the former one: for programs whose gradients move. Before the
+    /// mark, of a parameter of [`Model::add_parameter_with_grad`].
+    pub fn set_grad<T: Float>(&mut self, parameter: Parameter<T>, grad: Vec<T>) -> Result<()> {
+        let index = self.model.own(parameter)?;
+        let (_, count) = self.model.grad_memory(parameter)?;
+        if grad.len() != count {
+            let text = format!("parameter {} has {} elements, the gradient that is given {}", index, count, grad.len());
+            return Err(Error::new(Status::InvalidArgument, text));
+        }
+        self.model.set_grad(index, grad)
     }
 
     /// The gradient will not come in this pass on this rank (model option `unused`).
     pub fn unused<T: Float>(&mut self, parameter: Parameter<T>) -> Result<()> {
         let index = self.model.own(parameter)?;
         check(unsafe { sys::ddp_model_mark_unused(self.model.handle(), index) })?;
-        self.marked[index as usize] = true;
+        self.marked[index as usize].push(0..usize::MAX);
         Ok(())
     }
 
@@ -101,10 +127,10 @@ impl Drop for Pass<'_> {
 }
 
 impl<'p> Values<'p> {
-    /// With an optimizer that updates within the pass, only until the parameter is marked.
+    /// With an optimizer that updates within the pass, only until a part of the parameter is marked.
     pub fn get<T: Float>(&self, parameter: Parameter<T>) -> Result<&'p [T]> {
         let index = self.model.own(parameter)?;
-        if self.model.updated_in_backward && self.marked[index as usize] {
+        if self.model.updated_in_backward && !self.marked[index as usize].is_empty() {
             return Err(Error::new(Status::InvalidState, format!("parameter {} is marked, and its value is being updated", index)));
         }
         self.model.value_memory(parameter).map(|(data, count)| unsafe { std::slice::from_raw_parts(data, count) })
@@ -112,12 +138,24 @@ impl<'p> Values<'p> {
 }
 
 impl Gradients<'_> {
-    /// Until the parameter is marked. One at a time: the slice ends before the next is asked for.
+    /// Until a part of the parameter is marked. One at a time: the slice ends before the next is asked for.
     pub fn get<T: Float>(&mut self, parameter: Parameter<T>) -> Result<&mut [T]> {
+        let (_, count) = self.model.grad_memory(parameter)?;
+        self.range(parameter, 0..count)
+    }
+
+    /// Elements of the flattened gradient, of which none is marked.
+    pub fn range<T: Float>(&mut self, parameter: Parameter<T>, elements: Range<usize>) -> Result<&mut [T]> {
         let index = self.model.own(parameter)?;
-        if self.marked[index as usize] {
+        let (data, count) = self.model.grad_memory(parameter)?;
+        if elements.start > elements.end || elements.end > count {
+            let text = format!("parameter {} has {} elements, and not {:?}", index, count, elements);
+            return Err(Error::new(Status::InvalidArgument, text));
+        }
+        let whole = count == 0 && !self.marked[index as usize].is_empty();
+        if whole || self.marked[index as usize].iter().any(|marked| marked.start < elements.end && elements.start < marked.end) {
             return Err(Error::new(Status::InvalidState, format!("parameter {} is marked: its gradient belongs to the library", index)));
         }
-        self.model.grad_memory(parameter).map(|(data, count)| unsafe { std::slice::from_raw_parts_mut(data, count) })
+        Ok(unsafe { std::slice::from_raw_parts_mut(data.add(elements.start), elements.len()) })
     }
 }

@@ -122,7 +122,7 @@ impl<W: Write> Sink<W> {
         let failure = match catch_unwind(AssertUnwindSafe(|| self.to.write_all(data))) {
             Ok(Ok(())) => return 0,
             Ok(Err(error)) => error.to_string(),
-            Err(panic) => text_of_panic(panic.as_ref(), "the writer panicked"),
+            Err(panic) => text_of_panic(panic, "the writer panicked"),
         };
         self.failure = Some(failure);
         1

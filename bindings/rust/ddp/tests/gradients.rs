@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Gradients that are marked by ranges, or move; and what panics where C calls.
+use ddp::{Model, ModelOptions, Optimizer, OptimizerOptions, PassKind, Status};
+
+mod common;
+use common::{ranks, status};
+
+#[test]
+fn a_gradient_is_marked_by_ranges() {
+    ranks("ranges", 2, |group| {
+        let mut model = Model::new(&group, ModelOptions::new())?;
+        let w = model.add_parameter("w", vec![0f32; 6], &[2, 3])?;
+        model.commit()?;
+        for _ in 0..2 {
+            let mut pass = model.backward(PassKind::Reduce)?;
+            pass.split().1.range(w, 2..6)?.fill(2.0 * group.rank() as f32);
+            pass.range_ready(w, 2..6)?;
+            assert_eq!(status(pass.split().1.get(w)), Status::InvalidState);
+            assert_eq!(status(pass.split().1.range(w, 0..3)), Status::InvalidState);
+            assert_eq!(status(pass.split().1.range(w, 0..7)), Status::InvalidArgument);
+            assert_eq!(status(pass.range_ready(w, 1..3)), Status::InvalidState);
+            assert_eq!(status(pass.range_ready(w, 0..0)), Status::InvalidArgument);
+            pass.split().1.range(w, 0..2)?.copy_from_slice(&[4.0, 6.0]);
+            pass.range_ready(w, 0..2)?;
+            pass.end()?;
+            assert_eq!(model.grad(w)?, [4.0, 6.0, 1.0, 1.0, 1.0, 1.0]);
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn gradients_move() {
+    ranks("move", 2, |group| {
+        let mut model = Model::new(&group, ModelOptions::new())?;
+        let w = model.add_parameter_with_grad("w", vec![0f32; 3], vec![0f32; 3], &[3])?;
+        let b = model.add_parameter("b", vec![0f32; 2], &[2])?;
+        assert_eq!(status(model.add_parameter_with_grad("w", vec![0f32; 3], vec![0f32; 3], &[3])), Status::InvalidArgument);
+        assert_eq!(status(model.add_parameter_with_grad("x", vec![0f32; 3], vec![0f32; 2], &[3])), Status::InvalidArgument);
+        model.commit()?;
+        for step in 1..=20 {
+            let mut pass = model.backward(PassKind::Reduce)?;
+            assert_eq!(status(pass.set_grad(w, vec![0f32; 4])), Status::InvalidArgument);
+            assert_eq!(status(pass.set_grad(b, vec![0f32; 2])), Status::InvalidState); // the library's
+            pass.set_grad(w, vec![(2 * group.rank() * step) as f32; 3])?;
+            pass.ready(w)?;
+            assert_eq!(status(pass.set_grad(w, vec![0f32; 3])), Status::InvalidState);
+            pass.split().1.get(b)?.fill(1.0);
+            pass.ready(b)?;
+            pass.end()?;
+            assert_eq!(model.grad(w)?, [step as f32; 3]);
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_panic_that_panics_again_when_it_is_dropped_stays_in_the_call() {
+    struct Bomb;
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            std::panic::panic_any("dropped");
+        }
+    }
+    ranks("bomb", 1, |group| {
+        let mut model = Model::new(&group, ModelOptions::new())?;
+        let w = model.add_parameter("w", vec![1f32], &[1])?;
+        model.commit()?;
+        let owned = Bomb;
+        let mut rule = Optimizer::custom(&mut model, &[], ddp::CustomOptions::new(), OptimizerOptions::new(), move |_| {
+            let _owned = &owned;
+            std::panic::panic_any(Bomb)
+        })?;
+        let mut pass = model.backward(PassKind::Reduce)?;
+        pass.ready(w)?;
+        pass.end()?;
+        let error = rule.step(&mut model).unwrap_err();
+        assert_eq!(error.status(), Status::Callback);
+        assert!(error.text().contains("the rule panicked"), "{}", error);
+        drop(rule); // releases the function, whose drop panics
+        drop(model);
+        group.barrier()
+    });
+}
