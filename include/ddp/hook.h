@@ -26,6 +26,7 @@ typedef struct ddp_bucket ddp_bucket; /**< a bucket inside a hook */
  * Reduces one bucket. It runs on a library thread (the lane), or with DDP_PROGRESS_CALLER inside ddp_model_end_backward on
  * the thread of that call. Of the model and its own group it may call the getters alone;
  * ddp_bucket_get_group gives what collectives take there.
+ * It returns: no longjmp, and no end of its thread.
  * @param bucket usable until the hook returns
  * Answers 0, or any other number if it failed (ddp_bucket_set_error says more). A C++ exception that leaves it is a failure
  * with its text. Since 0.1.

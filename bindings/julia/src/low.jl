@@ -925,9 +925,9 @@ end
 
 Close the pass: send what is left, wait for all ranks, and leave the reduced gradients where the gradients live.
 The pass is over whatever the result.
-Gradients on a GPU: the call waits until the other ranks have called it, never for a device. The reduced gradients are
-there in the order of `stream`. A pass may be captured into a CUDA graph if all its streams are, on all ranks; the
-optimizer's step may not.
+Gradients on a GPU: the call waits until the other ranks have called it. It does not wait for the GPU, unless the group
+was made with recoverable = 1. The reduced gradients are there in the order of `stream`. A pass may be captured into a
+CUDA graph if all its streams are, on all ranks; include/README.md, "CUDA graphs", has what else may be captured.
 With an optimizer that has `shard`, a rank's gradients are the mean in its own slice only, and what a program writes into
 them between this call and the step counts in that slice alone: a gradient that one rank clears is not cleared on the
 others. Use ddp_model_scale_grad, on all ranks.
@@ -1785,7 +1785,7 @@ end
 Changes one slice in place, the same on every rank. Each element of each used parameter comes in one slice of a step.
 Called on the thread of ddp_optimizer_step, or, with `shard` or `in_backward`, on any thread that works on the pass, one
 of the library's too; calls for different slices may come at the same time and in any order. It calls no function of
-libddp on this model, and returns (no longjmp).
+libddp on this model, and returns: no longjmp, and no end of a thread that it did not make.
 A value other than 0, or a C++ exception, fails the step with CALLBACK; the rule is not called again in that step. With
 `undo` (default) parameters and state are then as they were before the step, on all ranks if the call was collective.
 """
@@ -1837,6 +1837,7 @@ struct ddp_bucket end
 Reduces one bucket. It runs on a library thread (the lane), or with DDP_PROGRESS_CALLER inside ddp_model_end_backward on
 the thread of that call. Of the model and its own group it may call the getters alone;
 ddp_bucket_get_group gives what collectives take there.
+It returns: no longjmp, and no end of its thread.
 - `bucket`: usable until the hook returns
 Answers 0, or any other number if it failed (ddp_bucket_set_error says more). A C++ exception that leaves it is a failure
 with its text. Since 0.1.
