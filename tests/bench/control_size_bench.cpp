@@ -45,7 +45,7 @@ struct Costs {
 /// Since the last time.
 class Meter {
  public:
-  explicit Meter(World& world) : world_(world), seen_(world.count()) {}
+  explicit Meter(ControlWorld& world) : world_(world), seen_(world.count()) {}
   void print(const char* what, int hops) {
     Costs costs;
     for (size_t i = 0; i < world_.count(); ++i) {
@@ -61,17 +61,17 @@ class Meter {
   }
 
  private:
-  World& world_;
+  ControlWorld& world_;
   std::vector<Traffic> seen_;
 };
 
-void gather(World& world, Meter& meter, const char* what, const std::function<std::string(size_t)>& blob) {
+void gather(ControlWorld& world, Meter& meter, const char* what, const std::function<std::string(size_t)>& blob) {
   for (size_t i = 0; i < world.count(); ++i) world.gather(i, what, blob(i));
   const int hops = world.hops();
   meter.print(what, hops);
 }
 
-void expect_all(World& world, const char* what, const std::function<bool(const Peer&)>& holds) {
+void expect_all(ControlWorld& world, const char* what, const std::function<bool(const Peer&)>& holds) {
   for (size_t i = 0; i < world.count(); ++i)
     if (!holds(world[i])) {
       std::fprintf(stderr, "%s: not rank %zu of %zu\n", what, i, world.count());
@@ -80,7 +80,7 @@ void expect_all(World& world, const char* what, const std::function<bool(const P
 }
 
 void new_group(int32_t size) {
-  World world(config_of(size, false), members(0, size));
+  ControlWorld world(config_of(size, false), members(0, size));
   Meter meter(world);
   for (size_t i = 0; i < world.count(); ++i) world.connect(i);
   meter.print("create", world.hops());
@@ -99,7 +99,7 @@ void new_group(int32_t size) {
 
 /// Rank 0 has died; those who are left meet at the next.
 void recovery(int32_t size) {
-  World world(config_of(size, true), members(1, size));
+  ControlWorld world(config_of(size, true), members(1, size));
   Meter meter(world);
   for (size_t i = 0; i < world.count(); ++i) world.connect(i);
   const int hops = world.hops();

@@ -21,7 +21,7 @@ constexpr int64_t kCoolDownMs = 2'000;
 
 /// In memory of all ranks.
 struct Shared {
-  Ending ending;
+  SurvivorEnding ending;
   std::atomic<uint64_t> members[16] = {};  // by id: who made its last step
 };
 

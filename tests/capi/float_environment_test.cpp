@@ -41,7 +41,7 @@ struct Model {
   uint32_t values[2][kCount], grads[2][kCount];
   ddp_dtype dtype;
 
-  Model(Run& run, ddp_group* group, ddp_dtype type, const std::function<void(ddp_model_options&)>& change = {},
+  Model(HabitRun& run, ddp_group* group, ddp_dtype type, const std::function<void(ddp_model_options&)>& change = {},
         const std::function<void(ddp_model*)>& before_commit = {})
       : dtype(type) {
     ddp_model_options options;
@@ -64,7 +64,7 @@ struct Model {
   Model& operator=(const Model&) = delete;
   ~Model() { ddp_model_destroy(model); }
 
-  void pass(Run& run, uint32_t seed, bool wild, ddp_pass mode = DDP_PASS_REDUCE) {
+  void pass(HabitRun& run, uint32_t seed, bool wild, ddp_pass mode = DDP_PASS_REDUCE) {
     CALL(run, ddp_model_begin_backward(model, mode));
     for (int p = 0; p < 2; ++p) {
       fill(grads[p], seed + static_cast<uint32_t>(10 * run.rank + p));
@@ -75,8 +75,8 @@ struct Model {
     for (int p = 1; p >= 0; --p) CALL(run, ddp_model_mark_ready(model, p, nullptr));
     CALL(run, ddp_model_end_backward(model, nullptr));
   }
-  void keep_values(Run& run) { run.keep(values, sizeof values); }
-  void keep(Run& run) {
+  void keep_values(HabitRun& run) { run.keep(values, sizeof values); }
+  void keep(HabitRun& run) {
     keep_values(run);
     run.keep(grads, sizeof grads);
   }
@@ -86,7 +86,7 @@ template <class Options>
 using Create = ddp_status (*)(ddp_model*, const Options*, const ddp_optimizer_options*, ddp_optimizer**);
 
 template <class Options>
-void step_with(Run& run, ddp_group* group, const ddp_optimizer_options& options, ddp_dtype dtype, bool scaled,
+void step_with(HabitRun& run, ddp_group* group, const ddp_optimizer_options& options, ddp_dtype dtype, bool scaled,
                Create<Options> create) {
   Model model(run, group, dtype);
   ddp_optimizer* optimizer = nullptr;
@@ -115,7 +115,7 @@ void step_with(Run& run, ddp_group* group, const ddp_optimizer_options& options,
 
 /// Every combination of where the step runs and what it does to the gradients.
 template <class Options>
-void steps(Run& run, ddp_group* group, Create<Options> create) {
+void steps(HabitRun& run, ddp_group* group, Create<Options> create) {
   for (int where = 0; where < 4; ++where)
     for (int what = 0; what < 6; ++what)
       for (const ddp_dtype dtype : {DDP_F32, DDP_BF16}) {
@@ -132,12 +132,12 @@ void steps(Run& run, ddp_group* group, Create<Options> create) {
       }
 }
 
-void optimizers(Run& run, ddp_group* group) {
+void optimizers(HabitRun& run, ddp_group* group) {
   steps<ddp_sgd_options>(run, group, ddp_optimizer_create_sgd);
   steps<ddp_adam_options>(run, group, ddp_optimizer_create_adam);
 }
 
-void gradients(Run& run, ddp_group* group) {
+void gradients(HabitRun& run, ddp_group* group) {
   for (const bool wild : {false, true}) {
     Model model(run, group, DDP_F32);
     for (const double p : {1.0, 2.0, std::numeric_limits<double>::infinity()}) {
@@ -163,7 +163,7 @@ void gradients(Run& run, ddp_group* group) {
   }
 }
 
-void averages(Run& run, ddp_group* group) {
+void averages(HabitRun& run, ddp_group* group) {
   Model model(run, group, DDP_F32);
   const double decays[2] = {0.9, 0.999};
   ddp_ema* ema = nullptr;
@@ -195,7 +195,7 @@ int32_t own_hook(void* user_data, ddp_bucket* bucket) {
 }
 
 /// On the lane a hook finds the standard's environment, inside a call that of its caller.
-void hooks(Run& run, ddp_group* group) {
+void hooks(HabitRun& run, ddp_group* group) {
   ddp_powersgd_options powersgd;
   CALL(run, ddp_powersgd_options_init(&powersgd, sizeof powersgd));
   powersgd.start_pass = 0;
@@ -228,7 +228,7 @@ void hooks(Run& run, ddp_group* group) {
   }
 }
 
-void weights(Run& run, ddp_group* group) {
+void weights(HabitRun& run, ddp_group* group) {
   Model model(run, group, DDP_F32, [](ddp_model_options& options) { options.divisor = DDP_DIVISOR_WEIGHTS; });
   for (const double weight : {3.0, 1e-40, 0.0}) {
     CALL(run, ddp_model_set_weight(model.model, run.rank == 0 ? 7.0 : weight));
@@ -254,7 +254,7 @@ int64_t read(void* user_data, void* data, int64_t capacity) {
   return static_cast<int64_t>(count);
 }
 
-void programs_own(Run& run, ddp_group* group) {
+void programs_own(HabitRun& run, ddp_group* group) {
   Model model(run, group, DDP_F32);
   Seen seen{run.settings()};
   ddp_optimizer* optimizer = nullptr;
@@ -280,7 +280,7 @@ void programs_own(Run& run, ddp_group* group) {
   ddp_optimizer_destroy(adam);
 }
 
-void collectives(Run& run, ddp_group* group) {
+void collectives(HabitRun& run, ddp_group* group) {
   for (const ddp_dtype dtype : {DDP_F32, DDP_F64, DDP_F16, DDP_BF16, DDP_C64})
     for (const ddp_reduce op : {DDP_AVERAGE, DDP_SUM, DDP_MIN, DDP_MAX}) {
       if (dtype == DDP_C64 && op > DDP_SUM) continue;
@@ -305,7 +305,7 @@ void collectives(Run& run, ddp_group* group) {
   run.keep(rows, sizeof rows);
 }
 
-void batch_norm(Run& run, ddp_group* group) {
+void batch_norm(HabitRun& run, ddp_group* group) {
   for (const bool wild : {false, true}) {
     uint32_t x[kCount], y[kCount] = {}, dx[kCount] = {}, dy[kCount], mean[8] = {}, var[8] = {};
     double saved[2][8] = {};
@@ -326,13 +326,13 @@ void batch_norm(Run& run, ddp_group* group) {
   }
 }
 
-using Part = void (*)(Run&, ddp_group*);
+using Part = void (*)(HabitRun&, ddp_group*);
 
 /// Everything that rank 0 and rank 1 get, one after the other.
 std::vector<unsigned char> run_with(Habit habit, Part part, const std::string& name) {
   std::vector<unsigned char> results[2];
   run_ranks(2, [&](int rank) {
-    Run run(habit, rank);
+    HabitRun run(habit, rank);
     run.begin();
     ddp_group_options options;
     CALL(run, ddp_group_options_init(&options, sizeof options));

@@ -22,7 +22,7 @@ namespace {
 
 /// In memory of all ranks.
 struct Shared {
-  Ending ending;
+  SurvivorEnding ending;
   std::atomic<uint64_t> members{0};  // of the last step
 };
 
@@ -138,7 +138,8 @@ void in_the_store_of_the_program(void**) {
 void to_a_rank_that_is_alone_from_another_host(void**) {
   if (!gloo_is_there()) return;
   const Folder folder;
-  auto* const ending = new (mmap(nullptr, sizeof(Ending), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) Ending;
+  auto* const ending =
+      new (mmap(nullptr, sizeof(SurvivorEnding), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) SurvivorEnding;
   Survival plan;
   plan.rendezvous = "file://" + folder.path() + "/meet";
   plan.ranks = 1;

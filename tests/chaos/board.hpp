@@ -37,7 +37,7 @@ struct Board {
   };
   std::array<Rank, kMostIds> ranks;
   std::array<std::atomic<uint64_t>, kMostSteps> members_of_step{};  // who made it; a step that is repeated is written again
-  Ending ending;
+  SurvivorEnding ending;
 
   Rank& of(int id) { return ranks.at(static_cast<size_t>(id)); }
 

@@ -75,11 +75,11 @@ void print_table(const Counts& counts, int64_t rounds, int64_t failed) {
   std::fflush(stdout);
 }
 
-std::optional<Place> place_of(const std::string& word) {
-  if (word == "memory") return Place::kShared;
-  if (word == "sockets") return Place::kSockets;
-  if (word == "hosts") return Place::kTwoHosts;
-  if (word == "network") return Place::kNetwork;
+std::optional<PlannedPlace> place_of(const std::string& word) {
+  if (word == "memory") return PlannedPlace::kShared;
+  if (word == "sockets") return PlannedPlace::kSockets;
+  if (word == "hosts") return PlannedPlace::kTwoHosts;
+  if (word == "network") return PlannedPlace::kNetwork;
   return {};
 }
 
@@ -88,10 +88,10 @@ std::optional<Place> place_of(const std::string& word) {
 int main(int argc, char** argv) {
   const int64_t rounds = argc > 1 ? std::atoll(argv[1]) : 100;
   const auto first = static_cast<uint64_t>(argc > 2 ? std::atoll(argv[2]) : 1);
-  const std::optional<Place> place = place_of(argc > 3 ? argv[3] : "");
+  const std::optional<PlannedPlace> place = place_of(argc > 3 ? argv[3] : "");
   const bool gloo = gloo_is_there();
   const std::unique_ptr<Network> network = gloo ? make_network() : nullptr;
-  if (place == Place::kNetwork && network == nullptr) return 77;
+  if (place == PlannedPlace::kNetwork && network == nullptr) return 77;
   Counts counts{};
   int64_t failed = 0;
   for (int64_t i = 0; i < rounds; ++i) {

@@ -19,7 +19,7 @@ enum class Kind { kKill, kStop, kPause, kJoin, kCut, kMute, kBlink };
 inline constexpr size_t kKinds = 7;
 inline constexpr size_t kMoments = 7;  // anywhere, then the states
 
-enum class Place { kShared, kSockets, kTwoHosts, kNetwork };
+enum class PlannedPlace { kShared, kSockets, kTwoHosts, kNetwork };
 
 /// One fault. A kill or stop with a state is done by the rank to itself; others come from outside.
 struct Blow {
@@ -48,7 +48,7 @@ inline const char* name_of_moment(size_t moment) {
   static const char* const kNames[] = {"anywhere", "rendezvous", "commit", "pass", "step", "save", "recover"};
   return kNames[moment];
 }
-inline const char* name_of(Place place) {
+inline const char* name_of(PlannedPlace place) {
   static const char* const kNames[] = {"shared memory", "sockets", "two hosts", "network"};
   return kNames[static_cast<size_t>(place)];
 }
@@ -57,19 +57,19 @@ class Plan {
  public:
   static constexpr int kMostRanks = 8;
 
-  Plan(uint64_t seed, std::optional<Place> place, bool gloo, bool network) : seed_(seed), random_(seed) {
+  Plan(uint64_t seed, std::optional<PlannedPlace> place, bool gloo, bool network) : seed_(seed), random_(seed) {
     plan_.ranks = static_cast<int32_t>(pick(2, kMostRanks));
-    place_ = !gloo ? Place::kShared : static_cast<Place>(pick(0, network ? 3 : 2));
+    place_ = !gloo ? PlannedPlace::kShared : static_cast<PlannedPlace>(pick(0, network ? 3 : 2));
     if (place.has_value()) place_ = *place;
     // A group that is made by one rank listens where other hosts cannot reach it, and made-up hosts have no other address.
-    if (place_ == Place::kTwoHosts) plan_.ranks = std::max(plan_.ranks, 3);
+    if (place_ == PlannedPlace::kTwoHosts) plan_.ranks = std::max(plan_.ranks, 3);
     static constexpr Hosts kHosts[] = {Hosts::kShared, Hosts::kGloo, Hosts::kSeveral, Hosts::kGloo};
     plan_.backend = options_on(kHosts[static_cast<size_t>(place_)]).backend;
     static constexpr Update kUpdates[] = {Update::kOwn, Update::kSgd, Update::kInBackward, Update::kKept,
                                           Update::kKeptInBackward};
     plan_.update = kUpdates[pick(0, 4)];
     // Over sockets a part lies with its rank and one more, its keeper; where memory is shared, with everybody.
-    loses_one_ = is_kept(plan_.update) && place_ != Place::kShared;
+    loses_one_ = is_kept(plan_.update) && place_ != PlannedPlace::kShared;
     plan_.own_values = pick(0, 1) == 1;
     // What a program changes in buffers after a pass is not kept with virtual ranks.
     plan_.virtual_ranks = pick(0, 3) == 0 && plan_.update != Update::kOwn ? kMostRanks : 0;
@@ -87,7 +87,7 @@ class Plan {
   }
 
   [[nodiscard]] uint64_t seed() const { return seed_; }
-  [[nodiscard]] Place place() const { return place_; }
+  [[nodiscard]] PlannedPlace place() const { return place_; }
   [[nodiscard]] const Survival& training() const { return plan_; }
   /// A rank that dies while the group is made or the model committed.
   [[nodiscard]] const std::optional<Blow>& at_the_start() const { return first_; }
@@ -158,7 +158,7 @@ class Plan {
     Strike strike;
     const int64_t dice = pick(0, 99);
     const int64_t cap = kMostRanks;
-    if (place_ == Place::kNetwork && dice < 40) {
+    if (place_ == PlannedPlace::kNetwork && dice < 40) {
       cut(strike);
     } else if ((dice < 65 && count() < cap) || count() == 1) {
       join(strike);
@@ -213,7 +213,7 @@ class Plan {
   uint64_t seed_;
   std::mt19937_64 random_;
   Survival plan_;
-  Place place_ = Place::kShared;
+  PlannedPlace place_ = PlannedPlace::kShared;
   bool loses_one_ = false;  // in a strike
   std::optional<Blow> first_;
   std::vector<Strike> strikes_;

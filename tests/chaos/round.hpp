@@ -22,7 +22,7 @@ class Round {
  public:
   Round(const Plan& plan, const Network* network, Counts& counts)
       : plan_(plan),
-        network_(plan.place() == Place::kNetwork ? network : nullptr),
+        network_(plan.place() == PlannedPlace::kNetwork ? network : nullptr),
         counts_(counts),
         training_(plan.training()) {
     training_.rendezvous = "file://" + folder_.path() + "/meet";
@@ -69,7 +69,7 @@ class Round {
       if (network_ != nullptr) network_->enter(host);
       if (network_ != nullptr) setenv("DDP_TEST_HOST", std::to_string(host).c_str(), 1);
       if (network_ != nullptr) setenv("DDP_SOCKET_IFNAME", "eth0", 1);
-      if (plan_.place() == Place::kTwoHosts) setenv("DDP_TEST_HOST", std::to_string(id / 2 % 2).c_str(), 1);
+      if (plan_.place() == PlannedPlace::kTwoHosts) setenv("DDP_TEST_HOST", std::to_string(id / 2 % 2).c_str(), 1);
       training_.enters = [&, id](State state) { board_->obey(id, state); };
       training_.made = [&, id](int64_t step, uint64_t members) { board_->note_step(id, step, members); };
       return write_story(Survivor(training_, id, to(report), joins).run());

@@ -43,11 +43,11 @@ int check(int count, char** stories) {
 }
 
 /// In a file, so that all ranks and the script share it.
-Ending* ending_in(const char* path) {
+SurvivorEnding* ending_in(const char* path) {
   const int file = open(path, O_RDWR | O_CLOEXEC);
-  void* const memory = mmap(nullptr, sizeof(Ending), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  void* const memory = mmap(nullptr, sizeof(SurvivorEnding), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   if (file < 0 || memory == MAP_FAILED) std::printf("there is no file %s\n", path), std::exit(2);
-  return static_cast<Ending*>(memory);
+  return static_cast<SurvivorEnding*>(memory);
 }
 
 }  // namespace

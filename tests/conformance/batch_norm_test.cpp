@@ -230,7 +230,7 @@ void a_second_group_normalises_while_buckets_are_under_way(Path path) {
     run_pairs_on(path, 3, [&](group::Group& main, group::Group& second, int rank) {
       ddp_model_options options = model_options();
       options.progress = progress;
-      World world(main, Memory::kMixed, options);
+      PassWorld world(main, Memory::kMixed, options);
       for (int pass = 0; pass < 4; ++pass) {
         world.model->begin_backward(DDP_PASS_REDUCE);
         for (size_t p = kShapes.size(); p-- > 0;) {

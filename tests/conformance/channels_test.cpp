@@ -31,7 +31,7 @@ std::vector<std::pair<size_t, int32_t>> marks_of(size_t models, int rank, int pa
 /// Each model has gradients of its own.
 constexpr int kApart = 100;
 
-void mark_all(World& world, int rank, int pass) {
+void mark_all(PassWorld& world, int rank, int pass) {
   world.fill(rank, pass);
   for (size_t p = kShapes.size(); p-- > 0;) world.model->pass().mark_ready(static_cast<int32_t>(p));
 }
@@ -40,14 +40,14 @@ void passes_open_together_give_each_its_mean(Path path) {
   for (const ddp_progress progress : {DDP_PROGRESS_CALLER, DDP_PROGRESS_THREAD})
     for (const int size : {1, 2, 3, 5})
       run_on(path, size, [&](group::Group& group, int rank) {
-        World first(group, Memory::kOwned, options_with(progress));
-        World second(group, Memory::kPrivate, options_with(progress));
-        World third(group, Memory::kMixed, options_with(progress));
-        const std::vector<World*> worlds = {&first, &second, &third};
+        PassWorld first(group, Memory::kOwned, options_with(progress));
+        PassWorld second(group, Memory::kPrivate, options_with(progress));
+        PassWorld third(group, Memory::kMixed, options_with(progress));
+        const std::vector<PassWorld*> worlds = {&first, &second, &third};
         for (int pass = 0; pass < 5; ++pass) {
           std::vector<size_t> ends = {0, 1, 2};
           std::shuffle(ends.begin(), ends.end(), std::mt19937(static_cast<unsigned>(pass)));
-          for (World* const world : worlds) world->model->begin_backward(DDP_PASS_REDUCE);
+          for (PassWorld* const world : worlds) world->model->begin_backward(DDP_PASS_REDUCE);
           for (const auto& [m, p] : marks_of(worlds.size(), rank, pass)) {
             worlds[m]->fill(rank, pass + kApart * static_cast<int>(m), static_cast<size_t>(p));
             worlds[m]->model->pass().mark_ready(p);
@@ -64,7 +64,7 @@ void passes_open_together_give_each_its_mean(Path path) {
 void a_model_inside_a_model(Path path) {
   for (const int size : {2, 3})
     run_on(path, size, [&](group::Group& group, int rank) {
-      World outer(group, Memory::kOwned), inner(group, Memory::kGroup);
+      PassWorld outer(group, Memory::kOwned), inner(group, Memory::kGroup);
       for (int pass = 0; pass < 4; ++pass) {
         outer.fill(rank, pass);
         outer.model->begin_backward(DDP_PASS_REDUCE);
@@ -83,8 +83,8 @@ void a_model_inside_a_model(Path path) {
 // Nobody promises it, but a rank that waits for one pass also works on the other.
 void passes_that_end_in_other_orders_help_each_other(Path path) {
   run_on(path, 3, [&](group::Group& group, int rank) {
-    World first(group, Memory::kOwned, options_with(DDP_PROGRESS_CALLER));
-    World second(group, Memory::kPrivate, options_with(DDP_PROGRESS_CALLER));
+    PassWorld first(group, Memory::kOwned, options_with(DDP_PROGRESS_CALLER));
+    PassWorld second(group, Memory::kPrivate, options_with(DDP_PROGRESS_CALLER));
     for (int pass = 0; pass < 4; ++pass) {
       first.model->begin_backward(DDP_PASS_REDUCE);
       second.model->begin_backward(DDP_PASS_REDUCE);
@@ -101,7 +101,7 @@ void passes_that_end_in_other_orders_help_each_other(Path path) {
 
 void a_void_pass_leaves_the_other_alone(Path path) {
   run_on(path, 3, [&](group::Group& group, int rank) {
-    World first(group, Memory::kOwned), second(group, Memory::kPrivate);
+    PassWorld first(group, Memory::kOwned), second(group, Memory::kPrivate);
     for (int pass = 0; pass < 3; ++pass) {
       first.model->begin_backward(DDP_PASS_REDUCE);
       second.model->begin_backward(DDP_PASS_REDUCE);
@@ -162,7 +162,7 @@ void steps_have_the_bits_of_models_that_train_alone(Path path) {
 
 void blocking_calls_are_refused_until_all_have_ended(Path path) {
   run_on(path, 2, [&](group::Group& group, int rank) {
-    World first(group, Memory::kOwned), second(group, Memory::kOwned);
+    PassWorld first(group, Memory::kOwned), second(group, Memory::kOwned);
     first.model->begin_backward(DDP_PASS_REDUCE);
     second.model->begin_backward(DDP_PASS_REDUCE);
     expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { first.model->begin_backward(DDP_PASS_REDUCE); }),
@@ -181,8 +181,8 @@ void replicas_are_repaired_while_another_pass_is_open(Path path) {
     ddp_model_options options = model_options();
     options.check_every = 1;
     options.drift = DDP_DRIFT_RESEND;
-    World other(group, Memory::kOwned);
-    World checked(group, Memory::kOwned, options);
+    PassWorld other(group, Memory::kOwned);
+    PassWorld checked(group, Memory::kOwned, options);
     for (int pass = 0; pass < 3; ++pass) {
       if (rank == 1) checked.values[4][8] += 1;
       other.model->begin_backward(DDP_PASS_REDUCE);
@@ -215,14 +215,14 @@ void channels_are_used_again(Path path) {
 
 void more_models_than_channels_share_the_first(Path path) {
   run_on(path, 2, [&](group::Group& group, int rank) {
-    std::vector<std::unique_ptr<World>> worlds;
-    for (int32_t m = 0; m <= group::kMostModels; ++m) worlds.push_back(std::make_unique<World>(group, Memory::kPrivate));
+    std::vector<std::unique_ptr<PassWorld>> worlds;
+    for (int32_t m = 0; m <= group::kMostModels; ++m) worlds.push_back(std::make_unique<PassWorld>(group, Memory::kPrivate));
     for (int32_t m = 0; m < group::kMostModels; ++m) worlds[static_cast<size_t>(m)]->model->begin_backward(DDP_PASS_REDUCE);
-    World& last = *worlds.back();
+    PassWorld& last = *worlds.back();
     expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { last.model->begin_backward(DDP_PASS_REDUCE); }),
                     "8 models of a group may have open passes");
     for (int32_t m = 0; m < group::kMostModels; ++m) {
-      World& world = *worlds[static_cast<size_t>(m)];
+      PassWorld& world = *worlds[static_cast<size_t>(m)];
       mark_all(world, rank, m);
       world.model->end_backward();
       world.expect_mean(2, m, "model " + std::to_string(m));
@@ -238,10 +238,10 @@ void more_models_than_channels_share_the_first(Path path) {
 void a_model_that_is_destroyed_in_its_pass_is_named(Path path) {
   run_at(path, 2, [&](const std::string& place, const ddp_group_options& options, int rank) {
     const auto group = group::Group::create(place.c_str(), options);
-    World first(*group, Memory::kOwned);
-    std::unique_ptr<World> second;
+    PassWorld first(*group, Memory::kOwned);
+    std::unique_ptr<PassWorld> second;
     const auto begin = [&] {
-      second = std::make_unique<World>(*group, Memory::kOwned);
+      second = std::make_unique<PassWorld>(*group, Memory::kOwned);
       first.model->begin_backward(DDP_PASS_REDUCE);
       second->model->begin_backward(DDP_PASS_REDUCE);
       mark_all(*second, rank, 2);
@@ -277,7 +277,7 @@ void a_killed_rank_is_named(ddp_backend backend) {
   options.backend = backend;
   Procs procs(3, [&](int rank, Reporter& report) {
     const auto group = join_process_group(folder, rank, 3, options);
-    World first(*group, Memory::kOwned), second(*group, Memory::kPrivate);
+    PassWorld first(*group, Memory::kOwned), second(*group, Memory::kPrivate);
     try {
       for (int pass = 0;; ++pass) {
         first.model->begin_backward(DDP_PASS_REDUCE);

@@ -21,14 +21,14 @@ ddp_model_options check_options(ddp_drift drift, int64_t every = 3) {
   return options;
 }
 
-void one_pass(World& world, int rank, int pass) {
+void one_pass(PassWorld& world, int rank, int pass) {
   world.fill(rank, pass);
   world.model->begin_backward(DDP_PASS_REDUCE);
   for (size_t p = kShapes.size(); p-- > 0;) world.model->pass().mark_ready(static_cast<int32_t>(p));
   world.model->end_backward();
 }
 
-ddp_model_stats stats_of(const World& world) {
+ddp_model_stats stats_of(const PassWorld& world) {
   ddp_model_stats stats{};
   world.model->replicas().fill(stats);
   return stats;
@@ -37,7 +37,7 @@ ddp_model_stats stats_of(const World& world) {
 void the_third_pass_reports_what_differs(Path path) {
   for (const int size : {2, 3, 4})
     run_on(path, size, [size](group::Group& group, int rank) {
-      World world(group, Memory::kOwned, check_options(DDP_DRIFT_REPORT));
+      PassWorld world(group, Memory::kOwned, check_options(DDP_DRIFT_REPORT));
       for (int pass = 0; pass < 7; ++pass) {
         if (pass == 4 && rank == 1) world.values[4][8999] += 1;
         if (pass == 1) {  // accumulation is no pass of the count
@@ -79,7 +79,7 @@ void count_warnings(void*, ddp_log_level level, const char* text) {
 
 /// A model with everything that follows it.
 struct Trainer {
-  World world;
+  PassWorld world;
   float buffer = 5;
   std::shared_ptr<optim::Adam> adam;
   std::shared_ptr<optim::Ema> ema;

@@ -31,8 +31,8 @@ void passes_of_two_groups_are_open_at_the_same_time(Path path) {
       const auto a = group::Group::create((place + "#a").c_str(), options);
       const auto b = group::Group::create((place + "#b").c_str(), options);
       const auto c = group::Group::create((place + "#c").c_str(), options);
-      World first(*a, Memory::kMixed, options_with(progress)), second(*b, Memory::kPrivate, options_with(progress));
-      World third(*a, Memory::kOwned, options_with(progress));  // of the first's group
+      PassWorld first(*a, Memory::kMixed, options_with(progress)), second(*b, Memory::kPrivate, options_with(progress));
+      PassWorld third(*a, Memory::kOwned, options_with(progress));  // of the first's group
       for (int pass = 0; pass < 5; ++pass) {
         first.model->begin_backward(DDP_PASS_REDUCE);
         second.model->begin_backward(DDP_PASS_REDUCE);
@@ -69,7 +69,7 @@ void a_group_of_fewer_ranks_works_inside_a_pass_of_all(Path path) {
     half.world_size = 2;
     half.rank = rank / 2;
     const auto pair = group::Group::create((place + (rank % 2 == 0 ? "#even" : "#odd")).c_str(), half);
-    World whole(*all, Memory::kOwned), part(*pair, Memory::kMixed);
+    PassWorld whole(*all, Memory::kOwned), part(*pair, Memory::kMixed);
     for (int pass = 0; pass < 3; ++pass) {
       whole.model->begin_backward(DDP_PASS_REDUCE);
       for (size_t p = kShapes.size(); p-- > 0;) {
@@ -95,8 +95,8 @@ void threads_drive_models_of_their_own_groups(Path path) {
   run_at(path, 2, [&](const std::string& place, const ddp_group_options& options, int rank) {
     run_ranks(kThreads, [&](int thread) {
       const auto group = group::Group::create((place + "#t" + std::to_string(thread)).c_str(), options);
-      World world(*group, thread == 0 ? Memory::kOwned : Memory::kMixed,
-                  options_with(thread == 1 ? DDP_PROGRESS_THREAD : DDP_PROGRESS_AUTO));
+      PassWorld world(*group, thread == 0 ? Memory::kOwned : Memory::kMixed,
+                      options_with(thread == 1 ? DDP_PROGRESS_THREAD : DDP_PROGRESS_AUTO));
       for (int pass = 0; pass < 10; ++pass) {
         world.fill(rank, pass + thread * 1000);
         world.model->begin_backward(DDP_PASS_REDUCE);
@@ -112,7 +112,7 @@ void threads_drive_models_of_their_own_groups(Path path) {
 void a_group_that_breaks_leaves_the_others_alone(Path path) {
   run_at(path, 2, [](const std::string& place, const ddp_group_options& options, int rank) {
     const auto good = group::Group::create((place + "#good").c_str(), options);
-    World world(*good, Memory::kOwned);
+    PassWorld world(*good, Memory::kOwned);
     {
       const auto bad = group::Group::create((place + "#bad").c_str(), options);
       good->barrier();  // `bad` is made on both ranks

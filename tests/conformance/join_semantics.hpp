@@ -177,7 +177,7 @@ inline void calls_of_the_others_are_served_or_refused_by_name(const RunGroups& r
     refused([&] {
       (void)checkpoint::save_file("save", {*learner.model, learner.adam.get(), nullptr}, {}, "/nowhere", std::nullopt);
     });
-    refused([&] { World other(group, Memory::kOwned); });
+    refused([&] { PassWorld other(group, Memory::kOwned); });
     learner.buffer[0] = static_cast<float>(20 + rank);
     sync_buffers(*learner.model, 0);
     expect(learner.buffer[0] == 20, "buffers of rank 0");
@@ -231,7 +231,7 @@ inline void a_collective_that_a_joined_rank_cannot_know_of_breaks_the_group_by_n
     if (rank == 1)
       (void)expect_error(DDP_ERROR_MISMATCH, [&] { join(*learner.model); });
     else
-      expect_contains(expect_error(DDP_ERROR_MISMATCH, [&] { World other(group, Memory::kOwned); }), "ddp_model_join");
+      expect_contains(expect_error(DDP_ERROR_MISMATCH, [&] { PassWorld other(group, Memory::kOwned); }), "ddp_model_join");
   });
 }
 

@@ -35,7 +35,7 @@ void hit_rank_1(ddp_backend backend, int number, ddp_status status, double limit
   options.dead_after_ms = number == SIGSTOP ? 600 : 10'000;
   Procs procs(4, [&](int rank, Reporter& report) {
     const auto group = join_process_group(folder, rank, 4, options);
-    World world(*group, Memory::kOwned);
+    PassWorld world(*group, Memory::kOwned);
     try {
       for (int pass = 0;; ++pass) {
         world.model->begin_backward(DDP_PASS_REDUCE);
@@ -90,7 +90,7 @@ void the_process_makes_a_new_group_after_a_failure(void**) {
     options.rank = rank;
     options.world_size = 2;
     const auto group = group::Group::create(("file://" + folder.path() + "/again").c_str(), options);
-    World world(*group, Memory::kOwned);
+    PassWorld world(*group, Memory::kOwned);
     for (int pass = 0; pass < 10; ++pass) {
       world.fill(rank, pass);
       world.model->begin_backward(DDP_PASS_REDUCE);

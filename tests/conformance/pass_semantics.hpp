@@ -18,9 +18,6 @@
 
 namespace ddp::test {
 
-/// Make a group of `size` ranks and run the body on each; throws what a rank threw.
-using RunGroups = std::function<void(int size, const std::function<void(group::Group&, int)>& body)>;
-
 inline constexpr int kSizes[] = {1, 2, 3, 5, 8};
 
 inline ddp_model_options model_options() {
@@ -49,11 +46,11 @@ inline float mean(int size, int pass, size_t parameter, int64_t i) {
 }
 
 /// One rank's model with gradients in the asked kind of memory.
-struct World {
+struct PassWorld {
   std::vector<std::vector<float>> values, grads;
   std::unique_ptr<model::Model> model;
 
-  World(group::Group& group, Memory memory, const ddp_model_options& options = model_options()) {
+  PassWorld(group::Group& group, Memory memory, const ddp_model_options& options = model_options()) {
     // The caller keeps the group; the model only needs a pointer that does not own it.
     model = std::make_unique<model::Model>(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), options);
     for (size_t p = 0; p < kShapes.size(); ++p) {
@@ -101,7 +98,7 @@ inline void every_way_order_and_thread_gives_the_mean(const RunGroups& run_group
         run_groups(size, [&](group::Group& group, int rank) {
           ddp_model_options options = model_options();
           options.progress = progress;
-          World world(group, memory, options);
+          PassWorld world(group, memory, options);
           for (int pass = 0; pass < 6; ++pass) {
             world.model->begin_backward(DDP_PASS_REDUCE);
             for (const int32_t p : order_of(rank, pass)) {
@@ -119,7 +116,7 @@ inline void every_way_order_and_thread_gives_the_mean(const RunGroups& run_group
 
 inline void marks_from_several_threads_give_the_mean(const RunGroups& run_groups) {
   run_groups(3, [&](group::Group& group, int rank) {
-    World world(group, Memory::kMixed);
+    PassWorld world(group, Memory::kMixed);
     for (int pass = 0; pass < 20; ++pass) {
       world.fill(rank, pass);
       world.model->begin_backward(DDP_PASS_REDUCE);
@@ -139,7 +136,7 @@ inline void marks_from_several_threads_give_the_mean(const RunGroups& run_groups
 
 inline void accumulated_gradients_are_reduced_as_a_whole(const RunGroups& run_groups) {
   run_groups(2, [&](group::Group& group, int rank) {
-    World world(group, Memory::kOwned);
+    PassWorld world(group, Memory::kOwned);
     world.model->gradients().zero();
     for (int step = 0; step < 3; ++step) {
       world.model->begin_backward(step < 2 ? DDP_PASS_ACCUMULATE : DDP_PASS_REDUCE);
@@ -157,7 +154,7 @@ inline void accumulated_gradients_are_reduced_as_a_whole(const RunGroups& run_gr
 
 inline void a_forgotten_gradient_is_named_on_every_rank_and_training_goes_on(const RunGroups& run_groups) {
   run_groups(3, [&](group::Group& group, int rank) {
-    World world(group, Memory::kOwned);
+    PassWorld world(group, Memory::kOwned);
     world.fill(rank, 0);
     world.model->begin_backward(DDP_PASS_REDUCE);
     for (size_t p = 0; p < kShapes.size(); ++p)
@@ -180,7 +177,7 @@ inline void gradients_that_nobody_uses_are_untouched(const RunGroups& run_groups
     run_groups(3, [&](group::Group& group, int rank) {
       ddp_model_options options = model_options();
       options.unused = DDP_UNUSED_ALLOW;
-      World world(group, memory, options);
+      PassWorld world(group, memory, options);
       world.fill(rank, 0);
       world.model->begin_backward(DDP_PASS_REDUCE);
       for (size_t p = 0; p < kShapes.size(); ++p) {
@@ -205,7 +202,7 @@ inline void gradients_that_nobody_uses_are_untouched(const RunGroups& run_groups
 
 inline void misuse_is_refused_and_harms_nothing(const RunGroups& run_groups) {
   run_groups(2, [&](group::Group& group, int rank) {
-    World world(group, Memory::kPrivate);
+    PassWorld world(group, Memory::kPrivate);
     (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->pass().mark_ready(0); });
     (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->end_backward(); });
     world.fill(rank, 0);
@@ -254,7 +251,7 @@ inline void commit_gives_everybody_the_values_of_rank_0(const RunGroups& run_gro
 
 inline void a_rank_that_left_after_the_last_pass_stops_no_local_work(const RunGroups& run_groups) {
   run_groups(3, [&](group::Group& group, int rank) {
-    World world(group, Memory::kOwned);
+    PassWorld world(group, Memory::kOwned);
     world.fill(rank, 0);
     world.model->begin_backward(DDP_PASS_REDUCE);
     for (size_t p = 0; p < kShapes.size(); ++p) world.model->pass().mark_ready(static_cast<int32_t>(p));

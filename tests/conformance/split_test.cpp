@@ -95,7 +95,7 @@ void parent_and_child_end_in_any_order(Path path) {
 
 /// Bits of the gradients of some passes over a group of two.
 std::vector<float> trained(group::Group& group) {
-  World world(group, Memory::kMixed);
+  PassWorld world(group, Memory::kMixed);
   std::vector<float> bits;
   for (int pass = 0; pass < 3; ++pass) {
     world.model->begin_backward(DDP_PASS_REDUCE);
@@ -112,7 +112,7 @@ std::vector<float> trained(group::Group& group) {
 void models_on_sub_groups_train_as_on_fresh_groups(Path path) {
   run_at(path, 4, [](const std::string& place, const ddp_group_options& options, int rank) {
     const auto group = group::Group::create(place.c_str(), options);
-    World around(*group, Memory::kPrivate);  // its pass stays open meanwhile
+    PassWorld around(*group, Memory::kPrivate);  // its pass stays open meanwhile
     const auto half = split(*group, rank % 2);
     around.model->begin_backward(DDP_PASS_REDUCE);
     const std::vector<float> there = trained(*half);
@@ -138,7 +138,7 @@ void an_open_pass_is_refused(Path path) {
   run_on(path, 2, [](group::Group& group, int) {
     ddp_model_options options = model_options();
     options.unused = DDP_UNUSED_ALLOW;
-    World world(group, Memory::kPrivate, options);
+    PassWorld world(group, Memory::kPrivate, options);
     world.model->begin_backward(DDP_PASS_LOCAL);
     expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { (void)split(group, 0); }),
                     "ddp_group_split: a backward pass is open");

@@ -93,8 +93,8 @@ void passes_add_in_the_tree_and_who_does_not_count_moves_nobody(void**) {
     }
     run_groups(size, [&](group::Group& group, int rank) {
       for (const Memory memory : {Memory::kOwned, Memory::kPrivate}) {
-        World weighted(group, memory, weighted_options());
-        World plain(group, memory);
+        PassWorld weighted(group, memory, weighted_options());
+        PassWorld plain(group, memory);
         for (int pass = 0; pass < kPasses; ++pass) {
           const std::vector<double> weights = tree_weights(size, pass);
           const std::string what = "size " + std::to_string(size) + ", memory " + std::to_string(static_cast<int>(memory)) +
@@ -123,7 +123,7 @@ void two_bytes_on_the_wire_are_added_in_the_tree(void**) {
   for (const int size : {3, 5, 7, 9, 12, 17, 24})
     run_groups(size, [&](group::Group& group, int rank) {
       int pass = 0;
-      for (const Place place : {Place::kOwned, Place::kPrivate}) {
+      for (const WirePlace place : {WirePlace::kOwned, WirePlace::kPrivate}) {
         const ddp_dtype wire = (size + pass) % 2 == 0 ? DDP_F16 : DDP_BF16;
         const WireWorld world(group, place, pass::Hook::sent_as(wire), wire_options());
         world.run(rank, pass);

@@ -100,7 +100,7 @@ void a_late_rank_is_named_in_passes(Path path) {
     expect_late_ones(path, "pass", [progress](group::Group& group, auto&& with) {
       ddp_model_options options = model_options();
       options.progress = progress;
-      World world(group, Memory::kPrivate, options);
+      PassWorld world(group, Memory::kPrivate, options);
       with([&] {
         world.model->begin_backward(DDP_PASS_REDUCE);
         for (size_t p = kShapes.size(); p-- > 0;) world.model->pass().mark_ready(static_cast<int32_t>(p));
@@ -126,7 +126,7 @@ void hidden_waiting_is_not_counted(Path path) {
   run_on(path, kRanks, [](group::Group& group, int rank) {
     ddp_model_options options = model_options();
     options.progress = DDP_PROGRESS_THREAD;
-    World world(group, Memory::kPrivate, options);
+    PassWorld world(group, Memory::kPrivate, options);
     expect_once(group, "computation hides it:", [&] {
       const std::vector<int64_t> waited = waits_in(group, -1, [&] {
         world.model->begin_backward(DDP_PASS_REDUCE);

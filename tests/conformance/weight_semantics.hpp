@@ -28,7 +28,7 @@ inline void mark_all(model::Model& model) {
   for (int32_t p = model.table().parameter_count(); p-- > 0;) model.pass().mark_ready(p);
 }
 
-inline void run_pass(World& world, int rank, int pass) {
+inline void run_pass(PassWorld& world, int rank, int pass) {
   world.model->begin_backward(DDP_PASS_REDUCE);
   for (const int32_t p : order_of(rank, pass)) {
     world.fill(rank, pass, static_cast<size_t>(p));
@@ -66,7 +66,7 @@ inline Means means_of(const std::vector<double>& weights, double divisor, int pa
   return means;
 }
 
-inline void expect_means(World& world, const Means& means, const std::string& what) {
+inline void expect_means(PassWorld& world, const Means& means, const std::string& what) {
   for (size_t p = 0; p < kShapes.size(); ++p)
     for (size_t i = 0; i < means[p].size(); ++i) {
       const float got = world.grad(p)[i];
@@ -78,7 +78,7 @@ inline void expect_means(World& world, const Means& means, const std::string& wh
     }
 }
 
-inline void expect_weighted(World& world, const std::vector<double>& weights, double divisor, int pass,
+inline void expect_weighted(PassWorld& world, const std::vector<double>& weights, double divisor, int pass,
                             const std::string& what) {
   expect_means(world, means_of(weights, divisor, pass), what);
 }
@@ -114,7 +114,7 @@ inline void a_mean_by_weight_has_the_bits_of_the_naive_loop_everywhere(const Run
             continue;
           ddp_model_options options = weighted_options();
           options.progress = progress;
-          World world(group, memory, options);
+          PassWorld world(group, memory, options);
           for (int pass = 0; pass < 6; ++pass) {
             const std::vector<double> weights = weights_of(size, pass);
             set_weight(*world.model, weights[static_cast<size_t>(rank)]);
@@ -138,7 +138,7 @@ inline void a_mean_by_weight_has_the_bits_of_the_naive_loop_everywhere(const Run
 inline void a_weight_of_zero_keeps_even_a_nan_out(const RunGroups& run_groups) {
   run_groups(3, [&](group::Group& group, int rank) {
     for (const Memory memory : kMemories) {
-      World world(group, memory, weighted_options());
+      PassWorld world(group, memory, weighted_options());
       set_weight(*world.model, rank == 1 ? 0 : 2);
       world.fill(rank, 0);
       for (size_t p = 0; p < kShapes.size() && rank == 1; ++p)
@@ -156,7 +156,7 @@ inline void weights_that_are_all_zero_are_an_error_on_every_rank(const RunGroups
   for (const int size : kFewSizes)
     run_groups(size, [&](group::Group& group, int rank) {
       for (const Memory memory : {Memory::kOwned, Memory::kPrivate}) {
-        World world(group, memory, weighted_options());
+        PassWorld world(group, memory, weighted_options());
         world.fill(rank, 0);
         set_weight(*world.model, 0);
         world.model->begin_backward(DDP_PASS_REDUCE);
@@ -173,9 +173,9 @@ inline void weights_that_are_all_zero_are_an_error_on_every_rank(const RunGroups
 
 inline void a_weight_is_refused_when_it_is_wrong_or_too_late(const RunGroups& run_groups) {
   run_groups(2, [&](group::Group& group, int rank) {
-    World plain(group, Memory::kOwned);
+    PassWorld plain(group, Memory::kOwned);
     expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { set_weight(*plain.model, 2); }), "DDP_DIVISOR_WEIGHTS");
-    World world(group, Memory::kOwned, weighted_options());
+    PassWorld world(group, Memory::kOwned, weighted_options());
     for (const double wrong : {-1.0, std::nan(""), std::numeric_limits<double>::infinity(), 1e-30, 1e30})
       (void)expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { set_weight(*world.model, wrong); });
     world.fill(rank, 0);
@@ -210,7 +210,7 @@ inline void a_rank_that_skips_contributes_nothing_and_receives_the_result(const 
         for (const Memory memory : kMemories) {
           ddp_model_options options = model_options();
           options.divisor = divisor;
-          World world(group, memory, options);
+          PassWorld world(group, memory, options);
           for (int pass = 0; pass < kPasses; ++pass) {
             const auto at = static_cast<size_t>(pass);
             if (weights[at][static_cast<size_t>(rank)] == 0) {
@@ -231,7 +231,7 @@ inline void a_rank_that_skips_contributes_nothing_and_receives_the_result(const 
 inline void a_pass_that_all_skip_is_an_error_and_training_goes_on(const RunGroups& run_groups) {
   for (const int size : kFewSizes)
     run_groups(size, [&](group::Group& group, int rank) {
-      World world(group, Memory::kMixed);
+      PassWorld world(group, Memory::kMixed);
       world.fill(rank, 0);
       expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { skip_backward(*world.model); }), "no rank contributed");
       for (size_t p = 0; p < kShapes.size(); ++p)
@@ -246,7 +246,7 @@ inline void what_only_a_skipping_rank_would_use_stays_untouched(const RunGroups&
     run_groups(3, [&](group::Group& group, int rank) {
       ddp_model_options options = model_options();
       options.unused = DDP_UNUSED_ALLOW;
-      World world(group, memory, options);
+      PassWorld world(group, memory, options);
       world.fill(rank, 0);
       if (rank == 2) {  // it accumulates everything, and has no batch for the pass that reduces
         world.model->begin_backward(DDP_PASS_ACCUMULATE);
@@ -273,7 +273,7 @@ inline void an_abandoned_pass_is_void_with_the_reason_on_every_other_rank(const 
         for (const size_t marked : {size_t{0}, size_t{3}, kShapes.size() - 1}) {
           ddp_model_options options = model_options();
           options.unused = unused;
-          World world(group, Memory::kMixed, options);
+          PassWorld world(group, Memory::kMixed, options);
           const int failing = size - 1;
           world.fill(rank, 0);
           world.model->begin_backward(DDP_PASS_REDUCE);
@@ -296,7 +296,7 @@ inline void an_abandoned_pass_is_void_with_the_reason_on_every_other_rank(const 
 
 inline void abandoning_after_the_last_mark_is_too_late(const RunGroups& run_groups) {
   run_groups(3, [&](group::Group& group, int rank) {
-    World world(group, Memory::kOwned);
+    PassWorld world(group, Memory::kOwned);
     (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { abandon_backward(*world.model, ""); });  // no pass is open
     world.fill(rank, 0);
     world.model->begin_backward(DDP_PASS_REDUCE);
@@ -317,7 +317,7 @@ inline void abandoning_after_the_last_mark_is_too_late(const RunGroups& run_grou
 inline void everybody_learns_of_a_last_pass_when_it_has_ended(const RunGroups& run_groups) {
   for (const int size : kFewSizes)
     run_groups(size, [&](group::Group& group, int rank) {
-      World world(group, Memory::kOwned);
+      PassWorld world(group, Memory::kOwned);
       const int batches = rank == size / 2 ? 3 : 5;
       int pass = 0;
       for (bool last = false; !last; ++pass) {

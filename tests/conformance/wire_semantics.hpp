@@ -15,12 +15,10 @@
 
 namespace ddp::test {
 
-using RunGroups = std::function<void(int size, const std::function<void(group::Group&, int)>& body)>;
-
 inline constexpr ddp_dtype kWires[] = {DDP_F16, DDP_BF16};
 
-enum class Place { kOwned, kPrivate, kMixed };
-inline constexpr Place kPlaces[] = {Place::kOwned, Place::kPrivate, Place::kMixed};
+enum class WirePlace { kOwned, kPrivate, kMixed };
+inline constexpr WirePlace kPlaces[] = {WirePlace::kOwned, WirePlace::kPrivate, WirePlace::kMixed};
 
 /// Parameters of three dtypes; some larger than what travels inside one message.
 struct WireParameter {
@@ -56,7 +54,7 @@ struct WireWorld {
   std::vector<std::vector<std::byte>> values, grads;
   std::unique_ptr<model::Model> model;
 
-  WireWorld(group::Group& group, Place place, const pass::Hook& hook, const ddp_model_options& options) {
+  WireWorld(group::Group& group, WirePlace place, const pass::Hook& hook, const ddp_model_options& options) {
     model = std::make_unique<model::Model>(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), options);
     model->set_hook(hook);
     for (size_t p = 0; p < kWireParameters.size(); ++p) {
@@ -64,7 +62,7 @@ struct WireWorld {
       values.emplace_back(static_cast<size_t>(of.count * dtype_size(of.dtype)));
       grads.emplace_back(values.back().size());
       const Tensor grad = flat_tensor(grads[p].data(), of.dtype, of.count);
-      const bool owned = place == Place::kOwned || (place == Place::kMixed && p % 2 == 0);
+      const bool owned = place == WirePlace::kOwned || (place == WirePlace::kMixed && p % 2 == 0);
       model->add_parameter("p" + std::to_string(p), flat_tensor(values[p].data(), of.dtype, of.count),
                            owned ? nullptr : &grad);
     }
@@ -151,10 +149,10 @@ inline void values_are_rounded_by_the_rule_on_every_way(const RunGroups& run_gro
   for (const int size : {1, 2, 3, 4})
     run_groups(size, [&](group::Group& group, int rank) {
       int pass = 0;
-      for (const Place place : kPlaces)
+      for (const WirePlace place : kPlaces)
         for (const ddp_dtype wire : kWires)
           for (const ddp_reduce reduce : {DDP_AVERAGE, DDP_SUM}) {
-            if (place == Place::kMixed && reduce == DDP_SUM) continue;
+            if (place == WirePlace::kMixed && reduce == DDP_SUM) continue;
             ddp_model_options options = wire_options();
             options.reduce = reduce;
             options.progress = pass % 2 == 0 ? DDP_PROGRESS_CALLER : DDP_PROGRESS_THREAD;
@@ -169,7 +167,7 @@ inline void values_are_rounded_by_the_rule_on_every_way(const RunGroups& run_gro
 }
 
 inline int64_t sent_in_a_pass(group::Group& group, int rank, const pass::Hook& hook) {
-  const WireWorld world(group, Place::kPrivate, hook, wire_options());
+  const WireWorld world(group, WirePlace::kPrivate, hook, wire_options());
   ddp_model_stats stats{};
   for (int pass = 0; pass < 3; ++pass) world.run(rank, pass);
   world.model->pass().meter().fill(stats);
@@ -204,7 +202,8 @@ inline void half_as_many_bytes_travel(const RunGroups& run_groups) {
 inline void hooks_that_differ_are_a_mismatch_at_commit(const RunGroups& run_groups) {
   run_groups(2, [&](group::Group& group, int rank) {
     const std::string text = expect_error(DDP_ERROR_MISMATCH, [&] {
-      const WireWorld world(group, Place::kOwned, rank == 0 ? pass::Hook{} : pass::Hook::sent_as(DDP_F16), wire_options());
+      const WireWorld world(group, WirePlace::kOwned, rank == 0 ? pass::Hook{} : pass::Hook::sent_as(DDP_F16),
+                            wire_options());
     });
     expect_contains(text, "hook is none on rank 0, but wire = DDP_F16 on rank 1");
     group.barrier();
@@ -213,7 +212,7 @@ inline void hooks_that_differ_are_a_mismatch_at_commit(const RunGroups& run_grou
 
 inline void what_nobody_uses_is_untouched_and_what_was_accumulated_counts(const RunGroups& run_groups) {
   run_groups(3, [&](group::Group& group, int rank) {
-    for (const Place place : kPlaces) {
+    for (const WirePlace place : kPlaces) {
       ddp_model_options options = wire_options();
       options.unused = DDP_UNUSED_ALLOW;
       const WireWorld world(group, place, pass::Hook::sent_as(DDP_BF16), options);
@@ -248,7 +247,7 @@ inline void what_nobody_uses_is_untouched_and_what_was_accumulated_counts(const 
 
 inline void a_forgotten_gradient_is_named_and_the_next_pass_works(const RunGroups& run_groups) {
   run_groups(3, [&](group::Group& group, int rank) {
-    const WireWorld world(group, Place::kMixed, pass::Hook::sent_as(DDP_F16), wire_options());
+    const WireWorld world(group, WirePlace::kMixed, pass::Hook::sent_as(DDP_F16), wire_options());
     world.model->begin_backward(DDP_PASS_REDUCE);
     for (int32_t p = 0; p < world.model->table().parameter_count(); ++p)
       if (rank != 2 || p != 1) world.model->pass().mark_ready(p);

@@ -82,7 +82,7 @@ std::string survive(Trainer& t, ddp_optimizer* optimizer, ddp_group* group, bool
   return "survived";
 }
 
-void lose_rank_1(int size, int signal, const Ways& ways) {
+void lose_rank_1(int size, int signal, const AdamWays& ways) {
   const Folder folder;
   Procs procs(size, [&](int rank, Reporter& report) -> std::string {
     const Place place = settle_in_process(rank, size);
@@ -103,14 +103,14 @@ void lose_rank_1(int size, int signal, const Ways& ways) {
   if (signal != SIGKILL) procs.signal(1, SIGKILL);
 }
 
-constexpr Ways kWays[] = {{false, false}, {false, true}, {true, false}};
+constexpr AdamWays kWays[] = {{false, false}, {false, true}, {true, false}};
 
 void a_killed_rank_of_two_is_named_and_changes_nothing(void**) {
-  for (const Ways& ways : kWays) lose_rank_1(2, SIGKILL, ways);
+  for (const AdamWays& ways : kWays) lose_rank_1(2, SIGKILL, ways);
 }
 
 void a_killed_rank_of_three_is_named_and_changes_nothing(void**) {
-  for (const Ways& ways : kWays) lose_rank_1(3, SIGKILL, ways);
+  for (const AdamWays& ways : kWays) lose_rank_1(3, SIGKILL, ways);
 }
 
 void a_stopped_rank_is_named_and_changes_nothing(void**) {

@@ -15,7 +15,7 @@ namespace {
 enum class Rule { kSgd, kMomentum, kNesterov, kAdam, kAdamW };
 constexpr Rule kRules[] = {Rule::kSgd, Rule::kMomentum, Rule::kNesterov, Rule::kAdam, Rule::kAdamW};
 
-struct Ways {
+struct OptimizerWays {
   Rule rule = Rule::kAdamW;
   ddp_dtype dtype = DDP_F32;
   bool own_gradients = false;
@@ -33,7 +33,7 @@ void fill(Options& options) {
   options.weight_decay = 0.01;
 }
 
-ddp_optimizer_options shared_options(const Ways& ways) {
+ddp_optimizer_options shared_options(const OptimizerWays& ways) {
   ddp_optimizer_options options;
   OK(ddp_optimizer_options_init(&options, sizeof options));
   options.in_backward = ways.in_backward;
@@ -44,7 +44,7 @@ ddp_optimizer_options shared_options(const Ways& ways) {
   return options;
 }
 
-OptimizerHandle make_optimizer(ddp_model* model, const Ways& ways) {
+OptimizerHandle make_optimizer(ddp_model* model, const OptimizerWays& ways) {
   ddp_optimizer* made = nullptr;
   const ddp_optimizer_options shared = shared_options(ways);
   if (ways.rule == Rule::kAdam || ways.rule == Rule::kAdamW) {
@@ -79,7 +79,7 @@ struct Steps {
 };
 
 /// What a run leaves: values after every step, gradients after the last, and what the optimizer says of itself.
-std::string run(ddp_group* group, Place place, const Ways& ways, const Steps& steps) {
+std::string run(ddp_group* group, Place place, const OptimizerWays& ways, const Steps& steps) {
   Plan plan;
   plan.place = place;
   plan.dtype = ways.dtype;
@@ -102,7 +102,7 @@ std::string run(ddp_group* group, Place place, const Ways& ways, const Steps& st
   return all + trainer.grad_bytes();
 }
 
-std::string describe(const Ways& ways) {
+std::string describe(const OptimizerWays& ways) {
   std::string text = "rule " + std::to_string(static_cast<int>(ways.rule)) + ", " + dtype_name(ways.dtype);
   if (ways.own_gradients) text += ", own gradients";
   if (ways.in_backward) text += ", in backward";
@@ -113,7 +113,7 @@ std::string describe(const Ways& ways) {
   return text;
 }
 
-void expect_same_run(const Ways& ways, const Steps& steps = {}) {
+void expect_same_run(const OptimizerWays& ways, const Steps& steps = {}) {
   const GroupHandle group = alone();
   expect_same_bytes(run(group.get(), kGpu, ways, steps), run(group.get(), kCpu, ways, steps), describe(ways));
 }
@@ -122,7 +122,7 @@ void every_rule_in_every_dtype_gives_the_bits_of_the_cpu(void**) {
   for (const Rule rule : kRules)
     for (const ddp_dtype dtype : {DDP_F32, DDP_F64, DDP_F16, DDP_BF16, DDP_C64})
       for (const bool own : {false, true}) {
-        Ways ways;
+        OptimizerWays ways;
         ways.rule = rule;
         ways.dtype = dtype;
         ways.own_gradients = own;
@@ -134,7 +134,7 @@ void master_weights_give_the_bits_of_the_cpu(void**) {
   for (const Rule rule : {Rule::kMomentum, Rule::kAdamW})
     for (const ddp_dtype dtype : {DDP_F16, DDP_BF16})
       for (const bool in_backward : {false, true}) {
-        Ways ways;
+        OptimizerWays ways;
         ways.rule = rule;
         ways.dtype = dtype;
         ways.in_backward = in_backward;
@@ -146,7 +146,7 @@ void master_weights_give_the_bits_of_the_cpu(void**) {
 void updates_within_the_pass_give_the_bits_of_those_after_it(void**) {
   const GroupHandle group = alone();
   for (const Rule rule : kRules) {
-    Ways ways;
+    OptimizerWays ways;
     ways.rule = rule;
     const std::string after = run(group.get(), kGpu, ways, {});
     ways.in_backward = true;
@@ -156,7 +156,7 @@ void updates_within_the_pass_give_the_bits_of_those_after_it(void**) {
 
 void clipping_gives_the_bits_of_the_cpu(void**) {
   for (const ddp_dtype dtype : {DDP_F32, DDP_BF16}) {
-    Ways ways;
+    OptimizerWays ways;
     ways.dtype = dtype;
     ways.max_norm = 2.5;
     expect_same_run(ways);
@@ -169,7 +169,7 @@ void clipping_gives_the_bits_of_the_cpu(void**) {
 
 void a_fixed_loss_scale_gives_the_bits_of_the_cpu(void**) {
   for (const bool in_backward : {false, true}) {
-    Ways ways;
+    OptimizerWays ways;
     ways.dtype = DDP_F16;
     ways.in_backward = in_backward;
     ways.loss_scale_interval = 0;
@@ -178,14 +178,14 @@ void a_fixed_loss_scale_gives_the_bits_of_the_cpu(void**) {
 }
 
 void a_dynamic_loss_scale_skips_and_recovers_as_on_the_cpu(void**) {
-  Ways ways;
+  OptimizerWays ways;
   ways.loss_scale_interval = 2;
   expect_same_run(ways, {7, 3});
 }
 
 void steps_with_infinite_gradients_are_skipped_as_on_the_cpu(void**) {
   for (const double max_norm : {0.0, 2.5}) {
-    Ways ways;
+    OptimizerWays ways;
     ways.nonfinite = DDP_NONFINITE_SKIP;
     ways.max_norm = max_norm;
     expect_same_run(ways, {5, 2});
@@ -195,7 +195,7 @@ void steps_with_infinite_gradients_are_skipped_as_on_the_cpu(void**) {
 void infinite_gradients_can_fail_the_step_and_change_nothing(void**) {
   const GroupHandle group = alone();
   Trainer trainer(group.get(), Plan{});
-  Ways ways;
+  OptimizerWays ways;
   ways.nonfinite = DDP_NONFINITE_FAIL;
   const OptimizerHandle optimizer = make_optimizer(trainer.model.get(), ways);
   trainer.pass(0);
@@ -215,7 +215,7 @@ void averages_are_those_of_the_cpu(void**) {
       plan.place = place;
       plan.dtype = dtype;
       Trainer t(group.get(), plan);
-      const OptimizerHandle optimizer = make_optimizer(t.model.get(), Ways{});
+      const OptimizerHandle optimizer = make_optimizer(t.model.get(), OptimizerWays{});
       const double decays[] = {0.9, 0.5};
       ddp_ema* made = nullptr;
       OK(ddp_ema_create(t.model.get(), decays, 2, &made));

@@ -81,7 +81,7 @@ void means_are_the_same_bits_everywhere_and_near_the_exact_ones(void**) {
     });
 }
 
-std::string train(const Rank& at, const Ways& ways, int steps) {
+std::string train(const Rank& at, const AdamWays& ways, int steps) {
   Plan plan = plan_for(at);
   plan.own_gradients = ways.own_gradients;
   Trainer t(at.group, plan);

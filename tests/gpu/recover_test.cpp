@@ -24,7 +24,7 @@ constexpr int kWholeSteps = 4;
 
 struct Way {
   const char* name;
-  Ways ways;
+  AdamWays ways;
 };
 
 /// The same gradients on every rank, so that one process knows what all compute.

@@ -44,8 +44,8 @@ struct Trained {
     graph = fake_gpu::end_capture(placed.stream(), &why);
     expect(graph != nullptr, "the capture ends well: " + why);
   }
-  [[nodiscard]] std::vector<Bytes> values() const {
-    std::vector<Bytes> all;
+  [[nodiscard]] std::vector<PlacedBytes> values() const {
+    std::vector<PlacedBytes> all;
     for (int32_t i = 0; i < placed.size(); ++i) all.push_back(placed.read(placed.value(i)));
     return all;
   }

@@ -93,7 +93,7 @@ void leaving_waits_for_a_slow_end_of_nccl(void**) {
   for (const fake_gpu::NcclCall call : {fake_gpu::NcclCall::kFinalize, fake_gpu::NcclCall::kDestroy}) {
     const FakeGpus gpus;
     run_gpu_groups(2, [&](group::Group& group, int rank) {
-      SmallModel world(group, rank);
+      SmallGpuModel world(group, rank);
       world.pass();
       world.stream.synchronize();
       group.barrier();
@@ -112,7 +112,7 @@ void leaving_is_bounded_when_nccl_blocks(void**) {
     ddp_group_options options = world_options();
     options.timeout_ms = 600;
     run_gpu_groups_with(2, options, [&](group::Group& group, int rank) {
-      SmallModel world(group, rank);
+      SmallGpuModel world(group, rank);
       world.pass();
       world.stream.synchronize();
       group.barrier();
@@ -126,7 +126,7 @@ void leaving_is_bounded_when_nccl_blocks(void**) {
 void a_rank_that_is_lost_ends_the_wait_for_nccls_end(void**) {
   const FakeGpus gpus;
   run_gpu_groups(2, [&](group::Group& group, int rank) {
-    SmallModel world(group, rank);
+    SmallGpuModel world(group, rank);
     world.pass();
     world.stream.synchronize();
     group.barrier();
@@ -145,7 +145,7 @@ void a_model_may_go_while_its_pass_is_under_way(void**) {
   for (const bool shard : {false, true}) {
     const FakeGpus gpus;
     run_gpu_groups(2, [&](group::Group& group, int rank) {
-      auto world = std::make_unique<SmallModel>(group, rank);
+      auto world = std::make_unique<SmallGpuModel>(group, rank);
       const auto model = std::shared_ptr<model::Model>(&world->model, [](model::Model*) {});
       SgdOptions options;
       options.shard = shard ? 1 : 0;
@@ -180,8 +180,8 @@ void what_a_fresh_thread_destroys_touches_no_other_gpu(void**) {
   run_gpu_groups(2, [&](group::Group& group, int rank) {
     const GpuStream stream(rank);
     const GpuArray value(rank, kCount * 4);
-    auto model =
-        std::make_shared<model::Model>(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), SmallModel::options());
+    auto model = std::make_shared<model::Model>(std::shared_ptr<group::Group>(&group, [](group::Group*) {}),
+                                                SmallGpuModel::options());
     model->add_parameter("w", value.tensor(group, DDP_F32), nullptr);
     AdamOptions options;
     options.max_norm = 1;  // with what a norm needs on a GPU
@@ -256,7 +256,7 @@ void a_mark_does_not_wait_for_a_late_rank(void**) {
   const FakeGpus gpus;
   std::atomic<bool> marked{false};
   run_gpu_groups(2, [&](group::Group& group, int rank) {
-    ddp_model_options options = SmallModel::options();
+    ddp_model_options options = SmallGpuModel::options();
     model::Model model(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), options);
     GpuStream stream(rank);
     GpuArray value(rank, kCount * 4);

@@ -46,8 +46,8 @@ struct Trained {
     optimizer = std::make_shared<optim::Custom>(placed.model, copy_rule, read, options, optim::UserData(&rule, nullptr));
     if (optimizer->in_passes() != nullptr) placed.model->optimizer_slot().attach(optimizer);
   }
-  [[nodiscard]] std::vector<Bytes> values() const {
-    std::vector<Bytes> all;
+  [[nodiscard]] std::vector<PlacedBytes> values() const {
+    std::vector<PlacedBytes> all;
     for (int32_t i = 0; i < placed.size(); ++i) all.push_back(placed.read(placed.value(i)));
     return all;
   }

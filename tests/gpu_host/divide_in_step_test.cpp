@@ -13,7 +13,7 @@ void nobody_takes_sums_for_means(void**) {
   const FakeGpus gpus;
   run_gpu_groups(2, [&](group::Group& group, int rank) {
     for (const bool shard : {false, true}) {
-      Trained trained(group, rank, {.shard = shard, .divide_in_step = true, .counts = gpt2(1024), .smaller = 1024});
+      InPlaceTrained trained(group, rank, {.shard = shard, .divide_in_step = true, .counts = gpt2(1024), .smaller = 1024});
       model::Gradients& gradients = trained.model->gradients();
       const auto expect_sums = [](const std::function<void()>& call) {
         expect(expect_error(DDP_ERROR_INVALID_STATE, call).find("divide_in_step") != std::string::npos, "the option's name");
@@ -54,10 +54,10 @@ void a_captured_step_divides(void**) {
   for (const bool shard : {false, true}) {
     const FakeGpus gpus;
     run_gpu_groups(3, [&](group::Group& group, int rank) {
-      Ways ways{.shard = shard, .counts = gpt2(1024), .smaller = 1024};
-      Trained plain(group, rank, ways);
+      InPlaceWays ways{.shard = shard, .counts = gpt2(1024), .smaller = 1024};
+      InPlaceTrained plain(group, rank, ways);
       ways.divide_in_step = true;
-      Trained tested(group, rank, ways);
+      InPlaceTrained tested(group, rank, ways);
       for (int step = 0; step < 2; ++step) plain.train(step), tested.train(step);
       const std::vector<GpuArray> numbers = tested.fresh(2);
       expect(fake_gpu::begin_capture(tested.stream.get(), fake_gpu::CaptureMode::kThreadLocal), "the capture begins");

@@ -47,9 +47,9 @@ void a_swap_there_and_back_changes_nothing(void**) {
   ema.update(placed.stream());
   change_values(placed, 3);
   ema.update(placed.stream());
-  std::vector<Bytes> before, between;
+  std::vector<PlacedBytes> before, between;
   const auto contents = [&] {
-    std::vector<Bytes> all;
+    std::vector<PlacedBytes> all;
     for (int32_t i = 0; i < placed.size(); ++i) all.push_back(placed.read(placed.value(i)));
     return all;
   };
@@ -91,7 +91,7 @@ void an_average_that_a_checkpoint_lacks_begins_at_its_parameter(void**) {
   for (const model::StateTensor& state : ema.state_tensors()) ema.begin_at_parameter(state.name);
   const auto tensors = ema.state_tensors();
   for (int32_t i = 0; i < placed.size(); ++i) {
-    const Bytes value = placed.read(placed.value(i)), average = placed.read(tensors[static_cast<size_t>(i)].tensor);
+    const PlacedBytes value = placed.read(placed.value(i)), average = placed.read(tensors[static_cast<size_t>(i)].tensor);
     for (size_t k = 0; k < static_cast<size_t>(placed.value(i).count); ++k)
       expect_equal(get_element(cpu::moment_dtype(placed.value(i).dtype), average.data(), k),
                    get_element(placed.value(i).dtype, value.data(), k), "element");

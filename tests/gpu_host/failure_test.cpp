@@ -27,7 +27,7 @@ std::string first_error(group::Group& group, ddp_status status) {
 void an_error_that_nccl_reports_breaks_the_group_within_a_second(void**) {
   const FakeGpus gpus;
   run_gpu_groups(2, [&](group::Group& group, int rank) {
-    SmallModel world(group, rank);
+    SmallGpuModel world(group, rank);
     world.pass();
     world.stream.synchronize();
     group.barrier();
@@ -47,7 +47,7 @@ void what_a_broken_collective_leaves_reaches_no_gradient(void**) {
     const FakeGpus gpus;
     std::atomic<bool> marked{false};
     run_gpu_groups_with(2, options, [&](group::Group& group, int rank) {
-      SmallModel world(group, rank);
+      SmallGpuModel world(group, rank);
       world.pass();
       world.stream.synchronize();
       const std::vector<float> before = read_on(world.stream, rank, world.grad.data(), kCount);
@@ -75,7 +75,7 @@ void an_update_behind_a_broken_collective_changes_nothing(void**) {
     const FakeGpus gpus;
     std::atomic<bool> ended{false};
     run_gpu_groups_with(2, options, [&](group::Group& group, int rank) {
-      SmallModel world(group, rank);
+      SmallGpuModel world(group, rank);
       world.pass();
       world.stream.synchronize();
       group.barrier();
@@ -106,7 +106,7 @@ void an_update_behind_a_broken_collective_changes_nothing(void**) {
 void a_lost_gpu_is_named_on_every_rank(void**) {
   const FakeGpus gpus;
   run_gpu_groups(2, [&](group::Group& group, int rank) {
-    SmallModel world(group, rank);
+    SmallGpuModel world(group, rank);
     world.pass();
     world.stream.synchronize();
     group.barrier();
@@ -129,7 +129,7 @@ void work_that_does_not_end_is_a_time_out(void**) {
   ddp_group_options options = world_options();
   options.timeout_ms = 700;
   run_gpu_groups_with(2, options, [&](group::Group& group, int rank) {
-    SmallModel world(group, rank);
+    SmallGpuModel world(group, rank);
     world.pass();
     world.stream.synchronize();
     group.barrier();
@@ -148,7 +148,7 @@ void a_collective_that_nobody_joins_ends_when_the_time_is_up(void**) {
   ddp_group_options options = world_options();
   options.timeout_ms = 700;
   run_gpu_groups_with(2, options, [&](group::Group& group, int rank) {
-    SmallModel world(group, rank);
+    SmallGpuModel world(group, rank);
     world.pass();
     world.stream.synchronize();
     group.barrier();
@@ -168,7 +168,7 @@ void a_collective_that_nobody_joins_ends_when_the_time_is_up(void**) {
 void a_lost_gpu_in_a_step_ends_the_group(void**) {
   const FakeGpus gpus;
   run_gpu_groups(2, [&](group::Group& group, int rank) {
-    SmallModel world(group, rank);
+    SmallGpuModel world(group, rank);
     const auto model = std::shared_ptr<model::Model>(&world.model, [](model::Model*) {});
     optim::Sgd sgd(model, optim::default_sgd_options(), optim::default_optimizer_options());
     world.pass();
@@ -194,7 +194,7 @@ void every_call_of_a_pass_may_fail(void**) {
       for (int64_t nth = 1; nth <= (function[0] == 'n' || function[0] == 't' ? 2 : 6); ++nth) {
         const FakeGpus gpus;
         run_gpu_groups_with(2, options, [&](group::Group& group, int rank) {
-          SmallModel world(group, rank);
+          SmallGpuModel world(group, rank);
           world.pass();
           world.stream.synchronize();
           group.barrier();

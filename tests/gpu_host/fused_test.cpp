@@ -20,7 +20,7 @@ namespace {
 const std::vector<int64_t> kShapes = {7, 5000, 1, 1024, 3000, 64, 20'000, 900};
 using Bytes = std::vector<uint8_t>;
 
-struct Ways {
+struct FusedGpuWays {
   bool on_gpu = true;
   bool shard = false;
   bool in_backward = false;
@@ -34,7 +34,7 @@ struct Ways {
   ddp_unused unused = DDP_UNUSED_ERROR;
 };
 
-std::string text_of(const Ways& ways) {
+std::string text_of(const FusedGpuWays& ways) {
   return std::string(ways.shard ? "sharded " : "") + (ways.in_backward ? "in backward " : "") +
          (ways.owned_grads ? "owned " : "") + (ways.momentum ? "SGD " : "AdamW ") + (ways.max_norm > 0 ? "clipped " : "") +
          dtype_name(ways.dtype) + (ways.on_gpu ? "" : " on the CPU");
@@ -57,14 +57,14 @@ Bytes numbers(ddp_dtype dtype, int64_t count, const std::function<double(int64_t
 struct FusedGpu {
   group::Group& group;
   int rank;
-  Ways ways;
+  FusedGpuWays ways;
   std::unique_ptr<GpuStream> stream;
   std::vector<GpuArray> gpu_values, gpu_grads;
   std::vector<Bytes> host_values, host_grads;
   std::shared_ptr<model::Model> model;
   std::shared_ptr<optim::BuiltinOptimizer> optimizer;
 
-  FusedGpu(group::Group& of, int own_rank, const Ways& asked) : group(of), rank(own_rank), ways(asked) {
+  FusedGpu(group::Group& of, int own_rank, const FusedGpuWays& asked) : group(of), rank(own_rank), ways(asked) {
     if (ways.on_gpu) stream = std::make_unique<GpuStream>(rank);
     ddp_model_options options{};
     options.first_bucket_bytes = 8'000;
@@ -146,7 +146,7 @@ struct FusedGpu {
 };
 
 /// The parameters of all ranks after some steps, one of them with a gradient that is not finite if the way skips such.
-Bytes train(int size, const Ways& ways) {
+Bytes train(int size, const FusedGpuWays& ways) {
   std::vector<Bytes> by_rank(static_cast<size_t>(size));
   const FakeGpus gpus(static_cast<uint64_t>(size) + 1);
   run_gpu_groups(size, [&](group::Group& group, int rank) {
@@ -168,14 +168,14 @@ Bytes train(int size, const Ways& ways) {
 void every_way_gives_the_bits_of_the_step_at_the_end(void**) {
   for (const int size : {1, 2, 4})
     for (const bool momentum : {false, true}) {
-      Ways plain;
+      FusedGpuWays plain;
       plain.momentum = momentum;
       plain.on_gpu = false;
       const Bytes wanted = train(size, plain);
       for (const bool shard : {false, true})
         for (const bool in_backward : {false, true})
           for (const bool owned : {false, true}) {
-            Ways ways = plain;
+            FusedGpuWays ways = plain;
             ways.on_gpu = true;
             ways.shard = shard;
             ways.in_backward = in_backward;
@@ -187,14 +187,14 @@ void every_way_gives_the_bits_of_the_step_at_the_end(void**) {
 
 void clipping_and_skipping_decide_alike(void**) {
   for (const int size : {1, 2, 4}) {
-    Ways plain;
+    FusedGpuWays plain;
     plain.on_gpu = false;
     plain.max_norm = 0.5;
     plain.nonfinite = DDP_NONFINITE_SKIP;
     const Bytes wanted = train(size, plain);
     for (const bool shard : {false, true})
       for (const bool in_backward : {false, true}) {
-        Ways ways = plain;
+        FusedGpuWays ways = plain;
         ways.on_gpu = true;
         ways.shard = shard;
         ways.in_backward = in_backward;
@@ -204,14 +204,14 @@ void clipping_and_skipping_decide_alike(void**) {
 }
 
 void sixteen_bits_with_master_weights_too(void**) {
-  Ways plain;
+  FusedGpuWays plain;
   plain.on_gpu = false;
   plain.dtype = DDP_BF16;
   plain.master_weights = true;
   const Bytes wanted = train(2, plain);
   for (const bool shard : {false, true})
     for (const bool in_backward : {false, true}) {
-      Ways ways = plain;
+      FusedGpuWays ways = plain;
       ways.on_gpu = true;
       ways.shard = shard;
       ways.in_backward = in_backward;
@@ -220,12 +220,12 @@ void sixteen_bits_with_master_weights_too(void**) {
 }
 
 void parameters_that_may_be_unused_wait_for_the_end_of_the_pass(void**) {
-  Ways plain;
+  FusedGpuWays plain;
   plain.on_gpu = false;
   plain.unused = DDP_UNUSED_ALLOW;
   const Bytes wanted = train(2, plain);
   for (const bool shard : {false, true}) {
-    Ways ways = plain;
+    FusedGpuWays ways = plain;
     ways.on_gpu = true;
     ways.shard = shard;
     ways.in_backward = true;
@@ -235,7 +235,7 @@ void parameters_that_may_be_unused_wait_for_the_end_of_the_pass(void**) {
 
 void a_void_pass_takes_its_steps_back(void**) {
   for (const bool shard : {false, true}) {
-    Ways ways;
+    FusedGpuWays ways;
     ways.shard = shard;
     ways.in_backward = true;
     const FakeGpus gpus;
@@ -260,7 +260,7 @@ void a_void_pass_takes_its_steps_back(void**) {
 }
 
 void a_step_within_a_captured_pass_is_refused(void**) {
-  Ways ways;
+  FusedGpuWays ways;
   ways.in_backward = true;
   const FakeGpus gpus;
   run_gpu_groups(1, [&](group::Group& group, int rank) {

@@ -39,7 +39,7 @@ void gradients_become_zero(void**) {
   placed.fill_grads(1);
   placed.model->gradients().zero(placed.stream());
   for (int32_t i = 0; i < placed.size(); ++i)
-    expect(placed.read(placed.grad(i)) == Bytes(static_cast<size_t>(placed.grad(i).bytes())), "zeros");
+    expect(placed.read(placed.grad(i)) == PlacedBytes(static_cast<size_t>(placed.grad(i).bytes())), "zeros");
 }
 
 void gradients_are_scaled(void**) {

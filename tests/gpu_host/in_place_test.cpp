@@ -16,7 +16,7 @@ int64_t sum_of(const std::vector<int64_t>& counts) {
 
 void a_step_takes_few_calls(void**) {
   struct Case {
-    Ways ways;
+    InPlaceWays ways;
     int64_t most;
   };
   for (auto [ways, most] : {Case{{}, 41}, Case{{.nonfinite = DDP_NONFINITE_SKIP}, 44}, Case{{.shard = true}, 56},
@@ -26,7 +26,7 @@ void a_step_takes_few_calls(void**) {
     ways.smaller = 256;
     const FakeGpus gpus;
     run_gpu_groups(2, [&, &ways = ways, most = most](group::Group& group, int rank) {
-      Trained trained(group, rank, ways);
+      InPlaceTrained trained(group, rank, ways);
       for (int step = 0; step < 3; ++step) trained.train(step);
       const auto program = static_cast<int64_t>(ways.counts.size());
       const int64_t all = fake_gpu::enqueued(rank) - program;  // without the kernels that stand for the program's backward
@@ -55,11 +55,11 @@ void updates_divide_the_sums_that_they_read(void**) {
     for (const auto& [shard, in_backward] : {std::pair{false, true}, {true, true}, {false, false}, {true, false}}) {
       const FakeGpus gpus;
       run_gpu_groups(ranks, [&, &shard = shard, &in_backward = in_backward](group::Group& group, int rank) {
-        Ways ways{.shard = shard, .undo = false, .counts = gpt2(1024), .smaller = 1024};
-        Trained plain(group, rank, ways);
+        InPlaceWays ways{.shard = shard, .undo = false, .counts = gpt2(1024), .smaller = 1024};
+        InPlaceTrained plain(group, rank, ways);
         ways.in_backward = in_backward;
         ways.divide_in_step = !in_backward;
-        Trained tested(group, rank, ways);
+        InPlaceTrained tested(group, rank, ways);
         const auto program = static_cast<int64_t>(plain.ways.counts.size());
         const auto divisions = [&] {
           return fake_gpu::calls("move", rank) + fake_gpu::calls("move_quotient", rank) - program;
@@ -72,7 +72,7 @@ void updates_divide_the_sums_that_they_read(void**) {
           if (step > 0 || !in_backward) expect_equal(divisions(), int64_t{0}, "launches that divide");
           for (int32_t p = 0; p < tested.model->table().parameter_count(); ++p) {
             expect(tested.value(p) == plain.value(p), "value " + std::to_string(p));
-            const auto grad = [p](const Trained& of) {
+            const auto grad = [p](const InPlaceTrained& of) {
               const Tensor& tensor = of.model->table().parameter(p).grad;
               return read_on(of.stream, of.rank, tensor.data, tensor.count);
             };
@@ -90,20 +90,20 @@ void updates_divide_the_sums_that_they_read(void**) {
 void gradients_that_no_step_divides_are_means(void**) {
   const FakeGpus gpus;
   run_gpu_groups(3, [&](group::Group& group, int rank) {
-    Trained plain(group, rank, {.counts = gpt2(1024), .smaller = 1024});
-    Trained within(group, rank, {.in_backward = true, .counts = gpt2(1024), .smaller = 1024});
-    Trained late(group, rank, {.divide_in_step = true, .counts = gpt2(1024), .smaller = 1024});
-    for (Trained* const each : {&plain, &within, &late}) each->optimizer->set_group(3, 0, 0);
-    Trained checked(group, rank,
-                    {.divide_in_step = true, .nonfinite = DDP_NONFINITE_SKIP, .counts = gpt2(1024), .smaller = 1024});
+    InPlaceTrained plain(group, rank, {.counts = gpt2(1024), .smaller = 1024});
+    InPlaceTrained within(group, rank, {.in_backward = true, .counts = gpt2(1024), .smaller = 1024});
+    InPlaceTrained late(group, rank, {.divide_in_step = true, .counts = gpt2(1024), .smaller = 1024});
+    for (InPlaceTrained* const each : {&plain, &within, &late}) each->optimizer->set_group(3, 0, 0);
+    InPlaceTrained checked(group, rank,
+                           {.divide_in_step = true, .nonfinite = DDP_NONFINITE_SKIP, .counts = gpt2(1024), .smaller = 1024});
     for (int step = 0; step < 2; ++step)
-      for (Trained* const each : {&plain, &within, &late, &checked}) each->train(step);
+      for (InPlaceTrained* const each : {&plain, &within, &late, &checked}) each->train(step);
     for (const int32_t p : {2, 3, 4}) {
-      const auto grad = [&](const Trained& of) {
+      const auto grad = [&](const InPlaceTrained& of) {
         const Tensor& tensor = of.model->table().parameter(p).grad;
         return read_on(of.stream, rank, tensor.data, tensor.count);
       };
-      for (const Trained* const each : {&within, &late, &checked})
+      for (const InPlaceTrained* const each : {&within, &late, &checked})
         expect(grad(*each) == grad(plain), "gradient " + std::to_string(p));
     }
     group.barrier();
@@ -120,7 +120,7 @@ void memory_is_divided_by_the_ranks(void**) {
         static_cast<void>(group.gpu().nccl());
         group.barrier();
         const int64_t before = fake_gpu::live(rank).bytes;
-        Trained trained(group, rank, {.shard = shard, .counts = gpt2(16), .smaller = 16});
+        InPlaceTrained trained(group, rank, {.shard = shard, .counts = gpt2(16), .smaller = 16});
         for (int step = 0; step < 2; ++step) trained.train(step);
         group.barrier();
         const double elements = static_cast<double>(sum_of(trained.ways.counts));
@@ -142,7 +142,7 @@ void memory_to_take_a_step_back_is_divided(void**) {
     static_cast<void>(group.gpu().nccl());
     group.barrier();
     const int64_t before = fake_gpu::live(rank).bytes;
-    Trained trained(group, rank, {.in_backward = true, .counts = gpt2(16), .smaller = 16});
+    InPlaceTrained trained(group, rank, {.in_backward = true, .counts = gpt2(16), .smaller = 16});
     for (int step = 0; step < 2; ++step) trained.train(step);
     group.barrier();
     const double elements = static_cast<double>(sum_of(trained.ways.counts));
@@ -165,7 +165,7 @@ void tiny_parameters_cost_little(void**) {
         static_cast<void>(group.gpu().nccl());
         group.barrier();
         const int64_t before = fake_gpu::live(rank).bytes;
-        Trained trained(group, rank, {.shard = shard, .counts = counts, .smaller = 1});
+        InPlaceTrained trained(group, rank, {.shard = shard, .counts = counts, .smaller = 1});
         for (int step = 0; step < 2; ++step) trained.train(step);
         const int64_t calls = fake_gpu::enqueued(rank) - static_cast<int64_t>(counts.size());
         group.barrier();
@@ -190,12 +190,12 @@ void every_way_gives_the_same_values(void**) {
   for (const int ranks : {2, 4}) {
     const FakeGpus gpus;
     run_gpu_groups(ranks, [&](group::Group& group, int rank) {
-      std::vector<std::unique_ptr<Trained>> all;
+      std::vector<std::unique_ptr<InPlaceTrained>> all;
       for (const bool own : {false, true})
         for (const bool shard : {false, true})
           for (const bool in_backward : {false, true})
-            all.push_back(std::make_unique<Trained>(
-                group, rank, Ways{.shard = shard, .in_backward = in_backward, .own = own, .counts = counts}));
+            all.push_back(std::make_unique<InPlaceTrained>(
+                group, rank, InPlaceWays{.shard = shard, .in_backward = in_backward, .own = own, .counts = counts}));
       for (int step = 0; step < 2; ++step)
         for (const auto& each : all) each->train(step);
       for (int32_t p = 0; p < static_cast<int32_t>(counts.size()); ++p)
@@ -211,7 +211,7 @@ void every_way_gives_the_same_values(void**) {
 void updates_run_beside_reductions(void**) {
   const FakeGpus gpus;
   run_gpu_groups(2, [&](group::Group& group, int rank) {
-    Trained trained(group, rank, {.in_backward = true});
+    InPlaceTrained trained(group, rank, {.in_backward = true});
     for (int step = 0; step < 2; ++step) trained.train(step);  // the first one makes its step at the end
     std::vector<void*> beside;
     for (const fake_gpu::StreamInfo& each : fake_gpu::streams())

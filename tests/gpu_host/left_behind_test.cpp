@@ -10,7 +10,7 @@ namespace ddp::test {
 namespace {
 
 void train_a_little(group::Group& group, int rank) {
-  SmallModel world(group, rank);
+  SmallGpuModel world(group, rank);
   world.pass();
   world.stream.synchronize();
   group.barrier();

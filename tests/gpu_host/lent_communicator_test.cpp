@@ -69,7 +69,7 @@ void on_ranks_with_comms(int size, const std::function<void(int, OwnComm&)>& bod
 }
 
 void train_with(group::Group& group, int rank) {
-  SmallModel world(group, rank);
+  SmallGpuModel world(group, rank);
   for (int step = 0; step < 3; ++step) {
     world.pass();
     const std::vector<float> mean = read_on(world.stream, rank, world.grad.data(), kCount);
@@ -159,7 +159,7 @@ void a_failure_leaves_it_to_its_owner(void**) {
   std::atomic<bool> marked{false};
   on_ranks_with_comms(2, [&](int rank, OwnComm& comm) {
     const auto group = group::Group::create("local://broken-lent", options_of(rank, 2, comm.get()));
-    SmallModel world(*group, rank);
+    SmallGpuModel world(*group, rank);
     world.pass();
     const std::vector<float> before = read_on(world.stream, rank, world.grad.data(), kCount);
     group->barrier();
@@ -251,7 +251,7 @@ void a_sub_group_makes_its_own(void**) {
     options.nccl_comm = nullptr;  // as ddp_group_split does
     const auto half = group::split_group(*group, {0, 1 - rank}, options);
     expect_equal(half->rank(), 1 - rank, "the other way round");
-    SmallModel world(*half, rank);
+    SmallGpuModel world(*half, rank);
     world.pass();
     expect_equal(read_on(world.stream, rank, world.grad.data(), 1)[0], 1.5F, "the mean");
     group->barrier();

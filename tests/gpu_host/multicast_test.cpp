@@ -12,19 +12,19 @@ namespace {
 int64_t fused_calls() { return fake_gpu::calls("fused_adam") + fake_gpu::calls("fused_sgd"); }
 
 /// The parameters of all ranks after some steps.
-Bytes train(int size, const Ways& ways, const ddp_group_options& options) {
-  std::vector<Bytes> by_rank(static_cast<size_t>(size));
+MulticastBytes train(int size, const MulticastWays& ways, const ddp_group_options& options) {
+  std::vector<MulticastBytes> by_rank(static_cast<size_t>(size));
   run_gpu_groups_with(size, options, [&](group::Group& group, int rank) {
-    Trainee trainee(group, rank, ways);
+    MulticastTrainee trainee(group, rank, ways);
     trainee.train(0, 5);
     by_rank[static_cast<size_t>(rank)] = trainee.all_values();
     group.barrier();
   });
-  for (const Bytes& each : by_rank) expect(each == by_rank.front(), "all ranks hold the same");
+  for (const MulticastBytes& each : by_rank) expect(each == by_rank.front(), "all ranks hold the same");
   return by_rank.front();
 }
 
-Bytes train_on_cpu(int size, Ways ways) {
+MulticastBytes train_on_cpu(int size, MulticastWays ways) {
   ways.on_gpu = false;
   const FakeGpus gpus;
   return train(size, ways, world_options());
@@ -34,12 +34,12 @@ void one_kernel_a_bucket_has_the_values_of_the_ordinary_way(void**) {
   for (const int size : {2, 4})
     for (const bool momentum : {false, true})
       for (const ddp_dtype dtype : {DDP_F32, DDP_BF16}) {
-        Ways ways;
+        MulticastWays ways;
         ways.momentum = momentum;
         ways.dtype = dtype;
         ways.master_weights = dtype == DDP_BF16 && momentum;
         ways.clip_value = momentum ? 0.02 : 0;
-        const Bytes wanted = train_on_cpu(size, ways);
+        const MulticastBytes wanted = train_on_cpu(size, ways);
         for (const int64_t looks : {0, 3}) {
           const FakeGpus gpus(static_cast<uint64_t>(size), looks);
           expect(train(size, ways, multicast_options()) == wanted, std::to_string(size) + " ranks: the CPU's bits");
@@ -54,9 +54,9 @@ void one_kernel_a_bucket_has_the_values_of_the_ordinary_way(void**) {
 }
 
 void a_sum_is_not_divided(void**) {
-  Ways ways;
+  MulticastWays ways;
   ways.reduce = DDP_SUM;
-  const Bytes wanted = train_on_cpu(3, ways);
+  const MulticastBytes wanted = train_on_cpu(3, ways);
   const FakeGpus gpus;
   expect(train(3, ways, multicast_options()) == wanted, "the CPU's bits");
   expect(fused_calls() > 0, "by the kernel");
@@ -67,7 +67,7 @@ void a_sum_is_not_divided(void**) {
 void own_slices_of_gradients_are_means(void**) {
   const FakeGpus gpus;
   run_gpu_groups_with(2, multicast_options(), [&](group::Group& group, int rank) {
-    Trainee trainee(group, rank, {});
+    MulticastTrainee trainee(group, rank, {});
     trainee.train(0, 2);
     trainee.stream->synchronize();
     const auto& slot = trainee.model->optimizer_slot();
@@ -92,9 +92,9 @@ void own_slices_of_gradients_are_means(void**) {
 void a_void_pass_takes_its_steps_back(void**) {
   const FakeGpus gpus;
   run_gpu_groups_with(2, multicast_options(), [&](group::Group& group, int rank) {
-    Trainee trainee(group, rank, {});
+    MulticastTrainee trainee(group, rank, {});
     trainee.train(0, 2);
-    const Bytes before = trainee.all_values();
+    const MulticastBytes before = trainee.all_values();
     // The parameter that is missing belongs to the last bucket, so the others have been updated by then.
     expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { trainee.pass(2, rank == 1 ? 0 : SIZE_MAX); }), "\"p0\"");
     expect(trainee.all_values() == before, "as before the pass");
@@ -114,8 +114,8 @@ struct Machine {
 
 /// The option is on, and something is missing: the ordinary way, with the same values.
 void what_cannot_goes_the_ordinary_way(void**) {
-  const auto expect_ordinary = [](const Machine& machine, const Ways& ways, const ddp_group_options& options) {
-    const Bytes wanted = train_on_cpu(2, ways);
+  const auto expect_ordinary = [](const Machine& machine, const MulticastWays& ways, const ddp_group_options& options) {
+    const MulticastBytes wanted = train_on_cpu(2, ways);
     const FakeGpus gpus;
     fake_gpu::Options fake;
     fake.nccl_looks = 3;
@@ -131,13 +131,13 @@ void what_cannot_goes_the_ordinary_way(void**) {
   expect_ordinary({"no device has multicast", 0}, {}, multicast_options());
   expect_ordinary({"NCCL has none between the ranks", 2}, {}, multicast_options());
   expect_ordinary({"NCCL is older", 1, 22803}, {}, multicast_options());
-  Ways half;
+  MulticastWays half;
   half.dtype = DDP_F16;
   expect_ordinary({"F16 may overflow in the sum"}, half, multicast_options());
-  Ways lent;
+  MulticastWays lent;
   lent.own = false;
   expect_ordinary({"gradients and values are the program's"}, lent, multicast_options());
-  Ways frozen;
+  MulticastWays frozen;
   frozen.frozen = 3;
   expect_ordinary({"a parameter is frozen"}, frozen, multicast_options());
 }
@@ -148,7 +148,7 @@ void a_kernel_does_not_wait_for_a_rank_that_is_gone(void**) {
     const FakeGpus gpus;
     std::atomic<bool> ended{false};
     run_gpu_groups_with(3, multicast_options(), [&](group::Group& group, int rank) {
-      Trainee trainee(group, rank, {});
+      MulticastTrainee trainee(group, rank, {});
       trainee.train(0, 2);
       trainee.stream->synchronize();
       group.barrier();
@@ -176,7 +176,7 @@ void windows_go_with_the_memory_of_a_model(void**) {
   run_gpu_groups_with(2, multicast_options(), [&](group::Group& group, int rank) {
     for (int turn = 0; turn < 3; ++turn) {
       {
-        Trainee trainee(group, rank, {});
+        MulticastTrainee trainee(group, rank, {});
         trainee.train(0, 3);
         trainee.model->close();
       }
@@ -193,14 +193,14 @@ void windows_go_with_the_memory_of_a_model(void**) {
 void ranks_that_destroyed_different_models_get_no_windows(void**) {
   const FakeGpus gpus;
   run_gpu_groups_with(2, multicast_options(), [&](group::Group& group, int rank) {
-    auto first = std::make_unique<Trainee>(group, rank, Ways{});
+    auto first = std::make_unique<MulticastTrainee>(group, rank, MulticastWays{});
     first->train(0, 2);
     first->stream->synchronize();
     group.barrier();
     if (rank == 0) first->model->close(), first.reset();
     group.barrier();
     const int64_t before = fused_calls();
-    Trainee second(group, rank, {});
+    MulticastTrainee second(group, rank, {});
     second.train(0, 3);
     second.stream->synchronize();
     expect_equal(fused_calls(), before, "the ordinary way");
@@ -212,7 +212,7 @@ void ranks_that_destroyed_different_models_get_no_windows(void**) {
 
 void a_team_that_cannot_be_made_leaves_the_group_whole(void**) {
   for (const char* const function : {"nccl.team_create", "device_multicast"}) {
-    const Bytes wanted = train_on_cpu(2, {});
+    const MulticastBytes wanted = train_on_cpu(2, {});
     const FakeGpus gpus;
     fake_gpu::inject({function, 1, 1,
                       std::string(function) == "device_multicast" ? int32_t{DDP_GPU_OTHER} : int32_t{DDP_NCCL_FAILED}, 1});
@@ -227,7 +227,7 @@ void a_team_that_cannot_be_made_leaves_the_group_whole(void**) {
 void expect_all_end(const std::function<void()>& make_trouble, const char* named, const char* what) {
   const FakeGpus gpus;
   run_gpu_groups_with(2, multicast_options(), [&](group::Group& group, int rank) {
-    Trainee trainee(group, rank, {});
+    MulticastTrainee trainee(group, rank, {});
     group.barrier();
     if (rank == 1) make_trouble();
     group.barrier();

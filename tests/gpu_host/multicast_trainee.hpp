@@ -21,9 +21,9 @@ namespace ddp::test {
 
 /// Some are smaller than a slice's block, so that ranks have nothing of their bucket; one is split over buckets; odd counts.
 inline const std::vector<int64_t> kShapes = {7, 5001, 1, 1024, 3003, 64, 20'000, 900};
-using Bytes = std::vector<uint8_t>;
+using MulticastBytes = std::vector<uint8_t>;
 
-struct Ways {
+struct MulticastWays {
   bool on_gpu = true;
   bool momentum = false;  // SGD with momentum; else AdamW
   bool master_weights = false;
@@ -48,24 +48,24 @@ inline void set_number(uint8_t* at, ddp_dtype dtype, double value) {
   if (dtype == DDP_F16) std::memcpy(at, &half, 2);
 }
 
-inline Bytes numbers(ddp_dtype dtype, int64_t count, const std::function<double(int64_t)>& value) {
-  Bytes bytes(static_cast<size_t>(count * dtype_size(dtype)));
+inline MulticastBytes numbers(ddp_dtype dtype, int64_t count, const std::function<double(int64_t)>& value) {
+  MulticastBytes bytes(static_cast<size_t>(count * dtype_size(dtype)));
   for (int64_t i = 0; i < count; ++i) set_number(bytes.data() + i * dtype_size(dtype), dtype, value(i));
   return bytes;
 }
 
 /// One rank's model, on its GPU or in host memory.
-struct Trainee {
+struct MulticastTrainee {
   group::Group& group;
   int rank;
-  Ways ways;
+  MulticastWays ways;
   std::unique_ptr<GpuStream> stream;
   std::vector<GpuArray> lent;
-  std::vector<Bytes> host;
+  std::vector<MulticastBytes> host;
   std::shared_ptr<model::Model> model;
   std::shared_ptr<optim::BuiltinOptimizer> optimizer;
 
-  Trainee(group::Group& of, int own_rank, const Ways& asked) : group(of), rank(own_rank), ways(asked) {
+  MulticastTrainee(group::Group& of, int own_rank, const MulticastWays& asked) : group(of), rank(own_rank), ways(asked) {
     if (ways.on_gpu) stream = std::make_unique<GpuStream>(rank);
     ddp_model_options options{};
     options.first_bucket_bytes = 8'000;
@@ -87,8 +87,8 @@ struct Trainee {
   }
   [[nodiscard]] void* stream_of() const { return stream == nullptr ? nullptr : stream->get(); }
   Tensor lend(size_t p) {
-    const Bytes start = numbers(ways.dtype, kShapes[p],
-                                [p](int64_t i) { return std::sin(static_cast<double>(i) + static_cast<double>(p)); });
+    const MulticastBytes start = numbers(
+        ways.dtype, kShapes[p], [p](int64_t i) { return std::sin(static_cast<double>(i) + static_cast<double>(p)); });
     if (!ways.on_gpu) return flat_tensor(host.emplace_back(start).data(), ways.dtype, kShapes[p]);
     lent.emplace_back(rank, static_cast<int64_t>(start.size())).poke(start);
     return lent.back().tensor(group, ways.dtype);
@@ -116,7 +116,7 @@ struct Trainee {
   }
   /// Whole multiples of 1 / 64, so that sums are exact in every order.
   void write_grad(int step, size_t p) {
-    const Bytes data = numbers(ways.dtype, kShapes[p], [&](int64_t i) {
+    const MulticastBytes data = numbers(ways.dtype, kShapes[p], [&](int64_t i) {
       return static_cast<double>((rank + 1) * ((i * 7 + step * 29 + static_cast<int64_t>(p)) % 9 - 4)) / 64;
     });
     void* const to = model->table().parameter(static_cast<int32_t>(p)).grad.data;
@@ -137,11 +137,11 @@ struct Trainee {
       optimizer->step(stream_of());
     }
   }
-  [[nodiscard]] Bytes all_values() const {
-    Bytes all;
+  [[nodiscard]] MulticastBytes all_values() const {
+    MulticastBytes all;
     if (stream != nullptr) stream->synchronize();
     for (const Parameter& parameter : model->table().parameters()) {
-      Bytes one(static_cast<size_t>(parameter.value.bytes()));
+      MulticastBytes one(static_cast<size_t>(parameter.value.bytes()));
       if (ways.on_gpu)
         expect(fake_gpu::peek(one.data(), parameter.value.data, parameter.value.bytes()), "peeked");
       else

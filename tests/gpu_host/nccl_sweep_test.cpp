@@ -20,12 +20,12 @@ std::vector<std::string> nccl_calls(int device) {
 }
 
 /// One training without a fault; which calls its ranks make.
-std::array<std::vector<std::string>, kRanks> run_well(World& world) {
+std::array<std::vector<std::string>, kRanks> run_well(SweptWorld& world) {
   const FakeGpus gpus;
   world.lend();
   fake_gpu::clear_log();
   world.run();
-  for (const Story& story : world.stories) expect_equal(story.text, std::string(), "nothing fails");
+  for (const SweptStory& story : world.stories) expect_equal(story.text, std::string(), "nothing fails");
   FakeGpus::expect_correct();
   FakeGpus::expect_nothing_left();
   return {nccl_calls(0), nccl_calls(1)};
@@ -38,20 +38,20 @@ std::string beginnings(const Values& values) {
 }
 
 /// Of one step: the one before the last that returned (whose kernels may have been stopped), that one, or the next.
-bool is_of_one_step(const World& good, const Story& story) {
+bool is_of_one_step(const SweptWorld& good, const SweptStory& story) {
   bool is_whole = story.values == good.start;
   for (int step = std::max(1, story.steps - 1); step <= std::min(kSteps, story.steps + 1); ++step)
     is_whole = is_whole || story.values == good.after[static_cast<size_t>(step) - 1];
   return is_whole;
 }
-void expect_whole(const World& good, const Story& story, const std::string& what) {
+void expect_whole(const SweptWorld& good, const SweptStory& story, const std::string& what) {
   expect(is_of_one_step(good, story), what + ": parameters of one step, after " + std::to_string(story.steps) +
                                           "; they begin" + beginnings(story.values));
 }
 
 /// Sharded, each rank has written its own slice before the others' are there; within a pass each bucket has an update of its
 /// own, and a rank keeps a slice alone. Every element is of one of the steps that are named.
-void expect_of_steps(const World& good, const Story& story, int first, int last, const std::string& what) {
+void expect_of_steps(const SweptWorld& good, const SweptStory& story, int first, int last, const std::string& what) {
   for (size_t p = 0; p < kShapes.size(); ++p)
     for (size_t i = 0; i < story.values[p].size(); ++i) {
       bool is_known = first == 0 && story.values[p][i] == good.start[p][i];
@@ -63,7 +63,7 @@ void expect_of_steps(const World& good, const Story& story, int first, int last,
     }
 }
 
-void expect_values(const World& good, const Story& story, const std::string& what) {
+void expect_values(const SweptWorld& good, const SweptStory& story, const std::string& what) {
   if (!story.is_committed) return;             // rank 0's values were on their way into the parameters
   if (good.way.shard && good.way.own) return;  // what is gathered in place is undefined when that breaks off
   if (good.way.shard) return expect_of_steps(good, story, 0, kSteps, what);
@@ -73,14 +73,14 @@ void expect_values(const World& good, const Story& story, const std::string& wha
   expect_of_steps(good, story, 0, kSteps, what);
 }
 
-constexpr std::array<Way, 8> kWays = {{{},
-                                       {.shard = true},
-                                       {.shard = true, .in_backward = true},
-                                       {.reproducible = true},
-                                       {.shard = true, .own = true},
-                                       {.in_backward = true, .own = true},
-                                       {.lent = true},
-                                       {.shard = true, .in_backward = true, .own = true, .multicast = true}}};
+constexpr std::array<SweptWay, 8> kWays = {{{},
+                                            {.shard = true},
+                                            {.shard = true, .in_backward = true},
+                                            {.reproducible = true},
+                                            {.shard = true, .own = true},
+                                            {.in_backward = true, .own = true},
+                                            {.lent = true},
+                                            {.shard = true, .in_backward = true, .own = true, .multicast = true}}};
 
 int64_t number_of(const char* name, int64_t usual) {
   const char* const text = std::getenv(name);
@@ -94,13 +94,13 @@ bool is_mine(int64_t at) {
   return at % shards == number_of("DDP_TEST_SHARD", 1) - 1;
 }
 
-using Sweep = std::function<void(World&, const World&, int64_t nth, const std::string& what)>;
+using Sweep = std::function<void(SweptWorld&, const SweptWorld&, int64_t nth, const std::string& what)>;
 void sweep(int64_t offset, const Sweep& body) {
   int64_t at = 0;
   std::vector<std::string> wrong;
   for (size_t w = 0; w < kWays.size(); ++w)
     for (int bad = 0; bad < kRanks; ++bad) {
-      World good;
+      SweptWorld good;
       good.way = kWays[w];
       std::vector<std::string> calls;
       good.usual_ms = ms_of([&] { calls = run_well(good)[static_cast<size_t>(bad)]; });
@@ -113,7 +113,7 @@ void sweep(int64_t offset, const Sweep& body) {
         if (const char* only = std::getenv("DDP_TEST_ONLY"); only != nullptr && what.find(only) == std::string::npos)
           continue;
         if (std::getenv("DDP_TEST_EVERY") != nullptr) print_message("%s\n", what.c_str());
-        World world;
+        SweptWorld world;
         world.way = kWays[w];
         world.bad = bad;
         world.after = good.after;
@@ -139,10 +139,10 @@ bool meets_in_nccl(const std::string& what) {
 }
 
 /// `status`: of those that have a group. Others are never told, and find out when the time is up.
-void expect_survivors_well(const World& world, const World& good, ddp_status status, const std::string& what) {
+void expect_survivors_well(const SweptWorld& world, const SweptWorld& good, ddp_status status, const std::string& what) {
   expect_no_library_threads(what);
   for (int rank = 0; rank < kRanks; ++rank) {
-    const Story& story = world.stories[static_cast<size_t>(rank)];
+    const SweptStory& story = world.stories[static_cast<size_t>(rank)];
     if (rank == world.bad) continue;
     expect_values(good, story, what);
     if (story.status == DDP_OK) {
@@ -167,7 +167,7 @@ bool releases(const std::string& what) {
 }
 
 void a_rank_may_end_in_any_call_of_nccl(void**) {
-  sweep(0, [](World& world, const World& good, int64_t nth, const std::string& what) {
+  sweep(0, [](SweptWorld& world, const SweptWorld& good, int64_t nth, const std::string& what) {
     const FakeGpus gpus;
     world.lend();
     world.is_held = true;
@@ -183,7 +183,7 @@ void a_rank_may_end_in_any_call_of_nccl(void**) {
 
 /// Nobody says anything: the others find out when the time is up.
 void a_rank_may_stay_in_any_call_of_nccl(void**) {
-  sweep(1, [](World& world, const World& good, int64_t nth, const std::string& what) {
+  sweep(1, [](SweptWorld& world, const SweptWorld& good, int64_t nth, const std::string& what) {
     if (nth % (2 * stride()) >= stride()) return;  // it takes its time
     const FakeGpus gpus;
     world.lend();
@@ -199,7 +199,7 @@ void a_rank_may_stay_in_any_call_of_nccl(void**) {
 
 void any_call_of_nccl_may_fail(void**) {
   for (const int32_t kind : {DDP_NCCL_REMOTE, DDP_NCCL_FAILED})
-    sweep(kind, [kind](World& world, const World& good, int64_t nth, const std::string& what) {
+    sweep(kind, [kind](SweptWorld& world, const SweptWorld& good, int64_t nth, const std::string& what) {
       const FakeGpus gpus;
       world.lend();
       fake_gpu::inject({"nccl.*", nth, 1, kind, world.bad});
@@ -207,11 +207,11 @@ void any_call_of_nccl_may_fail(void**) {
       expect(ms < 5000 + 10 * good.usual_ms, what + ": takes " + std::to_string(ms) + " ms");
       // Of a group with a call that failed the fake carries out the rest, which NCCL would not.
       if (!world.way.reproducible) FakeGpus::expect_correct(what);
-      for (const Story& story : world.stories) {
+      for (const SweptStory& story : world.stories) {
         expect_values(good, story, what);
         expect(story.status == DDP_OK ? story.steps == kSteps : !story.text.empty(), what + ": a status");
       }
-      const Story& other = world.stories[static_cast<size_t>(1 - world.bad)];
+      const SweptStory& other = world.stories[static_cast<size_t>(1 - world.bad)];
       const std::string number = std::to_string(world.bad);
       if (other.status != DDP_OK && !meets_in_nccl(what))
         expect(other.text.find("rank " + number) != std::string::npos, what + ": " + other.text);

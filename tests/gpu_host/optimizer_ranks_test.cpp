@@ -19,7 +19,7 @@ namespace {
 
 enum class Rule { kNesterov, kAdamW };
 
-struct Ways {
+struct TrainedWays {
   std::string name;
   bool shard = false;
   bool in_backward = false;
@@ -31,7 +31,7 @@ struct Ways {
 };
 
 template <class Options>
-Options fill(Options options, const Ways& ways) {
+Options fill(Options options, const TrainedWays& ways) {
   options.rate = 0.05;
   options.weight_decay = 0.02;
   options.shard = ways.shard;
@@ -48,7 +48,7 @@ struct Trained {
   PlacedModel placed;
   std::shared_ptr<optim::BuiltinOptimizer> optimizer;
 
-  Trained(group::Group& group, const std::vector<Placed>& homes, Rule rule, const Ways& ways)
+  Trained(group::Group& group, const std::vector<Placed>& homes, Rule rule, const TrainedWays& ways)
       : placed(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), homes, ways.unused) {
     if (rule == Rule::kAdamW) {
       optimizer = std::make_shared<optim::Adam>(placed.model, fill(AdamOptions(), ways), fill(AdamOptions(), ways));
@@ -65,14 +65,14 @@ struct Trained {
     placed.pass();
     optimizer->step(placed.stream());
   }
-  [[nodiscard]] std::vector<Bytes> values() const {
-    std::vector<Bytes> all;
+  [[nodiscard]] std::vector<PlacedBytes> values() const {
+    std::vector<PlacedBytes> all;
     for (int32_t i = 0; i < placed.size(); ++i) all.push_back(placed.read(placed.value(i)));
     return all;
   }
   /// What of it is on this rank.
-  [[nodiscard]] std::vector<Bytes> own_state(int rank) const {
-    std::vector<Bytes> all;
+  [[nodiscard]] std::vector<PlacedBytes> own_state(int rank) const {
+    std::vector<PlacedBytes> all;
     for (model::StateTensor& each : optimizer->state_tensors()) {
       Tensor part = each.tensor;
       if (!each.parts.empty()) part = flat_part(part, 0, count_of(each.parts[static_cast<size_t>(rank)]));
@@ -81,18 +81,18 @@ struct Trained {
     return all;
   }
   /// The optimizer's state, of all ranks: which of them has what may differ.
-  [[nodiscard]] std::vector<Bytes> state(group::Group& group) const {
-    std::vector<Bytes> all;
+  [[nodiscard]] std::vector<PlacedBytes> state(group::Group& group) const {
+    std::vector<PlacedBytes> all;
     for (model::StateTensor& each : optimizer->state_tensors()) {
       if (each.parts.empty()) {
         all.push_back(placed.read(each.tensor));
         continue;
       }
       const auto own = static_cast<size_t>(group.rank());
-      const Bytes mine = placed.read(flat_part(each.tensor, 0, count_of(each.parts[own])));
+      const PlacedBytes mine = placed.read(flat_part(each.tensor, 0, count_of(each.parts[own])));
       const std::vector<std::string> by_rank =
           group.gather("state", std::string(reinterpret_cast<const char*>(mine.data()), mine.size()));
-      Bytes whole(static_cast<size_t>(each.tensor.bytes()));
+      PlacedBytes whole(static_cast<size_t>(each.tensor.bytes()));
       const auto size = static_cast<size_t>(dtype_size(each.tensor.dtype));
       for (size_t rank = 0; rank < by_rank.size(); ++rank) {
         size_t at = 0;
@@ -108,11 +108,11 @@ struct Trained {
   }
 };
 
-std::vector<Ways> all_ways() {
-  std::vector<Ways> all;
+std::vector<TrainedWays> all_ways() {
+  std::vector<TrainedWays> all;
   for (const auto& [shard, in_backward] : {std::pair{false, false}, {true, false}, {false, true}, {true, true}})
     for (int policy = 0; policy < 5; ++policy) {
-      Ways ways;
+      TrainedWays ways;
       ways.shard = shard;
       ways.in_backward = in_backward;
       ways.master_weights = policy == 1 || policy == 3;
@@ -127,7 +127,7 @@ std::vector<Ways> all_ways() {
 }
 
 void compare(int size, Rule rule, const std::vector<Placed>& homes) {
-  for (const Ways& ways : all_ways())
+  for (const TrainedWays& ways : all_ways())
     run_gpu_groups(size, [&](group::Group& group, int rank) {
       Trained wanted(group, all_types(Home::kHost), rule, ways), got(group, homes, rule, ways);
       for (int step = 0; step < 4; ++step) {
@@ -155,12 +155,12 @@ void a_void_pass_is_taken_back_everywhere(void**) {
   for (const bool shard : {false, true})
     for (const auto& homes : {all_types(Home::kGpu), mixed_homes()})
       run_gpu_groups(2, [&](group::Group& group, int rank) {
-        Ways ways;
+        TrainedWays ways;
         ways.in_backward = true;
         ways.shard = shard;
         ways.master_weights = true;
         Trained trained(group, homes, Rule::kAdamW, ways),
-            other(group, homes, Rule::kAdamW, Ways{.name = "plain", .master_weights = true});
+            other(group, homes, Rule::kAdamW, TrainedWays{.name = "plain", .master_weights = true});
         for (int step = 0; step < 5; ++step) {
           const auto before = trained.values();
           if (step == 1 || step == 3) {
@@ -181,7 +181,7 @@ void a_rank_that_skips_a_pass_takes_part_in_its_step(void**) {
   for (const bool shard : {false, true})
     for (const bool in_backward : {false, true})
       run_gpu_groups(2, [&](group::Group& group, int rank) {
-        Ways ways;
+        TrainedWays ways;
         ways.shard = shard;
         ways.in_backward = in_backward;
         Trained wanted(group, all_types(Home::kHost), Rule::kAdamW, ways),
@@ -203,7 +203,7 @@ void gradients_that_are_not_finite_are_met_alike(void**) {
   for (const bool shard : {false, true})
     for (const auto& homes : {all_types(Home::kGpu), mixed_homes()})
       run_gpu_groups(2, [&](group::Group& group, int rank) {
-        Ways ways;
+        TrainedWays ways;
         ways.shard = shard;
         ways.nonfinite = DDP_NONFINITE_SKIP;
         Trained skips(group, homes, Rule::kAdamW, ways);
@@ -230,7 +230,7 @@ void gradients_that_are_not_finite_are_met_alike(void**) {
 void norms_of_slices_are_those_of_the_whole(void**) {
   for (const auto& homes : {all_types(Home::kGpu), mixed_homes()})
     run_gpu_groups(2, [&](group::Group& group, int rank) {
-      Ways ways;
+      TrainedWays ways;
       Trained whole(group, all_types(Home::kHost), Rule::kAdamW, ways);
       ways.shard = true;
       Trained sliced(group, homes, Rule::kAdamW, ways);
@@ -246,7 +246,7 @@ void norms_of_slices_are_those_of_the_whole(void**) {
 
 void steps_and_averages_after_a_failure_change_nothing(void**) {
   run_gpu_groups(2, [&](group::Group& group, int rank) {
-    Trained trained(group, all_types(Home::kGpu), Rule::kAdamW, Ways{});
+    Trained trained(group, all_types(Home::kGpu), Rule::kAdamW, TrainedWays{});
     optim::Ema ema(trained.placed.model, {0.5});
     trained.train(rank, 0);
     ema.update(trained.placed.stream());
@@ -282,7 +282,7 @@ void steps_and_averages_after_a_failure_change_nothing(void**) {
 void after_the_second_pass_nothing_is_allocated_and_nobody_is_waited_for(void**) {
   for (const auto& [shard, in_backward] : {std::pair{false, false}, {true, false}, {false, true}, {true, true}})
     run_gpu_groups(2, [&](group::Group& group, int rank) {
-      Ways ways;
+      TrainedWays ways;
       ways.shard = shard;
       ways.in_backward = in_backward;
       Trained trained(group, all_types(Home::kGpu), Rule::kAdamW, ways);

@@ -109,7 +109,7 @@ void a_gradient_that_is_not_finite_is_named_and_changes_nothing(void**) {
         const auto optimizer = adam([](auto& o) { o.nonfinite = DDP_NONFINITE_FAIL; })(placed.model);
         placed.fill_grads(1);
         placed.set_grad_element(culprit, 0, bad);
-        std::vector<Bytes> before;
+        std::vector<PlacedBytes> before;
         for (int32_t i = 0; i < placed.size(); ++i) before.push_back(placed.read(placed.value(i)));
         expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { optimizer->step(placed.stream()); }),
                         "\"p" + std::to_string(culprit) + "\"");
@@ -228,7 +228,7 @@ void a_block_that_was_changed_is_taken_back_and_one_that_was_noted_forgotten(voi
       for (int64_t at = first; at < end; at += 500) optimizer->update_block(index, at, std::min<int64_t>(500, end - at));
     };
     const auto contents = [&] {
-      std::vector<Bytes> all;
+      std::vector<PlacedBytes> all;
       for (int32_t i = 0; i < placed.size(); ++i) all.push_back(placed.read(placed.value(i)));
       for (const model::StateTensor& state : optimizer->state_tensors()) all.push_back(placed.read(state.tensor));
       return all;

@@ -17,7 +17,7 @@
 
 namespace ddp::test {
 
-using Bytes = std::vector<std::byte>;
+using PlacedBytes = std::vector<std::byte>;
 
 /// For cmocka: the fake GPU is new, and at the end nothing of it is left and nothing went wrong.
 inline int begin_on_fake_gpu(void**) {
@@ -92,22 +92,22 @@ class PlacedModel {
   [[nodiscard]] const Tensor& value(int32_t i) const { return model->table().parameter(i).value; }
   [[nodiscard]] const Tensor& grad(int32_t i) const { return model->table().parameter(i).grad; }
 
-  static Bytes random_bytes(ddp_dtype dtype, int64_t count, double scale, uint64_t seed) {
-    Bytes bytes(static_cast<size_t>(count * dtype_size(dtype)));
+  static PlacedBytes random_bytes(ddp_dtype dtype, int64_t count, double scale, uint64_t seed) {
+    PlacedBytes bytes(static_cast<size_t>(count * dtype_size(dtype)));
     std::mt19937_64 random(seed);
     std::uniform_real_distribution<double> numbers(-scale, scale);
     for (int64_t i = 0; i < count; ++i) set_element(dtype, bytes.data(), static_cast<size_t>(i), numbers(random));
     return bytes;
   }
   /// As the program would: in the order of its stream. The bytes are in use until that is done.
-  void write(const Tensor& tensor, const Bytes& bytes) const {
+  void write(const Tensor& tensor, const PlacedBytes& bytes) const {
     if (bytes.empty()) return;
     if (!tensor.is_on_gpu()) return static_cast<void>(std::memcpy(tensor.data, bytes.data(), bytes.size()));
     tensor.device->copy(tensor.data, bytes.data(), tensor.bytes(), stream());
     gpu().synchronize(stream());
   }
-  [[nodiscard]] Bytes read(const Tensor& tensor) const {
-    Bytes bytes(static_cast<size_t>(tensor.bytes()));
+  [[nodiscard]] PlacedBytes read(const Tensor& tensor) const {
+    PlacedBytes bytes(static_cast<size_t>(tensor.bytes()));
     if (bytes.empty()) return bytes;
     if (tensor.is_on_gpu()) {
       tensor.device->copy(bytes.data(), tensor.data, tensor.bytes(), stream());
@@ -124,7 +124,7 @@ class PlacedModel {
   /// Whole numbers that differ by rank, so that sums over ranks are exact in every type.
   void fill_whole_grads(int rank, int step) const {
     for (int32_t p = 0; p < size(); ++p) {
-      Bytes bytes(static_cast<size_t>(grad(p).bytes()));
+      PlacedBytes bytes(static_cast<size_t>(grad(p).bytes()));
       for (int64_t i = 0; i < grad(p).count; ++i)
         set_element(grad(p).dtype, bytes.data(), static_cast<size_t>(i),
                     static_cast<double>((i * 7 + p * 13 + step * 29 + rank * 5) % 31 - 15));
@@ -139,7 +139,7 @@ class PlacedModel {
     model->end_backward(stream());
   }
   void set_grad_element(int32_t i, size_t element, double number) const {
-    Bytes bytes = read(grad(i));
+    PlacedBytes bytes = read(grad(i));
     set_element(grad(i).dtype, bytes.data(), element, number);
     write(grad(i), bytes);
   }
@@ -160,7 +160,7 @@ class PlacedModel {
 
   std::shared_ptr<group::Group> group_;
   std::unique_ptr<gpu::Stream> stream_;
-  std::vector<Bytes> host_;
+  std::vector<PlacedBytes> host_;
   std::vector<gpu::Array> device_;
 };
 

@@ -15,13 +15,13 @@ namespace {
 
 constexpr int kSize = 3;
 
-constexpr Way kWays[] = {{"gradients of the program"},
-                         {"gradients of the library", Grads::kLibrary},
-                         {"values of the library", Grads::kLibrary, true},
-                         {"in backward", Grads::kLibrary, false, true},
-                         {"in backward, of the program", Grads::kProgram, false, true},
-                         {"Adam, in backward", Grads::kLibrary, true, true, true},
-                         {"clipped by the norm", Grads::kLibrary, false, false, true, 0.5}};
+constexpr RecoverableWay kWays[] = {{"gradients of the program"},
+                                    {"gradients of the library", Grads::kLibrary},
+                                    {"values of the library", Grads::kLibrary, true},
+                                    {"in backward", Grads::kLibrary, false, true},
+                                    {"in backward, of the program", Grads::kProgram, false, true},
+                                    {"Adam, in backward", Grads::kLibrary, true, true, true},
+                                    {"clipped by the norm", Grads::kLibrary, false, false, true, 0.5}};
 
 ddp_group_options recoverable() {
   ddp_group_options options = world_options();
@@ -48,14 +48,14 @@ void expect_like(const std::vector<std::vector<float>>& found, const std::vector
 
 enum class Death { kBetweenPasses, kInThePass, kBehindThePass, kBehindTheStep };
 
-std::string name_of(const Way& way, Death death) {
+std::string name_of(const RecoverableWay& way, Death death) {
   constexpr const char* kNames[] = {"between passes", "in the pass", "behind the pass", "behind the step"};
   return std::string(way.name) + ", " + kNames[static_cast<size_t>(death)];
 }
 
 /// All ranks are in the third pass, whose collectives cannot end: most gradients of the last rank never come, or its device
 /// does nothing.
-void open_pass(Trainee& t, int rank, Death death, std::atomic<int>& in_pass) {
+void open_pass(RecoverableTrainee& t, int rank, Death death, std::atomic<int>& in_pass) {
   t.model->begin_backward(DDP_PASS_REDUCE);
   for (size_t p = 0; p < kParameters; ++p) t.fill(p, 2, rank);
   if (rank == kSize - 1 && death == Death::kBehindThePass) fake_gpu::pause_device(rank);
@@ -66,7 +66,7 @@ void open_pass(Trainee& t, int rank, Death death, std::atomic<int>& in_pass) {
 }
 
 /// The third step is counted while the device has not begun it.
-void step_without_device(Trainee& t, int rank, std::atomic<int>& in_pass) {
+void step_without_device(RecoverableTrainee& t, int rank, std::atomic<int>& in_pass) {
   t.model->begin_backward(DDP_PASS_REDUCE);
   for (size_t p = kParameters; p-- > 0;) {
     t.fill(p, 2, rank);
@@ -80,7 +80,7 @@ void step_without_device(Trainee& t, int rank, std::atomic<int>& in_pass) {
   wait_until([&] { return in_pass.load() == kSize; });
 }
 
-void expect_broken_pass(Trainee& t, Death death) {
+void expect_broken_pass(RecoverableTrainee& t, Death death) {
   const std::string text = expect_error(DDP_ERROR_ABORTED, [&] {
     if (death == Death::kInThePass) t.model->pass().mark_ready(0, t.at());
     t.model->end_backward(t.at());
@@ -89,7 +89,7 @@ void expect_broken_pass(Trainee& t, Death death) {
 }
 
 /// Two steps of three ranks, the last of which dies, perhaps in the third; two steps of those that are left.
-void lose_one(const Way& way, Death death) {
+void lose_one(const RecoverableWay& way, Death death) {
   const FakeGpus gpus;
   const Folder folder;
   const std::string what = name_of(way, death);
@@ -98,7 +98,7 @@ void lose_one(const Way& way, Death death) {
   std::atomic<int> in_pass{0}, know{0};
   run_ranks(kSize, [&](int rank) {
     const auto group = meet(folder, rank, kSize, recoverable(), rank);
-    Trainee t(group, way, rank);
+    RecoverableTrainee t(group, way, rank);
     for (int step = 0; step < 2; ++step) t.step(step, rank);
     t.stream->synchronize();
     group->barrier();
@@ -134,21 +134,21 @@ void lose_one(const Way& way, Death death) {
 }
 
 void two_of_three_go_on(void**) {
-  for (const Way& way : kWays) lose_one(way, Death::kBetweenPasses);
+  for (const RecoverableWay& way : kWays) lose_one(way, Death::kBetweenPasses);
 }
 void a_pass_that_was_open_is_repeated(void**) {
-  for (const Way& way : kWays) lose_one(way, Death::kInThePass);
+  for (const RecoverableWay& way : kWays) lose_one(way, Death::kInThePass);
 }
 void a_pass_whose_device_never_came_is_repeated(void**) {
-  for (const Way& way : kWays) lose_one(way, Death::kBehindThePass);
+  for (const RecoverableWay& way : kWays) lose_one(way, Death::kBehindThePass);
 }
 void a_step_that_was_counted_is_made(void**) {
-  for (const Way& way : kWays)
+  for (const RecoverableWay& way : kWays)
     if (!way.in_backward) lose_one(way, Death::kBehindTheStep);
 }
 
 /// Two ranks, then a third that gets everything from them, then the first of them dies.
-void grow_and_shrink(const Way& way) {
+void grow_and_shrink(const RecoverableWay& way) {
   const FakeGpus gpus;
   const Folder folder;
   std::array<std::vector<std::vector<float>>, kSize> ends;
@@ -160,7 +160,7 @@ void grow_and_shrink(const Way& way) {
     if (is_new) wait_until([&] { return stands.load(); });
     options.join = is_new ? 1 : 0;
     const auto group = meet(folder, is_new ? -1 : number, is_new ? -1 : 2, options, number);
-    Trainee t(group, way, number);
+    RecoverableTrainee t(group, way, number);
     for (int step = 0; !is_new && step < 2; ++step) t.step(step, group->rank());
     if (number == 0) stands = true;
     if (!is_new) {
@@ -191,7 +191,7 @@ void grow_and_shrink(const Way& way) {
 }
 
 void a_new_rank_joins_and_the_first_one_dies(void**) {
-  for (const Way& way : kWays) grow_and_shrink(way);
+  for (const RecoverableWay& way : kWays) grow_and_shrink(way);
 }
 
 /// Buffers that were on their way to a rank when another died are those of before.
@@ -201,7 +201,7 @@ void buffers_on_their_way_are_taken_back(void**) {
   std::atomic<int> know{0};
   run_ranks(kSize, [&](int rank) {
     const auto group = meet(folder, rank, kSize, recoverable(), rank);
-    Trainee t(group, kWays[0], rank);
+    RecoverableTrainee t(group, kWays[0], rank);
     t.step(0, rank);
     t.stream->synchronize();
     const Tensor& buffer = t.model->table().buffers().front().value;
@@ -237,7 +237,7 @@ void a_captured_pass_is_refused(void**) {
   const Folder folder;
   run_ranks(2, [&](int rank) {
     const auto group = meet(folder, rank, 2, recoverable(), rank);
-    Trainee t(group, kWays[0], rank);
+    RecoverableTrainee t(group, kWays[0], rank);
     t.step(0, rank);
     t.stream->synchronize();
     group->barrier();
@@ -262,7 +262,7 @@ void what_cannot_be_recovered_is_refused(void**) {
   expect_contains(expect_error(DDP_ERROR_NOT_SUPPORTED, [&] { static_cast<void>(meet(folder, 0, 1, lent, 0)); }),
                   "nccl_comm");
   const auto group = meet(folder, 0, 1, recoverable(), 0);
-  Trainee t(group, kWays[0], 0);
+  RecoverableTrainee t(group, kWays[0], 0);
   ddp_optimizer_options kept = optim::default_optimizer_options();
   kept.shard = kept.keep_copy = 1;
   ddp_model_options options{};

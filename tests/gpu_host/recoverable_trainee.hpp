@@ -24,7 +24,7 @@ inline constexpr size_t kParameters = std::size(kCounts);
 
 enum class Grads { kProgram, kLibrary };
 
-struct Way {
+struct RecoverableWay {
   const char* name;
   Grads grads = Grads::kProgram;
   bool own_values = false;
@@ -34,8 +34,9 @@ struct Way {
 };
 
 /// One rank's model, on the GPU or (of the oracle) in host memory.
-struct Trainee {
-  Trainee(std::shared_ptr<group::Group> of, const Way& way, int32_t gpu) : group(std::move(of)), device(gpu) {
+struct RecoverableTrainee {
+  RecoverableTrainee(std::shared_ptr<group::Group> of, const RecoverableWay& way, int32_t gpu)
+      : group(std::move(of)), device(gpu) {
     if (device >= 0) stream.emplace(device);
     ddp_model_options options{};
     options.first_bucket_bytes = 4'000;
@@ -62,7 +63,7 @@ struct Trainee {
     model->replicas().keep_equal(optimizer);
     model->commit(at());
   }
-  ~Trainee() {
+  ~RecoverableTrainee() {
     optimizer.reset();
     model->close();
     model.reset();
@@ -140,7 +141,7 @@ struct Trainee {
 
 /// What ranks in host memory come to: in each stage so many ranks make so many steps. State goes from one to the next by
 /// hand.
-inline std::vector<std::vector<float>> oracle(const Way& way, const std::vector<std::pair<int, int>>& stages) {
+inline std::vector<std::vector<float>> oracle(const RecoverableWay& way, const std::vector<std::pair<int, int>>& stages) {
   static std::atomic<int> next{0};
   std::vector<std::vector<float>> values;
   std::vector<std::vector<std::byte>> state;
@@ -154,7 +155,7 @@ inline std::vector<std::vector<float>> oracle(const Way& way, const std::vector<
       ddp_group_options mine = world_options();
       mine.rank = rank;
       mine.world_size = n;
-      Trainee t(group::Group::create(place.c_str(), mine), way, -1);
+      RecoverableTrainee t(group::Group::create(place.c_str(), mine), way, -1);
       for (size_t p = 0; p < begin.size(); ++p) t.write(p, begin[p]);
       const std::vector<model::StateTensor> tensors = t.optimizer->state_tensors();
       for (size_t k = 0; k < state_before.size(); ++k)

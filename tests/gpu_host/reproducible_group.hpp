@@ -12,11 +12,11 @@
 
 namespace ddp::test {
 
-using Bytes = std::vector<std::byte>;
+using GroupBytes = std::vector<std::byte>;
 
 /// Numbers of many sizes, so that every order of adding them has bits of its own.
-inline Bytes random_numbers(ddp_dtype dtype, int64_t count, uint64_t seed) {
-  Bytes bytes(static_cast<size_t>(count * dtype_size(dtype)));
+inline GroupBytes random_numbers(ddp_dtype dtype, int64_t count, uint64_t seed) {
+  GroupBytes bytes(static_cast<size_t>(count * dtype_size(dtype)));
   std::mt19937_64 random(seed);
   for (int64_t i = 0; i < count; ++i) {
     const double number = static_cast<double>(static_cast<int64_t>(random() >> 11)) * 0x1p-52 - 1;

@@ -51,8 +51,8 @@ void collectives_have_the_bits_of_host_memory(void**) {
         for (const ddp_reduce op : {DDP_SUM, DDP_AVERAGE, DDP_MIN, DDP_MAX})
           for (const int64_t each : {7, 1500}) {
             const int64_t count = each * placement.size();
-            const Bytes input = random_numbers(dtype, count, static_cast<uint64_t>(rank * 1000 + count));
-            Bytes whole = input, source = input, own(input.size() / static_cast<size_t>(placement.size()));
+            const GroupBytes input = random_numbers(dtype, count, static_cast<uint64_t>(rank * 1000 + count));
+            GroupBytes whole = input, source = input, own(input.size() / static_cast<size_t>(placement.size()));
             group.all_reduce(flat_tensor(whole.data(), dtype, count), op);
             group.reduce_scatter(flat_tensor(source.data(), dtype, count), flat_tensor(own.data(), dtype, each), op);
             GpuArray all(rank, static_cast<int64_t>(input.size())), part(rank, static_cast<int64_t>(own.size()));
@@ -99,13 +99,13 @@ void trained_models_have_the_bits_of_host_memory(void**) {
 void ranks_by_host_cross_as_one_node(void**) {
   constexpr int64_t kCount = 40'000;
   const LeafMap map = LeafMap::by_host(kUnequal.host_of);
-  std::vector<Bytes> inputs;
+  std::vector<GroupBytes> inputs;
   for (uint64_t rank = 0; rank < 8; ++rank) inputs.push_back(random_numbers(DDP_BF16, kCount, rank));
   std::vector<cpu::SumPart> parts;
   for (int64_t at = 0; at < map.total(); ++at)
     if (map.rank_at(at) >= 0)
       parts.push_back(cpu::SumPart{at, at + 1, inputs[static_cast<size_t>(map.rank_at(at))].data(), true, 1});
-  Bytes wanted(inputs[0].size());
+  GroupBytes wanted(inputs[0].size());
   void* const to = wanted.data();
   cpu::combine(cpu::ReduceRule{DDP_BF16, DDP_AVERAGE, 8}, parts.data(), 8, map.total(), &to, 1, kCount);
   const FakeGpus gpus;
@@ -145,10 +145,10 @@ void a_host_sends_its_nodes(void**) {
     run_on_hosts(
         placement, [&, &placement = placement, dtype = dtype, host = host, bytes = bytes](group::Group& group, int rank) {
           const GpuStream stream(rank);
-          const Bytes input = random_numbers(dtype, kSlice * placement.size(), static_cast<uint64_t>(rank));
+          const GroupBytes input = random_numbers(dtype, kSlice * placement.size(), static_cast<uint64_t>(rank));
           GpuArray all(rank, static_cast<int64_t>(input.size()));
           all.poke(input);
-          Bytes whole = input;
+          GroupBytes whole = input;
           group.all_reduce(flat_tensor(whole.data(), dtype, kSlice * placement.size()), DDP_SUM);
           group.barrier();
           if (rank == 0) fake_gpu::set_hosts(placement.host_of);

@@ -18,8 +18,8 @@ void collectives_have_the_bits_of_host_memory(void**) {
         for (const ddp_reduce op : {DDP_SUM, DDP_AVERAGE, DDP_MIN, DDP_MAX})
           for (const int64_t each : {7, 1024, 1500}) {
             const int64_t count = each * size;
-            const Bytes input = random_numbers(dtype, count, static_cast<uint64_t>(rank * 1000 + count));
-            Bytes whole = input, source = input, own(input.size() / static_cast<size_t>(size));
+            const GroupBytes input = random_numbers(dtype, count, static_cast<uint64_t>(rank * 1000 + count));
+            GroupBytes whole = input, source = input, own(input.size() / static_cast<size_t>(size));
             group.all_reduce(flat_tensor(whole.data(), dtype, count), op);
             group.reduce_scatter(flat_tensor(source.data(), dtype, count), flat_tensor(own.data(), dtype, each), op);
             GpuArray all(rank, static_cast<int64_t>(input.size())), part(rank, static_cast<int64_t>(own.size()));
@@ -33,7 +33,7 @@ void collectives_have_the_bits_of_host_memory(void**) {
             group.reduce_scatter(all.tensor(group, dtype), flat_part(all.tensor(group, dtype), rank * each, each), op,
                                  stream.get());
             stream.synchronize();
-            const Bytes after = all.peek<std::byte>();
+            const GroupBytes after = all.peek<std::byte>();
             expect(std::equal(own.begin(), own.end(), after.begin() + static_cast<std::ptrdiff_t>(own.size()) * rank),
                    "in place: " + what);
             all.poke(input);
@@ -54,7 +54,7 @@ void a_large_tensor_is_summed_in_parts(void**) {
   const FakeGpus gpus;
   run_reproducible(3, [&](group::Group& group, int rank) {
     const GpuStream stream(rank);
-    Bytes whole = random_numbers(DDP_F32, 3 * kEach, static_cast<uint64_t>(rank)), own(kEach * 4);
+    GroupBytes whole = random_numbers(DDP_F32, 3 * kEach, static_cast<uint64_t>(rank)), own(kEach * 4);
     GpuArray all(rank, static_cast<int64_t>(whole.size())), part(rank, kEach * 4);
     all.poke(whole);
     group.reduce_scatter(all.tensor(group, DDP_F32), part.tensor(group, DDP_F32), DDP_AVERAGE, stream.get());
@@ -80,7 +80,7 @@ void a_large_bucket_is_summed_at_once(void**) {
     const cpu::ReduceRule rule{DDP_F32, DDP_AVERAGE, 3};
     nccl::TreeSum small(transport, {rule, 1024}), large(transport, {rule, kSlice});
     for (const auto& [sum, slice] : {std::pair{&large, kSlice}, {&small, int64_t{1024}}}) {
-      Bytes whole = random_numbers(DDP_F32, 3 * slice, static_cast<uint64_t>(rank));
+      GroupBytes whole = random_numbers(DDP_F32, 3 * slice, static_cast<uint64_t>(rank));
       GpuArray all(rank, static_cast<int64_t>(whole.size()));
       all.poke(whole);
       transport.order_after(stream.get());
@@ -100,14 +100,14 @@ void ranks_by_host_are_added_host_by_host(void**) {
   constexpr int64_t kCount = 40'000;
   const std::vector<int32_t> host_of{0, 1, 0, 1, 1};
   const LeafMap map = LeafMap::by_host(host_of);
-  std::vector<Bytes> inputs;
+  std::vector<GroupBytes> inputs;
   for (uint64_t rank = 0; rank < host_of.size(); ++rank) inputs.push_back(random_numbers(DDP_F32, kCount, rank));
   std::vector<cpu::SumPart> parts;
   for (int64_t at = 0; at < map.total(); ++at)
     if (map.rank_at(at) >= 0)
       parts.push_back(cpu::SumPart{at, at + 1, inputs[static_cast<size_t>(map.rank_at(at))].data(), true, 1});
   expect(static_cast<int64_t>(parts.size()) < map.total(), "there are holes");
-  Bytes wanted(inputs[0].size());
+  GroupBytes wanted(inputs[0].size());
   void* const to = wanted.data();
   cpu::combine(cpu::ReduceRule{DDP_F32, DDP_AVERAGE, 5}, parts.data(), 5, map.total(), &to, 1, kCount);
   const FakeGpus gpus;
@@ -133,7 +133,7 @@ void without_the_option_the_bits_are_nccls(void**) {
   const FakeGpus gpus;
   run_gpu_groups_with(3, with_reproducible(0), [&](group::Group& group, int rank) {
     const GpuStream stream(rank);
-    Bytes whole = random_numbers(DDP_F32, 1000, static_cast<uint64_t>(rank));
+    GroupBytes whole = random_numbers(DDP_F32, 1000, static_cast<uint64_t>(rank));
     GpuArray all(rank, static_cast<int64_t>(whole.size()));
     all.poke(whole);
     group.all_reduce(all.tensor(group, DDP_F32), DDP_SUM, stream.get());

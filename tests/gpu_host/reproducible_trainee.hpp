@@ -22,7 +22,7 @@ struct Way {
 
 /// What training leaves: parameters, gradients (not of a sharded step), state of the optimizer.
 struct Trained {
-  std::vector<Bytes> values, grads, state;
+  std::vector<GroupBytes> values, grads, state;
   bool operator==(const Trained&) const = default;
 };
 
@@ -44,7 +44,7 @@ class Trainee {
     there_.reserve(2 * kCounts.size());
     for (size_t p = 0; p < kCounts.size(); ++p) {
       const Tensor value = lend(random_numbers(dtype, kCounts[p], 99 + p));
-      const Tensor grad = lend(Bytes(static_cast<size_t>(kCounts[p] * dtype_size(dtype))));
+      const Tensor grad = lend(GroupBytes(static_cast<size_t>(kCounts[p] * dtype_size(dtype))));
       model_->add_parameter("p" + std::to_string(p), value, way.owned ? nullptr : &grad);
     }
     AdamOptions adam;
@@ -88,7 +88,7 @@ class Trainee {
   static inline const std::vector<int64_t> kCounts = {300, 5000, 7, 9001, 64};
 
   [[nodiscard]] void* order() const { return on_gpu_ ? stream_->get() : nullptr; }
-  Tensor lend(const Bytes& numbers) {
+  Tensor lend(const GroupBytes& numbers) {
     here_.push_back(numbers);
     const auto count = static_cast<int64_t>(numbers.size()) / dtype_size(dtype_);
     if (!on_gpu_) return flat_tensor(here_.back().data(), dtype_, count);
@@ -102,7 +102,7 @@ class Trainee {
       const bool used = !way_.unused || (p != 3 && (p != 1 || group_.rank() == 0));  // 3: by nobody
       write(model_->table().parameter(index).grad,
             used ? random_numbers(dtype_, kCounts[p], static_cast<uint64_t>(1000 * pass + 10 * group_.rank()) + p)
-                 : Bytes(static_cast<size_t>(kCounts[p] * dtype_size(dtype_))));
+                 : GroupBytes(static_cast<size_t>(kCounts[p] * dtype_size(dtype_))));
       if (used) model_->pass().mark_ready(index, order());
     }
     model_->end_backward(order());
@@ -120,13 +120,13 @@ class Trainee {
     else
       static_cast<void>(expect_error(DDP_ERROR_INVALID_STATE, [&] { model_->end_backward(order()); }));
   }
-  void write(const Tensor& to, const Bytes& bytes) {
+  void write(const Tensor& to, const GroupBytes& bytes) {
     if (on_gpu_) stream_->synchronize();
     if (on_gpu_) expect(fake_gpu::poke(to.data, bytes.data(), to.bytes()), "poked");
     if (!on_gpu_) std::memcpy(to.data, bytes.data(), bytes.size());
   }
-  [[nodiscard]] Bytes read(const Tensor& tensor) {
-    Bytes bytes(static_cast<size_t>(tensor.bytes()));
+  [[nodiscard]] GroupBytes read(const Tensor& tensor) {
+    GroupBytes bytes(static_cast<size_t>(tensor.bytes()));
     if (bytes.empty()) return bytes;
     if (!tensor.is_on_gpu()) {
       std::memcpy(bytes.data(), tensor.data, bytes.size());
@@ -138,12 +138,12 @@ class Trainee {
   }
 
   /// Of all ranks, where each holds a part.
-  [[nodiscard]] Bytes whole(const model::StateTensor& state) {
+  [[nodiscard]] GroupBytes whole(const model::StateTensor& state) {
     if (state.parts.empty()) return read(state.tensor);
     const int64_t size = dtype_size(state.tensor.dtype);
-    const Bytes own = read(flat_part(state.tensor, 0, count_of(state.parts[static_cast<size_t>(group_.rank())])));
+    const GroupBytes own = read(flat_part(state.tensor, 0, count_of(state.parts[static_cast<size_t>(group_.rank())])));
     const auto parts = group_.gather("state", std::string_view(reinterpret_cast<const char*>(own.data()), own.size()));
-    Bytes all(static_cast<size_t>(state.tensor.bytes()));
+    GroupBytes all(static_cast<size_t>(state.tensor.bytes()));
     for (size_t rank = 0; rank < parts.size(); ++rank) {
       const char* from = parts[rank].data();
       for (const OwnedSpan& span : state.parts[rank]) {
@@ -160,7 +160,7 @@ class Trainee {
   const bool on_gpu_;
   std::optional<GpuStream> stream_;
   std::vector<GpuArray> there_;
-  std::vector<Bytes> here_;
+  std::vector<GroupBytes> here_;
   std::shared_ptr<model::Model> model_;
   std::shared_ptr<optim::Adam> optimizer_;
 };

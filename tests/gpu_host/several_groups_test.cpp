@@ -94,14 +94,14 @@ void a_group_that_comes_later_waits_for_what_is_under_way(void**) {
 void two_models_in_two_groups_train_beside_each_other(void**) {
   const FullGpus gpus;
   run_two_groups(2, [](group::Group& first, group::Group& second, int rank) {
-    SmallModel a(first, rank), b(second, rank);
+    SmallGpuModel a(first, rank), b(second, rank);
     for (int step = 0; step < 5; ++step) {
       a.model.begin_backward(DDP_PASS_REDUCE);
       write_on(a.stream.get(), a.fresh, a.grad.data());
       b.pass();
       a.model.pass().mark_ready(0, a.stream.get());
       a.model.end_backward(a.stream.get());
-      for (SmallModel* const each : {&a, &b})
+      for (SmallGpuModel* const each : {&a, &b})
         expect(read_on(each->stream, rank, each->grad.data(), kCount) == std::vector<float>(kCount, 1.5F), "the mean");
     }
   });
@@ -112,7 +112,7 @@ void two_models_in_two_groups_train_beside_each_other(void**) {
 void a_call_that_comes_at_another_point_of_a_pass_is_a_mismatch(void**) {
   const FakeGpus gpus;
   run_two_groups(2, [](group::Group& first, group::Group& second, int rank) {
-    SmallModel world(first, rank);
+    SmallGpuModel world(first, rank);
     const GpuStream stream(rank);
     GpuArray sum(rank, kCount * 4);
     world.pass();
@@ -132,14 +132,14 @@ void passes_that_mark_in_different_orders_are_a_mismatch(void**) {
   std::atomic<int> told{0};
   run_gpu_groups(2, [&](group::Group& first, int rank) {
     const auto second = group::split_group(first, {0, rank}, first.options());
-    SmallModel a(first, rank), b(*second, rank);
+    SmallGpuModel a(first, rank), b(*second, rank);
     a.pass();
     b.pass();
     first.barrier();
-    SmallModel& early = rank == 0 ? a : b;
-    SmallModel& late = rank == 0 ? b : a;
-    for (SmallModel* const each : {&a, &b}) each->model.begin_backward(DDP_PASS_REDUCE);
-    for (SmallModel* const each : {&early, &late}) each->model.pass().mark_ready(0, each->stream.get());
+    SmallGpuModel& early = rank == 0 ? a : b;
+    SmallGpuModel& late = rank == 0 ? b : a;
+    for (SmallGpuModel* const each : {&a, &b}) each->model.begin_backward(DDP_PASS_REDUCE);
+    for (SmallGpuModel* const each : {&early, &late}) each->model.pass().mark_ready(0, each->stream.get());
     expect_contains(expect_error(DDP_ERROR_MISMATCH, [&] { a.model.end_backward(a.stream.get()); }), "different orders");
     ++told;
     wait_until([&] { return told == 2; });
@@ -153,7 +153,7 @@ void a_group_and_its_halves_work_on_the_same_gpus(void**) {
   run_gpu_groups(3, [](group::Group& all, int rank) {
     static_cast<void>(all.gpu().nccl());
     const auto half = group::split_group(all, {rank / 2, rank}, all.options());
-    SmallModel wide(all, rank), narrow(*half, rank);
+    SmallGpuModel wide(all, rank), narrow(*half, rank);
     const float mean = rank < 2 ? 1.5F : 3.0F;
     for (int step = 0; step < 3; ++step) {
       wide.pass();
@@ -171,7 +171,7 @@ void a_group_and_its_halves_work_on_the_same_gpus(void**) {
 void groups_come_and_go_beside_a_pass(void**) {
   const FullGpus gpus;
   run_gpu_groups(2, [](group::Group& first, int rank) {
-    SmallModel world(first, rank);
+    SmallGpuModel world(first, rank);
     const GpuStream stream(rank);
     GpuArray sum(rank, kCount * 4);
     std::shared_ptr<group::Group> former;
@@ -197,7 +197,7 @@ void groups_come_and_go_beside_a_pass(void**) {
 void a_captured_pass_holds_the_calls_of_another_group(void**) {
   const FakeGpus gpus;
   run_two_groups(2, [](group::Group& first, group::Group& second, int rank) {
-    SmallModel world(first, rank);
+    SmallGpuModel world(first, rank);
     GpuArray sum(rank, kCount * 4);
     sum.poke(std::vector<float>(kCount, 1));
     void* const stream = world.stream.get();
@@ -231,7 +231,7 @@ void where_nccl_keeps_the_order_there_are_no_events_for_it(void**) {
     if (by_nccl) setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 1);
     const FakeGpus gpus;
     run_two_groups(2, [](group::Group& first, group::Group& second, int rank) {
-      SmallModel a(first, rank), b(second, rank);
+      SmallGpuModel a(first, rank), b(second, rank);
       a.pass();
       b.pass();
       expect_equal(read_on(a.stream, rank, a.grad.data(), 1)[0], 1.5F, "the mean");

@@ -10,12 +10,12 @@ namespace ddp::test {
 
 inline constexpr int64_t kCount = 5000;
 
-struct SmallModel {
+struct SmallGpuModel {
   GpuStream stream;
   GpuArray value, grad, fresh;
   model::Model model;
 
-  SmallModel(group::Group& group, int rank)
+  SmallGpuModel(group::Group& group, int rank)
       : stream(rank),
         value(rank, kCount * 4),
         grad(rank, kCount * 4),

@@ -22,7 +22,7 @@ inline constexpr int kSteps = 3;
 inline constexpr std::array<int64_t, 3> kShapes = {3000, 40, 2000};
 using Values = std::vector<std::vector<float>>;
 
-struct Way {
+struct SweptWay {
   bool shard = false;
   bool in_backward = false;
   bool reproducible = false;
@@ -37,7 +37,7 @@ struct Way {
 };
 
 /// What one rank has come to.
-struct Story {
+struct SweptStory {
   bool has_group = false;
   bool is_committed = false;
   int steps = 0;  // that returned
@@ -50,7 +50,7 @@ struct Story {
 
 class Training {
  public:
-  Training(group::Group& group, int rank, const Way& way)
+  Training(group::Group& group, int rank, const SweptWay& way)
       : rank_(rank),
         is_lent_(way.lent),
         stream_(rank),
@@ -103,7 +103,7 @@ class Training {
   }
 
  private:
-  static ddp_model_options options(const Way& way) {
+  static ddp_model_options options(const SweptWay& way) {
     ddp_model_options made{};
     made.own_values = way.own ? 1 : 0;
     made.first_bucket_bytes = made.bucket_bytes = 8'000;
@@ -118,15 +118,15 @@ class Training {
 };
 
 /// The ranks of one training, and what happens to one of them.
-struct World {
-  Way way;
+struct SweptWorld {
+  SweptWay way;
   ddp_group_options options = world_options();
   int bad = 1;
   bool is_held = false;  // the bad rank comes back only when the others are done
   std::mutex mutex;      // guards groups
   std::array<group::Group*, kRanks> groups{};
   std::array<void*, kRanks> comms{};  // those that are lent
-  std::array<Story, kRanks> stories;
+  std::array<SweptStory, kRanks> stories;
   std::atomic<int> done{0};
   std::atomic<int64_t> since_ns{0};
   int64_t usual_ms = 0;       // how long it takes here, without a fault
@@ -137,7 +137,7 @@ struct World {
   void run();
   [[nodiscard]] std::shared_ptr<group::Group> meet(int rank, const std::string& place);
   void run_rank(group::Group& group, int rank);
-  void tell(Story& story, const Error& error) const {
+  void tell(SweptStory& story, const Error& error) const {
     story.status = error.status();
     story.text = error.text();
     if (since_ns != 0) story.ms = (os::now_ns() - since_ns) / 1'000'000;
@@ -160,7 +160,7 @@ struct World {
   }
 };
 
-inline void World::lend() {
+inline void SweptWorld::lend() {
   options.reproducible = way.reproducible ? 1 : 0;
   options.nccl_multicast = way.multicast ? 1 : 0;
   if (!way.lent) return;
@@ -177,8 +177,8 @@ inline void World::lend() {
   });
 }
 
-inline void World::run_rank(group::Group& group, int rank) {
-  Story& story = stories[static_cast<size_t>(rank)];
+inline void SweptWorld::run_rank(group::Group& group, int rank) {
+  SweptStory& story = stories[static_cast<size_t>(rank)];
   story.has_group = true;
   set_group(rank, &group);
   Training training(group, rank, way);
@@ -203,13 +203,13 @@ inline void World::run_rank(group::Group& group, int rank) {
 }
 
 /// With a lent communicator a rank may end before it has its group. Then nobody says so, and this gives NULL.
-inline std::shared_ptr<group::Group> World::meet(int rank, const std::string& place) {
+inline std::shared_ptr<group::Group> SweptWorld::meet(int rank, const std::string& place) {
   ddp_group_options mine = options;
   mine.rank = mine.device_index = rank;
   mine.world_size = kRanks;
   mine.nccl_comm = comms[static_cast<size_t>(rank)];
   expect(fake_gpu::table().set_device(rank) == 0, "a program has its GPU current");
-  Story& story = stories[static_cast<size_t>(rank)];
+  SweptStory& story = stories[static_cast<size_t>(rank)];
   try {
     return group::Group::create(place.c_str(), mine);
   } catch (const Error& error) {
@@ -218,7 +218,7 @@ inline std::shared_ptr<group::Group> World::meet(int rank, const std::string& pl
   }
 }
 
-inline void World::run() {
+inline void SweptWorld::run() {
   static std::atomic<int> next{0};
   const std::string place = "local://nccl-sweep-" + std::to_string(next++);
   run_ranks(kRanks, [&](int rank) {

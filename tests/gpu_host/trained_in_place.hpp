@@ -29,7 +29,7 @@ inline std::vector<int64_t> gpt2(int64_t smaller = kSmaller) {
   return counts;
 }
 
-struct Ways {
+struct InPlaceWays {
   bool shard = false;
   bool in_backward = false;
   bool divide_in_step = false;
@@ -41,16 +41,17 @@ struct Ways {
 };
 
 /// One rank's model with AdamW.
-struct Trained {
+struct InPlaceTrained {
   group::Group& group;
   int rank;
-  Ways ways;
+  InPlaceWays ways;
   GpuStream stream;
   std::vector<GpuArray> lent;  // values, and gradients unless they are owned
   std::shared_ptr<model::Model> model;
   std::shared_ptr<optim::BuiltinOptimizer> optimizer;
 
-  Trained(group::Group& of, int own_rank, const Ways& asked) : group(of), rank(own_rank), ways(asked), stream(own_rank) {
+  InPlaceTrained(group::Group& of, int own_rank, const InPlaceWays& asked)
+      : group(of), rank(own_rank), ways(asked), stream(own_rank) {
     ddp_model_options options{};
     options.first_bucket_bytes = (1 << 20) / ways.smaller;
     options.bucket_bytes = (64 << 20) / ways.smaller;

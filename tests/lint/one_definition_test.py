@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One name, one type: in the whole library a class, struct, union, enum or alias of a namespace is defined in one place. C++ demands it (the
-one-definition rule) and neither compiler nor linker says so; with whole-program optimisation the program may then use the wrong layout. The
-preset `lto` lets the compiler check the same, and functions too, but takes minutes."""
+"""One name, one type: in the whole library, and in all tests, a class, struct, union, enum or alias of a namespace is defined in one place. C++
+demands it (the one-definition rule) and neither compiler nor linker says so; with whole-program optimisation the program may then use the wrong
+layout. Two headers of tests with one name do not compile together, which shows only where a precompiled header brings the second one in.
+The preset `lto` lets the compiler check the same, and functions too, but takes minutes."""
 import collections
 import re
 
@@ -72,4 +73,7 @@ def self_test():
 self_test()
 # Modules that are linked apart from the core see its types too. Kernels for GPUs are compiled by another compiler, in one program with the rest.
 checked = [path for path in tree.sources("src/") if not path.startswith("src/ddprun/")]
-tree.verdict(list(problems(checked, tree.read)), f"{len(checked)} files, one type for each name")
+# Every benchmark is one program.
+tests = [path for path in tree.sources("tests/") if not path.startswith("tests/bench/")]
+tree.verdict(list(problems(checked, tree.read)) + list(problems(tests, tree.read)),
+             f"{len(checked)} files of the library and {len(tests)} of the tests, one type for each name")

@@ -65,16 +65,16 @@ struct Peer {
   std::vector<Error> wrong;
 };
 
-class World {
+class ControlWorld {
  public:
-  World(int32_t size, int32_t server_size, int64_t left_ms = 5'000)
+  ControlWorld(int32_t size, int32_t server_size, int64_t left_ms = 5'000)
       : server_(
             bootstrap::ServerConfig{server_size, bootstrap::auth::group_id("job", "place", ""), "token", 100, 1'000, ""}) {
     for (int32_t rank = 0; rank < size; ++rank) add(rank, size, left_ms);
   }
-  explicit World(int32_t size) : World(size, size) {}
+  explicit ControlWorld(int32_t size) : ControlWorld(size, size) {}
   /// Of the ranks that `members` are, which may be some of a group that has broken.
-  World(const bootstrap::ServerConfig& config, const std::vector<bootstrap::Member>& members) : server_(config) {
+  ControlWorld(const bootstrap::ServerConfig& config, const std::vector<bootstrap::Member>& members) : server_(config) {
     for (const bootstrap::Member& member : members)
       peers_.push_back(std::make_unique<Peer>(member, config.size, 5'000, config.recovers));
   }
@@ -268,7 +268,7 @@ class World {
   std::map<size_t, bool> stopped_;
 };
 
-inline void formed(World& world) {
+inline void formed(ControlWorld& world) {
   for (size_t i = 0; i < world.count(); ++i) world.connect(i);
   world.run();
   for (size_t i = 0; i < world.count(); ++i) expect(world[i].joined, "rank " + std::to_string(i) + " has joined");

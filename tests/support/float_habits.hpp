@@ -40,9 +40,9 @@ inline void take_up(Habit habit) {
 }
 
 /// A rank's run: what it did and got, as bytes.
-class Run {
+class HabitRun {
  public:
-  Run(Habit habit, int of_rank) : rank(of_rank), habit_(habit) {}
+  HabitRun(Habit habit, int of_rank) : rank(of_rank), habit_(habit) {}
 
   /// The status goes into the result, so that errors are compared too.
   void call(ddp_status status, const char* what) {

@@ -32,7 +32,7 @@ enum class State { kRendezvous, kCommit, kPass, kStep, kSave, kRecover };
 
 /// Ends a training whose length nobody knows beforehand: in memory that all ranks share. Who sees first that the end was
 /// asked for names a step that no rank can have passed, because each step needs all.
-struct Ending {
+struct SurvivorEnding {
   std::atomic<bool> asked{false};
   std::atomic<int64_t> step{0};  // 0: not named yet
   [[nodiscard]] bool reached(int64_t now) noexcept {
@@ -59,7 +59,7 @@ struct Survival {
   int32_t virtual_ranks = 0;
   std::string save_path;  // a checkpoint after every `save_every` steps
   int64_t save_every = 0;
-  Ending* ending = nullptr;                             // NULL: after `steps`
+  SurvivorEnding* ending = nullptr;                     // NULL: after `steps`
   std::function<void(State)> enters;                    // may be empty
   std::function<void(int64_t, uint64_t members)> made;  // a step is made; may be empty
 };

@@ -92,7 +92,7 @@ std::vector<Collective> collectives(const World& w) {
 
 }  // namespace
 
-void measure_collectives(const World& world, Table& table, const Options& options) {
+void measure_collectives(const World& world, Table& table, const RanksOptions& options) {
   for (const Collective& each : collectives(world))
     for (const int64_t bytes : kSizes) {
       if (is_fake() && bytes > (256 << 10)) continue;

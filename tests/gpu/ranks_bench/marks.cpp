@@ -43,7 +43,7 @@ double slowest(const World& world, std::vector<double> values) {
 
 }  // namespace
 
-void measure_marks(const World& world, Table& table, const Options& options) {
+void measure_marks(const World& world, Table& table, const RanksOptions& options) {
   const int32_t buckets = is_fake() ? 3 : 50, parameters = buckets * kInBucket;
   const Memory values(world.place, parameters * kCount * 4);
   ddp_model_options wanted;

@@ -48,7 +48,7 @@ struct Model {
   int32_t parameters = 0;
 };
 
-void measure_pass(const World& world, Table& table, const Options& options, const char* name, ddp_reduce reduce,
+void measure_pass(const World& world, Table& table, const RanksOptions& options, const char* name, ddp_reduce reduce,
                   std::vector<int64_t> counts) {
   if (is_fake())
     for (int64_t& count : counts) count = count / 4096 + 1;
@@ -68,7 +68,7 @@ void measure_pass(const World& world, Table& table, const Options& options, cons
 
 }  // namespace
 
-void measure_passes(const World& world, Table& table, const Options& options) {
+void measure_passes(const World& world, Table& table, const RanksOptions& options) {
   for (const ddp_reduce reduce : {DDP_SUM, DDP_AVERAGE}) {  // a mean is a kernel more for each bucket
     measure_pass(world, table, options, "MLP", reduce, mlp_counts());
     measure_pass(world, table, options, "GPT-2", reduce, gpt2_counts());

@@ -71,7 +71,7 @@ double slowest_median(const World& world, std::vector<double> blocks) {
   return blocks[blocks.size() / 2];
 }
 
-void measure(ddp_group* group, int rank, int size, Place place, const Options& options) {
+void measure(ddp_group* group, int rank, int size, Place place, const RanksOptions& options) {
   place.make_current();
   const Stream stream(place);
   const DirectNccl nccl(group, place);
@@ -84,7 +84,7 @@ void measure(ddp_group* group, int rank, int size, Place place, const Options& o
   OK(ddp_group_barrier(group));
 }
 
-int measure_threads(int size, const Options& options) {
+int measure_threads(int size, const RanksOptions& options) {
   if (!is_fake()) return std::fprintf(stderr, "--threads is for the fake GPU\n"), 2;
   const auto body = [&](const Rank& at) {
     try {
@@ -98,7 +98,7 @@ int measure_threads(int size, const Options& options) {
   return nothing_was_violated(nullptr) == 0 ? 0 : 1;
 }
 
-int measure_as_rank(const Options& options) {
+int measure_as_rank(const RanksOptions& options) {
   const char *const rank_text = getenv("RANK"), *const size_text = getenv("WORLD_SIZE"),
                     *const local_text = getenv("LOCAL_RANK");
   std::string why;
@@ -119,7 +119,7 @@ int measure_as_rank(const Options& options) {
 }
 
 int run(int argc, char** argv) {
-  Options options;
+  RanksOptions options;
   int threads = 0;
   for (int k = 1; k < argc; ++k) {
     if (std::strcmp(argv[k], "--quick") == 0)

@@ -16,7 +16,7 @@
 
 namespace ddp::bench {
 
-struct Options {
+struct RanksOptions {
   bool quick = false;
   std::string json;
 };
@@ -74,9 +74,9 @@ struct Times {
 Times in_turn(const World& world, int rounds, int calls, const std::function<void()>& ours,
               const std::function<void()>& nccl);
 
-void measure_collectives(const World& world, Table& table, const Options& options);
-void measure_passes(const World& world, Table& table, const Options& options);
-void measure_steps(const World& world, Table& table, const Options& options);
-void measure_marks(const World& world, Table& table, const Options& options);
+void measure_collectives(const World& world, Table& table, const RanksOptions& options);
+void measure_passes(const World& world, Table& table, const RanksOptions& options);
+void measure_steps(const World& world, Table& table, const RanksOptions& options);
+void measure_marks(const World& world, Table& table, const RanksOptions& options);
 
 }  // namespace ddp::bench

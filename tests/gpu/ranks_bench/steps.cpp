@@ -54,7 +54,7 @@ class Trained {
 
 }  // namespace
 
-void measure_steps(const World& world, Table& table, const Options& options) {
+void measure_steps(const World& world, Table& table, const RanksOptions& options) {
   std::vector<int64_t> counts = gpt2_counts();
   if (is_fake())
     for (int64_t& count : counts) count = count / 4096 + 1;

@@ -6,12 +6,12 @@
 
 namespace ddp::test::card {
 
-struct Ways {
+struct AdamWays {
   bool shard = false, in_backward = false, own_gradients = false;
   double max_norm = 0;
 };
 
-inline OptimizerHandle adam(ddp_model* model, const Ways& ways) {
+inline OptimizerHandle adam(ddp_model* model, const AdamWays& ways) {
   ddp_adam_options options;
   OK(ddp_adam_options_init(&options, sizeof options));
   ddp_optimizer_options shared;

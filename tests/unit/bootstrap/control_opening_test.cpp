@@ -11,7 +11,7 @@ using namespace ddp::test;
 namespace {
 
 void an_opening_is_answered_as_the_group_forms(void**) {
-  World world(0, 3);
+  ControlWorld world(0, 3);
   for (const char* brought : {"a", "lost"}) {
     const auto at = static_cast<int32_t>(world.count());
     world.add(at, 3, 5'000, bootstrap::Opening{"options", brought});
@@ -38,7 +38,7 @@ void an_opening_is_answered_as_the_group_forms(void**) {
 }
 
 void a_second_contribution_before_the_group_forms_is_refused(void**) {
-  World world(0, 2);
+  ControlWorld world(0, 2);
   world.add(0, 2, 5'000, bootstrap::Opening{"options", "a"});
   world.connect(0);
   world.run();

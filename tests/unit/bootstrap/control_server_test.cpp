@@ -13,7 +13,7 @@ using namespace ddp::test;
 namespace {
 
 void a_group_forms_and_gathers(void**) {
-  World world(3);
+  ControlWorld world(3);
   formed(world);
   for (size_t i : {2, 0, 1}) world.gather(i, "w", std::string(1, static_cast<char>('a' + i)));
   world.run();
@@ -24,7 +24,7 @@ void a_group_forms_and_gathers(void**) {
 }
 
 void offenders_are_refused_and_the_others_wait(void**) {
-  World world(0, 3);
+  ControlWorld world(0, 3);
   world.add(0, 3);
   world.add(1, 3);
   world.add(1, 3);
@@ -45,7 +45,7 @@ void offenders_are_refused_and_the_others_wait(void**) {
 }
 
 void those_who_did_not_come_are_named(void**) {
-  World world(0, 4);
+  ControlWorld world(0, 4);
   world.add(0, 4, 700);
   world.add(2, 4);
   world.connect(0);
@@ -62,7 +62,7 @@ void those_who_did_not_come_are_named(void**) {
 }
 
 void who_came_and_gave_up_is_no_rank_that_never_came(void**) {
-  World world(0, 3);
+  ControlWorld world(0, 3);
   world.add(0, 3, 700);
   world.add(1, 3, 300);
   world.connect(0);
@@ -79,7 +79,7 @@ void who_came_and_gave_up_is_no_rank_that_never_came(void**) {
 }
 
 void a_rank_that_dies_before_the_group_forms_may_come_again(void**) {
-  World world(2);
+  ControlWorld world(2);
   world.connect(0);
   world.connect(1);
   world.kill(1);
@@ -93,7 +93,7 @@ void a_rank_that_dies_before_the_group_forms_may_come_again(void**) {
 
 // A process that ends is noticed where its connection stood: nobody waits for the end of the rendezvous.
 void a_rank_that_dies_before_the_group_forms_is_named_at_once(void**) {
-  World world(0, 4);
+  ControlWorld world(0, 4);
   for (const int32_t rank : {0, 1, 2}) {
     world.add(rank, 4, 120'000);
     world.connect(static_cast<size_t>(rank));
@@ -117,7 +117,7 @@ void a_rank_that_dies_before_the_group_forms_is_named_at_once(void**) {
 }
 
 void a_rank_that_is_silent_before_the_group_forms_is_named(void**) {
-  World world(0, 3);
+  ControlWorld world(0, 3);
   for (const int32_t rank : {0, 1}) {
     world.add(rank, 3, 120'000);
     world.connect(static_cast<size_t>(rank));
@@ -136,7 +136,7 @@ void a_rank_that_is_silent_before_the_group_forms_is_named(void**) {
 }
 
 void silence_is_death(void**) {
-  World world(3);
+  ControlWorld world(3);
   formed(world);
   world.stop(1);
   for (int i = 0; i < 16; ++i) {
@@ -156,7 +156,7 @@ void silence_is_death(void**) {
 
 // Rank 0's process was stopped for longer than every limit: what the others sent meanwhile is read after the first tick.
 void who_stood_still_blames_nobody(void**) {
-  World world(3);
+  ControlWorld world(3);
   formed(world);
   world.gather(0, "plan", "0", 2'000);
   world.gather(1, "plan", "1", 2'000);
@@ -175,7 +175,7 @@ void who_stood_still_blames_nobody(void**) {
 }
 
 void a_starved_rank_0_counts_only_what_it_saw(void**) {
-  World world(2);
+  ControlWorld world(2);
   formed(world);
   for (int i = 0; i < 6; ++i) world.tick(450, false);
   world.run();
@@ -183,7 +183,7 @@ void a_starved_rank_0_counts_only_what_it_saw(void**) {
 }
 
 void a_meeting_does_not_end_while_rank_0_stands_still(void**) {
-  World world(0, 2);
+  ControlWorld world(0, 2);
   world.add(0, 2, 700);
   world.add(1, 2, 700);
   world.connect(0);
@@ -195,7 +195,7 @@ void a_meeting_does_not_end_while_rank_0_stands_still(void**) {
 }
 
 void a_consequence_gives_way_to_its_cause(void**) {
-  World world(3);
+  ControlWorld world(3);
   formed(world);
   world.abort(1, Error(DDP_ERROR_PEER_FAILED, "connection reset"));
   world.run();
@@ -210,7 +210,7 @@ void rank_0_hears_when_all_others_have(void**) {
     uint64_t draw = 0;
     const auto random = [&](uint64_t below) { return philox_u64(seed, 1, draw++) % below; };
     const size_t size = 2 + random(6), victim = 1 + random(size - 1);
-    World world(static_cast<int32_t>(size));
+    ControlWorld world(static_cast<int32_t>(size));
     formed(world);
     const uint64_t how = random(4);
     if (how == 0) world.kill(victim);
@@ -229,7 +229,7 @@ void rank_0_hears_when_all_others_have(void**) {
 }
 
 void rank_0_hears_in_time_though_another_is_stopped(void**) {
-  World world(3);
+  ControlWorld world(3);
   formed(world);
   world.stop(1);
   world.kill(2);
@@ -240,7 +240,7 @@ void rank_0_hears_in_time_though_another_is_stopped(void**) {
 }
 
 void the_cause_of_all_reaches_who_had_one_of_its_own(void**) {
-  World world(3);
+  ControlWorld world(3);
   formed(world);
   world.abort(1, Error(DDP_ERROR_PEER_FAILED, "connection reset"));
   world.run();
@@ -250,13 +250,13 @@ void the_cause_of_all_reaches_who_had_one_of_its_own(void**) {
 }
 
 void a_death_that_a_rank_saw_counts_at_once(void**) {
-  World world(3);
+  ControlWorld world(3);
   formed(world);
   world.see_death(1, 2);
   world.run();
   for (const size_t r : {size_t{0}, size_t{1}})
     expect_contains(world[r].failed->text(), "rank 2 (host h2, pid 102) is gone");
-  World other(3);
+  ControlWorld other(3);
   formed(other);
   other.leave(2);
   while (other.deliver(2, true)) {  // whoever left waited until rank 0 knew
@@ -267,7 +267,7 @@ void a_death_that_a_rank_saw_counts_at_once(void**) {
 }
 
 void a_report_without_a_better_cause_holds(void**) {
-  World world(3);
+  ControlWorld world(3);
   formed(world);
   world.abort(1, Error(DDP_ERROR_PEER_FAILED, "connection reset"));
   world.leave(1);
@@ -279,7 +279,7 @@ void a_report_without_a_better_cause_holds(void**) {
 }
 
 void strangers_change_nothing(void**) {
-  World world(2);
+  ControlWorld world(2);
   world.connect(0);
   for (bootstrap::ConnectionId id = kSpread + 100; id < kSpread + 400; ++id) {
     world.stranger(id, static_cast<bootstrap::FrameType>(1 + id % bootstrap::kLastFrameType), std::string(id % 200, 'x'));
@@ -294,7 +294,7 @@ void strangers_change_nothing(void**) {
 // Random events on random connections: whatever happens, answers are complete and equal, and there is at most one cause, the
 // same on all ranks that did not make it.
 void ranks_that_wait_for_each_other_learn_both_calls(void**) {
-  World world(3);
+  ControlWorld world(3);
   for (size_t i = 0; i < 3; ++i) world.connect(i);
   world.run();
   const bootstrap::BlockedCall in_barrier{
@@ -327,7 +327,7 @@ void any_order_of_events_leaves_one_story(void**) {
     uint64_t draw = 0;
     const auto random = [&](uint64_t below) { return philox_u64(seed, 1, draw++) % below; };
     const auto size = static_cast<int32_t>(1 + random(5));
-    World world(size);
+    ControlWorld world(size);
     formed(world);
     std::vector<int> asked(static_cast<size_t>(size), 0);
     std::vector<bool> out(static_cast<size_t>(size), false);

@@ -180,7 +180,7 @@ void the_leader_forms_the_group_of_those_who_are_left(void**) {
     members.back().id = id;
     ids.push_back(id);
   }
-  World world(config, members);
+  ControlWorld world(config, members);
   for (size_t i = 0; i < world.count(); ++i) world.connect(i);
   world.run();
   std::vector<int32_t> too_early(ids.begin(), ids.end() - 1);

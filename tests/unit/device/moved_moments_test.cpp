@@ -13,7 +13,7 @@ namespace {
 /// against the same rule in place.
 void expect_moving(const cpu::AdamStep* adam, const cpu::SgdStep* sgd, ddp_dtype dtype, size_t begin, size_t apart,
                    const std::string& what) {
-  State wanted = wild_state(dtype), got = wanted;
+  UpdateState wanted = wild_state(dtype), got = wanted;
   const Array first = got.first, second = got.second;
   const auto size = static_cast<size_t>(dtype_size(first.dtype));
   std::vector<std::byte> room((2 * kCount + begin + apart) * size + 64);

@@ -19,8 +19,8 @@ using namespace ddp::test;
 
 namespace {
 
-Rule ema_rule() {
-  return [](State& s, size_t from, size_t count) {
+UpdateRule ema_rule() {
+  return [](UpdateState& s, size_t from, size_t count) {
     const double decays[] = {0.999, 0.5};
     void* const averages[] = {s.first.at(from), s.second.at(from)};
     cpu::ema_update(decays, 2, s.dtype(), s.value.at(from), averages, static_cast<int64_t>(count));
@@ -28,8 +28,8 @@ Rule ema_rule() {
 }
 
 /// One rule of every shape.
-std::vector<std::pair<std::string, Rule>> all_rules() {
-  std::vector<std::pair<std::string, Rule>> rules;
+std::vector<std::pair<std::string, UpdateRule>> all_rules() {
+  std::vector<std::pair<std::string, UpdateRule>> rules;
   for (const double momentum : {0.0, 0.9})
     for (const int nesterov : {0, 1})
       for (const int64_t steps : {0, 3}) {
@@ -60,9 +60,9 @@ void expect_rounded(const Array& got, size_t i, double wanted, double magnitude,
 
 // Many steps, each compared with the naive step from the state that the loops had reached.
 void check_sgd(ddp_dtype dtype, const ddp_sgd_options& options) {
-  State state = random_state(dtype, 1);
+  UpdateState state = random_state(dtype, 1);
   for (int64_t t = 0; t < 40; ++t) {
-    const State before = state;
+    const UpdateState before = state;
     fill_random(state.grad, kCount, 1.5, 100 + static_cast<uint64_t>(t));
     sgd_rule(optim::sgd_step(options, options.rate, options.weight_decay, t))(state, 0, kCount);
     for (size_t i = 0; i < kCount; ++i) {
@@ -93,9 +93,9 @@ void sgd_agrees_with_the_naive_rule(void**) {
 }
 
 void check_adam(ddp_dtype dtype, const ddp_adam_options& options) {
-  State state = random_state(dtype, 2);
+  UpdateState state = random_state(dtype, 2);
   for (int64_t t = 0; t < 60; ++t) {
-    const State before = state;
+    const UpdateState before = state;
     fill_random(state.grad, kCount, 1.5, 200 + static_cast<uint64_t>(t));
     adam_rule(optim::adam_step(options, options.rate, options.weight_decay, t))(state, 0, kCount);
     for (size_t i = 0; i < kCount; ++i) {
@@ -135,7 +135,7 @@ void adam_and_adamw_agree_with_the_naive_rule(void**) {
 // Without the comparison at every step: 500 steps from start to end, F64 arithmetic against F64 arithmetic.
 void many_adam_steps_end_where_the_naive_ones_do(void**) {
   const ddp_adam_options options = optim::default_adam_options();
-  State state = random_state(DDP_F64, 3);
+  UpdateState state = random_state(DDP_F64, 3);
   std::vector<NaiveElement> naive;
   for (size_t i = 0; i < kCount; ++i) naive.push_back(state.element(i, 0));
   for (int64_t t = 0; t < 500; ++t) {
@@ -155,7 +155,7 @@ void sgd_is_exact_where_arithmetic_is(void**) {
   for (const ddp_dtype dtype : kFloats)
     for (const int nesterov : {0, 1}) {
       options.nesterov = nesterov;
-      State state(dtype);
+      UpdateState state(dtype);
       std::vector<NaiveElement> naive(kCount);
       for (size_t i = 0; i < kCount; ++i) {
         naive[i].value = static_cast<double>(i % 7) - 3;
@@ -201,12 +201,12 @@ void every_instruction_set_gives_the_same_bits(void**) {
   const std::string widest = cpu::instruction_set();
   for (const auto& [name, rule] : all_rules())
     for (const ddp_dtype dtype : kFloats) {
-      State wanted = wild_state(dtype);
+      UpdateState wanted = wild_state(dtype);
       expect(cpu::set_instruction_set("portable"), "portable runs everywhere");
       rule(wanted, 0, kCount);
       for (const char* set : {"avx512", "avx2", "neon"}) {
         if (!cpu::set_instruction_set(set)) continue;
-        State got = wild_state(dtype);
+        UpdateState got = wild_state(dtype);
         rule(got, 0, kCount);
         expect_same(got, wanted, name + " with " + set);
       }
@@ -218,9 +218,9 @@ void slices_give_the_bits_of_the_whole(void**) {
   std::mt19937_64 random(9);
   for (const auto& [name, rule] : all_rules())
     for (const ddp_dtype dtype : kFloats) {
-      State wanted = wild_state(dtype);
+      UpdateState wanted = wild_state(dtype);
       rule(wanted, 0, kCount);
-      State got = wild_state(dtype);
+      UpdateState got = wild_state(dtype);
       for (size_t from = 0; from < kCount;) {
         const size_t count = std::min<size_t>(kCount - from, random() % 37);
         rule(got, from, count);
@@ -237,10 +237,10 @@ void a_shaped_gradient_is_the_one_shaped_by_hand(void**) {
   cpu::AdamStep adam = optim::adam_step(optim::default_adam_options(), 0.01, 0.1, 4);
   cpu::SgdStep sgd = optim::sgd_step(optim::default_sgd_options(), 0.1, 0.01, 4);
   for (const ddp_dtype dtype : {DDP_F32, DDP_F64}) {
-    State wanted = random_state(dtype, 5);
+    UpdateState wanted = random_state(dtype, 5);
     fill_random(wanted.grad, kCount, 1.0, 6);
     wanted.grad.set(7, std::numeric_limits<double>::quiet_NaN());
-    State shaped = wanted;
+    UpdateState shaped = wanted;
     int high = 0, low = 0;
     for (size_t i = 0; i < kCount; ++i) {
       const double limit = dtype == DDP_F32 ? static_cast<double>(static_cast<float>(shape.limit)) : shape.limit;
@@ -266,12 +266,12 @@ void a_shaped_gradient_is_the_one_shaped_by_hand(void**) {
 void nothing_outside_the_range_is_touched(void**) {
   for (const auto& [name, rule] : all_rules())
     for (const ddp_dtype dtype : kFloats) {
-      State wanted = wild_state(dtype);
-      State got = wanted;
+      UpdateState wanted = wild_state(dtype);
+      UpdateState got = wanted;
       rule(got, 17, 0);
       expect_same(got, wanted, name + " over nothing");
       rule(got, 17, 45);
-      for (Array State::*array : {&State::value, &State::first, &State::second}) {
+      for (Array UpdateState::*array : {&UpdateState::value, &UpdateState::first, &UpdateState::second}) {
         const auto size = static_cast<size_t>(dtype_size((got.*array).dtype));
         std::copy_n((wanted.*array).bytes.data() + 17 * size, 45 * size, (got.*array).bytes.data() + 17 * size);
       }

@@ -16,10 +16,10 @@ namespace ddp::test {
 constexpr size_t kCount = 203;  // whole vectors of every width, and a rest
 
 /// A parameter with everything a rule may keep for it.
-struct State {
+struct UpdateState {
   Array value, grad, first, second;
 
-  explicit State(ddp_dtype dtype, size_t count = kCount)
+  explicit UpdateState(ddp_dtype dtype, size_t count = kCount)
       : value(dtype, count),
         grad(dtype, count),
         first(cpu::moment_dtype(dtype), count),
@@ -28,31 +28,31 @@ struct State {
   [[nodiscard]] NaiveElement element(size_t i, int steps) const { return {value[i], first[i], first[i], second[i], steps}; }
 };
 
-inline State random_state(ddp_dtype dtype, uint64_t seed) {
-  State state(dtype);
+inline UpdateState random_state(ddp_dtype dtype, uint64_t seed) {
+  UpdateState state(dtype);
   fill_random(state.value, kCount, 2.0, seed);
   return state;
 }
 
-using Rule = std::function<void(State&, size_t from, size_t count)>;
+using UpdateRule = std::function<void(UpdateState&, size_t from, size_t count)>;
 
-inline Rule adam_rule(const cpu::AdamStep& step) {
-  return [step](State& s, size_t from, size_t count) {
+inline UpdateRule adam_rule(const cpu::AdamStep& step) {
+  return [step](UpdateState& s, size_t from, size_t count) {
     cpu::adam_update(step, s.dtype(), s.value.at(from), s.grad.at(from), s.first.at(from), s.second.at(from),
                      static_cast<int64_t>(count));
   };
 }
 
-inline Rule sgd_rule(const cpu::SgdStep& step) {
-  return [step](State& s, size_t from, size_t count) {
+inline UpdateRule sgd_rule(const cpu::SgdStep& step) {
+  return [step](UpdateState& s, size_t from, size_t count) {
     void* const buffer = step.mode == cpu::Momentum::kNone ? nullptr : s.first.at(from);
     cpu::sgd_update(step, s.dtype(), s.value.at(from), s.grad.at(from), buffer, static_cast<int64_t>(count));
   };
 }
 
 /// Ordinary numbers with zeros, subnormal, huge and infinite ones among them.
-inline State wild_state(ddp_dtype dtype) {
-  State state = random_state(dtype, 5);
+inline UpdateState wild_state(ddp_dtype dtype) {
+  UpdateState state = random_state(dtype, 5);
   fill_random(state.grad, kCount, 1.0, 6);
   fill_random(state.first, kCount, 1.0, 7);
   fill_random(state.second, kCount, 1.0, 8);
@@ -79,7 +79,7 @@ inline void expect_same_array(const Array& got, const Array& wanted, const std::
   }
 }
 
-inline void expect_same(const State& got, const State& wanted, const std::string& what) {
+inline void expect_same(const UpdateState& got, const UpdateState& wanted, const std::string& what) {
   expect_same_array(got.value, wanted.value, what + ", value");
   expect_same_array(got.first, wanted.first, what + ", first state");
   expect_same_array(got.second, wanted.second, what + ", second state");
