@@ -2,24 +2,33 @@
 # SPDX-License-Identifier: Apache-2.0
 # The test command: from a fresh clone to the verdict of every test that needs no GPU.
 #
-#   tests/run.sh             debug build, warnings are errors
-#   tests/run.sh release     as distributions build it
-#   tests/run.sh asan        address and undefined-behaviour sanitizers
-#   tests/run.sh tsan        thread sanitizer
-#   tests/run.sh clang       the debug build by Clang
+#   tests/run.sh [KIND] [CMAKE OPTIONS]
 #
-# As root on Debian it installs what is missing. The build stays in build/tests (build/tests-asan, ...), so the next run
-# is quick. The exit status is ctest's, whose summary comes last, with the reasons of
-# skipped tests.
+#   dev (default)   debug build, warnings are errors
+#   release         as distributions build it
+#   asan            address and undefined-behaviour sanitizers
+#   tsan            thread sanitizer
+#   clang           the debug build by Clang
+#
+# As root on Debian it installs missing packages. The build stays in build/tests (build/tests-asan, ...), so the next run is quick.
+# CMake's options, such as -DDDP_CUDA=OFF, hold for that folder. To use ccache, set CMAKE_C_COMPILER_LAUNCHER and CMAKE_CXX_COMPILER_LAUNCHER
+# before the first run. The exit status is ctest's. Its summary comes last, with the reasons of skipped tests.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-kind=${1:-dev}
+kind=dev
+case ${1:--} in
+  -*) ;;
+  *)
+    kind=$1
+    shift
+    ;;
+esac
 case $kind in
   dev) build=build/tests ;;
   release | asan | tsan | clang) build=build/tests-$kind ;;
   *)
-    echo "usage: tests/run.sh [release|asan|tsan|clang]" >&2
+    echo "usage: tests/run.sh [dev|release|asan|tsan|clang] [CMake options]" >&2
     exit 2
     ;;
 esac
@@ -42,11 +51,8 @@ case $kind in
 esac
 
 jobs=$(nproc)
-if command -v ccache >/dev/null; then
-  export CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache
-fi
-# Some 370 programs are linked with the whole library: a fast linker and line numbers without variables save minutes. A folder
-# that was configured before stays as it is; for a debugger, configure it with `cmake --preset dev -B build/tests`.
+# Some 400 programs are linked: a fast linker and line numbers without variables save minutes. A folder that was configured
+# before stays as it is; for a debugger, configure it with `cmake --preset dev -B build/tests`.
 quick=()
 if [ ! -f "$build/CMakeCache.txt" ]; then
   quick+=(-DCMAKE_CXX_FLAGS_DEBUG=-g1)
@@ -58,7 +64,7 @@ if [ "$kind" = clang ]; then
   preset=dev
   export CC=clang CXX=clang++
 fi
-cmake --preset "$preset" -B "$build" "${quick[@]}"
+cmake --preset "$preset" -B "$build" "${quick[@]}" "$@"
 cmake --build "$build" --parallel "$jobs"
 # One more than cores, because many tests wait most of their time.
-ctest --test-dir "$build" --parallel "$((jobs + 1))" --output-on-failure --no-tests=error
+ctest --test-dir "$build" --parallel "$((jobs + 1))" --output-on-failure --no-tests=error --output-junit results.xml

@@ -1,32 +1,39 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The tests of all bindings, with the current releases of the frameworks that they are for: PyTorch, LibTorch, JAX, flax, optax and NumPy from
-# the package index. Not part of tests/run.sh, which takes what is installed.
+# The tests of all bindings with the current releases of PyTorch, LibTorch, JAX, flax, optax, NumPy, mpi4py and safetensors from the package
+# index, and the tests that need Open MPI or Clang from Debian. tests/run.sh skips them where these are not installed.
 #
-#   tests/bindings/frameworks.sh           into an environment of its own, build/frameworks
-#   tests/bindings/frameworks.sh PYTHON    this Python, with the packages that it has
+#   tests/bindings/frameworks.sh           in a virtual environment that stays from run to run: $XDG_CACHE_HOME/libddp/frameworks
+#   tests/bindings/frameworks.sh PYTHON    with this Python, and the packages that it has
+#   tests/bindings/frameworks.sh --in FOLDER [PYTHON]   in a build folder that tests/run.sh has made, so that the library is not built again
 #
-# As root on Debian it installs what is missing. The build stays in build/tests-frameworks.
+# As root on Debian it installs missing packages. Without --in the build stays in build/tests-frameworks.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+build=build/tests-frameworks
+configure=(--preset release -B "$build" -DDDP_CUDA=OFF -DDDP_BUILD_BENCH=OFF)
+if [ "${1:-}" = --in ]; then
+  build=$2
+  configure=(-S . -B "$build")
+  shift 2
+fi
 . tests/support/debian_packages.sh
 ddp_install_packages build-essential cmake ninja-build pkg-config git python3 python3-dev python3-venv swig golang-go gfortran cargo \
-  libgloo-dev libasio-dev nlohmann-json3-dev libsodium-dev libcli11-dev libxxhash-dev libcmocka-dev
+  libgloo-dev libasio-dev nlohmann-json3-dev libsodium-dev libcli11-dev libxxhash-dev libcmocka-dev mold openmpi-bin libopenmpi-dev clang
 command -v julia >/dev/null || bindings/julia/get_julia.sh build/julia || echo "going on without Julia" >&2
 
-python=${1:-build/frameworks/bin/python}
-if [ $# -eq 0 ]; then
-  python3 -m venv build/frameworks
+if [ $# -gt 0 ]; then
+  python=$1
+else
+  frameworks=${XDG_CACHE_HOME:-$HOME/.cache}/libddp/frameworks
+  [ -x "$frameworks/bin/python" ] || python3 -m venv "$frameworks"
+  python=$frameworks/bin/python
   "$python" -m pip install --quiet --upgrade pip
-  "$python" -m pip install --quiet --upgrade numpy torch jax flax optax "scikit-build-core>=0.10" ninja
+  "$python" -m pip install --quiet --upgrade numpy torch jax flax optax mpi4py safetensors "scikit-build-core>=0.10" ninja
 fi
 python=$(realpath --no-symlinks "$(command -v "$python")")
 torch=$("$python" -c 'import os, torch; print(os.path.dirname(torch.__file__))' 2>/dev/null || true)
-if command -v ccache >/dev/null; then
-  export CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache
-fi
-build=build/tests-frameworks
-cmake --preset release -B "$build" -DPython3_EXECUTABLE="$python" -DDDP_LIBTORCH="$torch" -DDDP_PYTHON=ON -DDDP_CUDA=OFF -DDDP_BUILD_BENCH=OFF
+cmake "${configure[@]}" -DPython3_EXECUTABLE="$python" -DDDP_LIBTORCH="$torch" -DDDP_PYTHON=ON
 # What these tests run, and not all tests of the library.
 known=$(cmake --build "$build" --target help | sed -n 's/^\([a-z_]*\): .*/\1/p')
 targets=()
@@ -34,4 +41,5 @@ for each in ddp ddp_gloo ddprun ddp_python ddp_xla same_bits same_bits_fused go_
   if grep -q -x "$each" <<<"$known"; then targets+=("$each"); fi
 done
 cmake --build "$build" --parallel "$(nproc)" --target "${targets[@]}"
-ctest --test-dir "$build" --output-on-failure --no-tests=error -R '^bindings\.'
+ctest --test-dir "$build" --output-on-failure --no-tests=error --output-junit results-frameworks.xml \
+  -R '^(bindings\.|process\.(mpirun|torchrun|safetensors)|cpp\.other_compiler)'

@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# What takes too long for every change.
+#
+#   tests/nightly.sh builds   the library and all tests, with and without precompiled headers, debug and optimised; the consumer's build.
+#                             A missing include, or a name that two headers define, shows in one of these alone.
+#   tests/nightly.sh full     tests/run.sh, and what it leaves out: each pessimistic mode of the fake GPU alone, all calls of NCCL
+#
+# As root on Debian it installs missing packages. Builds stay in build/nightly-*.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+. tests/support/debian_packages.sh
+jobs=$(nproc)
+build() { # folder, preset, options of CMake
+  printf '\n== %s: cmake --preset %s\n' "$1" "${*:2}"
+  cmake --preset "$2" -B "build/nightly-$1" "${@:3}"
+  cmake --build "build/nightly-$1" --parallel "$jobs"
+}
+case ${1:-} in
+  builds)
+    ddp_install_packages build-essential cmake ninja-build pkg-config python3 python3-dev python3-numpy swig \
+      libgloo-dev libasio-dev nlohmann-json3-dev libsodium-dev libcli11-dev libxxhash-dev libcmocka-dev
+    build precompiled dev -DDDP_PRECOMPILE=ON
+    build plain dev -DDDP_PRECOMPILE=OFF
+    build optimised release -DDDP_PRECOMPILE=OFF
+    build consumer consumer
+    ;;
+  full)
+    tests/run.sh
+    ctest --test-dir build/tests -C full -L 'pessimist-full|nccl-sweep' --parallel "$((jobs + 1))" --output-on-failure --no-tests=error
+    ;;
+  *)
+    echo "usage: tests/nightly.sh builds|full" >&2
+    exit 2
+    ;;
+esac
