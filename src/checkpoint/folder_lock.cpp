@@ -12,6 +12,7 @@
 #include "checkpoint/folder.hpp"
 #include "core/attempt.hpp"
 #include "os/log.hpp"
+#include "os/own_files.hpp"
 
 namespace ddp::checkpoint {
 namespace {
@@ -43,8 +44,13 @@ Owner read_owner(const os::Fd& file, const std::string& path) {
 }
 
 os::Fd open_lock(const std::string& folder) {
-  return os::open_file(AT_FDCWD, path_in(folder, ".ddp-folder.lock").c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC,
-                       0666);
+  const std::string path = path_in(folder, ".ddp-folder.lock");
+  os::Fd file = os::open_regular_file(path, O_RDWR | O_CREAT, 0666);
+  if (!file.is_open() && errno == EACCES) file = os::open_regular_file(path, O_RDONLY, 0);  // another user's
+  if (!file.is_open() && errno == EACCES)
+    os::log(DDP_LOG_WARNING, "the folder \"%s\" cannot be locked against other jobs: its .ddp-folder.lock cannot be read",
+            folder.c_str());
+  return file;
 }
 
 }  // namespace

@@ -3,8 +3,8 @@
 // says who it is. The kernel lets go of the lock when the process ends, however it ends. Two holders are no conflict: the
 // same process (a new model after an old one that was not destroyed yet), and the same job. The second is a rank that is
 // stopped, was replaced, and still has the lock; what it wrote is taken away by the next save. A file system without locks
-// guards nothing, and one save logs that. Threads: one object, one thread. Tested by unit/checkpoint/folder_test.cpp and
-// process/checkpoint_folder_test.cpp.
+// guards nothing, and one save logs that. What is no regular file is no lock: the save fails. Threads: one object, one
+// thread. Tested by unit/checkpoint/folder_test.cpp and process/checkpoint_folder_test.cpp.
 #pragma once
 
 #include <optional>

@@ -1,9 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// mpirun (Open MPI, MPICH), torchrun, accelerate, srun.
+// Other launchers: mpirun (Open MPI, MPICH), torchrun, accelerate, srun.
 // Tested by process/ddprun_test.sh.
 #include "ddprun/foreign.hpp"
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
+#include <iterator>
+
+#include "core/closest.hpp"
+#include "ddprun/launch.hpp"
+#include "ddprun/program.hpp"
 
 namespace ddp::ddprun {
 namespace {
@@ -24,8 +30,7 @@ constexpr std::string_view kFiles =
     "write --output-dir DIR for files for each rank, and --show all or --show 0 to see ranks here as well";
 
 constexpr Foreign kForeign[] = {
-    {"-np", kRanks},
-    {"--np", kRanks},
+    {"-np", kRanks},  // with its number behind it; apart from it, it is understood
     {"-c", kRanks},
     {"--n", kRanks},
     {"--nproc", kRanks},
@@ -75,8 +80,7 @@ constexpr Foreign kForeign[] = {
     {"--time", "write --timeout SECONDS"},
 };
 
-}  // namespace
-
+/// "write ...": what other launchers call `word` is called so here; "" if it is none of their options.
 std::string our_option(std::string_view word) {
   std::string name(word.substr(0, word.find('=')));
   std::replace(name.begin(), name.end(), '_', '-');
@@ -85,6 +89,51 @@ std::string our_option(std::string_view word) {
     if (foreign.name == name) return std::string(foreign.answer);
   }
   return "";
+}
+
+std::string did_you_mean(const CLI::App& app, const std::string& typed) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options())
+    if (!option->get_group().empty())  // those without a group are for other ddpruns
+      for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  const std::vector<std::string_view> known(names.begin(), names.end());
+  const std::string_view meant = closest(typed, known);
+  return meant.empty() ? "" : " Did you mean " + std::string(meant) + "?";
+}
+
+}  // namespace
+
+void refuse(const std::string& text) { throw ExitError{kExitUsage, text + " Try ddprun --help."}; }
+
+void check_names(const CLI::App& app, std::vector<const char*>& words) {
+  for (size_t i = 1; i < words.size(); ++i) {
+    const std::string word = words[i];
+    if (!word.starts_with('-') || word == "--") return;    // the program begins
+    if (word == "-np" || word == "--np") words[i] = "-n";  // everybody's fingers know it
+    const std::string name = std::string(words[i]).substr(0, word.find('='));
+    const CLI::Option* ours = app.get_option_no_throw(name);
+    const std::string answer = ours == nullptr ? our_option(word) : "";
+    if (!answer.empty()) throw ExitError{kExitUsage, "There is no option " + name + ": " + answer + "."};
+    if (ours == nullptr && word.starts_with("--")) refuse("There is no option " + name + "." + did_you_mean(app, name));
+    if (ours != nullptr && ours->get_expected_min() > 0 && word.find('=') == std::string::npos) ++i;  // its value
+  }
+}
+
+// What CLI11 says of a value that is no number is "Could not convert: --ranks = two".
+void refuse_words(const std::string& text) {
+  const size_t name = text.find("--"), equals = text.find(" = ");
+  if (!text.starts_with("Could not convert: ") || name == std::string::npos || equals == std::string::npos)
+    refuse(text + ".");
+  refuse(text.substr(name, equals - name) + " needs a number, not " + text.substr(equals + 3) + ".");
+}
+
+void check_program(const CLI::App& app, const Options& options) {
+  const std::string& name = options.command.front();
+  if (!options.machines.hosts.empty() || app.get_option_no_throw("--" + name) == nullptr ||
+      name.find('/') != std::string::npos || is_in_path(name))
+    return;
+  throw ExitError{kExitNotFound,
+                  "The program " + name + " was not found in PATH. Did you mean the option: ddprun --" + name + "?"};
 }
 
 }  // namespace ddp::ddprun

@@ -1,14 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names of options that other launchers have.
+// How words on the command line are answered that are not ddprun's: options of other launchers, and typing errors.
 #pragma once
 
 #include <string>
-#include <string_view>
+#include <vector>
+
+#include "ddprun/options.hpp"
+
+namespace CLI {
+class App;
+}
 
 namespace ddp::ddprun {
 
-/// What to write instead of this option, for example "-n N"; "" if no launcher that we know has it. `word` as typed: with or
-/// without =VALUE or a number at its end.
-[[nodiscard]] std::string our_option(std::string_view word);
+/// Wrong usage: throws ExitError with this sentence.
+[[noreturn]] void refuse(const std::string& text);
+
+/// Before CLI11 sees the words: it would read -np4 as -n p4. -np becomes -n; other options of other launchers, and those
+/// that nobody has, are refused with what to write.
+void check_names(const CLI::App& app, std::vector<const char*>& words);
+
+/// The same with what CLI11 says of a mistake.
+[[noreturn]] void refuse_words(const std::string& text);
+
+/// Throws ExitError if an option is meant by the program: "ddprun check", where there is no such program.
+void check_program(const CLI::App& app, const Options& options);
 
 }  // namespace ddp::ddprun

@@ -32,7 +32,8 @@ Host parse_host(const std::string& text, int32_t ranks, const std::string& where
     refuse(where + ": write an IPv6 address in brackets, as [fd00::1]:4, not " + text + ".");
   const bool has_spaces =
       std::any_of(host.name.begin(), host.name.end(), [](unsigned char c) { return c <= ' ' || c == 127; });
-  if (address_of(host).empty() || host.name.front() == '-' || has_spaces)
+  const std::string address = address_of(host);
+  if (address.empty() || address.front() == '-' || host.name.front() == '-' || has_spaces)  // ssh would take an option
     refuse(where + " needs hosts such as a:4,b:4, not \"" + text + "\".");
   if (has_number) host.ranks = to_ranks(text.substr(colon + 1), where);
   if (host.ranks < 1)
@@ -113,9 +114,11 @@ std::vector<std::string> remote_command(const Options& options, int32_t node, co
   std::istringstream words(options.machines.ssh);
   for (std::string word; words >> word;) command.push_back(word);
   if (command.empty()) command.emplace_back("ssh");
-  if (command.front() == "ssh" || command.front().ends_with("/ssh"))
+  if (command.front() == "ssh" || command.front().ends_with("/ssh")) {
     for (const std::string& setting : ssh_settings(options.machines.silence_s))
       command.insert(command.end(), {"-o", setting});
+    command.emplace_back("--");
+  }
   const size_t at = host.name.rfind('@');
   command.push_back((at == std::string::npos ? "" : host.name.substr(0, at + 1)) + address_of(host));
 
@@ -143,10 +146,13 @@ std::vector<std::string> remote_command(const Options& options, int32_t node, co
   theirs.emplace_back("--");
   theirs.insert(theirs.end(), options.command.begin(), options.command.end());
 
-  std::string script =
-      "cd " + shell_word(folder) + " || { echo " +
-      shell_word("ddprun: host " + host.name + " cannot enter the folder " + folder + ", from which the job was started") +
-      " >&2; exit 125; }; exec";
+  const std::string no_folder = "ddprun: host " + host.name + " cannot enter the folder " + folder +
+                                (options.folder.empty() ? ", from which the job was started; or give --chdir FOLDER" : "");
+  const std::string no_ddprun = "ddprun: ddprun is not at " + ddprun + " on host " + host.name +
+                                ": install libddp there at the same path, or give --ddprun PATH";
+  std::string script = "cd " + shell_word(folder) + " || { echo " + shell_word(no_folder) +
+                       " >&2; exit 125; }; command -v " + shell_word(ddprun) + " >/dev/null || { echo " +
+                       shell_word(no_ddprun) + " >&2; exit 127; }; exec";
   for (const std::string& word : theirs) script += " " + shell_word(word);
   command.push_back("exec sh -c " + shell_word(script));  // whatever shell the user has there
   return command;

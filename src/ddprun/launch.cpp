@@ -17,28 +17,23 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <string_view>
 
 #include "core/error.hpp"
 #include "ddprun/channel.hpp"
+#include "ddprun/fd.hpp"
 #include "ddprun/hosts.hpp"
 #include "ddprun/lead.hpp"
 #include "ddprun/machine.hpp"
 #include "ddprun/orders.hpp"
+#include "ddprun/program.hpp"
 #include "ddprun/trace_file.hpp"
 
 namespace ddp::ddprun {
 namespace {
 
+constexpr size_t kTokenBytes = 4096;
 constexpr const char* kReportWord = "DDPRUN_REPORT_WORD";  // how a led ddprun learns the mark; no rank gets it
-
-bool is_file(const std::string& path) {
-  struct stat info {};
-  return stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode);
-}
-
-bool is_executable(const std::string& path) { return is_file(path) && access(path.c_str(), X_OK) == 0; }
 
 std::string_view name_of(std::string_view assignment) { return assignment.substr(0, assignment.find('=')); }
 
@@ -71,6 +66,7 @@ std::vector<cpu_set_t> mask_of(const Processors& processors) {
 
 struct ChildPlan {
   const char* program;
+  const char* folder;  // "": this one
   char** arguments;
   char** environment;
   sigset_t signal_mask;
@@ -91,7 +87,7 @@ struct ChildPlan {
   dup2(plan.out, 1);
   dup2(plan.err, 2);
   pthread_sigmask(SIG_SETMASK, &plan.signal_mask, nullptr);
-  execve(plan.program, plan.arguments, plan.environment);
+  if (*plan.folder == '\0' || chdir(plan.folder) == 0) execve(plan.program, plan.arguments, plan.environment);
   const int cause = errno;
   while (write(plan.failure, &cause, sizeof cause) < 0 && errno == EINTR) {
   }
@@ -127,10 +123,17 @@ std::string read_token() {
   if (const char* token = getenv("DDP_TOKEN"); token != nullptr && *token != '\0') return token;
   const char* const path = getenv("DDP_TOKEN_FILE");
   if (path == nullptr || *path == '\0') return make_token();
-  std::ifstream file(path);
-  std::string token;
-  if (!std::getline(file, token) || token.empty())
-    throw ExitError{kExitUsage, "DDP_TOKEN_FILE: the file " + std::string(path) + " cannot be read, or is empty."};
+  const std::string name = "DDP_TOKEN_FILE: the file " + std::string(path);
+  const Fd file(open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  struct stat info {};
+  if (!file.open() || fstat(file.get(), &info) != 0)
+    throw ExitError{kExitUsage, name + " cannot be read: " + strerror(errno) + "."};
+  if (!S_ISREG(info.st_mode)) throw ExitError{kExitUsage, name + " is no regular file."};
+  if ((info.st_mode & 077) != 0) throw ExitError{kExitUsage, name + " can be read by others: run chmod 600 on it."};
+  std::string token(kTokenBytes, '\0');
+  token.resize(static_cast<size_t>(std::max<ssize_t>(read(file.get(), token.data(), token.size()), 0)));
+  while (!token.empty() && (token.back() == '\n' || token.back() == '\r')) token.pop_back();
+  if (token.empty()) throw ExitError{kExitUsage, name + " is empty."};
   return token;
 }
 
@@ -184,33 +187,10 @@ void divide_threads(const Options& options, Job& job) {
 
 }  // namespace
 
-std::string find_program(const std::string& name) {
-  if (name.find('/') != std::string::npos) {
-    if (is_executable(name)) return name;
-    if (!is_file(name)) throw ExitError{kExitNotFound, "The program " + name + " was not found."};
-    const bool python = name.ends_with(".py");
-    throw ExitError{kExitNotExecutable, "The file " + name + " is not executable: " +
-                                            (python ? "write python3 " + name : "chmod +x " + name + " makes it so") + "."};
-  }
-  const char* path = getenv("PATH");
-  std::string_view rest = path != nullptr ? path : "/usr/local/bin:/usr/bin:/bin";
-  for (;;) {
-    const auto colon = rest.find(':');
-    const std::string folder(rest.substr(0, colon));
-    std::string candidate = (folder.empty() ? "." : folder) + "/" + name;
-    if (is_executable(candidate)) return candidate;
-    if (colon == std::string_view::npos) break;
-    rest.remove_prefix(colon + 1);
-  }
-  std::string text = "The program " + name + " was not found in PATH";
-  if (is_file(name)) text += name.ends_with(".py") ? "; write python3 " + name : "; did you mean ./" + name + "?";
-  if (text.back() != '?') text += '.';
-  throw ExitError{kExitNotFound, text};
-}
-
 Job prepare_job(const Options& options, const sigset_t& signal_mask) {
   Job job;
-  job.program = find_program(options.command.front());
+  job.program = find_program(options.command.front(), options.folder);
+  job.folder = options.folder;
   job.arguments = options.command;
   job.ranks = options.ranks;
   job.signal_mask = signal_mask;
@@ -244,7 +224,8 @@ Job prepare_job(const Options& options, const sigset_t& signal_mask) {
     throw ExitError{
         kExitUsage,
         "Several machines need one secret that only they know: set DDP_TOKEN to the same text, of 16 bytes or more, on "
-        "each of them (for example once TOKEN=$(openssl rand -hex 32)), or DDP_TOKEN_FILE to a file that holds it."};
+        "each of them (write export DDP_TOKEN=$(openssl rand -hex 32) once, and copy the value to the others), or "
+        "DDP_TOKEN_FILE to a file that holds it."};
   } else {
     set(job.environment, "DDP_TOKEN=" + make_token());
     job.said.notes += ", a new DDP_TOKEN";
@@ -264,8 +245,9 @@ Job prepare_job(const Options& options, const sigset_t& signal_mask) {
 Job prepare_hosts(const Options& options, const sigset_t& signal_mask) {
   Job job;
   std::error_code cause;
-  const std::string ours = std::filesystem::read_symlink("/proc/self/exe", cause).string();
-  const std::string folder = std::filesystem::current_path().string();
+  const std::string ours = options.machines.ddprun.empty() ? std::filesystem::read_symlink("/proc/self/exe", cause).string()
+                                                           : options.machines.ddprun;
+  const std::string folder = options.folder.empty() ? std::filesystem::current_path().string() : options.folder;
   job.environment = inherited_environment();
   for (int32_t node = 0; node < options.ranks; ++node) job.commands.push_back(remote_command(options, node, folder, ours));
   job.names = names_of(options);
@@ -327,6 +309,7 @@ Rank launch_rank(const Job& job, int32_t rank, int input, const std::vector<std:
   const std::vector<cpu_set_t> processors =
       job.placed.empty() ? std::vector<cpu_set_t>() : mask_of(job.placed[static_cast<size_t>(rank)]);
   const ChildPlan plan{job.program.c_str(),
+                       job.folder.c_str(),
                        const_cast<char**>(argument_list.data()),
                        const_cast<char**>(environment_list.data()),
                        job.signal_mask,
@@ -338,8 +321,9 @@ Rank launch_rank(const Job& job, int32_t rank, int input, const std::vector<std:
                        processors};
   const pid_t pid = fork();
   if (pid < 0) {
-    throw make_error(DDP_ERROR_OUT_OF_MEMORY, "Rank %d could not be started (%s): use fewer ranks or raise ulimit -u.",
-                     job.names.first + rank, strerror(errno));
+    throw make_error(DDP_ERROR_OUT_OF_MEMORY, "Rank %d could not be started (%s): use fewer ranks or %s.",
+                     job.names.first + rank, strerror(errno),
+                     errno == ENOMEM ? "give them more memory (ulimit -v, the container's limit)" : "raise ulimit -u");
   }
   if (pid == 0) become_rank(plan);
   setpgid(pid, pid);  // also here: whoever comes first, the group exists before anybody signals it

@@ -26,6 +26,7 @@ struct Said {
 /// Everything that all ranks share.
 struct Job {
   std::string program;                 // path of the executable
+  std::string folder;                  // where it starts; "": here
   std::vector<std::string> arguments;  // with the program's name as the user wrote it
   std::vector<std::string> environment;
   int32_t ranks = 1;  // that are started here; of several machines: the machines
@@ -48,10 +49,6 @@ struct Rank {
   Fd out;
   Fd err;
 };
-
-/// The path that the user's program name means, as a shell finds it. Throws ExitError 126 or 127 with a sentence that says
-/// what to do.
-[[nodiscard]] std::string find_program(const std::string& name);
 
 /// A job of options.machines.hosts: ssh is started for each of them, and there ddprun.
 [[nodiscard]] Job prepare_hosts(const Options& options, const sigset_t& signal_mask);

@@ -39,6 +39,26 @@ void write_all(int fd, const std::string& text) {
   }
 }
 
+/// A value may have lines.
+std::string one_line(const std::string& assignment) {
+  std::string line;
+  for (const char c : assignment) {
+    if (c == '\n' || c == '\\') line += '\\';
+    line += c == '\n' ? 'n' : c;
+  }
+  return line;
+}
+
+std::string from_line(const std::string& line) {
+  std::string assignment;
+  for (size_t i = 0; i < line.size(); ++i) {
+    const bool escaped = line[i] == '\\' && i + 1 < line.size();
+    if (escaped) ++i;
+    assignment += escaped && line[i] == 'n' ? '\n' : line[i];
+  }
+  return assignment;
+}
+
 }  // namespace
 
 int Leads::open(size_t machine, const std::string& header) {
@@ -72,9 +92,7 @@ void Leads::beat() noexcept {
 std::string lead_header(const std::vector<std::string>& environment, const std::vector<std::string>& assignments,
                         const std::string& token) {
   std::string header;
-  const auto add = [&](const std::string& assignment) {
-    if (assignment.find('\n') == std::string::npos) header += assignment + "\n";
-  };
+  const auto add = [&](const std::string& assignment) { header += one_line(assignment) + "\n"; };
   for (const std::string& assignment : environment)
     if (travels(assignment)) add(assignment);
   for (const std::string& assignment : assignments) add(assignment);
@@ -99,10 +117,11 @@ void Leash::read_environment() {
       continue;
     }
     if (line.empty()) return;
-    const size_t equals = line.find('=');
+    const std::string assignment = from_line(std::exchange(line, ""));
+    const size_t equals = assignment.find('=');
     if (equals != std::string::npos && equals > 0)
-      setenv(line.substr(0, equals).c_str(), line.substr(equals + 1).c_str(), 1);  // NOLINT(concurrency-mt-unsafe)
-    line.clear();
+      setenv(assignment.substr(0, equals).c_str(), assignment.substr(equals + 1).c_str(),
+             1);  // NOLINT(concurrency-mt-unsafe)
   }
 }
 

@@ -52,6 +52,8 @@ void add_machines(CLI::App& app, Options& options, Words& words) {
   app.add_option("--hostfile", words.hostfile, "The same from a file: a host in each line, as a:4 or a slots=4")
       ->type_name("FILE");
   app.add_option("--ssh", options.machines.ssh, "What starts a command on a host (default: ssh)")->type_name("COMMAND");
+  app.add_option("--ddprun", options.machines.ddprun, "With --hosts: the path of ddprun there (default: as here)")
+      ->type_name("PATH");
   app.add_option("--silence", options.machines.silence_s,
                  "With --hosts: end the ranks of a host that has heard nothing of ddprun for so long (default: 30)")
       ->type_name("SECONDS");
@@ -76,6 +78,8 @@ void add_options(CLI::App& app, Options& options, Words& words) {
   app.add_option("--env", options.environment, "Set a variable for the ranks; may be repeated")
       ->type_name("NAME=VALUE")
       ->allow_extra_args(false);  // one value each, or it would swallow the program
+  app.add_option("--chdir", options.folder, "Start the ranks in this folder, with --hosts on each host (default: this one)")
+      ->type_name("DIR");
   app.add_option("--port", options.port, "TCP port on which the ranks meet (default: a free one)")->type_name("PORT");
   app.add_option("--output-dir", options.output_dir,
                  "Write each rank's output to DIR/rank-R/stdout.txt and stderr.txt, not here (but see --show)")
@@ -123,8 +127,6 @@ void add_options(CLI::App& app, Options& options, Words& words) {
   app.set_help_flag("-h,--help", "Print this help");
 }
 
-[[noreturn]] void refuse(const std::string& text) { throw ExitError{kExitUsage, text + " Try ddprun --help."}; }
-
 // "all", "none", or numbers and ranges between commas.
 std::vector<bool> parse_ranks(const std::string& text, int32_t ranks) {
   if (text == "all" || text == "none") return std::vector<bool>(static_cast<size_t>(ranks), text == "all");
@@ -141,19 +143,6 @@ std::vector<bool> parse_ranks(const std::string& text, int32_t ranks) {
     for (int rank = first; rank <= last; ++rank) chosen[static_cast<size_t>(rank)] = true;
   }
   return chosen;
-}
-
-// Answers options of other launchers before CLI11 sees them: it would read -np 4 as -n p.
-void check_names(const CLI::App& app, int argc, char** argv) {
-  for (int i = 1; i < argc; ++i) {
-    const std::string word = argv[i];
-    if (!word.starts_with('-') || word == "--") return;  // the program begins
-    const std::string name = word.substr(0, word.find('='));
-    const CLI::Option* ours = app.get_option_no_throw(name);
-    const std::string answer = ours == nullptr ? our_option(word) : "";
-    if (!answer.empty()) throw ExitError{kExitUsage, "There is no option " + name + ": " + answer + "."};
-    if (ours != nullptr && ours->get_expected_min() > 0 && name == word) ++i;  // its value
-  }
 }
 
 // CLI11 has parsed numbers; here is what they may be.
@@ -311,14 +300,15 @@ Options parse(int argc, char** argv) {
   app.footer(kFooter);
   app.prefix_command();
   add_options(app, options, words);
-  check_names(app, argc, argv);
+  std::vector<const char*> typed(argv, argv + argc);
+  check_names(app, typed);
   try {
-    app.parse(argc, argv);
+    app.parse(argc, typed.data());
   } catch (const CLI::Success& success) {  // --help, --version
     app.exit(success);
     throw ExitError{0, ""};
   } catch (const CLI::ParseError& error) {
-    refuse(std::string(error.what()) + ".");
+    refuse_words(error.what());
   }
   options.command = app.remaining();
   if (words.check) check_machines(options, words, {argv + 1, argv + argc});
@@ -333,6 +323,7 @@ Options parse(int argc, char** argv) {
   options.bind = parse_bind(words.bind);
   place(options, words, ranks_given);
   check(options);
+  check_program(app, options);
   if (options.machines.show.empty()) options.machines.show = options.output_dir.empty() ? "all" : "none";
   options.shown = shown_here(options);
   options.telling.shows_progress = !words.quiet && !options.machines.led && options.prefix && owns_terminal();

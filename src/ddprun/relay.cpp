@@ -19,6 +19,7 @@
 #include "core/error.hpp"
 #include "ddprun/channel.hpp"
 #include "os/clock.hpp"
+#include "os/own_files.hpp"
 
 namespace ddp::ddprun {
 namespace {
@@ -61,10 +62,10 @@ size_t last_state(std::string_view line) {
 }
 
 Fd open_file(const std::string& path) {
-  Fd file(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-  if (!file.open())
+  os::Fd file = os::open_regular_file(path, O_WRONLY | O_CREAT, 0666);
+  if (!file.is_open() || ftruncate(file.get(), 0) != 0)
     throw make_error(DDP_ERROR_IO, "The file %s of --output-dir cannot be written: %s.", path.c_str(), strerror(errno));
-  return file;
+  return Fd(file.release());
 }
 
 std::string make_folder(const std::string& parent, int32_t rank) {

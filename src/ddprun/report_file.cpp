@@ -50,17 +50,20 @@ std::string json_path(const std::string& page_path) {
   return (html ? page_path.substr(0, page_path.rfind('.')) : page_path) + ".json";
 }
 
-std::string refuse_report(const std::string& page_path) {
-  for (const std::string& path : {page_path, json_path(page_path)}) {
-    struct stat there {};
-    if (path.empty() || path.back() == '/' || (stat(path.c_str(), &there) == 0 && !S_ISREG(there.st_mode)))
-      return "--report needs a file, not " + path + ".";
-    std::string beside = path;
-    const Fd file = make_beside(beside);
-    if (!file.open()) return "--report: the file " + path + " cannot be written: " + strerror(errno) + ".";
-    unlink(beside.c_str());
-  }
+std::string refuse_file(const std::string& option, const std::string& path) {
+  struct stat there {};
+  if (path.empty() || path.back() == '/' || (stat(path.c_str(), &there) == 0 && !S_ISREG(there.st_mode)))
+    return option + " needs a file, not " + path + ".";
+  std::string beside = path;
+  const Fd file = make_beside(beside);
+  if (!file.open()) return option + ": the file " + path + " cannot be written: " + strerror(errno) + ".";
+  unlink(beside.c_str());
   return "";
+}
+
+std::string refuse_report(const std::string& page_path) {
+  const std::string text = refuse_file("--report", page_path);
+  return text.empty() ? refuse_file("--report", json_path(page_path)) : text;
 }
 
 std::string save_report(const Run& run, const std::string& page_path) {

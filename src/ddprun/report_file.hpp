@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The files of --report.
+// The files of --report and --trace.
 #pragma once
 
 #include <string>
@@ -10,7 +10,9 @@ namespace ddp::ddprun {
 
 /// FILE.html and, for the numbers, FILE.json.
 [[nodiscard]] std::string json_path(const std::string& page_path);
-/// Why they cannot be written; "": they can.
+/// Why the file, which this option names, cannot be written; "": it can. What is there stays.
+[[nodiscard]] std::string refuse_file(const std::string& option, const std::string& path);
+/// The same for both files of --report.
 [[nodiscard]] std::string refuse_report(const std::string& page_path);
 /// Write both, each in the place of what was there at once. Returns what is to be said: where they are, or what went wrong.
 [[nodiscard]] std::string save_report(const Run& run, const std::string& page_path);

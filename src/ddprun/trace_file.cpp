@@ -2,24 +2,18 @@
 // Tested by process/ddprun_trace_test.sh.
 #include "ddprun/trace_file.hpp"
 
-#include <fcntl.h>
-
-#include <cerrno>
-#include <cstring>
 #include <set>
 #include <utility>
 
 #include "core/attempt.hpp"
-#include "ddprun/fd.hpp"
 #include "ddprun/launch.hpp"
+#include "ddprun/report_file.hpp"
 #include "trace/merge.hpp"
 
 namespace ddp::ddprun {
 
 void prepare_trace(const std::string& path) {
-  const Fd file(open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666));
-  if (!file.open())
-    throw ExitError{kExitUsage, "--trace: the file " + path + " cannot be written: " + strerror(errno) + "."};
+  if (const std::string text = refuse_file("--trace", path); !text.empty()) throw ExitError{kExitUsage, text};
 }
 
 TraceFile::TraceFile(const Options& options, std::string folder)

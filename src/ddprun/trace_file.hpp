@@ -14,7 +14,7 @@
 
 namespace ddp::ddprun {
 
-/// The file can be written: it is there from now on. Throws ExitError.
+/// Throws ExitError if the file cannot be written.
 void prepare_trace(const std::string& path);
 
 class TraceFile {

@@ -14,6 +14,7 @@
 #include "core/virtual_ranks.hpp"
 #include "os/file.hpp"
 #include "os/log.hpp"
+#include "os/own_files.hpp"
 
 namespace ddp::group {
 namespace {
@@ -50,7 +51,8 @@ int64_t last_generation(int fd, int64_t size, const std::string& path) {
   end.resize(static_cast<size_t>(
       os::read_at(fd, size - static_cast<int64_t>(end.size()), end.data(), static_cast<int64_t>(end.size()), path)));
   const size_t at = end.rfind(kGeneration);
-  return at == std::string::npos ? 0 : std::strtoll(end.c_str() + at + kGeneration.size(), nullptr, 10);
+  if (at == std::string::npos) return 0;
+  return std::clamp<int64_t>(std::strtoll(end.c_str() + at + kGeneration.size(), nullptr, 10), 0, INT64_MAX - 1);
 }
 
 /// The name is as durable as the line.
@@ -63,7 +65,7 @@ void sync_folder_of(const std::string& path) {
 
 void append(const std::string& path, const bootstrap::Control& control, const ddp_group_options& options,
             Formation formation) {
-  const os::Fd fd = os::open_file(AT_FDCWD, path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  const os::Fd fd = os::open_regular_file(path, O_RDWR | O_CREAT | O_APPEND, 0666);
   struct stat status {};
   if (!fd.is_open() || os::file_table().status(fd.get(), &status) != 0) throw os::file_error("open", path, errno);
   const bool begins = formation.event == Formation::kCreated, goes_on = formation.event == Formation::kRecovered;

@@ -2,7 +2,6 @@
 #include "group/tracing.hpp"
 
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -26,6 +25,7 @@
 #include "os/clock.hpp"
 #include "os/file.hpp"
 #include "os/log.hpp"
+#include "os/own_files.hpp"
 #include "trace/merge.hpp"
 #include "trace/watch.hpp"
 
@@ -37,15 +37,12 @@ using bootstrap::UserCall;
 constexpr const char* kStart = "ddp_group_start_trace";
 constexpr const char* kStop = "ddp_group_stop_trace";
 constexpr int kClockRounds = 8;
+constexpr int64_t kLockMs = 30'000;       // a rank that writes the trace is done by then, or stopped
 constexpr const char* kRings = ".ranks";  // behind the name of the trace: the folder of its rings
 
 trace::Watch& watch_of(Group& group) {
   if (group.calls().watch() == nullptr) group.calls().set_watch(std::make_shared<trace::Watch>());
   return *group.calls().watch();
-}
-
-void make_folder(const std::string& path) {
-  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) throw os::file_error("create the folder", path, errno);
 }
 
 /// Its own; who is last removes the folder.
@@ -75,9 +72,11 @@ void forget(Group& group, const trace::Session& session) noexcept {
 /// What no collective call has written, one rank after the other: by the lowest rank that ends here, and once more by the
 /// last.
 void write_rest(const trace::Session& session, const bootstrap::Member& self, int32_t number) {
-  const os::Fd lock =
-      os::open_file(AT_FDCWD, (session.folder + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-  if (!lock.is_open() || os::file_table().lock(lock.get(), LOCK_EX) != 0) return;  // the last one was here
+  const std::string lock_path = session.folder + "/lock";
+  const os::Fd lock = os::open_own_file(lock_path, O_RDWR | O_CREAT, 0600);
+  if (!lock.is_open() && errno == ENOENT) return;  // the last one was here
+  if (!lock.is_open()) throw os::file_error("open", lock_path, errno);
+  os::lock_file(lock, lock_path, kLockMs);
   const std::vector<trace::RingHead::Owner> owners = trace::read_owners(session.folder);
   bool is_last = true, is_lowest = !owners.empty();  // none: the last one was here, but for this lock
   for (const trace::RingHead::Owner& owner : owners) {
@@ -188,7 +187,7 @@ void start_for_launcher(Group& group, const std::string& path, const char* watch
   const bootstrap::Member& self = group.control().member(group.rank());
   const std::optional<Error> failed = try_to([&] {
     trace::Session session{&group, path, watched != nullptr ? "" : path + kRings, os::now_ns()};
-    if (watched == nullptr) make_folder(session.folder);
+    if (watched == nullptr) os::make_own_folder(session.folder);
     for (const trace::RingHead::Owner& owner : trace::read_owners(session.folder))
       if (owner.pid == self.pid && owner.rank == number && may_go_on(owner, self)) return;  // another group of the process
     record(group, watched != nullptr ? watched : session.folder, number, trace::kDefaultEvents);
@@ -236,7 +235,7 @@ void start_trace(Group& group, const std::string& path, const TraceSettings& set
       if (session.path.empty()) throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: path is NULL or empty on rank 0", kStart);
       if (!begins) return;
       session.folder = session.path + kRings;
-      make_folder(session.folder);
+      os::make_own_folder(session.folder);
       record(group, session.folder, group.rank(), settings.events);
     });
   };

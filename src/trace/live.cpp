@@ -34,7 +34,7 @@ std::string live_path(const std::string& folder, int32_t number) {
 std::optional<LiveNumbers> read_live(const std::string& path) {
   std::optional<LiveNumbers> numbers;
   static_cast<void>(try_to([&] {
-    const os::Fd fd = os::open_file(AT_FDCWD, path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW, 0);
+    const os::Fd fd = os::open_file(AT_FDCWD, path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0);
     LiveNumbers found;
     if (!fd.is_open()) return;
     LivePage& page = found;

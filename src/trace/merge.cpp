@@ -14,6 +14,7 @@
 
 #include "core/attempt.hpp"
 #include "os/file.hpp"
+#include "os/own_files.hpp"
 #include "trace/gpu_work.hpp"
 
 namespace ddp::trace {
@@ -164,12 +165,12 @@ class Writer {
   /// Ranks of one kernel have one clock. Of others, gathers say it.
   void align(const std::vector<Ring>& rings) {
     int64_t first = INT64_MAX;
-    std::set<int32_t> taken;
+    std::set<int64_t> taken;
     for (const Ring& ring : rings) {
       const Ring& base = rings.front();
       const bool same = std::string_view(ring.owner.boot) == base.owner.boot;
       clocks_.push_back(same ? ClockBounds{} : compare_clocks(base.gathers, ring.gathers));
-      int32_t number = ring.owner.rank;
+      int64_t number = ring.owner.rank;
       while (!taken.insert(number).second) number += 1'000'000;  // a dead one had this place before
       numbers_.push_back(number);
       if (!ring.events.empty()) first = std::min(first, ring.events.front().begin_ns + offset(clocks_.size() - 1));
@@ -192,7 +193,7 @@ class Writer {
     say(std::exchange(began_, true) ? ",\n" : "\n");
     say(text);
   }
-  void metadata(const std::string& process, int32_t row, const char* what, const std::string& arguments) {
+  void metadata(const std::string& process, int64_t row, const char* what, const std::string& arguments) {
     entry("{\"ph\":\"M\",\"pid\":" + process + ",\"tid\":" + std::to_string(row) + ",\"name\":\"" + what + "\",\"args\":{" +
           arguments + "}}");
   }
@@ -205,7 +206,7 @@ class Writer {
     metadata(process, 0, "process_sort_index", "\"sort_index\":" + process);
     std::map<int32_t, Lanes> lanes;  // by row
     const std::vector<int32_t> streams = streams_of(ring);
-    std::set<int32_t> named;
+    std::set<int64_t> named;
     for (const Event& event : ring.events) {
       auto row = static_cast<int32_t>(row_of(event.kind));
       std::string row_name = kRowNames[static_cast<size_t>(row)];
@@ -214,7 +215,7 @@ class Writer {
         row += static_cast<int32_t>(std::lower_bound(streams.begin(), streams.end(), event.peer) - streams.begin());
       }
       const int32_t lane = is_moment(event.kind) ? 0 : lanes[row].of(event);
-      const int32_t thread = row * kMostLanes + lane + 1;
+      const int64_t thread = int64_t{row} * kMostLanes + lane + 1;
       if (named.insert(thread).second) {
         const std::string more = lane == 0 ? "" : " " + std::to_string(lane + 1);
         metadata(process, thread, "thread_name", "\"name\":" + quoted(row_name + more));
@@ -224,7 +225,7 @@ class Writer {
     }
   }
 
-  static std::string text_of(const Event& event, const Ring& ring, const std::string& process, int32_t thread,
+  static std::string text_of(const Event& event, const Ring& ring, const std::string& process, int64_t thread,
                              int64_t shift_ns) {
     std::string text = "{\"ph\":\"" + std::string(is_moment(event.kind) ? "i" : "X") + "\",\"pid\":" + process +
                        ",\"tid\":" + std::to_string(thread) + ",\"ts\":" + microseconds(event.begin_ns + shift_ns);
@@ -249,7 +250,7 @@ class Writer {
   bool began_ = false;
   int64_t origin_ns_ = 0;
   std::vector<std::optional<ClockBounds>> clocks_;  // by ring
-  std::vector<int32_t> numbers_;                    // of the processes in the file, by ring
+  std::vector<int64_t> numbers_;                    // of the processes in the file, by ring
 };
 
 }  // namespace
@@ -258,8 +259,7 @@ void merge(std::vector<Ring> rings, const std::function<void(std::string_view)>&
 
 void merge_to(const std::string& path, std::vector<Ring> rings) {
   const std::string beside = path + "." + std::to_string(getpid()) + ".new";
-  const os::Fd fd = os::open_file(AT_FDCWD, beside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (!fd.is_open()) throw os::file_error("create", beside, errno);
+  const os::Fd fd = os::make_new_file(beside, O_WRONLY, 0666);
   on_error(
       [&] {
         merge(std::move(rings), [&](std::string_view text) {

@@ -13,6 +13,7 @@
 #include <sstream>
 
 #include "os/clock.hpp"
+#include "trace/times.hpp"
 
 namespace ddp::trace {
 namespace {
@@ -66,7 +67,8 @@ void read_slots(std::string_view bytes, const RingHead& head, Ring& ring) {
     std::memcpy(words, bytes.data() + at * sizeof(Slot) + sizeof turn, sizeof words);
     const Event event = unpacked(words);
     const bool whole = turn != 0 && turn % 2 == 0 && (turn / 2 - 1) % capacity == at && event.kind != EventKind::kNone &&
-                       event.kind <= kLastEventKind && event.begin_ns <= event.end_ns;
+                       event.kind <= kLastEventKind && is_time(event.begin_ns) && is_time(event.end_ns) &&
+                       event.begin_ns <= event.end_ns;
     if (whole)
       ring.events.push_back(event);
     else
@@ -196,7 +198,9 @@ std::vector<RingHead::Owner> read_owners(const std::string& folder) {
   for (const std::string& path : ring_files(folder)) {
     RingHead head;
     std::ifstream file(path, std::ios::binary);
-    if (file.read(reinterpret_cast<char*>(&head), sizeof head) && is_head(head)) owners.push_back(head.owner);
+    if (!file.read(reinterpret_cast<char*>(&head), sizeof head) || !is_head(head)) continue;
+    head.owner.host[sizeof head.owner.host - 1] = head.owner.boot[sizeof head.owner.boot - 1] = '\0';
+    owners.push_back(head.owner);
   }
   return owners;
 }

@@ -45,7 +45,7 @@ std::vector<Piece> RingNews::take() {
 
 // The head last: it never promises more than is there.
 void RingNews::take_of(const std::string& path, std::vector<Piece>& pieces) {
-  const os::Fd file = os::open_file(AT_FDCWD, path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW, 0);
+  const os::Fd file = os::open_file(AT_FDCWD, path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0);
   if (!file.is_open()) return;
   std::string head_bytes = read_piece(file, 0, sizeof(RingHead), path);
   RingHead head;

@@ -6,6 +6,7 @@
 #include "core/attempt.hpp"
 #include "os/clock.hpp"
 #include "os/log.hpp"
+#include "os/own_files.hpp"
 
 namespace ddp::trace {
 
@@ -13,7 +14,10 @@ std::unique_ptr<LiveFile> Watch::live_of_launcher(const char* folder, int32_t nu
                                                   int32_t size) noexcept {
   if (folder == nullptr || *folder == '\0') return nullptr;
   std::unique_ptr<LiveFile> live;
-  const std::optional<Error> failed = try_to([&] { live = LiveFile::claim(folder, number, host, size); });
+  const std::optional<Error> failed = try_to([&] {
+    os::check_own_folder(folder);
+    live = LiveFile::claim(folder, number, host, size);
+  });
   if (failed) os::log(DDP_LOG_WARNING, "this rank cannot be watched in DDP_WATCH_DIR: %s", failed->what());
   return live;
 }

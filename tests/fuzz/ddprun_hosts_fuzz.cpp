@@ -26,7 +26,8 @@ void check(const std::vector<Host>& hosts) {
     must(!host.name.empty() && host.name.front() != '-', "a name that is no option");
     must(host.name.find_first_of(" \t\n") == std::string::npos, "a name without spaces");
     must(host.ranks > 0, "ranks");
-    must(!address_of(host).empty(), "an address");
+    const std::string address = address_of(host);
+    must(!address.empty() && address.front() != '-', "an address that is no option");
   }
 }
 

@@ -53,6 +53,22 @@ export DDP_EXAMPLE=travels
 hosts 0 --hosts a:2,b:1 --env "X=a 'b' c" sh -c 'echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $MASTER_ADDR $X $DDP_EXAMPLE ${#DDP_TOKEN}'
 check all_ranks_of_all_hosts_write_here same "$(sort "$work/out")" \
   "[0] 0 3 0 2 a a 'b' c travels 64"$'\n'"[1] 1 3 1 2 a a 'b' c travels 64"$'\n'"[2] 2 3 0 1 a a 'b' c travels 64"
+lines=$'first\nsecond \\n \\\\ third\\'
+DDP_LINES=$lines DDP_TOKEN=$'0123456789abcdef\nmore' hosts 0 --hosts a:1 --env "X=$lines" \
+  sh -c 'printf "%s|%s|%s" "$X" "$DDP_LINES" "$DDP_TOKEN" >"$WORK/lines"'
+check values_of_several_lines_travel same "$(cat "$work/lines")" "$lines|$lines|"$'0123456789abcdef\nmore'
+printf '%s\n' 0123456789abcdef >"$work/token"
+chmod 640 "$work/token"
+DDP_TOKEN_FILE=$work/token hosts 2 --hosts a:1 true
+check a_token_that_others_can_read_is_refused grep -q 'can be read by others: run chmod 600 on it' "$work/err"
+chmod 600 "$work/token"
+DDP_TOKEN_FILE=$work/token hosts 0 --hosts a:1 sh -c 'echo $DDP_TOKEN'
+check the_token_of_a_file_travels same "$(cat "$work/out")" '[0] 0123456789abcdef'
+mkfifo "$work/pipe"
+DDP_TOKEN_FILE=$work/pipe hosts 2 --hosts a:1 true
+check a_pipe_as_token_is_refused grep -q 'is no regular file' "$work/err"
+run 2 --hosts '[-oProxyCommand=touch${IFS}/tmp/x]:1' true
+check a_host_is_no_option grep -q 'needs hosts such as a:4' "$work/err"
 hosts 0 --hosts a:2,b:1 sh -c '
   ps -eo args | awk "index(\$0, ENVIRON[\"DDP_TOKEN\"])" | wc -l'
 check no_command_line_has_the_token same "$(cut -d' ' -f2 "$work/out" | sort -u)" 0
@@ -65,6 +81,20 @@ check its_rank_is_named_too grep -q 'rank 1 failed: exit code 7' "$work/err"
 hosts 255 --hosts a:1,away:1 --grace 1 sleep 60
 check what_ssh_said_is_there grep -q 'ssh: cannot find away' "$work/err"
 check and_what_it_means grep -q 'ssh ends so when it cannot connect' "$work/err"
+
+cp "$ddprun" "$work/ddprun-there"
+hosts 127 --ddprun "$work/none/ddprun" --hosts a:1 true
+check a_missing_ddprun_is_named grep -q "ddprun is not at $work/none/ddprun on host a: install libddp there at the same path, or give --ddprun" "$work/err"
+check and_what_the_shell_says_is_left_out eval '! grep -q "not found" "$work/err"'
+hosts 127 --check --ddprun "$work/none/ddprun" --hosts a:1
+check check_says_it_too grep -q "ddprun is not at $work/none/ddprun on host a" "$work/err"
+hosts 0 --ddprun "$work/ddprun-there" --hosts a:1 sh -c 'readlink /proc/$PPID/exe'
+check another_path_of_ddprun same "$(cat "$work/out")" "[0] $work/ddprun-there"
+mkdir "$work/place"
+hosts 0 --chdir "$work/place" --hosts a:1,b:1 pwd
+check another_folder same "$(sort "$work/out")" "[0] $work/place"$'\n'"[1] $work/place"
+hosts 125 --chdir "$work/none" --hosts a:1 pwd
+check a_missing_folder_is_named grep -q "host a cannot enter the folder $work/none" "$work/err"
 
 # The machines of an allocation; what is typed wins.
 allocated() { SLURM_JOB_ID=7 SLURM_JOB_NODELIST='n[08-09]' SLURM_NTASKS=3 SLURM_TASKS_PER_NODE=2,1 hosts "$@"; }

@@ -74,6 +74,25 @@ check script_without_interpreter_is_explained grep -q 'first line such as #!/bin
 (cd "$work" && timeout 20 "$ddprun" ddp-script) 2>"$work/err"
 check program_in_this_folder_is_suggested grep -q 'did you mean ./ddp-script?' "$work/err"
 
+run 126 -n 2 "$work"
+check a_folder_is_no_program grep -q "$work is a folder, not a program" "$work/err"
+printf 'int main() {}\n' >"$work/program.c"
+run 126 -n 2 "$work/program.c"
+check source_has_to_be_compiled grep -q 'it is C source; compile it first' "$work/err"
+(cd "$work" && timeout 20 "$ddprun" program.c) 2>"$work/err"
+check source_in_this_folder_too grep -q 'the file program.c is not executable: it is C source; compile it first' "$work/err"
+run 127 check
+check an_option_without_dashes_is_understood grep -q 'Did you mean the option: ddprun --check?' "$work/err"
+mkdir "$work/place"
+printf '#!/bin/sh\npwd\n' >"$work/place/where"
+chmod +x "$work/place/where"
+run 0 -n 1 --chdir "$work/place" ./where
+check ranks_start_in_another_folder same "$(cat "$work/out")" "[0] $work/place"
+run 0 -n 1 --chdir "$work/place" pwd
+check programs_in_path_too same "$(cat "$work/out")" "[0] $work/place"
+run 2 -n 1 --chdir "$work/none" pwd
+check a_missing_folder_is_named grep -q -- "--chdir: there is no folder $work/none" "$work/err"
+
 # Wrong use: exit code 2 and a sentence that names it.
 refused() { # what it must say, then the arguments
   local text=$1
@@ -83,9 +102,14 @@ refused() { # what it must say, then the arguments
 }
 refused '-n must be from 1' -n 0 true
 refused '-n must be from 1' -n -3 true
-refused 'ranks' -n many true
+refused '--ranks needs a number, not many' -n many true
+refused '--ranks needs a number, not two' --ranks=two true
+refused '--timeout needs a number, not abc' --timeout abc true
 refused 'Which program?' -n 2
-refused 'no option --frobnicate' --frobnicate true
+refused 'no option --frobnicate. Try' --frobnicate true
+refused 'no option --rank. Did you mean --ranks?' --rank 2 true
+refused 'no option --repot. Did you mean --report?' --repot=x true
+refused 'no option --hostfiel. Did you mean --hostfile?' -n 2 --hostfiel x true
 refused '--port must be' --port 70000 true
 refused '--env needs NAME=VALUE, not X' --env X true
 refused '--timeout must be' --timeout -1 true
@@ -96,8 +120,11 @@ refused 'choose the port with --port' --env MASTER_PORT=1 true
 for ranks in 2 -1 x 1-0 0-2 '0 1'; do refused '--show' --show "$ranks" -n 2 true; done
 
 # Names that other launchers have are answered with ours.
-for name in -np -np4 --nproc-per-node --nproc_per_node=4 --num_processes --ntasks; do refused 'write -n N' $name 4 true; done
-refused '-np: write -n N' --grace 3 -np 4 true
+for name in -np4 --nproc-per-node --nproc_per_node=4 --num_processes --ntasks; do refused 'write -n N' $name 4 true; done
+for name in -np --np; do
+  run 0 --grace 3 $name 2 sh -c 'echo $WORLD_SIZE'
+  check "$name is understood" same "$(cat "$work/out")" $'[0] 2\n[1] 2'
+done
 refused 'write --port PORT' --master-port=1 true
 refused 'write --hosts a:4,b:4' --host a,b true
 refused 'write --rendezvous HOST:PORT' --rdzv_endpoint=a:1 true

@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -170,6 +171,21 @@ void a_folder_without_locks_is_not_guarded(void**) {
   expect(lock.holds(folder.path()), "goes on");
 }
 
+void a_lock_that_is_no_file_is_refused(void**) {
+  const TemporaryFolder folder;
+  const std::string path = folder.file(".ddp-folder.lock");
+  for (const char* kind : {"FIFO", "folder", "link"}) {
+    const bool is_fifo = kind[1] == 'I', is_link = kind[0] == 'l';
+    const int made = is_fifo   ? mkfifo(path.c_str(), 0666)
+                     : is_link ? symlink("/dev/null", path.c_str())
+                               : mkdir(path.c_str(), 0777);
+    expect(made == 0, kind);
+    const std::string text = expect_error(DDP_ERROR_IO, [&] { const FolderLock lock(folder.path(), "job", "rank 0"); });
+    expect_contains(text, path + "\" is no regular file");
+    expect(std::filesystem::remove(path), "removed");
+  }
+}
+
 }  // namespace
 
 int main() {
@@ -180,6 +196,7 @@ int main() {
                               ddp_test(leftovers_of_any_step_go_unless_their_owner_lives),
                               ddp_test(one_job_saves_to_a_folder),
                               ddp_test(a_fork_does_not_keep_the_lock),
-                              ddp_test(a_folder_without_locks_is_not_guarded)};
+                              ddp_test(a_folder_without_locks_is_not_guarded),
+                              ddp_test(a_lock_that_is_no_file_is_refused)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

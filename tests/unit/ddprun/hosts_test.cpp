@@ -45,6 +45,9 @@ void lists_of_hosts(void**) {
   expect_refused("needs hosts", [] { (void)parse_hosts("", 1); });
   expect_refused("needs hosts", [] { (void)parse_hosts("a:1,,b:1", 1); });
   expect_refused("needs hosts", [] { (void)parse_hosts("-oProxyCommand=x:1", 1); });
+  for (const char* option :
+       {"[-oProxyCommand=x]:1", "u@-oProxyCommand=x:1", "u@[-oProxyCommand=x]:1", "[-x", "]-x:1", "@-x"})
+    expect_refused("needs hosts", [option] { (void)parse_hosts(option, 1); });
   expect_refused("needs hosts", [] { (void)parse_hosts("a b:1", 1); });
   expect_refused("needs hosts", [] { (void)parse_hosts("a,\nb", 1); });
 }
@@ -84,6 +87,7 @@ void words_reach_the_program_as_they_are(void**) {
   const std::vector<std::string> command = remote_command(options, 1, "/tmp", "printf '%s\\n' led");
   expect_equal(command[0], std::string("ssh"), "program");
   expect_equal(command[command.size() - 2], std::string("user@fd00::2"), "whom ssh calls");
+  expect_equal(command[command.size() - 3], std::string("--"), "the end of ssh's options");
   // ssh gives its last word to a shell; the program is one of a strange name, so a plain one stands in for it.
   const std::vector<std::string> real = remote_command(options, 1, "/tmp", "/usr/bin/printf");
   std::string script = real.back();

@@ -102,6 +102,16 @@ void clocks_are_aligned_by_gathers(void**) {
                "not compared", "without gathers");
 }
 
+void times_that_no_clock_shows_are_left_out(void**) {
+  Ring first = ring_of(0, "one", {span(EventKind::kStep, 0, 0, 1)}), other = ring_of(1, "two", {});
+  first.gathers = {{1, INT64_MIN, INT64_MAX}, {2, 100, 200}};
+  other.gathers = {{1, INT64_MAX, INT64_MIN}, {2, INT64_MAX, INT64_MAX}};
+  expect_equal(merged({first, other}).at("otherData").at("ranks")[1].at("clock").get<std::string>(), "not compared",
+               "no gather of both");
+  other.gathers[1] = {2, 100, 200};
+  expect(merged({first, other}).at("otherData").at("ranks")[1].at("clock_offset_us") == 0.0, "by the gather that is whole");
+}
+
 void a_place_that_two_processes_had_is_two(void**) {
   Ring old = ring_of(1, "b", {span(EventKind::kStep, 0, 0, 1)}), next = ring_of(1, "b", {span(EventKind::kStep, 0, 5, 6)});
   old.owner.start_ns = 1, next.owner.start_ns = 2, next.owner.pid = 777;
@@ -147,6 +157,7 @@ int main() {
       ddp_test(what_overlaps_gets_a_row_of_its_own),
       ddp_test(streams_of_gpus_have_rows_of_their_own),
       ddp_test(clocks_are_aligned_by_gathers),
+      ddp_test(times_that_no_clock_shows_are_left_out),
       ddp_test(a_place_that_two_processes_had_is_two),
       ddp_test(names_are_quoted),
       ddp_test(nothing_is_a_trace_too),

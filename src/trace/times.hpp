@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which times are taken from a file. Pure. Any thread.
+// Tested by unit/trace/ring_test.cpp and unit/trace/merge_test.cpp.
+#pragma once
+
+#include <cstdint>
+
+namespace ddp::trace {
+
+/// Can a clock show this? Others stand in damaged files alone; sums of a few of these do not overflow.
+[[nodiscard]] constexpr bool is_time(int64_t ns) noexcept { return ns >= 0 && ns < int64_t{1} << 60; }
+
+}  // namespace ddp::trace
