@@ -28,8 +28,8 @@ same() { # FILE PATTERN, whose group is the version
   [ "$said" = "$version" ] || problem "$1 says ${said:-no version}, and CMakeLists.txt says $version"
 }
 same bindings/python/pyproject.toml '^version = "\(.*\)"'
-same .vcpkg/ports/libddp/vcpkg.json '^ *"version": "\(.*\)",'
-same .debian/changelog '^libddp (\(.*\)-[^-]*) .*'
+same pkgconfig/vcpkg/ports/libddp/vcpkg.json '^ *"version": "\(.*\)",'
+same pkgconfig/debian/changelog '^libddp (\(.*\)-[^-]*) .*'
 notes=$(awk -v head="## $version" '/^## / { inside = ($0 == head || index($0, head " ") == 1) } inside' include/CHANGES.md)
 [ -n "$notes" ] || problem "include/CHANGES.md has no version $version"
 if head -n 1 <<<"$notes" | grep -q 'not released'; then problem "include/CHANGES.md calls $version \"not released\""; fi

@@ -22,7 +22,7 @@ def anchors(path):
     return found
 
 
-PAGES = ".site/pages"
+PAGES = ".github/site/pages"
 
 
 def targets(path, text):
@@ -41,11 +41,11 @@ def place(path, name):
     """The file that a link of a document leads to."""
     if not path.startswith(PAGES):
         return os.path.normpath(os.path.join(os.path.dirname(path), name))
-    if name.startswith("api/"):  # .site/make.py makes a page of each header
+    if name.startswith("api/"):  # .github/site/make.py makes a page of each header
         return re.sub(r"^api/(\w+)\.md$", lambda of: "include/ddp" if of[1] == "index" else f"include/ddp/{of[1]}.h", name)
     if os.path.exists(os.path.join(tree.ROOT, PAGES, os.path.basename(name))) and "/" not in name:
         return f"{PAGES}/{name}"
-    return re.sub("^(github|site)/", r".\1/", os.path.normpath(name))
+    return re.sub("^github/", ".github/", os.path.normpath(name))
 
 
 problems, count = [], 0

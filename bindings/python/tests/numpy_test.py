@@ -108,7 +108,7 @@ class Digits(Test):
         self.assertIn("all ranks hold", out)
 
     def test_the_program_of_one_to_four_learns_as_before(self):
-        out = self.ends_well(python(os.path.join(SOURCE, ".site/one_to_four.py"), os.path.join(BUILD, "bin/ddprun"), limit=200))
+        out = self.ends_well(python(os.path.join(SOURCE, ".github/site/one_to_four.py"), os.path.join(BUILD, "bin/ddprun"), limit=200))
         self.assertRegex(out, r"4 process\(es\): 300 steps")
 
 

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # The vcpkg port from this tree, and a C program of two ranks that uses it.
 #
-#   .vcpkg/check.sh            vcpkg is taken from PATH or VCPKG_ROOT; it fetches what the port is built with
-#   .vcpkg/check.sh --fetch    where there is none, into build/vcpkg; as root on Debian it installs what that needs
+#   pkgconfig/vcpkg/check.sh            vcpkg is taken from PATH or VCPKG_ROOT; it fetches what the port is built with
+#   pkgconfig/vcpkg/check.sh --fetch    where there is none, into build/vcpkg; as root on Debian it installs what that needs
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 vcpkg=$(command -v vcpkg || echo "${VCPKG_ROOT:-build/vcpkg}/vcpkg")
 if [ ! -x "$vcpkg" ] && [ "${1:-}" = --fetch ]; then
   . tests/support/debian_packages.sh
@@ -17,7 +17,7 @@ fi
 [ -x "$vcpkg" ] || { echo "no vcpkg in PATH or VCPKG_ROOT (--fetch gets one)" >&2; exit 2; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-"$vcpkg" install libddp --overlay-ports=.vcpkg/ports --x-install-root="$work/installed"
+"$vcpkg" install libddp --overlay-ports=pkgconfig/vcpkg/ports --x-install-root="$work/installed"
 installed=$(echo "$work"/installed/*-linux*)
 PKG_CONFIG_PATH=$installed/lib/pkgconfig
 export PKG_CONFIG_PATH

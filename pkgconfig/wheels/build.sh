@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Wheels that install where no compiler is.
 #
-#   .wheels/build.sh FOLDER [PYTHON...]
+#   pkgconfig/wheels/build.sh FOLDER [PYTHON...]
 #
 # Writes manylinux wheels of this tree to FOLDER: one for Python 3.11 and all later versions (the limited API), and one for each older
 # PYTHON (3.8 to 3.10) that is named. PYTHON is a program; without one it is python3. The library, ddprun, and the modules for Gloo and CUDA
@@ -10,10 +10,10 @@
 # CUDA 12 of tests/gpu/cuda12.sh --fetch); DDP_CUDA=OFF leaves it out, DDP_CUDA=ON ends where there is none. NCCL and the driver are those of
 # the machine on which the wheel is used. DDP_CUDA_ARCHITECTURES=90 compiles the kernels for one kind of GPU only, to try.
 # The tag says the oldest C library that they run with; it comes from what the compiler here made use of, so build on an old system for
-# wheels that go far. Takes some minutes and an index of packages. .wheels/check.sh tries what came out.
+# wheels that go far. Takes some minutes and an index of packages. pkgconfig/wheels/check.sh tries what came out.
 set -euo pipefail
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-[ $# -ge 1 ] || { echo "usage: .wheels/build.sh FOLDER [PYTHON...]" >&2; exit 2; }
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+[ $# -ge 1 ] || { echo "usage: pkgconfig/wheels/build.sh FOLDER [PYTHON...]" >&2; exit 2; }
 mkdir -p "$1"
 folder=$(cd "$1" && pwd)
 shift

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# An overlay port that builds the tree that it lies in: vcpkg install libddp --overlay-ports=.vcpkg/ports
-get_filename_component(SOURCE_PATH "${CMAKE_CURRENT_LIST_DIR}/../../.." ABSOLUTE)
+# An overlay port that builds the tree that it is in: vcpkg install libddp --overlay-ports=pkgconfig/vcpkg/ports
+get_filename_component(SOURCE_PATH "${CMAKE_CURRENT_LIST_DIR}/../../../.." ABSOLUTE)
 vcpkg_find_acquire_program(PKGCONFIG)
 vcpkg_check_features(OUT_FEATURE_OPTIONS features FEATURES gloo DDP_GLOO)
 vcpkg_cmake_configure(SOURCE_PATH "${SOURCE_PATH}"

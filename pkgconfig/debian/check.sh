@@ -3,15 +3,15 @@
 # The packages as their users meet them: built, looked through by lintian, installed in a fresh root of this distribution, used
 # from C through pkg-config, from Python and with ddprun, and removed without a trace.
 #
-#   .debian/check.sh FOLDER              builds into FOLDER first, which must have no packages yet
-#   .debian/check.sh --built FOLDER      takes the packages that are there
-#   .debian/check.sh --twice FOLDER      builds twice: the packages must be the same bytes. Set CCACHE_DISABLE=1, or the second build is
+#   pkgconfig/debian/check.sh FOLDER              builds into FOLDER first, which must have no packages yet
+#   pkgconfig/debian/check.sh --built FOLDER      takes the packages that are there
+#   pkgconfig/debian/check.sh --twice FOLDER      builds twice: the packages must be the same bytes. Set CCACHE_DISABLE=1, or the second build is
 #                                        the cache's copy of the first
 #
 # DDP_CUDA_ARCHITECTURES is build.sh's: libddp-cuda for one kind of GPU builds in less time.
 # Needs root: a fresh root is one's own system for a while.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 mode=""
 case ${1:-} in
@@ -21,7 +21,7 @@ case ${1:-} in
     ;;
 esac
 if [ $# -ne 1 ] || [ "$(id -u)" -ne 0 ]; then
-  echo "usage, as root: .debian/check.sh [--built|--twice] FOLDER" >&2
+  echo "usage, as root: pkgconfig/debian/check.sh [--built|--twice] FOLDER" >&2
   exit 2
 fi
 . tests/support/debian_packages.sh
@@ -31,7 +31,7 @@ if [ "$mode" != --built ]; then
     echo "$1 has packages already; name another folder, or say --built" >&2
     exit 2
   fi
-  .debian/build.sh "$1"
+  pkgconfig/debian/build.sh "$1"
 fi
 out=$(cd "$1" && pwd)
 work=$(mktemp -d)
@@ -41,7 +41,7 @@ trap 'umount -q "$root/dev/shm" "$root/proc" 2>/dev/null || true; rm -rf --one-f
 step() { echo "== $*"; }
 if [ "$mode" = --twice ]; then
   step "once more: the same bytes"
-  .debian/build.sh "$work/again" >"$work/again.log" 2>&1 || { tail -n 40 "$work/again.log" >&2; exit 1; }
+  pkgconfig/debian/build.sh "$work/again" >"$work/again.log" 2>&1 || { tail -n 40 "$work/again.log" >&2; exit 1; }
   for package in "$out"/*.deb; do cmp "$package" "$work/again/$(basename "$package")"; done
 fi
 

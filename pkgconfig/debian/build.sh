@@ -2,15 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 # Debian packages, and the source package, of what is committed:
 #
-#   .debian/build.sh FOLDER             writes libddp0.1, libddp-dev, libddp-gloo, ddprun and python3-libddp into it, and libddp-cuda
+#   pkgconfig/debian/build.sh FOLDER             writes libddp0.1, libddp-dev, libddp-gloo, ddprun and python3-libddp into it, and libddp-cuda
 #                                       where a CUDA compiler is found: CUDACXX, nvcc in PATH, or /usr/local/cuda/bin/nvcc
-#   .debian/build.sh --cuda FOLDER      ... or ends where none is
-#   .debian/build.sh --no-cuda FOLDER   without libddp-cuda
+#   pkgconfig/debian/build.sh --cuda FOLDER      ... or ends where none is
+#   pkgconfig/debian/build.sh --no-cuda FOLDER   without libddp-cuda
 #
 # DDP_CUDA_ARCHITECTURES=90 compiles the kernels for one kind of GPU only, which is quicker: to try, not to give away.
 # As root on Debian it installs what is missing.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 cuda=auto
 case ${1:-} in
@@ -20,7 +20,7 @@ case ${1:-} in
     ;;
 esac
 if [ $# -ne 1 ]; then
-  echo "usage: .debian/build.sh [--cuda|--no-cuda] FOLDER" >&2
+  echo "usage: pkgconfig/debian/build.sh [--cuda|--no-cuda] FOLDER" >&2
   exit 2
 fi
 profiles=""
@@ -42,7 +42,7 @@ out=$(cd "$1" && pwd)
 ddp_install_packages build-essential debhelper dh-python doxygen help2man cmake ninja-build pkg-config git python3-dev swig \
   libgloo-dev libasio-dev nlohmann-json3-dev libsodium-dev libcli11-dev libxxhash-dev
 
-version=$(dpkg-parsechangelog -l .debian/changelog -S Version)
+version=$(dpkg-parsechangelog -l pkgconfig/debian/changelog -S Version)
 upstream=${version%-*}
 # nvcc makes names of functions from the folder in which it works, so it is always the same one.
 work=${TMPDIR:-/tmp}/libddp-$upstream-packages
@@ -52,7 +52,7 @@ tree=$work/libddp-$upstream
 git archive --prefix="libddp-$upstream/" HEAD | tar -x -C "$work"
 tar -C "$work" --sort=name --owner=0 --group=0 --mtime="@$(git log -1 --format=%ct)" -cJf "$work/libddp_$upstream.orig.tar.xz" \
   "libddp-$upstream"
-cp -R "$tree/.debian" "$tree/debian"
+cp -R "$tree/pkgconfig/debian" "$tree/debian"
 rm -f "$tree"/debian/*.sh
 # Each function with the version that brought it. dh_makeshlibs compares with what the library has.
 {

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""libddp as a Conan package, built from this tree without a network: `.conan/check.sh`, or
+"""libddp as a Conan package, built from this tree without a network: `pkgconfig/conan/check.sh`, or
 
-    conan create .conan -o "libddp/*:shared=True"
+    conan create pkgconfig/conan -o "libddp/*:shared=True"
 
 What it is built with (Asio, CLI11, libsodium, nlohmann-json, xxHash; Gloo for several hosts) comes from the system and is inside the library
 afterwards, so a program that uses the package needs none of it. Only the Gloo module wants libgloo where it runs.
@@ -26,12 +26,12 @@ class LibddpConan(ConanFile):
     default_options = {"shared": True, "gloo": False, "cuda": False}
 
     def set_version(self):
-        text = load(self, os.path.join(self.recipe_folder, "../CMakeLists.txt"))
+        text = load(self, os.path.join(self.recipe_folder, "../../CMakeLists.txt"))
         self.version = re.search(r"project\(ddp VERSION (\S+)", text)[1]
 
     def export_sources(self):
         for pattern in ("CMakeLists.txt", "LICENSE", "include/*", "src/*", "pkgconfig/*", "bindings/*"):
-            copy(self, pattern, src=os.path.join(self.recipe_folder, ".."), dst=self.export_sources_folder)
+            copy(self, pattern, src=os.path.join(self.recipe_folder, "../.."), dst=self.export_sources_folder)
 
     def system_requirements(self):
         Apt(self).check(["libasio-dev", "libcli11-dev", "libsodium-dev", "libxxhash-dev", "nlohmann-json3-dev", "pkg-config"] +

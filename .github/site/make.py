@@ -16,7 +16,7 @@ import tempfile
 import urllib.parse
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-ROOT = os.path.dirname(HERE)
+ROOT = os.path.dirname(os.path.dirname(HERE))
 LANGUAGES = {".c": "c", ".h": "c", ".hpp": "cpp", ".cpp": "cpp", ".cu": "cpp", ".cuh": "cpp", ".py": "python", ".sh": "bash", ".go": "go",
              ".jl": "julia", ".yaml": "yaml", ".yml": "yaml", ".json": "json"}
 # The chapters of the reference, in the order in which one meets them: header, and what it is about.
@@ -69,7 +69,7 @@ class Stage:
         self.folder = folder
         self.tracked = set(tracked())
         self.documents = {path for path in self.tracked
-                          if path.endswith(".md") and not path.startswith((".site/pages", ".github/ISSUE", ".github/pull"))}
+                          if path.endswith(".md") and not path.startswith((".github/site/pages", ".github/ISSUE", ".github/pull"))}
         self.files = set()
         self.problems = []
         pages = os.path.join(HERE, "pages")
@@ -78,7 +78,7 @@ class Stage:
     @staticmethod
     def place(document):
         """Where a README becomes a page: folders that begin with a dot lose it, since Sphinx's search skips them."""
-        return document.replace(".github/", "github/").replace(".site/", "site/")
+        return document.replace(".github/", "github/")
 
     def link(self, document, target):
         """What stands for a link of a README in its page."""

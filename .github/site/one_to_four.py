@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run the program of the page "From one process to four" before and after, check that both learn the same, and draw what they did.
 
-    PYTHONPATH=BUILD/bindings/python python3 .site/one_to_four.py BUILD/bin/ddprun [--write]
+    PYTHONPATH=BUILD/bindings/python python3 .github/site/one_to_four.py BUILD/bin/ddprun [--write]
 
---write draws .site/pages/one_to_four.svg anew; without it nothing is written. Ends with 1 if a loss is off by more than rounding is.
+--write draws .github/site/pages/one_to_four.svg anew; without it nothing is written. Ends with 1 if a loss is off by more than rounding is.
 """
 import os
 import re
@@ -11,7 +11,7 @@ import subprocess
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-PROGRAMS = os.path.join(HERE, "../examples/python/one_to_four")
+PROGRAMS = os.path.join(HERE, "../../examples/python/one_to_four")
 RANKS = (1, 2, 4)
 TOLERANCE = 1e-4
 COLOURS = {1: "#4a8fd0", 2: "#d98236", 4: "#5aa548"}

@@ -2,11 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # What a user does with a wheel: install it into an empty environment, without a compiler and without this tree, and train on 2 ranks.
 #
-#   .wheels/check.sh WHEEL|FOLDER [PYTHON...]
+#   pkgconfig/wheels/check.sh WHEEL|FOLDER [PYTHON...]
 #
 # Each PYTHON (default: python3) gets an environment of its own, and of a folder the wheel that fits it. Needs no index of packages.
 set -euo pipefail
-[ $# -ge 1 ] || { echo "usage: .wheels/check.sh WHEEL|FOLDER [PYTHON...]" >&2; exit 2; }
+[ $# -ge 1 ] || { echo "usage: pkgconfig/wheels/check.sh WHEEL|FOLDER [PYTHON...]" >&2; exit 2; }
 wheel=$(realpath "$1")
 from=("$wheel")
 [ ! -d "$wheel" ] || from=(--find-links "$wheel" libddp)

@@ -2,11 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # Photographs pages of the site in headless Chromium, as wide as a desk (1280) and as a phone (400), light and dark:
 #
-#   .site/look.sh FOLDER [PAGE...]       pictures go to FOLDER; pages are named as in build/site/html, without .html
+#   .github/site/look.sh FOLDER [PAGE...]       pictures go to FOLDER; pages are named as in build/site/html, without .html
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 if [ $# -lt 1 ]; then
-  echo "usage: .site/look.sh FOLDER [PAGE...]" >&2
+  echo "usage: .github/site/look.sh FOLDER [PAGE...]" >&2
   exit 2
 fi
 . tests/support/debian_packages.sh
