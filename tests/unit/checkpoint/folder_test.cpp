@@ -148,15 +148,19 @@ void one_job_saves_to_a_folder(void**) {
 void a_fork_does_not_keep_the_lock(void**) {
   const TemporaryFolder folder;
   int ends[2];
-  expect(pipe(ends) == 0, "pipe");
+  int begun[2];
+  expect(pipe(ends) == 0 && pipe(begun) == 0, "pipe");
   std::optional<FolderLock> mine(std::in_place, folder.path(), "job a", "rank 0");
   const pid_t child = fork();
+  char byte = 0;
   if (child == 0) {
-    char byte = 0;
     close(ends[1]);
+    (void)!write(begun[1], &byte, 1);
     (void)!read(ends[0], &byte, 1);  // until the test is done
     _exit(0);
   }
+  expect(read(begun[0], &byte, 1) == 1, "the fork runs");  // fork() may return here before the child has closed the lock
+  for (const int end : begun) close(end);
   mine.reset();
   expect_equal(lock_elsewhere(folder, "job b"), std::string("held"), "while a fork of the holder lives");
   close(ends[1]);
