@@ -7,13 +7,17 @@
 namespace ddp::capi {
 namespace {
 
-thread_local const InProgram* innermost = nullptr;
+thread_local InProgram* innermost = nullptr;
 
 }  // namespace
 
 InProgram::InProgram(const group::Group& group) noexcept : group_(group), outer_(innermost) { innermost = this; }
 
-InProgram::~InProgram() { innermost = outer_; }
+InProgram::~InProgram() {
+  InProgram** at = &innermost;
+  while (*at != nullptr && *at != this) at = &(*at)->outer_;
+  if (*at == this) *at = outer_;
+}
 
 bool is_in_program(const group::Group& group) noexcept {
   for (const InProgram* in = innermost; in != nullptr; in = in->outer_)

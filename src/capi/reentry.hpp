@@ -2,9 +2,9 @@
 // Functions of the program that the library calls, and what they may not do: work on what the outer call has in its hands. A
 // collective call of the same group would wait for an exchange that waits for this function to return, and the end of
 // a pass would end the thread that it runs on.
-// Like the text of the last error it belongs to the thread, because a hook runs on one of the library's own.
-// Threads: any.
-// Tested by capi/reentry_test.cpp.
+// Like the text of the last error it belongs to the thread, because a hook runs on one of the library's own. A thread may
+// have several stacks (fibers, tasks of Julia, greenlets), whose functions end in any order. Threads: any. Tested by
+// capi/reentry_test.cpp.
 #pragma once
 
 namespace ddp::group {
@@ -24,7 +24,7 @@ class InProgram {
  private:
   friend bool is_in_program(const group::Group& group) noexcept;
   const group::Group& group_;
-  const InProgram* const outer_;
+  InProgram* outer_;
 };
 
 [[nodiscard]] bool is_in_program(const group::Group& group) noexcept;

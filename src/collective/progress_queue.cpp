@@ -8,6 +8,15 @@
 #include "trace/watch.hpp"
 
 namespace ddp::collective {
+namespace {
+
+Error thread_is_lost() {
+  return Error(DDP_ERROR_CALLBACK,
+               "a function of the program (a hook or an update) has ended the library's thread that called it "
+               "(pthread_exit or pthread_cancel); it must return");
+}
+
+}  // namespace
 
 ProgressQueue::ProgressQueue(Driver driver, size_t capacity, bootstrap::CallState* calls, int32_t channel)
     : driver_(driver), calls_(calls), channel_(channel), operations_(capacity, nullptr), events_(capacity) {
@@ -108,8 +117,9 @@ void ProgressQueue::drain() {
     const std::lock_guard lock(mutex_);
     pushed_.store(0);
     done_.store(0);
-    failed_.store(false);
+    failed_.store(stop_);
     if (driver_ == Driver::kThread) tell_thread_works(false);
+    if (stop_) error = thread_is_lost();
   }
   if (error) throw Error(*error);
 }
@@ -128,7 +138,18 @@ void ProgressQueue::run() {
     if (stop_) return;
     const size_t at = done_.load();
     lock.unlock();
+    struct Unwound {  // by a function of the program: whoever waits for the thread, now or in a later pass, gets an error
+      ProgressQueue* queue;
+      ~Unwound() {
+        if (queue == nullptr) return;
+        const std::lock_guard lost(queue->mutex_);
+        queue->stop_ = true;
+        queue->failed_.store(true);
+        queue->changed_.notify_all();
+      }
+    } unwound{this};
     const std::optional<Error> error = try_to([&] { operations_[at]->finish(); });
+    unwound.queue = nullptr;
     lock.lock();
     times_.last_done_ns.store(os::now_ns(), std::memory_order_relaxed);
     if (error) {

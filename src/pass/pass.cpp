@@ -302,7 +302,10 @@ void Pass::end_reduce(void* stream) {
   } step{*this};
   on_error<Error>([&] { reduce(stream); },
                   [this](const Error& error) {
-                    const std::optional<Error> cause = try_to<Error>([&] { channel_.group().health().fail(error); });
+                    // Hooks and rules that fail say so in the headers: this one has ended the queue's thread.
+                    group::Health& health = channel_.group().health();
+                    if (error.status() == DDP_ERROR_CALLBACK) health.give_up("ddp_model_end_backward", error);
+                    const std::optional<Error> cause = try_to<Error>([&] { health.fail(error); });
                     // A broken group ends the operations under way: nobody changes a parameter while it is taken back.
                     if (cause) static_cast<void>(try_to([this] { queue_.drain(); }));
                     // What it takes back on a GPU may fail with it; the first cause counts.

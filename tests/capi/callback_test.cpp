@@ -30,7 +30,7 @@ void expect_callback(ddp_status status, const std::string& part) {
   expect_equal(std::uncaught_exceptions(), 0, "exceptions that the program thinks are under way");
 }
 
-enum class Throw { kNothing, kException, kNumber };
+enum class Throw { kNothing, kException, kNumber, kEndOfThread };
 
 /// What a callback of this test is to do; given as its user_data.
 struct Order {
@@ -40,6 +40,7 @@ struct Order {
     ++calls;
     if (now == Throw::kException) throw std::runtime_error("out of luck");
     if (now == Throw::kNumber) throw 7;
+    if (now == Throw::kEndOfThread) pthread_exit(nullptr);
   }
 };
 const char* text_of(Throw kind) {
@@ -279,6 +280,21 @@ struct Cancelled {
   ddp_optimizer_destroy(what.optimizer);
 }
 
+/// On a thread of the library, too: nobody waits for it for ever, and the group is broken on all ranks.
+[[maybe_unused]] void a_function_that_ends_a_thread_of_the_library_breaks_the_group(void**) {
+  run_ranks(2, [](int rank) {
+    Order order;
+    Small small("local://ends", rank, 2, hook, &order, DDP_PROGRESS_THREAD);
+    OK(small.pass(1));
+    if (rank == 1) order.now = Throw::kEndOfThread;
+    const ddp_status status = small.pass(1);
+    expect_contains(ddp_last_error(), "ended the library's thread");
+    expect(status == (rank == 1 ? DDP_ERROR_CALLBACK : DDP_ERROR_PEER_FAILED), "the status of the pass");
+    if (rank == 0) expect_contains(ddp_last_error(), "rank 1 (");
+    expect(ddp_group_status(small.group) == DDP_ERROR_PEER_FAILED, "the group is broken");
+  });
+}
+
 /// Logging is no place to end a thread: the call ends first.
 void a_thread_that_is_cancelled_while_it_logs_ends_after_the_call(void**) {
   static std::atomic<bool> went_on{false};
@@ -316,6 +332,7 @@ int main() {
 #if !defined(__SANITIZE_ADDRESS__)  // whose preset has the undefined-behaviour sanitizer too: it faults GCC's own catch
                                     // clause for the end of a thread
     ddp_test(a_thread_that_is_cancelled_in_a_callback_ends),
+    ddp_test(a_function_that_ends_a_thread_of_the_library_breaks_the_group),
 #endif
     ddp_test(a_thread_that_is_cancelled_while_it_logs_ends_after_the_call)
   };

@@ -67,6 +67,8 @@ void groups_move_split_and_own_their_memory() {
     if (part) {
       ddp::Group moved = std::move(*part);
       REQUIRE(moved.size() == 2 && moved.rank() == 1 - group.rank() && part->get() == nullptr);
+      const std::string text = error_of([&] { part->barrier(); }).what();
+      REQUIRE(text.find("the group is closed, or was never made") != std::string::npos);
       ddp::Memory<float> memory = moved.alloc<float>(100);
       REQUIRE(memory.size() == 100 && std::accumulate(memory.begin(), memory.end(), 0.0F) == 0);
       ddp::Memory<float> other(std::move(memory));

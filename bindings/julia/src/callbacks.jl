@@ -8,14 +8,19 @@ mutable struct Callback
     Callback(f) = new(f, nothing)
 end
 
-# Runs `body(f)`; gives what it returned, or `failed` after an exception.
+# Runs `body(f)`; gives what it returned, or `failed` after an exception. It may give way to other tasks (sleep, wait, a lock). C's frames are on this
+# task's stack and belong to this thread, so meanwhile the task must not move to another one.
 function guarded(body, user::Ptr{Cvoid}, failed)
     callback = unsafe_pointer_to_objref(user)::Callback
+    task = current_task()
+    sticky, task.sticky = task.sticky, true
     try
         return body(callback.f)
     catch e
         callback.cause === nothing && (callback.cause = e)
         return failed
+    finally
+        task.sticky = sticky
     end
 end
 

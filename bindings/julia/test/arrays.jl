@@ -60,11 +60,11 @@ end
     close(group)
     close(group)
     @test !isopen(group) && group_rank(group) == -1
-    fails(() -> barrier(group), :INVALID_ARGUMENT)
-    fails(() -> Model(group), :INVALID_ARGUMENT)
+    fails(() -> barrier(group), :INVALID_ARGUMENT, "the group is closed")
+    fails(() -> Model(group), :INVALID_ARGUMENT, "the group is closed")
     fails(() -> commit!(model), :INVALID_STATE)
     close(model)
-    fails(() -> commit!(model), :INVALID_ARGUMENT)
+    fails(() -> commit!(model), :INVALID_ARGUMENT, "the model is closed")
     @test occursin("INVALID_ARGUMENT", sprint(showerror, try barrier(group) catch e e end))
 end
 

@@ -199,6 +199,32 @@ end
     end
 end
 
+@testset "rules that give way to other tasks end in any order" begin
+    places = [Channel{Bool}(1) for _ in 1:2]
+    groups = [Group("local://alone"; rank = 0, world_size = 1) for _ in 1:2]
+    inside, threads = Channel{Int}(2), Vector{Bool}(undef, 2)
+    steps = map(1:2) do k
+        model = model_of(groups[k], Float32[1, 2])
+        rule = CustomOptimizer(model) do slice
+            before = Threads.threadid()
+            put!(inside, k)
+            take!(places[k])
+            threads[k] = Threads.threadid() == before
+        end
+        task = Task(() -> (backward(mark_all, model); step!(rule)))
+        schedule(task)
+        @test take!(inside) == k
+        task
+    end
+    for k in 1:2 # the first ends first, the other one is still in its rule
+        put!(places[k], true)
+        wait(steps[k])
+    end
+    @test threads == [true, true]
+    foreach(barrier, groups)
+    foreach(close, groups)
+end
+
 @testset "parts of a batch" begin
     alone(; virtual_ranks = 3) do group
         @test parts(group) == 0:2 && total_parts(group) == 3

@@ -2,6 +2,8 @@
 // The lane with operations that do as they are told.
 #include "collective/progress_queue.hpp"
 
+#include <pthread.h>
+
 #include <string>
 
 #include "support/check.hpp"
@@ -24,6 +26,7 @@ class Scripted final : public collective::BucketOperation {
     return collective::Progress::kDone;
   }
   void finish() override {
+    if (ends_thread) pthread_exit(nullptr);
     if (fails) throw Error(DDP_ERROR_TIMED_OUT, "operation " + name_);
     for (; steps_ > 0; --steps_) log_ += name_;
   }
@@ -35,6 +38,7 @@ class Scripted final : public collective::BucketOperation {
   bool blocked = false;
   bool fails = false;
   bool overtaken = false;  // only waits for others
+  bool ends_thread = false;
 
  private:
   std::string name_;
@@ -96,12 +100,31 @@ void the_first_error_comes_from_drain_and_the_lane_goes_on(void**) {
   }
 }
 
+[[maybe_unused]] void a_thread_that_is_ended_by_the_program_is_an_error_for_ever(void**) {
+  std::string log;
+  collective::ProgressQueue lane(collective::ProgressQueue::Driver::kThread, 4);
+  for (int pass = 0; pass < 3; ++pass) {
+    Scripted a("a", log, 0), b("b", log, 1);
+    a.ends_thread = true;
+    lane.push(a);
+    lane.push(b);
+    expect_contains(expect_error(DDP_ERROR_CALLBACK, [&] { lane.drain(); }), "has ended the library's thread");
+  }
+  expect_equal(log, std::string(""), "what was behind it");
+}
+
 }  // namespace
 }  // namespace ddp::test
 
 int main() {
   using namespace ddp::test;
-  const CMUnitTest tests[] = {ddp_test(operations_are_worked_on_in_order), ddp_test(a_poke_works_a_share_and_never_waits),
-                              ddp_test(the_first_error_comes_from_drain_and_the_lane_goes_on)};
+  const CMUnitTest tests[] = {
+    ddp_test(operations_are_worked_on_in_order),
+    ddp_test(a_poke_works_a_share_and_never_waits),
+    ddp_test(the_first_error_comes_from_drain_and_the_lane_goes_on),
+#if !defined(__SANITIZE_ADDRESS__)  // as in capi/callback_test.cpp
+    ddp_test(a_thread_that_is_ended_by_the_program_is_an_error_for_ever)
+#endif
+  };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
