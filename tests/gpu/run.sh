@@ -62,7 +62,7 @@ build_here() { # into $1
   command -v cmake >/dev/null || need='cmake'
   [ -z "$need" ] || fail "$need is missing, so nothing can be built here: pack on a machine that has it (--pack KIT), and carry KIT (--build KIT)."
   cmake -S "$source_dir" -B "$1" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DDDP_CUDA=ON -DDDP_GLOO=OFF \
-    ${CUDA_ARCHITECTURES:+-DDDP_CUDA_ARCHITECTURES="$CUDA_ARCHITECTURES"} >"$1.log" 2>&1 ||
+    -DDDP_CUDA_ARCHITECTURES="${CUDA_ARCHITECTURES:-shipped}" >"$1.log" 2>&1 ||
     fail "CMake could not configure the build ($1.log says why): install what is missing, or carry a kit (--pack, --build)."
   cmake --build "$1" --parallel "$(nproc)" --target gpu_programs >>"$1.log" 2>&1 || fail "The build failed: see $1.log."
 }

@@ -35,8 +35,8 @@ void Device::fail(int32_t code, const char* doing) const {
                        name_.c_str(), doing, said.c_str());
     case DDP_GPU_NO_CODE:
       throw make_error(DDP_ERROR_NOT_SUPPORTED,
-                       "the CUDA module has no code for %s: %s while %s; build libddp with its architecture in "
-                       "DDP_CUDA_ARCHITECTURES, or without that option, which has all",
+                       "the CUDA module has no code for %s: %s while %s; build libddp on a machine with such a GPU, or with "
+                       "-DDDP_CUDA_ARCHITECTURES=shipped for all GPUs",
                        name_.c_str(), said.c_str(), doing);
     case DDP_GPU_NOT_READY:
     case DDP_GPU_LOST:
