@@ -8,12 +8,13 @@ import os
 import sys
 import threading
 import weakref
-from typing import Any, Callable, Iterator, Mapping, NamedTuple, Optional, Sequence, Union
+from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence, Union
 
 from . import _world, low
 from ._enums import Backend, DType, Reduce, SumOrder, choose
 from ._errors import Error, InvalidStateError, TensorError
 from ._handle import Closing, Handle
+from ._metrics import agreed_order
 from ._options import fill
 from ._recover import RankProgress, Recovery, progress_of, recovery_of
 from ._store import Notes, Store, StoreCalls
@@ -247,20 +248,31 @@ class Group(Closing):
         return tensor
 
     def reduce_metrics(self, values: Union[Mapping[str, float], Sequence[float]], op: Union[Reduce, str] = Reduce.SUM) -> Any:
-        """Reduce a few numbers in one message: a dict gives a dict, a sequence a list. Sum first and divide afterwards: with unequal
-        counts an average of averages is wrong."""
-        numbers = list(values.values()) if isinstance(values, Mapping) else list(values)
-        reduced = self._collective(low.ddp_group_reduce_metrics, numbers, choose(Reduce, op))
-        return dict(zip(values, reduced)) if isinstance(values, Mapping) else reduced
+        """Reduce a few numbers in one message: a sequence gives a list, a dict a dict, in which each key has the numbers of that key; then one
+        more message compares the keys (MismatchError). Sum first and divide afterwards: with unequal counts an average of averages is wrong."""
+        if not isinstance(values, Mapping):
+            return self._reduce_numbers(list(values), op)
+        reduced = dict(zip(order := self._agreed_order(values), self._reduce_numbers([values[key] for key in order], op)))
+        return {key: reduced[key] for key in values}
+
+    def _reduce_numbers(self, numbers: list, op: Union[Reduce, str]) -> list:
+        return self._collective(low.ddp_group_reduce_metrics, numbers, choose(Reduce, op))
+
+    def _agreed_order(self, keys: Iterable[str]) -> list:
+        return agreed_order(self, keys, lambda numbers: self._reduce_numbers(numbers, Reduce.MAX)) if self.size > 1 else list(keys)
 
     def reduce_part_metrics(self, values: Sequence[Union[Mapping[str, float], Sequence[float]]], op: Union[Reduce, str] = Reduce.SUM) -> Any:
         """As reduce_metrics(), with a dict or a sequence for each of this rank's parts: summed in the tree over all parts, so the result has
         the same bits at any number of ranks."""
-        parts = [list(each.values()) if isinstance(each, Mapping) else list(each) for each in values]
+        first = values[0] if values else None
+        if isinstance(first, Mapping) and any(not isinstance(each, Mapping) or each.keys() != first.keys() for each in values):
+            raise ValueError("the parts of this rank have metrics of other names; give the same keys for each of them")
+        order = self._agreed_order(first) if isinstance(first, Mapping) else None
+        parts = [list(each) if order is None else [each[key] for key in order] for each in values]  # type: ignore[index]
         if len(parts) != len(self.parts) or any(len(each) != len(parts[0]) for each in parts):
             raise ValueError(f"this rank has {len(self.parts)} parts; give as many numbers for each of them")
         reduced = self._collective(low.ddp_group_reduce_part_metrics, [number for each in parts for number in each], choose(Reduce, op))
-        return dict(zip(values[0], reduced)) if isinstance(values[0], Mapping) else reduced
+        return reduced if order is None else {key: dict(zip(order, reduced))[key] for key in first}  # type: ignore[union-attr]
 
     def alloc(self, shape: Union[int, Sequence[int]], dtype: Union[DType, str] = DType.F32) -> View:
         """Zeroed memory within reach of the other ranks of this host: tensors in it are reduced in place, without a copy. It is freed
