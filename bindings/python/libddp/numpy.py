@@ -12,11 +12,13 @@
 """
 from __future__ import annotations
 
-from typing import Mapping, Sequence, Union
+from collections.abc import MutableMapping
+from typing import Iterator, Mapping, Sequence, Union
 
 import numpy as np
 
 from ._enums import DType
+from ._errors import TensorError
 from ._group import Group
 from ._model import Model
 from ._view import View
@@ -32,13 +34,48 @@ def as_array(view: View) -> np.ndarray:
     return array
 
 
-def lend(model: Model, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+class Gradients(MutableMapping):
+    """The gradients of a model by name, as arrays of the library's memory. An assignment copies: ``grads["w"] = value`` does what
+    ``grads["w"][:] = value`` does. Names are neither added nor taken away."""
+
+    def __init__(self, arrays: dict[str, np.ndarray]) -> None:
+        self._arrays = arrays
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self._arrays[name]
+
+    def __setitem__(self, name: str, value: np.ndarray) -> None:
+        if name not in self._arrays:
+            raise TensorError(f"the model has no parameter {name!r}, so it has no gradient of that name")
+        mine = self._arrays[name]
+        if value is mine:
+            return  # as after grads["w"] += value
+        given = np.asarray(value)
+        if given.shape not in (mine.shape, ()) or not np.can_cast(given.dtype, mine.dtype, "same_kind"):
+            raise TensorError(f"the gradient of {name!r} is {mine.dtype}{list(mine.shape)}, the value {given.dtype}{list(given.shape)}: "
+                              "they must be alike")
+        np.copyto(mine, given, casting="same_kind")
+
+    def __delitem__(self, name: str) -> None:
+        raise TensorError(f"the gradient of {name!r} is the model's; it cannot be taken away")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._arrays)
+
+    def __len__(self) -> int:
+        return len(self._arrays)
+
+    def __repr__(self) -> str:
+        return f"Gradients({self._arrays!r})"
+
+
+def lend(model: Model, arrays: Mapping[str, np.ndarray]) -> Gradients:
     """Lend arrays as parameters, in the order of the forward computation, and commit. Returns their gradients, which libddp keeps where
     they are reduced without a copy."""
     for name, array in arrays.items():
         model.add_parameter(name, array)
     model.commit()
-    return {name: as_array(model.grad(name)) for name in arrays}
+    return Gradients({name: as_array(model.grad(name)) for name in arrays})
 
 
 def alloc(group: Group, shape: Union[int, Sequence[int]], dtype: Union[DType, str, np.dtype, type] = DType.F32) -> np.ndarray:

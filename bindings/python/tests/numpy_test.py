@@ -63,6 +63,26 @@ class Arrays(Test):
             model.mark_ready("one"), model.mark_ready("nothing")
         self.assertEqual(grads["one"], 2)
 
+    def test_a_gradient_is_assigned(self):
+        """grads["w"] = value writes into the lent memory, as grads["w"][:] = value does; a dictionary would have kept the name alone."""
+        model = libddp.Model(libddp.Group())
+        value = np.zeros(3, np.float32)
+        grads = libddp.numpy.lend(model, {"w": value, "b": np.zeros((), np.float32)})
+        mine, sgd = grads["w"], libddp.SGD(model, rate=1.0)
+        with model.backward():
+            grads["w"] = np.full(3, 1.0)
+            grads["w"] += 0.5
+            grads.update(b=2.0)
+            model.mark_ready("w"), model.mark_ready("b")
+        sgd.step()
+        self.assertIs(grads["w"], mine)
+        self.assertEqual((value.tolist(), float(grads["b"]), list(grads)), ([-1.5] * 3, 2.0, ["w", "b"]))
+        for name, wrong in (("w", np.zeros(4)), ("w", np.zeros((1, 3))), ("w", np.zeros(3, complex)), ("other", np.zeros(3))):
+            with self.assertRaisesRegex(libddp.TensorError, "must be alike|no parameter 'other'"):
+                grads[name] = wrong
+        with self.assertRaises(libddp.TensorError):
+            del grads["w"]
+
     def test_a_scalar_is_no_parameter(self):
         model = libddp.Model(libddp.Group())
         for scalar in (np.float32(3), np.zeros(3)[1], np.float64(2)):
