@@ -73,10 +73,10 @@ class DataParallel:
         self._kept = Model(self.group, **options)  # values and state in host memory: what checkpoints hold
         self._values = []
         for path, leaf in leaves:
-            value = _copy(leaf)
+            value = _copy(_array(leaf, jax.tree_util.keystr(path) or "params"))
             self._kept.add_parameter(jax.tree_util.keystr(path) or "params", value)
             self._values.append(value)
-        self._state = []
+        self._state, self._key_kinds = [], [jax.random.key_impl(leaf) if _is_key(leaf) else None for _, leaf in others]
         for path, leaf in others:
             value = _copy(leaf)
             self._kept.add_buffer("state" + jax.tree_util.keystr(path), _known(value))
@@ -106,7 +106,7 @@ class DataParallel:
         return _leaves(tree, self._tree, "the parameters")
 
     def _tree_of(self, arrays: list) -> Any:
-        return _tree_of(self._tree, arrays)
+        return jax.tree_util.tree_unflatten(self._tree, [jax.numpy.array(array, copy=True) for array in arrays])
 
     def broadcast(self, params: Any, root: int = 0) -> Any:
         """The parameters of one rank, on every rank."""
@@ -119,6 +119,7 @@ class DataParallel:
         """The mean of all ranks' gradients; the same bits on every rank. Inside ``jit`` too. Of two averages in one program let the second
         come `after` the first (`after` is what that one returned), or ranks may make them in different orders."""
         leaves = self._leaves(grads)
+        self._check_alike("a gradient", leaves)
         if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
             return self._traced(leaves, after)
         if self._at_once is not None:
@@ -135,7 +136,6 @@ class DataParallel:
     def _now(self, leaves: list) -> Any:
         """On the GPU, outside of a program. A break of the group is libddp's error and not JAX's."""
         given = [jax.numpy.asarray(leaf) for leaf in leaves]
-        self._check_alike(given)
         try:
             return jax.tree_util.tree_unflatten(self._tree, jax.block_until_ready(self._at_once(*given)))
         except RuntimeError:
@@ -143,7 +143,6 @@ class DataParallel:
             raise
 
     def _traced(self, leaves: list, after: Any) -> Any:
-        self._check_alike(leaves)
         order = jax.tree_util.tree_leaves(after)[:1]
         return jax.tree_util.tree_unflatten(self._tree, self._made()(*leaves, *order))
 
@@ -152,10 +151,11 @@ class DataParallel:
             self._operation = _xla.operation(self.model, self._shapes, self._called, self.model is not self._kept)
         return self._operation
 
-    def _check_alike(self, leaves: list) -> None:
-        for leaf, grad in zip(leaves, self._shapes):
-            if (leaf.shape, leaf.dtype) != (grad.shape, grad.dtype):
-                raise TypeError(f"a gradient is {leaf.dtype}{list(leaf.shape)}, its parameter {grad.dtype}{list(grad.shape)}")
+    def _check_alike(self, what: str, leaves: list) -> None:
+        for name, leaf, known in zip(self._kept.names, leaves, self._shapes):
+            leaf = _array(leaf, f"{what} of {name}")
+            if (leaf.shape, leaf.dtype) != (known.shape, known.dtype):
+                raise TypeError(f"{what} of {name} is {leaf.dtype}{list(leaf.shape)}, the parameter {known.dtype}{list(known.shape)}")
 
     def _called(self, *leaves: Any) -> list:
         """What a compiled program calls where it has no operation of ours."""
@@ -180,7 +180,12 @@ class DataParallel:
         loader = State(self._kept)
         with self._at_hand():
             found = loader.load(place, partial=partial)
-        return Loaded(self._tree_of(self._values), _tree_of(self._state_tree, self._state), loader.epoch, loader.step, *found)
+        return Loaded(self._tree_of(self._values), self._loaded_state(), loader.epoch, loader.step, *found)
+
+    def _loaded_state(self) -> Any:
+        arrays = [jax.numpy.array(array, copy=True) for array in self._state]
+        return jax.tree_util.tree_unflatten(self._state_tree, [array if kind is None else jax.random.wrap_key_data(array, impl=kind)
+                                                               for array, kind in zip(arrays, self._key_kinds)])
 
     @contextlib.contextmanager
     def _at_hand(self) -> Iterator[None]:
@@ -192,16 +197,35 @@ class DataParallel:
             self._kept.mirror(self._elsewhere)
 
     def _take(self, params: Any, state: Any = None) -> None:
-        for value, leaf in zip(self._values, self._leaves(params)):
+        leaves = self._leaves(params)
+        self._check_alike("the value", leaves)
+        for value, leaf in zip(self._values, leaves):
             np.copyto(value, np.asarray(leaf), casting="no")
         if state is not None:
             for value, leaf in zip(self._state, _leaves(state, self._state_tree, "the state")):
-                np.copyto(value, _copy(leaf), casting="no")
+                given = _copy(leaf)
+                if given.shape != value.shape:
+                    raise TypeError(f"a leaf of the state is {given.dtype}{list(given.shape)} and was {value.dtype}{list(value.shape)} when the "
+                                    "wrapper was made")
+                np.copyto(value, given, casting="no")
+
+
+def _array(leaf: Any, what: str) -> Any:
+    """A leaf that has a gradient: a Python number has no element type that stays."""
+    if not hasattr(leaf, "dtype") or not hasattr(leaf, "shape"):
+        raise TypeError(f"{what} is {leaf!r}, a {type(leaf).__name__} of Python: make it an array, jax.numpy.asarray({leaf!r})")
+    if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        raise TypeError(f"{what} is a random key, which has no gradient: give it as a part of `state`")
+    return leaf
+
+
+def _is_key(leaf: Any) -> bool:
+    return hasattr(leaf, "dtype") and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
 def _copy(leaf: Any) -> np.ndarray:
-    """A copy that libddp may write, of the type that JAX gives the value."""
-    return np.array(jax.numpy.asarray(leaf), order="C")
+    """A copy that libddp may write, of the type that JAX gives the value; of typed random keys, the numbers in them."""
+    return np.array(jax.random.key_data(leaf) if _is_key(leaf) else jax.numpy.asarray(leaf), order="C")
 
 
 def _known(value: np.ndarray) -> np.ndarray:
@@ -220,7 +244,3 @@ def _leaves(tree: Any, wanted: Any, what: str) -> list:
     if structure != wanted:
         raise ValueError(f"this pytree has another structure than {what}: {structure}, not {wanted}")
     return leaves
-
-
-def _tree_of(structure: Any, arrays: list) -> Any:
-    return jax.tree_util.tree_unflatten(structure, [jax.numpy.array(array, copy=True) for array in arrays])

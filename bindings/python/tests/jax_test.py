@@ -139,6 +139,53 @@ with libddp.Group() as group:
     assert equal(found.params, params) and found.state is None and len(found.unexpected) == 6, found
 """, size=2, limit=200))
 
+    def test_typed_random_keys_are_state(self):
+        self.ends_well(python("""
+import jax, jax.numpy as jnp, libddp, libddp.jax
+with libddp.Group() as group:
+    def state(seed):
+        return {"rng": jax.random.key(seed), "many": jax.random.split(jax.random.key(seed, impl="rbg"), 3), "old": jax.random.PRNGKey(seed)}
+    params = {"w": jnp.ones(3)}
+    sync = libddp.jax.DataParallel(params, group, state=state(group.rank))
+    sync.save("keys.st", params, state(5))
+    found = libddp.jax.DataParallel(params, group, state=state(1)).load("keys.st").state
+    for name, wanted in state(5).items():
+        assert found[name].dtype == wanted.dtype and found[name].shape == wanted.shape, name
+    assert jax.random.bits(found["rng"]) == jax.random.bits(state(5)["rng"])
+    assert (jax.random.key_data(found["many"]) == jax.random.key_data(state(5)["many"])).all()
+    for wrong, where in (({"w": jax.random.key(0)}, "state"), ({"a": 1.0}, "jax.numpy.asarray(1.0)"), ({"a": jnp.ones(2), "b": 3}, "['b']")):
+        try:
+            libddp.jax.DataParallel(wrong, group)
+        except TypeError as error:
+            assert where in str(error), error
+        else:
+            raise SystemExit("no error")
+""", size=2, limit=120))
+
+    def test_other_shapes_are_refused(self):
+        """Outside of jit as inside: NumPy would have stretched them."""
+        self.ends_well(python("""
+import jax, jax.numpy as jnp, numpy as np, libddp, libddp.jax
+with libddp.Group() as group:
+    sync = libddp.jax.DataParallel({"w": jnp.ones(3)}, group, state={"count": jnp.zeros(2)})
+    for call in (sync.average, jax.jit(sync.average), sync.check, sync.broadcast, lambda params: sync.save("no.st", params)):
+        for wrong in (jnp.float32(1), jnp.ones((1, 3)), jnp.ones(1), np.ones(3), 1.0):
+            if call in (sync.average, sync.check) or hasattr(wrong, "dtype") and wrong.dtype == jnp.float32:
+                try:
+                    call({"w": wrong})
+                except TypeError as error:
+                    assert "['w']" in str(error), error
+                else:
+                    raise SystemExit(f"no error: {call} {wrong!r}")
+    try:
+        sync.save("no.st", {"w": jnp.ones(3)}, {"count": jnp.float32(1)})
+    except TypeError as error:
+        assert "state" in str(error)
+    else:
+        raise SystemExit("no error")
+    assert sync.average({"w": jnp.full(3, 1.0 + group.rank)})["w"].tolist() == [(1 + group.size) / 2] * 3
+""", size=2, limit=120))
+
     def test_averages_inside_jit(self):
         for way in ("operation", "callback"):
             with self.subTest(way=way):
