@@ -18,6 +18,7 @@ class Ema(Closing):
         model._check_in_place()
         given = [decays] if isinstance(decays, (int, float)) else list(decays)
         self._handle = Handle(low.ddp_ema_create(model._raw, given), low.ddp_ema_destroy, model._handle)
+        self._model = model
 
     @property
     def _raw(self) -> Any:
@@ -30,6 +31,7 @@ class Ema(Closing):
     def swap(self, which: int = 0, *, stream: Optional[int] = None) -> None:
         """Exchange the parameters with an average; the same call swaps back."""
         low.ddp_ema_swap(self._raw, which, stream)
+        self._model._values_written()
 
     @contextlib.contextmanager
     def average(self, which: int = 0, *, stream: Optional[int] = None) -> Iterator[None]:

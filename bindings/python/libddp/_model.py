@@ -17,6 +17,7 @@ from ._passes import Key, Passes
 from ._tensor import Lent, Watched, lend
 from ._view import View
 from ._wait import call
+from ._written import written
 
 
 class Metadata(MutableMapping):
@@ -157,6 +158,7 @@ class Model(Passes, Pulling, Closing):
         if self._own_values:
             self._let_go_of_values(stream)
         self._give()
+        self._values_written()
 
     def _let_go_of_values(self, stream: Optional[int]) -> None:
         """libddp has them; they were copied on `stream`."""
@@ -200,6 +202,11 @@ class Model(Passes, Pulling, Closing):
         if self._mirror is not None:
             self._mirror.give()
 
+    def _values_written(self, of_pass: bool = False) -> None:
+        """libddp has changed the parameters, or those that were used in the last pass."""
+        written(lent.value for key, lent in self._lent.items()
+                if key[0] == "value" and not (of_pass and low.ddp_model_was_used(self._raw, key[1]) == 0))
+
     def _before_recovery(self) -> None:
         """The group is about to bring replicas to one state, in the memory that was lent."""
         self._failed.clear()
@@ -209,6 +216,7 @@ class Model(Passes, Pulling, Closing):
     def _after_recovery(self) -> None:
         if not self.closed and not self._is_elsewhere():
             self._give()
+            self._values_written()
 
     def _is_elsewhere(self) -> bool:
         """Are the program's parameters elsewhere (JAX)? Then the program sends them itself."""

@@ -37,6 +37,8 @@ class Optimizer(Closing):
     def step(self, *, stream: Optional[int] = None) -> None:
         """Update every parameter that was used in the last reducing pass."""
         self.model._collective(_step, self._raw, stream)
+        if self._takes_all:
+            self.model._values_written(of_pass=True)
 
     @property
     def rate(self) -> float:
@@ -160,6 +162,7 @@ class CustomOptimizer(Optimizer):
                 self.model._collective(_step, self._raw, stream)
             else:
                 low.ddp_optimizer_step(self._raw, stream)  # here, so that the rule runs on this thread
+            self.model._values_written(of_pass=True)
         except CallbackError as error:
             failed = self._failed or self.model._failed
             if failed:

@@ -28,10 +28,12 @@ class Outer(Closing):
     def step(self) -> None:
         """After each step of the rank's own optimizer: begin the exchanges that are due, take what others have brought. Collective."""
         self._model._collective(lambda _: low.ddp_outer_step(self._raw))
+        self._model._values_written()
 
     def sync(self) -> None:
         """Exchange everything at once; afterwards the replicas are equal. Before evaluation and checkpoints. Collective."""
         self._model._collective(lambda _: low.ddp_outer_sync(self._raw))
+        self._model._values_written()
 
     @property
     def stats(self) -> dict[str, int]:

@@ -31,6 +31,7 @@ class Passes:
     _watched: Watched
     _collective: Callable[..., Any]
     _check_in_place: Callable[[], None]
+    _values_written: Callable[..., None]
     index: Callable[[Key], int]
     _failed: list
 
@@ -80,6 +81,7 @@ class Passes:
         """Every parameter becomes its mean over the ranks."""
         self._check_in_place()
         self._collective(low.ddp_model_average_parameters, stream)
+        self._values_written()
 
     def begin_backward(self, mode: Union[PassMode, str] = PassMode.REDUCE) -> None:
         """Open a pass, where a with statement does not fit."""
@@ -164,3 +166,4 @@ class Passes:
     def join(self, *, stream: Optional[int] = None) -> None:
         """This rank is out of data: answer the other ranks' passes until all have joined. Needs uneven_inputs=True."""
         self._collective(low.ddp_model_join, stream)
+        self._values_written()

@@ -124,6 +124,7 @@ class State:
         else:
             self.model._collective(lambda _: found.append(function(struct, options)))
         self.model._give()
+        self.model._values_written()
         report, raw = found[0], self.model._raw
         self.epoch, self.step = report.epoch, report.step
         self.file = low.ddp_model_get_loaded_file(raw)

@@ -41,7 +41,7 @@ class Buffers:
             raise TensorError(f"buffer {name!r} has the layout {buffer.layout}; libddp reads dense tensors")
         copy = buffer.detach().clone(memory_format=torch.contiguous_format).resolve_conj().resolve_neg()
         self._stages[name] = copy
-        return copy if copy.dtype in _KNOWN else _bytes(copy)
+        return copy if copy.dtype in KNOWN_DTYPES else _bytes(copy)
 
     def take(self) -> None:
         """Copy the module's buffers to libddp's memory."""
@@ -179,6 +179,6 @@ def _about(tensor: torch.Tensor) -> str:
     return f"{str(tensor.dtype).rsplit('.', 1)[-1]} {list(tensor.shape)}"
 
 
-_KNOWN = {torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int32, torch.int64, torch.uint8, torch.complex64,
+KNOWN_DTYPES = {torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int32, torch.int64, torch.uint8, torch.complex64,
           torch.complex128}
 

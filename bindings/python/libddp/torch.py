@@ -19,6 +19,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import itertools
+import sys
 import weakref
 from typing import Any, Iterator, Mapping, Optional, Sequence, Sized
 
@@ -38,11 +39,12 @@ from ._torch_join import Join, Joinable, JoinedRank, reduces_somewhere, root_of
 from ._torch_norm import SyncBatchNorm as SyncBatchNorm
 from ._torch_norm import stream_of
 from ._torch_optim import SGD as SGD
+from ._torch_optim import Adam as Adam
 from ._torch_optim import AdamW as AdamW
 from ._torch_packs import Packs
 from ._torch_sparse import SparseGradients
 from ._torch_strides import in_memory_order, is_reordered, like
-from ._torch_tensors import WRAPPERS, Buffers, has_buffers, look, name_of
+from ._torch_tensors import KNOWN_DTYPES, WRAPPERS, Buffers, has_buffers, look, name_of
 from ._torch_unfinished import CHANGED, StaticGraph, Unfinished, about_change, about_unused, is_incomplete
 
 
@@ -132,10 +134,12 @@ class DistributedDataParallel(Joinable, torch.nn.Module):  # type: ignore[misc]
                 for parameter, value in zip(self.module.parameters(), before):
                     parameter.copy_(value)
         lent = self._sparse.instead_of(self._parameters_lent)
-        self._grads = [like(torch.from_dlpack(self.model.grad(index)), p) for index, p in enumerate(lent)]
+        self._lent = lent
+        self._grads = [self._bucket_of(index) for index in range(len(lent))]
+        self._places = [grad.data_ptr() for grad in self._grads]
         self._open: Optional[bool] = None  # is a pass open, and does it reduce?
         self._end: Any = None  # a reference to what autograd calls when the backward pass ends
-        self._optimizers: list = []  # references to libddp.torch's, which are told when a pass begins
+        self._optimizers: list = []  # references to the kernels of libddp.torch's, which are told when a pass begins and ends
         self._unsettled: Optional[float] = None  # a pass has ended, and the ranks have something to exchange: the factor of its gradients
         self._number = next(_numbers)
         WRAPPERS.add(self)
@@ -192,8 +196,8 @@ class DistributedDataParallel(Joinable, torch.nn.Module):  # type: ignore[misc]
         return stream_of(self._parameters_lent[0]) if self._parameters_lent else None
 
     def _lend_frozen(self, name: str, parameter: torch.Tensor) -> None:
-        if parameter.dtype in _OTHER_DTYPES and parameter.is_contiguous():
-            parameter = parameter.detach().reshape(-1).view(torch.uint8)  # bytes that only travel
+        if parameter.dtype not in KNOWN_DTYPES and parameter.is_contiguous():
+            parameter = parameter.detach().reshape(-1).view(torch.uint8)  # bytes that are only sent
         self.model.add_buffer(name, parameter)
 
     # ---- Forward. ----
@@ -287,7 +291,7 @@ class DistributedDataParallel(Joinable, torch.nn.Module):  # type: ignore[misc]
     def _open_pass(self) -> None:
         for optimizer in self._optimizers:
             if (alive := optimizer()) is not None:
-                alive._before_pass()
+                alive.before_pass()
         self._open = self.require_backward_grad_sync
         self.model.begin_backward("reduce" if self._open else "accumulate")
         self._marked = [False] * len(self._grads)
@@ -297,11 +301,11 @@ class DistributedDataParallel(Joinable, torch.nn.Module):  # type: ignore[misc]
 
     def _mark(self, index: int, parameter: torch.Tensor) -> None:
         """Python's time here is the wrapper's cost, once for each parameter: what a gradient in its place does not need is elsewhere."""
-        marked, mine = self._marked, self._grads[index]
+        marked, grad = self._marked, parameter.grad
         if marked[index]:
             self._refuse_second(index)
-        if parameter.grad is mine or not self._waits(index, parameter):
-            self.model.mark_ready(index, stream=stream_of(mine))
+        if (grad is self._grads[index] and grad.data_ptr() == self._places[index]) or not self._waits(index, parameter):
+            self.model.mark_ready(index, stream=stream_of(self._grads[index]))
         marked[index] = True
         self._packs.count(index)
 
@@ -313,11 +317,26 @@ class DistributedDataParallel(Joinable, torch.nn.Module):  # type: ignore[misc]
 
     def _waits(self, index: int, parameter: torch.Tensor) -> bool:
         """Bring a gradient that autograd made to the bucket. Or does it wait for the others of that, to be marked with them?"""
+        self._part_with(index)
         if self._packs.take(index):
             return True
         if index not in self._sparse:
             self._attach(index, parameter)
         return False
+
+    def _part_with(self, index: int) -> None:
+        """Another gradient comes into the bucket. A tensor that the program has kept, as in a list of the gradients of several losses, keeps its
+        values, with memory of its own; one whose data the program has replaced is no view of the bucket any more."""
+        mine = self._grads[index]
+        replaced = mine.data_ptr() != self._places[index]
+        if replaced or (sys.getrefcount(mine) > _KNOWN_REFERENCES and self._parameters_lent[index].grad is not mine):
+            self._grads[index] = self._bucket_of(index)
+            if not replaced:
+                mine.data = mine.data.clone()
+
+    def _bucket_of(self, index: int) -> torch.Tensor:
+        """A tensor of the place in the bucket where this gradient is reduced."""
+        return like(torch.from_dlpack(self.model.grad(index)), self._lent[index])
 
     def _begin_static(self) -> None:
         if self._static is None:
@@ -348,6 +367,7 @@ class DistributedDataParallel(Joinable, torch.nn.Module):  # type: ignore[misc]
     def _attach(self, index: int, parameter: torch.Tensor) -> None:
         """Make p.grad the bucket's memory. After zero_grad(set_to_none=True) autograd made a tensor of its own, which is copied; on a GPU
         together with those of its bucket (Packs)."""
+        self._part_with(index)
         mine = self._grads[index]
         given = parameter.grad
         if given is mine or given is None:
@@ -387,6 +407,9 @@ class DistributedDataParallel(Joinable, torch.nn.Module):  # type: ignore[misc]
                 if parameter.grad is None and index not in self._sparse and self.model.was_used(index):
                     parameter.grad = self._grads[index]
         factor = self._scale() if reduces else 1.0
+        for optimizer in self._optimizers if reduces else ():
+            if (alive := optimizer()) is not None:
+                alive.after_pass()
         futures, self._futures = self._futures, []
         for future in futures:
             future.wait()
@@ -438,6 +461,7 @@ class DistributedDataParallel(Joinable, torch.nn.Module):  # type: ignore[misc]
         if index in self._sparse:
             pass
         elif self._parameters_lent[index].grad is None:
+            self._part_with(index)
             self._grads[index].zero_()
         else:
             self._attach(index, self._parameters_lent[index])
@@ -621,7 +645,7 @@ class DistributedDataParallel(Joinable, torch.nn.Module):  # type: ignore[misc]
                 parameter.grad = self._grads[index].clone()
             if self._options.get("own_values"):
                 parameter.data = parameter.data.clone()
-        self._hooks, self._grads = [], []
+        self._hooks, self._grads, self._lent = [], [], []
         self._packs = Packs(self.model, [], [])
         self.model.__exit__()  # what is left of its gradients takes it along
 
@@ -632,8 +656,9 @@ class DistributedDataParallel(Joinable, torch.nn.Module):  # type: ignore[misc]
 
 
 # What a copy makes anew.
-_NOT_COPIED = {"group", "model", "_process_group", "_parameters_lent", "_known", "_replicated", "_grads", "_open", "_end", "_optimizers", "_futures", "_marked",
+_NOT_COPIED = {"group", "model", "_process_group", "_parameters_lent", "_known", "_replicated", "_grads", "_lent", "_places", "_open", "_end", "_optimizers", "_futures", "_marked",
                "_packs", "_repairs", "_hooks", "_join_config", "_unfinished", "_static", "_sparse", "_unsettled", "_number"}
+_KNOWN_REFERENCES = 3  # to a gradient: the wrapper's list, a local name, and the question for their number
 _numbers = itertools.count()  # of wrappers, in the order in which all ranks make them
 
 
@@ -679,25 +704,27 @@ def _hook(wrapper: DistributedDataParallel, index: int) -> Any:
     return on_gradient
 
 
-_OTHER_DTYPES = {torch.bool, torch.int8, torch.int16}
-
-
-class DistributedSampler(torch.utils.data.Sampler):
-    """This rank's share of a data set, for a DataLoader: the arguments of PyTorch's class of this name, the order of
-    :class:`libddp.Sampler`. Call set_epoch() before each epoch. `start` is where the next iteration begins, for resuming."""
+class DistributedSampler(torch.utils.data.distributed.DistributedSampler):
+    """This rank's share of a data set, for a DataLoader: PyTorch's class with its order, whose ranks are those of :func:`group`, so that
+    torch.distributed need not be initialised. Call set_epoch() before each epoch; its `start` is where the next iteration begins, for resuming.
+    With `frozen` the order is that of :class:`libddp.Sampler`, which no version of PyTorch or libddp changes."""
 
     def __init__(self, dataset: Sized, num_replicas: Optional[int] = None, rank: Optional[int] = None, shuffle: bool = True, seed: int = 0,
-                 drop_last: bool = False) -> None:
-        self.epoch = self.start = 0
-        self._sampler = Sampler(len(dataset), rank=group().rank if rank is None else rank, shuffle=shuffle, seed=seed,
-                                size=group().size if num_replicas is None else num_replicas, drop_last=drop_last)
+                 drop_last: bool = False, *, frozen: bool = False) -> None:
+        super().__init__(dataset, group().size if num_replicas is None else num_replicas,  # type: ignore[arg-type]
+                         group().rank if rank is None else rank, shuffle, seed, drop_last)
+        self.frozen, self.start = frozen, 0
 
     def set_epoch(self, epoch: int, start: int = 0) -> None:
         """Choose the order of the next iteration."""
-        self.epoch, self.start = epoch, start
+        super().set_epoch(epoch)
+        self.start = start
 
     def __iter__(self) -> Iterator[int]:
-        return iter(self._sampler.indices(self.epoch, self.start))
+        if not self.frozen:
+            return itertools.islice(super().__iter__(), self.start, None)
+        sampler = Sampler(len(self.dataset), rank=self.rank, shuffle=self.shuffle, seed=self.seed, size=self.num_replicas, drop_last=self.drop_last)
+        return iter(sampler.indices(self.epoch, self.start))
 
     def __len__(self) -> int:
-        return len(self._sampler) - self.start
+        return super().__len__() - self.start

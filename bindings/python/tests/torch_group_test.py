@@ -6,7 +6,7 @@ from support import Test, forked, main, need, python
 
 need("torch", "numpy")
 import libddp.torch  # noqa: E402, F401
-import torch  # noqa: E402, F401  forks have it at once
+import torch._dynamo  # noqa: E402, F401  forks have it at once, and what the first step of an optimizer imports
 
 COMMON = """
 import os, libddp, torch, torch.distributed as dist

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""libddp.torch.AdamW and SGD are torch.optim.Optimizers: steps, groups, schedulers, GradScaler, and states that go to torch.optim and back."""
+"""libddp.torch.SGD, Adam and AdamW with libddp's kernels, beside torch.optim's: steps, groups, schedulers, GradScaler, what comes too late, and states
+that go to torch.optim and back. torch_steps_test.py has those without them."""
 from support import Test, forked, main, need
 
 need("torch", "numpy")
 import libddp.torch  # noqa: E402, F401
-import torch  # noqa: E402, F401  forks have it at once
+import torch._dynamo  # noqa: E402, F401  forks have it at once, and what the first step of an optimizer imports
 
 COMMON = """
 import copy, io, libddp, torch
 from torch import nn
-from libddp.torch import DistributedDataParallel as DDP, AdamW, SGD, group
+from libddp.torch import DistributedDataParallel as DDP, Adam, AdamW, SGD, group
 rank, size = group().rank, group().size
 torch.manual_seed(3)
 def pair(make_ours, make_theirs, **how):
@@ -44,11 +45,12 @@ class Optimizers(Test):
     def test_steps_groups_and_schedulers(self):
         self.run_ranks("""
 def groups(module):
-    return [{"params": [module[0].weight, module[2].weight], "weight_decay": 0.1}, {"params": [module[0].bias], "lr": 0.002, "weight_decay": 0}]
-cases = [(AdamW, torch.optim.AdamW, dict(lr=0.01, betas=(0.8, 0.99))), (SGD, torch.optim.SGD, dict(lr=0.05, momentum=0.9, nesterov=True)),
+    return [{"params": [module[0].weight], "weight_decay": 0.1}, {"params": [module[0].bias], "lr": 0.002, "weight_decay": 0},
+            {"params": [module[2].weight], "lr": 0.0}]
+cases = [(AdamW, torch.optim.AdamW, dict(lr=0.01, betas=(0.8, 0.99))), (Adam, torch.optim.Adam, dict(lr=0.01, weight_decay=0.1)), (SGD, torch.optim.SGD, dict(lr=0.05, momentum=0.9, nesterov=True)),
          (SGD, torch.optim.SGD, dict(lr=0.05, weight_decay=0.01))]
 for own, original, keywords in cases:
-    for more in ({}, {"in_backward": True}, {"shard": True}, {"shard": True, "in_backward": True}):
+    for more in ({}, {"max_norm": 1e9}, {"in_backward": True}, {"shard": True}, {"shard": True, "in_backward": True}):
         net, alone, ours, theirs = pair(lambda n: own(groups(n.module), **keywords, **more), lambda m: original(groups(m), **keywords))
         assert isinstance(ours, torch.optim.Optimizer)
         schedulers = [torch.optim.lr_scheduler.LambdaLR(o, lambda e: (0.0, 1.0, 0.5, 0.25, 0.1)[e]) for o in (ours, theirs)]
@@ -67,7 +69,7 @@ for own, original, keywords in cases:
     def test_states_go_to_torch_and_back(self):
         self.run_ranks("""
 for own, original, keywords in ((AdamW, torch.optim.AdamW, dict(lr=0.01)), (SGD, torch.optim.SGD, dict(lr=0.05, momentum=0.9))):
-    for more in ({}, {"shard": True}):
+    for more in ({}, {"nonfinite": "skip"}, {"shard": True}):
         net, alone, ours, theirs = pair(lambda n: own(n.parameters(), **keywords, **more), lambda m: original(m.parameters(), **keywords))
         assert not ours.state_dict()["state"]
         for step in range(3):
@@ -87,13 +89,19 @@ for own, original, keywords in ((AdamW, torch.optim.AdamW, dict(lr=0.01)), (SGD,
         theirs_again = copy.deepcopy(net.module)
         other = DDP(theirs_again)
         back = own(other.parameters(), **keywords, **more)
-        back.load_state_dict(original_state)                   # torch's into ours
+        back.load_state_dict(copy.deepcopy(original_state))    # torch's into ours
+        copied = copy.deepcopy(ours) if not more.get("shard") else None
         for step in range(3, 5):
             step_both(net, alone, ours, theirs, step)
             step_both(other, third, back, crossed, step)
         assert close(net, alone) and close(other, third) and close(other, alone), own
-        if own is AdamW:
+        if own is AdamW and more:
             assert back.own.step_count == 5
+        if copied is not None:                                 # a copy has parameters and state of its own, and PyTorch's kernels
+            first = copied.param_groups[0]["params"][0]
+            assert first is not net.module[0].weight and type(copied) is own and len(copied.state) == 4
+            first.grad = torch.ones_like(first)
+            copied.step()
         net.close(), other.close()
 """)
 
@@ -119,10 +127,10 @@ idle = AdamW(fresh.parameters())
 before = fresh.module.weight.clone()
 idle.step()
 assert torch.equal(before, fresh.module.weight)                 # no gradients, no step
-fails(libddp.InvalidArgumentError, "wrap the module first", lambda: AdamW(nn.Linear(3, 2).parameters()))
-fails(libddp.NotSupportedError, "amsgrad", lambda: AdamW(fresh.parameters(), amsgrad=True))
+fails(libddp.InvalidArgumentError, "wrap the module first", lambda: AdamW(nn.Linear(3, 2).parameters(), shard=True))
+fails(libddp.NotSupportedError, "amsgrad", lambda: AdamW(fresh.parameters(), amsgrad=True, in_backward=True))
 halves = [{"params": [fresh.module.weight]}, {"params": [fresh.module.bias], "betas": (0.5, 0.5)}]
-fails(libddp.NotSupportedError, "betas", lambda: AdamW(halves))
+fails(libddp.NotSupportedError, "betas", lambda: AdamW(halves, shard=True))
 """)
 
     def test_a_state_that_one_rank_alone_asks_for(self):
@@ -145,7 +153,7 @@ else:
         self.assertIn("rank 0 has waited 1 s in AdamW.state_dict() for rank 1", out)
         self.run_ranks("""
 net = DDP(nn.Linear(3, 2))
-optimizer = AdamW(net.parameters())
+optimizer = AdamW(net.parameters(), max_norm=1.0)
 net(torch.ones(1, 3)).sum().backward()
 if rank == 0:
     fails(libddp.MismatchError, "AdamW.load_state_dict() is collective: all ranks call it", lambda: optimizer.load_state_dict(optimizer.state_dict()))
@@ -183,7 +191,7 @@ net.model.check()
         """As most programs do: the others make no call, and training goes on."""
         self.run_ranks("""
 for own, original, keywords in ((AdamW, torch.optim.AdamW, dict(lr=0.01)), (SGD, torch.optim.SGD, dict(lr=0.05, momentum=0.9))):
-    for more in ({}, {"in_backward": True}):
+    for more in ({}, {"max_norm": 1e9}, {"in_backward": True}):
         net, alone, ours, theirs = pair(lambda n: own(n.parameters(), **keywords, **more), lambda m: original(m.parameters(), **keywords))
         for step in range(4):
             step_both(net, alone, ours, theirs, step)
@@ -199,6 +207,139 @@ for own, original, keywords in ((AdamW, torch.optim.AdamW, dict(lr=0.01)), (SGD,
         assert close(net, alone)
         net.model.check()
         net.close()
+""")
+
+    def test_gradients_given_between_backward_and_step(self):
+        """Where each rank has the whole mean, p.grad as it is at step() counts; with shard and in_backward what comes too late is an error."""
+        self.run_ranks("""
+def none(p): p.grad = None
+def other(p): p.grad = p.grad * 0.5
+def data(p): p.grad.data = p.grad.data * 0.5
+def place(p): p.grad.mul_(0.5)
+for own, original in ((SGD, torch.optim.SGD), (AdamW, torch.optim.AdamW)):
+    for change in (none, other, data, place):
+        net, alone, ours, theirs = pair(lambda n: own(n.parameters(), lr=0.1, max_norm=1e9), lambda m: original(m.parameters(), lr=0.1))
+        for step in range(3):
+            step_both(net, alone, ours, theirs, step, lambda parameters: change(parameters[1 if step == 1 else 0]))
+            assert close(net, alone), (own, change, step)
+        net.model.check()
+        net.close()
+        for more in ({"shard": True}, {"in_backward": True}):
+            net = DDP(nn.Linear(3, 2))
+            late = own(net.parameters(), lr=0.1, **more)
+            net(x(rank, 0)).sum().backward()
+            late.step(), late.zero_grad()
+            net(x(rank, 1)).sum().backward()
+            change(net.module.weight)
+            fails(libddp.InvalidStateError, "between backward() and step()", late.step)
+            group().barrier()
+net = DDP(nn.Linear(3, 2))
+late = AdamW(net.parameters(), shard=True)
+net(x(rank, 0)).sum().backward()
+torch.nn.utils.clip_grad_norm_(net.parameters(), 0.01)
+fails(libddp.InvalidStateError, "max_norm", late.step)
+plain = SGD(net.parameters(), lr=0.1)                     # of which the gradients are not whole
+fails(libddp.InvalidStateError, "slice", plain.step)
+""")
+
+    def test_steps_without_a_pass(self):
+        self.run_ranks("""
+for more in ({"shard": True}, {"in_backward": True}, {"max_norm": 1.0}):
+    net = DDP(nn.Linear(3, 2))
+    optimizer = AdamW(net.parameters(), **more)
+    optimizer.step()                                      # a batch that all ranks skip, before the first one and later
+    net(x(rank, 0)).sum().backward()
+    optimizer.step()
+    fails(libddp.InvalidStateError, "no backward() has reduced gradients since the last step", optimizer.step)
+    optimizer.zero_grad()
+    optimizer.step()
+    assert optimizer.own.step_count == 1
+    net(x(rank, 1)).sum().backward()
+    optimizer.step()
+    net.model.check()
+    net.close()
+""")
+
+    def test_what_changes_at_a_constant_rate(self):
+        """Frozen and unfrozen, betas and momentum: looked at in each step, not when the rate changes."""
+        self.run_ranks("""
+for more in ({"shard": True}, {"in_backward": True}, {"max_norm": 1e9}):
+    net, alone, ours, theirs = pair(lambda n: SGD(n.parameters(), lr=0.1, **more), lambda m: torch.optim.SGD(m.parameters(), lr=0.1),
+                                    find_unused_parameters=True)
+    for step in range(5):
+        for module in (net.module, alone):
+            module[0].requires_grad_(step not in (0, 1))
+        for optimizer in (ours, theirs):
+            optimizer.param_groups[0]["lr"] = 0.1 if step == 0 else 0.05
+        step_both(net, alone, ours, theirs, step)
+        assert close(net, alone), (more, step)
+    net.close()
+    net = DDP(nn.Linear(3, 2))
+    for own, key, value in ((SGD, "momentum", 0.9), (AdamW, "betas", (0.5, 0.9)), (Adam, "eps", 1e-4)):
+        optimizer = own(net.parameters(), **more)
+        optimizer.param_groups[0][key] = value
+        fails(libddp.NotSupportedError, key, lambda: (net(x(rank, 0)).sum().backward(), optimizer.step()))
+        break                                             # its model has had a pass, of which the step was refused
+""")
+
+    def test_grad_scaler_with_shard(self):
+        """An overflow in the slice of one rank: all ranks leave the step out and lower the scale, and unscale_() may come before."""
+        self.run_ranks("""
+for explicit in (False, True):
+    for own, original in ((AdamW, torch.optim.AdamW), (SGD, torch.optim.SGD)):
+        net, alone, ours, theirs = pair(lambda n: own(n.parameters(), lr=0.1, shard=True), lambda m: original(m.parameters(), lr=0.1))
+        scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+        for step in range(6):
+            overflows = step == 2 and rank == 0 or step == 4 and rank == size - 1
+            ours.zero_grad(), theirs.zero_grad()
+            scaler.scale(net(x(rank, step)).pow(2).mean()).backward() if not overflows else scaler.scale((net(x(rank, step)) * float("inf")).sum()).backward()
+            if explicit:
+                scaler.unscale_(ours)
+            scaler.step(ours)
+            scaler.update()
+            if step not in (2, 4):
+                for of in range(size):
+                    (alone(x(of, step)).pow(2).mean() / size).backward()
+                theirs.step()
+            assert scaler.get_scale() == (8.0 if step < 2 else 4.0 if step < 4 else 2.0), (step, scaler.get_scale())
+            assert close(net, alone), (explicit, own, step)
+        assert ours.own.step_count == 4
+        net.model.check()
+        net.close()
+net = DDP(nn.Linear(3, 2))
+late = AdamW(net.parameters(), in_backward=True)
+scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+scaler.scale(net(x(rank, 0)).sum()).backward()
+fails(libddp.NotSupportedError, "in_backward", lambda: scaler.step(late))
+""")
+
+    def test_autograd_is_told(self):
+        """A loss that was computed before the step cannot go backward after it."""
+        self.run_ranks("""
+for make in (lambda p: SGD(p, lr=1.0), lambda p: AdamW(p, lr=1.0), lambda p: Adam(p, max_norm=1e9), lambda p: AdamW(p, shard=True),
+             lambda p: SGD(p, lr=1.0, in_backward=True)):
+    net = DDP(nn.Sequential(nn.Linear(2, 2, bias=False), nn.Linear(2, 1, bias=False)))
+    optimizer, given = make(net.parameters()), torch.ones(1, 2, requires_grad=True)
+    kept = net.module(given).sum()
+    net(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    fails(RuntimeError, "modified by an inplace operation", kept.backward)
+    net.close()
+net = DDP(nn.Linear(2, 1))
+state, average = libddp.State(net.model), libddp.Ema(net.model, 0.5)
+state.save("here.st"), average.update()
+for write in (lambda: state.load("here.st"), average.swap, average.swap, net.model.average_parameters):
+    kept = net.module(torch.ones(1, 2, requires_grad=True)).sum()
+    write()
+    fails(RuntimeError, "modified by an inplace operation", kept.backward)
+# Two optimizers of one module: what one leaves alone can go backward after a step of the other.
+net = DDP(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1)), find_unused_parameters=True)
+first, second = (SGD(part.parameters(), lr=0.1, max_norm=1e9) for part in net.module)
+given = torch.ones(1, 2, requires_grad=True)
+kept = net.module[1](given).sum()
+net(torch.ones(1, 2)).sum().backward()
+first.step()
+kept.backward()
 """)
 
 

@@ -5,7 +5,7 @@ from support import Test, forked, main, need
 
 need("torch", "numpy")
 import libddp.torch  # noqa: E402, F401
-import torch  # noqa: E402, F401  forks have it at once
+import torch._dynamo  # noqa: E402, F401  forks have it at once, and what the first step of an optimizer imports
 
 COMMON = """
 import copy, libddp, torch
@@ -126,6 +126,28 @@ for value in all_of().values():
 libddp.State(net.model).load("odd.st")
 assert net.module.turned.tolist() == [[3.0] * 2] * 3 and net.module.wide.tolist() == [[3.0] * 4] * 3
 assert net.module.last.tolist() == [3] * 4 and net.module.flags.all() and net.module.conjugate[0] == complex(0, -3)
+""")
+
+    def test_frozen_parameters_of_every_element_type(self):
+        """The base weights of a quantised network, beside trained ones: rank 0's bytes go to all, as those of buffers do."""
+        self.run_ranks("""
+dtypes = [torch.bool, torch.int8, torch.int16, torch.uint16, torch.uint32, torch.uint64, torch.float8_e4m3fn, torch.float8_e5m2]
+dtypes += [found for found in (getattr(torch, name, None) for name in ("float8_e8m0fnu", "float4_e2m1fn_x2")) if found is not None]
+for dtype in dtypes:
+    for kind in ("parameter", "buffer"):
+        net = Net()
+        wanted = torch.arange(32, dtype=torch.uint8).view(4, 8) % (2 if dtype == torch.bool else 255)
+        raw = (wanted + rank) % 2 if dtype == torch.bool else wanted + rank
+        value = raw.bool() if dtype == torch.bool else raw.view(dtype)
+        if kind == "parameter":
+            net.base = nn.Parameter(value, requires_grad=False)
+        else:
+            net.register_buffer("base", value)
+        wrapped = DDP(net)
+        assert net.base.dtype == dtype and torch.equal(net.base.detach().contiguous().view(torch.uint8), wanted), (dtype, kind)
+        wrapped(x).sum().backward()
+        wrapped.model.check()
+        wrapped.close()
 """)
 
     def test_a_checkpoint_holds_the_values_of_now(self):
@@ -331,7 +353,7 @@ for shard in (False, True):
     mine, original = ours.state_dict(), theirs.state_dict()
     for index, wanted in original["state"].items():
         assert torch.allclose(mine["state"][index]["exp_avg"], wanted["exp_avg"], atol=1e-6)
-    ours.load_state_dict(original), theirs.load_state_dict(original)
+    ours.load_state_dict(copy.deepcopy(original)), theirs.load_state_dict(original)
     step_both(3)
     net.model.check()
     with fails(libddp.NotSupportedError, "'conv.weight'", "channels_last"):

@@ -5,7 +5,7 @@ import os
 from support import SOURCE, Test, forked, main, need, python
 
 need("torch", "numpy")
-import torch  # noqa: E402, F401  forks have it at once
+import torch._dynamo  # noqa: E402, F401  forks have it at once, and what the first step of an optimizer imports
 
 COMMON = """
 import libddp, torch

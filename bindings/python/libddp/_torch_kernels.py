@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Steps of a PyTorch optimizer by libddp's kernels, over all ranks alike: part of libddp.torch."""
+from __future__ import annotations
+
+import types
+import warnings
+import weakref
+from typing import Any, Iterable, Optional
+
+import torch
+
+from ._errors import InvalidArgumentError, InvalidStateError, NotSupportedError
+from ._optimizer import SGD as OwnSGD
+from ._optimizer import Adam as OwnAdam
+from ._torch_state import load_state, read_state
+from ._written import written
+
+OPTIONS = ("shard", "in_backward", "master_weights", "nonfinite", "max_norm", "clip_value", "undo", "keep_copy", "divide_in_step")
+_REFUSED = ("amsgrad", "maximize", "capturable", "differentiable")
+_UNMOVED = 5e-324  # a factor on the rate: a step that moves nothing; 0 would leave out the step
+
+
+class Kernels:
+    """libddp's optimizer for one of PyTorch's, whose groups say what it does. `own` is the :class:`libddp.Optimizer`."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer, wrapper: Any, options: dict) -> None:
+        self.wrapper = wrapper
+        self._index = {id(parameter): index for index, parameter in enumerate(wrapper._parameters_lent)}
+        self._in_backward = bool(options.get("in_backward"))
+        self.sharded = bool(options.get("shard"))
+        self._is_given_late = self._in_backward or (self.sharded and wrapper.group.size > 1)  # changes of p.grad come too late
+        self._applies_early = self._in_backward or bool(options.get("divide_in_step"))  # a pass makes the step, or leaves sums
+        self._optimizer = weakref.ref(optimizer)
+        self._fixed = self._check_groups(optimizer, None)
+        self.own = _make(optimizer, wrapper.model, options)
+        self._passes = self._stepped = 0  # passes that reduced, and how many there were at the last step
+        self._versions: list = []  # of the gradients, when the last pass had ended
+        self._said: Any = None  # what the groups said when libddp was told
+        self._sent: list = [None] * len(self._index)  # decay and factor of each parameter, as libddp has them
+        self._scale = 1.0  # the loss scale that libddp has
+        self._is_scaled = False  # has a GradScaler been at the gradients, once?
+        wrapper._optimizers.append(weakref.ref(self))
+        if self._is_given_late:
+            # GradScaler lets such an optimizer look for overflows itself, which it does for all ranks.
+            warnings.filterwarnings("ignore", "GradScaler is going to stop passing itself", FutureWarning)
+            optimizer._step_supports_amp_scaling = True  # type: ignore[attr-defined]
+            optimizer.step = types.MethodType(_step_with_scaler, optimizer)  # type: ignore[method-assign]
+        self._apply(optimizer)
+
+    def index(self, parameter: torch.Tensor) -> int:
+        """The parameter's number in the model."""
+        found = self._index.get(id(parameter))
+        if found is None:
+            raise InvalidArgumentError("a parameter is not one of the wrapped module's: make the optimizer from net.parameters()")
+        return found
+
+    # ---- What the groups say. ----
+
+    def _check_groups(self, optimizer: Any, fixed: Optional[list]) -> list:
+        """Raise for what the kernels cannot do. Returns what must stay as it is."""
+        keys = [key for key in ("betas", "eps", "momentum", "dampening", "nesterov") if key in optimizer.defaults]
+        name = type(optimizer).__name__
+        for group in optimizer.param_groups:
+            for key in _REFUSED:
+                if group.get(key):
+                    raise NotSupportedError(f"{name}: {key} is not among what libddp's kernels do; leave out {', '.join(OPTIONS)}, and PyTorch's make "
+                                            "the steps")
+            now = [tuple(map(float, group[key])) if key == "betas" else float(group[key]) for key in keys]
+            if fixed is not None and now != fixed:
+                key = next(key for key, one, other in zip(keys, now, fixed) if one != other)
+                raise NotSupportedError(f"{name}: with libddp's kernels {key} is one for all parameter groups and stays as it was at the beginning; lr "
+                                        "and weight_decay may differ and change (schedulers like OneCycleLR: cycle_momentum=False)")
+            fixed = now
+            for parameter in group["params"] if self.wrapper._sparse else ():
+                if parameter.requires_grad and self.index(parameter) in self.wrapper._sparse:
+                    raise NotSupportedError(f"{name}: the gradient of a parameter is sparse (nn.Embedding(..., sparse=True)): give it to "
+                                            "torch.optim.SparseAdam, and the others to this optimizer")
+        return fixed or []
+
+    def _apply(self, optimizer: Any, left_out: Iterable[int] = ()) -> None:
+        """Give libddp the rates and decays that the groups have now; a parameter that is frozen, in no group or left out keeps its value."""
+        self._check_groups(optimizer, self._fixed)
+        groups = [(float(group["lr"]), float(group["weight_decay"]), group["params"]) for group in optimizer.param_groups]
+        says = [(rate, decay, [parameter.requires_grad for parameter in parameters]) for rate, decay, parameters in groups], list(left_out)
+        if says == self._said:
+            return
+        top = max(rate for rate, _, _ in groups)
+        wanted: list = [(0.0, 0.0)] * len(self._sent)
+        for rate, decay, parameters in groups:
+            entry = (decay, rate / top if rate else _UNMOVED if top else 1.0)
+            for parameter in parameters:
+                if parameter.requires_grad:
+                    wanted[self.index(parameter)] = entry
+        for index in left_out:
+            wanted[index] = (wanted[index][0], 0.0)
+        if top != self.own.rate:
+            self.own.rate = top
+        if wanted != self._sent:
+            for index, (former, entry) in enumerate(zip(self._sent, wanted)):
+                if former != entry:
+                    self.own.set_group(index, weight_decay=entry[0], rate_scale=entry[1])
+            self._sent = wanted
+        self._said = says
+
+    # ---- Passes and steps. ----
+
+    def before_pass(self) -> None:
+        """The wrapper is about to open a pass."""
+        optimizer = self._optimizer()
+        if self._applies_early and optimizer is not None:
+            self._apply(optimizer)
+
+    def after_pass(self) -> None:
+        """A pass that reduced has ended."""
+        self._passes += 1
+        if self._is_given_late:
+            self._versions = [None if p.grad is None else p.grad._version for p in self.wrapper._parameters_lent]
+        if self._in_backward:
+            self._tell_autograd()
+
+    def _tell_autograd(self) -> None:
+        written(p for p, (_, factor) in zip(self.wrapper._parameters_lent, self._sent) if factor and p.grad is not None)
+
+    def step(self, optimizer: Any) -> None:
+        """Update every parameter that the last pass used."""
+        flat = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        if self._passes == self._stepped:
+            if all(parameter.grad is None for parameter in flat):
+                return
+            raise InvalidStateError(f"{type(optimizer).__name__}.step(): no backward() has reduced gradients since the last step, and libddp's kernels "
+                                    "make one step with each; call zero_grad() where a batch is skipped, or leave out "
+                                    f"{', '.join(OPTIONS)}: PyTorch's kernels step again with the same gradients")
+        left_out: list[int] = []
+        if self._is_given_late:
+            self._check_untouched(optimizer)
+        else:
+            left_out = self._bring(flat)
+        if not self._in_backward:
+            self._apply(optimizer, left_out)
+        self.own.step(stream=self.wrapper._stream())
+        self._stepped = self._passes
+        self._tell_autograd()
+
+    def _check_untouched(self, optimizer: Any) -> None:
+        """What changes p.grad between backward() and step() is not what the step is made with."""
+        grads, places = self.wrapper._grads, self.wrapper._places
+        for index, (parameter, version) in enumerate(zip(self.wrapper._parameters_lent, self._versions)):
+            grad = parameter.grad
+            if version is None and grad is None or index in self.wrapper._sparse:
+                continue
+            if grad is None or version is None or grad is not grads[index] or grad.data_ptr() != places[index]:
+                what = "was replaced or taken away"
+            elif not version <= grad._version <= version + self._is_scaled:
+                what = "was changed"
+            else:
+                continue
+            why = ("with in_backward the step was made within backward()" if self._in_backward else
+                   "with shard this rank has the mean in its own slices only")
+            raise InvalidStateError(f"the gradient of {self.wrapper.model.names[index]!r} {what} between backward() and step(), but {why}: clip with "
+                                    f"{type(optimizer).__name__}(..., max_norm=...), skip with nonfinite=\"skip\", scale the loss with "
+                                    "own.set_loss_scale(), or leave out shard and in_backward")
+
+    def _bring(self, flat: list) -> list[int]:
+        """p.grad as it is now counts: another tensor is copied to where the kernels read. Returns which parameters have none."""
+        left_out, wrapper = [], self.wrapper
+        for parameter in flat:
+            index = self._index.get(id(parameter))
+            if index is None:
+                continue
+            grad = parameter.grad
+            if grad is None:
+                left_out.append(index)
+            elif grad is not wrapper._grads[index] or grad.data_ptr() != wrapper._places[index]:
+                if not wrapper.model.was_used(index):
+                    raise NotSupportedError(f"the program gave {wrapper.model.names[index]!r} a gradient, but no rank used this parameter in the last "
+                                            "backward(), so libddp's kernels leave it out; set its grad to None, or leave it to an optimizer without "
+                                            f"{', '.join(OPTIONS)}")
+                with torch.no_grad():
+                    wrapper._bucket_of(index).copy_(grad.to_dense() if grad.layout != torch.strided else grad)
+        return left_out
+
+    def step_with(self, optimizer: Any, scaler: Any) -> Any:
+        """A step that GradScaler asks for: all ranks make it, or all leave it out and lower the scale."""
+        if self._in_backward:
+            raise NotSupportedError("with in_backward the step was made within backward(), before a GradScaler could look: leave the scaler out and "
+                                    "use own.set_loss_scale() and own.loss_scale, or leave out in_backward")
+        state = scaler._per_optimizer_states[id(optimizer)]
+        unscaled = state["stage"].name == "UNSCALED"
+        if not unscaled:
+            scaler._check_inf_per_device(optimizer)
+        found = list(state["found_inf_per_device"].values())
+        for each in found:
+            self.wrapper.group.all_reduce(each, "max", stream=self.wrapper._stream())
+        if sum(each.item() for each in found):
+            self._stepped = self._passes
+            return None
+        scale = 1.0 if unscaled else scaler.get_scale()
+        if scale != self._scale:
+            self.own.set_loss_scale(initial=scale, interval=0, minimum=min(scale, 1.0), maximum=max(scale, 1.0))
+            self._scale = scale
+        self._is_scaled = True
+        try:
+            return type(optimizer).step(optimizer)
+        finally:
+            self._is_scaled = False
+
+    # ---- State. ----
+
+    def read(self, optimizer: Any) -> dict:
+        """The state of each parameter, as torch.optim's class has it. Collective where it is sharded."""
+        return read_state(self, optimizer)
+
+    def load(self, optimizer: Any, state_dict: dict) -> None:
+        """The state of a state_dict(). Collective."""
+        load_state(self, optimizer, state_dict)
+        self._said, self._sent, self._scale = None, [None] * len(self._sent), self.own.loss_scale
+        self._apply(optimizer)
+
+
+class _SomeAdam(OwnAdam):
+    """Of the parameters that are in a group."""
+
+    _takes_all = False
+
+
+class _SomeSGD(OwnSGD):
+    """Of the parameters that are in a group."""
+
+    _takes_all = False
+
+
+def _make(optimizer: Any, model: Any, options: dict) -> Any:
+    first = optimizer.param_groups[0]
+    shared = {"rate": float(first["lr"]), "weight_decay": float(first["weight_decay"]), **options}
+    if isinstance(optimizer, torch.optim.SGD):
+        return _SomeSGD(model, momentum=first["momentum"], dampening=first["dampening"], nesterov=first["nesterov"], **shared)
+    return _SomeAdam(model, beta1=float(first["betas"][0]), beta2=float(first["betas"][1]), epsilon=first["eps"],
+                     decoupled=isinstance(optimizer, torch.optim.AdamW), **shared)
+
+
+def _step_with_scaler(self: Any, closure: Any = None, *, grad_scaler: Any = None) -> Any:
+    """step() of an optimizer that looks for overflows itself."""
+    return type(self).step(self, closure) if grad_scaler is None else self._kernels.step_with(self, grad_scaler)
