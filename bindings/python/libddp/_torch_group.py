@@ -57,27 +57,34 @@ def _over(process_group: Any, device_index: Optional[int]) -> Group:
         _world.choose_torch()
     found = _usable(_groups.get(process_group))
     if found is None:
-        world = _world.of_torch(process_group)
-        if world is None or world.rank < 0:
-            raise InvalidArgumentError("this rank is not in that process group, or it was destroyed")
-        if world.notes is None and world.size > 1:
-            raise InvalidArgumentError(f"a process group of the backend {dist.get_backend(process_group)} has no store over which libddp's "
-                                       "ranks could meet: pass libddp.Group(place, rank=..., world_size=...)")
-        options = {"rank": world.rank, "world_size": world.size}
-        device = world.device_index if device_index is None else device_index
-        if device is not None:
-            options["device_index"] = device
-        found = Group("store://" if world.size > 1 else None, store=world.notes, **options)
-        _groups[process_group] = found
+        found = _groups[process_group] = _meet(process_group, "", device_index)
     return found
 
 
-def batch_norm_group() -> Group:
-    """A second group of the ranks of group(), for layers that communicate while a pass is open on that."""
-    ranks = group()
+def _meet(process_group: Any, name: str, device_index: Optional[int]) -> Group:
+    """A new group of the ranks of a process group, over its store."""
+    world = _world.of_torch(process_group)
+    if world is None or world.rank < 0:
+        raise InvalidArgumentError("this rank is not in that process group, or it was destroyed")
+    if world.notes is None and world.size > 1:
+        raise InvalidArgumentError(f"a process group of the backend {dist.get_backend(process_group)} has no store over which libddp's "
+                                   "ranks could meet: pass libddp.Group(place, rank=..., world_size=...)")
+    options = {"rank": world.rank, "world_size": world.size}
+    device = world.device_index if device_index is None else device_index
+    if device is not None:
+        options["device_index"] = device
+    return Group("store://" + name if world.size > 1 else None, store=world.notes, **options)
+
+
+def batch_norm_group(process_group: Any = None) -> Group:
+    """A second group of the ranks of group(process_group), for layers that communicate while a pass is open on that. A libddp group is given
+    back as it is."""
+    ranks = group(process_group)
+    if ranks is process_group:
+        return ranks
     found = _usable(_norm_groups.get(ranks))
     if found is None:
-        found = _norm_groups[ranks] = Group("env://#batch_norm")
+        found = _norm_groups[ranks] = Group("env://#batch_norm") if process_group is None else _meet(process_group, "#batch_norm", None)
     return found
 
 
