@@ -32,8 +32,14 @@ ddp_install_packages build-essential cmake ninja-build pkg-config \
 echo "everything is installed"
 
 say "2/3 Build (into $build)"
-cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DDDP_BUILD_TESTS=OFF >/dev/null
-if [ -t 1 ]; then cmake --build "$build" --parallel "$(nproc)"; else cmake --build "$build" --parallel "$(nproc)" 2>&1 | tenths; fi
+# The library, its launcher and the examples, without the packages of other languages; the GPU module where there is a GPU.
+targets=(examples)
+cuda=OFF
+if nvidia-smi >/dev/null 2>&1; then cuda=AUTO; fi
+cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DDDP_BUILD_TESTS=OFF -DDDP_CUDA=$cuda >/dev/null
+if cmake --build "$build" --target help | grep -q '^ddp_cuda:'; then targets+=(ddp_cuda); fi
+make=(cmake --build "$build" --parallel "$(nproc)" --target "${targets[@]}")
+if [ -t 1 ]; then "${make[@]}"; else "${make[@]}" 2>&1 | tenths; fi
 
 say "3/3 Train on 4 ranks: ddprun -n 4 02_train"
 "$build/bin/ddprun" -n 4 --report "$build/report.html" --trace "$build/trace.json" "$build/examples/02_train" --checkpoint "$build/digits.safetensors"
