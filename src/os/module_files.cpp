@@ -11,6 +11,8 @@
 #include <cstring>
 #include <string_view>
 
+#include "os/at_exit.hpp"
+
 #ifndef DDP_MODULE_DIR
 #define DDP_MODULE_DIR "/usr/lib/ddp"
 #endif
@@ -75,6 +77,7 @@ OpenedModule open_module(const char* module, const std::vector<std::string>& fil
     if (access(file.c_str(), F_OK) != 0) continue;
     void* const handle = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (handle == nullptr) throw not_loaded(module, dlerror(), advice);
+    be_first_at_exit();
     return {handle, file};
   }
   return {};
