@@ -103,6 +103,29 @@ void an_update_behind_a_broken_collective_changes_nothing(void**) {
   });
 }
 
+/// NCCL lacks the rank that left, and says so; nobody else does.
+void a_rank_that_left_ends_nothing_on_the_others(void**) {
+  const FakeGpus gpus;
+  std::atomic<bool> left{false};
+  run_gpu_groups(2, [&](group::Group& group, int rank) {
+    SmallGpuModel world(group, rank);
+    world.pass();
+    world.stream.synchronize();
+    group.barrier();
+    if (rank == 1) {
+      group.close();
+      fake_gpu::set_async_error(0, DDP_NCCL_REMOTE);
+      left = true;
+      return;
+    }
+    wait_until([&] { return left.load(); });
+    std::this_thread::sleep_for(std::chrono::milliseconds(1200));  // longer than NCCL's trouble is kept back
+    expect(!group.health().has_fault(), "what needs nobody goes on");
+    group.health().check_no_fault();
+    expect_error(DDP_ERROR_ABORTED, [&] { group.barrier(); });
+  });
+}
+
 void a_lost_gpu_is_named_on_every_rank(void**) {
   const FakeGpus gpus;
   run_gpu_groups(2, [&](group::Group& group, int rank) {
@@ -236,6 +259,7 @@ int main() {
       ddp_test(an_error_that_nccl_reports_breaks_the_group_within_a_second),
       ddp_test(what_a_broken_collective_leaves_reaches_no_gradient),
       ddp_test(an_update_behind_a_broken_collective_changes_nothing),
+      ddp_test(a_rank_that_left_ends_nothing_on_the_others),
       ddp_test(a_lost_gpu_is_named_on_every_rank),
       ddp_test(work_that_does_not_end_is_a_time_out),
       ddp_test(a_collective_that_nobody_joins_ends_when_the_time_is_up),

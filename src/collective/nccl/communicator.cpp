@@ -11,6 +11,7 @@
 
 #include "core/attempt.hpp"
 #include "core/error.hpp"
+#include "os/at_exit.hpp"
 #include "os/thread.hpp"
 
 namespace ddp::nccl {
@@ -80,13 +81,16 @@ struct Communicator::Link {
     link->returned = false;
     std::thread ends;
     const auto start = [&] {
-      ends = os::start_thread("ddp-nccl-end", [link, end, &runtime = device.table(), index = device.index()] {
+      auto hold = std::make_shared<os::HoldExit>();
+      if (!*hold) return;  // exit() takes NCCL down
+      ends = os::start_thread("ddp-nccl-end", [link, end, hold, &runtime = device.table(), index = device.index()] {
         static_cast<void>(runtime.set_device(index));
         end(*link);
         link->report(0);
       });
     };
     if (try_to(start)) return abort(*link);  // no thread is left for it
+    if (!ends.joinable()) return;
     while (!link->wait_ms(kLookAtEndMs))
       if (is_late()) return ends.detach();  // it owns what it uses
     ends.join();
@@ -95,7 +99,9 @@ struct Communicator::Link {
   static void end_within(int64_t limit_ms, const std::shared_ptr<Link>& link, const gpu::Device& device, End end) {
     end_unless([deadline = os::Deadline::in_ms(limit_ms)] { return deadline.passed(); }, link, device, end);
   }
-  static void abort(Link& link) { static_cast<void>(link.table.comm_abort(link.comm)); }
+  static void abort(Link& link) {
+    if (const os::HoldExit hold; hold) static_cast<void>(link.table.comm_abort(link.comm));
+  }
 };
 
 std::string Communicator::make_id(const ddp_nccl_table& table) {

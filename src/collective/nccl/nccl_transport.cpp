@@ -18,6 +18,7 @@
 #include "core/bytes.hpp"
 #include "core/error.hpp"
 #include "device/gpu/module.hpp"
+#include "os/at_exit.hpp"
 #include "os/log.hpp"
 
 namespace ddp::nccl {
@@ -25,6 +26,7 @@ namespace {
 
 constexpr int64_t kBrokenMs = 1000;  // for NCCL's end when the group is broken
 constexpr int64_t kFreeMs = 1000;    // for the device to be done with memory when the group is broken
+constexpr int64_t kExitMs = 3'000;   // the same when the process ends
 constexpr int64_t kIdleMs = 60'000;  // the same when it is whole, and timeout_ms is 0
 
 /// For NCCL's orderly end: a node's ranks go through it together, which takes seconds on a loaded one.
@@ -107,6 +109,7 @@ NcclTransport::NcclTransport(const collective::TransportContext& context, const 
              close(false);
              decide_about_memory();
            });
+  os::be_first_at_exit();  // NCCL has made what it needs, with what ends it
   if (rank_ == 0) say_what_started(*nccl);
 }
 
@@ -363,8 +366,14 @@ void NcclTransport::wake() noexcept {
   if (watch_ != nullptr) watch_->wake();
 }
 
-void NcclTransport::close(bool in_order) noexcept {
+void NcclTransport::close(bool in_order, End end) noexcept {
   if (watch_ == nullptr) return;  // one rank, or never connected
+  if (end == End::kOfProcess) {
+    if (in_order) static_cast<void>(comes_to_an_end(os::Deadline::in_ms(kExitMs)));
+    communicator_->leave();
+    static_cast<void>(watch_->stop());
+    return;
+  }
   if (!in_order) {
     wake();
     watch_->await_end(kBrokenMs);

@@ -108,7 +108,10 @@ class NcclTransport {
   /// The group broke. Any thread, quick.
   void wake() noexcept;
   /// Leave: in order (all ranks have done what they wanted), or not. Bounded.
-  void close(bool in_order) noexcept;
+  /// As the process ends by exit(), which takes NCCL and CUDA down: from then on nothing of this transport calls NCCL, and
+  /// its communicator stays as it is. In order: not before the device has sent to the others what they wait for. Any thread.
+  enum class End { kOfGroup, kOfProcess };
+  void close(bool in_order, End end = End::kOfGroup) noexcept;
 
  private:
   void try_out(os::Deadline deadline);

@@ -66,6 +66,14 @@ struct Watch::Shared {
     group->control->abort(error);
     group->failure->set(error);
   }
+  /// A rank has left in good order, and nothing that was enqueued has to come to its end: what NCCL lacks then, nobody
+  /// lacks.
+  [[nodiscard]] bool is_left_in_order() {
+    const std::lock_guard lock(telling);
+    if (!group || !group->failure->broken() || group->failure->woken()) return false;
+    const std::lock_guard looking(mutex);
+    return expected.empty();
+  }
   void leave_behind() {
     const std::lock_guard lock(telling);
     group.reset();
@@ -96,7 +104,7 @@ std::string Watch::Shared::late_work() {
 
 void Watch::Shared::look() {
   if (const std::string late = late_work(); !late.empty()) report(Error(DDP_ERROR_TIMED_OUT, late));
-  const std::string trouble = communicator->trouble();
+  const std::string trouble = is_left_in_order() ? "" : communicator->trouble();
   if (!trouble.empty() && trouble_since == 0) trouble_since = os::now_ns();
   if (!trouble.empty() && os::now_ns() - trouble_since >= kGraceNs)
     report(Error(DDP_ERROR_PEER_FAILED, self + ": NCCL lost a connection to another rank: " + trouble));

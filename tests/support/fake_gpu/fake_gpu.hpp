@@ -11,15 +11,15 @@
 // synchronisation give, are a violation, whether or not the threads met. What one thread learned by blocking (synchronize),
 // or by event_query, counts as known to all threads; what a thread that called relax_capture (the watchdog) learns is known
 // to it alone.
-// Forks: as with CUDA, a child cannot use what its parent made. Its calls fail and are a violation, which the parent sees
-// too; touching device or pinned memory ends it.
-// Arithmetic: the CPU's kernels, so the fake is an oracle that knows nothing of the CUDA code.
-// Multicast: kernels of a team reach what its windows cover on all ranks. Ranks that make different teams or windows, or the
-// same in another order of what came before, or that launch different kernels, are a violation; so is unmapping under such a
-// kernel. The kernel's wait for a rank ends by the host's word alone, not by an abort.
-// NCCL: ranks are threads of this process, each with a device of its own; what ranks must agree on is checked. Its sums
-// begin at rank 1, because NCCL's order is not the CPU's; sends and receives of a group are one operation, to which all
-// ranks must come.
+// Exit: NCCL is taken down by a handler of exit() that was set up at its first call. A call that ends a communicator then,
+// or any call of NCCL later, is a violation. Forks: as with CUDA, a child cannot use what its parent made. Its calls fail
+// and are a violation, which the parent sees too; touching device or pinned memory ends it. Arithmetic: the CPU's kernels,
+// so the fake is an oracle that knows nothing of the CUDA code. Multicast: kernels of a team reach what its windows cover on
+// all ranks. Ranks that make different teams or windows, or the same in another order of what came before, or that launch
+// different kernels, are a violation; so is unmapping under such a kernel. The kernel's wait for a rank ends by the host's
+// word alone, not by an abort. NCCL: ranks are threads of this process, each with a device of its own; what ranks must agree
+// on is checked. Its sums begin at rank 1, because NCCL's order is not the CPU's; sends and receives of a group are one
+// operation, to which all ranks must come.
 //
 // As a runtime does: `free` waits until its device is idle, host_free until nothing uses the block; a copy to pageable
 // memory blocks. As NCCL does: mem_free waits for nobody, so memory that may still be in use is a violation; in a collective

@@ -174,6 +174,8 @@ class Runtime {
   int64_t threads = 0;  // of streams; detached, so that a program may end at any time
   int64_t generation = 1;
   std::unique_ptr<State> state;
+  int64_t ending = 0;       // threads that are inside calls of NCCL which release something
+  bool taken_down = false;  // NCCL, by exit()
 
   void reset(const Options& asked);
 
@@ -252,6 +254,20 @@ int32_t refuse_in_fork(const Call& call) noexcept;
 [[nodiscard]] std::vector<std::string> violations_of_forks();
 void clear_violations_of_forks() noexcept;
 
+/// A call of NCCL, as exit() sees it: one that comes after it, or that it meets and that releases something, is a violation
+/// (exits.cpp). Made and ended under the lock.
+class BesideExit {
+ public:
+  BesideExit(Runtime& r, const Call& call);
+  ~BesideExit() { runtime_.ending -= counts_; }
+  BesideExit(const BesideExit&) = delete;
+  BesideExit& operator=(const BesideExit&) = delete;
+
+ private:
+  Runtime& runtime_;
+  const int64_t counts_;
+};
+
 /// What every function of the tables does around its work: body(runtime, lock).
 template <class Body>
 int32_t entered(const Call& call, Body&& body) {
@@ -259,6 +275,7 @@ int32_t entered(const Call& call, Body&& body) {
   Runtime& r = runtime();
   Lock lock(r.mutex);
   const int32_t code = r.begin_call(call);
+  const BesideExit beside(r, call);
   if (call.is_nccl && dies(r, lock, call)) return kNcclRemote;
   if (code != kOk && !(call.releases && code == kIllegalAddress)) return code;
   const int32_t result = body(r, lock);
