@@ -43,24 +43,25 @@ Fd open_memfd(int64_t size) {
 Mapping::Mapping(int fd, int64_t size) : size_(size) {
   const auto length = static_cast<size_t>(size);
   void* const place = os::reserve_addresses(length);
-  on_error([&] { map(place, fd); },
+  on_error([&] { map(fd, static_cast<std::byte*>(place), 0); },
            [&](const Error&) {
              if (place != nullptr) os::unmap(place, length);
            });
   base_ = static_cast<std::byte*>(place);
 }
 
-void Mapping::map(void* place, int fd) const {
-  const auto length = static_cast<size_t>(size_);
-  if (place == nullptr ||
-      mmap(place, length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, fd, 0) == MAP_FAILED)
+void Mapping::map(int fd, std::byte* base, int64_t from) const {
+  const auto length = static_cast<size_t>(size_ - from);
+  void* const place = base + from;
+  if (base == nullptr ||
+      mmap(place, length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, fd, from) == MAP_FAILED)
     throw make_error(DDP_ERROR_OUT_OF_MEMORY, "%lld bytes of shared memory could not be mapped (%s)",
                      static_cast<long long>(size_), std::strerror(errno));
   (void)madvise(place, length, MADV_DONTDUMP);
   (void)madvise(place, length, MADV_HUGEPAGE);
 }
 
-void Mapping::map_again(int fd) { map(base_, fd); }
+void Mapping::map_again(int fd, int64_t from) { map(fd, base_, from); }
 
 Mapping::~Mapping() {
   if (base_ != nullptr) os::unmap(base_, static_cast<size_t>(size_));
@@ -172,6 +173,17 @@ void Region::renew() {
   reserve({0, round_up(kHeader, os::kHugePage)});
   for (auto entry = used_.cbegin(); entry != used_.cend(); ++entry) reserve(blocks_of(entry));
   new (mapping_->base()) Page;
+  fenced_ = false;
+}
+
+void Region::fence() {
+  const std::lock_guard lock(mutex_);
+  if (fenced_ || used_.empty()) return;
+  Fd fd = open_memfd(mapping_->size());
+  for (const auto& [begin, end] : used_) copy_to(fd.get(), begin, end);
+  mapping_->map_again(fd.get(), kHeader);
+  fd_ = std::move(fd);
+  fenced_ = true;
 }
 
 /// Bytes of the mapping to the same place in a file.

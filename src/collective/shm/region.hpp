@@ -25,7 +25,8 @@ namespace ddp::shm {
 class Mapping {
  public:
   Mapping(int fd, int64_t size);  // begins on a huge page's boundary; throws OUT_OF_MEMORY; does not keep the fd
-  void map_again(int fd);         // another file in its place; throws OUT_OF_MEMORY
+  /// Another file in its place, from this byte on, a multiple of a page; throws OUT_OF_MEMORY.
+  void map_again(int fd, int64_t from = 0);
   ~Mapping();
   Mapping(const Mapping&) = delete;
   Mapping& operator=(const Mapping&) = delete;
@@ -35,7 +36,7 @@ class Mapping {
   [[nodiscard]] Page& page() const noexcept { return *reinterpret_cast<Page*>(base_); }
 
  private:
-  void map(void* place, int fd) const;
+  void map(int fd, std::byte* base, int64_t from) const;
 
   std::byte* base_ = nullptr;
   int64_t size_ = 0;
@@ -63,6 +64,8 @@ class Region final : public collective::Arena {
   /// to it, does not reach this rank any more. Nobody uses the region meanwhile. Throws as the constructor; then nothing
   /// has changed.
   void renew();
+  /// The same for all but the page, which threads of this rank may still use.
+  void fence() override;
 
   /// Offset of memory that lies wholly inside one allocation; kNotInReach otherwise.
   [[nodiscard]] int64_t offset_of(const void* data, int64_t bytes) const noexcept;
@@ -83,6 +86,7 @@ class Region final : public collective::Arena {
   mutable std::mutex mutex_;  // guards all below
   Used used_;
   std::vector<void*> of_transport_;
+  bool fenced_ = false;
 };
 
 /// Ask for the pages of a span now, for writing, so that the first pass does not pay for page faults. Best effort.
