@@ -8,9 +8,12 @@
 #include "capi/options.hpp"
 #include "capi/tables.hpp"
 #include "collective/memory_holds.hpp"
+#include "core/attempt.hpp"
 #include "ddp/memory.h"
 #include "ddp/rows.h"
 #include "group/split.hpp"
+#include "os/at_exit.hpp"
+#include "os/log.hpp"
 
 using namespace ddp;
 using namespace ddp::capi;
@@ -31,6 +34,25 @@ ddp_group_options default_options() {
   options.dead_after_ms = 10'000;
   options.rendezvous_timeout_ms = 120'000;
   return options;
+}
+
+/// In exit(): later groups first, as sub-groups are.
+void exit_groups() {
+  static_cast<void>(try_to([] {
+    const std::vector<std::shared_ptr<group::Group>> groups = GroupTable::instance().all();
+    for (auto each = groups.rbegin(); each != groups.rend(); ++each) group::Ending::exit(**each);
+  }));
+}
+
+void fence_group(group::Group& broken) {
+  if (const std::optional<Error> failed = try_to([&] { group::Ending::fence_memory(broken); }))
+    os::log(DDP_LOG_ERROR, "ddp_group_destroy: the memory of its models stays in the reach of other ranks: %s",
+            failed->what());
+}
+
+ddp_group* add(const std::shared_ptr<group::Group>& made) {
+  os::at_exit(exit_groups);
+  return GroupTable::instance().add(made);
 }
 
 void check_nccl_options(const ddp_group_options& options, const char* function) {
@@ -143,7 +165,8 @@ ddp_status ddp_group_create(const char* rendezvous, const ddp_group_options* opt
       store = read_options(read.store, store, "ddp_group_create: options->store");
       read.store = &store;
     }
-    *out_group = GroupTable::instance().add(group::Group::create(rendezvous, read));
+    fence_broken_groups();
+    *out_group = add(group::Group::create(rendezvous, read));
   });
 }
 
@@ -155,8 +178,9 @@ ddp_status ddp_group_split(ddp_group* group, int32_t color, int32_t key, const d
     if (color < DDP_NO_COLOR)
       throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: color is %d; it is 0 or more, or DDP_NO_COLOR (-1) for no group",
                        kName, color);
+    fence_broken_groups();
     const std::shared_ptr<group::Group> made = group::split_group(object, {color, key}, split_options(object, options));
-    *out_group = made ? GroupTable::instance().add(made) : nullptr;
+    *out_group = made ? add(made) : nullptr;
   });
 }
 
@@ -165,7 +189,9 @@ void ddp_group_destroy(ddp_group* group) {
     auto object = GroupTable::instance().get(group);
     if (object == nullptr || is_refused_in_program(*object, "ddp_group_destroy")) return;
     object = GroupTable::instance().remove(group);
-    if (object != nullptr) object->close();
+    if (object == nullptr) return;
+    object->close();
+    if (object.use_count() > 1) fence_group(*object);  // its models keep their memory
   });
 }
 

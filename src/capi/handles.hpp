@@ -19,6 +19,7 @@
 #include <new>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "core/error.hpp"
 #include "ddp/types.h"
@@ -89,6 +90,18 @@ class HandleTable {
     slot->next_free = first_free_;
     first_free_ = index_of(handle);
     return object;
+  }
+
+  /// What lives in this process, the oldest slots first.
+  [[nodiscard]] std::vector<std::shared_ptr<Object>> all() {
+    const std::lock_guard lock(mutex_);
+    std::vector<std::shared_ptr<Object>> objects;
+    for (uint64_t index = 0; index < used_.load(); ++index) {
+      const Slot* const slot = find(index);
+      if (slot != nullptr && slot->object != nullptr && slot->state.load() >> kGenerationShift > inherited_generation_)
+        objects.push_back(slot->object);
+    }
+    return objects;
   }
 
   /// Was this a handle of a process that this one is a fork of?

@@ -43,6 +43,7 @@ ddp_status ddp_model_create(ddp_group* group, const ddp_model_options* options, 
     const auto object = group_of(group, "ddp_model_create");
     require(out_model, "ddp_model_create", "out_model");
     const ddp_model_options read = read_options(options, default_options(), "ddp_model_create");
+    fence_broken_groups();
     *out_model = ModelTable::instance().add(std::make_shared<model::Model>(object, read));
   });
 }

@@ -10,6 +10,7 @@
 #include "capi/reentry.hpp"
 #include "ddp/hook.h"
 #include "group/consensus.hpp"
+#include "group/ending.hpp"
 #include "group/group.hpp"
 #include "model/model.hpp"
 #include "optim/ema.hpp"
@@ -59,6 +60,12 @@ inline std::shared_ptr<optim::Ema> ema_of(const ddp_ema* handle, const char* fun
 
 inline std::shared_ptr<outer::Outer> outer_of(const ddp_outer* handle, const char* function) {
   return resolve(OuterTable::instance(), handle, function, "outer");
+}
+
+/// What broken groups of this process gave out may be lent again, to a new group or another one, so a rank that they left
+/// behind must not reach it. Throws OUT_OF_MEMORY.
+inline void fence_broken_groups() {
+  for (const std::shared_ptr<group::Group>& each : GroupTable::instance().all()) group::Ending::fence_memory(*each);
 }
 
 inline void check_reduce(ddp_reduce op, const char* function) {

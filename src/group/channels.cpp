@@ -7,6 +7,7 @@
 #include "collective/gathered.hpp"
 #include "collective/nccl/bucket.hpp"
 #include "collective/nccl/nccl_transport.hpp"
+#include "core/attempt.hpp"
 #include "group/consensus.hpp"
 #include "group/group.hpp"
 
@@ -133,6 +134,8 @@ Channel::Open::Open(const Channel& channel, const void* owner, bool on_gpu, coll
   group_.health().check_usable();
   group_.channels().check_owner(owner);
   group_.channels().open(pass_);
+  on_error([&] { group_.health().check_open(); },  // again: exit() looks in the other order
+           [&](const Error&) { group_.channels().close(pass_); });
 }
 
 Channel::Open::~Open() { group_.channels().close(pass_); }

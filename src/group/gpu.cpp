@@ -98,6 +98,11 @@ void Gpu::close(bool in_order) noexcept {
   if (nccl_ != nullptr) nccl_->close(in_order);
 }
 
+void Gpu::exit(bool in_order) noexcept {
+  if (nccl::NcclTransport* const transport = existing_nccl())
+    transport->close(in_order, nccl::NcclTransport::End::kOfProcess);
+}
+
 void Gpu::end() noexcept {
   published_.store(nullptr);
   nccl_.reset();

@@ -73,6 +73,8 @@ class Gpu {
   void in_line(void* stream, const std::function<void(void* communication)>& body);
   /// Leave: in order (all ranks have done what they wanted), or not.
   void close(bool in_order) noexcept;
+  /// The process ends by exit(), as NcclTransport::close with kOfProcess.
+  void exit(bool in_order) noexcept;
   /// After close(), when nobody uses what communicates: nccl() makes another one in another group.
   void end() noexcept;
 

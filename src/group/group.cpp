@@ -21,6 +21,7 @@
 #include "core/float_environment.hpp"
 #include "group/channels.hpp"
 #include "group/consensus.hpp"
+#include "group/ending.hpp"
 #include "group/group_impl.hpp"
 #include "group/membership_log.hpp"
 #include "group/recovery.hpp"
@@ -90,9 +91,13 @@ Group::Group(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 Group::~Group() {
   close();
+  const bool was_broken = !impl_->origin.threads && Ending::has_broken(impl_->failure);
   const Arenas arenas = std::move(impl_->arenas);  // a copy would need memory
   impl_.reset();                                   // no thread touches the memory any more
-  for (const auto& arena : arenas) collective::MemoryHolds::instance().end(*arena);
+  for (const auto& arena : arenas) {
+    collective::MemoryHolds::instance().end(*arena);
+    if (was_broken && arena.use_count() > 1) Ending::fence(*arena);
+  }
 }
 
 void Group::Impl::connect(const char* function) {
@@ -203,6 +208,7 @@ template <class Body>
 void Group::run_collective(UserCall call, Body&& body) {
   check_idle(ddp::bootstrap::name_of(call));
   const bootstrap::CallState::In inside(calls(), call);
+  impl_->health.check_open();  // again: exit() looks in the other order
   or_break(*this, Part::kExchange, body);
 }
 

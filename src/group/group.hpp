@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -88,6 +89,7 @@ class Group {
   struct Impl;
 
  private:
+  friend struct Ending;
   friend struct Recovery;
   explicit Group(std::unique_ptr<Impl> impl);
   template <class Body>
@@ -96,6 +98,7 @@ class Group {
   void run_on_tensors(bootstrap::UserCall call, const Tensor& tensor, const collective::Stamp& stamp, void* stream,
                       Body&& body);
   std::unique_ptr<Impl> impl_;
+  std::mutex replacing_;  // held while impl_ is replaced, and by whom a call of another thread does not keep away from it
 };
 
 }  // namespace ddp::group

@@ -20,8 +20,17 @@ void Health::check_usable() const {
   failure_.check();
 }
 
+void Health::check_open() const {
+  const Life life = life_.load();
+  if (life == Life::kDestroyed) throw Error(DDP_ERROR_INVALID_STATE, "the group was destroyed");
+  if (life == Life::kExits)
+    throw Error(DDP_ERROR_INVALID_STATE,
+                "this process is in exit(), and its rank has left the group; make the call before exit(), or in an atexit() "
+                "handler that is set up after the group was made");
+}
+
 void Health::check_no_fault() const {
-  if (closed_.load()) throw Error(DDP_ERROR_INVALID_STATE, "the group was destroyed");
+  check_open();
   if (failure_.woken()) failure_.check();
 }
 
@@ -48,6 +57,8 @@ void Health::fail(const Error& error) {
   failure_.set(of_all.has_value() ? *of_all : error);
   failure_.check();  // the first cause, whichever it was
 }
+
+void Health::exit(bootstrap::Leaving how) noexcept { control_.leave(how); }
 
 void Health::leave() noexcept {
   control_.leave();

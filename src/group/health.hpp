@@ -5,11 +5,13 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 
 #include "core/error.hpp"
 
 namespace ddp::bootstrap {
 class Control;
+enum class Leaving : uint8_t;
 class Failure;
 }  // namespace ddp::bootstrap
 
@@ -20,7 +22,9 @@ class Health {
   /// Both live longer.
   Health(bootstrap::Control& control, bootstrap::Failure& failure);
 
-  /// Throws the first cause if the group is broken, INVALID_STATE if it was destroyed.
+  /// Throws INVALID_STATE if the group was destroyed, or the process ends.
+  void check_open() const;
+  /// As check_open, and throws the first cause if the group is broken.
   void check_usable() const;
   /// As check_usable, but a rank that left in good order is no reason to refuse what needs no other rank.
   void check_no_fault() const;
@@ -35,14 +39,20 @@ class Health {
   void fail(const Error& error);
 
   /// The group ends: from now on it is destroyed. False if it was before.
-  [[nodiscard]] bool begin_close() noexcept { return !closed_.exchange(true); }
+  [[nodiscard]] bool begin_close() noexcept { return end(Life::kDestroyed); }
   /// This rank leaves. After it no thread of the control plane touches the transports.
   void leave() noexcept;
+  /// The same where the process ends by exit(): who waits here is not woken.
+  [[nodiscard]] bool begin_exit() noexcept { return end(Life::kExits); }
+  void exit(bootstrap::Leaving how) noexcept;
 
  private:
+  enum class Life { kStands, kDestroyed, kExits };
+  [[nodiscard]] bool end(Life how) noexcept { return life_.exchange(how) == Life::kStands; }
+
   bootstrap::Control& control_;
   bootstrap::Failure& failure_;
-  std::atomic<bool> closed_{false};
+  std::atomic<Life> life_{Life::kStands};
   // Made in time, for when there is no memory.
   const Error destroyed_{DDP_ERROR_INVALID_STATE, "the group was destroyed"};
   const Error gave_up_;

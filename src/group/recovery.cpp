@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <mutex>
 #include <thread>
 
 #include "bootstrap/rendezvous/quorum.hpp"
@@ -59,6 +60,8 @@ Changes Recovery::changes(const Group& group) {
 }
 
 Recovery::Outcome Recovery::run(Group& group, const bootstrap::RecoveryRule& rule) {
+  const std::lock_guard replaces(group.replacing_);
+  group.health().check_open();  // it may be exit() that held it
   std::unique_ptr<Group::Impl>& impl = group.impl_;
   Survival& survival = *impl->survival;
   std::vector<bootstrap::Member> before;

@@ -133,7 +133,7 @@ std::vector<int32_t> Survival::suspects(const bootstrap::Control& control, const
 std::unique_ptr<bootstrap::Control> Survival::meet(bootstrap::Control& old, const bootstrap::Failure& failure,
                                                    const bootstrap::RecoveryRule& rule, const ddp_group_options& options) {
   cool_down_ms_ = rule.cool_down_ms;
-  if (const auto cause = failure.cause(); cause && cause->culprit() >= 0 && bootstrap::texts::is_goodbye(old, *cause))
+  if (const auto cause = failure.cause(); cause && cause->culprit() >= 0 && bootstrap::texts::is_left_group(old, *cause))
     left_ = old.member(cause->culprit()).id;
   bootstrap::LostGroup lost = describe(old);
   std::vector<int32_t> silent = suspects(old, failure, options.dead_after_ms);

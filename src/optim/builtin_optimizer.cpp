@@ -4,6 +4,7 @@
 #include "bootstrap/control/call_state.hpp"
 #include "core/attempt.hpp"
 #include "core/callback.hpp"
+#include "model/requirements.hpp"
 #include "os/clock.hpp"
 #include "trace/watch.hpp"
 
@@ -35,6 +36,18 @@ void BuiltinOptimizer::require_new_gradients() const {
                 "ddp_optimizer_step: each rank has the mean in its own slice only, because of an optimizer with shard; this "
                 "optimizer needs the "
                 "whole gradients: give it shard = 1, or none of the model's optimizers");
+}
+
+/// A step that needs no other rank is made whatever has become of them, if it has its gradients. On a GPU what runs when the
+/// group breaks is stopped, so nobody knows whether they are there.
+void BuiltinOptimizer::require_group() const {
+  group::Group& group = model().group();
+  if (policy_.shard) return group.check_idle("ddp_optimizer_step");
+  group.health().check_open();
+  if (!group.health().has_fault()) return;
+  const pass::Results& results = model().pass().results();
+  const bool has_gradients = results.gradients() == pass::Results::Gradients::kFinal && results.final_passes() > stepped_;
+  if (!has_gradients || model::has_gpu_tensors(model().table())) group.health().check_no_fault();
 }
 
 const Progress& BuiltinOptimizer::progress() const {
@@ -271,10 +284,7 @@ void BuiltinOptimizer::make_any_step(void* stream) {
     stepped_ = model().pass().results().final_passes();
     return;
   }
-  if (policy_.shard)
-    model().group().check_idle("ddp_optimizer_step");
-  else
-    model().group().health().check_no_fault();
+  require_group();
   require_new_gradients();
   const bootstrap::CallState::In inside(policy_.shard ? &model().group().calls() : nullptr,
                                         bootstrap::UserCall::kOptimizerStep, model().number());

@@ -134,6 +134,7 @@ class BuiltinOptimizer : public Optimizer, public pass::BlockUpdate, public pass
   void exchanges_are_prepared() final;
   [[nodiscard]] bool keeps_parts() const noexcept final { return policy_.keep_copy; }
   void require_outside_made_step(const char* function) const;
+  void require_group() const;
   void require_new_gradients() const;
   void allocate();
   void allocate_undo();

@@ -59,8 +59,8 @@ void read_body(const bootstrap::Frame& frame) {
       read_again(bootstrap::messages::read_death(body), bootstrap::messages::read_death);
       break;
     case bootstrap::FrameType::kPlace:  // a record of a rendezvous, which has a target of its own
-    case bootstrap::FrameType::kHeard:
-    case bootstrap::FrameType::kBye: break;
+    case bootstrap::FrameType::kHeard: break;
+    case bootstrap::FrameType::kBye: (void)bootstrap::messages::read_bye(body); break;
   }
 }
 

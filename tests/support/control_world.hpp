@@ -181,8 +181,8 @@ class ControlWorld {
     peers_[i]->state.blocked(blocked);
     obey_client(*peers_[i]);
   }
-  void leave(size_t i) {
-    peers_[i]->state.leave();
+  void leave(size_t i, bootstrap::Leaving how = bootstrap::Leaving::kGroup) {
+    peers_[i]->state.leave({how, {}});
     obey_client(*peers_[i]);
   }
   void abort(size_t i, const Error& cause) {

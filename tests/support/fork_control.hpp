@@ -67,7 +67,7 @@ class ForkControl : public bootstrap::Control {
   [[nodiscard]] std::vector<std::string> gather(std::string_view what, std::string_view mine,
                                                 os::Deadline deadline) override;
   void abort(const Error& cause) noexcept override;
-  void leave() noexcept override {}
+  void leave(bootstrap::Leaving) noexcept override {}
   void on_failure(std::function<void(const Error&)> fn) override;
   void set_progress(int64_t, int32_t) noexcept override {}
   [[nodiscard]] std::string describe_progress(int32_t rank) const override;

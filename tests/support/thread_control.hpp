@@ -112,7 +112,7 @@ class ThreadControl : public bootstrap::Control {
     return hub_.gather(rank_, mine, deadline);
   }
   void abort(const Error& cause) noexcept override { hub_.abort(cause); }
-  void leave() noexcept override {}
+  void leave(bootstrap::Leaving) noexcept override {}
   void on_failure(std::function<void(const Error&)> fn) override { hub_.on_failure(rank_, std::move(fn)); }
   void set_progress(int64_t, int32_t) noexcept override {}
   [[nodiscard]] Sign last_sign(int32_t rank) const override { return {0, hub_.where(rank), false}; }

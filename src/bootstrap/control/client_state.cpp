@@ -189,10 +189,10 @@ void ClientState::saw_death(int32_t rank) {
   if (phase_ == Phase::kRunning) send(FrameType::kDeath, body(messages::write(messages::Death{rank})));
 }
 
-void ClientState::leave() {
+void ClientState::leave(const messages::Bye& bye) {
   if (phase_ == Phase::kLeft || phase_ == Phase::kNew) return;
   phase_ = Phase::kLeft;
-  send(FrameType::kBye, body(std::string()));
+  send(FrameType::kBye, body(messages::write(bye)));
   act(ClientAction::Kind::kFinish);
 }
 

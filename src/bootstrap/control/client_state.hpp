@@ -78,7 +78,7 @@ class ClientState {
   /// The same with an Error as messages write it: written in time, it needs little memory.
   void abort(SharedBody cause);
   void saw_death(int32_t rank);
-  void leave();
+  void leave(const messages::Bye& bye);
 
   /// When this process last went on after it had stood still, long enough for others to count it as dead; 0: never.
   [[nodiscard]] int64_t stood_still_until_ns() const noexcept { return stood_still_until_ns_; }

@@ -38,6 +38,13 @@ struct Member {
   }
 };
 
+/// How a rank leaves its group.
+enum class Leaving : uint8_t {
+  kGroup = 1,     // the group was destroyed
+  kProcess,       // the process ends by exit(), and nothing of this rank is under way
+  kProcessInside  // ... while a thread of it is in a call, or a backward pass is open
+};
+
 class Control {
  public:
   virtual ~Control() = default;
@@ -68,7 +75,10 @@ class Control {
   virtual void saw_death(int32_t) noexcept {}
 
   /// Orderly goodbye: the others learn "rank r left the group" (ABORTED). Returns within 1 s, also when peers are dead.
-  virtual void leave() noexcept = 0;
+  /// Of a process that ends by exit() a thread that waits in a call here is not woken; ranks that are threads end with it,
+  /// so they do nothing.
+  virtual void leave(Leaving how) noexcept = 0;
+  void leave() noexcept { leave(Leaving::kGroup); }
 
   /// Call `fn` once with the first cause, from a library thread, when the group breaks (a peer died, was silent for too
   /// long, left, or aborted). If it is broken already, `fn` is called at once. Set before the first gather by the group.

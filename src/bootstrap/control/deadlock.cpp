@@ -72,6 +72,13 @@ std::optional<Error> DeadlockWatch::verdict() const noexcept {
   return said;
 }
 
+std::optional<texts::Waiting> DeadlockWatch::first_waiting(int32_t but) const noexcept {
+  for (int32_t rank = 0; rank < static_cast<int32_t>(ranks_.size()); ++rank)
+    if (const auto& at = ranks_[static_cast<size_t>(rank)]; rank != but && at.has_value())
+      return texts::Waiting{&(*members_)[static_cast<size_t>(rank)], at->call};
+  return std::nullopt;
+}
+
 Error DeadlockWatch::error_of(const Deadlock& found) const {
   const auto call_of = [&](int32_t rank, int32_t other) {
     const BlockedCall& at = *ranks_[static_cast<size_t>(rank)];

@@ -21,6 +21,7 @@
 
 #include "bootstrap/control/call_state.hpp"
 #include "bootstrap/control/control.hpp"
+#include "bootstrap/control/texts.hpp"
 #include "core/error.hpp"
 
 namespace ddp::bootstrap {
@@ -42,6 +43,8 @@ class DeadlockWatch {
   void report(int32_t rank, const std::optional<BlockedCall>& blocked) noexcept;
   /// MISMATCH if all ranks are blocked and some can never go on. Without memory for it there is none, this time.
   [[nodiscard]] std::optional<Error> verdict() const noexcept;
+  /// The lowest rank but `but` that is known to wait for others.
+  [[nodiscard]] std::optional<texts::Waiting> first_waiting(int32_t but) const noexcept;
 
  private:
   [[nodiscard]] Error error_of(const Deadlock& found) const;

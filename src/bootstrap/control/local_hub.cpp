@@ -290,7 +290,9 @@ class LocalControl final : public Control {
     return hub_->gather(rank_, what, mine, deadline);
   }
   void abort(const Error& cause) noexcept override { hub_->abort(cause, rank_); }
-  void leave() noexcept override { hub_->leave(rank_, true); }
+  void leave(Leaving how) noexcept override {
+    if (how == Leaving::kGroup) hub_->leave(rank_, true);
+  }
   void on_failure(std::function<void(const Error&)> fn) override { hub_->on_failure(rank_, std::move(fn)); }
   void set_progress(int64_t pass, int32_t bucket) noexcept override { hub_->set_progress(rank_, pass, bucket); }
   CallState& calls() noexcept override { return hub_->calls(rank_); }

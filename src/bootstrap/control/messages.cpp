@@ -87,6 +87,23 @@ UserCall get_call(ByteReader& reader) {
   return static_cast<UserCall>(call);
 }
 
+void put_where(ByteWriter& writer, const Whereabouts& where) {
+  writer.number(where.bucket).number(where.pass);
+  writer.number(static_cast<uint16_t>(where.call)).number(static_cast<uint8_t>(where.in_call));
+  writer.number(where.awaits).number(where.moved);
+}
+
+Whereabouts get_where(ByteReader& reader) {
+  Whereabouts where;
+  where.bucket = reader.number<int32_t>();
+  where.pass = reader.number<int64_t>();
+  where.call = get_call(reader);
+  where.in_call = reader.number<uint8_t>() != 0;
+  where.awaits = reader.number<int32_t>();
+  where.moved = reader.number<uint64_t>();
+  return where;
+}
+
 }  // namespace
 
 std::string write(const Banner& message) {
@@ -268,9 +285,8 @@ std::string write(const Beat& message) {
   ByteWriter writer;
   writer.number(static_cast<uint32_t>(message.ranks.size()));
   for (const Progress& at : message.ranks) {
-    writer.number(at.rank).number(at.where.bucket).number(at.where.pass).number(at.silent_ms);
-    writer.number(static_cast<uint16_t>(at.where.call)).number(static_cast<uint8_t>(at.where.in_call));
-    writer.number(at.where.awaits).number(at.where.moved);
+    writer.number(at.rank).number(at.silent_ms);
+    put_where(writer, at.where);
   }
   return std::move(writer).bytes();
 }
@@ -283,13 +299,8 @@ Beat read_beat(std::string_view body) {
   for (uint32_t i = 0; i < count; ++i) {
     Progress at;
     at.rank = reader.number<int32_t>();
-    at.where.bucket = reader.number<int32_t>();
-    at.where.pass = reader.number<int64_t>();
     at.silent_ms = reader.number<int64_t>();
-    at.where.call = get_call(reader);
-    at.where.in_call = reader.number<uint8_t>() != 0;
-    at.where.awaits = reader.number<int32_t>();
-    at.where.moved = reader.number<uint64_t>();
+    at.where = get_where(reader);
     beat.ranks.push_back(at);
   }
   expect_end(reader);
@@ -354,6 +365,23 @@ Death read_death(std::string_view body) {
   const Death death{reader.number<int32_t>()};
   expect_end(reader);
   return death;
+}
+
+std::string write(const Bye& message) {
+  ByteWriter writer;
+  writer.number(static_cast<uint8_t>(message.how));
+  put_where(writer, message.where);
+  return std::move(writer).bytes();
+}
+
+Bye read_bye(std::string_view body) {
+  ByteReader reader(body);
+  const auto how = reader.number<uint8_t>();
+  if (how < static_cast<uint8_t>(Leaving::kGroup) || how > static_cast<uint8_t>(Leaving::kProcessInside))
+    refuse("a goodbye of an unknown kind");
+  const Bye bye{static_cast<Leaving>(how), get_where(reader)};
+  expect_end(reader);
+  return bye;
 }
 
 }  // namespace ddp::bootstrap::messages

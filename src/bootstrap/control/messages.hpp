@@ -91,6 +91,12 @@ struct Death {
   int32_t rank = 0;
 };
 
+/// The last of a client, and where it was.
+struct Bye {
+  Leaving how = Leaving::kGroup;
+  Whereabouts where{};
+};
+
 [[nodiscard]] std::string write(const Banner& message);
 [[nodiscard]] std::string write(const Hello& message);
 [[nodiscard]] std::string write(const Welcome& message);
@@ -104,6 +110,7 @@ struct Death {
 [[nodiscard]] std::string write(const Error& message);
 [[nodiscard]] std::string write(const std::optional<BlockedCall>& message);
 [[nodiscard]] std::string write(const Death& message);
+[[nodiscard]] std::string write(const Bye& message);
 
 [[nodiscard]] Banner read_banner(std::string_view body);
 [[nodiscard]] Hello read_hello(std::string_view body);
@@ -117,5 +124,6 @@ struct Death {
 [[nodiscard]] Error read_error(std::string_view body);
 [[nodiscard]] std::optional<BlockedCall> read_blocked(std::string_view body);
 [[nodiscard]] Death read_death(std::string_view body);
+[[nodiscard]] Bye read_bye(std::string_view body);
 
 }  // namespace ddp::bootstrap::messages

@@ -167,7 +167,7 @@ void ServerState::member_frame(Connection& connection, Frame&& frame, int64_t no
   slot_of(rank).heard_ns = now_ns;
   switch (frame.type) {
     case FrameType::kBeat: return beat(rank, messages::read_beat(frame.body));
-    case FrameType::kBye: return goodbye(rank);
+    case FrameType::kBye: return goodbye(rank, messages::read_bye(frame.body));
     case FrameType::kGather:
       if (phase_ == Phase::kForming) return keep_opening(rank, messages::read_gather(frame.body));
       return gather(rank, messages::read_gather(frame.body), now_ns);
@@ -221,13 +221,13 @@ void ServerState::reported(int32_t rank, const Error& cause, int64_t now_ns) {
   suspicion_ = Suspicion{cause, now_ns};
 }
 
-void ServerState::goodbye(int32_t rank) {
+void ServerState::goodbye(int32_t rank, const messages::Bye& bye) {
   const ConnectionId id = slot_of(rank).connection;
   if (phase_ == Phase::kForming) {
     free_slot(rank);
   } else {
     slot_of(rank).state = MemberSlot::State::kLeft;
-    if (!suspicion_.has_value()) declare(texts::left_group(member(rank)));
+    if (!suspicion_.has_value()) declare(texts::farewell(member(rank), bye.how, bye.where, deadlocks_.first_waiting(rank)));
   }
   finish(id);
   tell_rank0_if_all_heard();

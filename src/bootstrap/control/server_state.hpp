@@ -163,7 +163,7 @@ class ServerState {
   void beat(int32_t rank, const messages::Beat& beat);
   void reported(int32_t rank, const Error& cause, int64_t now_ns);
   void gone(int32_t rank);
-  void goodbye(int32_t rank);
+  void goodbye(int32_t rank, const messages::Bye& bye);
   void declare(const Error& cause);
   void tell_rank0_if_all_heard();
   void tell_rank0();

@@ -27,7 +27,7 @@ class SoloControl final : public Control {
     return {std::string(mine)};
   }
   void abort(const Error&) noexcept override {}  // nobody else is there to be told
-  void leave() noexcept override { left_ = true; }
+  void leave(Leaving) noexcept override { left_ = true; }
   void on_failure(std::function<void(const Error&)>) override {}
   void set_progress(int64_t pass, int32_t bucket) noexcept override {
     pass_.store(pass);

@@ -94,7 +94,7 @@ class TcpControl final : public Control {
   void abort(const Error& cause) noexcept override;
   std::optional<Error> settle() override;
   void saw_death(int32_t rank) noexcept override;
-  void leave() noexcept override;
+  void leave(Leaving how) noexcept override;
   void on_failure(std::function<void(const Error&)> fn) override;
   void set_progress(int64_t pass, int32_t bucket) noexcept override {
     pass_.store(pass, std::memory_order_relaxed);
@@ -178,6 +178,7 @@ class TcpControl final : public Control {
   void break_group(const Error& cause);
   void rank0_died();
   void note_progress(const std::vector<messages::Progress>& ranks);
+  [[nodiscard]] bool has_left() const noexcept { return posts_.going == Leaving::kGroup; }
   void link_gone() {
     const std::lock_guard lock(mutex_);
     link_open_ = false;
@@ -193,8 +194,9 @@ class TcpControl final : public Control {
   } still_;
   struct Posts {
     HandlerMemory abort, leave;
-  } posts_;                      // before io_
-  std::vector<Member> members_;  // fixed before wait_joined() returns
+    std::optional<Leaving> going{};  // guarded by mutex_
+  } posts_;                          // before io_
+  std::vector<Member> members_;      // fixed before wait_joined() returns
   std::atomic<int64_t> pass_{-1};
   std::atomic<int32_t> bucket_{-1};
 
@@ -206,7 +208,7 @@ class TcpControl final : public Control {
 
   mutable std::mutex mutex_;  // guards all below but the server and the thread
   std::condition_variable changed_;
-  bool joined_ = false, lost_ = false, left_ = false, link_open_ = true, in_callback_ = false;
+  bool joined_ = false, lost_ = false, link_open_ = true, in_callback_ = false;
   std::optional<Error> refusal_;
   std::optional<Error> cause_;
   SharedBody told_;                  // the cause for the others
@@ -224,17 +226,17 @@ class TcpControl final : public Control {
 };
 
 void TcpControl::act() {
+  const auto note = [this](const auto& body) {
+    const std::lock_guard lock(mutex_);
+    body();
+  };
   for (ClientAction& action : state_.take()) {
     switch (action.kind) {
       case ClientAction::Kind::kSend: link_->send(action.type, std::move(action.body)); break;
       case ClientAction::Kind::kFinish: link_->finish(); break;
       case ClientAction::Kind::kProgress: note_progress(action.ranks); break;
       case ClientAction::Kind::kFailed: break_group(*action.error); break;
-      case ClientAction::Kind::kSettled: {
-        const std::lock_guard lock(mutex_);
-        settled_ = std::move(action.error);
-        break;
-      }
+      case ClientAction::Kind::kSettled: note([&] { settled_ = std::move(action.error); }); break;
       case ClientAction::Kind::kJoined: {
         const std::lock_guard lock(mutex_);
         last_error_ = texts::gave_up(action.members[static_cast<size_t>(action.rank)], nullptr, Error().text());
@@ -246,16 +248,8 @@ void TcpControl::act() {
         joined_ = true;
         break;
       }
-      case ClientAction::Kind::kRefused: {
-        const std::lock_guard lock(mutex_);
-        refusal_ = std::move(action.error);
-        break;
-      }
-      case ClientAction::Kind::kLost: {
-        const std::lock_guard lock(mutex_);
-        lost_ = true;
-        break;
-      }
+      case ClientAction::Kind::kRefused: note([&] { refusal_ = std::move(action.error); }); break;
+      case ClientAction::Kind::kLost: note([&] { lost_ = true; }); break;
       case ClientAction::Kind::kAnswer: {
         const std::lock_guard lock(mutex_);
         answered_ = action.sequence;
@@ -282,7 +276,7 @@ void TcpControl::break_group(const Error& cause) {
   still_.broke_ns.store(os::now_ns());
   const auto fn = std::exchange(on_failure_, nullptr);
   changed_.notify_all();
-  if (!fn || left_) return;
+  if (!fn || posts_.going) return;
   in_callback_ = true;
   lock.unlock();
   fn(cause);
@@ -294,7 +288,7 @@ void TcpControl::break_group(const Error& cause) {
 std::vector<std::string> TcpControl::gather(std::string_view what, std::string_view mine, os::Deadline deadline) {
   if (mine.size() > limits::kBlobBytes) throw texts::gather_too_large(what, mine.size());
   std::unique_lock lock(mutex_);
-  if (left_) throw texts::already_left();
+  if (has_left()) throw texts::already_left();
   if (cause_.has_value() && answered_ <= asked_) throw Error(*cause_);  // the answer to an opening may be here
   const uint64_t sequence = ++asked_;
   const int64_t begin_ns = os::now_ns(), left_ms = deadline.is_never() ? 0 : std::max<int64_t>(deadline.left_ms(), 1);
@@ -306,7 +300,7 @@ std::vector<std::string> TcpControl::gather(std::string_view what, std::string_v
     act();
   });
   const CallState::Waiting waiting(calls(), BlockedCall::Exchange::kGather, sequence);
-  const auto decided = [&] { return answered_ >= sequence || cause_.has_value() || left_; };
+  const auto decided = [&] { return answered_ >= sequence || cause_.has_value() || has_left(); };
   if (deadline.is_never())
     changed_.wait(lock, decided);
   else if (!wait_awake(lock, left_ms + kGraceMs, decided))
@@ -319,7 +313,7 @@ std::vector<std::string> TcpControl::gather(std::string_view what, std::string_v
 
 void TcpControl::abort(const Error& cause) noexcept {
   const std::lock_guard lock(mutex_);
-  if (cause_.has_value() || left_) return;
+  if (cause_.has_value() || posts_.going) return;
   cause_ = cause;
   still_.broke_ns.store(os::now_ns());
   if (try_to([&] { told_ = words(cause); })) told_ = last_words_;  // without memory for this cause
@@ -333,7 +327,7 @@ void TcpControl::abort(const Error& cause) noexcept {
 
 std::optional<Error> TcpControl::settle() {
   std::unique_lock lock(mutex_);
-  const auto decided = [this] { return settled_.has_value() || !link_open_ || left_; };
+  const auto decided = [this] { return settled_.has_value() || !link_open_ || has_left(); };
   changed_.wait_for(lock, std::chrono::milliseconds(limits::kFirstCauseMs), decided);
   return settled_;
 }
@@ -355,14 +349,17 @@ void TcpControl::rank0_died() {
   act();
 }
 
-void TcpControl::leave() noexcept {
+// A process that ends does not wake its threads: what they would do next is nobody's wish any more.
+void TcpControl::leave(Leaving how) noexcept {
   const os::Deadline deadline = os::Deadline::in_ms(limits::kLeaveMs);
   std::unique_lock lock(mutex_);
-  if (std::exchange(left_, true)) return;
+  const bool is_first = !posts_.going.has_value();
+  if (is_first || how == Leaving::kGroup) posts_.going = how;
   on_failure_ = nullptr;
   changed_.notify_all();
-  post_in_place(io_, posts_.leave, [this] {
-    state_.leave();
+  if (!is_first) return;
+  post_in_place(io_, posts_.leave, [this, how] {
+    state_.leave(messages::Bye{how, whereabouts()});
     act();
   });
   if (std::this_thread::get_id() == thread_.get_id()) return;  // from the failure callback

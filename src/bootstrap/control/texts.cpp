@@ -21,6 +21,8 @@ namespace ddp::bootstrap::texts {
 namespace {
 
 constexpr size_t kNamesShown = 8;
+constexpr const char* kLeft = "left the group";
+constexpr const char* kExited = "exited without ddp_group_destroy";
 
 // "rank 2", "ranks 2 and 3", "ranks 2, 3, 5 and 90 more"
 std::string list_ranks(const std::vector<int32_t>& ranks) {
@@ -72,21 +74,47 @@ std::string progress(int64_t silent_ms, const Whereabouts& where) {
   return place.empty() ? text : std::string(text) + ", " + place;
 }
 
+namespace {
+
 // Without memory: it is asked by threads that must not fail. The name is that of Member::name.
-bool is_goodbye(const Control& control, const Error& cause) noexcept {
+bool says_of_a_member(const Control& control, const Error& cause, const char* what, bool as_a_whole) noexcept {
   for (int32_t rank = 0; rank < control.size(); ++rank) {
     const Member& who = control.member(rank);
     char world[40] = "";
     if (who.world_rank >= 0) std::snprintf(world, sizeof world, "world rank %d, ", who.world_rank);
     char text[512];
-    std::snprintf(text, sizeof text, "rank %d (%shost %s, pid %lld) left the group", who.rank, world, who.host.c_str(),
-                  static_cast<long long>(who.pid));
-    if (cause.text() == text) return true;
+    std::snprintf(text, sizeof text, "rank %d (%shost %s, pid %lld) %s", who.rank, world, who.host.c_str(),
+                  static_cast<long long>(who.pid), what);
+    if (as_a_whole ? cause.text() == text : std::string_view(cause.text()).starts_with(text)) return true;
   }
   return false;
 }
 
-Error left_group(const Member& who) { return error(DDP_ERROR_ABORTED, who.name() + " left the group").about(who.rank); }
+}  // namespace
+
+bool is_left_group(const Control& control, const Error& cause) noexcept {
+  return says_of_a_member(control, cause, kLeft, true);
+}
+
+bool is_goodbye(const Control& control, const Error& cause) noexcept {
+  return is_left_group(control, cause) ||
+         (cause.status() == DDP_ERROR_ABORTED && says_of_a_member(control, cause, kExited, false));
+}
+
+Error farewell(const Member& who, Leaving how, const Whereabouts& where, const std::optional<Waiting>& waiting) {
+  if (how == Leaving::kGroup) return left_group(who);
+  std::string text = who.name() + " ";
+  if (how == Leaving::kProcessInside) {
+    text += where.in_call ? std::string("exited in ") + name_of(where.call) : "exited within a backward pass";
+    text += ", without ddp_group_destroy";
+  } else {
+    text += kExited;
+  }
+  if (waiting.has_value()) text += " while " + waiting->who->name() + " waited in " + name_of(waiting->call);
+  return error(DDP_ERROR_ABORTED, text).about(who.rank);
+}
+
+Error left_group(const Member& who) { return error(DDP_ERROR_ABORTED, who.name() + " " + kLeft).about(who.rank); }
 
 Error gone(const Member& who) {
   return error(DDP_ERROR_PEER_FAILED, who.name() + " is gone: its connection closed without a goodbye").about(who.rank);

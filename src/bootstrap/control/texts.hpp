@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,8 +24,19 @@ namespace ddp::bootstrap::texts {
 
 /// ABORTED: "rank 2 (host b, pid 7) left the group"
 [[nodiscard]] Error left_group(const Member& who);
-/// Is this what left_group says of a member?
+/// A rank, and the call in which it waits for others.
+struct Waiting {
+  const Member* who = nullptr;
+  UserCall call = UserCall::kNone;
+};
+/// ABORTED: left_group, or "rank 2 (host b, pid 7) exited without ddp_group_destroy while rank 0 (...) waited in
+/// ddp_group_barrier". `where`: of the rank, named if it was inside something; `waiting`: another one, if one is known.
+[[nodiscard]] Error farewell(const Member& who, Leaving how, const Whereabouts& where,
+                             const std::optional<Waiting>& waiting);
+/// Did a rank leave the group, or its process end, while nothing of it was under way?
 [[nodiscard]] bool is_goodbye(const Control& control, const Error& cause) noexcept;
+/// Is this what left_group says of a member?
+[[nodiscard]] bool is_left_group(const Control& control, const Error& cause) noexcept;
 
 /// PEER_FAILED: "rank 2 (host b, pid 7) is gone: its connection closed without a goodbye"
 [[nodiscard]] Error gone(const Member& who);

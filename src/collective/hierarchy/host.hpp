@@ -100,6 +100,7 @@ class Host {
   [[nodiscard]] int64_t sent_bytes() const noexcept { return rail_ != nullptr ? rail_->sent_bytes() : 0; }
   void shutdown() noexcept {
     if (rail_ != nullptr) rail_->leave();
+    monitor_.reset();  // or the end of the process is a death
   }
   void wake() noexcept;
 

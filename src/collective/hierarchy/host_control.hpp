@@ -39,7 +39,7 @@ class HostControl final : public bootstrap::Control {
   void abort(const Error& cause) noexcept override { group_.abort(cause); }
   [[nodiscard]] std::optional<Error> settle() override { return group_.settle(); }
   void saw_death(int32_t rank) noexcept override { group_.saw_death(in_group(rank)); }
-  void leave() noexcept override { group_.leave(); }
+  void leave(bootstrap::Leaving how) noexcept override { group_.leave(how); }
   void on_failure(std::function<void(const Error&)> fn) override { group_.on_failure(std::move(fn)); }
   void set_progress(int64_t pass, int32_t bucket) noexcept override { group_.set_progress(pass, bucket); }
   [[nodiscard]] bootstrap::CallState& calls() noexcept override { return group_.calls(); }

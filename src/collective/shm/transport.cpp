@@ -39,6 +39,7 @@ class ShmTransport final : public collective::Transport, public collective::Outl
   [[nodiscard]] std::shared_ptr<std::byte> reach(int32_t rank, int64_t place) const noexcept override {
     return shm::reach(engine_.mesh(), rank, place);
   }
+  void shutdown() noexcept override { monitor_.reset(); }  // or the end of the process is a death
   void wake() noexcept override { engine_.wake(); }
 
   [[nodiscard]] bool can(collective::Collective) const noexcept override { return true; }

@@ -137,12 +137,12 @@ void frames_without_a_place_are_refused(void**) {
 
 void nothing_follows_a_goodbye(void**) {
   bootstrap::ClientState state = running();
-  state.leave();
+  state.leave({});
   auto actions = state.take();
   expect(actions.size() == 2 && actions[0].type == bootstrap::FrameType::kBye &&
              actions[1].kind == bootstrap::ClientAction::Kind::kFinish,
          "goodbye");
-  state.leave();
+  state.leave({});
   state.abort(Error(DDP_ERROR_ABORTED, "late"));
   state.tick(5'000 * kMs, {1, 1});
   state.closed(5'000 * kMs);

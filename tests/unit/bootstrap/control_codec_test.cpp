@@ -149,6 +149,7 @@ void messages_survive_damage(void**) {
               ddp::bootstrap::UserCall::kSave, ddp::bootstrap::BlockedCall::Exchange::kGather, 1, {2}, 3, 0})),
           m::read_blocked);
   torture(m::write(m::Death{3}), m::read_death);
+  torture(m::write(m::Bye{ddp::bootstrap::Leaving::kProcess, {1, 2}}), m::read_bye);
 }
 
 void what_neighbours_say_alike_goes_over_the_wire_once(void**) {

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+// A rank is stopped while it works on the others' shared memory; they give their group up, use that memory on with another
+// group, and then it goes on. What it still writes reaches nobody, whatever memory it is and whatever the rank was doing.
+#include <signal.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "support/group_procs.hpp"
+#include "support/public_api.hpp"
+
+namespace {
+
+using namespace ddp::test;
+
+constexpr int kRanks = 3, kStopped = 2, kTrials = 2;
+constexpr int64_t kCount = int64_t{8} << 20;  // floats: a sum takes some 10 ms, mostly in others' memory
+constexpr float kNew = -7;                    // what the others put there then
+
+void sleep_ms(int64_t ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
+
+void await_file(const std::string& path) {
+  wait_until([&] { return std::filesystem::exists(path); });
+}
+
+enum class Kind {
+  kAlloc,       // memory of ddp_group_alloc in sums; the group is not destroyed
+  kGradient,    // a gradient of libddp, retained; model and group are destroyed
+  kModel,       // the same; the group is destroyed, the model is not
+  kValues,      // values of libddp, retained; sharded steps
+  kInBackward,  // values of libddp; sharded steps within the pass
+};
+
+/// A rank that works on memory in the reach of the others, again and again.
+struct Worker {
+  Worker(const Folder& folder, Kind its_kind, int rank) : kind(its_kind) {
+    ddp_group_options options = patient_options(rank, kRanks);
+    options.timeout_ms = 3'000;
+    options.dead_after_ms = 60'000;  // so that it is the limit that ends the wait
+    group = create_group("file://" + folder.path() + "/meet", options);
+    if (kind == Kind::kAlloc) {
+      void* given = nullptr;
+      OK(ddp_group_alloc(group, kCount * 4, &given));
+      memory = static_cast<float*>(given);
+      std::fill_n(memory, kCount, 1.0F);
+      return;
+    }
+    const bool with_step = kind == Kind::kValues || kind == Kind::kInBackward;
+    ddp_model_options model_options;
+    OK(ddp_model_options_init(&model_options, sizeof model_options));
+    model_options.own_values = with_step ? 1 : 0;
+    OK(ddp_model_create(group, &model_options, &model));
+    OK(ddp_model_add_array(model, "w", values.data(), nullptr, kCount, nullptr));
+    if (with_step) {
+      ddp_optimizer_options shared;
+      OK(ddp_optimizer_options_init(&shared, sizeof shared));
+      shared.shard = 1;
+      shared.in_backward = kind == Kind::kInBackward ? 1 : 0;
+      OK(ddp_optimizer_create_sgd(model, nullptr, &shared, &sgd));
+    }
+    OK(ddp_model_commit(model, nullptr));
+    ddp_tensor tensor;
+    OK(with_step ? ddp_model_get_value(model, 0, &tensor) : ddp_model_get_grad(model, 0, &tensor));
+    memory = static_cast<float*>(tensor.data);
+    if (kind != Kind::kModel) OK(ddp_memory_retain(memory));
+  }
+  /// DDP_OK as long as all ranks come.
+  ddp_status work() const {
+    if (kind == Kind::kAlloc) {
+      const ddp_tensor tensor = {memory, DDP_F32, DDP_CPU, 0, 1, {kCount}};
+      return ddp_group_all_reduce(group, &tensor, DDP_AVERAGE, nullptr);
+    }
+    ddp_status status = ddp_model_begin_backward(model, DDP_PASS_REDUCE);
+    if (status == DDP_OK) status = ddp_model_mark_ready(model, 0, nullptr);
+    if (status == DDP_OK) status = ddp_model_end_backward(model, nullptr);
+    if (status == DDP_OK && sgd != nullptr) status = ddp_optimizer_step(sgd, nullptr);
+    return status;
+  }
+  void give_up() {
+    if (kind == Kind::kAlloc) return;
+    ddp_optimizer_destroy(sgd);
+    if (kind != Kind::kModel) ddp_model_destroy(model);
+    ddp_group_destroy(group);
+  }
+
+  Kind kind;
+  std::vector<float> values = std::vector<float>(kCount, 1.0F);
+  float* memory = nullptr;
+  ddp_group* group = nullptr;
+  ddp_model* model = nullptr;
+  ddp_optimizer* sgd = nullptr;
+};
+
+std::string go_on(const Folder& folder, Worker& worker, int rank, Reporter& report) {
+  while (worker.work() == DDP_OK) {
+  }
+  const std::string cause = ddp_last_error();
+  worker.give_up();
+  ddp_group_options options = patient_options(rank, kRanks - 1);
+  ddp_group* const next = create_group("file://" + folder.path() + "/again", options);
+  std::fill_n(worker.memory, kCount, kNew);
+  report.say("another group");
+  await_file(folder.path() + "/woken");
+  const auto changed = std::find_if(worker.memory, worker.memory + kCount, [](float each) { return each != kNew; });
+  expect(changed == worker.memory + kCount,
+         "element " + std::to_string(changed - worker.memory) + " is " + std::to_string(*changed) + " after " + cause);
+  const ddp_tensor tensor = {worker.memory, DDP_F32, DDP_CPU, 0, 1, {kCount}};
+  OK(ddp_group_all_reduce(next, &tensor, DDP_SUM, nullptr));
+  expect(std::all_of(worker.memory, worker.memory + kCount, [](float each) { return each == 2 * kNew; }), "the sum");
+  ddp_group_destroy(next);
+  return "done";
+}
+
+void stop_and_wake(Kind kind, int trial) {
+  const Folder folder;
+  Procs procs(kRanks, [&](int rank, Reporter& report) {
+    Worker worker(folder, kind, rank);
+    for (int i = 0; i < 3; ++i) OK(worker.work());
+    report.say("works");
+    if (rank != kStopped) return go_on(folder, worker, rank, report);
+    while (worker.work() == DDP_OK) {
+    }
+    std::ofstream(folder.path() + "/woken") << "now";
+    return std::string("done");
+  });
+  for (int rank = 0; rank < kRanks; ++rank) procs.wait_for(rank, "works", 60'000);
+  sleep_ms(20 + 13 * trial);
+  procs.signal(kStopped, SIGSTOP);
+  for (int rank = 0; rank < kStopped; ++rank) procs.wait_for(rank, "another group", 60'000);
+  procs.signal(kStopped, SIGCONT);
+  int rank = 0;
+  for (const ProcResult& result : procs.wait(60'000)) {
+    expect(result.exit_code == 0,
+           "kind " + std::to_string(static_cast<int>(kind)) + ", rank " + std::to_string(rank) + ": " + result.describe());
+    ++rank;
+  }
+}
+
+void a_rank_that_goes_on_reaches_nothing_that_is_still_used(void**) {
+  for (const Kind kind : {Kind::kAlloc, Kind::kGradient, Kind::kModel, Kind::kValues, Kind::kInBackward})
+    for (int trial = 0; trial < kTrials; ++trial) stop_and_wake(kind, trial);
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {ddp_test(a_rank_that_goes_on_reaches_nothing_that_is_still_used)};
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
