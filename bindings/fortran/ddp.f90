@@ -626,9 +626,11 @@ module ddp
   end type
 
   ! Changes one slice in place, the same on every rank. Each element of each used parameter comes in one slice of a step.
-  ! Called on the thread of ddp_optimizer_step, or, with `shard` or `in_backward`, on any thread that works on the pass, one
-  ! of the library's too; calls for different slices may come at the same time and in any order. It calls no function of
-  ! libddp on this model, and returns: no longjmp, and no end of a thread that it did not make.
+  ! Called on the thread of ddp_optimizer_step. With `shard` or `in_backward` it is called on any thread that works on the
+  ! pass, one of the library's too; if the model has DDP_PROGRESS_CALLER, on threads of the program alone, inside a call of
+  ! theirs on the model's group (mark_ready, end_backward, step, another one that waits). Calls for different slices may come
+  ! at the same time and in any order. It calls no function of libddp on this model, and returns: no longjmp, and no end of a
+  ! thread that it did not make.
   ! A value other than 0, or a C++ exception, fails the step with CALLBACK; the rule is not called again in that step. With
   ! `undo` (default) parameters and state are then as they were before the step, on all ranks if the call was collective.
   abstract interface
@@ -646,7 +648,7 @@ module ddp
   end type
 
   ! Reduces one bucket. It runs on a library thread (the lane), or with DDP_PROGRESS_CALLER inside ddp_model_end_backward on
-  ! the thread of that call. Of the model and its own group it may call the getters alone;
+  ! the thread of that call, whatever the transport. Of the model and its own group it may call the getters alone;
   ! ddp_bucket_get_group gives what collectives take there.
   ! It returns: no longjmp, and no end of its thread.
   ! @param bucket usable until the hook returns
@@ -1094,7 +1096,11 @@ contains
   ! enqueued and for NCCL's own end, as long as no rank fails: 10 s and half a second a rank at most, or timeout_ms if that is
   ! less. NULL and an already destroyed group are ignored. Models made from
   ! the group stay valid objects; their collectives then return INVALID_STATE. In a fork of the process that made the group
-  ! nothing happens and nobody is told. Since 0.1.
+  ! nothing happens and nobody is told. A process that ends by exit() or by a return from main, from any thread, leaves its
+  ! groups by itself: the other ranks get ABORTED ("... exited without ddp_group_destroy ..."). exit() waits for that, 5 s at
+  ! most; an atexit() handler that was set up before the group was made then finds a group that can only be destroyed. A
+  ! process that ends in another way (_exit, quick_exit, a signal) is a dead rank. Of a group that has broken the memory
+  ! that is still used is moved: no thread writes to it meanwhile. Since 0.1.
   subroutine ddp_group_destroy(group)
     type(ddp_group), intent(inout) :: group
     interface

@@ -55,9 +55,11 @@ typedef struct ddp_update_slice {
 
 /**
  * Changes one slice in place, the same on every rank. Each element of each used parameter comes in one slice of a step.
- * Called on the thread of ddp_optimizer_step, or, with `shard` or `in_backward`, on any thread that works on the pass, one
- * of the library's too; calls for different slices may come at the same time and in any order. It calls no function of
- * libddp on this model, and returns: no longjmp, and no end of a thread that it did not make.
+ * Called on the thread of ddp_optimizer_step. With `shard` or `in_backward` it is called on any thread that works on the
+ * pass, one of the library's too; if the model has DDP_PROGRESS_CALLER, on threads of the program alone, inside a call of
+ * theirs on the model's group (mark_ready, end_backward, step, another one that waits). Calls for different slices may come
+ * at the same time and in any order. It calls no function of libddp on this model, and returns: no longjmp, and no end of a
+ * thread that it did not make.
  * A value other than 0, or a C++ exception, fails the step with CALLBACK; the rule is not called again in that step. With
  * `undo` (default) parameters and state are then as they were before the step, on all ranks if the call was collective.
  */

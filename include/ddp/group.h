@@ -133,7 +133,11 @@ DDP_API ddp_status ddp_group_split(ddp_group *group, int32_t color, int32_t key,
  * enqueued and for NCCL's own end, as long as no rank fails: 10 s and half a second a rank at most, or timeout_ms if that is
  * less. NULL and an already destroyed group are ignored. Models made from
  * the group stay valid objects; their collectives then return INVALID_STATE. In a fork of the process that made the group
- * nothing happens and nobody is told. Since 0.1.
+ * nothing happens and nobody is told. A process that ends by exit() or by a return from main, from any thread, leaves its
+ * groups by itself: the other ranks get ABORTED ("... exited without ddp_group_destroy ..."). exit() waits for that, 5 s at
+ * most; an atexit() handler that was set up before the group was made then finds a group that can only be destroyed. A
+ * process that ends in another way (_exit, quick_exit, a signal) is a dead rank. Of a group that has broken the memory
+ * that is still used is moved: no thread writes to it meanwhile. Since 0.1.
  */
 DDP_API void ddp_group_destroy(ddp_group *group);
 

@@ -24,7 +24,7 @@ typedef struct ddp_bucket ddp_bucket; /**< a bucket inside a hook */
 
 /**
  * Reduces one bucket. It runs on a library thread (the lane), or with DDP_PROGRESS_CALLER inside ddp_model_end_backward on
- * the thread of that call. Of the model and its own group it may call the getters alone;
+ * the thread of that call, whatever the transport. Of the model and its own group it may call the getters alone;
  * ddp_bucket_get_group gives what collectives take there.
  * It returns: no longjmp, and no end of its thread.
  * @param bucket usable until the hook returns

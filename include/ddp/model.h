@@ -23,7 +23,9 @@ typedef enum ddp_unused DDP_INT32 {
 /** Which thread does the work of reducing. The bits are the same. Since 0.1. */
 typedef enum ddp_progress DDP_INT32 {
   DDP_PROGRESS_AUTO = 0,   /**< a library thread where a core is free or the transport blocks, else the caller's own */
-  DDP_PROGRESS_CALLER = 1, /**< inside mark_ready (a bounded share) and end_backward */
+  DDP_PROGRESS_CALLER = 1, /**< the program's own, inside its calls on the group: mark_ready (a bounded share), end_backward,
+                              step and others that wait; over sockets and behind a hook end_backward and step alone. Hooks
+                              and rules of the program then run there too, never on a thread of the library */
   DDP_PROGRESS_THREAD = 2  /**< the group's lane thread */
 } ddp_progress;
 

@@ -39,7 +39,7 @@ void ProgressQueue::push(BucketOperation& operation, const trace::Event* event) 
   operations_[at] = &operation;
   events_[at] = event != nullptr ? *event : trace::Event();
   if (at == 0) times_.first_start_ns.store(os::now_ns(), std::memory_order_relaxed);
-  if (driver_ == Driver::kCaller) {
+  if (driver_ != Driver::kThread) {
     pushed_.store(at + 1, std::memory_order_release);
     return;
   }
@@ -79,9 +79,10 @@ bool ProgressQueue::advance_all(int64_t budget_bytes) {
 }
 
 bool ProgressQueue::poke(int64_t budget_bytes) noexcept {
-  if (driver_ != Driver::kCaller || failed_.load(std::memory_order_relaxed) ||
+  if (driver_ == Driver::kThread || driver_ == Driver::kEnd || failed_.load(std::memory_order_relaxed) ||
       done_.load(std::memory_order_relaxed) == pushed_.load(std::memory_order_acquire))
     return false;
+  if (driver_ == Driver::kProgram && os::is_library_thread()) return false;
   const std::unique_lock lock(work_, std::try_to_lock);
   if (!lock.owns_lock()) return false;
   const StandardFloats floats;  // marking, which calls this, holds none
@@ -103,7 +104,7 @@ void ProgressQueue::finish_from(size_t first) {
 }
 
 void ProgressQueue::drain() {
-  if (driver_ == Driver::kCaller) {
+  if (driver_ != Driver::kThread) {
     const std::lock_guard lock(work_);
     if (!failed_.load(std::memory_order_relaxed))
       error_ = try_to([this] { finish_from(done_.load(std::memory_order_relaxed)); });

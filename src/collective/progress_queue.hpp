@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The queue: the buckets under way, in the one order that all ranks share. Somebody has to work on them; who does is the
 // `driver`:
-//   kCaller: the threads that mark gradients, a bounded share each time (poke), and the one that ends the pass (drain). No
-//            helper thread takes a core from the computation.
-//   kThread: a thread of the group, where a core is free or the transport blocks.
+//   kCaller:  the threads that mark gradients, a bounded share each time (poke), and the one that ends the pass (drain). No
+//             helper thread takes a core from the computation.
+//   kProgram: the same, and no thread of the library, whoever it works for: what the operations call runs on threads of the
+//             program.
+//   kEnd:     the thread that ends the pass, alone: kProgram where the transport blocks.
+//   kThread:  a thread of the group, where a core is free or the transport blocks.
 // The same operations run in the same order either way, so the bits are the same.
 // Cost: push and poke allocate nothing. Threads: push and poke from any thread that holds the pass's launch lock; drain from
 // one.
@@ -29,7 +32,7 @@ inline constexpr int64_t kPokeBytes = 1 << 20;
 
 class ProgressQueue {
  public:
-  enum class Driver { kCaller, kThread };
+  enum class Driver { kCaller, kProgram, kEnd, kThread };
 
   /// At most `capacity` operations are under way at once. `calls` learns when a caller waits for the thread; NULL: nobody.
   ProgressQueue(Driver driver, size_t capacity, bootstrap::CallState* calls = nullptr, int32_t channel = 0);
@@ -42,14 +45,14 @@ class ProgressQueue {
   /// A started operation. Order is everything. `event`: what a trace records when it is done, or NULL.
   void push(BucketOperation& operation, const trace::Event* event = nullptr);
 
-  /// kCaller: work for about `budget_bytes` if the other ranks have come so far and nobody else is at it; never waits.
-  /// Errors are kept for drain. False if nothing was done.
+  /// kCaller and kProgram: work for about `budget_bytes` if the other ranks have come so far and nobody else is at it; never
+  /// waits. Errors are kept for drain. False if nothing was done.
   bool poke(int64_t budget_bytes) noexcept;
 
   /// Until all operations are done; then the queue is empty. Throws the first error.
   void drain();
 
-  /// When the first operation of this pass was pushed, and when the last one was done (kThread) or seen done (kCaller);
+  /// When the first operation of this pass was pushed, and when the last one was done (kThread) or seen done (else);
   /// nanoseconds.
   [[nodiscard]] int64_t first_start_ns() const noexcept { return times_.first_start_ns; }
   [[nodiscard]] int64_t last_done_ns() const noexcept { return times_.last_done_ns; }
@@ -74,7 +77,7 @@ class ProgressQueue {
   std::atomic<size_t> done_{0};
   std::optional<Error> error_;  // written by the driver, read after drain has joined it
 
-  std::mutex work_;  // kCaller: held by whoever works
+  std::mutex work_;  // but for kThread: held by whoever works
 
   std::mutex mutex_;  // kThread: guards stop_ and the wake-ups
   std::condition_variable changed_;

@@ -13,10 +13,19 @@
 
 namespace ddp::os {
 
+/// Of the calling thread: true on those that start_thread() has made.
+inline bool& is_library_thread() noexcept {
+  thread_local bool is = false;
+  return is;
+}
+
 template <class Body>
 [[nodiscard]] std::thread start_thread(const char* name, Body&& body) {
   const BlockSignals blocked;  // the new thread inherits it
-  std::thread thread(std::forward<Body>(body));
+  std::thread thread([run = std::forward<Body>(body)]() mutable {
+    is_library_thread() = true;
+    run();
+  });
   pthread_setname_np(thread.native_handle(), name);  // at most 15 characters
   return thread;
 }

@@ -5,7 +5,9 @@
 #include <pthread.h>
 
 #include <string>
+#include <thread>
 
+#include "os/thread.hpp"
 #include "support/check.hpp"
 
 namespace ddp::test {
@@ -49,7 +51,8 @@ class Scripted final : public collective::BucketOperation {
 
 void operations_are_worked_on_in_order(void**) {
   for (const collective::ProgressQueue::Driver driver :
-       {collective::ProgressQueue::Driver::kCaller, collective::ProgressQueue::Driver::kThread}) {
+       {collective::ProgressQueue::Driver::kCaller, collective::ProgressQueue::Driver::kProgram,
+        collective::ProgressQueue::Driver::kEnd, collective::ProgressQueue::Driver::kThread}) {
     std::string log;
     collective::ProgressQueue lane(driver, 4);
     for (int pass = 0; pass < 3; ++pass) {
@@ -82,9 +85,31 @@ void a_poke_works_a_share_and_never_waits(void**) {
   expect_equal(log, std::string("ba"), "the rest");
 }
 
+void threads_of_the_library_work_for_no_program_that_has_its_own(void**) {
+  using Driver = collective::ProgressQueue::Driver;
+  for (const Driver driver : {Driver::kCaller, Driver::kProgram, Driver::kEnd}) {
+    std::string log;
+    collective::ProgressQueue lane(driver, 4);
+    Scripted a("a", log, 1);
+    Scripted b("b", log, 1);
+    lane.push(a);
+    os::start_thread("library", [&] { lane.poke(1); }).join();
+    expect_equal(log, std::string(driver == Driver::kCaller ? "a" : ""), "a thread of the library");
+    lane.push(b);
+    std::thread([&] {
+      lane.poke(1);
+      lane.poke(1);
+    }).join();
+    expect_equal(log, std::string(driver == Driver::kEnd ? "" : "ab"), "a thread of the program");
+    lane.drain();
+    expect_equal(log, std::string("ab"), "the end");
+  }
+}
+
 void the_first_error_comes_from_drain_and_the_lane_goes_on(void**) {
   for (const collective::ProgressQueue::Driver driver :
-       {collective::ProgressQueue::Driver::kCaller, collective::ProgressQueue::Driver::kThread}) {
+       {collective::ProgressQueue::Driver::kCaller, collective::ProgressQueue::Driver::kProgram,
+        collective::ProgressQueue::Driver::kEnd, collective::ProgressQueue::Driver::kThread}) {
     std::string log;
     collective::ProgressQueue lane(driver, 4);
     Scripted a("a", log, 1);
@@ -121,6 +146,7 @@ int main() {
   const CMUnitTest tests[] = {
     ddp_test(operations_are_worked_on_in_order),
     ddp_test(a_poke_works_a_share_and_never_waits),
+    ddp_test(threads_of_the_library_work_for_no_program_that_has_its_own),
     ddp_test(the_first_error_comes_from_drain_and_the_lane_goes_on),
 #if !defined(__SANITIZE_ADDRESS__)  // as in capi/callback_test.cpp
     ddp_test(a_thread_that_is_ended_by_the_program_is_an_error_for_ever)
