@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 
 from ._torch_strides import in_memory_order
+from ._written import written
 
 try:
     from torch.distributed.algorithms.join import Join as Join
@@ -42,6 +43,7 @@ class JoinedRank(JoinHook):
         wrapper._authoritative_rank = root = root_of(wrapper, is_last_joiner)
         for parameter in wrapper._parameters_lent:
             wrapper.group.broadcast(in_memory_order(parameter.detach()), root, stream=wrapper._stream())
+            written([parameter])
         if wrapper.forward_sync_buffers:
             wrapper._send_buffers(root)
 

@@ -35,6 +35,7 @@ from ._c10d_sockets import Peers, memory, this_address
 from ._c10d_work import Several, Work, Worker
 from ._errors import Error, InvalidArgumentError, NotSupportedError, PeerFailedError, TimedOutError
 from ._group import Group, _tell_at_exit
+from ._written import written
 
 _OWN_TAGS = 1 << 40  # above those of programs: messages of all_to_all and monitored_barrier
 _SMALL = 4096  # bytes
@@ -121,6 +122,8 @@ class ProcessGroup(Identity):
 
     def _run(self, what: str, inputs: list, outputs: list, options: Any, function: Callable, *arguments: Any) -> Work:
         work = self._begin(what, inputs, outputs, getattr(options, "timeout", None))
+        if what != "broadcast" or options.rootRank != self._rank:
+            written(outputs)
         return self._worker.submit(work, function, arguments)
 
     def _explain(self, error: BaseException) -> BaseException:
@@ -300,9 +303,10 @@ class ProcessGroup(Identity):
 
     def _receive(self, tensor: torch.Tensor, peer: int, tag: int, limit: float) -> Transfer:
         transfer = self._transfer(tensor, False, peer, tag, limit)
+        written([tensor])
         if not is_dense(tensor):
-            written = Written(tensor)
-            transfer.then, tensor = written.done, written.tensor
+            copied = Written(tensor)
+            transfer.then, tensor = copied.done, copied.tensor
         view = memory(tensor.data_ptr(), tensor.numel() * tensor.element_size())
         return self._links.receive(transfer.of(view))  # type: ignore[union-attr]
 

@@ -278,6 +278,34 @@ with raises(libddp.MismatchError, "rank 0 gives rank 1"):
 dist.barrier(group=ours)
 """, size=3)
 
+    def test_autograd_is_told(self):
+        """A tensor that autograd keeps for backward was overwritten: an error, and no wrong gradient. PyTorch's own backends say so of some
+        operations."""
+        self.ends_well(forked(COMMON + """
+init()
+def kept_over(call, writes=True):
+    x, w = torch.ones(4), torch.ones(4, requires_grad=True)
+    y = (w * x).sum()
+    call(x)
+    if writes:
+        with raises(RuntimeError, "modified by an inplace operation"):
+            y.backward()
+    else:
+        y.backward()
+one = torch.ones(4)
+kept_over(dist.all_reduce)
+kept_over(lambda x: dist.all_reduce(x, async_op=True).wait())
+kept_over(lambda x: dist.broadcast(x, 0), rank != 0)
+kept_over(lambda x: dist.all_gather([x, torch.ones(4)], one))
+kept_over(lambda x: dist.all_gather([torch.ones(4), torch.ones(4)], x), False)
+kept_over(lambda x: dist.all_gather_into_tensor(x, torch.ones(2)))
+kept_over(lambda x: dist.reduce_scatter(x, [one, one]))
+kept_over(lambda x: dist.scatter(x, [one, one] if rank == 0 else None))
+kept_over(lambda x: dist.all_to_all_single(x, one))
+kept_over(lambda x: dist.send(x, 1) if rank == 0 else dist.recv(x, 0), rank == 1)
+dist.barrier()
+"""))
+
     def test_messages(self):
         self.run_ranks(COMMON + """
 init()
