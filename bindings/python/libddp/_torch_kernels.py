@@ -33,7 +33,7 @@ class Kernels:
         self._optimizer = weakref.ref(optimizer)
         self._fixed = self._check_groups(optimizer, None)
         self.own = _make(optimizer, wrapper.model, options)
-        self._passes = self._stepped = 0  # passes that reduced, and how many there were at the last step
+        self._stepped = 0  # passes of the wrapper that had reduced at the last step
         self._versions: list = []  # of the gradients, when the last pass had ended
         self._said: Any = None  # what the groups said when libddp was told
         self._sent: list = [None] * len(self._index)  # decay and factor of each parameter, as libddp has them
@@ -112,7 +112,6 @@ class Kernels:
 
     def after_pass(self) -> None:
         """A pass that reduced has ended."""
-        self._passes += 1
         if self._is_given_late:
             self._versions = [None if p.grad is None else p.grad._version for p in self.wrapper._parameters_lent]
         if self._in_backward:
@@ -124,7 +123,7 @@ class Kernels:
     def step(self, optimizer: Any) -> None:
         """Update every parameter that the last pass used."""
         flat = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        if self._passes == self._stepped:
+        if self.wrapper._reduced == self._stepped:
             if all(parameter.grad is None for parameter in flat):
                 return
             raise InvalidStateError(f"{type(optimizer).__name__}.step(): no backward() has reduced gradients since the last step, and libddp's kernels "
@@ -138,7 +137,7 @@ class Kernels:
         if not self._in_backward:
             self._apply(optimizer, left_out)
         self.own.step(stream=self.wrapper._stream())
-        self._stepped = self._passes
+        self._stepped = self.wrapper._reduced
         self._tell_autograd()
 
     def _check_untouched(self, optimizer: Any) -> None:
@@ -192,7 +191,7 @@ class Kernels:
         for each in found:
             self.wrapper.group.all_reduce(each, "max", stream=self.wrapper._stream())
         if sum(each.item() for each in found):
-            self._stepped = self._passes
+            self._stepped = self.wrapper._reduced
             return None
         scale = 1.0 if unscaled else scaler.get_scale()
         if scale != self._scale:

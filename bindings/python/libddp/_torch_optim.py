@@ -2,13 +2,14 @@
 """torch.optim's SGD, Adam and AdamW, which can also make their steps with libddp's kernels: part of libddp.torch."""
 from __future__ import annotations
 
+import warnings
 import weakref
 from typing import Any, Callable, Optional
 
 import torch
 import torch.utils._foreach_utils
 
-from ._errors import InvalidArgumentError, InvalidStateError
+from ._errors import InvalidArgumentError, InvalidStateError, NotSupportedError
 from ._torch_kernels import OPTIONS, Kernels
 from ._torch_tensors import WRAPPERS
 from ._written import written
@@ -20,14 +21,29 @@ class _Steps(torch.optim.Optimizer):
 
     _kernels: Optional[Kernels] = None  # a copy has none
     _wrapper: Any = None  # a reference to the wrapper of the parameters
+    _recovers: Optional[bool] = None  # does its group?
 
     def __init__(self, params: Any, *arguments: Any, **keywords: Any) -> None:
         options = {key: keywords.pop(key) for key in OPTIONS if key in keywords}
         super().__init__(params, *arguments, **keywords)
         asks = any(value and value != "keep" for key, value in options.items() if key != "undo")
-        wrapper = self._find_wrapper()
-        if asks or (wrapper is not None and wrapper.group._recovers):
-            self._use_kernels(wrapper, options)
+        if asks:
+            self._use_kernels(self._find_wrapper(), options)
+        else:
+            self._recover_if_the_group_does()
+
+    def _recover_if_the_group_does(self) -> Any:
+        """Group.recover() brings along what libddp's kernels keep. Returns the wrapper, if there is one."""
+        wrapper = self._find_wrapper() if WRAPPERS else None
+        if self._recovers is None and wrapper is not None:
+            self._recovers = wrapper.group._recovers
+            if self._recovers and not self.state:
+                try:
+                    self._use_kernels(wrapper, {})
+                except NotSupportedError as error:
+                    warnings.warn(f"the group can recover, but Group.recover() will not bring along the state of this optimizer: {error}",
+                                  RuntimeWarning, stacklevel=3)
+        return wrapper
 
     def _find_wrapper(self) -> Any:
         found = None if self._wrapper is None else self._wrapper()
@@ -55,8 +71,9 @@ class _Steps(torch.optim.Optimizer):
 
     def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:  # type: ignore[override]
         """As PyTorch's. With libddp's kernels: update every parameter that the last backward() used."""
+        wrapper = self._recover_if_the_group_does() if self._kernels is None else None
         if self._kernels is None:
-            return self._step_of_torch(closure)
+            return self._step_of_torch(wrapper, closure)
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -64,8 +81,7 @@ class _Steps(torch.optim.Optimizer):
         self._kernels.step(self)
         return loss
 
-    def _step_of_torch(self, closure: Optional[Callable[[], Any]]) -> Any:
-        wrapper = self._find_wrapper() if WRAPPERS else None
+    def _step_of_torch(self, wrapper: Any, closure: Optional[Callable[[], Any]]) -> Any:
         if wrapper is not None and wrapper.model._sharded and wrapper.group.size > 1:
             raise InvalidStateError("each rank has the mean in its own slice only, because of an optimizer with shard; this optimizer needs the "
                                     "whole gradients: give it shard=True, or none of the module's optimizers")

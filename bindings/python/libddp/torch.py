@@ -137,6 +137,7 @@ class DistributedDataParallel(Joinable, torch.nn.Module):  # type: ignore[misc]
         self._lent = lent
         self._grads = [self._bucket_of(index) for index in range(len(lent))]
         self._places = [grad.data_ptr() for grad in self._grads]
+        self._reduced = 0  # passes that reduced and ended well
         self._open: Optional[bool] = None  # is a pass open, and does it reduce?
         self._end: Any = None  # a reference to what autograd calls when the backward pass ends
         self._optimizers: list = []  # references to the kernels of libddp.torch's, which are told when a pass begins and ends
@@ -407,6 +408,7 @@ class DistributedDataParallel(Joinable, torch.nn.Module):  # type: ignore[misc]
                 if parameter.grad is None and index not in self._sparse and self.model.was_used(index):
                     parameter.grad = self._grads[index]
         factor = self._scale() if reduces else 1.0
+        self._reduced += bool(reduces)
         for optimizer in self._optimizers if reduces else ():
             if (alive := optimizer()) is not None:
                 alive.after_pass()
@@ -656,7 +658,7 @@ class DistributedDataParallel(Joinable, torch.nn.Module):  # type: ignore[misc]
 
 
 # What a copy makes anew.
-_NOT_COPIED = {"group", "model", "_process_group", "_parameters_lent", "_known", "_replicated", "_grads", "_lent", "_places", "_open", "_end", "_optimizers", "_futures", "_marked",
+_NOT_COPIED = {"group", "model", "_process_group", "_parameters_lent", "_known", "_replicated", "_grads", "_lent", "_places", "_reduced", "_open", "_end", "_optimizers", "_futures", "_marked",
                "_packs", "_repairs", "_hooks", "_join_config", "_unfinished", "_static", "_sparse", "_unsettled", "_number"}
 _KNOWN_REFERENCES = 3  # to a gradient: the wrapper's list, a local name, and the question for their number
 _numbers = itertools.count()  # of wrappers, in the order in which all ranks make them

@@ -282,6 +282,29 @@ for more in ({"shard": True}, {"in_backward": True}, {"max_norm": 1e9}):
         break                                             # its model has had a pass, of which the step was refused
 """)
 
+    def test_a_group_that_can_recover(self):
+        """libddp's kernels make the steps, because Group.recover() brings along what they keep; also of an optimizer that was made before the
+        wrapper. Where they cannot, PyTorch's do, with a warning."""
+        self.run_ranks("""
+import warnings
+ranks = libddp.Group("env://#recovers", recoverable=True)
+early = nn.Linear(3, 2)
+before = AdamW(early.parameters(), lr=0.1)
+net = DDP(early, process_group=ranks)
+behind = SGD(net.parameters(), lr=0.1)
+assert behind._kernels is not None and before._kernels is None
+net(x(rank, 0)).sum().backward()
+before.step(), behind.step()
+assert before.own.step_count == behind.own.step_count == 1
+with warnings.catch_warnings(record=True) as seen:
+    warnings.simplefilter("always")
+    other = Adam(net.parameters(), amsgrad=True)
+    assert any("amsgrad" in str(found.message) and "recover" in str(found.message) for found in seen), seen
+other.step()
+assert len(other.state) == 2
+net.model.check()
+""")
+
     def test_grad_scaler_with_shard(self):
         """An overflow in the slice of one rank: all ranks leave the step out and lower the scale, and unscale_() may come before."""
         self.run_ranks("""
