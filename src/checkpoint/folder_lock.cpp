@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 
 #include "checkpoint/folder.hpp"
@@ -27,19 +28,22 @@ std::string process_text() {
 }
 
 struct Owner {
-  std::string job, process, who;
+  std::string job, process, name;
+  int64_t generation = 0;
 };
 
 Owner read_owner(const os::Fd& file, const std::string& path) {
   std::string record(kRecordBytes, '\0');
   record.resize(static_cast<size_t>(os::read_at(file.get(), 0, record.data(), static_cast<int64_t>(record.size()), path)));
   Owner owner;
+  std::string generation;
   size_t at = 0;
-  for (std::string* line : {&owner.job, &owner.process, &owner.who}) {
+  for (std::string* line : {&owner.job, &owner.process, &owner.name, &generation}) {
     const size_t end = std::min(record.find('\n', at), record.size());
     *line = record.substr(at, end - at);
     at = std::min(end + 1, record.size());
   }
+  std::from_chars(generation.data(), generation.data() + generation.size(), owner.generation);
   return owner;
 }
 
@@ -55,32 +59,46 @@ os::Fd open_lock(const std::string& folder) {
 
 }  // namespace
 
-FolderLock::FolderLock(const std::string& folder, const std::string& job, const std::string& who)
-    : folder_(folder), file_(open_lock(folder)) {
-  if (!file_.is_open()) return;  // the save itself says what is wrong with the folder
-  closed_in_forks_.emplace(file_.get());
+FolderLock::FolderLock(const std::string& folder) : folder_(folder), file_(open_lock(folder)) {
+  if (file_.is_open()) closed_in_forks_.emplace(file_.get());
+}
+
+void FolderLock::look_at_kernel() {
+  if (lock_ == Kernel::kOurs || lock_ == Kernel::kNoLocks) return;
   if (os::file_table().lock(file_.get(), LOCK_EX | LOCK_NB) == 0) {
-    is_held_ = true;
-    write_owner(job, who);
+    lock_ = Kernel::kOurs;
   } else if (errno == EWOULDBLOCK) {
-    refuse_other(job);
+    lock_ = Kernel::kTheirs;
   } else {
-    os::log(DDP_LOG_INFO, "the folder \"%s\" cannot be locked against other jobs: %s", folder.c_str(), std::strerror(errno));
-    is_held_ = true;  // said once
+    os::log(DDP_LOG_INFO, "the folder \"%s\" cannot be locked against other jobs: %s", folder_.c_str(),
+            std::strerror(errno));
+    lock_ = Kernel::kNoLocks;  // said once
   }
 }
 
-void FolderLock::refuse_other(const std::string& job) const {
+void FolderLock::claim(const Saver& saver) {
+  if (!file_.is_open()) return;  // the save itself says what is wrong with the folder
+  look_at_kernel();
   const Owner owner = read_owner(file_, folder_);
-  if (owner.job == job || owner.process == process_text()) return;
-  throw Error(DDP_ERROR_IO, "cannot save to the folder \"" + folder_ + "\": another job saves there, " +
-                                (owner.who.empty() ? "which has just begun" : owner.who) +
-                                "; give each job a folder of its own");
+  const bool is_this_process = owner.process == process_text();
+  const std::string start = "cannot save to the folder \"" + folder_ + "\": ";
+  if (owner.job == saver.job && !is_this_process && owner.generation >= saver.generation)
+    throw Error(DDP_ERROR_IO, start + "another part of this group has gone on and saves there, " + owner.name +
+                                  " in generation " + std::to_string(owner.generation) +
+                                  ", and this part is in generation " + std::to_string(saver.generation) +
+                                  "; end the processes of one part");
+  if (owner.job != saver.job && !is_this_process && lock_ == Kernel::kTheirs)
+    throw Error(DDP_ERROR_IO, start + "another job saves there, " +
+                                  (owner.name.empty() ? "which has just begun" : owner.name) +
+                                  "; give each job a folder of its own");
+  if (owner.job != saver.job || !is_this_process || owner.generation != saver.generation) write_owner(saver);
 }
 
-void FolderLock::write_owner(const std::string& job, const std::string& who) const {
-  std::string record = job + "\n" + process_text() + "\n" + who + "\n";
+void FolderLock::write_owner(const Saver& saver) const {
+  std::string record =
+      saver.job + "\n" + process_text() + "\n" + saver.name + "\n" + std::to_string(saver.generation) + "\n";
   record.resize(kRecordBytes, '\n');
+  (void)::lseek(file_.get(), 0, SEEK_SET);
   const std::optional<Error> problem =
       try_to([&] { os::write_all(file_.get(), record.data(), static_cast<int64_t>(record.size()), folder_); });
   if (problem) os::log(DDP_LOG_INFO, "nobody can see who saves to the folder: %s", problem->text().c_str());

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// One job saves to a folder: the rank that writes holds a lock (flock) on the file `.ddp-folder.lock` in it, in which it
-// says who it is. The kernel lets go of the lock when the process ends, however it ends. Two holders are no conflict: the
-// same process (a new model after an old one that was not destroyed yet), and the same job. The second is a rank that is
-// stopped, was replaced, and still has the lock; what it wrote is taken away by the next save. A file system without locks
-// guards nothing, and one save logs that. What is no regular file is no lock: the save fails. Threads: one object, one
-// thread. Tested by unit/checkpoint/folder_test.cpp and process/checkpoint_folder_test.cpp.
+// One job saves to a folder, and of a job one generation: the rank that writes holds a lock (flock) on the file
+// `.ddp-folder.lock` in it, in which it says which process it is, of which job, and how many times its group has formed. The
+// kernel lets go of the lock when the process ends, however it ends. What the file says is looked at before every save:
+// another process of the same job with a smaller number was replaced (it is stopped, and still has the lock; what it wrote
+// is taken away by the next save); one with a greater or the same number has gone on in another part of the group, and this
+// part's save fails. The same process is no conflict (a new model after an old one that was not destroyed yet). A file
+// system without locks does not guard against other jobs, and one save logs that. What is no regular file is no lock: the
+// save fails. Threads: one object, one thread. Tested by unit/checkpoint/folder_test.cpp and
+// process/checkpoint_folder_test.cpp.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -17,22 +21,29 @@ namespace ddp::checkpoint {
 
 class FolderLock {
  public:
-  /// `who`: for the other's error text. Throws IO if another job has it.
-  FolderLock(const std::string& folder, const std::string& job, const std::string& who);
+  /// Who saves.
+  struct Saver {
+    std::string job;
+    std::string name;        // for the other's error text
+    int64_t generation = 1;  // of its group
+  };
+  explicit FolderLock(const std::string& folder);
   FolderLock(const FolderLock&) = delete;
   FolderLock& operator=(const FolderLock&) = delete;
 
-  /// Is it ours, and of this folder? Otherwise the next save tries again.
-  [[nodiscard]] bool holds(const std::string& folder) const noexcept { return is_held_ && folder == folder_; }
+  [[nodiscard]] bool is_of(const std::string& folder) const noexcept { return folder == folder_; }
+  /// Before a save. Throws IO if another job has the folder, or another part of this one's group.
+  void claim(const Saver& saver);
 
  private:
-  void refuse_other(const std::string& job) const;
-  void write_owner(const std::string& job, const std::string& who) const;
+  enum class Kernel { kUnknown, kOurs, kTheirs, kNoLocks };
+  void look_at_kernel();
+  void write_owner(const Saver& saver) const;
 
   std::string folder_;
   os::Fd file_;
   std::optional<os::ClosedInForks> closed_in_forks_;  // a fork of the process must not keep the lock
-  bool is_held_ = false;
+  Kernel lock_ = Kernel::kUnknown;
 };
 
 }  // namespace ddp::checkpoint

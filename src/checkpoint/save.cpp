@@ -21,6 +21,7 @@
 #include "checkpoint/temporary.hpp"
 #include "core/bytes.hpp"
 #include "core/hash.hpp"
+#include "group/recovery.hpp"
 #include "model/requirements.hpp"
 #include "os/clock.hpp"
 #include "os/log.hpp"
@@ -222,11 +223,14 @@ class StepOutput final : public FileOutput {
 };
 
 /// On the rank that writes.
-void lock_folder(const group::Group& group, model::SaveInfo& saves, const std::string& folder) {
+void lock_folder(group::Group& group, model::SaveInfo& saves, const std::string& folder) {
   if (saves.job.empty()) saves.job = random_digits();
-  if (saves.lock != nullptr && saves.lock->holds(folder)) return;
-  saves.lock.reset();
-  saves.lock = std::make_shared<FolderLock>(folder, saves.job, group.name_of(group.rank()));
+  if (saves.lock == nullptr || !saves.lock->is_of(folder)) {
+    saves.lock.reset();
+    saves.lock = std::make_shared<FolderLock>(folder);
+  }
+  const group::Survival* const survival = group::Recovery::survival(group);
+  saves.lock->claim({saves.job, group.name_of(group.rank()), survival != nullptr ? survival->generation() : 1});
 }
 
 class StreamOutput final : public Output {

@@ -105,16 +105,15 @@ void leftovers_of_any_step_go_unless_their_owner_lives(void**) {
   expect(!std::filesystem::exists(folder.file(living)), "its owner has gone");
 }
 
-/// Takes the lock in another process, for the job, and says what came of it.
-std::string lock_elsewhere(const TemporaryFolder& folder, const std::string& job) {
+/// Saves in another process, for the job, and says what came of it.
+std::string save_elsewhere(const TemporaryFolder& folder, const std::string& job, int64_t generation = 1) {
   int ends[2];
   expect(pipe(ends) == 0, "pipe");
   const pid_t child = fork();
   if (child == 0) {
-    std::string text = "held";
+    std::string text = "saves";
     try {
-      const FolderLock lock(folder.path(), job, "rank 0 (host b, pid 7)");
-      if (!lock.holds(folder.path())) text = "not held";
+      FolderLock(folder.path()).claim({job, "rank 0 (host b, pid 7)", generation});
     } catch (const Error& error) {
       text = error.text();
     }
@@ -133,16 +132,34 @@ std::string lock_elsewhere(const TemporaryFolder& folder, const std::string& job
 void one_job_saves_to_a_folder(void**) {
   const TemporaryFolder folder;
   {
-    const FolderLock mine(folder.path(), "job a", "rank 0 (host a, pid 5)");
-    expect(mine.holds(folder.path()), "held");
-    expect(!mine.holds("another"), "of this folder");
-    const std::string refused = lock_elsewhere(folder, "job b");
+    FolderLock mine(folder.path());
+    expect(mine.is_of(folder.path()) && !mine.is_of("another"), "of this folder");
+    mine.claim({"job a", "rank 0 (host a, pid 5)", 1});
+    const std::string refused = save_elsewhere(folder, "job b");
     expect_contains(refused, "another job saves there, rank 0 (host a, pid 5); give each job a folder of its own");
-    expect_equal(lock_elsewhere(folder, "job a"), std::string("not held"), "the same job, which has replaced this process");
-    const FolderLock again(folder.path(), "job c", "rank 0 (host a, pid 5)");
-    expect(!again.holds(folder.path()), "the same process may, without the lock");
+    FolderLock(folder.path()).claim({"job c", "rank 0 (host a, pid 5)", 1});  // the same process may
+    mine.claim({"job a", "rank 0 (host a, pid 5)", 1});
   }
-  expect_equal(lock_elsewhere(folder, "job b"), std::string("held"), "the holder has gone");
+  expect_equal(save_elsewhere(folder, "job b"), std::string("saves"), "the holder has gone");
+}
+
+/// A group has come apart, and each part takes itself for the whole: whoever saves first in a generation has the folder.
+void one_part_of_a_job_saves_to_a_folder(void**) {
+  const TemporaryFolder folder;
+  FolderLock mine(folder.path());
+  mine.claim({"job", "rank 0 (host a, pid 5)", 2});
+  expect_contains(save_elsewhere(folder, "job", 2),
+                  "another part of this group has gone on and saves there, rank 0 (host a, pid 5) in generation 2");
+  expect_contains(save_elsewhere(folder, "job", 1), "and this part is in generation 1; end the processes of one part");
+  mine.claim({"job", "rank 0 (host a, pid 5)", 2});
+  expect_equal(save_elsewhere(folder, "job", 3), std::string("saves"), "it has replaced this process, which is stopped");
+  for (int i = 0; i < 2; ++i)
+    expect_contains(expect_error(DDP_ERROR_IO,
+                                 [&] {
+                                   mine.claim({"job", "rank 0 (host a, pid 5)", 2});
+                                 }),
+                    "rank 0 (host b, pid 7) in generation 3");
+  mine.claim({"job", "rank 0 (host a, pid 5)", 4});
 }
 
 void a_fork_does_not_keep_the_lock(void**) {
@@ -150,7 +167,8 @@ void a_fork_does_not_keep_the_lock(void**) {
   int ends[2];
   int begun[2];
   expect(pipe(ends) == 0 && pipe(begun) == 0, "pipe");
-  std::optional<FolderLock> mine(std::in_place, folder.path(), "job a", "rank 0");
+  std::optional<FolderLock> mine(std::in_place, folder.path());
+  mine->claim({"job a", "rank 0", 1});
   const pid_t child = fork();
   char byte = 0;
   if (child == 0) {
@@ -162,7 +180,7 @@ void a_fork_does_not_keep_the_lock(void**) {
   expect(read(begun[0], &byte, 1) == 1, "the fork runs");  // fork() may return here before the child has closed the lock
   for (const int end : begun) close(end);
   mine.reset();
-  expect_equal(lock_elsewhere(folder, "job b"), std::string("held"), "while a fork of the holder lives");
+  expect_equal(save_elsewhere(folder, "job b"), std::string("saves"), "while a fork of the holder lives");
   close(ends[1]);
   (void)waitpid(child, nullptr, 0);
   close(ends[0]);
@@ -171,8 +189,8 @@ void a_fork_does_not_keep_the_lock(void**) {
 void a_folder_without_locks_is_not_guarded(void**) {
   const TemporaryFolder folder;
   const FileFaults faults({.at = 1, .code = ENOLCK, .only = "lock"});
-  const FolderLock lock(folder.path(), "job", "rank 0");
-  expect(lock.holds(folder.path()), "goes on");
+  FolderLock(folder.path()).claim({"job", "rank 0", 1});
+  expect_equal(save_elsewhere(folder, "job b"), std::string("saves"), "goes on");
 }
 
 void a_lock_that_is_no_file_is_refused(void**) {
@@ -184,7 +202,7 @@ void a_lock_that_is_no_file_is_refused(void**) {
                      : is_link ? symlink("/dev/null", path.c_str())
                                : mkdir(path.c_str(), 0777);
     expect(made == 0, kind);
-    const std::string text = expect_error(DDP_ERROR_IO, [&] { const FolderLock lock(folder.path(), "job", "rank 0"); });
+    const std::string text = expect_error(DDP_ERROR_IO, [&] { FolderLock(folder.path()).claim({"job", "rank 0", 1}); });
     expect_contains(text, path + "\" is no regular file");
     expect(std::filesystem::remove(path), "removed");
   }
@@ -199,6 +217,7 @@ int main() {
                               ddp_test(what_cannot_be_removed_is_no_failure),
                               ddp_test(leftovers_of_any_step_go_unless_their_owner_lives),
                               ddp_test(one_job_saves_to_a_folder),
+                              ddp_test(one_part_of_a_job_saves_to_a_folder),
                               ddp_test(a_fork_does_not_keep_the_lock),
                               ddp_test(a_folder_without_locks_is_not_guarded),
                               ddp_test(a_lock_that_is_no_file_is_refused)};
