@@ -63,6 +63,7 @@ class Supervisor {
   void start(const std::vector<int32_t>& ranks, Start how);
   void collect_ends();
   void tell_leader(const Outcome& outcome);
+  void note_end(const Outcome& outcome);
   void on_failure(const Outcome& outcome);
   void decide();
   void rest_and_join(const std::vector<int32_t>& dead);

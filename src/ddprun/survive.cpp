@@ -5,6 +5,8 @@
 
 #include "ddprun/machine.hpp"
 #include "ddprun/supervisor.hpp"
+#include "os/end_notes.hpp"
+#include "os/life.hpp"
 
 namespace ddp::ddprun {
 namespace {
@@ -75,8 +77,17 @@ void Supervisor::observe_end(const Outcome& outcome) {
     relay_.report(job_.mark + write_report({Report::Kind::kEnded, of_rank.rank, outcome.status, outcome.peak_kib}));
 }
 
+/// For the ranks of other machines, which see no more than that it does not answer. It is a zombie still.
+void Supervisor::note_end(const Outcome& outcome) {
+  const std::string life = os::life_of(crews_.local.pid(outcome.rank)), name = os::end_note_name(life);
+  if (life.empty()) return;
+  inputs_.join_files.put(name, life);
+  relay_.report(job_.mark + write_report({Report::Kind::kFile, 0, 0, 0, name, life}));
+}
+
 /// Its last lines first, or they would come too late.
 void Supervisor::tell_leader(const Outcome& outcome) {
+  note_end(outcome);
   relay_.drain(outcome.rank);
   const int32_t rank = names_.first + outcome.rank;
   if (failed(outcome))

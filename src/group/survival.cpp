@@ -53,16 +53,20 @@ void Survival::confirm(bootstrap::Control& control, const ddp_group_options& opt
   note_deaths();
   memberships_.erase(memberships_.begin(), memberships_.end() - 1);
   ++generation_;
-  const std::vector<std::string> records = bootstrap::all_or_none(control, "recovery addresses", deadline, [&] {
+  const std::vector<std::string> told = bootstrap::all_or_none(control, "recovery addresses", deadline, [&] {
     if (standby_ == nullptr)
       standby_ = std::make_unique<bootstrap::Standby>(
           control.size() == 1 ? place_->own_host() : socket::socket_address(control, secure_getenv("DDP_SOCKET_IFNAME")),
           bootstrap::port_range_of(options));
-    return standby_->record();
+    return std::to_string(generation_) + "\n" + standby_->record();
   });
   const bootstrap::Membership& members = memberships_.back();
   records_.resize(std::max(records_.size(), static_cast<size_t>(members.back()) + 1));
-  for (size_t rank = 0; rank < records.size(); ++rank) records_[static_cast<size_t>(members[rank])] = records[rank];
+  for (size_t rank = 0; rank < told.size(); ++rank) {
+    const size_t end = std::min(told[rank].find('\n'), told[rank].size() - 1);
+    generation_ = std::max<int64_t>(generation_, std::atoll(told[rank].c_str()));  // of a rank that is new it was 0
+    records_[static_cast<size_t>(members[rank])] = told[rank].substr(end + 1);
+  }
   if (control.rank() == 0 && place_->is_known()) open_lobby(control, options);
   place_->tell(control, standby_->record(), records_[static_cast<size_t>(members.front())]);
 }
@@ -113,7 +117,7 @@ bool Survival::is_joined_by_others() const {
 
 bootstrap::LostGroup Survival::describe(const bootstrap::Control& control) const {
   const bootstrap::Member& me = control.member(control.rank());
-  return {me.id, me.world_rank, records_, {}, false, memberships_, kept_out(control)};
+  return {me.id, me.world_rank, records_, {}, memberships_, kept_out(control)};
 }
 
 std::vector<int32_t> Survival::suspects(const bootstrap::Control& control, const bootstrap::Failure& failure,
@@ -139,8 +143,6 @@ std::unique_ptr<bootstrap::Control> Survival::meet(bootstrap::Control& old, cons
   std::vector<int32_t> silent = suspects(old, failure, options.dead_after_ms);
   if (!old.settle().has_value()) silent.push_back(0);  // it was told that the group has broken, and does not answer
   for (const int32_t rank : silent) lost.suspects.push_back(old.member(rank).id);
-  for (int32_t rank = 0; rank < old.size(); ++rank)
-    lost.is_out_of_touch |= rank != old.rank() && old.last_sign(rank).stood_still;
   return bootstrap::meet_again(*standby_, lost, rule, options, std::move(lobby_));
 }
 

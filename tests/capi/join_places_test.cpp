@@ -8,11 +8,16 @@
 #include <atomic>
 #include <chrono>
 #include <csignal>
+#include <cstdio>
 #include <new>
+#include <optional>
+#include <vector>
 
 #include "support/folder_store.hpp"
+#include "support/impostor.hpp"
 #include "support/meeting.hpp"
 #include "support/on_processes.hpp"
+#include "support/stranger.hpp"
 #include "support/survivor.hpp"
 
 using namespace ddp;
@@ -36,8 +41,8 @@ void wait_for_step(const Shared& shared, uint64_t members) {
   }
 }
 
-/// Three ranks; one joins; rank 0 dies; one more joins.
-void join_and_join_again(Survival plan) {
+/// Three ranks; one joins; rank 0 dies, and perhaps a stranger takes its ports; one more joins.
+void join_and_join_again(Survival plan, std::optional<Impostor::Manner> stranger = {}) {
   auto* const shared = new (mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) Shared;
   plan.ranks = 3;
   plan.ending = &shared->ending;
@@ -48,8 +53,23 @@ void join_and_join_again(Survival plan) {
   wait_for_step(*shared, 0b00111);
   Procs fourth(1, [&](int, Reporter& report) { return body(3, report); });
   wait_for_step(*shared, 0b01111);
+  int gate[2] = {-1, -1};
+  expect(pipe(gate) == 0, "a pipe");
+  Procs fifth(1, [&](int, Reporter& report) {
+    char opened = 0;
+    close(gate[1]);
+    (void)!read(gate[0], &opened, 1);
+    return body(4, report);
+  });
+  std::vector<Impostor::Place> places;
+  for (const int port : listening_ports({first.pid(0)})) places.push_back(Impostor::look_at(port));
+  std::optional<Impostor> impostor;
+  if (stranger) impostor.emplace(*stranger, places);
   first.signal(0, SIGKILL);
-  Procs fifth(1, [&](int, Reporter& report) { return body(4, report); });
+  if (stranger) expect(impostor->wait_until_taken(), "he has the ports");
+  if (stranger) wait_for_step(*shared, 0b01110);
+  close(gate[0]);
+  close(gate[1]);
   wait_for_step(*shared, 0b11110);
   shared->ending.asked = true;
   std::vector<ProcResult> results = first.wait(30'000);
@@ -76,6 +96,18 @@ void at_the_address_of_tcp_with_a_token_and_a_name(void**) {
   Survival plan;
   plan.rendezvous = "tcp://127.0.0.1:" + std::to_string(free_port()) + "#training";
   join_and_join_again(plan);
+  unsetenv("DDP_TOKEN");
+}
+
+/// He keeps nobody out, and holds up no recovery.
+void at_the_address_that_a_stranger_has_taken(void**) {
+  setenv("DDP_TOKEN", "0123456789abcdef0123456789abcdef", 1);
+  for (const Impostor::Manner manner : Impostor::kManners) {
+    std::printf("he %s\n", Impostor::name_of(manner));
+    Survival plan;
+    plan.rendezvous = "tcp://127.0.0.1:" + std::to_string(free_port());
+    join_and_join_again(plan, manner);
+  }
   unsetenv("DDP_TOKEN");
 }
 
@@ -168,6 +200,7 @@ int main() {
   const CMUnitTest tests[] = {
       ddp_test(at_the_address_of_tcp),
       ddp_test(at_the_address_of_tcp_with_a_token_and_a_name),
+      ddp_test(at_the_address_that_a_stranger_has_taken),
       ddp_test(at_the_address_of_the_environment),
       ddp_test(who_finds_nobody_is_told_what_to_do),
       ddp_test(in_the_store_of_the_program),

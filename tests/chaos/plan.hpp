@@ -62,7 +62,8 @@ class Plan {
     place_ = !gloo ? PlannedPlace::kShared : static_cast<PlannedPlace>(pick(0, network ? 3 : 2));
     if (place.has_value()) place_ = *place;
     // A group that is made by one rank listens where other hosts cannot reach it, and made-up hosts have no other address.
-    if (place_ == PlannedPlace::kTwoHosts) plan_.ranks = std::max(plan_.ranks, 3);
+    // And of two ranks on two hosts none goes on without the other.
+    if (has_hosts()) plan_.ranks = std::max(plan_.ranks, 3);
     static constexpr Hosts kHosts[] = {Hosts::kShared, Hosts::kGloo, Hosts::kSeveral, Hosts::kGloo};
     plan_.backend = options_on(kHosts[static_cast<size_t>(place_)]).backend;
     static constexpr Update kUpdates[] = {Update::kOwn, Update::kSgd, Update::kInBackward, Update::kKept,
@@ -119,6 +120,9 @@ class Plan {
   int any() { return living_[static_cast<size_t>(pick(0, static_cast<int64_t>(living_.size()) - 1))]; }
   [[nodiscard]] int64_t count() const { return static_cast<int64_t>(living_.size()); }
   void lose(int id) { living_.erase(std::find(living_.begin(), living_.end(), id)); }
+  [[nodiscard]] bool has_hosts() const { return place_ == PlannedPlace::kTwoHosts || place_ == PlannedPlace::kNetwork; }
+  /// Between hosts nobody may see a death, so more than half must be left of those who were there before the strike.
+  [[nodiscard]] bool may_lose_one() const { return count() > 1 && (!has_hosts() || 2 * (count() - 1) > before_); }
 
   static std::string describe(const Blow& blow) {
     std::string text = name_of(blow.kind);
@@ -156,24 +160,25 @@ class Plan {
 
   void strike() {
     Strike strike;
+    before_ = count();
     const int64_t dice = pick(0, 99);
     const int64_t cap = kMostRanks;
     if (place_ == PlannedPlace::kNetwork && dice < 40) {
       cut(strike);
-    } else if ((dice < 65 && count() < cap) || count() == 1) {
+    } else if ((dice < 65 && count() < cap) || !may_lose_one()) {
       join(strike);
     } else if (dice < 75 && count() > 2) {
       Blow blow{Kind::kStop, {any()}, {}, pick(0, 40'000), 0};
       if (pick(0, 1) == 0) blow.in = State::kPass;
       lose(blow.id());
       strike.blows.push_back(blow);
-      if (count() > 2 && !loses_one_ && pick(0, 1) == 0) kill_one_more(strike);
+      if (count() > 2 && may_lose_one() && !loses_one_ && pick(0, 1) == 0) kill_one_more(strike);
     } else if (dice < 80) {
       strike.blows.push_back(Blow{Kind::kPause, {any()}, {}, pick(0, 20'000), pick(30, 400)});
     } else {
       strike.blows.push_back(kill({State::kPass, State::kStep}));
-      if (count() > 1 && !loses_one_ && pick(0, 1) == 0) kill_one_more(strike);
-      if (count() > 1 && !loses_one_ && pick(0, 3) == 0) strike.blows.push_back(kill({State::kPass}));
+      if (may_lose_one() && !loses_one_ && pick(0, 1) == 0) kill_one_more(strike);
+      if (may_lose_one() && !loses_one_ && pick(0, 3) == 0) strike.blows.push_back(kill({State::kPass}));
     }
     strike.left = living_;
     strikes_.push_back(strike);
@@ -190,8 +195,8 @@ class Plan {
       strike.blows.insert(strike.blows.begin(), death);
       return;
     }
-    if (dice == 2 && count() > 1) strike.blows.push_back(kill({State::kPass}));
-    if (dice == 3 && count() > 1) kill_one_more(strike);
+    if (dice == 2 && may_lose_one()) strike.blows.push_back(kill({State::kPass}));
+    if (dice == 3 && may_lose_one()) kill_one_more(strike);
     living_.push_back(blow.id());
   }
 
@@ -218,6 +223,7 @@ class Plan {
   std::optional<Blow> first_;
   std::vector<Strike> strikes_;
   std::vector<int> living_;
+  int64_t before_ = 0;  // a strike
   int next_id_ = 0;
 };
 

@@ -32,4 +32,14 @@ kill -TERM "$job"
 check "a signal ends all" ended 143
 check "the story names who died" said 's  rank 0 (host 10.77.0.1) failed (killed by signal 9'
 check "nothing stays" within 10 eval '[ -z "$(pgrep -f "^$worker --epochs 4000 ")" ]'
+
+# A rank that is the only one of its host: that it has ended, ddprun there tells the others.
+for dies in 1 0; do
+  begin --hosts 10.77.0.1:1,10.77.0.2:1 --min-ranks 1 --grace 2 --silence 6 "$worker" --epochs 4000 --pause 5
+  check "two ranks on two hosts train" goes_on 2
+  kill -KILL "$(pid_of $dies)"
+  check "of two hosts with a rank each the other one goes on" goes_on 1
+  kill -TERM "$job"
+  check "a signal ends all of this" ended 143
+done
 exit $((failures > 0))

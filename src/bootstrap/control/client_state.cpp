@@ -189,6 +189,10 @@ void ClientState::saw_death(int32_t rank) {
   if (phase_ == Phase::kRunning) send(FrameType::kDeath, body(messages::write(messages::Death{rank})));
 }
 
+void ClientState::witness(int32_t id) {
+  if (phase_ == Phase::kJoining) send(FrameType::kWitness, body(messages::write(messages::Death{id})));
+}
+
 void ClientState::leave(const messages::Bye& bye) {
   if (phase_ == Phase::kLeft || phase_ == Phase::kNew) return;
   phase_ = Phase::kLeft;

@@ -78,6 +78,8 @@ class ClientState {
   /// The same with an Error as messages write it: written in time, it needs little memory.
   void abort(SharedBody cause);
   void saw_death(int32_t rank);
+  /// Of a recovery, before the group has formed.
+  void witness(int32_t id);
   void leave(const messages::Bye& bye);
 
   /// When this process last went on after it had stood still, long enough for others to count it as dead; 0: never.

@@ -101,6 +101,11 @@ std::vector<Interface> interfaces_here() {
   return found;
 }
 
+bool is_here(const Endpoint& address) {
+  const std::vector<Interface> here = interfaces_here();
+  return std::any_of(here.begin(), here.end(), [&](const auto& one) { return one.address.host() == address.host(); });
+}
+
 Endpoint choose_interface(std::string_view wanted, const std::vector<Interface>& here, Family family) {
   if (const std::optional<Endpoint> found = find(wanted, here, family)) return *found;
   std::string all;

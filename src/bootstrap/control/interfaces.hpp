@@ -26,6 +26,9 @@ struct Interface {
 /// Those of this host, in the kernel's order, with addresses that need no scope. Throws IO, OUT_OF_MEMORY.
 [[nodiscard]] std::vector<Interface> interfaces_here();
 
+/// Is this an address of this host, whatever the port?
+[[nodiscard]] bool is_here(const Endpoint& address);
+
 /// " from eth0 (10.0.0.1)": the interface by which this host would send there; "" if none is known.
 [[nodiscard]] std::string way_to(const Endpoint& target);
 

@@ -69,6 +69,11 @@ class Server::Impl {
     return here_.ids;
   }
 
+  std::vector<int32_t> witnessed() const {
+    const std::lock_guard lock(here_.mutex);
+    return here_.witnessed;
+  }
+
   void dismiss(const Error& why) {
     asio::post(io_, [this, why] {
       state_.dismiss(why);
@@ -200,6 +205,7 @@ class Server::Impl {
   void note_present() {
     const std::lock_guard lock(here_.mutex);
     here_.ids = state_.present();
+    here_.witnessed = state_.witnessed();
   }
 
   void finish_all() {
@@ -263,7 +269,7 @@ class Server::Impl {
 
   struct Here {
     mutable std::mutex mutex;  // guards the ids
-    std::vector<int32_t> ids;
+    std::vector<int32_t> ids, witnessed;
   } here_;
   struct Done {
     std::mutex mutex;  // guards the flag
@@ -281,6 +287,7 @@ Server::~Server() {
 }
 
 std::vector<int32_t> Server::present() const { return impl_->present(); }
+std::vector<int32_t> Server::witnessed() const { return impl_->witnessed(); }
 void Server::form(std::vector<int32_t> ids) { impl_->form(std::move(ids)); }
 void Server::dismiss(const Error& why) { impl_->dismiss(why); }
 void Server::stop(os::Deadline deadline) { impl_->stop(deadline); }

@@ -26,6 +26,8 @@ class Server {
 
   /// Of a recovery: the ids of those who were here at the last tick; any thread.
   [[nodiscard]] std::vector<int32_t> present() const;
+  /// The same of those that were seen to have ended, see ServerState::witnessed().
+  [[nodiscard]] std::vector<int32_t> witnessed() const;
   /// Of a recovery, see ServerState::form().
   void form(std::vector<int32_t> ids);
   void dismiss(const Error& why);

@@ -22,6 +22,13 @@ std::vector<int32_t> ServerState::present() const {
   return ids;
 }
 
+// A member of a group that has broken saw it on its own host. It may come when the group has formed without the dead one.
+void ServerState::witness(int32_t id) {
+  if (!config_.recovers || id < 0 || id >= limits::kRanks)
+    throw Error(DDP_ERROR_IO, "the end of a rank that does not exist");
+  if (std::find(witnessed_.begin(), witnessed_.end(), id) == witnessed_.end()) witnessed_.push_back(id);
+}
+
 void ServerState::form(const std::vector<int32_t>& ids) {
   const auto most = static_cast<size_t>(config_.most_ranks);
   for (std::vector<int32_t> here = present(); most > 0 && here.size() > most; here.pop_back()) {
@@ -99,7 +106,7 @@ void ServerState::settle() {
   if (suspicion_.has_value()) declare(Error(suspicion_->cause));
   tell_rank0();
   for (const MemberSlot& slot : slots_)  // who is stopped does not end its connection
-    if (slot.state == MemberSlot::State::kTaken && last_tick_ns_ - slot.heard_ns > config_.dead_after_ms * kMs / 2)
+    if (slot.state == MemberSlot::State::kTaken && last_.tick_ns - slot.heard_ns > config_.dead_after_ms * kMs / 2)
       drop(slot.connection);
 }
 

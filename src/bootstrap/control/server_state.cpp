@@ -40,7 +40,7 @@ void ServerState::send_to_members(FrameType type, const SharedBody& bytes) {
 void ServerState::finish(ConnectionId id) {
   Connection& connection = connections_[id];
   connection.phase = Connection::Phase::kOver;
-  connection.since_ns = std::max(connection.since_ns, last_tick_ns_);
+  connection.since_ns = std::max(connection.since_ns, last_.tick_ns);
   actions_.push_back({ServerAction::Kind::kFinish, id, {}, nullptr, {}});
 }
 
@@ -186,6 +186,7 @@ void ServerState::member_frame(Connection& connection, Frame&& frame, int64_t no
       if (phase_ == Phase::kForming || dead <= 0 || dead >= config_.size || dead == rank) break;
       return gone(dead);
     }
+    case FrameType::kWitness: return witness(messages::read_death(frame.body).rank);
     default: break;
   }
   throw Error(DDP_ERROR_IO, "a frame that has no place here");
@@ -291,7 +292,7 @@ void ServerState::tick(int64_t system_ns) {
   const int64_t now_ns = clock_.at(system_ns);
   for (MemberSlot& slot : slots_)
     if (stood_still) slot.heard_ns = now_ns;
-  last_tick_ns_ = now_ns;
+  last_.tick_ns = now_ns;
   check_hearing(now_ns);
   check_unauthenticated(now_ns);
   check_silence(now_ns);
@@ -361,8 +362,8 @@ void ServerState::check_deadlock() {
 }
 
 void ServerState::send_beats(int64_t now_ns) {
-  if (phase_ == Phase::kBroken || now_ns - last_beat_ns_ < config_.heartbeat_ms * kMs) return;
-  last_beat_ns_ = now_ns;
+  if (phase_ == Phase::kBroken || now_ns - last_.beat_ns < config_.heartbeat_ms * kMs) return;
+  last_.beat_ns = now_ns;
   send_to_members(FrameType::kBeat, body(messages::write(progress_now(now_ns))));
 }
 

@@ -88,6 +88,8 @@ class ServerState {
   void tick(int64_t system_ns);
   /// Of a recovery: the ids of those who are here.
   [[nodiscard]] std::vector<int32_t> present() const;
+  /// Of a recovery: the ids of those whose process has ended, as a member that is or was here has seen on its own host.
+  [[nodiscard]] const std::vector<int32_t>& witnessed() const noexcept { return witnessed_; }
   /// Of a recovery: the group forms, if exactly these are here.
   void form(const std::vector<int32_t>& ids);
   /// The meeting has failed, for all who are here.
@@ -157,6 +159,7 @@ class ServerState {
   /// Has somebody lost its connection before the group had formed, and not come again?
   [[nodiscard]] std::optional<Error> lost_rank(int64_t now_ns) const;
   void form();
+  void witness(int32_t id);
   void renumber();
   void member_frame(Connection& connection, Frame&& frame, int64_t now_ns);
   void gather(int32_t rank, messages::Gather&& gather, int64_t now_ns);
@@ -200,9 +203,12 @@ class ServerState {
   };
   std::optional<Suspicion> suspicion_;  // a cause that waits for a better one
   os::AwakeClock clock_;                // all times below and above are its
-  int64_t last_tick_ns_ = 0;
-  int64_t last_beat_ns_ = 0;
+  struct Last {
+    int64_t tick_ns = 0;
+    int64_t beat_ns = 0;
+  } last_;
   std::vector<ServerAction> actions_;
+  std::vector<int32_t> witnessed_;
 };
 
 }  // namespace ddp::bootstrap

@@ -71,12 +71,18 @@ class TcpControl final : public Control {
   TcpControl& operator=(const TcpControl&) = delete;
 
   /// True once all are here; false if the connection was lost. Throws the refusal.
-  bool wait_joined(int64_t left_ms, int64_t limit_ms, const std::function<void()>& check) {
+  bool wait_joined(int64_t left_ms, int64_t limit_ms, const Check& check) {
     std::unique_lock lock(mutex_);
     const auto decided = [this] { return joined_ || lost_ || refusal_.has_value(); };
     const auto look = [&] {
       lock.unlock();
-      if (check) check();
+      if (check)
+        check([this](int32_t id) {
+          asio::post(io_, [this, id] {
+            state_.witness(id);
+            act();
+          });
+        });
       lock.lock();
     };
     if (!wait_awake(lock, left_ms <= 0 ? INT64_MAX : left_ms + kGraceMs, kLookStepMs, decided, look))
@@ -148,10 +154,6 @@ class TcpControl final : public Control {
       look();
     }
     return ready();
-  }
-  template <class Ready>
-  bool wait_awake(std::unique_lock<std::mutex>& lock, int64_t ms, Ready ready) {
-    return wait_awake(lock, ms, kWaitStepMs, ready, [] {});
   }
 
   Whereabouts whereabouts() const {
@@ -303,7 +305,7 @@ std::vector<std::string> TcpControl::gather(std::string_view what, std::string_v
   const auto decided = [&] { return answered_ >= sequence || cause_.has_value() || has_left(); };
   if (deadline.is_never())
     changed_.wait(lock, decided);
-  else if (!wait_awake(lock, left_ms + kGraceMs, decided))
+  else if (!wait_awake(lock, left_ms + kGraceMs, kWaitStepMs, decided, [] {}))
     throw texts::gather_timed_out({members_.front()}, describe_call(call, what), left_ms, "it does not answer");
   if (answered_ < sequence) throw cause_.has_value() ? Error(*cause_) : texts::already_left();
   if (answer_error_.has_value()) throw Error(*answer_error_);
@@ -383,7 +385,7 @@ void TcpControl::on_failure(std::function<void(const Error&)> fn) {
 }  // namespace
 
 std::unique_ptr<Control> join_over_tcp(Admission admission, ClientConfig config, std::unique_ptr<Server>& server,
-                                       const std::function<void()>& check) {
+                                       const Check& check) {
   const int64_t left_ms = config.left_ms, limit_ms = config.limit_ms;
   auto control = std::make_unique<TcpControl>(std::move(admission), std::move(config));
   if (!control->wait_joined(left_ms, limit_ms, check)) return nullptr;

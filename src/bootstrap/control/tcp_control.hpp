@@ -25,11 +25,16 @@ struct Admission {
   bool has_said_first_words = false;
 };
 
+using Witness = std::function<void(int32_t id)>;
+using Check = std::function<void(const Witness&)>;
+
 /// Join the group over this connection and wait for the others. Returns nothing if the connection was lost before the group
 /// had formed: look for rank 0 again. Throws what rank 0 refused the rank with, and TIMED_OUT a little after config.left_ms
 /// at the latest. `server` is taken only when the group has formed. `check` is called several times a second while this
-/// waits; what it throws ends it. If the config has an opening, this rank's first gather has to be the same.
+/// waits; what it throws ends it. It is given a way to
+/// say which ids of a broken group it has seen to have ended. If the config has an opening, this rank's first gather has to
+/// be the same.
 [[nodiscard]] std::unique_ptr<Control> join_over_tcp(Admission admission, ClientConfig config,
-                                                     std::unique_ptr<Server>& server, const std::function<void()>& check);
+                                                     std::unique_ptr<Server>& server, const Check& check);
 
 }  // namespace ddp::bootstrap

@@ -97,7 +97,14 @@ std::function<std::string()> JoinPlace::lookout() const {
   switch (kind_) {
     case Kind::kNowhere: break;
     case Kind::kFile: return [this] { return open_file_board(path_)->get(1); };
-    case Kind::kAddress: return [this] { return ask_signpost(meeting_, options_); };
+    case Kind::kAddress:
+      return [this, told = std::string()]() mutable {
+        std::string doubt;
+        std::string record = ask_signpost(meeting_, options_, doubt);
+        if (!doubt.empty() && std::exchange(told, doubt) != doubt)
+          os::log(DDP_LOG_WARNING, "ddp_group_create: %s; the group is still looked for", doubt.c_str());
+        return record;
+      };
     case Kind::kStore:
       return [this, id = int32_t{0}, missing = int32_t{0}]() mutable {
         std::string record = open_join_board(meeting_, options_, id++)->get(kStoreWaitMs);

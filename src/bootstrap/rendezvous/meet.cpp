@@ -8,6 +8,7 @@
 #include <cstring>
 #include <functional>
 #include <optional>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -26,6 +27,7 @@
 #include "bootstrap/rendezvous/signpost.hpp"
 #include "bootstrap/rendezvous/token.hpp"
 #include "core/random.hpp"
+#include "os/life.hpp"
 #include "os/log.hpp"
 
 namespace ddp::bootstrap {
@@ -56,7 +58,7 @@ class Encounter {
   std::pair<Listening, Record> listen(net::Endpoint here);
   /// See signpost.hpp.
   std::unique_ptr<Server> set_up(const std::string& record);
-  std::string ask();
+  std::string ask(std::string& doubt);
   /// The ranks know where rank 0 is; `listening` on rank 0 alone.
   std::unique_ptr<Control> at_record(Listening* listening, const Record& record);
 
@@ -69,7 +71,7 @@ class Encounter {
   std::unique_ptr<Control> lead(Listening listening, const Address& target, const std::function<void()>& announce);
   std::unique_ptr<Control> join(const std::function<std::vector<Address>()>& look, std::unique_ptr<Server> server);
   std::unique_ptr<Control> try_spots(const std::vector<Address>& targets, std::unique_ptr<Server>& server);
-  ClientConfig config_at(const net::Socket& socket, const Address& target) const;
+  ClientConfig config_at(const net::Socket& socket) const;
   std::optional<Address> follow(const Record& record);
   void doubt(const Record& record, const Error& why);
   // What is asked for, not where rank 0 then listens: neighbouring jobs walk over the same ports.
@@ -87,6 +89,7 @@ class Encounter {
   os::Deadline doubt_ends_ = os::Deadline::never();
   std::string trouble_;                                       // what the last round met, for the error text
   std::string advice_;                                        // and what that means
+  std::set<std::string> warned_;                              // of who answers in rank 0's place, told already
   std::string reached_;                                       // where rank 0 was looked for
   std::optional<std::pair<std::string, os::Deadline>> lost_;  // where rank 0 was; it counts as dead from then on
   bool is_meant_for_here_ = false;  // all ranks are on this host: nothing has to be reached from elsewhere
@@ -138,18 +141,13 @@ std::unique_ptr<Control> Encounter::at_address() {
   return join([&] { return targets; }, nullptr);
 }
 
-bool is_here(const net::Endpoint& address) {
-  const std::vector<net::Interface> here = net::interfaces_here();
-  return std::any_of(here.begin(), here.end(), [&](const auto& one) { return one.address.host() == address.host(); });
-}
-
 std::pair<Address, std::vector<net::Endpoint>> Encounter::signpost(bool asks) {
   const auto [host, port] = net::split_place(meeting_.place);
   Address target;
   target.group = auth::group_id("", "new ranks at port " + std::to_string(port), meeting_.group_name);
   target.token = token_;
   std::vector<net::Endpoint> addresses = addresses_of(host);
-  if (asks && meeting_.kind == Meeting::Kind::kEnvironment && is_here(addresses.front())) {
+  if (asks && meeting_.kind == Meeting::Kind::kEnvironment && net::is_here(addresses.front())) {
     // A launcher whose ranks are all on this host has them meet at the loopback, whatever MASTER_ADDR calls the host.
     std::erase_if(addresses, [&](const auto& address) { return !is_in_reach(address, token_); });
     addresses.insert(addresses.begin(), net::resolve("127.0.0.1", deadline_).front());
@@ -163,7 +161,7 @@ std::pair<Address, std::vector<net::Endpoint>> Encounter::signpost(bool asks) {
 
 std::unique_ptr<Server> Encounter::set_up(const std::string& record) {
   const auto [target, addresses] = signpost(false);
-  Listening listening = listen_in_walk(meeting_, addresses, ports_of(meeting_, addresses.front().port()), target, deadline_);
+  Listening listening = listen_past_all(meeting_, addresses, ports_of(meeting_, addresses.front().port()));
   ServerConfig config;
   config.group = target.group;
   config.token = target.token;
@@ -171,17 +169,18 @@ std::unique_ptr<Server> Encounter::set_up(const std::string& record) {
   return std::make_unique<Server>(std::move(listening.socket), std::move(config));
 }
 
-std::string Encounter::ask() {
+std::string Encounter::ask(std::string& doubt) {
   const auto [target, addresses] = signpost(true);
-  for (const int32_t port : ports_of(meeting_, addresses.front().port())) {
-    for (const net::Endpoint& address : addresses) {
-      Address at = target;
-      at.where = address.with_port(port);
-      Probe answer = probe(at, kNewRank, 0, deadline_);
-      if (answer.answer == Probe::Answer::kRefused) throw Error(*answer.refusal);
-      if (answer.answer == Probe::Answer::kAdmitted) return read_signpost(*answer.admission, deadline_);
-    }
+  std::vector<Address> targets;
+  for (const int32_t port : ports_of(meeting_, addresses.front().port()))
+    for (const net::Endpoint& address : addresses) targets.push_back({address.with_port(port), target.group, target.token});
+  const std::vector<Probe> answers = probe_all(targets, Caller{kNewRank, 0}, deadline_);
+  for (const Probe& answer : answers) {
+    if (answer.answer == Probe::Answer::kAdmitted) return read_signpost(*answer.admission, deadline_);
+    if (answer.answer == Probe::Answer::kUnproved) doubt = answer.record;
   }
+  for (const Probe& answer : answers)
+    if (answer.answer == Probe::Answer::kRefused) throw Error(*answer.refusal);
   return "";
 }
 
@@ -210,7 +209,8 @@ std::pair<Listening, Record> Encounter::listen(net::Endpoint here) {
   net::Socket socket = listen_in_range(here, port_range_of(options_), "rank 0");
   here = net::local_end(socket);
   const Member me = this_member(0);
-  Record record{here.text(), auth::random_token(), token_.has_value() ? "" : auth::random_token(), me.host, me.boot_id};
+  Record record{here.text(), auth::random_token(), token_.has_value() ? "" : auth::random_token(),
+                me.host,     me.boot_id,           os::this_life()};
   return {Listening{std::move(socket), here}, std::move(record)};
 }
 
@@ -283,6 +283,8 @@ std::unique_ptr<Control> Encounter::join(const std::function<std::vector<Address
     if (check_) check_();
     if (lost_ && lost_->second.passed()) throw texts::server_gone_early(lost_->first);
   }
+  if (!warned_.empty() && trouble_ != *warned_.begin())
+    trouble_ = *warned_.begin() + (trouble_.empty() ? "" : "; ") + trouble_;
   if (!is_meant_for_here_ && !advice_.empty()) trouble_ += "; " + advice_;
   if (!is_meant_for_here_ && !reached_.empty())
     trouble_ += "; rank 0 was looked for at " + reached_ +
@@ -296,20 +298,21 @@ std::unique_ptr<Control> Encounter::try_spots(const std::vector<Address>& target
   std::optional<Error> refusal;
   std::string nobody, somebody, advice;
   if (!targets.empty()) reached_ = targets.front().where.text();
-  for (const Address& target : targets) {
-    if (deadline_.passed()) break;
-    ClientConfig config;
-    Probe answer = probe(target, meeting_.rank, meeting_.size, deadline_, [&](const net::Socket& socket) {
-      config = config_at(socket, target);
-      return first_words(config);
-    });
+  const Check check = [this](const Witness&) {
+    if (check_) check_();
+  };
+  const auto words = [&](const net::Socket& socket) { return first_words(config_at(socket)); };
+  for (Probe& answer : probe_all(targets, Caller{meeting_.rank, meeting_.size}, deadline_, words)) {
     if (answer.answer == Probe::Answer::kAdmitted) {
       net::tune(answer.admission->socket.get(), options_.dead_after_ms);
-      if (auto control = join_over_tcp(std::move(*answer.admission), std::move(config), server, check_)) return control;
-      lost_ = std::pair(target.where.text(), os::Deadline::in_ms(limits::kComeAgainMs));
+      ClientConfig config = config_at(answer.admission->socket);
+      if (auto control = join_over_tcp(std::move(*answer.admission), std::move(config), server, check)) return control;
+      lost_ = std::pair(answer.where.text(), os::Deadline::in_ms(limits::kComeAgainMs));
       return nullptr;  // it went away meanwhile: look again
     }
     if (answer.answer == Probe::Answer::kRefused && !refusal.has_value()) refusal = answer.refusal;
+    if (answer.answer == Probe::Answer::kUnproved && warned_.insert(answer.record).second)
+      os::log(DDP_LOG_WARNING, "ddp_group_create: %s; rank 0 is still looked for", answer.record.c_str());
     std::string& record = answer.answer == Probe::Answer::kNobody ? nobody : somebody;
     if (record.empty() && answer.error != 0) advice = texts::unreachable_advice(answer.error);
     if (record.empty()) record = answer.record;
@@ -320,11 +323,12 @@ std::unique_ptr<Control> Encounter::try_spots(const std::vector<Address>& target
   return nullptr;
 }
 
-ClientConfig Encounter::config_at(const net::Socket& socket, const Address& target) const {
+ClientConfig Encounter::config_at(const net::Socket& socket) const {
   ClientConfig config;
   config.me = this_member(meeting_.rank);
   config.me.world_rank = meeting_.world_rank;
-  config.me.address = target.where.is_loopback() ? "127.0.0.1" : net::local_end(socket).host();
+  const net::Endpoint here = net::local_end(socket);
+  config.me.address = here.is_loopback() ? "127.0.0.1" : here.host();
   config.size = meeting_.size;
   config.heartbeat_ms = options_.heartbeat_ms;
   config.dead_after_ms = options_.dead_after_ms;
@@ -358,8 +362,8 @@ std::unique_ptr<Server> set_up_signpost(const Meeting& meeting, const ddp_group_
   return Encounter(meeting, options).set_up(record);
 }
 
-std::string ask_signpost(const Meeting& meeting, const ddp_group_options& options) {
-  return Encounter(meeting, options).ask();
+std::string ask_signpost(const Meeting& meeting, const ddp_group_options& options, std::string& doubt) {
+  return Encounter(meeting, options).ask(doubt);
 }
 
 struct Reunion::Opened {

@@ -15,8 +15,8 @@ enum class Standing {
   kHere,
   kExpected,  // alive, as far as anybody knows: it may still come
   kSilent,    // it may be dead, or on the other side of a cut
-  kEnded,  // its process is no more, but this rank was out of touch: it may have gone on with others first, and ended then
-  kDead    // seen to be
+  kEnded,     // its process is no more, as its launcher says: it may have gone on with others first, and ended then
+  kDead       // seen to be, by its own host: by a rank there which was with it until it ended
 };
 
 struct RecoveryRule {

@@ -22,7 +22,7 @@
 namespace ddp::bootstrap {
 namespace {
 
-constexpr std::string_view kFirstLine = "libddp meets here, 1";
+constexpr std::string_view kFirstLine = "libddp meets here, 2";
 constexpr size_t kNoteBytes = 2048;
 
 std::string read_some(int fd) {
@@ -141,7 +141,7 @@ std::string private_path(const Meeting& meeting) {
 
 std::string write_record(const Record& record) {
   std::string text(kFirstLine);
-  for (const std::string* line : {&record.address, &record.word, &record.token, &record.host, &record.boot_id})
+  for (const std::string* line : {&record.address, &record.word, &record.token, &record.host, &record.boot_id, &record.life})
     text += "\n" + *line;
   return text + "\n";
 }
@@ -150,8 +150,8 @@ std::optional<Record> read_record(std::string_view text) {
   std::vector<std::string> lines;
   for (size_t end; (end = text.find('\n')) != std::string_view::npos; text.remove_prefix(end + 1))
     lines.emplace_back(text.substr(0, end));
-  if (lines.size() != 6 || !text.empty() || lines[0] != kFirstLine) return std::nullopt;
-  return Record{lines[1], lines[2], lines[3], lines[4], lines[5]};
+  if (lines.size() != 7 || !text.empty() || lines[0] != kFirstLine) return std::nullopt;
+  return Record{lines[1], lines[2], lines[3], lines[4], lines[5], lines[6]};
 }
 
 std::unique_ptr<RecordStore> open_file_board(const std::string& path) { return std::make_unique<FileBoard>(path); }

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "bootstrap/control/identity.hpp"
+#include "bootstrap/control/interfaces.hpp"
 #include "bootstrap/control/server.hpp"
 #include "bootstrap/control/tcp_control.hpp"
 #include "bootstrap/control/texts.hpp"
@@ -22,6 +23,8 @@
 #include "bootstrap/rendezvous/record_store.hpp"
 #include "bootstrap/rendezvous/token.hpp"
 #include "core/attempt.hpp"
+#include "os/end_notes.hpp"
+#include "os/life.hpp"
 #include "os/log.hpp"
 #include "os/standstill.hpp"
 
@@ -32,6 +35,7 @@ constexpr int64_t kSuspectMs = 1'000;  // for a rank that was silent when the gr
 constexpr int64_t kFencedMs = 5'000;   // for others, if this rank was silent itself: they have gone on by then, or come
 constexpr int64_t kFollowMs =
     3'000;  // for others to see that this rank serves: they may have waited for a lower one, as it did
+constexpr int64_t kProofMs = 2'000;    // for word that ranks have ended which are only silent here, after the last one came
 constexpr int64_t kDecideMs = 10'000;  // for a rank that serves, after all have come or are not waited for any more
 constexpr auto kPause = std::chrono::milliseconds(10);
 constexpr auto kAskAgain = std::chrono::milliseconds(250);  // for a rank that is not taken in yet
@@ -51,6 +55,13 @@ Record read(const std::string& text) {
   const std::optional<Record> record = read_record(text);
   if (!record.has_value()) throw Error(DDP_ERROR_INTERNAL, "a rank said where it can be found in a way nobody understands");
   return *record;
+}
+
+/// Where a launcher notes which processes have ended.
+std::string folder_of_notes() {
+  const char* const path = secure_getenv("DDP_JOIN_FILE");
+  const std::string file = path != nullptr ? path : "";
+  return file.substr(0, std::min(file.rfind('/'), file.size()));
 }
 
 ClientConfig client_config(int32_t id, int32_t world_rank, const Admission& admission, const Address& target,
@@ -77,20 +88,20 @@ class Recovery {
         lobby_(std::move(lobby)),
         standstill_(options.dead_after_ms / 2) {
     const Record own = read(standby.record());
+    const bool address_is_ours = own_.where.is_loopback() || net::is_here(own_.where);
     for (const int32_t id : lost.memberships.front()) {
       const Record record = read(lost.records[at(id)]);
-      watches_.emplace(id, Watch(address_of(record)));
-      if (record.boot_id != own.boot_id || record.host != own.host) elsewhere_.ids.insert(id);
+      const bool is_here = record.boot_id == own.boot_id && record.host == own.host;
+      others_.emplace(id, Other{Watch(address_of(record), caller()), record.life, is_here, is_here && address_is_ours});
     }
     int32_t last = 0;
     for (const Membership& members : lost.memberships) last = std::max(last, members.back());
     suspected_.resize(at(last + 1));
     for (const int32_t id : lost.suspects) suspected_[at(id)] = true;
     standing_.assign(at(last + 1), Standing::kDead);
-    elsewhere_.is_out_of_touch = lost.is_out_of_touch;
     came_by_ = os::Deadline::in_ms(rule.wait_ms);
     if (rule.wait_ms > 0) gave_up_by_ = os::Deadline::in_ms(rule.wait_ms + kDecideMs);
-    if (suspected_[at(lost.id)]) suspect_this();
+    if (is_suspected(lost.id)) suspect_this();
   }
 
   std::unique_ptr<Control> run() {
@@ -103,6 +114,7 @@ class Recovery {
 
  private:
   static size_t at(int32_t id) noexcept { return static_cast<size_t>(id); }
+  [[nodiscard]] bool is_suspected(int32_t id) const { return suspected_[at(id)]; }
 
   /// This process stood still, so others may have counted it as dead, and ended by now.
   void suspect_this() {
@@ -116,24 +128,27 @@ class Recovery {
 
   [[nodiscard]] Standing look_at(int32_t id) {
     if (id == lost_.id) return Standing::kHere;
-    const Watch::State state = watches_.at(id).look();
-    if (state == Watch::State::kUnreachable) elsewhere_.is_out_of_touch = true;
-    return standing_of(id, state);
+    Other& other = others_.at(id);
+    // The kernel's word: whoever answers at its port is somebody else, or nobody.
+    if (other.is_of_this_host && os::has_ended(other.life))
+      return is_suspected(lost_.id) ? Standing::kSilent : Standing::kDead;
+    const Standing standing = standing_of(id, other.watch.look());
+    const bool counts = standing == Standing::kExpected || standing == Standing::kSilent;
+    return counts && os::has_end_note(proof_.notes, other.life) ? Standing::kEnded : standing;
   }
 
   [[nodiscard]] std::optional<int32_t> leader() {
     look_at_clock();
     return find_leader(lost_.memberships.front(), lost_.id, [this](int32_t id) {
       const Standing standing = look_at(id);
-      return Sight{standing, standing == Standing::kExpected && watches_.at(id).look() == Watch::State::kServing};
+      return Sight{standing, standing == Standing::kExpected && others_.at(id).watch.look() == Watch::State::kServing};
     });
   }
 
   [[nodiscard]] Standing standing_of(int32_t id, Watch::State state) const {
     switch (state) {
       case Watch::State::kGone:
-        if (suspected_[at(lost_.id)]) return Standing::kSilent;
-        return elsewhere_.is_out_of_touch && elsewhere_.ids.count(id) != 0 ? Standing::kEnded : Standing::kDead;
+        return others_.at(id).is_end_seen_here && !is_suspected(lost_.id) ? Standing::kDead : Standing::kSilent;
       case Watch::State::kUnreachable: return Standing::kSilent;
       case Watch::State::kListening: return came_by(id).passed() ? Standing::kSilent : Standing::kExpected;
       case Watch::State::kServing: return gave_up_by_.passed() ? Standing::kSilent : Standing::kExpected;
@@ -143,47 +158,58 @@ class Recovery {
   }
 
   [[nodiscard]] const os::Deadline& came_by(int32_t id) const {
-    if (suspected_[at(id)]) return suspect_came_by_;
+    if (is_suspected(id)) return suspect_came_by_;
     return id > lost_.id && came_by_.passed() ? follow_by_ : came_by_;
   }
 
   [[nodiscard]] bool is_lower_serving() {
     for (const int32_t id : lost_.memberships.front())
-      if (id < lost_.id && watches_.at(id).look() == Watch::State::kServing && !gave_up_by_.passed()) return true;
+      if (id < lost_.id && others_.at(id).watch.look() == Watch::State::kServing && !gave_up_by_.passed()) return true;
     return false;
   }
 
   std::unique_ptr<Control> follow(int32_t leader) {
-    Watch& watch = watches_.at(leader);
+    Watch& watch = others_.at(leader).watch;
     if (watch.look() != Watch::State::kServing) return nullptr;
-    const os::Deadline deadline = os::Deadline::in_ms(options_.dead_after_ms);
-    Probe answer = watch.enter(lost_.id, size(), deadline);
-    if (answer.answer == Probe::Answer::kRefused) throw Error(*answer.refusal);
-    if (answer.answer != Probe::Answer::kAdmitted) return nullptr;
+    Admission admission = watch.enter();
     std::unique_ptr<Server> none;
     std::unique_ptr<Control> control;
-    const auto check = [this] {  // its thread may serve although its program never comes
+    std::set<int32_t> told;
+    const Check check = [&](const Witness& witness) {
       look_at_clock();
+      tell_ends(witness, told);
+      // Its thread may serve although its program never comes.
       if (gave_up_by_.passed()) throw Error(DDP_ERROR_TIMED_OUT, "the rank that serves does not come");
     };
-    const std::optional<Error> failed =
-        try_to([&] { control = join(std::move(*answer.admission), watch.target(), none, check); });
+    const std::optional<Error> failed = try_to([&] { control = join(std::move(admission), watch.target(), none, check); });
     if (failed.has_value() && !gave_up_by_.passed()) throw Error(*failed);
     if (control == nullptr) suspected_[at(leader)] = true;  // it has died, or is silent now, or follows a lower one
     return control;
+  }
+
+  /// Others see no more than that a rank of this host does not answer.
+  void tell_ends(const Witness& witness, std::set<int32_t>& told) {
+    for (const auto& [id, other] : others_) {
+      if (id == lost_.id || !other.is_of_this_host || told.count(id) != 0) continue;
+      const bool looks_at_port = !os::is_visible(other.life);  // a connection for each
+      if (!looks_at_port && !os::has_ended(other.life)) continue;
+      if (look_at(id) != Standing::kDead) continue;
+      witness(id);
+      told.insert(id);
+    }
   }
 
   /// NULL: a lower rank serves too.
   std::unique_ptr<Control> lead() {
     follow_by_ = os::Deadline::in_ms(kFollowMs);
     std::unique_ptr<Server> server = lobby_ != nullptr ? std::move(lobby_) : open_lobby(standby_, lost_, options_);
-    Probe answer = probe(own_, lost_.id, size(), os::Deadline::in_ms(options_.dead_after_ms));
+    Probe answer = probe(own_, caller(), os::Deadline::in_ms(options_.dead_after_ms));
     if (answer.answer == Probe::Answer::kRefused) throw Error(*answer.refusal);
     if (answer.answer != Probe::Answer::kAdmitted) return nullptr;
     bool yields = false;
     std::unique_ptr<Control> control;
     const std::optional<Error> failed = try_to([&] {
-      control = join(std::move(*answer.admission), own_, server, [&] {
+      control = join(std::move(*answer.admission), own_, server, [&](const Witness&) {
         yields = is_lower_serving();
         if (yields) throw Error(DDP_ERROR_INTERNAL, "a lower rank serves");
         decide(*server);
@@ -198,6 +224,10 @@ class Recovery {
     for (const int32_t id : lost_.memberships.front()) standing_[at(id)] = look_at(id);
     const std::vector<int32_t> here = server.present();
     if (std::find(here.begin(), here.end(), lost_.id) == here.end()) return;
+    for (const int32_t id : server.witnessed())
+      if (others_.count(id) != 0 && id != lost_.id) standing_[at(id)] = Standing::kDead;
+    if (here != proof_.here) proof_.by = os::Deadline::in_ms(kProofMs);
+    proof_.here = here;
     std::vector<Standing> standing = standing_;
     standing.resize(std::max(standing.size(), at(here.back() + 1)), Standing::kDead);
     for (const int32_t id : here) standing[at(id)] = Standing::kHere;
@@ -207,6 +237,7 @@ class Recovery {
       case Verdict::kForm: return server.form(here);
       case Verdict::kTooFew: return server.dismiss(texts::too_few(here, all(Standing::kDead), rule_.min_ranks));
       case Verdict::kMinority: {
+        if (!proof_.by.passed()) return;
         std::vector<int32_t> others = all(Standing::kSilent);
         for (const int32_t id : all(Standing::kEnded)) others.push_back(id);
         return server.dismiss(texts::minority(here, others, rule_.allow_half));
@@ -222,13 +253,13 @@ class Recovery {
   }
 
   std::unique_ptr<Control> join(Admission admission, const Address& target, std::unique_ptr<Server>& server,
-                                const std::function<void()>& check) {
+                                const Check& check) {
     net::tune(admission.socket.get(), options_.dead_after_ms);
     ClientConfig config = client_config(lost_.id, lost_.world_rank, admission, target, options_);
     return join_over_tcp(std::move(admission), std::move(config), server, check);
   }
 
-  [[nodiscard]] int32_t size() const noexcept { return static_cast<int32_t>(lost_.records.size()); }
+  [[nodiscard]] Caller caller() const noexcept { return {lost_.id, static_cast<int32_t>(lost_.records.size())}; }
 
   const Standby& standby_;
   const LostGroup& lost_;
@@ -236,11 +267,18 @@ class Recovery {
   const ddp_group_options& options_;
   const Address own_;
   std::unique_ptr<Server> lobby_;
-  std::map<int32_t, Watch> watches_;  // by id
-  struct {
-    std::set<int32_t> ids;         // on other hosts
-    bool is_out_of_touch = false;  // there may be, or have been, a cut between them and this one
-  } elsewhere_;
+  struct Other {
+    Watch watch;
+    std::string life;
+    bool is_of_this_host = false;
+    bool is_end_seen_here = false;  // by the kernel's answer at its port. That of another host may be a firewall's
+  };
+  std::map<int32_t, Other> others_;  // and this one, by id
+  struct Proof {
+    std::string notes = folder_of_notes();
+    std::vector<int32_t> here{};  // when it was looked last
+    os::Deadline by = os::Deadline::never();
+  } proof_;
   std::vector<bool> suspected_;     // by id
   std::vector<Standing> standing_;  // the same; dead: not a member
   os::Deadline came_by_ = os::Deadline::never();
@@ -266,7 +304,8 @@ Standby::Standby(const std::string& address, const PortRange& ports)
     : socket_(listen_on(address, ports)), in_forks_(socket_.get()) {
   const Member me = this_member(0);
   record_ = write_record(Record{net::local_end(socket_).text(), auth::random_token(),
-                                read_token(environment).has_value() ? "" : auth::random_token(), me.host, me.boot_id});
+                                read_token(environment).has_value() ? "" : auth::random_token(), me.host, me.boot_id,
+                                os::this_life()});
 }
 
 net::Socket Standby::listener() const {
@@ -304,18 +343,22 @@ std::unique_ptr<Control> join_standing(const JoinPlace& place, const ddp_group_o
                                        const os::Deadline& deadline) {
   const std::function<std::string()> look = place.lookout();
   bool found = false;
+  std::string doubt;
   std::optional<Error> refusal;
   const auto check = [&] {
     if (!deadline.passed()) return;
     if (refusal) throw Error(*refusal);
     throw found ? texts::not_taken_in(options.rendezvous_timeout_ms) : place.nobody_there(options.rendezvous_timeout_ms);
   };
+  const Check check_time = [&](const Witness&) { check(); };
   for (;; check(), std::this_thread::sleep_for(refusal ? kAskAgain : kPause)) {
     const std::optional<Record> record = read_record(look());
     if (!record.has_value()) continue;
     const Address target = address_of(*record);
-    Probe answer = probe(target, kNewRank, 0, deadline);
+    Probe answer = probe(target, Caller{kNewRank, 0}, deadline);
     if (answer.answer == Probe::Answer::kRefused) throw Error(*answer.refusal);
+    if (answer.answer == Probe::Answer::kUnproved && std::exchange(doubt, answer.record) != answer.record)
+      os::log(DDP_LOG_WARNING, "ddp_group_create: %s; the group is still looked for", answer.record.c_str());
     if (answer.answer != Probe::Answer::kAdmitted) continue;
     found = true;
     net::tune(answer.admission->socket.get(), options.dead_after_ms);
@@ -323,7 +366,7 @@ std::unique_ptr<Control> join_standing(const JoinPlace& place, const ddp_group_o
     std::unique_ptr<Control> control;
     ClientConfig config = client_config(kNewRank, -1, *answer.admission, target, options);
     const std::optional<Error> failed =
-        try_to([&] { control = join_over_tcp(std::move(*answer.admission), std::move(config), none, check); });
+        try_to([&] { control = join_over_tcp(std::move(*answer.admission), std::move(config), none, check_time); });
     if (failed && (!may_pass(*failed) || deadline.passed())) throw Error(*failed);
     if (failed && !refusal) os::log(DDP_LOG_WARNING, "ddp_group_create: not taken in yet: %s", failed->what());
     refusal = failed;

@@ -51,7 +51,6 @@ struct LostGroup {
   int32_t world_rank = -1;              // as in Member
   std::vector<std::string> records;     // of all ranks' addresses, by id
   std::vector<int32_t> suspects;        // ids of those that were silent
-  bool is_out_of_touch = false;         // others were silent to this rank when the group broke
   std::vector<Membership> memberships;  // as judge() takes them
   std::vector<ServerConfig::KeptOut> kept_out{};
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // At the address of a tcp:// rendezvous, which is free once the group has formed, ranks that are new are told where rank 0
-// of the group is now. The lowest rank on the host of that address stands there, whoever rank 0 is. As in the rendezvous, it
-// walks past ports that are taken, and the token admits.
+// of the group is now. The lowest rank on the host of that address stands there, whoever rank 0 is. It walks past ports that
+// are taken, by whomever; the token admits, and it must prove that it knows it.
 // Tested by capi/join_places_test.cpp.
 #pragma once
 
@@ -18,7 +18,8 @@ namespace ddp::bootstrap {
 [[nodiscard]] std::unique_ptr<Server> set_up_signpost(const Meeting& meeting, const ddp_group_options& options,
                                                       const std::string& record);
 
-/// What a signpost says; "" if there is none. Throws its refusal.
-[[nodiscard]] std::string ask_signpost(const Meeting& meeting, const ddp_group_options& options);
+/// What a signpost says; "" if there is none. Throws its refusal. `doubt`: set to what is to be said of who only pretends to
+/// be one.
+[[nodiscard]] std::string ask_signpost(const Meeting& meeting, const ddp_group_options& options, std::string& doubt);
 
 }  // namespace ddp::bootstrap
