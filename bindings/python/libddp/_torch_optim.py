@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 import weakref
+from collections import defaultdict
 from typing import Any, Callable, Optional
 
 import torch
@@ -58,6 +59,7 @@ class _Steps(torch.optim.Optimizer):
             raise InvalidArgumentError("no libddp.torch.DistributedDataParallel has these parameters: wrap the module first, then make the "
                                        "optimizer from net.parameters()")
         self._kernels = Kernels(self, wrapper, options)
+        self.state = _StateOfKernels(self)  # type: ignore[assignment]
 
     @property
     def own(self) -> Any:
@@ -78,6 +80,7 @@ class _Steps(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        self.state.forget()  # type: ignore[attr-defined]
         self._kernels.step(self)
         return loss
 
@@ -127,11 +130,11 @@ class _Steps(torch.optim.Optimizer):
         others says so after 10 s, and ends the group after 300 s."""
         if self._kernels is None:
             return super().state_dict()
-        self.state.update(self._kernels.read(self))
+        self.state = defaultdict(dict, self._kernels.read(self))
         try:
             return super().state_dict()
         finally:
-            self.state.clear()
+            self.state = _StateOfKernels(self)  # type: ignore[assignment]
 
     def load_state_dict(self, state_dict: dict) -> None:  # type: ignore[override]
         """One of this class or of torch.optim's class of this name. With libddp's kernels it is collective; rank 0's goes to all."""
@@ -140,11 +143,38 @@ class _Steps(torch.optim.Optimizer):
             return
         super().load_state_dict({"state": {}, "param_groups": state_dict["param_groups"]})
         self._kernels.load(self, state_dict)
+        self.state = _StateOfKernels(self)  # type: ignore[assignment]
 
     def __getstate__(self) -> dict:
         """Of a copy PyTorch's kernels make the steps. With shard it is collective, as state_dict()."""
         kept = super().__getstate__()
-        return kept if self._kernels is None else {**kept, "state": self._kernels.read(self)}
+        return kept if self._kernels is None else {**kept, "state": defaultdict(dict, self._kernels.read(self))}
+
+
+
+class _StateOfKernels(defaultdict):
+    """What libddp's kernels keep, for a program that looks at it: copies, made when one is asked for."""
+
+    def __init__(self, optimizer: _Steps) -> None:
+        super().__init__(dict)
+        self._optimizer = weakref.ref(optimizer)
+
+    def __missing__(self, parameter: torch.Tensor) -> dict:
+        optimizer = self._optimizer()
+        if optimizer is None or optimizer._kernels is None:
+            return {}
+        if optimizer._kernels.sharded and optimizer._kernels.wrapper.group.size > 1:
+            raise NotSupportedError("with shard each rank has a part of the state; state_dict(), which all ranks call, has it all")
+        self.update(optimizer._kernels.read(optimizer))
+        return self.get(parameter, {})
+
+    def forget(self) -> None:
+        """A step follows."""
+        changed = any(value._version for fields in self.values() for value in fields.values())
+        self.clear()
+        if changed:
+            raise InvalidStateError("the state of an optimizer was changed in place, but with libddp's kernels it is a copy of what these keep: "
+                                    "change a state_dict() and load it, or leave out the options that ask for the kernels")
 
 
 _NOTHING: dict = {}

@@ -260,6 +260,25 @@ for more in ({"shard": True}, {"in_backward": True}, {"max_norm": 1.0}):
     net.close()
 """)
 
+    def test_state_to_look_at(self):
+        self.run_ranks("""
+for own, original, keywords in ((AdamW, torch.optim.AdamW, dict(lr=0.01)), (SGD, torch.optim.SGD, dict(lr=0.05, momentum=0.9))):
+    for more in ({"max_norm": 1e9}, {"in_backward": True}):
+        net, alone, ours, theirs = pair(lambda n: own(n.parameters(), **keywords, **more), lambda m: original(m.parameters(), **keywords))
+        assert not ours.state[net.module[0].weight]
+        for step in range(3):
+            step_both(net, alone, ours, theirs, step)
+            for mine, wanted in zip(net.module.parameters(), alone.parameters()):
+                assert ours.state[mine].keys() == theirs.state[wanted].keys()
+                assert all(torch.allclose(ours.state[mine][key], value, atol=1e-6) for key, value in theirs.state[wanted].items())
+        ours.state[net.module[0].weight]["exp_avg" if own is AdamW else "momentum_buffer"].zero_()
+        fails(libddp.InvalidStateError, "it is a copy", ours.step)
+        net.close()
+net = DDP(nn.Linear(3, 2))
+sharded = AdamW(net.parameters(), shard=True)
+fails(libddp.NotSupportedError, "state_dict()", lambda: sharded.state[net.module.weight])
+""")
+
     def test_what_changes_at_a_constant_rate(self):
         """Frozen and unfrozen, betas and momentum: looked at in each step, not when the rate changes."""
         self.run_ranks("""
