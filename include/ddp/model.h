@@ -24,8 +24,9 @@ typedef enum ddp_unused DDP_INT32 {
 typedef enum ddp_progress DDP_INT32 {
   DDP_PROGRESS_AUTO = 0,   /**< a library thread where a core is free or the transport blocks, else the caller's own */
   DDP_PROGRESS_CALLER = 1, /**< the program's own, inside its calls on the group: mark_ready (a bounded share), end_backward,
-                              step and others that wait; over sockets and behind a hook end_backward and step alone. Hooks
-                              and rules of the program then run there too, never on a thread of the library */
+                              step and others that wait. Hooks and rules of the program then run there too, never on a thread
+                              of the library. Over sockets a library thread reduces as long as there is no such function;
+                              with one end_backward and step do, so passes that are open together end in one order there */
   DDP_PROGRESS_THREAD = 2  /**< the group's lane thread */
 } ddp_progress;
 

@@ -20,7 +20,7 @@ Error thread_is_lost() {
 
 ProgressQueue::ProgressQueue(Driver driver, size_t capacity, bootstrap::CallState* calls, int32_t channel)
     : driver_(driver), calls_(calls), channel_(channel), operations_(capacity, nullptr), events_(capacity) {
-  if (driver != Driver::kThread) return;
+  if (driver != Driver::kThread && driver != Driver::kThreadOrEnd) return;
   thread_ = os::start_thread("ddp-progress", [this] { run(); });
 }
 
@@ -39,7 +39,7 @@ void ProgressQueue::push(BucketOperation& operation, const trace::Event* event) 
   operations_[at] = &operation;
   events_[at] = event != nullptr ? *event : trace::Event();
   if (at == 0) times_.first_start_ns.store(os::now_ns(), std::memory_order_relaxed);
-  if (driver_ != Driver::kThread) {
+  if (!is_by_thread()) {
     pushed_.store(at + 1, std::memory_order_release);
     return;
   }
@@ -49,6 +49,11 @@ void ProgressQueue::push(BucketOperation& operation, const trace::Event* event) 
     pushed_.store(at + 1, std::memory_order_release);
   }
   changed_.notify_all();
+}
+
+void ProgressQueue::set_calls_program(bool calls) noexcept {
+  const std::lock_guard lock(mutex_);
+  calls_program_.store(calls, std::memory_order_relaxed);
 }
 
 void ProgressQueue::tell_thread_works(bool works) noexcept {
@@ -79,7 +84,7 @@ bool ProgressQueue::advance_all(int64_t budget_bytes) {
 }
 
 bool ProgressQueue::poke(int64_t budget_bytes) noexcept {
-  if (driver_ == Driver::kThread || driver_ == Driver::kEnd || failed_.load(std::memory_order_relaxed) ||
+  if ((driver_ != Driver::kCaller && driver_ != Driver::kProgram) || failed_.load(std::memory_order_relaxed) ||
       done_.load(std::memory_order_relaxed) == pushed_.load(std::memory_order_acquire))
     return false;
   if (driver_ == Driver::kProgram && os::is_library_thread()) return false;
@@ -104,7 +109,7 @@ void ProgressQueue::finish_from(size_t first) {
 }
 
 void ProgressQueue::drain() {
-  if (driver_ != Driver::kThread) {
+  if (!is_by_thread()) {
     const std::lock_guard lock(work_);
     if (!failed_.load(std::memory_order_relaxed))
       error_ = try_to([this] { finish_from(done_.load(std::memory_order_relaxed)); });
@@ -119,7 +124,7 @@ void ProgressQueue::drain() {
     pushed_.store(0);
     done_.store(0);
     failed_.store(stop_);
-    if (driver_ == Driver::kThread) tell_thread_works(false);
+    if (is_by_thread()) tell_thread_works(false);
     if (stop_) error = thread_is_lost();
   }
   if (error) throw Error(*error);
@@ -135,7 +140,7 @@ void ProgressQueue::wait_for_thread() {
 void ProgressQueue::run() {
   std::unique_lock lock(mutex_);
   for (;;) {
-    changed_.wait(lock, [this] { return stop_ || (!failed_.load() && done_.load() < pushed_.load()); });
+    changed_.wait(lock, [this] { return stop_ || (is_by_thread() && !failed_.load() && done_.load() < pushed_.load()); });
     if (stop_) return;
     const size_t at = done_.load();
     lock.unlock();
@@ -159,7 +164,7 @@ void ProgressQueue::run() {
     } else {
       set_done(at + 1);
     }
-    if (!failed_.load() && done_.load() < pushed_.load()) continue;
+    if (is_by_thread() && !failed_.load() && done_.load() < pushed_.load()) continue;
     tell_thread_works(false);
     changed_.notify_all();
   }

@@ -7,6 +7,7 @@
 //             program.
 //   kEnd:     the thread that ends the pass, alone: kProgram where the transport blocks.
 //   kThread:  a thread of the group, where a core is free or the transport blocks.
+//   kThreadOrEnd: kThread as long as the operations call no function of the program, else kEnd.
 // The same operations run in the same order either way, so the bits are the same.
 // Cost: push and poke allocate nothing. Threads: push and poke from any thread that holds the pass's launch lock; drain from
 // one.
@@ -32,7 +33,7 @@ inline constexpr int64_t kPokeBytes = 1 << 20;
 
 class ProgressQueue {
  public:
-  enum class Driver { kCaller, kProgram, kEnd, kThread };
+  enum class Driver { kCaller, kProgram, kEnd, kThread, kThreadOrEnd };
 
   /// At most `capacity` operations are under way at once. `calls` learns when a caller waits for the thread; NULL: nobody.
   ProgressQueue(Driver driver, size_t capacity, bootstrap::CallState* calls = nullptr, int32_t channel = 0);
@@ -41,6 +42,9 @@ class ProgressQueue {
   ProgressQueue& operator=(const ProgressQueue&) = delete;
 
   [[nodiscard]] Driver driver() const noexcept { return driver_; }
+
+  /// Of kThreadOrEnd, while it is empty: do the operations that come call functions of the program?
+  void set_calls_program(bool calls) noexcept;
 
   /// A started operation. Order is everything. `event`: what a trace records when it is done, or NULL.
   void push(BucketOperation& operation, const trace::Event* event = nullptr);
@@ -60,6 +64,10 @@ class ProgressQueue {
   [[nodiscard]] int64_t take_poked_ns() noexcept { return times_.poked_ns.exchange(0); }
 
  private:
+  [[nodiscard]] bool is_by_thread() const noexcept {
+    return driver_ == Driver::kThread ||
+           (driver_ == Driver::kThreadOrEnd && !calls_program_.load(std::memory_order_relaxed));
+  }
   void run();
   [[nodiscard]] bool advance_all(int64_t budget_bytes);
   void finish_from(size_t first);
@@ -83,6 +91,7 @@ class ProgressQueue {
   std::condition_variable changed_;
   bool stop_ = false;
   std::atomic<bool> failed_{false};
+  std::atomic<bool> calls_program_{false};
   struct Times {
     std::atomic<int64_t> first_start_ns{0};
     std::atomic<int64_t> last_done_ns{0};

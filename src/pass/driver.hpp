@@ -2,11 +2,10 @@
 // Who works on the buckets: a pure decision from what the caller asked for, what the transport can do, and how many cores
 // there are.
 // Who asks for its own threads gets them, whatever the transport, because functions of the program may be bound to them: a
-// language may not be called on others. A hook blocks, so it has a thread of its own otherwise; buckets that are pulled are
-// driven by the program.
-// Measured: with as many ranks as cores a helper thread takes its core from the computation, so the ranks reduce for
-// themselves.
-// Tested by conformance/pass_threads_test.cpp.
+// language may not be called on others; where the transport blocks, only while there are such functions. A hook blocks, so
+// it has a thread of its own otherwise; buckets that are pulled are driven by the program. Measured: with as many ranks as
+// cores a helper thread takes its core from the computation, so the ranks reduce for themselves. Tested by
+// conformance/pass_threads_test.cpp.
 #pragma once
 
 #include "collective/progress_queue.hpp"
@@ -24,7 +23,7 @@ namespace ddp::pass {
   if (hook.kind == Hook::Kind::kPulled) return Driver::kCaller;
   const bool is_pollable = group.channels().own().pollable();
   if (wanted == DDP_PROGRESS_CALLER)
-    return is_pollable && hook.kind != Hook::Kind::kCallback ? Driver::kProgram : Driver::kEnd;
+    return hook.kind == Hook::Kind::kCallback ? Driver::kEnd : is_pollable ? Driver::kProgram : Driver::kThreadOrEnd;
   if (hook.kind == Hook::Kind::kCallback) return Driver::kThread;
   if (group.size() == 1) return Driver::kCaller;
   if (!is_pollable || wanted == DDP_PROGRESS_THREAD) return Driver::kThread;

@@ -55,9 +55,9 @@ void Pass::require_step() const {
 
 void Pass::begin(ddp_pass mode, Role role) {
   std::shared_ptr<BlockUpdate> held = optimizer_.begin_pass();
+  queue_.set_calls_program(held != nullptr && held->may_fail());
   if (mode != DDP_PASS_ACCUMULATE && role != Role::kJoined) require_step();
-  // A rank that has joined gets the state in the end.
-  optimizer_.set_active(mode == DDP_PASS_REDUCE && role != Role::kJoined);
+  optimizer_.set_active(mode == DDP_PASS_REDUCE && role != Role::kJoined);  // who has joined gets the state in the end
   opened_.emplace(channel_, this, mode == DDP_PASS_REDUCE && buckets_.are_on_gpu(), queue_);
   mode_ = mode;
   if (mode == DDP_PASS_LOCAL) results_.go_alone();
@@ -217,9 +217,9 @@ void Pass::forget_hooks() noexcept {
 }
 
 std::string Pass::describe_plan() const {
-  const bool by_thread = queue_.driver() == collective::ProgressQueue::Driver::kThread;
+  const bool by_thread = queue_.driver() >= collective::ProgressQueue::Driver::kThread;  // or kThreadOrEnd
   return std::to_string(buckets_.size()) + " buckets, reduced by " +
-         (by_thread ? "a thread of the group" : "the caller's threads") + "\n" + buckets_.describe_plan();
+         (by_thread ? "a thread of the group\n" : "the caller's threads\n") + buckets_.describe_plan();
 }
 
 void Pass::end(void* stream) {
