@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Threads that NCCL does not give back: the group goes without them, and what they touch when they do come back is theirs.
+#include <atomic>
 #include <thread>
 
 #include "collective/nccl/nccl_transport.hpp"
@@ -19,6 +20,7 @@ void train_a_little(group::Group& group, int rank) {
 /// The watch is inside NCCL when the group goes. It comes back with trouble that it would tell the group.
 void the_watch_may_come_back_after_its_group_is_gone(void**) {
   const FakeGpus gpus;
+  std::atomic<bool> left{false};
   run_gpu_groups(2, [&](group::Group& group, int rank) {
     train_a_little(group, rank);
     if (rank == 0) {
@@ -29,7 +31,9 @@ void the_watch_may_come_back_after_its_group_is_gone(void**) {
       const int64_t held = fake_gpu::calls("nccl.comm_async_error", 0);
       wait_until([&] { return fake_gpu::calls("nccl.comm_async_error", 0) > held; });
       expect(ms_of([&] { group.close(); }) < 3000, "left in time");
+      left = true;
     }
+    wait_until([&] { return left.load(); });  // once a rank has left, nobody looks for trouble of NCCL
   });
   expect_contains(library_threads(), "ddp-nccl-watch");
   expect_no_library_threads("the watch", 10'000);
