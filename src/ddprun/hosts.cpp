@@ -146,8 +146,9 @@ std::vector<std::string> remote_command(const Options& options, int32_t node, co
   theirs.emplace_back("--");
   theirs.insert(theirs.end(), options.command.begin(), options.command.end());
 
-  const std::string no_folder = "ddprun: host " + host.name + " cannot enter the folder " + folder +
-                                (options.folder.empty() ? ", from which the job was started; or give --chdir FOLDER" : "");
+  const std::string no_folder =
+      "ddprun: host " + host.name + " cannot enter the folder " + folder +
+      (options.machines.folder.empty() ? ", from which the job was started; or give --chdir FOLDER" : "");
   const std::string no_ddprun = "ddprun: ddprun is not at " + ddprun + " on host " + host.name +
                                 ": install libddp there at the same path, or give --ddprun PATH";
   std::string script = "cd " + shell_word(folder) + " || { echo " + shell_word(no_folder) +

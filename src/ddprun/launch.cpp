@@ -189,8 +189,8 @@ void divide_threads(const Options& options, Job& job) {
 
 Job prepare_job(const Options& options, const sigset_t& signal_mask) {
   Job job;
-  job.program = find_program(options.command.front(), options.folder);
-  job.folder = options.folder;
+  job.program = find_program(options.command.front(), options.machines.folder);
+  job.folder = options.machines.folder;
   job.arguments = options.command;
   job.ranks = options.ranks;
   job.signal_mask = signal_mask;
@@ -236,8 +236,7 @@ Job prepare_job(const Options& options, const sigset_t& signal_mask) {
   divide_threads(options, job);
   if (!is_set(job.environment, "PYTHONUNBUFFERED")) set(job.environment, "PYTHONUNBUFFERED=1");
   make_folders(options, job);
-  job.terminals = options.terminals;
-  job.prefix_width = options.prefix_width();
+  if (options.terminals) job.prefix_width = options.prefix_width();
   if (options.terminals) describe_terminal(options, job.environment);
   return job;
 }
@@ -247,14 +246,14 @@ Job prepare_hosts(const Options& options, const sigset_t& signal_mask) {
   std::error_code cause;
   const std::string ours = options.machines.ddprun.empty() ? std::filesystem::read_symlink("/proc/self/exe", cause).string()
                                                            : options.machines.ddprun;
-  const std::string folder = options.folder.empty() ? std::filesystem::current_path().string() : options.folder;
+  const std::string folder =
+      options.machines.folder.empty() ? std::filesystem::current_path().string() : options.machines.folder;
   job.environment = inherited_environment();
   for (int32_t node = 0; node < options.ranks; ++node) job.commands.push_back(remote_command(options, node, folder, ours));
   job.names = names_of(options);
   job.program = find_program(job.commands.front().front());
   job.ranks = options.ranks;
   job.signal_mask = signal_mask;
-  job.terminals = false;
   std::vector<std::string> assignments = options.environment;
   std::string placement;
   for (const Host& host : options.machines.hosts)
@@ -302,8 +301,9 @@ Rank launch_rank(const Job& job, int32_t rank, int input, const std::vector<std:
   std::vector<std::string> arguments = is_host ? job.commands[static_cast<size_t>(rank)] : job.arguments;
   const std::vector<char*> argument_list = pointers(arguments), environment_list = pointers(environment);
 
-  const winsize size = terminal_size(job.prefix_width);
-  Channel out = job.terminals ? make_terminal(size) : make_pipe(), err = job.terminals ? make_terminal(size) : make_pipe();
+  const winsize size = terminal_size(job.prefix_width.value_or(0));
+  Channel out = job.prefix_width ? make_terminal(size) : make_pipe(),
+          err = job.prefix_width ? make_terminal(size) : make_pipe();
   Channel failure = make_pipe();
   const Fd null(open("/dev/null", O_RDONLY | O_CLOEXEC));
   const std::vector<cpu_set_t> processors =

@@ -6,6 +6,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,8 +36,7 @@ struct Job {
   std::string header;                              // what each machine is told first (lead.hpp)
   std::string mark;                                // of their reports (orders.hpp); "": they send none
   sigset_t signal_mask{};                          // ranks start with it
-  bool terminals = true;                           // for the outputs of the ranks
-  int prefix_width = 0;                            // columns that the ranks' terminals lack
+  std::optional<int> prefix_width;                 // columns that the ranks' terminals lack; none: they write to pipes
   OwnFolder join_folder;                           // where new ranks find the others; "": the job does not survive failures
   OwnFolder watch_folder;                          // where ranks write how they are getting on, or what hosts send of it
   std::vector<Processors> placed;                  // by rank that is started here; empty: not bound

@@ -78,7 +78,8 @@ void add_options(CLI::App& app, Options& options, Words& words) {
   app.add_option("--env", options.environment, "Set a variable for the ranks; may be repeated")
       ->type_name("NAME=VALUE")
       ->allow_extra_args(false);  // one value each, or it would swallow the program
-  app.add_option("--chdir", options.folder, "Start the ranks in this folder, with --hosts on each host (default: this one)")
+  app.add_option("--chdir", options.machines.folder,
+                 "Start the ranks in this folder, with --hosts on each host (default: this one)")
       ->type_name("DIR");
   app.add_option("--port", options.port, "TCP port on which the ranks meet (default: a free one)")->type_name("PORT");
   app.add_option("--output-dir", options.output_dir,

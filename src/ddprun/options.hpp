@@ -23,6 +23,7 @@ struct Machines {
   std::string found;               // the batch system that has named them, and its variable; "": somebody else has
   std::string ssh = "ssh";         // what starts a command there
   std::string ddprun;              // its path there; "": as here
+  std::string folder;              // in which the ranks start; "": where ddprun was called
   std::vector<int32_t> placement;  // ranks of each machine; one: all ranks are here
   int32_t node = 0;                // which of them this is
   std::string rendezvous;          // host:port where the ranks meet; "": on this machine
@@ -55,7 +56,6 @@ struct Options {
   int32_t ranks = 1;                     // that this ddprun starts
   int32_t port = 0;                      // 0: a free one
   std::vector<std::string> environment;  // K=V
-  std::string folder;                    // in which the ranks start; "": where ddprun was called
   std::string output_dir;                // "": no files
   std::vector<bool> shown;               // by process here: its output goes to our own stdout and stderr
   Limits limits;
