@@ -33,7 +33,7 @@ public class Smoke {
     } catch (RuntimeException error) {
       text = error.getMessage();
     }
-    String verdict = text.contains("the model is committed") ? "refused" : "not refused: " + text;
+    String verdict = text.contains("the model is already committed") ? "refused" : "not refused: " + text;
     System.out.println("java: " + ddp.floats_getitem(value, 0) + ", " + verdict);
     ddp.ddp_group_barrier(group);
     ddp.ddp_optimizer_destroy(sgd);

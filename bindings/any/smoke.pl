@@ -29,7 +29,7 @@ ddp::ddp_model_get_stats($model, $stats);
 die "options or stats are wrong" unless $options->{timeout_ms} == 2**40 && $options->{rank} == -1 && $stats->{passes} == 3;
 eval { ddp::ddp_model_commit($model, undef); };
 my $text = $@;
-printf "perl: %g, %s\n", ddp::floats_getitem($value, 0), $text =~ /the model is committed/ ? "refused" : "not refused: $text";
+printf "perl: %g, %s\n", ddp::floats_getitem($value, 0), $text =~ /the model is already committed/ ? "refused" : "not refused: $text";
 ddp::ddp_group_barrier($group);
 ddp::ddp_optimizer_destroy($sgd);
 ddp::ddp_model_destroy($model);

@@ -27,7 +27,7 @@ ddp_model_get_stats $model $stats
 if {[ddp_group_options_timeout_ms_get $options] != 1099511627776 || [ddp_group_options_rank_get $options] != -1 ||
     [ddp_model_stats_passes_get $stats] != 3} { error "options or stats are wrong" }
 set failed [catch {ddp_model_commit $model NULL} text]
-puts [format "tcl: %g, %s" [floats_getitem $value 0] [expr {$failed && [string match "*the model is committed*" $text] ? "refused" : "not refused: $text"}]]
+puts [format "tcl: %g, %s" [floats_getitem $value 0] [expr {$failed && [string match "*the model is already committed*" $text] ? "refused" : "not refused: $text"}]]
 ddp_group_barrier $group
 ddp_optimizer_destroy $sgd
 ddp_model_destroy $model

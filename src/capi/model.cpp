@@ -82,6 +82,9 @@ ddp_status ddp_model_add_array(ddp_model* model, const char* name, float* data, 
     const Tensor checked = checked_tensor(&value, what.c_str());
     Tensor checked_grad;
     if (grad != nullptr) checked_grad = checked_tensor(&gradient, ("the gradient of " + what).c_str());
+    if (object->is_committed())  // what follows would name the other function
+      throw make_error(DDP_ERROR_INVALID_STATE,
+                       "ddp_model_add_array: the model is committed; tensors are registered before ddp_model_commit");
     const int32_t index = object->add_parameter(name, checked, grad != nullptr ? &checked_grad : nullptr);
     if (out_index != nullptr) *out_index = index;
   });

@@ -355,7 +355,9 @@ Counters load(const char* function, const Parts& parts, const std::optional<Erro
     fields.emplace(parts);
     for (const auto& state : parts.model.replicas().kept_equal())
       if (model::KeptParts* const kept = model::kept_parts_of(*state)) kept->begin_load();
-    fields->load(arrived.texts, mode.partial);
+    const std::optional<Error> wrong = try_to([&] { fields->load(arrived.texts, mode.partial); });
+    const std::string file = arrived.report.file.value_or("");
+    if (wrong) throw Error(wrong->status(), (file.empty() ? "the checkpoint" : "\"" + file + "\"") + ": " + wrong->text());
   });
   fields->keep();
 

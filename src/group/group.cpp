@@ -29,6 +29,7 @@
 #include "group/sparse_rows.hpp"
 #include "group/survival.hpp"
 #include "group/tracing.hpp"
+#include "os/environment.hpp"
 #include "os/log.hpp"
 
 namespace ddp::group {
@@ -145,6 +146,7 @@ std::shared_ptr<Group> Group::create(const char* rendezvous, const ddp_group_opt
   bootstrap::resolve_ports(options, secure_getenv("DDP_PORT_RANGE"));
   const bootstrap::Meeting meeting =
       bootstrap::resolve_meeting(rendezvous, options, [](const char* name) -> const char* { return ::getenv(name); });
+  if (meeting.rank == 0) os::check_environment();
   const Origin origin{meeting.kind == bootstrap::Meeting::Kind::kLocal, meeting.local_rank};
   std::shared_ptr<Survival> survival = make_survival(options, meeting);
   if (options.join == 0) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "group/select.hpp"
 
+#include <algorithm>
+
 #include "bootstrap/rendezvous/token.hpp"
 #include "collective/hierarchy/transport.hpp"
 #include "collective/shm/mesh.hpp"
@@ -24,6 +26,18 @@ void say(const collective::TransportContext& context, const std::string& what) {
   if (context.control->rank() == 0) os::log(DDP_LOG_INFO, "%d ranks: %s", context.control->size(), what.c_str());
 }
 
+/// Each rank says how it reaches the others.
+void say_ways(const collective::TransportContext& context, const char* inside_hosts, const char* between_hosts) {
+  constexpr int32_t kMostSaid = 64;
+  if (!os::log_enabled(DDP_LOG_DEBUG)) return;
+  const bootstrap::Control& control = *context.control;
+  const bootstrap::Member& self = control.member(control.rank());
+  for (int32_t rank = 0; rank < std::min(control.size(), kMostSaid); ++rank)
+    if (const bootstrap::Member& other = control.member(rank); rank != control.rank())
+      os::log(DDP_LOG_DEBUG, "%s sends to %s over %s", self.name().c_str(), other.name().c_str(),
+              other.boot_id == self.boot_id ? inside_hosts : between_hosts);
+}
+
 [[nodiscard]] const char* name_of(socket::Carrier carrier) noexcept {
   return carrier == socket::Carrier::kUcx ? "UCX" : "Gloo";
 }
@@ -36,6 +50,7 @@ std::unique_ptr<collective::Transport> sockets(const collective::TransportContex
                                                const std::string& why) {
   std::unique_ptr<collective::Transport> transport = socket::make_socket_transport(context, carrier);
   say(context, std::string(name_of(carrier)) + " between all ranks, " + why);
+  say_ways(context, name_of(carrier), name_of(carrier));
   return transport;
 }
 
@@ -65,6 +80,7 @@ std::unique_ptr<collective::Transport> on_one_host(const collective::TransportCo
   if (!share_memory("the ranks are on one host but", connect))
     return sockets(context, socket::Carrier::kGloo, "all on one host");
   say(context, "shared memory, all on one host");
+  say_ways(context, "shared memory", "shared memory");
   return transport;
 }
 
@@ -81,6 +97,7 @@ std::unique_ptr<collective::Transport> on_many_hosts(const collective::Transport
   std::unique_ptr<collective::Transport> transport = hierarchy::make_transport(context, layout, carrier, std::move(memory));
   say(context, "shared memory inside " + hosts + ", " + std::to_string(layout.rails) +
                    (layout.rails == 1 ? " rail" : " rails") + " over " + name_of(chosen) + " between them");
+  say_ways(context, "shared memory", name_of(chosen));
   if (context.control->rank() == 0 && layout.traffic() >= kNotableTraffic)
     os::log(DDP_LOG_WARNING,
             "the busiest host sends %.1f times as many bytes as it has to, because its ranks are not one aligned block of a "
@@ -137,6 +154,11 @@ std::unique_ptr<collective::Transport> choose_transport(const collective::Transp
   // A group for NCCL talks over what AUTO chooses: words about buckets, tensors in host memory.
   const ddp_backend wanted = context.options.backend == DDP_BACKEND_NCCL ? DDP_BACKEND_AUTO : context.options.backend;
   if (context.control->size() == 1) return collective::make_single_transport(context.arena);
+  const char* const chosen = wanted == DDP_BACKEND_GLOO  ? "Gloo"
+                             : wanted == DDP_BACKEND_UCX ? "UCX"
+                             : wanted == DDP_BACKEND_SHM ? "shared memory"
+                                                         : nullptr;
+  if (chosen != nullptr) say_ways(context, chosen, chosen);
   if (wanted == DDP_BACKEND_GLOO) return socket::make_socket_transport(context, socket::Carrier::kGloo);
   if (wanted == DDP_BACKEND_UCX) return over_ucx(context);
   if (threads) return shm::make_transport(context, true, deadline);

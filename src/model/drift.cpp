@@ -55,6 +55,7 @@ std::vector<int32_t> others(size_t size, const std::vector<int32_t>& camp) {
 }
 
 std::string describe_camps(const std::string& name, const std::vector<std::vector<int32_t>>& camps, size_t size) {
+  if (size == 2) return name + " differs between rank 0 and rank 1";
   if (const std::vector<int32_t>* most = largest(camps))
     return name + " is different on " + name_ranks(others(size, *most)) + " from what most ranks hold";
   std::string text = name + " has no content that most ranks hold: ";

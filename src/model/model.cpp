@@ -9,6 +9,7 @@
 #include "model/kept_parts.hpp"
 #include "model/requirements.hpp"
 #include "os/log.hpp"
+#include "os/threads_here.hpp"
 
 namespace ddp::model {
 namespace {
@@ -57,6 +58,17 @@ uint64_t layout_of(const Plan& plan) {
   uint64_t layout = hash_plan(plan, 0);
   for (const PlannedBucket& bucket : plan) layout = hash_plan({}, layout ^ static_cast<uint64_t>(bucket.count));
   return layout;
+}
+
+void say_plan(const Parameters& table, const Plan& plan) {
+  if (!os::log_enabled(DDP_LOG_DEBUG)) return;
+  os::log(DDP_LOG_DEBUG, "the model: %d parameters in %zu buckets", table.parameter_count(), plan.size());
+  const auto name = [&](const PlannedPiece& piece) { return table.parameter(piece.parameter).name.c_str(); };
+  for (size_t bucket = 0; bucket < plan.size(); ++bucket)
+    os::log(DDP_LOG_DEBUG, "bucket %zu: %lld bytes of %s%s, %zu gradients from \"%.200s\" to \"%.200s\"", bucket,
+            static_cast<long long>(plan[bucket].count * dtype_size(plan[bucket].dtype)), dtype_name(plan[bucket].dtype),
+            plan[bucket].on_gpu ? " on a GPU" : "", plan[bucket].pieces.size(), name(plan[bucket].pieces.front()),
+            name(plan[bucket].pieces.back()));
 }
 
 }  // namespace
@@ -120,7 +132,11 @@ void Model::set_hook(pass::Hook hook) {
 
 void Model::commit(void* stream) {
   if (rejoin_ != nullptr && rejoin_->take_commit()) return;
-  require_building("ddp_model_commit");
+  require_live("ddp_model_commit");
+  if (pass_ != nullptr)
+    throw make_error(DDP_ERROR_INVALID_STATE,
+                     "ddp_model_commit: the model is already committed; a model is committed once, after its last parameter "
+                     "was added");
   if (rejoin_ == nullptr) rejoin_ = Rejoin::follow(*this);
   on_error<Error>([&] { commit_now(stream); },
                   [this](const Error& error) {
@@ -145,6 +161,8 @@ void Model::commit_now(void* stream) {
   if (group_->options().virtual_ranks > 0) refuse_virtual_ranks(*this);
   if (rejoin_ != nullptr) refuse_kept_copies(*this);
   static_cast<void>(join_group(stream));
+  if (os::log_enabled(DDP_LOG_DEBUG))
+    os::log(DDP_LOG_DEBUG, "the threads of libddp in this process: %s", os::threads_here().c_str());
   if (const std::optional<Error> difference = replicas_.take_difference()) throw Error(*difference);
 }
 
@@ -158,6 +176,7 @@ int32_t Model::join_group(void* stream) {
   const Oversized oversized = hook_.copies() ? Oversized::kWhole : Oversized::kSplit;
   Plan plan = plan_buckets(
       items, limits_of(options_.first_bucket_bytes, options_.bucket_bytes, group_->size(), items, oversized), oversized);
+  if (group_->rank() == 0) say_plan(table_, plan);
   allocate(plan, stream);
   const int32_t source = replicas_.make_equal(stream);
   const uint64_t plan_hash = hash_plan(plan, model_hash) + number_;

@@ -91,8 +91,8 @@ void what_does_not_come_over_is_found(void**) {
         const std::optional<Error> refused = try_to([&] { rank.model->begin_backward(DDP_PASS_REDUCE); });
         return (found ? found->text() : "nothing") + " | " + (refused ? refused->text() : "used");
       },
-      "differ after they were made equal: \"weight.trace\" of the optimizer has no content that most ranks hold: one on "
-      "rank 0, another on rank 1; the group can go on; load a checkpoint with the optimizer | ddp_model_begin_backward: a "
+      "differ after they were made equal: \"weight.trace\" of the optimizer differs between rank 0 and "
+      "rank 1; the group can go on; load a checkpoint with the optimizer | ddp_model_begin_backward: a "
       "pass or a load that failed has changed only a part");
 }
 

@@ -16,10 +16,13 @@
 #include "bootstrap/control/texts.hpp"
 #include "core/attempt.hpp"
 #include "core/error.hpp"
+#include "os/log.hpp"
 #include "os/thread.hpp"
 
 namespace ddp::bootstrap::net {
 namespace {
+
+constexpr int64_t kFirstPauseMs = 50;
 
 struct Lookup {
   std::mutex mutex;  // guards all below
@@ -76,19 +79,27 @@ std::vector<Endpoint> resolve(const std::string& host, os::Deadline deadline) {
   std::mutex mutex;
   std::condition_variable nothing;
   std::string why = "the name service does not answer";
-  for (int64_t pause_ms = 50; !deadline.passed(); pause_ms = std::min<int64_t>(2 * pause_ms, 1'000)) {
+  for (int64_t pause_ms = kFirstPauseMs; !deadline.passed(); pause_ms = std::min<int64_t>(2 * pause_ms, 1'000)) {
     int code = 0;
     if (!try_once(host, deadline, code, found)) break;
     if (code == 0 && !found.empty()) return found;
     why = ::gai_strerror(code);
+    if (pause_ms == kFirstPauseMs)
+      os::log(DDP_LOG_WARNING,
+              "the host name %s, given for rank 0, is not known here (%s); it is looked up again until "
+              "rendezvous_timeout_ms is over",
+              host.c_str(), why.c_str());
     if (code == EAI_MEMORY)
       throw make_error(DDP_ERROR_OUT_OF_MEMORY, "the host name %s cannot be looked up: %s", host.c_str(), why.c_str());
     // A pod's or a new host's name may appear a little later.
     std::unique_lock lock(mutex);
     nothing.wait_for(lock, std::chrono::milliseconds(std::min(pause_ms, deadline.left_ms())));
   }
-  throw make_error(DDP_ERROR_IO, "the host name %s, given for rank 0, could not be resolved in time: %s", host.c_str(),
-                   why.c_str());
+  throw make_error(
+      DDP_ERROR_IO,
+      "the host name %s, given for rank 0, could not be resolved until the time was up: %s; if only ssh knows the "
+      "name, give the address (ddprun --rendezvous ADDRESS:PORT)",
+      host.c_str(), why.c_str());
 }
 
 }  // namespace ddp::bootstrap::net

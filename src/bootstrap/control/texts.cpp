@@ -208,8 +208,8 @@ std::string unreachable_advice(int error) {
   switch (error) {
     case 0:
     case ETIMEDOUT:
-      return "nothing came back: is there a firewall between the hosts that drops what is sent there, or is that host "
-             "down? " +
+      return "nothing came back: is there a firewall between the hosts that drops what is sent there, is that host down, or "
+             "has the process there no descriptor left (ulimit -n)? " +
              which;
     case ECONNREFUSED:
       return "the host answers, but nothing listens on that port: the rank there has not begun to listen or has ended, and "
