@@ -13,7 +13,8 @@ namespace {
 
 constexpr int kValueMarks = 4;
 constexpr int kTimeMarks = 6;
-constexpr double kSide = 1000;  // of the SVG
+constexpr size_t kLongCell = 20;  // bytes, from which on a cell of a table has several lines
+constexpr double kSide = 1000;    // of the SVG
 
 std::string fixed(double number) {
   char text[32];
@@ -145,7 +146,7 @@ std::string time_chart(const TimeChart& given) {
 }
 
 std::string bar_chart(const BarChart& chart) {
-  double most = 0;
+  double most = chart.scale;
   for (const Bar& bar : chart.bars) {
     double sum = 0;
     for (const double part : bar.parts) sum = chart.stacked ? sum + part : std::max(sum, part);
@@ -184,7 +185,8 @@ std::string data_table(const std::vector<std::vector<std::string>>& cells, const
   html += "</tr></thead><tbody>";
   for (size_t row = 1; row < cells.size(); ++row) {
     html += "<tr><th scope=row>" + escape_html(cells[row].front()) + "</th>";
-    for (size_t i = 1; i < cells[row].size(); ++i) html += "<td>" + escape_html(cells[row][i]) + "</td>";
+    for (size_t i = 1; i < cells[row].size(); ++i)
+      html += (cells[row][i].size() > kLongCell ? "<td class=long>" : "<td>") + escape_html(cells[row][i]) + "</td>";
     html += "</tr>";
   }
   return html + "</tbody></table></div>" + (open ? "" : "</details>");

@@ -46,6 +46,7 @@ struct BarChart {
   std::vector<std::string> parts{};
   std::vector<int> colours{};  // of the parts
   std::vector<Bar> bars{};
+  double scale = 0;     // what a full bar stands for at least
   bool stacked = true;  // else each part has a row of its own
   std::function<std::string(double)> format{};
 };

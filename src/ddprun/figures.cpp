@@ -168,6 +168,8 @@ RunFigures figures_of(const Run& run) {
   find_waits(run, figures, figures.findings);
   find_memory(run, figures, figures.findings);
   find_lost_passes(run, figures.findings);
+  for (RunFinding& finding : figures.findings)  // nothing is well in a job that has failed
+    if (run.exit_code != 0 && finding.kind == RunFinding::Kind::kGood) finding.kind = RunFinding::Kind::kNote;
   return figures;
 }
 

@@ -8,6 +8,7 @@
 #include <sched.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -100,6 +101,13 @@ int32_t usable_cores() {
   const double quota = cpu_quota();
   if (quota > 0) cores = std::min(cores, static_cast<int32_t>(std::ceil(quota)));
   return std::max(cores, 1);
+}
+
+std::string this_machine() {
+  char name[256] = "";
+  gethostname(name, sizeof name - 1);
+  const int32_t cores = usable_cores();
+  return std::string(name) + ", " + std::to_string(cores) + (cores == 1 ? " core" : " cores");
 }
 
 int32_t find_free_port() {

@@ -13,6 +13,7 @@ namespace ddp::ddprun {
 namespace {
 
 constexpr size_t kMostLines = 8;                   // of memory, before they become the largest and the smallest
+constexpr double kNotableShare = 0.01;             // of the time: waiting up to that has no full bar
 constexpr size_t kMostBars = 64;                   // ranks
 constexpr double kMib = 1024, kGib = 1024 * kMib;  // in KiB
 
@@ -65,6 +66,7 @@ std::string header_of(const Run& run) {
   const std::vector<std::string> hosts = hosts_of(run);
   std::string where = hosts.size() > 1 ? " on " + plural(hosts.size(), "host") : "";
   if (hosts.size() == 1 && !hosts.front().empty()) where = " on " + hosts.front();
+  if (hosts.size() == 1 && hosts.front().empty() && !run.machine.empty()) where = " on " + run.machine;
   return "<header><p class=brand>libddp · report of a job</p><h1>" + escape_html(program_of(run)) + "</h1><p class=lead>" +
          "<span class='state " + (good ? "good'>✓ succeeded" : "bad'>✗ exit code " + std::to_string(run.exit_code)) +
          "</span> " +
@@ -208,6 +210,7 @@ std::string waiting_of(const Run& run, const RunFigures& figures) {
   chart.parts = {"each other rank waited for it", "it waited for others"};
   chart.colours = {1, 0};
   chart.stacked = false;
+  chart.scale = kNotableShare * run.seconds;
   chart.format = format_time;
   for (const RankRun* rank : chosen(run, &RankRun::awaited_ns))
     chart.bars.push_back({"rank " + std::to_string(rank->rank),
@@ -253,6 +256,16 @@ std::string events_of(const Run& run) {
   return html + "</section>";
 }
 
+std::string machine_name(const Run& run) {
+  return run.machine.empty() ? "here" : run.machine.substr(0, run.machine.find(','));
+}
+
+/// Ranks that share memory send nothing.
+std::string sent_text(const Run& run, const Counts& counts) {
+  if (counts.sent_bytes > 0 || counts.comm_ns == 0) return format_bytes(static_cast<double>(counts.sent_bytes));
+  return run.world_size > 1 ? "shared memory" : "–";
+}
+
 std::string ranks_of(const Run& run) {
   std::vector<std::vector<std::string>> cells{{"rank", "host", "starts", "end", "after", "steps", "passes", "void", "hidden",
                                                "exposed", "sent", "saves", "recoveries", "peak memory"}};
@@ -260,10 +273,10 @@ std::string ranks_of(const Run& run) {
   for (const RankRun& rank : run.ranks) {
     const Counts& counts = rank.counts;
     const double share = share_hidden(counts);
-    cells.push_back({std::to_string(rank.rank), rank.host.empty() ? "here" : rank.host, number(rank.starts), rank.end,
-                     format_time(rank.ended_s), number(counts.steps), number(counts.passes), number(counts.voids),
+    cells.push_back({std::to_string(rank.rank), rank.host.empty() ? machine_name(run) : rank.host, number(rank.starts),
+                     rank.end, format_time(rank.ended_s), number(counts.steps), number(counts.passes), number(counts.voids),
                      share < 0 ? "–" : format_share(share), format_time(static_cast<double>(counts.exposed_ns) * 1e-9),
-                     format_bytes(static_cast<double>(counts.sent_bytes)), number(counts.saves), number(counts.recoveries),
+                     sent_text(run, counts), number(counts.saves), number(counts.recoveries),
                      rank.peak_kib > 0 ? format_kib(rank.peak_kib) : "–"});
   }
   return "<section class=card id=ranks><h2>Ranks</h2>" + data_table(cells, "Ranks", true) + "</section>";
@@ -280,8 +293,9 @@ std::string write_page(const Run& run, const std::string& json_name) {
       header_of(run) + tiles_of(run, figures) + findings_of(figures);
   if (figures.per_second < 0)
     html +=
-        "<section class=card><h2>No passes were seen</h2><p class=say>The program has used no group of libddp, or it ended "
-        "before its first pass.</p></section>";
+        "<section class=card><h2>No pass was completed</h2><p class=say>The program ended before the end of its first pass, "
+        "or "
+        "it has used no model of libddp.</p></section>";
   html += "<div class=two>" + throughput_of(run, figures) + communication_of(run, figures) + waiting_of(run, figures) +
           buckets_of(run) + memory_of(run, figures) + "</div>" + events_of(run) + ranks_of(run);
   return html + "<footer>Written by ddprun " + escape_html(run.version) + ". The numbers: <a href='" +

@@ -62,7 +62,7 @@ details{margin-top:10px;font-size:13px}summary{cursor:pointer;color:var(--soft)}
 .scroll{overflow:auto}details .scroll{max-height:260px;margin-top:6px}
 table{width:100%;border-collapse:collapse;font-size:13px;font-variant-numeric:tabular-nums}caption{position:absolute;left:-9999px}
 th,td{padding:5px 10px;border-bottom:1px solid var(--line);text-align:right;white-space:nowrap}th:first-child{text-align:left}
-thead th{position:sticky;top:0;background:var(--card);color:var(--soft);font-weight:600}
+td.long{white-space:normal;min-width:16ch;max-width:26ch;text-align:left}thead th{position:sticky;top:0;background:var(--card);color:var(--soft);font-weight:600}
 #ranks .scroll{margin-top:8px}
 .story{list-style:none;margin:10px 0 0;padding:0;border-left:2px solid var(--line)}.story li{display:flex;gap:14px;padding:3px 0 3px 14px}
 .story time{flex:none;min-width:74px;white-space:nowrap;color:var(--soft);font-variant-numeric:tabular-nums}.words{padding:8px 0 0}

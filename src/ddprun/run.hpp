@@ -91,6 +91,7 @@ struct RunEvent {
 struct Run {
   std::vector<std::string> command{};
   std::string version{};
+  std::string machine{};  // of ddprun: its name, and its cores
   int64_t started_unix_s = 0;
   double seconds = 0;
   int exit_code = 0;

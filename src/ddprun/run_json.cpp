@@ -60,9 +60,16 @@ Json to_json(const RunFigures& figures) {
 
 // What is not UTF-8, such as an argument, is replaced.
 std::string write_json(const Run& run) {
-  Json json{{"format", "ddprun report 1"},          {"version", run.version},   {"command", run.command},
-            {"started_unix_s", run.started_unix_s}, {"seconds", run.seconds},   {"exit_code", run.exit_code},
-            {"world_size", run.world_size},         {"restarts", run.restarts}, {"figures", to_json(figures_of(run))}};
+  Json json{{"format", "ddprun report 1"},
+            {"version", run.version},
+            {"command", run.command},
+            {"machine", run.machine},
+            {"started_unix_s", run.started_unix_s},
+            {"seconds", run.seconds},
+            {"exit_code", run.exit_code},
+            {"world_size", run.world_size},
+            {"restarts", run.restarts},
+            {"figures", to_json(figures_of(run))}};
   for (const char* list : {"ranks", "events", "last_words", "samples"}) json[list] = Json::array();
   for (const RankRun& rank : run.ranks) json["ranks"].push_back(to_json(rank));
   for (const RunEvent& event : run.events) json["events"].push_back({{"seconds", event.seconds}, {"text", event.text}});

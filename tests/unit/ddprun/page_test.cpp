@@ -81,9 +81,29 @@ void a_run_without_passes_has_a_page(void**) {
   Run run;
   run.ranks.resize(1);
   const std::string page = write_page(run, "x.json");
-  expect(has(page, "No passes were seen") && has(page, "</html>"), "page");
+  expect(has(page, "No pass was completed") && has(page, "</html>"), "page");
   expect(!write_json(run).empty(), "json");
   expect(!write_page(Run(), "x.json").empty() && !write_json(Run()).empty(), "nothing at all");
+}
+
+void what_is_small_or_failed_looks_so(void**) {
+  Run run = made_up_run(2, 100, 1);
+  run.machine = "my-machine, 8 cores";
+  run.world_size = 2;
+  for (RankRun& rank : run.ranks) {
+    rank.host = "";
+    rank.waited_ns = rank.awaited_ns = 1'000'000;  // 1 ms of 100 s
+    rank.counts.sent_bytes = 0;
+    rank.end = "killed by signal 11 (Segmentation fault, SIGSEGV)";
+  }
+  const std::string page = write_page(run, "x.json");
+  expect(has(page, "style='width:0.1%'") && !has(page, "style='width:100.0%'></i></span><span class=value>1 ms"),
+         "a bar of 1 ms is no full one");
+  expect(has(page, "No rank stands out") && !has(page, "<li class=good>"), "no tick in a job that failed");
+  expect(has(page, "<td>shared memory</td>") && !has(page, "<td>0 B</td>"), "nothing is sent in shared memory");
+  expect(has(page, "on my-machine, 8 cores") && has(page, "<td>my-machine</td>"), "the machine");
+  expect(has(page, "<td class=long>killed by signal 11 (Segmentation fault, SIGSEGV)</td>"), "a long cell has lines");
+  expect(has(write_json(run), "\"machine\": \"my-machine, 8 cores\""), "the machine in the JSON");
 }
 
 void many_ranks_fit(void**) {
@@ -110,8 +130,13 @@ int write_all(const std::string& folder) {
 int main(int argc, char** argv) {
   if (argc == 3 && argv[1] == std::string("--write")) return write_all(argv[2]);
   const CMUnitTest tests[] = {
-      ddp_test(numbers_are_short),         ddp_test(axes_end_beyond_the_values),      ddp_test(a_gap_breaks_a_line),
-      ddp_test(a_page_says_what_happened), ddp_test(a_run_without_passes_has_a_page), ddp_test(many_ranks_fit),
+      ddp_test(numbers_are_short),
+      ddp_test(axes_end_beyond_the_values),
+      ddp_test(a_gap_breaks_a_line),
+      ddp_test(a_page_says_what_happened),
+      ddp_test(a_run_without_passes_has_a_page),
+      ddp_test(many_ranks_fit),
+      ddp_test(what_is_small_or_failed_looks_so),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
