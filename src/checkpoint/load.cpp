@@ -356,11 +356,9 @@ Counters load(const char* function, const Parts& parts, const std::optional<Erro
     for (const auto& state : parts.model.replicas().kept_equal())
       if (model::KeptParts* const kept = model::kept_parts_of(*state)) kept->begin_load();
     const std::optional<Error> wrong = try_to([&] { fields->load(arrived.texts, mode.partial); });
-    const std::string file = arrived.report.file.value_or("");
-    if (wrong) throw Error(wrong->status(), (file.empty() ? "the checkpoint" : "\"" + file + "\"") + ": " + wrong->text());
+    if (wrong) throw Error(wrong->status(), "the checkpoint \"" + *arrived.report.file + "\": " + wrong->text());
   });
   fields->keep();
-
   model::Values::Torn torn = parts.model.values().begin_load(parts.optimizer != nullptr);
   const std::optional<Error> problem = company.reads()
                                            ? send_all(company, picked->source, picked->opened, *copies, *transfer)
