@@ -170,19 +170,33 @@ struct FailingImpl : torch::nn::Module {
 };
 TORCH_MODULE(Failing);
 
+void expect_out_of_luck(const torch::Tensor& loss) {
+  std::string text;
+  try {
+    loss.backward();
+  } catch (const std::runtime_error& error) {
+    text = error.what();
+  }
+  REQUIRE(text.find("out of luck") != std::string::npos);
+}
+
+struct Layered : torch::nn::Module {
+  explicit Layered(torch::nn::Linear given, bool twice = false) : layer(given), is_twice(twice) {
+    register_module("first", layer);
+    if (twice) register_module("second", layer);
+  }
+  torch::Tensor forward(torch::Tensor x) { return is_twice ? layer(torch::relu(layer(x))) : layer(x); }
+  torch::nn::Linear layer;
+  bool is_twice;
+};
+
 void an_exception_in_backward_reaches_the_other_ranks() {
   on_ranks("exception", [](ddp::Group& group) {
     Failing module;
     ddp::torch::DistributedDataParallel net(group, module);
     const auto loss = loss_of(net(values({5, 3}, 0), group.rank() == 1));
     if (group.rank() == 1) {
-      bool thrown = false;
-      try {
-        loss.backward();
-      } catch (const std::runtime_error& error) {
-        thrown = std::string(error.what()).find("out of luck") != std::string::npos;
-      }
-      REQUIRE(thrown);
+      expect_out_of_luck(loss);
     } else {
       const auto text = error_of([&] { loss.backward(); }, DDP_ERROR_INVALID_STATE);
       REQUIRE(text.find("rank 1") != std::string::npos &&
@@ -192,6 +206,72 @@ void an_exception_in_backward_reaches_the_other_ranks() {
     loss_of(net(values({5, 3}, group.rank()), false)).backward(); /* leaves the open pass, and goes on */
     REQUIRE(module->last->weight.grad().defined());
     net.model().check_replicas();
+  });
+}
+
+void an_exception_before_the_first_gradient_reaches_them_too() {
+  on_ranks("first", [](ddp::Group& group) {
+    Net module; /* whose buffers forward() sends */
+    ddp::torch::DistributedDataParallel net(group, module);
+    for (int step = 0; step < 3; ++step) {
+      module->zero_grad();
+      auto output = net(values({5, 3}, step));
+      if (step == 1 && group.rank() == 1) {
+        output.register_hook([](const torch::Tensor&) { throw std::runtime_error("out of luck"); });
+        expect_out_of_luck(loss_of(output));
+      } else if (step == 1) {
+        REQUIRE(error_of([&] { loss_of(output).backward(); }, DDP_ERROR_INVALID_STATE).find("rank 1") != std::string::npos);
+      } else {
+        loss_of(output).backward();
+      }
+    }
+    net.model().check_replicas();
+  });
+}
+
+void a_layer_of_two_wrapped_modules_is_averaged_by_the_one_that_is_used() {
+  on_ranks("shared", [](ddp::Group& group) {
+    torch::nn::Linear layer(torch::nn::LinearOptions(256, 256).bias(false));
+    auto actor = std::make_shared<Layered>(layer), critic = std::make_shared<Layered>(layer);
+    ddp::torch::DistributedDataParallel first(group, actor), second(group, critic);
+    for (int step = 0; step < 4; ++step) {
+      actor->zero_grad();
+      const auto data = torch::full({1, 256}, 1.0F + static_cast<float>(group.rank()));
+      (step % 2 == 0 ? second(data) : first(data)).sum().backward();
+      REQUIRE(layer->weight.grad().eq(1.5F).all().item<bool>());
+    }
+    actor->zero_grad();
+    actor->forward(torch::ones({1, 256})).sum().backward(); /* through no wrapper */
+    REQUIRE(layer->weight.grad().eq(1).all().item<bool>());
+  });
+}
+
+void a_parameter_may_be_used_beside_the_outputs() {
+  on_ranks("beside", [](ddp::Group& group) {
+    Net module;
+    ddp::torch::DistributedDataParallel net(group, module, small_buckets());
+    for (int step = 0; step < 2; ++step) {
+      module->zero_grad();
+      const auto loss = loss_of(net(values({5, 3}, step), false)); /* `unused` is not in it */
+      (loss + (1 + 2 * group.rank()) * (module->unused->weight.sum() + module->unused->bias.sum())).backward();
+      REQUIRE(module->unused->weight.grad().eq(2.0F).all().item<bool>());
+    }
+  });
+}
+
+void modules_may_be_on_the_stack_and_have_a_layer_twice() {
+  on_ranks("stack", [](ddp::Group& group) {
+    Layered module(torch::nn::Linear(3, 3), true);
+    ddp::torch::DistributedDataParallel net(group, module, small_buckets());
+    REQUIRE(net.model().parameter_count() == 2 && net.module().get() == &module);
+    const auto of = [&](int rank) {
+      Layered alone(torch::nn::Linear(3, 3), true);
+      alone.layer->weight.set_data(module.layer->weight.detach()), alone.layer->bias.set_data(module.layer->bias.detach());
+      loss_of(alone.forward(values({4, 3}, 1 + rank))).backward();
+      return alone.layer->weight.grad().clone();
+    };
+    loss_of(net(values({4, 3}, 1 + group.rank()))).backward();
+    REQUIRE(torch::allclose(module.layer->weight.grad(), (of(0) + of(1)) / 2));
   });
 }
 
@@ -298,6 +378,10 @@ int main() {
       TEST(no_sync_accumulates),
       TEST(unused_parameters_are_named_or_allowed),
       TEST(an_exception_in_backward_reaches_the_other_ranks),
+      TEST(an_exception_before_the_first_gradient_reaches_them_too),
+      TEST(a_layer_of_two_wrapped_modules_is_averaged_by_the_one_that_is_used),
+      TEST(a_parameter_may_be_used_beside_the_outputs),
+      TEST(modules_may_be_on_the_stack_and_have_a_layer_twice),
       TEST(two_wrappers_in_one_backward),
       TEST(buffers_follow_rank_0_in_training),
       TEST(checkpoints_have_plain_names_and_both_kinds_of_optimizers_step),
