@@ -23,7 +23,7 @@ struct Record {
   std::string token;  // "" if the user's holds
   std::string host;   // of rank 0
   std::string boot_id;
-  std::string life;  // of the process, as os::this_life() gives it
+  std::string life{};  // of the process, as os::this_life() gives it; "" if it is not known
 };
 
 [[nodiscard]] std::string write_record(const Record& record);

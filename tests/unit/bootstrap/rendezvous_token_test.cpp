@@ -94,10 +94,10 @@ void a_token_that_can_be_guessed_is_refused(void**) {
 }
 
 void notes_are_read_whole_or_not_at_all(void**) {
-  const std::string text = bootstrap::write_record({"10.0.0.1:40000", "word", "", "host", "boot"});
+  const std::string text = bootstrap::write_record({"10.0.0.1:40000", "word", "", "host", "boot", "life"});
   const auto note = bootstrap::read_record(text);
   expect(note.has_value() && note->address == "10.0.0.1:40000" && note->word == "word" && note->token.empty() &&
-             note->host == "host" && note->boot_id == "boot",
+             note->host == "host" && note->boot_id == "boot" && note->life == "life",
          "the note is the same");
   for (size_t size = 0; size < text.size(); ++size)
     expect(!bootstrap::read_record(text.substr(0, size)).has_value(), "a cut note is none");
