@@ -58,7 +58,10 @@ typedef struct ddp_model_options {
   ddp_progress progress;      /**< DDP_PROGRESS_AUTO (default); ranks may differ */
   ddp_drift drift;            /**< DDP_DRIFT_REPORT (default) or DDP_DRIFT_RESEND */
   int64_t check_every;   /**< k: every k-th REDUCE pass ends with a comparison of the parameters of all ranks (one pass over
-                            memory   and one small message); 0 (default): only ddp_model_check compares */
+                            memory and one small message); 0 (default): only ddp_model_check compares. With an optimizer that
+                            has shard and in_backward it finds no drift: such a pass gives each owner's values to all ranks
+                            before the comparison, also values that have drifted on the owner. With shard alone it finds what
+                            has drifted since the last ddp_optimizer_step */
   ddp_divisor divisor;   /**< DDP_DIVISOR_WORLD (default) or DDP_DIVISOR_WEIGHTS */
   int32_t uneven_inputs; /**< 1: ranks may run out of data and call ddp_model_join; costs one small message a pass, which
                               nobody waits for, and excludes optimizers with shard; 0 (default) */
@@ -178,9 +181,11 @@ DDP_API ddp_status ddp_model_get_value(const ddp_model *model, int32_t index, dd
 /**
  * Give this pass's address of a gradient, for frameworks whose gradients move. Call before ddp_model_mark_ready of that
  * parameter. The parameter must have been registered with a gradient of its own (not NULL).
- * @param data as many elements as the parameter has, of its gradient's dtype; used until the next set_grad
- * Local. Errors: INVALID_ARGUMENT, INVALID_STATE (already marked in this pass, libddp owns the gradient, or it lies in
- * ddp_group_alloc memory and is reduced there). Since 0.1.
+ * @param data as many elements as the parameter has, of its gradient's dtype; used until the next set_grad. It may be memory
+ *        that another gradient had in an earlier pass; two gradients of one pass must not overlap (ddp_model_mark_ready)
+ * Local. Errors: INVALID_ARGUMENT (also: it overlaps a parameter, a buffer, or a gradient that libddp owns), INVALID_STATE
+ * (already marked in this pass, libddp owns the gradient, or it lies in ddp_group_alloc memory and is reduced there).
+ * Since 0.1.
  */
 DDP_API ddp_status ddp_model_set_grad(ddp_model *model, int32_t index, void *data);
 

@@ -6,10 +6,6 @@
 namespace ddp {
 namespace {
 
-std::pair<int32_t, uintptr_t> place_of(const Tensor& tensor, int64_t bytes) noexcept {
-  return {tensor.device_index, reinterpret_cast<uintptr_t>(tensor.data) + static_cast<uintptr_t>(bytes)};
-}
-
 std::string home_of(const Tensor& tensor) {
   return tensor.is_on_gpu() ? "on GPU " + std::to_string(tensor.device_index) : "in host memory";
 }
@@ -25,20 +21,46 @@ void Parameters::check_name(const std::string& name) const {
 }
 
 void Parameters::check_memory(const Tensor& tensor, const std::string& what) const {
-  if (tensor.count == 0) return;
-  const Place begin = place_of(tensor, 0);
-  const Place end = place_of(tensor, tensor.bytes());
-  auto last = ranges_.lower_bound(end);  // the first that starts at or after our end
-  if (last == ranges_.begin()) return;
-  --last;
-  if (last->second.end > begin)
+  if (const auto other = memory_.find(tensor))
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "the memory of %s overlaps the memory of %s; register shared memory once",
-                     what.c_str(), last->second.what.c_str());
+                     what.c_str(), name_of(*other).c_str());
 }
 
-void Parameters::claim_memory(const Tensor& tensor, const std::string& what) {
-  if (tensor.count == 0) return;
-  ranges_.emplace(place_of(tensor, 0), Range{place_of(tensor, tensor.bytes()), what});
+std::string Parameters::name_of(const MemoryRanges::Owner& owner) const {
+  const auto index = static_cast<size_t>(owner.index);
+  if (owner.kind == MemoryRanges::Kind::kBuffer) return "buffer \"" + buffers_[index].name + "\"";
+  const std::string parameter = "parameter \"" + parameters_[index].name + "\"";
+  return owner.kind == MemoryRanges::Kind::kValue ? parameter : "the gradient of " + parameter;
+}
+
+void Parameters::place_grad(int32_t index, std::byte* data) {
+  Tensor& grad = parameter(index).grad;
+  grad.data = data;
+  memory_.claim(grad, {MemoryRanges::Kind::kOwnGrad, index});
+}
+
+void Parameters::place_value(int32_t index, std::byte* data) {
+  Parameter& of = parameter(index);
+  memory_.release(of.value);
+  of.value.data = data;
+  of.owned_value = true;
+  memory_.claim(of.value, {MemoryRanges::Kind::kValue, index});
+}
+
+void Parameters::move_grad(int32_t index, std::byte* data, const MemoryRanges::IsMarked& is_marked) {
+  Tensor& grad = parameter(index).grad;
+  if (grad.data == data && !memory_.is_contested(index)) return;
+  Tensor moved = grad;
+  moved.data = data;
+  memory_.move_grad(index, grad, moved, is_marked);
+  grad = moved;
+}
+
+void Parameters::require_free(int32_t index, const Tensor& moved) const {
+  if (const auto other = memory_.find_fixed(moved))
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT,
+                     "ddp_model_set_grad: this memory for the gradient of \"%s\" overlaps the memory of %s",
+                     parameter(index).name.c_str(), name_of(*other).c_str());
 }
 
 int32_t Parameters::add_parameter(std::string name, const Tensor& value, const Tensor* grad) {
@@ -60,9 +82,10 @@ int32_t Parameters::add_parameter(std::string name, const Tensor& value, const T
     check_memory(*grad, grad_what);
     if (grad->count > 0 && grad->data < value.data + value.bytes() && value.data < grad->data + grad->bytes())
       throw make_error(DDP_ERROR_INVALID_ARGUMENT, "the memory of %s overlaps the parameter itself", grad_what.c_str());
-    claim_memory(*grad, grad_what);
+    memory_.claim(*grad, {MemoryRanges::Kind::kGrad, parameter_count()});
   }
-  claim_memory(value, what);
+  memory_.claim(value, {MemoryRanges::Kind::kValue, parameter_count()});
+  memory_.add_parameter();
   Parameter parameter;
   parameter.declared = value.dtype;
   parameter.value = real_view(value);
@@ -80,7 +103,7 @@ int32_t Parameters::add_buffer(std::string name, const Tensor& value) {
   check_name(name);
   const std::string what = "buffer \"" + name + "\"";
   check_memory(value, what);
-  claim_memory(value, what);
+  memory_.claim(value, {MemoryRanges::Kind::kBuffer, static_cast<int32_t>(buffers_.size())});
   names_.insert(name);
   buffers_.push_back(Buffer{std::move(name), real_view(value), value.dtype});
   return static_cast<int32_t>(buffers_.size()) - 1;

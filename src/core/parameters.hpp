@@ -5,12 +5,11 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <string>
 #include <unordered_set>
-#include <utility>
 #include <vector>
 
+#include "core/memory_ranges.hpp"
 #include "core/tensor.hpp"
 
 namespace ddp {
@@ -45,6 +44,19 @@ class Parameters {
   int32_t add_parameter(std::string name, const Tensor& value, const Tensor* grad);
   int32_t add_buffer(std::string name, const Tensor& value);
 
+  /// libddp has made memory for the gradient, or the value of the parameter has moved there.
+  void place_grad(int32_t index, std::byte* data);
+  void place_value(int32_t index, std::byte* data);
+  /// Throws INVALID_ARGUMENT if this memory is that of a value, a buffer, or a gradient of libddp's. `moved`: the gradient
+  /// of the parameter, where it is to be.
+  void require_free(int32_t index, const Tensor& moved) const;
+  /// The gradient is at another address from now on. `is_marked`: as MemoryRanges::move_grad.
+  void move_grad(int32_t index, std::byte* data, const MemoryRanges::IsMarked& is_marked);
+  /// Has another gradient the memory of this one? The parameter, or MemoryRanges::kNobody. Any thread.
+  [[nodiscard]] int32_t contested_by(int32_t index) const noexcept {
+    return memory_.is_contested(index) ? memory_.settle(index) : MemoryRanges::kNobody;
+  }
+
   [[nodiscard]] const std::vector<Parameter>& parameters() const noexcept { return parameters_; }
   [[nodiscard]] const std::vector<Buffer>& buffers() const noexcept { return buffers_; }
   [[nodiscard]] Parameter& parameter(int32_t index) { return parameters_[static_cast<size_t>(index)]; }
@@ -56,18 +68,12 @@ class Parameters {
  private:
   void check_name(const std::string& name) const;
   void check_memory(const Tensor& tensor, const std::string& what) const;
-  void claim_memory(const Tensor& tensor, const std::string& what);
-
-  using Place = std::pair<int32_t, uintptr_t>;  // device (-1: host memory), address
-  struct Range {
-    Place end;
-    std::string what;
-  };
+  [[nodiscard]] std::string name_of(const MemoryRanges::Owner& owner) const;
 
   std::vector<Parameter> parameters_;
   std::vector<Buffer> buffers_;
   std::unordered_set<std::string> names_;
-  std::map<Place, Range> ranges_;  // by begin, disjoint
+  mutable MemoryRanges memory_;
   const device::Device* device_ = nullptr;
 };
 

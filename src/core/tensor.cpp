@@ -6,6 +6,12 @@
 #include "core/error.hpp"
 
 namespace ddp {
+namespace {
+
+/// No machine has as many in one address space (52 bits on ARM, 57 on x86).
+constexpr int64_t kMostBytes = int64_t{1} << 57;
+
+}  // namespace
 
 bool Tensor::same_shape(const Tensor& other) const noexcept {
   return ndim == other.ndim && std::equal(shape.begin(), shape.begin() + ndim, other.shape.begin());
@@ -45,8 +51,8 @@ Tensor checked_any_tensor(const ddp_tensor* tensor, const char* what) {
     checked.shape[static_cast<size_t>(d)] = extent;
     int64_t bytes = 0;
     if (__builtin_mul_overflow(checked.count, extent, &checked.count) ||
-        __builtin_mul_overflow(checked.count, dtype_size(tensor->dtype), &bytes))
-      throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s has more than 2^63 bytes", what);
+        __builtin_mul_overflow(checked.count, dtype_size(tensor->dtype), &bytes) || bytes > kMostBytes)
+      throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s has more than 2^57 bytes, which no machine can address", what);
   }
   if (checked.data == nullptr && checked.count > 0)
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s has a NULL data pointer but %lld elements", what,

@@ -205,7 +205,7 @@ void Model::allocate(const Plan& plan, void* stream) {
   }
   memory_.gradients.allocate(
       table_, plan, "gradient memory", [](const Parameter& parameter) { return parameter.owned_grad; },
-      [this](int32_t index, std::byte* data) { table_.parameter(index).grad.data = data; });
+      [this](int32_t index, std::byte* data) { table_.place_grad(index, data); });
   if (options_.own_values != 0) allocate_values(plan, stream);
   memory_.is_allocated = true;
   memory_.layout = layout_of(plan);
@@ -221,8 +221,7 @@ void Model::allocate_values(const Plan& plan, void* stream) {
     std::byte* const place = places[static_cast<size_t>(index)];
     if (parameter.value.count > 0)
       device::of(parameter.value).copy(place, parameter.value.data, parameter.value.bytes(), stream);
-    parameter.value.data = place;
-    parameter.owned_value = true;
+    table_.place_value(index, place);
   }
 }
 
@@ -252,12 +251,14 @@ void Model::set_grad(int32_t index, void* data) {
   const std::string what = "the gradient of parameter \"" + parameter.name + "\"";
   Tensor checked = checked_any_tensor(&described, what.c_str());
   group_->gpu().bind(checked, what.c_str());
+  table_.require_free(index, moved);
   if (pass_ != nullptr && !pass_->set_address(index, moved.data))
     throw make_error(DDP_ERROR_INVALID_STATE,
                      "ddp_model_set_grad: the gradient of \"%s\" lies in ddp_group_alloc memory, where the other ranks "
                      "reach it; it cannot move",
                      name);
-  parameter.grad.data = moved.data;
+  table_.move_grad(index, moved.data,
+                   [this](int32_t other) { return pass_ != nullptr && pass_->is_open() && pass_->is_marked(other); });
 }
 
 void Model::begin_backward(ddp_pass mode) {

@@ -14,6 +14,14 @@ void Marks::refuse_second(int32_t index) const {
                    index, table_.parameter(index).name.c_str());
 }
 
+void Marks::refuse_overlap(int32_t index, int32_t other) const {
+  throw make_error(
+      DDP_ERROR_INVALID_ARGUMENT,
+      "the gradients of the parameters \"%s\" and \"%s\" overlap in memory: ddp_model_set_grad gave both some of "
+      "the same bytes; give each gradient of a pass memory of its own",
+      table_.parameter(index).name.c_str(), table_.parameter(other).name.c_str());
+}
+
 void Marks::check_range(int32_t index, int64_t first, int64_t count) const {
   const Parameter& parameter = table_.parameter(index);
   const int64_t elements = parameter.grad.count / parameter.reals_each();
@@ -22,6 +30,7 @@ void Marks::check_range(int32_t index, int64_t first, int64_t count) const {
                      "ddp_model_mark_range_ready: first is %lld and count %lld, but parameter \"%s\" has %lld elements",
                      static_cast<long long>(first), static_cast<long long>(count), parameter.name.c_str(),
                      static_cast<long long>(elements));
+  require_own_memory(index);
 }
 
 const MarkedRanges& Marks::add_range(int32_t index, int64_t first, int64_t count) {
@@ -52,7 +61,7 @@ const MarkedRanges& Marks::add_range(int32_t index, int64_t first, int64_t count
 MissingGradients Marks::missing(bool partial_allowed) const {
   MissingGradients mine;
   for (int32_t index = 0; index < table_.parameter_count(); ++index)
-    if (is_partly_marked(index) || (!is_marked(index) && !partial_allowed))
+    if (is_needed(index) || (!is_marked(index) && !partial_allowed))
       if (static_cast<size_t>(++mine.missing) <= kNamedGradients) mine.names.push_back(name_of_missing(index));
   return mine;
 }
@@ -60,6 +69,8 @@ MissingGradients Marks::missing(bool partial_allowed) const {
 /// The parameter's name and, if it is marked in part, what is missing.
 std::string Marks::name_of_missing(int32_t index) const {
   const Parameter& parameter = table_.parameter(index);
+  if (const int32_t other = table_.contested_by(index); other != MemoryRanges::kNobody)
+    return parameter.name + " (whose gradient overlaps that of " + table_.parameter(other).name + ")";
   if (!is_partly_marked(index)) return parameter.name;
   const std::lock_guard lock(ranging_);
   const MarkedRanges& ranges = ranges_[static_cast<size_t>(index)];

@@ -26,10 +26,11 @@ class Marks {
       : table_(table), marks_(table.parameters().size()), ranges_(marks_.size()), contributes_(marks_.size(), 0) {}
 
   void begin_pass() noexcept { epoch_ = (epoch_ + 1) & 0x3fffffff; }
-  /// Throws INVALID_STATE if it is marked already.
+  /// Throws INVALID_STATE if it is marked already, INVALID_ARGUMENT if another gradient has its memory.
   void mark(int32_t index, Mark what) {
     const auto at = static_cast<size_t>(index);
     uint32_t before = marks_[at].load(std::memory_order_relaxed);
+    require_own_memory(index);
     if (before >> 2 == epoch_ || !marks_[at].compare_exchange_strong(before, value_of(what))) refuse_second(index);
     if (what == Mark::kReady) contributes_[at] |= kNow;
   }
@@ -50,6 +51,10 @@ class Marks {
   [[nodiscard]] bool is_partly_marked(int32_t index) const noexcept {
     return marks_[static_cast<size_t>(index)].load(std::memory_order_acquire) == value_of(Mark::kPartly);
   }
+  /// It must not be left out, even if others may be: some of its ranges are marked, or another gradient has its memory.
+  [[nodiscard]] bool is_needed(int32_t index) const noexcept {
+    return is_partly_marked(index) || (!is_marked(index) && table_.contested_by(index) != MemoryRanges::kNobody);
+  }
   [[nodiscard]] const Parameters& table() const noexcept { return table_; }
   /// In this pass, or in those that accumulated before it.
   [[nodiscard]] bool contributes(int32_t index) const noexcept { return contributes_[static_cast<size_t>(index)] != 0; }
@@ -67,6 +72,11 @@ class Marks {
 
   [[nodiscard]] uint32_t value_of(Mark what) const noexcept { return epoch_ << 2 | static_cast<uint32_t>(what); }
   [[noreturn]] void refuse_second(int32_t index) const;
+  /// Throws INVALID_ARGUMENT if another gradient has its memory.
+  void require_own_memory(int32_t index) const {
+    if (const int32_t other = table_.contested_by(index); other != MemoryRanges::kNobody) refuse_overlap(index, other);
+  }
+  [[noreturn]] void refuse_overlap(int32_t index, int32_t other) const;
   void check_range(int32_t index, int64_t first, int64_t count) const;
   [[nodiscard]] const MarkedRanges& add_range(int32_t index, int64_t first, int64_t count);
   [[nodiscard]] std::string name_of_missing(int32_t index) const;

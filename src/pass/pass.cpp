@@ -140,9 +140,9 @@ void Pass::start_rest(void* stream) {
 void Pass::start_bucket(size_t index) {
   if (index == 0) meter_.start();
   const std::vector<PlannedPiece>& pieces = buckets_.plan()[index].pieces;
-  const bool has_partly_marked = std::any_of(
-      pieces.begin(), pieces.end(), [this](const PlannedPiece& piece) { return marks_.is_partly_marked(piece.parameter); });
-  const bool misses = !buckets_.is_complete(index) && (options_.unused == DDP_UNUSED_ERROR || has_partly_marked);
+  const bool needs_more = std::any_of(pieces.begin(), pieces.end(),
+                                      [this](const PlannedPiece& piece) { return marks_.is_needed(piece.parameter); });
+  const bool misses = !buckets_.is_complete(index) && (options_.unused == DDP_UNUSED_ERROR || needs_more);
   collective::BucketHeader& mine = buckets_.mine(index);
   Parts& parts = buckets_.parts();
   const collective::Participation last = attendance_.mine(parts.position());

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Gradients of one pass that ddp_model_set_grad gives overlapping memory are refused when they are marked, with both names.
+ * Blocks that change hands between passes, as allocators hand them out, are none of that. */
+#include <stdlib.h>
+
+#include "support/ranks.h"
+
+enum { N = 1 << 14 }; /* of each gradient: with the buckets below each has one of its own */
+
+typedef struct lent {
+  ddp_model *model;
+  float value[3][N], grad[3][N], pool[4][N], number;
+} lent;
+
+static lent *open_model(ddp_group *group, ddp_unused unused) {
+  lent *l = calloc(1, sizeof *l);
+  ddp_model_options options;
+  static const char *const names[] = {"x", "y", "z"};
+  check_ok(ddp_model_options_init(&options, sizeof options));
+  options.reduce = DDP_SUM;
+  options.bucket_bytes = options.first_bucket_bytes = sizeof l->grad[0];
+  options.unused = unused;
+  check_ok(ddp_model_create(group, &options, &l->model));
+  for (int p = 0; p < 3; p++) check_ok(ddp_model_add_array(l->model, names[p], l->value[p], l->grad[p], N, NULL));
+  const ddp_tensor number = vector_of(&l->number, DDP_F32, 1);
+  check_ok(ddp_model_add_buffer(l->model, "number", &number, NULL));
+  check_ok(ddp_model_commit(l->model, NULL));
+  for (int p = 0; p < 4; p++)
+    for (int i = 0; i < N; i++) l->pool[p][i] = 1;
+  return l;
+}
+
+static void close_model(lent *l) {
+  ddp_model_destroy(l->model);
+  free(l);
+}
+
+static void check_both(void) {
+  check_text(ddp_last_error(), "\"x\"");
+  check_text(ddp_last_error(), "\"y\"");
+}
+
+static void give_one_array_to_two(rank *self) {
+  for (int order = 0; order < 4; order++) { /* given before or in the pass; the one or the other marked first */
+    lent *l = open_model(self->group, DDP_UNUSED_ERROR);
+    if (order < 2) check_ok(ddp_model_begin_backward(l->model, DDP_PASS_REDUCE));
+    check_ok(ddp_model_set_grad(l->model, 1, l->pool[0]));
+    check_ok(ddp_model_set_grad(l->model, 0, l->pool[0] + (order == 3 ? N - 1 : 0))); /* by one element in the last case */
+    check_ok(ddp_model_set_grad(l->model, 2, l->pool[2]));
+    if (order >= 2) check_ok(ddp_model_begin_backward(l->model, DDP_PASS_REDUCE));
+    check_ok(ddp_model_mark_ready(l->model, 2, NULL));
+    if (order % 2 != 0) check_ok(ddp_model_mark_ready(l->model, 0, NULL));
+    check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_mark_ready(l->model, 1, NULL));
+    check_both();
+    check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_mark_range_ready(l->model, 1, 0, 10, NULL));
+    check_both();
+    if (order % 2 == 0) check_ok(ddp_model_mark_ready(l->model, 0, NULL));
+    check_error_text(DDP_ERROR_INVALID_STATE, ddp_model_end_backward(l->model, NULL), "overlaps that of x");
+    check_ok(ddp_group_status(self->group));
+    for (int pass = 0; pass < 2; pass++) { /* corrected, the same model goes on */
+      check_ok(ddp_model_begin_backward(l->model, DDP_PASS_REDUCE));
+      for (int p = 0; p < 3; p++) {
+        for (int i = 0; i < N; i++) l->pool[p][i] = 1;
+        check_ok(ddp_model_set_grad(l->model, p, l->pool[p]));
+        check_ok(ddp_model_mark_ready(l->model, p, NULL));
+      }
+      check_ok(ddp_model_end_backward(l->model, NULL));
+      for (int p = 0; p < 3; p++) check_number(l->pool[p][N - 1], 2);
+    }
+    close_model(l);
+  }
+}
+
+static void two_gradients_in_one_array_are_refused_with_both_names(void **state) {
+  (void)state;
+  run_ranks(2, "local://one-array", give_one_array_to_two, NULL);
+}
+
+static void hand_blocks_round(rank *self) {
+  lent *l = open_model(self->group, DDP_UNUSED_ERROR);
+  for (int pass = 0; pass < 12; pass++) {
+    check_ok(ddp_model_begin_backward(l->model, DDP_PASS_REDUCE));
+    for (int k = 0; k < 3; k++) { /* each gets the block of another one, which has not got a new one yet */
+      const int p = (k + pass / 3) % 3;
+      float *block = l->pool[(p + pass) % 3];
+      for (int i = 0; i < N; i++) block[i] = (float)(p + 1);
+      check_ok(ddp_model_set_grad(l->model, p, block));
+      if (pass % 2 == 0) check_ok(ddp_model_mark_ready(l->model, p, NULL));
+    }
+    for (int p = 0; p < 3 && pass % 2 != 0; p++) check_ok(ddp_model_mark_ready(l->model, p, NULL));
+    check_ok(ddp_model_end_backward(l->model, NULL));
+    for (int p = 0; p < 3; p++) check_number(l->pool[(p + pass) % 3][N / 2], 2 * (p + 1));
+  }
+  close_model(l);
+}
+
+static void blocks_may_change_hands_between_passes(void **state) {
+  (void)state;
+  run_ranks(2, "local://blocks", hand_blocks_round, NULL);
+}
+
+static void leave_one_out(rank *self) {
+  lent *l = open_model(self->group, DDP_UNUSED_ALLOW);
+  for (int way = 0; way < 2; way++) {
+    check_ok(ddp_model_begin_backward(l->model, DDP_PASS_REDUCE));
+    check_ok(ddp_model_set_grad(l->model, 0, l->grad[1])); /* of y, which is not used and keeps its address */
+    check_ok(ddp_model_mark_ready(l->model, 0, NULL));
+    if (way == 0) check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_mark_unused(l->model, 1));
+    check_error_text(DDP_ERROR_INVALID_STATE, ddp_model_end_backward(l->model, NULL), "overlaps that of x");
+  }
+  check_ok(ddp_model_begin_backward(l->model, DDP_PASS_REDUCE));
+  check_ok(ddp_model_set_grad(l->model, 0, l->grad[0]));
+  check_ok(ddp_model_mark_ready(l->model, 0, NULL));
+  check_ok(ddp_model_end_backward(l->model, NULL));
+  close_model(l);
+}
+
+static void a_gradient_that_is_left_out_must_not_be_overwritten_either(void **state) {
+  (void)state;
+  run_ranks(2, "local://left-out", leave_one_out, NULL);
+}
+
+static void memory_of_values_and_buffers_is_refused_at_once(void **state) {
+  (void)state;
+  ddp_group *group = alone();
+  lent *l = open_model(group, DDP_UNUSED_ERROR);
+  ddp_model *model = NULL;
+  ddp_tensor grad;
+  float value[2][8];
+  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_model_set_grad(l->model, 0, l->value[1]), "parameter \"y\"");
+  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_model_set_grad(l->model, 0, l->value[0] + 1), "parameter \"x\"");
+  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_model_set_grad(l->model, 0, &l->number - 1), "\"");
+  check_ok(ddp_model_create(group, NULL, &model));
+  check_ok(ddp_model_add_array(model, "own", value[0], NULL, 8, NULL));
+  check_ok(ddp_model_add_array(model, "lent", value[1], l->pool[0], 8, NULL));
+  check_ok(ddp_model_commit(model, NULL));
+  check_ok(ddp_model_get_grad(model, 0, &grad));
+  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_model_set_grad(model, 1, grad.data), "the gradient of parameter \"own\"");
+  ddp_model_destroy(model);
+  close_model(l);
+  ddp_group_destroy(group);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      check_test(two_gradients_in_one_array_are_refused_with_both_names),
+      check_test(blocks_may_change_hands_between_passes),
+      check_test(a_gradient_that_is_left_out_must_not_be_overwritten_either),
+      check_test(memory_of_values_and_buffers_is_refused_at_once),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
