@@ -15,7 +15,8 @@ module ddp
 
   character(*), parameter :: DDP_HEADER_VERSION_STRING = '0.1.0'
 
-  ! Result of a call. 5, 6 and 7 break the group: later calls on it repeat the cause, until ddp_group_recover. Since 0.1.
+  ! Result of a call. Is the group broken? ddp_group_status answers that after any error: DDP_OK, or the first cause, which
+  ! later calls on the group repeat until ddp_group_recover. 5, 6, 7 and 16 always break the group; 4 and 11 may. Since 0.1.
   integer(c_int32_t), parameter :: DDP_OK = 0
   integer(c_int32_t), parameter :: DDP_ERROR_INVALID_ARGUMENT = 1
   integer(c_int32_t), parameter :: DDP_ERROR_INVALID_STATE = 2
@@ -32,6 +33,7 @@ module ddp
   integer(c_int32_t), parameter :: DDP_ERROR_FENCED = 13
   integer(c_int32_t), parameter :: DDP_ERROR_NO_CHECKPOINT = 14
   integer(c_int32_t), parameter :: DDP_ERROR_NO_MAJORITY = 15
+  integer(c_int32_t), parameter :: DDP_ERROR_DIFFERENT_CALLS = 16
 
   ! Element type of a tensor. Since 0.1.
   integer(c_int32_t), parameter :: DDP_F32 = 1
@@ -275,7 +277,9 @@ module ddp
       ! DDP_DRIFT_REPORT (default) or DDP_DRIFT_RESEND
     integer(c_int64_t) :: check_every = 0
       ! k: every k-th REDUCE pass ends with a comparison of the parameters of all ranks (one pass over memory and one
-      ! small message); 0 (default): only ddp_model_check compares
+      ! small message); 0 (default): only ddp_model_check compares. With an optimizer that has shard and in_backward it
+      ! finds no drift: such a pass gives each owner's values to all ranks before the comparison, also values that have
+      ! drifted on the owner. With shard alone it finds what has drifted since the last ddp_optimizer_step
     integer(c_int32_t) :: divisor = 0
       ! DDP_DIVISOR_WORLD (default) or DDP_DIVISOR_WEIGHTS
     integer(c_int32_t) :: uneven_inputs = 0
@@ -1136,7 +1140,10 @@ contains
     call finish(answer, stat)
   end subroutine
 
-  ! DDP_OK, or the first cause that broke the group (its text becomes ddp_last_error()). Local, any thread. Since 0.1.
+  ! Is the group whole? DDP_OK, or the first cause that broke it (its text becomes ddp_last_error()). A broken group stays
+  ! broken: its calls, and those of its models, repeat this cause until ddp_group_recover has succeeded. The status of another
+  ! call does not always say whether the group is broken; this function does.
+  ! Local, any thread. Errors: INVALID_ARGUMENT, INVALID_STATE (destroyed), and the first cause. Since 0.1.
   subroutine ddp_group_status(group, stat)
     type(ddp_group), intent(in) :: group
     integer(c_int32_t), intent(out), optional :: stat
@@ -1195,9 +1202,10 @@ contains
   end function
 
   ! Return when all ranks have called. Collective, blocks.
-  ! Errors: TIMED_OUT, PEER_FAILED, ABORTED, MISMATCH (another rank made another call, whatever the two are: all ranks learn
-  ! both calls within a second of the last one, and the group ends), INVALID_STATE (a pass is open on this group),
-  ! OUT_OF_MEMORY (this rank; the others get PEER_FAILED and the group is broken). They hold for all collectives below.
+  ! Errors: TIMED_OUT, PEER_FAILED, ABORTED, DIFFERENT_CALLS (another rank made another call, whatever the two are: all ranks
+  ! learn both calls within a second of the last one), each of which breaks the group; INVALID_STATE (a pass is open on this
+  ! group); OUT_OF_MEMORY (this rank; the others get PEER_FAILED and the group is broken). They hold for all collectives
+  ! below.
   ! Since 0.1.
   subroutine ddp_group_barrier(group, stat)
     type(ddp_group), intent(in) :: group
@@ -1597,9 +1605,11 @@ contains
 
   ! Give this pass's address of a gradient, for frameworks whose gradients move. Call before ddp_model_mark_ready of that
   ! parameter. The parameter must have been registered with a gradient of its own (not NULL).
-  ! @param data as many elements as the parameter has, of its gradient's dtype; used until the next set_grad
-  ! Local. Errors: INVALID_ARGUMENT, INVALID_STATE (already marked in this pass, libddp owns the gradient, or it lies in
-  ! ddp_group_alloc memory and is reduced there). Since 0.1.
+  ! @param data as many elements as the parameter has, of its gradient's dtype; used until the next set_grad. It may be memory
+  !        that another gradient had in an earlier pass; two gradients of one pass must not overlap (ddp_model_mark_ready)
+  ! Local. Errors: INVALID_ARGUMENT (also: it overlaps a parameter, a buffer, or a gradient that libddp owns), INVALID_STATE
+  ! (already marked in this pass, libddp owns the gradient, or it lies in ddp_group_alloc memory and is reduced there).
+  ! Since 0.1.
   subroutine ddp_model_set_grad(model, index, data, stat)
     type(ddp_model), intent(in) :: model
     integer(c_int32_t), intent(in) :: index
@@ -1735,8 +1745,10 @@ contains
   !        there by now comes before the reduction. Gradients of one pass may come on several streams. NULL: the legacy
   !        default stream
   ! Local, never waits, constant time, no allocation. Any thread, between begin and end.
-  ! Errors: INVALID_ARGUMENT (index), INVALID_STATE (no open pass, or marked twice: mark a shared parameter on its last use).
-  ! A failed communication is reported by ddp_model_end_backward. Since 0.1.
+  ! Errors: INVALID_ARGUMENT (index; or ddp_model_set_grad gave memory that overlaps the gradient of another parameter in this
+  ! pass: the text names both, and the gradient is not marked), INVALID_STATE (no open pass, or marked twice: mark a shared
+  ! parameter on its last use), and the first cause if the group is broken and no pass is open. A failed communication is
+  ! reported by ddp_model_end_backward. Since 0.1.
   subroutine ddp_model_mark_ready(model, index, stream, stat)
     type(ddp_model), intent(in) :: model
     integer(c_int32_t), intent(in) :: index
@@ -1763,7 +1775,8 @@ contains
   ! @param first the first element of the range, in the flattened gradient
   ! @param count elements, 1 or more
   ! Local, any thread, time by the number of ranges that do not touch. Errors: INVALID_ARGUMENT (index; a range outside the
-  ! gradient), INVALID_STATE (no open pass, elements that are marked already); then nothing is marked. A pass that ends with a
+  ! gradient; overlapping gradients), INVALID_STATE (no open pass, elements that are marked already), and the first cause, as
+  ! ddp_model_mark_ready; then nothing is marked. A pass that ends with a
   ! part of a gradient missing fails as one with parameters that are not marked, also with DDP_UNUSED_ALLOW, and names the
   ! elements. Since 0.1.
   subroutine ddp_model_mark_range_ready(model, index, first, count, stream, stat)
@@ -1842,8 +1855,8 @@ contains
   end subroutine
 
   ! Did any rank contribute to this parameter in the last REDUCE pass that ended well, or in the accumulation before it
-  ! (after a LOCAL pass: did this rank)? 1 yes, 0 no (leave its optimizer state alone), -1 if the arguments are wrong or no
-  ! pass has ended. Local. Since 0.1.
+  ! (after a LOCAL pass: did this rank; after ddp_model_mark_reduced: yes)? 1 yes, 0 no (leave its optimizer state alone), -1
+  ! if the arguments are wrong or no pass has ended. Local. Since 0.1.
   function ddp_model_was_used(model, index) result(answer)
     type(ddp_model), intent(in) :: model
     integer(c_int32_t), intent(in) :: index
@@ -1876,6 +1889,29 @@ contains
       end function
     end interface
     answer = c_ddp_model_zero_grad(model%handle, address(stream))
+    call finish(answer, stat)
+  end subroutine
+
+  ! The program has reduced all gradients of the model over the ranks itself, for example with MPI or ddp_group_all_reduce,
+  ! and not in a pass. They then count as the gradients of a REDUCE pass that ended well, in which every parameter was used:
+  ! they are good for one step of each optimizer. Call it on all ranks before each such step. The gradients must have the same
+  ! bits on all ranks, else the replicas drift apart (ddp_model_check finds it). What was accumulated is forgotten.
+  ! Local, constant time for each parameter, not in an open pass. Errors: INVALID_ARGUMENT, INVALID_STATE (not committed; a
+  ! pass is open; the step that an optimizer with in_backward made within the last pass was not ended by ddp_optimizer_step;
+  ! the gradients are sums that a step with divide_in_step will divide; or virtual ranks of a step are done and not reduced,
+  ! see ddp/virtual_ranks.h). Since 0.1.
+  subroutine ddp_model_mark_reduced(model, stat)
+    type(ddp_model), intent(in) :: model
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_model_mark_reduced(model) bind(c, name='ddp_model_mark_reduced') result(answer)
+        import
+        type(c_ptr), value :: model
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_model_mark_reduced(model%handle)
     call finish(answer, stat)
   end subroutine
 
@@ -2394,13 +2430,14 @@ contains
     call finish(answer, stat)
   end subroutine
 
-  ! Update every parameter that was used in the last REDUCE pass (all parameters if there was no pass). Parameters that no
-  ! rank used keep their value and their optimizer state. The gradients of a pass are good for one step of each optimizer; a
-  ! program that makes them without a pass that sends opens a DDP_PASS_LOCAL around them. (Of launches of a pass that was
-  ! captured into a CUDA graph libddp hears nothing, so with one every step is made.) Parameters on a GPU change in the
-  ! order of `stream`. The first step allocates and may wait for the GPU; later ones wait for the stream only where the host
-  ! has to decide: with nonfinite FAIL; and with max_norm, nonfinite SKIP or a dynamic loss scale if some parameters are in
-  ! host memory or the rule is the program's (max_norm alone: also with `shard`). Otherwise the GPU decides and counts.
+  ! Update every parameter that was used in the last REDUCE pass. Parameters that no rank used keep their value and their
+  ! optimizer state. The gradients of a pass are good for one step of each optimizer. Gradients for a step of this rank alone
+  ! come from a DDP_PASS_LOCAL pass; gradients that the program has reduced itself are announced by ddp_model_mark_reduced. In
+  ! a group of one the first step needs no pass. (Launches of a pass that was captured into a CUDA graph are not visible to
+  ! libddp, so from then on every step is made.) Parameters on a GPU change in the order of `stream`. The first step allocates
+  ! and may wait for the GPU; later ones wait for the stream only where the host has to decide: with nonfinite FAIL; and with
+  ! max_norm, nonfinite SKIP or a dynamic loss scale if some parameters are in host memory or the rule is the program's
+  ! (max_norm alone: also with `shard`). Otherwise the GPU decides and counts.
   !
   ! A step may be captured into a CUDA graph, together with its pass or alone, if all parameters are on the GPU, the rule is
   ! SGD or Adam, in_backward is 0 and nonfinite is not FAIL (or the loss scale is dynamic). Make one step with the same
@@ -2409,10 +2446,11 @@ contains
   ! @param stream that of ddp_model_end_backward, or one that is ordered after it
   ! Local; collective with the option shard. Errors: INVALID_STATE (not committed, a pass is open, the stream is captured and
   ! the step is none of the above;
-  ! gradients that this optimizer has stepped with already, that were accumulated and not reduced, or that a failed pass
-  ! left; gradients of which each rank has its slice, because of another optimizer with shard; averages in the place of the
-  ! parameters (ddp_ema_swap); a failed pass or load that changed a part of the parameters; or gradients that are not finite
-  ! with DDP_NONFINITE_FAIL), CALLBACK, OUT_OF_MEMORY (first step), and the first cause if the group is broken. Since 0.1.
+  ! with several ranks, gradients that no pass has made; gradients that this optimizer has stepped with already, that were
+  ! accumulated and not reduced, or that a failed pass left; gradients of which each rank has its slice, because of another
+  ! optimizer with shard; averages in the place of the parameters (ddp_ema_swap); a failed pass or load that changed a part of
+  ! the parameters; or gradients that are not finite with DDP_NONFINITE_FAIL), CALLBACK, OUT_OF_MEMORY (first step), and the
+  ! first cause if the group is broken. Since 0.1.
   subroutine ddp_optimizer_step(optimizer, stream, stat)
     type(ddp_optimizer), intent(in) :: optimizer
     type(c_ptr), intent(in), optional :: stream
@@ -3164,12 +3202,11 @@ contains
   ! hold the parameters, buffers, optimizers and averages of the lowest of those that trained to the last, and go on together.
   ! Meanwhile the others may open passes of this model, call ddp_model_sync_buffers, and make local calls (optimizer,
   ! averages). Their other collectives on the group are refused with INVALID_STATE; one that is made before a pass or
-  ! ddp_model_sync_buffers has told them of the joined rank breaks the group with MISMATCH. Collectives on other groups are
-  ! not answered: ddp_group_abort those first.
-  ! The model needs the option uneven_inputs, which excludes optimizers with shard and pulled hooks. Optimizers and averages
-  ! must have been made in the same order on every rank.
-  ! Collective, blocks; not in an open pass. Errors: INVALID_ARGUMENT, INVALID_STATE (without uneven_inputs, or a pass is
-  ! open), MISMATCH (other ranks have other optimizers or averages), and those of collectives. Since 0.1.
+  ! ddp_model_sync_buffers has told them of the joined rank breaks the group with DIFFERENT_CALLS. Collectives on other groups
+  ! are not answered: ddp_group_abort those first. The model needs the option uneven_inputs, which excludes optimizers with
+  ! shard and pulled hooks. Optimizers and averages must have been made in the same order on every rank. Collective, blocks;
+  ! not in an open pass. Errors: INVALID_ARGUMENT, INVALID_STATE (without uneven_inputs, or a pass is open), MISMATCH (other
+  ! ranks have other optimizers or averages), and those of collectives. Since 0.1.
   subroutine ddp_model_join(model, stream, stat)
     type(ddp_model), intent(in) :: model
     type(c_ptr), intent(in), optional :: stream

@@ -108,6 +108,13 @@ func (m *Model) ZeroGrad() error {
 	return low.Ddp_model_zero_grad(m.id(), m.stream)
 }
 
+// MarkReduced says that the program has reduced all gradients over the ranks itself, and not in a pass: they are good for one step, as those
+// of a Reduce pass. They must have the same bits on all ranks. Call it on all ranks, before each such step.
+func (m *Model) MarkReduced() error {
+	defer runtime.KeepAlive(m)
+	return low.Ddp_model_mark_reduced(m.id())
+}
+
 // GradNorm is the norm over all gradients as one vector: p is 1, 2 or math.Inf(1).
 func (m *Model) GradNorm(p float64) (float64, error) {
 	defer runtime.KeepAlive(m)

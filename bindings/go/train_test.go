@@ -226,6 +226,41 @@ func TestSomeUnusedParametersAreAllowed(t *testing.T) {
 	}
 }
 
+func TestStepWithoutPass(t *testing.T) {
+	ranks(t, 2, func(group *Group) error {
+		model, err := NewModel(group, nil)
+		if err != nil {
+			return err
+		}
+		defer model.Close()
+		value, grad := make([]float32, 2), []float32{float32(1 + group.Rank()), 0}
+		if _, err := model.AddParameterWithGrad("w", Of(value), Of(grad)); err != nil {
+			return err
+		}
+		if err := model.Commit(); err != nil {
+			return err
+		}
+		sgd, err := NewSGD(model, &SGDOptions{Rate: 1})
+		if err != nil {
+			return err
+		}
+		defer sgd.Close()
+		if err := sgd.Step(); !errors.Is(err, InvalidState) {
+			return fmt.Errorf("%v instead of InvalidState", err)
+		}
+		if err := group.AllReduce(Of(grad), Sum); err != nil {
+			return err
+		}
+		if err := model.MarkReduced(); err != nil {
+			return err
+		}
+		if err := sgd.Step(); err != nil || value[0] != -3 {
+			return fmt.Errorf("%v, %v", err, value)
+		}
+		return nil
+	})
+}
+
 func trained(t *testing.T, group *Group, step func(*Model) (*Optimizer, error)) (*Model, *Optimizer, []float32) {
 	t.Helper()
 	values := []float32{1, 2}

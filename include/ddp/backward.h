@@ -42,8 +42,10 @@ DDP_API ddp_status ddp_model_begin_backward(ddp_model *model, ddp_pass mode);
  *        there by now comes before the reduction. Gradients of one pass may come on several streams. NULL: the legacy
  *        default stream
  * Local, never waits, constant time, no allocation. Any thread, between begin and end.
- * Errors: INVALID_ARGUMENT (index), INVALID_STATE (no open pass, or marked twice: mark a shared parameter on its last use).
- * A failed communication is reported by ddp_model_end_backward. Since 0.1.
+ * Errors: INVALID_ARGUMENT (index; or ddp_model_set_grad gave memory that overlaps the gradient of another parameter in this
+ * pass: the text names both, and the gradient is not marked), INVALID_STATE (no open pass, or marked twice: mark a shared
+ * parameter on its last use), and the first cause if the group is broken and no pass is open. A failed communication is
+ * reported by ddp_model_end_backward. Since 0.1.
  */
 DDP_API ddp_status ddp_model_mark_ready(ddp_model *model, int32_t index, void *stream);
 
@@ -55,7 +57,8 @@ DDP_API ddp_status ddp_model_mark_ready(ddp_model *model, int32_t index, void *s
  * @param first the first element of the range, in the flattened gradient
  * @param count elements, 1 or more
  * Local, any thread, time by the number of ranges that do not touch. Errors: INVALID_ARGUMENT (index; a range outside the
- * gradient), INVALID_STATE (no open pass, elements that are marked already); then nothing is marked. A pass that ends with a
+ * gradient; overlapping gradients), INVALID_STATE (no open pass, elements that are marked already), and the first cause, as
+ * ddp_model_mark_ready; then nothing is marked. A pass that ends with a
  * part of a gradient missing fails as one with parameters that are not marked, also with DDP_UNUSED_ALLOW, and names the
  * elements. Since 0.1.
  */
@@ -88,8 +91,8 @@ DDP_API ddp_status ddp_model_end_backward(ddp_model *model, void *stream);
 
 /**
  * Did any rank contribute to this parameter in the last REDUCE pass that ended well, or in the accumulation before it
- * (after a LOCAL pass: did this rank)? 1 yes, 0 no (leave its optimizer state alone), -1 if the arguments are wrong or no
- * pass has ended. Local. Since 0.1.
+ * (after a LOCAL pass: did this rank; after ddp_model_mark_reduced: yes)? 1 yes, 0 no (leave its optimizer state alone), -1
+ * if the arguments are wrong or no pass has ended. Local. Since 0.1.
  */
 DDP_API int32_t ddp_model_was_used(const ddp_model *model, int32_t index);
 
@@ -99,6 +102,18 @@ DDP_API int32_t ddp_model_was_used(const ddp_model *model, int32_t index);
  * Local, not in an open pass. Errors: INVALID_ARGUMENT, INVALID_STATE. Since 0.1.
  */
 DDP_API ddp_status ddp_model_zero_grad(ddp_model *model, void *stream);
+
+/**
+ * The program has reduced all gradients of the model over the ranks itself, for example with MPI or ddp_group_all_reduce,
+ * and not in a pass. They then count as the gradients of a REDUCE pass that ended well, in which every parameter was used:
+ * they are good for one step of each optimizer. Call it on all ranks before each such step. The gradients must have the same
+ * bits on all ranks, else the replicas drift apart (ddp_model_check finds it). What was accumulated is forgotten.
+ * Local, constant time for each parameter, not in an open pass. Errors: INVALID_ARGUMENT, INVALID_STATE (not committed; a
+ * pass is open; the step that an optimizer with in_backward made within the last pass was not ended by ddp_optimizer_step;
+ * the gradients are sums that a step with divide_in_step will divide; or virtual ranks of a step are done and not reduced,
+ * see ddp/virtual_ranks.h). Since 0.1.
+ */
+DDP_API ddp_status ddp_model_mark_reduced(ddp_model *model);
 
 /**
  * Norm over all gradients as one vector, in F64: the same bits on every rank after a REDUCE pass.

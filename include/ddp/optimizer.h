@@ -182,13 +182,14 @@ DDP_API ddp_status ddp_optimizer_get_grad_norm(const ddp_optimizer *optimizer, d
 DDP_API ddp_status ddp_optimizer_set_group(ddp_optimizer *optimizer, int32_t index, double weight_decay, double rate_scale);
 
 /**
- * Update every parameter that was used in the last REDUCE pass (all parameters if there was no pass). Parameters that no
- * rank used keep their value and their optimizer state. The gradients of a pass are good for one step of each optimizer; a
- * program that makes them without a pass that sends opens a DDP_PASS_LOCAL around them. (Of launches of a pass that was
- * captured into a CUDA graph libddp hears nothing, so with one every step is made.) Parameters on a GPU change in the
- * order of `stream`. The first step allocates and may wait for the GPU; later ones wait for the stream only where the host
- * has to decide: with nonfinite FAIL; and with max_norm, nonfinite SKIP or a dynamic loss scale if some parameters are in
- * host memory or the rule is the program's (max_norm alone: also with `shard`). Otherwise the GPU decides and counts.
+ * Update every parameter that was used in the last REDUCE pass. Parameters that no rank used keep their value and their
+ * optimizer state. The gradients of a pass are good for one step of each optimizer. Gradients for a step of this rank alone
+ * come from a DDP_PASS_LOCAL pass; gradients that the program has reduced itself are announced by ddp_model_mark_reduced. In
+ * a group of one the first step needs no pass. (Launches of a pass that was captured into a CUDA graph are not visible to
+ * libddp, so from then on every step is made.) Parameters on a GPU change in the order of `stream`. The first step allocates
+ * and may wait for the GPU; later ones wait for the stream only where the host has to decide: with nonfinite FAIL; and with
+ * max_norm, nonfinite SKIP or a dynamic loss scale if some parameters are in host memory or the rule is the program's
+ * (max_norm alone: also with `shard`). Otherwise the GPU decides and counts.
  *
  * A step may be captured into a CUDA graph, together with its pass or alone, if all parameters are on the GPU, the rule is
  * SGD or Adam, in_backward is 0 and nonfinite is not FAIL (or the loss scale is dynamic). Make one step with the same
@@ -197,10 +198,11 @@ DDP_API ddp_status ddp_optimizer_set_group(ddp_optimizer *optimizer, int32_t ind
  * @param stream that of ddp_model_end_backward, or one that is ordered after it
  * Local; collective with the option shard. Errors: INVALID_STATE (not committed, a pass is open, the stream is captured and
  * the step is none of the above;
- * gradients that this optimizer has stepped with already, that were accumulated and not reduced, or that a failed pass
- * left; gradients of which each rank has its slice, because of another optimizer with shard; averages in the place of the
- * parameters (ddp_ema_swap); a failed pass or load that changed a part of the parameters; or gradients that are not finite
- * with DDP_NONFINITE_FAIL), CALLBACK, OUT_OF_MEMORY (first step), and the first cause if the group is broken. Since 0.1.
+ * with several ranks, gradients that no pass has made; gradients that this optimizer has stepped with already, that were
+ * accumulated and not reduced, or that a failed pass left; gradients of which each rank has its slice, because of another
+ * optimizer with shard; averages in the place of the parameters (ddp_ema_swap); a failed pass or load that changed a part of
+ * the parameters; or gradients that are not finite with DDP_NONFINITE_FAIL), CALLBACK, OUT_OF_MEMORY (first step), and the
+ * first cause if the group is broken. Since 0.1.
  */
 DDP_API ddp_status ddp_optimizer_step(ddp_optimizer *optimizer, void *stream);
 

@@ -42,10 +42,12 @@ int32_t ddp_model_was_used(const ddp_model* model, int32_t index) {
   return guarded_value<int32_t>(-1, [&] {
     const auto object = model_of(model, "ddp_model_was_used");
     check_index(*object, index, "ddp_model_was_used");
-    if (!object->is_committed() || !object->pass().results().has_reduced())
-      throw Error(DDP_ERROR_INVALID_STATE,
-                  "ddp_model_was_used: no pass with DDP_PASS_REDUCE or DDP_PASS_LOCAL has ended yet");
-    return object->pass().results().was_used(index) ? 1 : 0;
+    return or_first_cause(object->group(), [&] {
+      if (!object->is_committed() || !object->pass().results().has_reduced())
+        throw Error(DDP_ERROR_INVALID_STATE,
+                    "ddp_model_was_used: no pass with DDP_PASS_REDUCE or DDP_PASS_LOCAL has ended yet");
+      return object->pass().results().was_used(index) ? 1 : 0;
+    });
   });
 }
 
@@ -55,32 +57,36 @@ ddp_status ddp_model_average_parameters(ddp_model* model, void* stream) {
 }
 
 ddp_status ddp_model_zero_grad(ddp_model* model, void* stream) {
-  return guarded([&] { model_of(model, "ddp_model_zero_grad")->gradients().zero(stream); });
+  return run_local(model, "ddp_model_zero_grad", [&](model::Model& object) { object.gradients().zero(stream); });
+}
+
+ddp_status ddp_model_mark_reduced(ddp_model* model) {
+  return run_local(model, "ddp_model_mark_reduced", [](model::Model& object) { object.gradients().take_reduced(); });
 }
 
 ddp_status ddp_model_get_grad_norm(ddp_model* model, double p, double* out_norm, void* stream) {
-  return guarded([&] {
-    const auto object = model_of(model, "ddp_model_get_grad_norm");
-    require(out_norm, "ddp_model_get_grad_norm", "out_norm");
-    *out_norm = group::or_break(object->group(), group::call_if(object->optimizer_slot().is_sharded()),
-                                "ddp_model_get_grad_norm", [&] { return object->gradients().norm(p, stream); });
+  constexpr const char* kName = "ddp_model_get_grad_norm";
+  return run_local(model, kName, [&](model::Model& object) {
+    require(out_norm, kName, "out_norm");
+    *out_norm = group::or_break(object.group(), group::call_if(object.optimizer_slot().is_sharded()), kName,
+                                [&] { return object.gradients().norm(p, stream); });
   });
 }
 
 ddp_status ddp_model_clip_grad_norm(ddp_model* model, double max_norm, double p, double* out_norm, void* stream) {
-  return guarded([&] {
-    const auto object = model_of(model, "ddp_model_clip_grad_norm");
-    const double norm =
-        group::or_break(object->group(), group::call_if(object->optimizer_slot().is_sharded()), "ddp_model_clip_grad_norm",
-                        [&] { return object->gradients().clip_norm(max_norm, p, stream); });
+  constexpr const char* kName = "ddp_model_clip_grad_norm";
+  return run_local(model, kName, [&](model::Model& object) {
+    const double norm = group::or_break(object.group(), group::call_if(object.optimizer_slot().is_sharded()), kName,
+                                        [&] { return object.gradients().clip_norm(max_norm, p, stream); });
     if (out_norm != nullptr) *out_norm = norm;
   });
 }
 
 ddp_status ddp_model_clip_grad_value(ddp_model* model, double limit, void* stream) {
-  return guarded([&] { model_of(model, "ddp_model_clip_grad_value")->gradients().clip_value(limit, stream); });
+  return run_local(model, "ddp_model_clip_grad_value",
+                   [&](model::Model& object) { object.gradients().clip_value(limit, stream); });
 }
 
 ddp_status ddp_model_scale_grad(ddp_model* model, double factor, void* stream) {
-  return guarded([&] { model_of(model, "ddp_model_scale_grad")->gradients().scale(factor, stream); });
+  return run_local(model, "ddp_model_scale_grad", [&](model::Model& object) { object.gradients().scale(factor, stream); });
 }

@@ -45,11 +45,10 @@ ddp_status ddp_batch_norm_forward(ddp_group* group, const ddp_batch_norm_options
                                   const ddp_tensor* running_var, const ddp_tensor* y, const ddp_tensor* saved_mean,
                                   const ddp_tensor* saved_invstd, int64_t* out_count, void* stream) {
   constexpr const char* kName = "ddp_batch_norm_forward";
-  return guarded([&] {
-    const auto object = group_of(group, kName);
+  return run_local(group, kName, [&](group::Group& object) {
     const ddp_batch_norm_options read = read_options(options, default_options(), kName);
-    const int64_t count = group::or_break(*object, group::call_if(read.training != 0), kName, [&] {
-      const Reader of{*object, kName};
+    const int64_t count = group::or_break(object, group::call_if(read.training != 0), kName, [&] {
+      const Reader of{object, kName};
       batch_norm::Forward call;
       call.x = of.needed(x, "x");
       call.weight = of.optional(weight, "weight");
@@ -59,7 +58,7 @@ ddp_status ddp_batch_norm_forward(ddp_group* group, const ddp_batch_norm_options
       call.y = of.needed(y, "y");
       call.saved_mean = of.optional(saved_mean, "saved_mean");
       call.saved_invstd = of.optional(saved_invstd, "saved_invstd");
-      return batch_norm::forward(*object, read, call, stream);
+      return batch_norm::forward(object, read, call, stream);
     });
     if (out_count != nullptr) *out_count = count;
   });
@@ -70,11 +69,10 @@ ddp_status ddp_batch_norm_backward(ddp_group* group, const ddp_batch_norm_option
                                    const ddp_tensor* saved_invstd, int64_t count, const ddp_tensor* dx,
                                    const ddp_tensor* dweight, const ddp_tensor* dbias, void* stream) {
   constexpr const char* kName = "ddp_batch_norm_backward";
-  return guarded([&] {
-    const auto object = group_of(group, kName);
+  return run_local(group, kName, [&](group::Group& object) {
     const ddp_batch_norm_options read = read_options(options, default_options(), kName);
-    group::or_break(*object, group::call_if(read.training != 0), kName, [&] {
-      const Reader of{*object, kName};
+    group::or_break(object, group::call_if(read.training != 0), kName, [&] {
+      const Reader of{object, kName};
       batch_norm::Backward call;
       call.dy = of.needed(dy, "dy");
       call.x = of.needed(x, "x");
@@ -85,7 +83,7 @@ ddp_status ddp_batch_norm_backward(ddp_group* group, const ddp_batch_norm_option
       call.dx = of.optional(dx, "dx");
       call.dweight = of.optional(dweight, "dweight");
       call.dbias = of.optional(dbias, "dbias");
-      batch_norm::backward(*object, read, call, stream);
+      batch_norm::backward(object, read, call, stream);
     });
   });
 }

@@ -27,9 +27,9 @@ void ddp_ema_destroy(ddp_ema* ema) {
 }
 
 ddp_status ddp_ema_update(ddp_ema* ema, void* stream) {
-  return guarded([&] { ema_of(ema, "ddp_ema_update")->update(stream); });
+  return run_local(ema, "ddp_ema_update", [&](ddp::optim::Ema& object) { object.update(stream); });
 }
 
 ddp_status ddp_ema_swap(ddp_ema* ema, int32_t which, void* stream) {
-  return guarded([&] { ema_of(ema, "ddp_ema_swap")->swap(which, stream); });
+  return run_local(ema, "ddp_ema_swap", [&](ddp::optim::Ema& object) { object.swap(which, stream); });
 }

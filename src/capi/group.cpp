@@ -309,12 +309,11 @@ ddp_status ddp_group_all_reduce_rows(ddp_group* group, const ddp_tensor* indices
 
 ddp_status ddp_group_get_rows(const ddp_group* group, const ddp_tensor* indices, const ddp_tensor* rows) {
   constexpr const char* kName = "ddp_group_get_rows";
-  return guarded([&] {
-    const auto object = group_of(group, kName);
+  return run_local(group, kName, [&](const group::Group& object) {
     const Tensor list = checked_tensor(indices, (std::string(kName) + ": indices").c_str());
     const Tensor data = checked_tensor(rows, (std::string(kName) + ": rows").c_str());
     check_rows(list, data, kName);
-    object->get_rows(list, data);
+    object.get_rows(list, data);
   });
 }
 

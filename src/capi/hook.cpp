@@ -72,7 +72,7 @@ ddp_status ddp_model_set_hook(ddp_model* model, ddp_hook_fn fn, void* user_data,
   return guarded([&] {
     optim::UserData owned(user_data, release);  // first, so that it is let go of whatever fails
     const auto object = model_of(model, "ddp_model_set_hook");
-    object->set_hook(hook_of(object->group(), fn, std::move(owned)));
+    or_first_cause(object->group(), [&] { object->set_hook(hook_of(object->group(), fn, std::move(owned))); });
   });
 }
 
@@ -89,11 +89,11 @@ ddp_status ddp_powersgd_options_init(ddp_powersgd_options* options, int64_t stru
 }
 
 ddp_status ddp_model_set_pulled_hook(ddp_model* model) {
-  return guarded([&] {
+  return run_local(model, "ddp_model_set_pulled_hook", [](model::Model& object) {
     pass::Hook hook;
     hook.kind = pass::Hook::Kind::kPulled;
     hook.name = "pulled";
-    model_of(model, "ddp_model_set_pulled_hook")->set_hook(std::move(hook));
+    object.set_hook(std::move(hook));
   });
 }
 

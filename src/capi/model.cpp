@@ -60,42 +60,39 @@ void ddp_model_destroy(ddp_model* model) {
 
 ddp_status ddp_model_add_parameter(ddp_model* model, const char* name, const ddp_tensor* value, const ddp_tensor* grad,
                                    int32_t* out_index) {
-  return guarded([&] {
-    const auto object = model_of(model, "ddp_model_add_parameter");
+  return run_local(model, "ddp_model_add_parameter", [&](model::Model& object) {
     check_name(name, "ddp_model_add_parameter");
     const std::string what = std::string("parameter \"") + name + "\"";
-    const Tensor checked = bound_tensor(object->group(), value, what.c_str());
+    const Tensor checked = bound_tensor(object.group(), value, what.c_str());
     Tensor checked_grad;
-    if (grad != nullptr) checked_grad = bound_tensor(object->group(), grad, ("the gradient of " + what).c_str());
-    const int32_t index = object->add_parameter(name, checked, grad != nullptr ? &checked_grad : nullptr);
+    if (grad != nullptr) checked_grad = bound_tensor(object.group(), grad, ("the gradient of " + what).c_str());
+    const int32_t index = object.add_parameter(name, checked, grad != nullptr ? &checked_grad : nullptr);
     if (out_index != nullptr) *out_index = index;
   });
 }
 
 ddp_status ddp_model_add_array(ddp_model* model, const char* name, float* data, float* grad, int64_t count,
                                int32_t* out_index) {
-  return guarded([&] {
-    const auto object = model_of(model, "ddp_model_add_array");
+  return run_local(model, "ddp_model_add_array", [&](model::Model& object) {
     check_name(name, "ddp_model_add_array");
     const std::string what = std::string("parameter \"") + name + "\"";
     const ddp_tensor value = to_c(flat_tensor(data, DDP_F32, count)), gradient = to_c(flat_tensor(grad, DDP_F32, count));
     const Tensor checked = checked_tensor(&value, what.c_str());
     Tensor checked_grad;
     if (grad != nullptr) checked_grad = checked_tensor(&gradient, ("the gradient of " + what).c_str());
-    if (object->is_committed())  // what follows would name the other function
+    if (object.is_committed())  // what follows would name the other function
       throw make_error(DDP_ERROR_INVALID_STATE,
                        "ddp_model_add_array: the model is committed; tensors are registered before ddp_model_commit");
-    const int32_t index = object->add_parameter(name, checked, grad != nullptr ? &checked_grad : nullptr);
+    const int32_t index = object.add_parameter(name, checked, grad != nullptr ? &checked_grad : nullptr);
     if (out_index != nullptr) *out_index = index;
   });
 }
 
 ddp_status ddp_model_add_buffer(ddp_model* model, const char* name, const ddp_tensor* value, int32_t* out_index) {
-  return guarded([&] {
-    const auto object = model_of(model, "ddp_model_add_buffer");
+  return run_local(model, "ddp_model_add_buffer", [&](model::Model& object) {
     check_name(name, "ddp_model_add_buffer");
     const int32_t index =
-        object->add_buffer(name, bound_tensor(object->group(), value, (std::string("buffer \"") + name + "\"").c_str()));
+        object.add_buffer(name, bound_tensor(object.group(), value, (std::string("buffer \"") + name + "\"").c_str()));
     if (out_index != nullptr) *out_index = index;
   });
 }
@@ -110,12 +107,11 @@ int32_t ddp_model_get_parameter_count(const ddp_model* model) {
 }
 
 ddp_status ddp_model_get_grad(const ddp_model* model, int32_t index, ddp_tensor* out_grad) {
-  return guarded([&] {
-    const auto object = model_of(model, "ddp_model_get_grad");
+  return run_local(model, "ddp_model_get_grad", [&](model::Model& object) {
     require(out_grad, "ddp_model_get_grad", "out_grad");
-    check_index(*object, index, "ddp_model_get_grad");
-    const Parameter& parameter = object->table().parameter(index);
-    if (parameter.owned_grad && !object->is_committed())
+    check_index(object, index, "ddp_model_get_grad");
+    const Parameter& parameter = object.table().parameter(index);
+    if (parameter.owned_grad && !object.is_committed())
       throw make_error(DDP_ERROR_INVALID_STATE,
                        "ddp_model_get_grad: libddp allocates the gradient of \"%s\" in ddp_model_commit",
                        parameter.name.c_str());
@@ -134,10 +130,9 @@ ddp_status ddp_model_get_value(const ddp_model* model, int32_t index, ddp_tensor
 }
 
 ddp_status ddp_model_set_grad(ddp_model* model, int32_t index, void* data) {
-  return guarded([&] {
-    const auto object = model_of(model, "ddp_model_set_grad");
-    check_index(*object, index, "ddp_model_set_grad");
-    object->set_grad(index, data);
+  return run_local(model, "ddp_model_set_grad", [&](model::Model& object) {
+    check_index(object, index, "ddp_model_set_grad");
+    object.set_grad(index, data);
   });
 }
 
@@ -150,34 +145,31 @@ ddp_status ddp_model_check(ddp_model* model, void* stream) {
 }
 
 ddp_status ddp_model_get_hash(const ddp_model* model, int64_t* out_hash) {
-  return guarded([&] {
-    const auto object = model_of(model, "ddp_model_get_hash");
+  return run_local(model, "ddp_model_get_hash", [&](model::Model& object) {
     require(out_hash, "ddp_model_get_hash", "out_hash");
-    const uint64_t hash = object->replicas().hash();
+    const uint64_t hash = object.replicas().hash();
     std::memcpy(out_hash, &hash, sizeof hash);
   });
 }
 
 ddp_status ddp_model_get_stats(const ddp_model* model, ddp_model_stats* out_stats) {
-  return guarded([&] {
-    const auto object = model_of(model, "ddp_model_get_stats");
+  return run_local(model, "ddp_model_get_stats", [&](model::Model& object) {
     require(out_stats, "ddp_model_get_stats", "out_stats");
     ddp_model_stats stats{};
-    object->require_committed("ddp_model_get_stats");
-    object->pass().meter().fill(stats);
-    object->replicas().fill(stats);
+    object.require_committed("ddp_model_get_stats");
+    object.pass().meter().fill(stats);
+    object.replicas().fill(stats);
     fill_sized(out_stats, stats, "ddp_model_get_stats");
   });
 }
 
 ddp_status ddp_model_describe_plan(const ddp_model* model, char* buffer, int64_t capacity, int64_t* out_needed) {
-  return guarded([&] {
-    const auto object = model_of(model, "ddp_model_describe_plan");
+  return run_local(model, "ddp_model_describe_plan", [&](model::Model& object) {
     if (capacity < 0 || (capacity > 0 && buffer == nullptr))
       throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_model_describe_plan: capacity is %lld but buffer is %s",
                        static_cast<long long>(capacity), buffer == nullptr ? "NULL" : "given");
-    object->require_committed("ddp_model_describe_plan");
-    const std::string text = object->pass().describe_plan();
+    object.require_committed("ddp_model_describe_plan");
+    const std::string text = object.pass().describe_plan();
     const auto needed = static_cast<int64_t>(text.size()) + 1;
     if (capacity > 0) {
       const auto kept = static_cast<size_t>(needed <= capacity ? needed : capacity) - 1;

@@ -18,10 +18,11 @@ namespace {
 
 /// Give the optimizer its handle, and its part in the model's passes if it asked for one.
 ddp_optimizer* add(const std::shared_ptr<ddp::optim::Optimizer>& optimizer) {
-  ddp::pass::BlockUpdate* const in_passes = optimizer->in_passes();
-  if (in_passes != nullptr)
-    optimizer->model().optimizer_slot().attach(std::shared_ptr<ddp::pass::BlockUpdate>(optimizer, in_passes));
-  optimizer->model().replicas().keep_equal(optimizer);
+  ddp::model::Model& model = optimizer->model();
+  if (ddp::pass::BlockUpdate* const in_passes = optimizer->in_passes(); in_passes != nullptr)
+    or_first_cause(model.group(),
+                   [&] { model.optimizer_slot().attach(std::shared_ptr<ddp::pass::BlockUpdate>(optimizer, in_passes)); });
+  model.replicas().keep_equal(optimizer);
   return OptimizerTable::instance().add(optimizer);  // last: whoever has no handle could not destroy it
 }
 
@@ -129,7 +130,7 @@ void ddp_optimizer_destroy(ddp_optimizer* optimizer) {
 }
 
 ddp_status ddp_optimizer_set_rate(ddp_optimizer* optimizer, double rate) {
-  return guarded([&] { optimizer_of(optimizer, "ddp_optimizer_set_rate")->set_rate(rate); });
+  return run_local(optimizer, "ddp_optimizer_set_rate", [&](ddp::optim::Optimizer& object) { object.set_rate(rate); });
 }
 
 ddp_status ddp_optimizer_get_rate(const ddp_optimizer* optimizer, double* out_rate) {
@@ -154,12 +155,11 @@ ddp_status ddp_loss_scale_options_init(ddp_loss_scale_options* options, int64_t 
 }
 
 ddp_status ddp_optimizer_set_loss_scale(ddp_optimizer* optimizer, const ddp_loss_scale_options* options) {
-  return guarded([&] {
-    constexpr const char* kFunction = "ddp_optimizer_set_loss_scale";
-    const auto of = optimizer_of(optimizer, kFunction);
+  constexpr const char* kFunction = "ddp_optimizer_set_loss_scale";
+  return run_local(optimizer, kFunction, [&](ddp::optim::Optimizer& object) {
     const ddp_loss_scale_options read = read_options(options, ddp::optim::default_loss_scale_options(), kFunction);
     ddp::optim::check_loss_scale_options(read, kFunction);
-    of->set_loss_scale(read);
+    object.set_loss_scale(read);
   });
 }
 
@@ -172,10 +172,8 @@ ddp_status ddp_optimizer_get_loss_scale(const ddp_optimizer* optimizer, double* 
 }
 
 ddp_status ddp_optimizer_copy_loss_scale(ddp_optimizer* optimizer, const ddp_tensor* tensor, void* stream) {
-  return guarded([&] {
-    constexpr const char* kFunction = "ddp_optimizer_copy_loss_scale";
-    const auto of = optimizer_of(optimizer, kFunction);
-    of->copy_loss_scale(bound_tensor(of->model().group(), tensor, "ddp_optimizer_copy_loss_scale: tensor"), stream);
+  return run_local(optimizer, "ddp_optimizer_copy_loss_scale", [&](ddp::optim::Optimizer& object) {
+    object.copy_loss_scale(bound_tensor(object.model().group(), tensor, "ddp_optimizer_copy_loss_scale: tensor"), stream);
   });
 }
 
@@ -196,15 +194,15 @@ ddp_status ddp_optimizer_get_grad_norm(const ddp_optimizer* optimizer, double* o
 }
 
 ddp_status ddp_optimizer_set_group(ddp_optimizer* optimizer, int32_t index, double weight_decay, double rate_scale) {
-  return guarded([&] { optimizer_of(optimizer, "ddp_optimizer_set_group")->set_group(index, weight_decay, rate_scale); });
+  return run_local(optimizer, "ddp_optimizer_set_group",
+                   [&](ddp::optim::Optimizer& object) { object.set_group(index, weight_decay, rate_scale); });
 }
 
 ddp_status ddp_optimizer_step(ddp_optimizer* optimizer, void* stream) {
-  return guarded([&] {
-    const auto object = optimizer_of(optimizer, "ddp_optimizer_step");
-    ddp::model::Model& model = object->model();
+  return run_local(optimizer, "ddp_optimizer_step", [&](ddp::optim::Optimizer& object) {
+    ddp::model::Model& model = object.model();
     require_outside_program(model.group(), "ddp_optimizer_step");
     ddp::group::or_break(model.group(), ddp::group::call_if(model.optimizer_slot().is_sharded()), "ddp_optimizer_step",
-                         [&] { object->step(stream); });
+                         [&] { object.step(stream); });
   });
 }

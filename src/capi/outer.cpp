@@ -52,11 +52,10 @@ ddp_status ddp_outer_sync(ddp_outer* outer) {
 
 ddp_status ddp_outer_get_stats(const ddp_outer* outer, ddp_outer_stats* out_stats) {
   constexpr const char* kName = "ddp_outer_get_stats";
-  return guarded([&] {
-    const auto object = outer_of(outer, kName);
+  return run_local(outer, kName, [&](ddp::outer::Outer& object) {
     require(out_stats, kName, "out_stats");
     ddp_outer_stats stats{};
-    object->fill(stats);
+    object.fill(stats);
     fill_sized(out_stats, stats, kName);
   });
 }

@@ -44,8 +44,7 @@ void require_recoverable(group::Group& group) {
                 "ddp_group_recover: the group was made without the option recoverable = 1; go on from a checkpoint");
   if (!group::Recovery::await_broken(group))
     throw Error(DDP_ERROR_INVALID_STATE,
-                "ddp_group_recover: the group is whole; it is for a group in which a call has failed with TIMED_OUT, "
-                "PEER_FAILED or ABORTED");
+                "ddp_group_recover: the group is whole; it is for a group for which ddp_group_status gives an error");
 }
 
 struct RankList {
@@ -67,6 +66,24 @@ ddp_status get_ranks(const char* function, const ddp_group* group, const RankLis
     std::copy_n(found.begin(), std::min(found.size(), static_cast<size_t>(to.capacity)), to.ranks);
     *to.out_count = static_cast<int32_t>(found.size());
   });
+}
+
+void recover(group::Group& object, const ddp_recover_options* options, ddp_recovery* out_recovery, const char* function) {
+  const group::RecoveryRule rule = rule_of(read_options(options, default_options(), function));
+  if (out_recovery != nullptr) check_struct_size(out_recovery->struct_size, function);
+  require_recoverable(object);
+  const int64_t begin = os::now_ns();
+  ddp_recovery recovery{};
+  recovery.previous_rank = object.rank();
+  recovery.previous_size = object.size();
+  const group::Recovery::Outcome outcome = group::Recovery::run(object, rule);
+  recovery.source = outcome.source;
+  recovery.step = outcome.step;
+  recovery.generation = group::Recovery::survival(object)->generation();
+  recovery.rank = object.rank();
+  recovery.size = object.size();
+  recovery.seconds = static_cast<double>(os::now_ns() - begin) * 1e-9;
+  if (out_recovery != nullptr) fill_sized(out_recovery, recovery, function);
 }
 
 }  // namespace
@@ -117,21 +134,10 @@ const char* ddp_call_name(int32_t call) { return group::Recovery::call_name(call
 
 ddp_status ddp_group_recover(ddp_group* group, const ddp_recover_options* options, ddp_recovery* out_recovery) {
   constexpr const char* kName = "ddp_group_recover";
-  return run_collective(group, kName, [&](group::Group& object) {
-    const group::RecoveryRule rule = rule_of(read_options(options, default_options(), kName));
-    if (out_recovery != nullptr) check_struct_size(out_recovery->struct_size, kName);
-    require_recoverable(object);
-    const int64_t begin = os::now_ns();
-    ddp_recovery recovery{};
-    recovery.previous_rank = object.rank();
-    recovery.previous_size = object.size();
-    const group::Recovery::Outcome outcome = group::Recovery::run(object, rule);
-    recovery.source = outcome.source;
-    recovery.step = outcome.step;
-    recovery.generation = group::Recovery::survival(object)->generation();
-    recovery.rank = object.rank();
-    recovery.size = object.size();
-    recovery.seconds = static_cast<double>(os::now_ns() - begin) * 1e-9;
-    if (out_recovery != nullptr) fill_sized(out_recovery, recovery, kName);
+  return guarded([&] {
+    const auto object = group_of(group, kName);
+    require_outside_program(*object, kName);
+    // What it refuses is not replaced by the first cause, which the program has been told.
+    group::or_break(*object, group::Part::kCall, kName, [&] { recover(*object, options, out_recovery, kName); });
   });
 }

@@ -34,7 +34,8 @@ struct Call {
   [[nodiscard]] ddp::checkpoint::Parts parts() const { return {*model, optimizer.get(), ema.get(), outer.get()}; }
   template <class Body>
   void run(const char* function, Body&& body) const {
-    ddp::group::or_break(model->group(), ddp::group::call_if(!mode.local), function, body);
+    or_first_cause(model->group(),
+                   [&] { ddp::group::or_break(model->group(), ddp::group::call_if(!mode.local), function, body); });
   }
 };
 
@@ -240,7 +241,8 @@ ddp_status ddp_state_save_local(const ddp_state* state, ddp_write_fn fn, void* u
     const Call call = resolve_call(state, true, kName, "fn");
     if (call.refusal) throw *call.refusal;
     if (fn == nullptr) throw ddp::make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: fn is NULL", kName);
-    ddp::checkpoint::save_local(kName, call.parts(), call.counters, pushing(call, fn, user_data));
+    or_first_cause(call.model->group(),
+                   [&] { ddp::checkpoint::save_local(kName, call.parts(), call.counters, pushing(call, fn, user_data)); });
   });
 }
 

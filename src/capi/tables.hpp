@@ -8,6 +8,7 @@
 #include "capi/guard.hpp"
 #include "capi/handles.hpp"
 #include "capi/reentry.hpp"
+#include "core/attempt.hpp"
 #include "ddp/hook.h"
 #include "group/consensus.hpp"
 #include "group/ending.hpp"
@@ -82,13 +83,26 @@ inline std::shared_ptr<model::Model> object_of(const ddp_model* handle, const ch
 inline std::shared_ptr<optim::Optimizer> object_of(const ddp_optimizer* handle, const char* function) {
   return optimizer_of(handle, function);
 }
+inline std::shared_ptr<optim::Ema> object_of(const ddp_ema* handle, const char* function) {
+  return ema_of(handle, function);
+}
 inline std::shared_ptr<outer::Outer> object_of(const ddp_outer* handle, const char* function) {
   return outer_of(handle, function);
 }
 inline group::Group& group_behind(group::Group& group) noexcept { return group; }
 inline group::Group& group_behind(model::Model& model) { return model.group(); }
 inline group::Group& group_behind(optim::Optimizer& optimizer) { return optimizer.model().group(); }
+inline group::Group& group_behind(optim::Ema& ema) { return ema.model().group(); }
 inline group::Group& group_behind(outer::Outer& outer) { return outer.model().group(); }
+
+/// Gives what the body gives. In a broken group a call that is refused because of a state (no pass is open, the model is not
+/// committed) throws the first cause instead, which has led to that state.
+template <class Body>
+auto or_first_cause(const group::Group& group, Body&& body) {
+  return on_error<Error>(body, [&](const Error& error) {
+    if (error.status() == DDP_ERROR_INVALID_STATE) group.health().check_usable();
+  });
+}
 
 /// As guarded_short(), for a call that is collective: body(object). A lack of memory, threads or descriptors on this rank
 /// alone breaks the group, because the other ranks are in the call.
@@ -96,8 +110,18 @@ template <class Handle, class Body>
 ddp_status collective_short(const Handle* handle, const char* function, Body&& body) {
   return guarded_short([&] {
     const auto object = object_of(handle, function);
-    require_outside_program(group_behind(*object), function);
-    group::or_break(group_behind(*object), group::Part::kCall, function, [&] { body(*object); });
+    group::Group& group = group_behind(*object);
+    require_outside_program(group, function);
+    or_first_cause(group, [&] { group::or_break(group, group::Part::kCall, function, [&] { body(*object); }); });
+  });
+}
+
+/// As guarded(), for a local call: body(object).
+template <class Handle, class Body>
+ddp_status run_local(const Handle* handle, const char* function, Body&& body) {
+  return guarded([&] {
+    const auto object = object_of(handle, function);
+    or_first_cause(group_behind(*object), [&] { body(*object); });
   });
 }
 

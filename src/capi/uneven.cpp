@@ -2,7 +2,6 @@
 // ddp/uneven.h and ddp/join.h.
 #include "ddp/uneven.h"
 
-#include "capi/guard.hpp"
 #include "capi/options.hpp"
 #include "capi/tables.hpp"
 #include "ddp/join.h"
@@ -13,11 +12,11 @@ using namespace ddp;
 using namespace ddp::capi;
 
 ddp_status ddp_model_set_weight(ddp_model* model, double weight) {
-  return guarded([&] { set_weight(*model_of(model, "ddp_model_set_weight"), weight); });
+  return run_local(model, "ddp_model_set_weight", [&](model::Model& object) { set_weight(object, weight); });
 }
 
 ddp_status ddp_model_set_last_pass(ddp_model* model) {
-  return guarded([&] { set_last_pass(*model_of(model, "ddp_model_set_last_pass")); });
+  return run_local(model, "ddp_model_set_last_pass", [](model::Model& object) { set_last_pass(object); });
 }
 
 ddp_status ddp_model_skip_backward(ddp_model* model, void* stream) {
@@ -31,11 +30,10 @@ ddp_status ddp_model_abandon_backward(ddp_model* model, const char* reason, void
 
 ddp_status ddp_model_get_pass_report(const ddp_model* model, ddp_pass_report* out_report) {
   constexpr const char* kFunction = "ddp_model_get_pass_report";
-  return guarded([&] {
-    const auto object = model_of(model, kFunction);
+  return run_local(model, kFunction, [&](const model::Model& object) {
     require(out_report, kFunction, "out_report");
     ddp_pass_report report{};
-    fill_report(*object, report);
+    fill_report(object, report);
     fill_sized(out_report, report, kFunction);
   });
 }

@@ -113,10 +113,31 @@ void Gradients::change(const device::Operation& operation, void* stream) {
   spans_.apply(operation, {stream});
 }
 
+void Gradients::take_reduced() {
+  constexpr const char* kFunction = "ddp_model_mark_reduced";
+  model_.require_ready(kFunction);
+  require_no_made_step(kFunction, "with the gradients of that pass; call ddp_optimizer_step first");
+  require_means(kFunction);
+  pass::Pass& pass = model_.pass();
+  if (!pass.parts().is_first())
+    throw make_error(
+        DDP_ERROR_INVALID_STATE,
+        "%s: parts of a step are done and not reduced (DDP_PASS_PART); end the step with a DDP_PASS_REDUCE pass", kFunction);
+  pass.forget_gradients();
+  pass.results().take_reduced();
+}
+
 void Gradients::require_final(const char* function, int64_t used_in) const {
   using pass::Results;
   const Results& results = model_.pass().results();
   if (results.was_captured()) return;
+  if (results.gradients() == Results::Gradients::kOwn && model_.group().size() > 1)
+    throw make_error(
+        DDP_ERROR_INVALID_STATE,
+        "%s: no pass has reduced these gradients over the %d ranks; compute them in a DDP_PASS_REDUCE pass "
+        "(ddp_model_begin_backward, ddp_model_mark_ready, ddp_model_end_backward), in a DDP_PASS_LOCAL one for a step of "
+        "this rank alone, or call ddp_model_mark_reduced if the program has reduced them itself",
+        function, model_.group().size());
   if (results.gradients() == Results::Gradients::kAccumulated)
     throw make_error(
         DDP_ERROR_INVALID_STATE,
@@ -132,8 +153,8 @@ void Gradients::require_final(const char* function, int64_t used_in) const {
   if (used_in > 0 && used_in == results.final_passes())
     throw make_error(
         DDP_ERROR_INVALID_STATE,
-        "%s: the last step has used these gradients already; make a pass first (DDP_PASS_LOCAL for gradients that "
-        "are equal on all ranks without a reduction)",
+        "%s: the last step has used these gradients already; make a pass first (or ddp_model_mark_reduced, if the "
+        "program has reduced new ones itself)",
         function);
 }
 

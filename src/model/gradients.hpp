@@ -31,10 +31,13 @@ class Gradients {
   /// Returns the norm before. Collective as norm().
   double clip_norm(double max_norm, double p, void* stream = nullptr);
   void clip_value(double limit, void* stream = nullptr);
+  /// The program has reduced all of them itself: they are good for one step.
+  void take_reduced();
 
-  /// Throws INVALID_STATE when those of a committed model are not to be stepped with: not reduced, of a void pass, or, if
-  /// `used_in` is what Results::final_passes() was then, used before. Nothing is refused once a pass was captured into a
-  /// graph, which makes gradients at any time. `function` names the caller in the text.
+  /// Throws INVALID_STATE when those of a committed model are not to be stepped with: not reduced while there are other
+  /// ranks, accumulated, of a void pass, or, if `used_in` is what Results::final_passes() was then, used before. Nothing is
+  /// refused once a pass was captured into a graph, which makes gradients at any time. `function` names the caller in the
+  /// text.
   void require_final(const char* function, int64_t used_in) const;
   /// Throws INVALID_STATE while the gradients are sums, which the step divides.
   void require_means(const char* function) const;

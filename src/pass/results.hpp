@@ -16,7 +16,7 @@ class Results {
  public:
   enum class Gradients {
     kOwn,          // the program's: no pass has ended, or they were set to zero after one that left nothing to use
-    kFinal,        // those of a pass that reduced, or of a LOCAL one
+    kFinal,        // those of a pass that reduced, or of a LOCAL one, or reduced by the program itself
     kAccumulated,  // not reduced yet
     kVoid          // of a pass that failed or was abandoned
   };
@@ -24,7 +24,7 @@ class Results {
   explicit Results(size_t parameters) : used_(parameters, 1) {}
 
   [[nodiscard]] Gradients gradients() const noexcept { return gradients_; }
-  /// Passes that ended well with final gradients.
+  /// Passes that ended well with final gradients, and gradients that the program has reduced itself.
   [[nodiscard]] int64_t final_passes() const noexcept { return final_passes_; }
   /// Each rank's gradients are complete in its own slice only.
   [[nodiscard]] bool are_sliced() const noexcept { return gradients_ == Gradients::kFinal && sliced_; }
@@ -50,6 +50,11 @@ class Results {
     sliced_ = sliced;
     sums_ = sums;
     ++final_passes_;
+  }
+  /// The program has reduced all of them itself.
+  void take_reduced() noexcept {
+    std::fill(used_.begin(), used_.end(), uint8_t{1});
+    finish(false, false);
   }
   /// The step has divided them.
   void divide() noexcept { sums_ = false; }

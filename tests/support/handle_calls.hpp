@@ -156,6 +156,7 @@ inline const std::vector<HandleCall> all_handle_calls = {
     DDP_CALL(ddp_model_was_used, h.model, 0),
     DDP_CALL(ddp_model_average_parameters, h.model, no_stream),
     DDP_CALL(ddp_model_zero_grad, h.model, no_stream),
+    DDP_CALL(ddp_model_mark_reduced, h.model),
     DDP_CALL(ddp_model_get_grad_norm, h.model, 2, m.numbers, no_stream),
     DDP_CALL(ddp_model_clip_grad_norm, h.model, 1, 2, m.numbers, no_stream),
     DDP_CALL(ddp_model_clip_grad_value, h.model, 1, no_stream),

@@ -58,6 +58,14 @@ average_parameters!(model::Model) = check(Low.ddp_model_average_parameters(model
 """Set all gradients to zero."""
 zero_grad!(model::Model) = check(Low.ddp_model_zero_grad(model.handle, model.stream))
 
+"""
+    mark_reduced!(model)
+
+The program has reduced all gradients over the ranks itself, and not in a pass: they are good for one step of each optimizer, as those of a pass
+that reduces. They must have the same bits on all ranks. Call it on all ranks, before each such step.
+"""
+mark_reduced!(model::Model) = check(Low.ddp_model_mark_reduced(model.handle))
+
 """The norm over all gradients as one vector: `p` is 1, 2 or Inf."""
 function grad_norm(model::Model, p::Real = 2)
     norm = Ref{Float64}(0)

@@ -15,7 +15,7 @@ const DDP_VERSION = 1000
 
 const DDP_VERSION_STRING = "0.1.0"
 
-# ddp_status: Result of a call. 5, 6 and 7 break the group: later calls on it repeat the cause, until ddp_group_recover. Since 0.1.
+# ddp_status: Result of a call. Is the group broken? ddp_group_status answers that after any error: DDP_OK, or the first cause, which * later calls on the group repeat until ddp_group_recover. 5, 6, 7 and 16 always break the group; 4 and 11 may. Since 0.1.
 const ddp_status = Int32
 
 const DDP_OK = Int32(0)
@@ -34,6 +34,7 @@ const DDP_ERROR_TOO_FEW_RANKS = Int32(12)
 const DDP_ERROR_FENCED = Int32(13)
 const DDP_ERROR_NO_CHECKPOINT = Int32(14)
 const DDP_ERROR_NO_MAJORITY = Int32(15)
+const DDP_ERROR_DIFFERENT_CALLS = Int32(16)
 
 # ddp_dtype: Element type of a tensor. Since 0.1.
 const ddp_dtype = Int32
@@ -418,7 +419,10 @@ end
 @doc raw"""
     ddp_group_status(group)
 
-DDP_OK, or the first cause that broke the group (its text becomes ddp_last_error()). Local, any thread. Since 0.1.
+Is the group whole? DDP_OK, or the first cause that broke it (its text becomes ddp_last_error()). A broken group stays
+broken: its calls, and those of its models, repeat this cause until ddp_group_recover has succeeded. The status of another
+call does not always say whether the group is broken; this function does.
+Local, any thread. Errors: INVALID_ARGUMENT, INVALID_STATE (destroyed), and the first cause. Since 0.1.
 """
 function ddp_group_status(group)
     return ccall((:ddp_group_status, libddp), ddp_status, (Ptr{ddp_group},), group)
@@ -455,9 +459,10 @@ end
     ddp_group_barrier(group)
 
 Return when all ranks have called. Collective, blocks.
-Errors: TIMED_OUT, PEER_FAILED, ABORTED, MISMATCH (another rank made another call, whatever the two are: all ranks learn
-both calls within a second of the last one, and the group ends), INVALID_STATE (a pass is open on this group),
-OUT_OF_MEMORY (this rank; the others get PEER_FAILED and the group is broken). They hold for all collectives below.
+Errors: TIMED_OUT, PEER_FAILED, ABORTED, DIFFERENT_CALLS (another rank made another call, whatever the two are: all ranks
+learn both calls within a second of the last one), each of which breaks the group; INVALID_STATE (a pass is open on this
+group); OUT_OF_MEMORY (this rank; the others get PEER_FAILED and the group is broken). They hold for all collectives
+below.
 Since 0.1.
 """
 function ddp_group_barrier(group)
@@ -599,7 +604,7 @@ Options of a model. Fill with ddp_model_options_init(), then change what you nee
 - `unused`: DDP_UNUSED_ERROR (default) or DDP_UNUSED_ALLOW
 - `progress`: DDP_PROGRESS_AUTO (default); ranks may differ
 - `drift`: DDP_DRIFT_REPORT (default) or DDP_DRIFT_RESEND
-- `check_every`: k: every k-th REDUCE pass ends with a comparison of the parameters of all ranks (one pass over memory and one small message); 0 (default): only ddp_model_check compares
+- `check_every`: k: every k-th REDUCE pass ends with a comparison of the parameters of all ranks (one pass over memory and one small message); 0 (default): only ddp_model_check compares. With an optimizer that has shard and in_backward it finds no drift: such a pass gives each owner's values to all ranks before the comparison, also values that have drifted on the owner. With shard alone it finds what has drifted since the last ddp_optimizer_step
 - `divisor`: DDP_DIVISOR_WORLD (default) or DDP_DIVISOR_WEIGHTS
 - `uneven_inputs`: 1: ranks may run out of data and call ddp_model_join; costs one small message a pass, which nobody waits for, and excludes optimizers with shard; 0 (default)
 - `wire`: DDP_F16 or DDP_BF16: F32 and F64 gradients travel with 16 bits. Each rank's gradient is divided by the number of ranks (DDP_AVERAGE) in its own type and rounded once; terms are added in the tree over the ranks, each sum rounded to 16 bits. The same bits on every rank, transport and bucket size, also where nothing travels because ranks reduce in place. What does not fit into F16 becomes infinite on all ranks, NaN stays NaN; BF16 has the range of F32 and 8 bits of precision. Gradients of 16 bits, and groups of one rank, are as they are. DDP_F32: gradients of 16 bits are added between GPUs as F32 and rounded once, as they always are in host memory; twice the bytes. 0 (default): no other type
@@ -786,9 +791,11 @@ end
 
 Give this pass's address of a gradient, for frameworks whose gradients move. Call before ddp_model_mark_ready of that
 parameter. The parameter must have been registered with a gradient of its own (not NULL).
-- `data`: as many elements as the parameter has, of its gradient's dtype; used until the next set_grad
-Local. Errors: INVALID_ARGUMENT, INVALID_STATE (already marked in this pass, libddp owns the gradient, or it lies in
-ddp_group_alloc memory and is reduced there). Since 0.1.
+- `data`: as many elements as the parameter has, of its gradient's dtype; used until the next set_grad. It may be memory
+       that another gradient had in an earlier pass; two gradients of one pass must not overlap (ddp_model_mark_ready)
+Local. Errors: INVALID_ARGUMENT (also: it overlaps a parameter, a buffer, or a gradient that libddp owns), INVALID_STATE
+(already marked in this pass, libddp owns the gradient, or it lies in ddp_group_alloc memory and is reduced there).
+Since 0.1.
 """
 function ddp_model_set_grad(model, index, data)
     return ccall((:ddp_model_set_grad, libddp), ddp_status, (Ptr{ddp_model}, Int32, Ptr{Cvoid}), model, index, data)
@@ -887,8 +894,10 @@ From here to the return of ddp_model_end_backward the gradient belongs to libddp
        there by now comes before the reduction. Gradients of one pass may come on several streams. NULL: the legacy
        default stream
 Local, never waits, constant time, no allocation. Any thread, between begin and end.
-Errors: INVALID_ARGUMENT (index), INVALID_STATE (no open pass, or marked twice: mark a shared parameter on its last use).
-A failed communication is reported by ddp_model_end_backward. Since 0.1.
+Errors: INVALID_ARGUMENT (index; or ddp_model_set_grad gave memory that overlaps the gradient of another parameter in this
+pass: the text names both, and the gradient is not marked), INVALID_STATE (no open pass, or marked twice: mark a shared
+parameter on its last use), and the first cause if the group is broken and no pass is open. A failed communication is
+reported by ddp_model_end_backward. Since 0.1.
 """
 function ddp_model_mark_ready(model, index, stream)
     return ccall((:ddp_model_mark_ready, libddp), ddp_status, (Ptr{ddp_model}, Int32, Ptr{Cvoid}), model, index, stream)
@@ -904,7 +913,8 @@ as its elements are marked; pieces are taken from the last elements on.
 - `first`: the first element of the range, in the flattened gradient
 - `count`: elements, 1 or more
 Local, any thread, time by the number of ranges that do not touch. Errors: INVALID_ARGUMENT (index; a range outside the
-gradient), INVALID_STATE (no open pass, elements that are marked already); then nothing is marked. A pass that ends with a
+gradient; overlapping gradients), INVALID_STATE (no open pass, elements that are marked already), and the first cause, as
+ddp_model_mark_ready; then nothing is marked. A pass that ends with a
 part of a gradient missing fails as one with parameters that are not marked, also with DDP_UNUSED_ALLOW, and names the
 elements. Since 0.1.
 """
@@ -950,8 +960,8 @@ end
     ddp_model_was_used(model, index)
 
 Did any rank contribute to this parameter in the last REDUCE pass that ended well, or in the accumulation before it
-(after a LOCAL pass: did this rank)? 1 yes, 0 no (leave its optimizer state alone), -1 if the arguments are wrong or no
-pass has ended. Local. Since 0.1.
+(after a LOCAL pass: did this rank; after ddp_model_mark_reduced: yes)? 1 yes, 0 no (leave its optimizer state alone), -1
+if the arguments are wrong or no pass has ended. Local. Since 0.1.
 """
 function ddp_model_was_used(model, index)
     return ccall((:ddp_model_was_used, libddp), Int32, (Ptr{ddp_model}, Int32), model, index)
@@ -966,6 +976,22 @@ Local, not in an open pass. Errors: INVALID_ARGUMENT, INVALID_STATE. Since 0.1.
 """
 function ddp_model_zero_grad(model, stream)
     return ccall((:ddp_model_zero_grad, libddp), ddp_status, (Ptr{ddp_model}, Ptr{Cvoid}), model, stream)
+end
+
+@doc raw"""
+    ddp_model_mark_reduced(model)
+
+The program has reduced all gradients of the model over the ranks itself, for example with MPI or ddp_group_all_reduce,
+and not in a pass. They then count as the gradients of a REDUCE pass that ended well, in which every parameter was used:
+they are good for one step of each optimizer. Call it on all ranks before each such step. The gradients must have the same
+bits on all ranks, else the replicas drift apart (ddp_model_check finds it). What was accumulated is forgotten.
+Local, constant time for each parameter, not in an open pass. Errors: INVALID_ARGUMENT, INVALID_STATE (not committed; a
+pass is open; the step that an optimizer with in_backward made within the last pass was not ended by ddp_optimizer_step;
+the gradients are sums that a step with divide_in_step will divide; or virtual ranks of a step are done and not reduced,
+see ddp/virtual_ranks.h). Since 0.1.
+"""
+function ddp_model_mark_reduced(model)
+    return ccall((:ddp_model_mark_reduced, libddp), ddp_status, (Ptr{ddp_model},), model)
 end
 
 @doc raw"""
@@ -1385,13 +1411,14 @@ end
 @doc raw"""
     ddp_optimizer_step(optimizer, stream)
 
-Update every parameter that was used in the last REDUCE pass (all parameters if there was no pass). Parameters that no
-rank used keep their value and their optimizer state. The gradients of a pass are good for one step of each optimizer; a
-program that makes them without a pass that sends opens a DDP_PASS_LOCAL around them. (Of launches of a pass that was
-captured into a CUDA graph libddp hears nothing, so with one every step is made.) Parameters on a GPU change in the
-order of `stream`. The first step allocates and may wait for the GPU; later ones wait for the stream only where the host
-has to decide: with nonfinite FAIL; and with max_norm, nonfinite SKIP or a dynamic loss scale if some parameters are in
-host memory or the rule is the program's (max_norm alone: also with `shard`). Otherwise the GPU decides and counts.
+Update every parameter that was used in the last REDUCE pass. Parameters that no rank used keep their value and their
+optimizer state. The gradients of a pass are good for one step of each optimizer. Gradients for a step of this rank alone
+come from a DDP_PASS_LOCAL pass; gradients that the program has reduced itself are announced by ddp_model_mark_reduced. In
+a group of one the first step needs no pass. (Launches of a pass that was captured into a CUDA graph are not visible to
+libddp, so from then on every step is made.) Parameters on a GPU change in the order of `stream`. The first step allocates
+and may wait for the GPU; later ones wait for the stream only where the host has to decide: with nonfinite FAIL; and with
+max_norm, nonfinite SKIP or a dynamic loss scale if some parameters are in host memory or the rule is the program's
+(max_norm alone: also with `shard`). Otherwise the GPU decides and counts.
 
 A step may be captured into a CUDA graph, together with its pass or alone, if all parameters are on the GPU, the rule is
 SGD or Adam, in_backward is 0 and nonfinite is not FAIL (or the loss scale is dynamic). Make one step with the same
@@ -1400,10 +1427,11 @@ graphs", says what may be launched when.
 - `stream`: that of ddp_model_end_backward, or one that is ordered after it
 Local; collective with the option shard. Errors: INVALID_STATE (not committed, a pass is open, the stream is captured and
 the step is none of the above;
-gradients that this optimizer has stepped with already, that were accumulated and not reduced, or that a failed pass
-left; gradients of which each rank has its slice, because of another optimizer with shard; averages in the place of the
-parameters (ddp_ema_swap); a failed pass or load that changed a part of the parameters; or gradients that are not finite
-with DDP_NONFINITE_FAIL), CALLBACK, OUT_OF_MEMORY (first step), and the first cause if the group is broken. Since 0.1.
+with several ranks, gradients that no pass has made; gradients that this optimizer has stepped with already, that were
+accumulated and not reduced, or that a failed pass left; gradients of which each rank has its slice, because of another
+optimizer with shard; averages in the place of the parameters (ddp_ema_swap); a failed pass or load that changed a part of
+the parameters; or gradients that are not finite with DDP_NONFINITE_FAIL), CALLBACK, OUT_OF_MEMORY (first step), and the
+first cause if the group is broken. Since 0.1.
 """
 function ddp_optimizer_step(optimizer, stream)
     return ccall((:ddp_optimizer_step, libddp), ddp_status, (Ptr{ddp_optimizer}, Ptr{Cvoid}), optimizer, stream)
@@ -2054,12 +2082,11 @@ This rank is out of data: answer the other ranks' passes without contributing, u
 hold the parameters, buffers, optimizers and averages of the lowest of those that trained to the last, and go on together.
 Meanwhile the others may open passes of this model, call ddp_model_sync_buffers, and make local calls (optimizer,
 averages). Their other collectives on the group are refused with INVALID_STATE; one that is made before a pass or
-ddp_model_sync_buffers has told them of the joined rank breaks the group with MISMATCH. Collectives on other groups are
-not answered: ddp_group_abort those first.
-The model needs the option uneven_inputs, which excludes optimizers with shard and pulled hooks. Optimizers and averages
-must have been made in the same order on every rank.
-Collective, blocks; not in an open pass. Errors: INVALID_ARGUMENT, INVALID_STATE (without uneven_inputs, or a pass is
-open), MISMATCH (other ranks have other optimizers or averages), and those of collectives. Since 0.1.
+ddp_model_sync_buffers has told them of the joined rank breaks the group with DIFFERENT_CALLS. Collectives on other groups
+are not answered: ddp_group_abort those first. The model needs the option uneven_inputs, which excludes optimizers with
+shard and pulled hooks. Optimizers and averages must have been made in the same order on every rank. Collective, blocks;
+not in an open pass. Errors: INVALID_ARGUMENT, INVALID_STATE (without uneven_inputs, or a pass is open), MISMATCH (other
+ranks have other optimizers or averages), and those of collectives. Since 0.1.
 """
 function ddp_model_join(model, stream)
     return ccall((:ddp_model_join, libddp), ddp_status, (Ptr{ddp_model}, Ptr{Cvoid}), model, stream)

@@ -274,6 +274,12 @@ class Model(Passes, Pulling, Closing):
         """Set all gradients to zero."""
         low.ddp_model_zero_grad(self._raw, stream)
 
+    def mark_reduced(self) -> None:
+        """The program has reduced all gradients over the ranks itself, for example with mpi4py, and not in a pass: they are good for one
+        step of each optimizer, as those of a reducing pass. They must have the same bits on all ranks. Call it on all ranks, before each
+        such step."""
+        low.ddp_model_mark_reduced(self._raw)
+
     def grad_norm(self, p: float = 2.0, *, stream: Optional[int] = None) -> float:
         """Norm over all gradients as one vector; the same bits on every rank after a reducing pass. Collective with a sharded
         optimizer."""

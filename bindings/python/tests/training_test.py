@@ -178,6 +178,26 @@ class Passes(Test):
 
         self.assertEqual(ranks(2, run), [[2, 0.5]] * 2)
 
+    def test_a_step_without_a_pass(self):
+        def run(group):
+            value, grad = zeros(2), array("f", [0, 0])
+            model = libddp.Model(group)
+            model.add_parameter("w", value, grad)
+            model.commit()
+            sgd = libddp.SGD(model, rate=1)
+            for _ in range(2):
+                grad[0] = 1 + group.rank
+                with self.assertRaisesRegex(libddp.InvalidStateError, "no pass has reduced"):
+                    sgd.step()
+            group.all_reduce(grad, libddp.Reduce.SUM)
+            model.mark_reduced()
+            sgd.step()
+            with self.assertRaises(libddp.InvalidStateError):
+                sgd.step()
+            return value[0], sgd.step_count
+
+        self.assertEqual(ranks(2, run), [(-3, 1)] * 2)
+
     def test_replicas_are_compared(self):
         def run(group):
             value, buffer = zeros(2), array("q", [group.rank])

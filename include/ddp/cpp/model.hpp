@@ -63,6 +63,9 @@ class Model {
   bool was_used(int index) const noexcept { return ddp_model_was_used(get(), index) == 1; }
 
   void zero_grad(void* stream = nullptr) { checked(ddp_model_zero_grad(get(), stream)); }
+  /** The program has reduced all gradients over the ranks itself, and not in a pass: they are good for one step of each
+   * optimizer. The same bits on all ranks; call it on all of them, before each such step. */
+  void mark_reduced() { checked(ddp_model_mark_reduced(get())); }
   /** Norm of all gradients as one vector, in F64; p is 1, 2 or infinity. */
   double grad_norm(double p = 2, void* stream = nullptr) {
     double norm = 0;

@@ -143,17 +143,17 @@ typedef _gostring_ swig_type_107;
 typedef _gostring_ swig_type_108;
 typedef _gostring_ swig_type_109;
 typedef _gostring_ swig_type_110;
-typedef long long swig_type_111;
+typedef _gostring_ swig_type_111;
 typedef long long swig_type_112;
 typedef long long swig_type_113;
 typedef long long swig_type_114;
-typedef _gostring_ swig_type_115;
+typedef long long swig_type_115;
 typedef _gostring_ swig_type_116;
 typedef _gostring_ swig_type_117;
 typedef _gostring_ swig_type_118;
 typedef _gostring_ swig_type_119;
 typedef _gostring_ swig_type_120;
-typedef long long swig_type_121;
+typedef _gostring_ swig_type_121;
 typedef long long swig_type_122;
 typedef long long swig_type_123;
 typedef long long swig_type_124;
@@ -163,20 +163,20 @@ typedef long long swig_type_127;
 typedef long long swig_type_128;
 typedef long long swig_type_129;
 typedef long long swig_type_130;
-typedef _gostring_ swig_type_131;
-typedef long long swig_type_132;
-typedef _gostring_ swig_type_133;
-typedef long long swig_type_134;
-typedef _gostring_ swig_type_135;
-typedef long long swig_type_136;
-typedef _gostring_ swig_type_137;
+typedef long long swig_type_131;
+typedef _gostring_ swig_type_132;
+typedef long long swig_type_133;
+typedef _gostring_ swig_type_134;
+typedef long long swig_type_135;
+typedef _gostring_ swig_type_136;
+typedef long long swig_type_137;
 typedef _gostring_ swig_type_138;
 typedef _gostring_ swig_type_139;
 typedef _gostring_ swig_type_140;
 typedef _gostring_ swig_type_141;
 typedef _gostring_ swig_type_142;
-typedef long long swig_type_143;
-typedef _gostring_ swig_type_144;
+typedef _gostring_ swig_type_143;
+typedef long long swig_type_144;
 typedef _gostring_ swig_type_145;
 typedef _gostring_ swig_type_146;
 typedef _gostring_ swig_type_147;
@@ -185,7 +185,7 @@ typedef _gostring_ swig_type_149;
 typedef _gostring_ swig_type_150;
 typedef _gostring_ swig_type_151;
 typedef _gostring_ swig_type_152;
-typedef long long swig_type_153;
+typedef _gostring_ swig_type_153;
 typedef long long swig_type_154;
 typedef long long swig_type_155;
 typedef long long swig_type_156;
@@ -205,11 +205,11 @@ typedef long long swig_type_169;
 typedef long long swig_type_170;
 typedef long long swig_type_171;
 typedef long long swig_type_172;
-typedef _gostring_ swig_type_173;
-typedef long long swig_type_174;
-typedef _gostring_ swig_type_175;
-typedef long long swig_type_176;
-typedef _gostring_ swig_type_177;
+typedef long long swig_type_173;
+typedef _gostring_ swig_type_174;
+typedef long long swig_type_175;
+typedef _gostring_ swig_type_176;
+typedef long long swig_type_177;
 typedef _gostring_ swig_type_178;
 typedef _gostring_ swig_type_179;
 typedef _gostring_ swig_type_180;
@@ -218,12 +218,12 @@ typedef _gostring_ swig_type_182;
 typedef _gostring_ swig_type_183;
 typedef _gostring_ swig_type_184;
 typedef _gostring_ swig_type_185;
-typedef long long swig_type_186;
-typedef _gostring_ swig_type_187;
-typedef long long swig_type_188;
-typedef _gostring_ swig_type_189;
+typedef _gostring_ swig_type_186;
+typedef long long swig_type_187;
+typedef _gostring_ swig_type_188;
+typedef long long swig_type_189;
 typedef _gostring_ swig_type_190;
-typedef long long swig_type_191;
+typedef _gostring_ swig_type_191;
 typedef long long swig_type_192;
 typedef long long swig_type_193;
 typedef long long swig_type_194;
@@ -231,11 +231,11 @@ typedef long long swig_type_195;
 typedef long long swig_type_196;
 typedef long long swig_type_197;
 typedef long long swig_type_198;
-typedef _gostring_ swig_type_199;
-typedef long long swig_type_200;
-typedef _gostring_ swig_type_201;
+typedef long long swig_type_199;
+typedef _gostring_ swig_type_200;
+typedef long long swig_type_201;
 typedef _gostring_ swig_type_202;
-typedef long long swig_type_203;
+typedef _gostring_ swig_type_203;
 typedef long long swig_type_204;
 typedef long long swig_type_205;
 typedef long long swig_type_206;
@@ -248,20 +248,20 @@ typedef long long swig_type_212;
 typedef long long swig_type_213;
 typedef long long swig_type_214;
 typedef long long swig_type_215;
-typedef _gostring_ swig_type_216;
-typedef long long swig_type_217;
-typedef _gostring_ swig_type_218;
+typedef long long swig_type_216;
+typedef _gostring_ swig_type_217;
+typedef long long swig_type_218;
 typedef _gostring_ swig_type_219;
 typedef _gostring_ swig_type_220;
-typedef long long swig_type_221;
+typedef _gostring_ swig_type_221;
 typedef long long swig_type_222;
 typedef long long swig_type_223;
 typedef long long swig_type_224;
 typedef long long swig_type_225;
 typedef long long swig_type_226;
-typedef _gostring_ swig_type_227;
-typedef long long swig_type_228;
-typedef _gostring_ swig_type_229;
+typedef long long swig_type_227;
+typedef _gostring_ swig_type_228;
+typedef long long swig_type_229;
 typedef _gostring_ swig_type_230;
 typedef _gostring_ swig_type_231;
 typedef _gostring_ swig_type_232;
@@ -275,16 +275,16 @@ typedef _gostring_ swig_type_239;
 typedef _gostring_ swig_type_240;
 typedef _gostring_ swig_type_241;
 typedef _gostring_ swig_type_242;
-typedef long long swig_type_243;
+typedef _gostring_ swig_type_243;
 typedef long long swig_type_244;
-typedef _gostring_ swig_type_245;
-typedef long long swig_type_246;
-typedef _gostring_ swig_type_247;
+typedef long long swig_type_245;
+typedef _gostring_ swig_type_246;
+typedef long long swig_type_247;
 typedef _gostring_ swig_type_248;
-typedef long long swig_type_249;
-typedef _gostring_ swig_type_250;
+typedef _gostring_ swig_type_249;
+typedef long long swig_type_250;
 typedef _gostring_ swig_type_251;
-typedef long long swig_type_252;
+typedef _gostring_ swig_type_252;
 typedef long long swig_type_253;
 typedef long long swig_type_254;
 typedef long long swig_type_255;
@@ -300,9 +300,9 @@ typedef long long swig_type_264;
 typedef long long swig_type_265;
 typedef long long swig_type_266;
 typedef long long swig_type_267;
-typedef _gostring_ swig_type_268;
-typedef long long swig_type_269;
-typedef _gostring_ swig_type_270;
+typedef long long swig_type_268;
+typedef _gostring_ swig_type_269;
+typedef long long swig_type_270;
 typedef _gostring_ swig_type_271;
 typedef _gostring_ swig_type_272;
 typedef _gostring_ swig_type_273;
@@ -310,24 +310,24 @@ typedef _gostring_ swig_type_274;
 typedef _gostring_ swig_type_275;
 typedef _gostring_ swig_type_276;
 typedef _gostring_ swig_type_277;
-typedef long long swig_type_278;
+typedef _gostring_ swig_type_278;
 typedef long long swig_type_279;
-typedef _gostring_ swig_type_280;
+typedef long long swig_type_280;
 typedef _gostring_ swig_type_281;
-typedef long long swig_type_282;
+typedef _gostring_ swig_type_282;
 typedef long long swig_type_283;
-typedef _gostring_ swig_type_284;
-typedef long long swig_type_285;
-typedef _gostring_ swig_type_286;
+typedef long long swig_type_284;
+typedef _gostring_ swig_type_285;
+typedef long long swig_type_286;
 typedef _gostring_ swig_type_287;
-typedef long long swig_type_288;
-typedef _gostring_ swig_type_289;
+typedef _gostring_ swig_type_288;
+typedef long long swig_type_289;
 typedef _gostring_ swig_type_290;
 typedef _gostring_ swig_type_291;
 typedef _gostring_ swig_type_292;
-typedef long long swig_type_293;
-typedef _gostring_ swig_type_294;
-typedef long long swig_type_295;
+typedef _gostring_ swig_type_293;
+typedef long long swig_type_294;
+typedef _gostring_ swig_type_295;
 typedef long long swig_type_296;
 typedef long long swig_type_297;
 typedef long long swig_type_298;
@@ -345,22 +345,23 @@ typedef long long swig_type_309;
 typedef long long swig_type_310;
 typedef long long swig_type_311;
 typedef long long swig_type_312;
-typedef _gostring_ swig_type_313;
-typedef long long swig_type_314;
-typedef _gostring_ swig_type_315;
+typedef long long swig_type_313;
+typedef _gostring_ swig_type_314;
+typedef long long swig_type_315;
 typedef _gostring_ swig_type_316;
 typedef _gostring_ swig_type_317;
 typedef _gostring_ swig_type_318;
 typedef _gostring_ swig_type_319;
-typedef long long swig_type_320;
+typedef _gostring_ swig_type_320;
 typedef long long swig_type_321;
 typedef long long swig_type_322;
 typedef long long swig_type_323;
-typedef _gostring_ swig_type_324;
-typedef long long swig_type_325;
-typedef _gostring_ swig_type_326;
+typedef long long swig_type_324;
+typedef _gostring_ swig_type_325;
+typedef long long swig_type_326;
 typedef _gostring_ swig_type_327;
 typedef _gostring_ swig_type_328;
+typedef _gostring_ swig_type_329;
 extern void _wrap_Swig_free_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern uintptr_t _wrap_Swig_malloc_low_54d6d97b8f83fd5b(swig_intgo arg1);
 extern swig_intgo _wrap_DDP_OK_low_54d6d97b8f83fd5b(void);
@@ -379,6 +380,7 @@ extern swig_intgo _wrap_DDP_ERROR_TOO_FEW_RANKS_low_54d6d97b8f83fd5b(void);
 extern swig_intgo _wrap_DDP_ERROR_FENCED_low_54d6d97b8f83fd5b(void);
 extern swig_intgo _wrap_DDP_ERROR_NO_CHECKPOINT_low_54d6d97b8f83fd5b(void);
 extern swig_intgo _wrap_DDP_ERROR_NO_MAJORITY_low_54d6d97b8f83fd5b(void);
+extern swig_intgo _wrap_DDP_ERROR_DIFFERENT_CALLS_low_54d6d97b8f83fd5b(void);
 extern swig_intgo _wrap_DDP_F32_low_54d6d97b8f83fd5b(void);
 extern swig_intgo _wrap_DDP_F64_low_54d6d97b8f83fd5b(void);
 extern swig_intgo _wrap_DDP_F16_low_54d6d97b8f83fd5b(void);
@@ -594,32 +596,33 @@ extern swig_type_104 _wrap_ddp_model_mark_unused_low_54d6d97b8f83fd5b(uintptr_t 
 extern swig_type_105 _wrap_ddp_model_end_backward_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
 extern int _wrap_ddp_model_was_used_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
 extern swig_type_106 _wrap_ddp_model_zero_grad_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_107 _wrap_ddp_model_get_grad_norm_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2, swig_voidp arg3, uintptr_t arg4);
-extern swig_type_108 _wrap_ddp_model_scale_grad_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2, uintptr_t arg3);
-extern swig_type_109 _wrap_ddp_model_clip_grad_norm_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2, double arg3, swig_voidp arg4, uintptr_t arg5);
-extern swig_type_110 _wrap_ddp_model_clip_grad_value_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2, uintptr_t arg3);
-extern void _wrap_ddp_pass_report_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_111 arg2);
-extern swig_type_112 _wrap_ddp_pass_report_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_107 _wrap_ddp_model_mark_reduced_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_108 _wrap_ddp_model_get_grad_norm_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2, swig_voidp arg3, uintptr_t arg4);
+extern swig_type_109 _wrap_ddp_model_scale_grad_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2, uintptr_t arg3);
+extern swig_type_110 _wrap_ddp_model_clip_grad_norm_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2, double arg3, swig_voidp arg4, uintptr_t arg5);
+extern swig_type_111 _wrap_ddp_model_clip_grad_value_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2, uintptr_t arg3);
+extern void _wrap_ddp_pass_report_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_112 arg2);
+extern swig_type_113 _wrap_ddp_pass_report_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_pass_report_contributors_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_pass_report_contributors_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_pass_report_last_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_pass_report_last_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_pass_report_weight_set_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
 extern double _wrap_ddp_pass_report_weight_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_pass_report_absent_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_113 arg2);
-extern swig_type_114 _wrap_ddp_pass_report_absent_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_pass_report_absent_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_114 arg2);
+extern swig_type_115 _wrap_ddp_pass_report_absent_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_pass_report_low_54d6d97b8f83fd5b(void);
 extern void _wrap_delete_ddp_pass_report_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern swig_type_115 _wrap_ddp_model_set_weight_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
-extern swig_type_116 _wrap_ddp_model_set_last_pass_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern swig_type_117 _wrap_ddp_model_skip_backward_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_118 _wrap_ddp_model_abandon_backward_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_119 arg2, uintptr_t arg3);
-extern swig_type_120 _wrap_ddp_model_get_pass_report_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_116 _wrap_ddp_model_set_weight_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
+extern swig_type_117 _wrap_ddp_model_set_last_pass_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_118 _wrap_ddp_model_skip_backward_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_119 _wrap_ddp_model_abandon_backward_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_120 arg2, uintptr_t arg3);
+extern swig_type_121 _wrap_ddp_model_get_pass_report_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
 extern swig_intgo _wrap_DDP_NONFINITE_KEEP_low_54d6d97b8f83fd5b(void);
 extern swig_intgo _wrap_DDP_NONFINITE_SKIP_low_54d6d97b8f83fd5b(void);
 extern swig_intgo _wrap_DDP_NONFINITE_FAIL_low_54d6d97b8f83fd5b(void);
-extern void _wrap_ddp_optimizer_options_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_121 arg2);
-extern swig_type_122 _wrap_ddp_optimizer_options_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_optimizer_options_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_122 arg2);
+extern swig_type_123 _wrap_ddp_optimizer_options_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_optimizer_options_shard_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_optimizer_options_shard_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_optimizer_options_in_backward_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
@@ -642,8 +645,8 @@ extern void _wrap_ddp_optimizer_options_reserved_set_low_54d6d97b8f83fd5b(uintpt
 extern int _wrap_ddp_optimizer_options_reserved_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_optimizer_options_low_54d6d97b8f83fd5b(void);
 extern void _wrap_delete_ddp_optimizer_options_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_sgd_options_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_123 arg2);
-extern swig_type_124 _wrap_ddp_sgd_options_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_sgd_options_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_124 arg2);
+extern swig_type_125 _wrap_ddp_sgd_options_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_sgd_options_rate_set_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
 extern double _wrap_ddp_sgd_options_rate_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_sgd_options_momentum_set_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
@@ -658,8 +661,8 @@ extern void _wrap_ddp_sgd_options_reserved_set_low_54d6d97b8f83fd5b(uintptr_t ar
 extern int _wrap_ddp_sgd_options_reserved_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_sgd_options_low_54d6d97b8f83fd5b(void);
 extern void _wrap_delete_ddp_sgd_options_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_adam_options_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_125 arg2);
-extern swig_type_126 _wrap_ddp_adam_options_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_adam_options_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_126 arg2);
+extern swig_type_127 _wrap_ddp_adam_options_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_adam_options_rate_set_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
 extern double _wrap_ddp_adam_options_rate_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_adam_options_beta1_set_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
@@ -676,8 +679,8 @@ extern void _wrap_ddp_adam_options_reserved_set_low_54d6d97b8f83fd5b(uintptr_t a
 extern int _wrap_ddp_adam_options_reserved_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_adam_options_low_54d6d97b8f83fd5b(void);
 extern void _wrap_delete_ddp_adam_options_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_loss_scale_options_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_127 arg2);
-extern swig_type_128 _wrap_ddp_loss_scale_options_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_loss_scale_options_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_128 arg2);
+extern swig_type_129 _wrap_ddp_loss_scale_options_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_loss_scale_options_initial_set_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
 extern double _wrap_ddp_loss_scale_options_initial_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_loss_scale_options_growth_set_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
@@ -688,84 +691,84 @@ extern void _wrap_ddp_loss_scale_options_minimum_set_low_54d6d97b8f83fd5b(uintpt
 extern double _wrap_ddp_loss_scale_options_minimum_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_loss_scale_options_maximum_set_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
 extern double _wrap_ddp_loss_scale_options_maximum_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_loss_scale_options_interval_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_129 arg2);
-extern swig_type_130 _wrap_ddp_loss_scale_options_interval_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_loss_scale_options_interval_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_130 arg2);
+extern swig_type_131 _wrap_ddp_loss_scale_options_interval_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_loss_scale_options_low_54d6d97b8f83fd5b(void);
 extern void _wrap_delete_ddp_loss_scale_options_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern swig_type_131 _wrap_ddp_optimizer_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_132 arg2);
-extern swig_type_133 _wrap_ddp_sgd_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_134 arg2);
-extern swig_type_135 _wrap_ddp_adam_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_136 arg2);
-extern swig_type_137 _wrap_ddp_optimizer_create_sgd_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_voidp arg4);
-extern swig_type_138 _wrap_ddp_optimizer_create_adam_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_voidp arg4);
+extern swig_type_132 _wrap_ddp_optimizer_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_133 arg2);
+extern swig_type_134 _wrap_ddp_sgd_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_135 arg2);
+extern swig_type_136 _wrap_ddp_adam_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_137 arg2);
+extern swig_type_138 _wrap_ddp_optimizer_create_sgd_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_voidp arg4);
+extern swig_type_139 _wrap_ddp_optimizer_create_adam_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_voidp arg4);
 extern void _wrap_ddp_optimizer_destroy_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern swig_type_139 _wrap_ddp_optimizer_set_rate_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
-extern swig_type_140 _wrap_ddp_optimizer_get_rate_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_141 _wrap_ddp_optimizer_get_step_count_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_142 _wrap_ddp_loss_scale_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_143 arg2);
-extern swig_type_144 _wrap_ddp_optimizer_set_loss_scale_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_145 _wrap_ddp_optimizer_get_loss_scale_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_146 _wrap_ddp_optimizer_get_skipped_count_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_147 _wrap_ddp_optimizer_get_grad_norm_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_148 _wrap_ddp_optimizer_set_group_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2, double arg3, double arg4);
-extern swig_type_149 _wrap_ddp_optimizer_step_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_150 _wrap_ddp_ema_create_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
+extern swig_type_140 _wrap_ddp_optimizer_set_rate_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
+extern swig_type_141 _wrap_ddp_optimizer_get_rate_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_142 _wrap_ddp_optimizer_get_step_count_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_143 _wrap_ddp_loss_scale_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_144 arg2);
+extern swig_type_145 _wrap_ddp_optimizer_set_loss_scale_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_146 _wrap_ddp_optimizer_get_loss_scale_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_147 _wrap_ddp_optimizer_get_skipped_count_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_148 _wrap_ddp_optimizer_get_grad_norm_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_149 _wrap_ddp_optimizer_set_group_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2, double arg3, double arg4);
+extern swig_type_150 _wrap_ddp_optimizer_step_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_151 _wrap_ddp_ema_create_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
 extern void _wrap_ddp_ema_destroy_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern swig_type_151 _wrap_ddp_ema_update_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_152 _wrap_ddp_ema_swap_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2, uintptr_t arg3);
-extern void _wrap_ddp_state_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_153 arg2);
-extern swig_type_154 _wrap_ddp_state_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_152 _wrap_ddp_ema_update_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_153 _wrap_ddp_ema_swap_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2, uintptr_t arg3);
+extern void _wrap_ddp_state_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_154 arg2);
+extern swig_type_155 _wrap_ddp_state_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_state_model_set_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
 extern uintptr_t _wrap_ddp_state_model_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_state_optimizer_set_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
 extern uintptr_t _wrap_ddp_state_optimizer_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_state_ema_set_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
 extern uintptr_t _wrap_ddp_state_ema_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_state_epoch_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_155 arg2);
-extern swig_type_156 _wrap_ddp_state_epoch_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_state_step_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_157 arg2);
-extern swig_type_158 _wrap_ddp_state_step_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_state_epoch_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_156 arg2);
+extern swig_type_157 _wrap_ddp_state_epoch_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_state_step_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_158 arg2);
+extern swig_type_159 _wrap_ddp_state_step_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_state_outer_set_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
 extern uintptr_t _wrap_ddp_state_outer_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_state_low_54d6d97b8f83fd5b(void);
 extern void _wrap_delete_ddp_state_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_load_options_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_159 arg2);
-extern swig_type_160 _wrap_ddp_load_options_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_load_options_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_160 arg2);
+extern swig_type_161 _wrap_ddp_load_options_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_load_options_partial_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_load_options_partial_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_load_options_local_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_load_options_local_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_load_options_low_54d6d97b8f83fd5b(void);
 extern void _wrap_delete_ddp_load_options_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_load_report_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_161 arg2);
-extern swig_type_162 _wrap_ddp_load_report_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_load_report_epoch_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_163 arg2);
-extern swig_type_164 _wrap_ddp_load_report_epoch_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_load_report_step_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_165 arg2);
-extern swig_type_166 _wrap_ddp_load_report_step_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_load_report_missing_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_167 arg2);
-extern swig_type_168 _wrap_ddp_load_report_missing_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_load_report_unexpected_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_169 arg2);
-extern swig_type_170 _wrap_ddp_load_report_unexpected_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_load_report_skipped_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_171 arg2);
-extern swig_type_172 _wrap_ddp_load_report_skipped_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_load_report_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_162 arg2);
+extern swig_type_163 _wrap_ddp_load_report_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_load_report_epoch_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_164 arg2);
+extern swig_type_165 _wrap_ddp_load_report_epoch_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_load_report_step_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_166 arg2);
+extern swig_type_167 _wrap_ddp_load_report_step_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_load_report_missing_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_168 arg2);
+extern swig_type_169 _wrap_ddp_load_report_missing_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_load_report_unexpected_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_170 arg2);
+extern swig_type_171 _wrap_ddp_load_report_unexpected_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_load_report_skipped_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_172 arg2);
+extern swig_type_173 _wrap_ddp_load_report_skipped_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_load_report_low_54d6d97b8f83fd5b(void);
 extern void _wrap_delete_ddp_load_report_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern swig_type_173 _wrap_ddp_state_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_174 arg2);
-extern swig_type_175 _wrap_ddp_load_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_176 arg2);
-extern swig_type_177 _wrap_ddp_model_set_metadata_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_178 arg2, swig_voidp arg3);
-extern swig_type_179 _wrap_ddp_model_get_metadata_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_180 arg2, swig_voidp arg3);
-extern swig_type_181 _wrap_ddp_state_save_file_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_182 arg2);
-extern swig_type_183 _wrap_ddp_state_load_file_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_184 arg2, uintptr_t arg3, uintptr_t arg4);
-extern swig_type_185 _wrap_ddp_model_get_missing_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_186 arg2);
-extern swig_type_187 _wrap_ddp_model_get_unexpected_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_188 arg2);
-extern swig_type_189 _wrap_ddp_state_save_low_54d6d97b8f83fd5b(uintptr_t arg1, ddp_write_fn arg2, uintptr_t arg3);
-extern swig_type_190 _wrap_ddp_state_load_low_54d6d97b8f83fd5b(uintptr_t arg1, ddp_read_fn arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5);
-extern void _wrap_ddp_sampler_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_191 arg2);
-extern swig_type_192 _wrap_ddp_sampler_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_sampler_dataset_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_193 arg2);
-extern swig_type_194 _wrap_ddp_sampler_dataset_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_sampler_seed_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_195 arg2);
-extern swig_type_196 _wrap_ddp_sampler_seed_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_174 _wrap_ddp_state_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_175 arg2);
+extern swig_type_176 _wrap_ddp_load_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_177 arg2);
+extern swig_type_178 _wrap_ddp_model_set_metadata_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_179 arg2, swig_voidp arg3);
+extern swig_type_180 _wrap_ddp_model_get_metadata_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_181 arg2, swig_voidp arg3);
+extern swig_type_182 _wrap_ddp_state_save_file_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_183 arg2);
+extern swig_type_184 _wrap_ddp_state_load_file_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_185 arg2, uintptr_t arg3, uintptr_t arg4);
+extern swig_type_186 _wrap_ddp_model_get_missing_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_187 arg2);
+extern swig_type_188 _wrap_ddp_model_get_unexpected_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_189 arg2);
+extern swig_type_190 _wrap_ddp_state_save_low_54d6d97b8f83fd5b(uintptr_t arg1, ddp_write_fn arg2, uintptr_t arg3);
+extern swig_type_191 _wrap_ddp_state_load_low_54d6d97b8f83fd5b(uintptr_t arg1, ddp_read_fn arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5);
+extern void _wrap_ddp_sampler_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_192 arg2);
+extern swig_type_193 _wrap_ddp_sampler_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_sampler_dataset_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_194 arg2);
+extern swig_type_195 _wrap_ddp_sampler_dataset_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_sampler_seed_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_196 arg2);
+extern swig_type_197 _wrap_ddp_sampler_seed_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_sampler_rank_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_sampler_rank_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_sampler_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
@@ -774,15 +777,15 @@ extern void _wrap_ddp_sampler_shuffle_set_low_54d6d97b8f83fd5b(uintptr_t arg1, i
 extern int _wrap_ddp_sampler_shuffle_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_sampler_drop_last_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_sampler_drop_last_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_sampler_seen_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_197 arg2);
-extern swig_type_198 _wrap_ddp_sampler_seen_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_sampler_seen_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_198 arg2);
+extern swig_type_199 _wrap_ddp_sampler_seen_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_sampler_low_54d6d97b8f83fd5b(void);
 extern void _wrap_delete_ddp_sampler_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern swig_type_199 _wrap_ddp_sampler_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_200 arg2);
-extern swig_type_201 _wrap_ddp_sampler_get_count_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_202 _wrap_ddp_sampler_fill_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_203 arg2, swig_type_204 arg3, swig_type_205 arg4, swig_voidp arg5);
-extern void _wrap_ddp_custom_options_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_206 arg2);
-extern swig_type_207 _wrap_ddp_custom_options_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_200 _wrap_ddp_sampler_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_201 arg2);
+extern swig_type_202 _wrap_ddp_sampler_get_count_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_203 _wrap_ddp_sampler_fill_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_204 arg2, swig_type_205 arg3, swig_type_206 arg4, swig_voidp arg5);
+extern void _wrap_ddp_custom_options_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_207 arg2);
+extern swig_type_208 _wrap_ddp_custom_options_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_custom_options_rate_set_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
 extern double _wrap_ddp_custom_options_rate_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_custom_options_weight_decay_set_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
@@ -793,8 +796,8 @@ extern void _wrap_ddp_custom_options_reserved_set_low_54d6d97b8f83fd5b(uintptr_t
 extern int _wrap_ddp_custom_options_reserved_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_custom_options_low_54d6d97b8f83fd5b(void);
 extern void _wrap_delete_ddp_custom_options_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_update_slice_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_208 arg2);
-extern swig_type_209 _wrap_ddp_update_slice_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_209 arg2);
+extern swig_type_210 _wrap_ddp_update_slice_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_update_slice_index_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_update_slice_index_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_update_slice_dtype_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_intgo arg2);
@@ -813,12 +816,12 @@ extern void _wrap_ddp_update_slice_device_index_set_low_54d6d97b8f83fd5b(uintptr
 extern int _wrap_ddp_update_slice_device_index_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_update_slice_reserved_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_update_slice_reserved_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_update_slice_first_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_210 arg2);
-extern swig_type_211 _wrap_ddp_update_slice_first_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_update_slice_count_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_212 arg2);
-extern swig_type_213 _wrap_ddp_update_slice_count_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_update_slice_step_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_214 arg2);
-extern swig_type_215 _wrap_ddp_update_slice_step_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_first_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_211 arg2);
+extern swig_type_212 _wrap_ddp_update_slice_first_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_count_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_213 arg2);
+extern swig_type_214 _wrap_ddp_update_slice_count_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_step_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_215 arg2);
+extern swig_type_216 _wrap_ddp_update_slice_step_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_update_slice_rate_set_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
 extern double _wrap_ddp_update_slice_rate_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_update_slice_weight_decay_set_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
@@ -827,15 +830,15 @@ extern void _wrap_ddp_update_slice_stream_set_low_54d6d97b8f83fd5b(uintptr_t arg
 extern uintptr_t _wrap_ddp_update_slice_stream_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_update_slice_low_54d6d97b8f83fd5b(void);
 extern void _wrap_delete_ddp_update_slice_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern swig_type_216 _wrap_ddp_custom_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_217 arg2);
-extern swig_type_218 _wrap_ddp_optimizer_create_custom_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_type_219 arg4, ddp_update_fn arg5, uintptr_t arg6, ddp_release_fn arg7, swig_voidp arg8);
-extern swig_type_220 _wrap_ddp_model_set_hook_low_54d6d97b8f83fd5b(uintptr_t arg1, ddp_hook_fn arg2, uintptr_t arg3, ddp_release_fn arg4);
-extern void _wrap_ddp_powersgd_options_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_221 arg2);
-extern swig_type_222 _wrap_ddp_powersgd_options_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_powersgd_options_seed_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_223 arg2);
-extern swig_type_224 _wrap_ddp_powersgd_options_seed_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_powersgd_options_start_pass_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_225 arg2);
-extern swig_type_226 _wrap_ddp_powersgd_options_start_pass_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_217 _wrap_ddp_custom_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_218 arg2);
+extern swig_type_219 _wrap_ddp_optimizer_create_custom_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_type_220 arg4, ddp_update_fn arg5, uintptr_t arg6, ddp_release_fn arg7, swig_voidp arg8);
+extern swig_type_221 _wrap_ddp_model_set_hook_low_54d6d97b8f83fd5b(uintptr_t arg1, ddp_hook_fn arg2, uintptr_t arg3, ddp_release_fn arg4);
+extern void _wrap_ddp_powersgd_options_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_222 arg2);
+extern swig_type_223 _wrap_ddp_powersgd_options_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_powersgd_options_seed_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_224 arg2);
+extern swig_type_225 _wrap_ddp_powersgd_options_seed_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_powersgd_options_start_pass_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_226 arg2);
+extern swig_type_227 _wrap_ddp_powersgd_options_start_pass_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_powersgd_options_min_compression_rate_set_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
 extern double _wrap_ddp_powersgd_options_min_compression_rate_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_powersgd_options_rank_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
@@ -846,25 +849,25 @@ extern void _wrap_ddp_powersgd_options_error_feedback_set_low_54d6d97b8f83fd5b(u
 extern int _wrap_ddp_powersgd_options_error_feedback_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_powersgd_options_low_54d6d97b8f83fd5b(void);
 extern void _wrap_delete_ddp_powersgd_options_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern swig_type_227 _wrap_ddp_powersgd_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_228 arg2);
-extern swig_type_229 _wrap_ddp_hook_powersgd_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_230 _wrap_ddp_model_set_pulled_hook_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern swig_type_231 _wrap_ddp_model_next_bucket_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2, swig_voidp arg3);
-extern swig_type_232 _wrap_ddp_model_finish_bucket_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2, swig_type_233 arg3);
+extern swig_type_228 _wrap_ddp_powersgd_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_229 arg2);
+extern swig_type_230 _wrap_ddp_hook_powersgd_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_231 _wrap_ddp_model_set_pulled_hook_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_232 _wrap_ddp_model_next_bucket_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2, swig_voidp arg3);
+extern swig_type_233 _wrap_ddp_model_finish_bucket_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2, swig_type_234 arg3);
 extern int _wrap_ddp_bucket_get_index_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern int _wrap_ddp_bucket_is_last_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern swig_type_234 _wrap_ddp_bucket_get_contents_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_235 _wrap_ddp_bucket_get_contents_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
 extern int _wrap_ddp_bucket_get_parameter_count_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern swig_type_235 _wrap_ddp_bucket_get_parameter_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2, swig_voidp arg3, uintptr_t arg4);
+extern swig_type_236 _wrap_ddp_bucket_get_parameter_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2, swig_voidp arg3, uintptr_t arg4);
 extern int _wrap_ddp_bucket_is_used_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
-extern swig_type_236 _wrap_ddp_bucket_get_group_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_237 _wrap_ddp_bucket_set_error_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_238 arg2);
-extern swig_type_239 _wrap_ddp_model_join_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_240 _wrap_ddp_model_average_parameters_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_241 _wrap_ddp_group_all_reduce_rows_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_intgo arg4, swig_voidp arg5, uintptr_t arg6);
-extern swig_type_242 _wrap_ddp_group_get_rows_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
-extern void _wrap_ddp_batch_norm_options_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_243 arg2);
-extern swig_type_244 _wrap_ddp_batch_norm_options_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_237 _wrap_ddp_bucket_get_group_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_238 _wrap_ddp_bucket_set_error_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_239 arg2);
+extern swig_type_240 _wrap_ddp_model_join_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_241 _wrap_ddp_model_average_parameters_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_242 _wrap_ddp_group_all_reduce_rows_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_intgo arg4, swig_voidp arg5, uintptr_t arg6);
+extern swig_type_243 _wrap_ddp_group_get_rows_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
+extern void _wrap_ddp_batch_norm_options_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_244 arg2);
+extern swig_type_245 _wrap_ddp_batch_norm_options_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_batch_norm_options_epsilon_set_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
 extern double _wrap_ddp_batch_norm_options_epsilon_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_batch_norm_options_momentum_set_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
@@ -875,27 +878,27 @@ extern void _wrap_ddp_batch_norm_options_accumulate_set_low_54d6d97b8f83fd5b(uin
 extern int _wrap_ddp_batch_norm_options_accumulate_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_batch_norm_options_low_54d6d97b8f83fd5b(void);
 extern void _wrap_delete_ddp_batch_norm_options_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern swig_type_245 _wrap_ddp_batch_norm_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_246 arg2);
-extern swig_type_247 _wrap_ddp_batch_norm_forward_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5, uintptr_t arg6, uintptr_t arg7, uintptr_t arg8, uintptr_t arg9, uintptr_t arg10, swig_voidp arg11, uintptr_t arg12);
-extern swig_type_248 _wrap_ddp_batch_norm_backward_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5, uintptr_t arg6, uintptr_t arg7, swig_type_249 arg8, uintptr_t arg9, uintptr_t arg10, uintptr_t arg11, uintptr_t arg12);
-extern swig_type_250 _wrap_ddp_memory_retain_low_54d6d97b8f83fd5b(swig_voidp arg1);
-extern swig_type_251 _wrap_ddp_memory_release_low_54d6d97b8f83fd5b(swig_voidp arg1);
-extern void _wrap_ddp_recover_options_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_252 arg2);
-extern swig_type_253 _wrap_ddp_recover_options_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_recover_options_wait_ms_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_254 arg2);
-extern swig_type_255 _wrap_ddp_recover_options_wait_ms_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_246 _wrap_ddp_batch_norm_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_247 arg2);
+extern swig_type_248 _wrap_ddp_batch_norm_forward_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5, uintptr_t arg6, uintptr_t arg7, uintptr_t arg8, uintptr_t arg9, uintptr_t arg10, swig_voidp arg11, uintptr_t arg12);
+extern swig_type_249 _wrap_ddp_batch_norm_backward_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5, uintptr_t arg6, uintptr_t arg7, swig_type_250 arg8, uintptr_t arg9, uintptr_t arg10, uintptr_t arg11, uintptr_t arg12);
+extern swig_type_251 _wrap_ddp_memory_retain_low_54d6d97b8f83fd5b(swig_voidp arg1);
+extern swig_type_252 _wrap_ddp_memory_release_low_54d6d97b8f83fd5b(swig_voidp arg1);
+extern void _wrap_ddp_recover_options_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_253 arg2);
+extern swig_type_254 _wrap_ddp_recover_options_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_recover_options_wait_ms_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_255 arg2);
+extern swig_type_256 _wrap_ddp_recover_options_wait_ms_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_recover_options_min_ranks_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_recover_options_min_ranks_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_recover_options_allow_half_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_recover_options_allow_half_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_recover_options_cool_down_ms_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_256 arg2);
-extern swig_type_257 _wrap_ddp_recover_options_cool_down_ms_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_recover_options_cool_down_ms_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_257 arg2);
+extern swig_type_258 _wrap_ddp_recover_options_cool_down_ms_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_recover_options_low_54d6d97b8f83fd5b(void);
 extern void _wrap_delete_ddp_recover_options_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_recovery_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_258 arg2);
-extern swig_type_259 _wrap_ddp_recovery_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_recovery_generation_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_260 arg2);
-extern swig_type_261 _wrap_ddp_recovery_generation_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_recovery_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_259 arg2);
+extern swig_type_260 _wrap_ddp_recovery_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_recovery_generation_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_261 arg2);
+extern swig_type_262 _wrap_ddp_recovery_generation_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_recovery_rank_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_recovery_rank_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_recovery_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
@@ -910,14 +913,14 @@ extern void _wrap_ddp_recovery_reserved_set_low_54d6d97b8f83fd5b(uintptr_t arg1,
 extern int _wrap_ddp_recovery_reserved_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_recovery_seconds_set_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
 extern double _wrap_ddp_recovery_seconds_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_recovery_step_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_262 arg2);
-extern swig_type_263 _wrap_ddp_recovery_step_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_recovery_step_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_263 arg2);
+extern swig_type_264 _wrap_ddp_recovery_step_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_recovery_low_54d6d97b8f83fd5b(void);
 extern void _wrap_delete_ddp_recovery_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_rank_progress_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_264 arg2);
-extern swig_type_265 _wrap_ddp_rank_progress_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_rank_progress_pass_index_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_266 arg2);
-extern swig_type_267 _wrap_ddp_rank_progress_pass_index_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_rank_progress_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_265 arg2);
+extern swig_type_266 _wrap_ddp_rank_progress_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_rank_progress_pass_index_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_267 arg2);
+extern swig_type_268 _wrap_ddp_rank_progress_pass_index_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_rank_progress_bucket_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_rank_progress_bucket_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_rank_progress_in_call_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
@@ -930,17 +933,17 @@ extern void _wrap_ddp_rank_progress_reserved_set_low_54d6d97b8f83fd5b(uintptr_t 
 extern int _wrap_ddp_rank_progress_reserved_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_rank_progress_low_54d6d97b8f83fd5b(void);
 extern void _wrap_delete_ddp_rank_progress_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern swig_type_268 _wrap_ddp_recover_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_269 arg2);
-extern swig_type_270 _wrap_ddp_group_get_failed_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
-extern swig_type_271 _wrap_ddp_group_get_progress_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2, uintptr_t arg3);
-extern swig_type_272 _wrap_ddp_call_name_low_54d6d97b8f83fd5b(int arg1);
-extern swig_type_273 _wrap_ddp_group_recover_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
-extern swig_type_274 _wrap_ddp_group_get_gone_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
-extern swig_type_275 _wrap_ddp_group_get_joined_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
-extern swig_type_276 _wrap_ddp_group_get_renumbered_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
-extern swig_type_277 _wrap_ddp_optimizer_copy_loss_scale_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
-extern void _wrap_ddp_virtual_ranks_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_278 arg2);
-extern swig_type_279 _wrap_ddp_virtual_ranks_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_269 _wrap_ddp_recover_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_270 arg2);
+extern swig_type_271 _wrap_ddp_group_get_failed_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
+extern swig_type_272 _wrap_ddp_group_get_progress_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2, uintptr_t arg3);
+extern swig_type_273 _wrap_ddp_call_name_low_54d6d97b8f83fd5b(int arg1);
+extern swig_type_274 _wrap_ddp_group_recover_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
+extern swig_type_275 _wrap_ddp_group_get_gone_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
+extern swig_type_276 _wrap_ddp_group_get_joined_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
+extern swig_type_277 _wrap_ddp_group_get_renumbered_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
+extern swig_type_278 _wrap_ddp_optimizer_copy_loss_scale_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
+extern void _wrap_ddp_virtual_ranks_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_279 arg2);
+extern swig_type_280 _wrap_ddp_virtual_ranks_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_virtual_ranks_total_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_virtual_ranks_total_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_virtual_ranks_first_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
@@ -951,20 +954,20 @@ extern void _wrap_ddp_virtual_ranks_reserved_set_low_54d6d97b8f83fd5b(uintptr_t 
 extern int _wrap_ddp_virtual_ranks_reserved_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_virtual_ranks_low_54d6d97b8f83fd5b(void);
 extern void _wrap_delete_ddp_virtual_ranks_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern swig_type_280 _wrap_ddp_group_get_virtual_ranks_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_281 _wrap_ddp_virtual_rank_key_low_54d6d97b8f83fd5b(swig_type_282 arg1, swig_type_283 arg2, int arg3, swig_voidp arg4);
-extern swig_type_284 _wrap_ddp_group_reduce_part_metrics_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2, swig_type_285 arg3, swig_intgo arg4);
-extern swig_type_286 _wrap_ddp_state_save_latest_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_287 arg2, swig_type_288 arg3);
-extern swig_type_289 _wrap_ddp_state_load_latest_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_290 arg2, uintptr_t arg3, uintptr_t arg4);
-extern swig_type_291 _wrap_ddp_model_get_loaded_file_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern swig_type_292 _wrap_ddp_model_get_skipped_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_293 arg2);
-extern swig_type_294 _wrap_ddp_state_save_local_low_54d6d97b8f83fd5b(uintptr_t arg1, ddp_write_fn arg2, uintptr_t arg3);
-extern void _wrap_ddp_outer_options_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_295 arg2);
-extern swig_type_296 _wrap_ddp_outer_options_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_outer_options_every_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_297 arg2);
-extern swig_type_298 _wrap_ddp_outer_options_every_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_outer_options_overlap_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_299 arg2);
-extern swig_type_300 _wrap_ddp_outer_options_overlap_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_281 _wrap_ddp_group_get_virtual_ranks_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_282 _wrap_ddp_virtual_rank_key_low_54d6d97b8f83fd5b(swig_type_283 arg1, swig_type_284 arg2, int arg3, swig_voidp arg4);
+extern swig_type_285 _wrap_ddp_group_reduce_part_metrics_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2, swig_type_286 arg3, swig_intgo arg4);
+extern swig_type_287 _wrap_ddp_state_save_latest_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_288 arg2, swig_type_289 arg3);
+extern swig_type_290 _wrap_ddp_state_load_latest_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_291 arg2, uintptr_t arg3, uintptr_t arg4);
+extern swig_type_292 _wrap_ddp_model_get_loaded_file_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_293 _wrap_ddp_model_get_skipped_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_294 arg2);
+extern swig_type_295 _wrap_ddp_state_save_local_low_54d6d97b8f83fd5b(uintptr_t arg1, ddp_write_fn arg2, uintptr_t arg3);
+extern void _wrap_ddp_outer_options_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_296 arg2);
+extern swig_type_297 _wrap_ddp_outer_options_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_outer_options_every_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_298 arg2);
+extern swig_type_299 _wrap_ddp_outer_options_every_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_outer_options_overlap_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_300 arg2);
+extern swig_type_301 _wrap_ddp_outer_options_overlap_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_outer_options_rate_set_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
 extern double _wrap_ddp_outer_options_rate_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_outer_options_momentum_set_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
@@ -981,36 +984,36 @@ extern void _wrap_ddp_outer_options_error_feedback_set_low_54d6d97b8f83fd5b(uint
 extern int _wrap_ddp_outer_options_error_feedback_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_outer_options_low_54d6d97b8f83fd5b(void);
 extern void _wrap_delete_ddp_outer_options_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_outer_stats_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_301 arg2);
-extern swig_type_302 _wrap_ddp_outer_stats_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_outer_stats_steps_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_303 arg2);
-extern swig_type_304 _wrap_ddp_outer_stats_steps_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_outer_stats_exchanges_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_305 arg2);
-extern swig_type_306 _wrap_ddp_outer_stats_exchanges_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_outer_stats_under_way_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_307 arg2);
-extern swig_type_308 _wrap_ddp_outer_stats_under_way_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_outer_stats_sent_bytes_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_309 arg2);
-extern swig_type_310 _wrap_ddp_outer_stats_sent_bytes_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_outer_stats_wait_ns_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_311 arg2);
-extern swig_type_312 _wrap_ddp_outer_stats_wait_ns_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_outer_stats_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_302 arg2);
+extern swig_type_303 _wrap_ddp_outer_stats_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_outer_stats_steps_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_304 arg2);
+extern swig_type_305 _wrap_ddp_outer_stats_steps_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_outer_stats_exchanges_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_306 arg2);
+extern swig_type_307 _wrap_ddp_outer_stats_exchanges_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_outer_stats_under_way_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_308 arg2);
+extern swig_type_309 _wrap_ddp_outer_stats_under_way_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_outer_stats_sent_bytes_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_310 arg2);
+extern swig_type_311 _wrap_ddp_outer_stats_sent_bytes_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_outer_stats_wait_ns_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_312 arg2);
+extern swig_type_313 _wrap_ddp_outer_stats_wait_ns_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_outer_stats_low_54d6d97b8f83fd5b(void);
 extern void _wrap_delete_ddp_outer_stats_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern swig_type_313 _wrap_ddp_outer_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_314 arg2);
-extern swig_type_315 _wrap_ddp_outer_create_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, swig_voidp arg3);
+extern swig_type_314 _wrap_ddp_outer_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_315 arg2);
+extern swig_type_316 _wrap_ddp_outer_create_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, swig_voidp arg3);
 extern void _wrap_ddp_outer_destroy_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern swig_type_316 _wrap_ddp_outer_step_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern swig_type_317 _wrap_ddp_outer_sync_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern swig_type_318 _wrap_ddp_outer_get_stats_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_319 _wrap_ddp_group_get_waits_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
-extern void _wrap_ddp_trace_options_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_320 arg2);
-extern swig_type_321 _wrap_ddp_trace_options_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_trace_options_capacity_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_322 arg2);
-extern swig_type_323 _wrap_ddp_trace_options_capacity_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_317 _wrap_ddp_outer_step_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_318 _wrap_ddp_outer_sync_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_319 _wrap_ddp_outer_get_stats_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_320 _wrap_ddp_group_get_waits_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
+extern void _wrap_ddp_trace_options_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_321 arg2);
+extern swig_type_322 _wrap_ddp_trace_options_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_trace_options_capacity_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_323 arg2);
+extern swig_type_324 _wrap_ddp_trace_options_capacity_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_trace_options_low_54d6d97b8f83fd5b(void);
 extern void _wrap_delete_ddp_trace_options_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern swig_type_324 _wrap_ddp_trace_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_325 arg2);
-extern swig_type_326 _wrap_ddp_group_start_trace_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_327 arg2, uintptr_t arg3);
-extern swig_type_328 _wrap_ddp_group_stop_trace_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_325 _wrap_ddp_trace_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_326 arg2);
+extern swig_type_327 _wrap_ddp_group_start_trace_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_328 arg2, uintptr_t arg3);
+extern swig_type_329 _wrap_ddp_group_stop_trace_low_54d6d97b8f83fd5b(uintptr_t arg1);
 #undef intgo
 */
 import "C"
@@ -1178,6 +1181,13 @@ func _swig_getDDP_ERROR_NO_MAJORITY() (_swig_ret int32) {
 }
 
 var DDP_ERROR_NO_MAJORITY int32 = _swig_getDDP_ERROR_NO_MAJORITY()
+func _swig_getDDP_ERROR_DIFFERENT_CALLS() (_swig_ret int32) {
+	var swig_r int32
+	swig_r = (int32)(C._wrap_DDP_ERROR_DIFFERENT_CALLS_low_54d6d97b8f83fd5b())
+	return swig_r
+}
+
+var DDP_ERROR_DIFFERENT_CALLS int32 = _swig_getDDP_ERROR_DIFFERENT_CALLS()
 type Enum_SS_ddp_dtype int
 func _swig_getDDP_F32() (_swig_ret int32) {
 	var swig_r int32
@@ -3008,6 +3018,16 @@ swig_r_1 = result(swig_r)
 	return swig_r_1
 }
 
+func Ddp_model_mark_reduced(arg1 uintptr) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	swig_r_p := C._wrap_ddp_model_mark_reduced_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
 func Ddp_model_get_grad_norm(arg1 uintptr, arg2 float64, arg3 *float64, arg4 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
@@ -3071,7 +3091,7 @@ func (p SwigcptrDdp_pass_report) SwigIsDdp_pass_report() {
 func (arg1 SwigcptrDdp_pass_report) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_pass_report_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_111(_swig_i_1))
+	C._wrap_ddp_pass_report_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_112(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_pass_report) GetStruct_size() (_swig_ret int64) {
@@ -3123,7 +3143,7 @@ func (arg1 SwigcptrDdp_pass_report) GetWeight() (_swig_ret float64) {
 func (arg1 SwigcptrDdp_pass_report) SetAbsent(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_pass_report_absent_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_113(_swig_i_1))
+	C._wrap_ddp_pass_report_absent_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_114(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_pass_report) GetAbsent() (_swig_ret int64) {
@@ -3196,7 +3216,7 @@ func Ddp_model_abandon_backward(arg1 uintptr, arg2 string, arg3 uintptr) (_swig_
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_abandon_backward_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), *(*C.swig_type_119)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2))
+	swig_r_p := C._wrap_ddp_model_abandon_backward_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), *(*C.swig_type_120)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -3251,7 +3271,7 @@ func (p SwigcptrDdp_optimizer_options) SwigIsDdp_optimizer_options() {
 func (arg1 SwigcptrDdp_optimizer_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_optimizer_options_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_121(_swig_i_1))
+	C._wrap_ddp_optimizer_options_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_122(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_optimizer_options) GetStruct_size() (_swig_ret int64) {
@@ -3441,7 +3461,7 @@ func (p SwigcptrDdp_sgd_options) SwigIsDdp_sgd_options() {
 func (arg1 SwigcptrDdp_sgd_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sgd_options_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_123(_swig_i_1))
+	C._wrap_ddp_sgd_options_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_124(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sgd_options) GetStruct_size() (_swig_ret int64) {
@@ -3571,7 +3591,7 @@ func (p SwigcptrDdp_adam_options) SwigIsDdp_adam_options() {
 func (arg1 SwigcptrDdp_adam_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_adam_options_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_125(_swig_i_1))
+	C._wrap_ddp_adam_options_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_126(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_adam_options) GetStruct_size() (_swig_ret int64) {
@@ -3716,7 +3736,7 @@ func (p SwigcptrDdp_loss_scale_options) SwigIsDdp_loss_scale_options() {
 func (arg1 SwigcptrDdp_loss_scale_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_loss_scale_options_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_127(_swig_i_1))
+	C._wrap_ddp_loss_scale_options_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_128(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_loss_scale_options) GetStruct_size() (_swig_ret int64) {
@@ -3794,7 +3814,7 @@ func (arg1 SwigcptrDdp_loss_scale_options) GetMaximum() (_swig_ret float64) {
 func (arg1 SwigcptrDdp_loss_scale_options) SetInterval(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_loss_scale_options_interval_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_129(_swig_i_1))
+	C._wrap_ddp_loss_scale_options_interval_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_130(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_loss_scale_options) GetInterval() (_swig_ret int64) {
@@ -3838,7 +3858,7 @@ func Ddp_optimizer_options_init(arg1 Ddp_optimizer_options, arg2 int64) (_swig_r
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_optimizer_options_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_132(_swig_i_1))
+	swig_r_p := C._wrap_ddp_optimizer_options_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_133(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3849,7 +3869,7 @@ func Ddp_sgd_options_init(arg1 Ddp_sgd_options, arg2 int64) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_sgd_options_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_134(_swig_i_1))
+	swig_r_p := C._wrap_ddp_sgd_options_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_135(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3860,7 +3880,7 @@ func Ddp_adam_options_init(arg1 Ddp_adam_options, arg2 int64) (_swig_ret error) 
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_adam_options_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_136(_swig_i_1))
+	swig_r_p := C._wrap_ddp_adam_options_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_137(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3935,7 +3955,7 @@ func Ddp_loss_scale_options_init(arg1 Ddp_loss_scale_options, arg2 int64) (_swig
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_loss_scale_options_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_143(_swig_i_1))
+	swig_r_p := C._wrap_ddp_loss_scale_options_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_144(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4063,7 +4083,7 @@ func (p SwigcptrDdp_state) SwigIsDdp_state() {
 func (arg1 SwigcptrDdp_state) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_state_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_153(_swig_i_1))
+	C._wrap_ddp_state_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_154(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_state) GetStruct_size() (_swig_ret int64) {
@@ -4115,7 +4135,7 @@ func (arg1 SwigcptrDdp_state) GetEma() (_swig_ret uintptr) {
 func (arg1 SwigcptrDdp_state) SetEpoch(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_state_epoch_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_155(_swig_i_1))
+	C._wrap_ddp_state_epoch_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_156(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_state) GetEpoch() (_swig_ret int64) {
@@ -4128,7 +4148,7 @@ func (arg1 SwigcptrDdp_state) GetEpoch() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_state) SetStep(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_state_step_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_157(_swig_i_1))
+	C._wrap_ddp_state_step_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_158(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_state) GetStep() (_swig_ret int64) {
@@ -4193,7 +4213,7 @@ func (p SwigcptrDdp_load_options) SwigIsDdp_load_options() {
 func (arg1 SwigcptrDdp_load_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_load_options_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_159(_swig_i_1))
+	C._wrap_ddp_load_options_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_160(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_load_options) GetStruct_size() (_swig_ret int64) {
@@ -4263,7 +4283,7 @@ func (p SwigcptrDdp_load_report) SwigIsDdp_load_report() {
 func (arg1 SwigcptrDdp_load_report) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_load_report_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_161(_swig_i_1))
+	C._wrap_ddp_load_report_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_162(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_load_report) GetStruct_size() (_swig_ret int64) {
@@ -4276,7 +4296,7 @@ func (arg1 SwigcptrDdp_load_report) GetStruct_size() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_load_report) SetEpoch(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_load_report_epoch_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_163(_swig_i_1))
+	C._wrap_ddp_load_report_epoch_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_164(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_load_report) GetEpoch() (_swig_ret int64) {
@@ -4289,7 +4309,7 @@ func (arg1 SwigcptrDdp_load_report) GetEpoch() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_load_report) SetStep(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_load_report_step_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_165(_swig_i_1))
+	C._wrap_ddp_load_report_step_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_166(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_load_report) GetStep() (_swig_ret int64) {
@@ -4302,7 +4322,7 @@ func (arg1 SwigcptrDdp_load_report) GetStep() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_load_report) SetMissing(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_load_report_missing_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_167(_swig_i_1))
+	C._wrap_ddp_load_report_missing_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_168(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_load_report) GetMissing() (_swig_ret int64) {
@@ -4315,7 +4335,7 @@ func (arg1 SwigcptrDdp_load_report) GetMissing() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_load_report) SetUnexpected(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_load_report_unexpected_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_169(_swig_i_1))
+	C._wrap_ddp_load_report_unexpected_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_170(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_load_report) GetUnexpected() (_swig_ret int64) {
@@ -4328,7 +4348,7 @@ func (arg1 SwigcptrDdp_load_report) GetUnexpected() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_load_report) SetSkipped(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_load_report_skipped_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_171(_swig_i_1))
+	C._wrap_ddp_load_report_skipped_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_172(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_load_report) GetSkipped() (_swig_ret int64) {
@@ -4370,7 +4390,7 @@ func Ddp_state_init(arg1 Ddp_state, arg2 int64) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_state_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_174(_swig_i_1))
+	swig_r_p := C._wrap_ddp_state_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_175(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4381,7 +4401,7 @@ func Ddp_load_options_init(arg1 Ddp_load_options, arg2 int64) (_swig_ret error) 
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_load_options_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_176(_swig_i_1))
+	swig_r_p := C._wrap_ddp_load_options_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_177(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4393,7 +4413,7 @@ func Ddp_model_set_metadata(arg1 uintptr, arg2 string, arg3 unsafe.Pointer) (_sw
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_set_metadata_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), *(*C.swig_type_178)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
+	swig_r_p := C._wrap_ddp_model_set_metadata_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), *(*C.swig_type_179)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -4408,7 +4428,7 @@ func Ddp_model_get_metadata(arg1 uintptr, arg2 string, arg3 *unsafe.Pointer) (_s
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_get_metadata_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), *(*C.swig_type_180)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
+	swig_r_p := C._wrap_ddp_model_get_metadata_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), *(*C.swig_type_181)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -4422,7 +4442,7 @@ func Ddp_state_save_file(arg1 Ddp_state, arg2 string) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_state_save_file_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), *(*C.swig_type_182)(unsafe.Pointer(&_swig_i_1)))
+	swig_r_p := C._wrap_ddp_state_save_file_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), *(*C.swig_type_183)(unsafe.Pointer(&_swig_i_1)))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -4438,7 +4458,7 @@ func Ddp_state_load_file(arg1 Ddp_state, arg2 string, arg3 Ddp_load_options, arg
 	_swig_i_1 := arg2
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := getSwigcptr(arg4)
-	swig_r_p := C._wrap_ddp_state_load_file_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), *(*C.swig_type_184)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3))
+	swig_r_p := C._wrap_ddp_state_load_file_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), *(*C.swig_type_185)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -4452,7 +4472,7 @@ func Ddp_model_get_missing(arg1 uintptr, arg2 int64) (_swig_ret string) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_get_missing_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_186(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_get_missing_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_187(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 string
  swig_r_1 = swigCopyString(swig_r) 
@@ -4463,7 +4483,7 @@ func Ddp_model_get_unexpected(arg1 uintptr, arg2 int64) (_swig_ret string) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_get_unexpected_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_188(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_get_unexpected_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_189(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 string
  swig_r_1 = swigCopyString(swig_r) 
@@ -4508,7 +4528,7 @@ func (p SwigcptrDdp_sampler) SwigIsDdp_sampler() {
 func (arg1 SwigcptrDdp_sampler) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sampler_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_191(_swig_i_1))
+	C._wrap_ddp_sampler_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_192(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sampler) GetStruct_size() (_swig_ret int64) {
@@ -4521,7 +4541,7 @@ func (arg1 SwigcptrDdp_sampler) GetStruct_size() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_sampler) SetDataset_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sampler_dataset_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_193(_swig_i_1))
+	C._wrap_ddp_sampler_dataset_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_194(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sampler) GetDataset_size() (_swig_ret int64) {
@@ -4534,7 +4554,7 @@ func (arg1 SwigcptrDdp_sampler) GetDataset_size() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_sampler) SetSeed(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sampler_seed_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_195(_swig_i_1))
+	C._wrap_ddp_sampler_seed_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_196(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sampler) GetSeed() (_swig_ret int64) {
@@ -4599,7 +4619,7 @@ func (arg1 SwigcptrDdp_sampler) GetDrop_last() (_swig_ret int32) {
 func (arg1 SwigcptrDdp_sampler) SetSeen(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sampler_seen_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_197(_swig_i_1))
+	C._wrap_ddp_sampler_seen_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_198(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sampler) GetSeen() (_swig_ret int64) {
@@ -4645,7 +4665,7 @@ func Ddp_sampler_init(arg1 Ddp_sampler, arg2 int64) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_sampler_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_200(_swig_i_1))
+	swig_r_p := C._wrap_ddp_sampler_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_201(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4670,7 +4690,7 @@ func Ddp_sampler_fill(arg1 Ddp_sampler, arg2 int64, arg3 int64, arg4 int64, arg5
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r_p := C._wrap_ddp_sampler_fill_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_203(_swig_i_1), C.swig_type_204(_swig_i_2), C.swig_type_205(_swig_i_3), C.swig_voidp(_swig_i_4))
+	swig_r_p := C._wrap_ddp_sampler_fill_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_204(_swig_i_1), C.swig_type_205(_swig_i_2), C.swig_type_206(_swig_i_3), C.swig_voidp(_swig_i_4))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4689,7 +4709,7 @@ func (p SwigcptrDdp_custom_options) SwigIsDdp_custom_options() {
 func (arg1 SwigcptrDdp_custom_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_custom_options_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_206(_swig_i_1))
+	C._wrap_ddp_custom_options_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_207(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_custom_options) GetStruct_size() (_swig_ret int64) {
@@ -4790,7 +4810,7 @@ func (p SwigcptrDdp_update_slice) SwigIsDdp_update_slice() {
 func (arg1 SwigcptrDdp_update_slice) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_update_slice_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_208(_swig_i_1))
+	C._wrap_ddp_update_slice_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_209(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_update_slice) GetStruct_size() (_swig_ret int64) {
@@ -4920,7 +4940,7 @@ func (arg1 SwigcptrDdp_update_slice) GetReserved() (_swig_ret int32) {
 func (arg1 SwigcptrDdp_update_slice) SetFirst(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_update_slice_first_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_210(_swig_i_1))
+	C._wrap_ddp_update_slice_first_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_211(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_update_slice) GetFirst() (_swig_ret int64) {
@@ -4933,7 +4953,7 @@ func (arg1 SwigcptrDdp_update_slice) GetFirst() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_update_slice) SetCount(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_update_slice_count_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_212(_swig_i_1))
+	C._wrap_ddp_update_slice_count_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_213(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_update_slice) GetCount() (_swig_ret int64) {
@@ -4946,7 +4966,7 @@ func (arg1 SwigcptrDdp_update_slice) GetCount() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_update_slice) SetStep(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_update_slice_step_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_214(_swig_i_1))
+	C._wrap_ddp_update_slice_step_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_215(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_update_slice) GetStep() (_swig_ret int64) {
@@ -5047,7 +5067,7 @@ func Ddp_custom_options_init(arg1 Ddp_custom_options, arg2 int64) (_swig_ret err
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_custom_options_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_217(_swig_i_1))
+	swig_r_p := C._wrap_ddp_custom_options_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_218(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5064,7 +5084,7 @@ func Ddp_optimizer_create_custom(arg1 uintptr, arg2 Ddp_custom_options, arg3 Ddp
 	_swig_i_5 := arg6
 	_swig_i_6 := arg7
 	_swig_i_7 := arg8
-	swig_r_p := C._wrap_ddp_optimizer_create_custom_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), *(*C.swig_type_219)(unsafe.Pointer(&_swig_i_3)), C.ddp_update_fn(_swig_i_4), C.uintptr_t(_swig_i_5), C.ddp_release_fn(_swig_i_6), C.swig_voidp(_swig_i_7))
+	swig_r_p := C._wrap_ddp_optimizer_create_custom_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), *(*C.swig_type_220)(unsafe.Pointer(&_swig_i_3)), C.ddp_update_fn(_swig_i_4), C.uintptr_t(_swig_i_5), C.ddp_release_fn(_swig_i_6), C.swig_voidp(_swig_i_7))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg4
@@ -5099,7 +5119,7 @@ func (p SwigcptrDdp_powersgd_options) SwigIsDdp_powersgd_options() {
 func (arg1 SwigcptrDdp_powersgd_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_powersgd_options_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_221(_swig_i_1))
+	C._wrap_ddp_powersgd_options_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_222(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_powersgd_options) GetStruct_size() (_swig_ret int64) {
@@ -5112,7 +5132,7 @@ func (arg1 SwigcptrDdp_powersgd_options) GetStruct_size() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_powersgd_options) SetSeed(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_powersgd_options_seed_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_223(_swig_i_1))
+	C._wrap_ddp_powersgd_options_seed_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_224(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_powersgd_options) GetSeed() (_swig_ret int64) {
@@ -5125,7 +5145,7 @@ func (arg1 SwigcptrDdp_powersgd_options) GetSeed() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_powersgd_options) SetStart_pass(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_powersgd_options_start_pass_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_225(_swig_i_1))
+	C._wrap_ddp_powersgd_options_start_pass_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_226(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_powersgd_options) GetStart_pass() (_swig_ret int64) {
@@ -5221,7 +5241,7 @@ func Ddp_powersgd_options_init(arg1 Ddp_powersgd_options, arg2 int64) (_swig_ret
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_powersgd_options_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_228(_swig_i_1))
+	swig_r_p := C._wrap_ddp_powersgd_options_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_229(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5266,7 +5286,7 @@ func Ddp_model_finish_bucket(arg1 uintptr, arg2 int32, arg3 string) (_swig_ret e
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_finish_bucket_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), *(*C.swig_type_233)(unsafe.Pointer(&_swig_i_2)))
+	swig_r_p := C._wrap_ddp_model_finish_bucket_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), *(*C.swig_type_234)(unsafe.Pointer(&_swig_i_2)))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg3
@@ -5344,7 +5364,7 @@ func Ddp_bucket_set_error(arg1 uintptr, arg2 string) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_bucket_set_error_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), *(*C.swig_type_238)(unsafe.Pointer(&_swig_i_1)))
+	swig_r_p := C._wrap_ddp_bucket_set_error_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), *(*C.swig_type_239)(unsafe.Pointer(&_swig_i_1)))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -5415,7 +5435,7 @@ func (p SwigcptrDdp_batch_norm_options) SwigIsDdp_batch_norm_options() {
 func (arg1 SwigcptrDdp_batch_norm_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_batch_norm_options_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_243(_swig_i_1))
+	C._wrap_ddp_batch_norm_options_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_244(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_batch_norm_options) GetStruct_size() (_swig_ret int64) {
@@ -5507,7 +5527,7 @@ func Ddp_batch_norm_options_init(arg1 Ddp_batch_norm_options, arg2 int64) (_swig
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_batch_norm_options_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_246(_swig_i_1))
+	swig_r_p := C._wrap_ddp_batch_norm_options_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_247(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5549,7 +5569,7 @@ func Ddp_batch_norm_backward(arg1 uintptr, arg2 Ddp_batch_norm_options, arg3 Ddp
 	_swig_i_9 := getSwigcptr(arg10)
 	_swig_i_10 := getSwigcptr(arg11)
 	_swig_i_11 := arg12
-	swig_r_p := C._wrap_ddp_batch_norm_backward_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3), C.uintptr_t(_swig_i_4), C.uintptr_t(_swig_i_5), C.uintptr_t(_swig_i_6), C.swig_type_249(_swig_i_7), C.uintptr_t(_swig_i_8), C.uintptr_t(_swig_i_9), C.uintptr_t(_swig_i_10), C.uintptr_t(_swig_i_11))
+	swig_r_p := C._wrap_ddp_batch_norm_backward_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3), C.uintptr_t(_swig_i_4), C.uintptr_t(_swig_i_5), C.uintptr_t(_swig_i_6), C.swig_type_250(_swig_i_7), C.uintptr_t(_swig_i_8), C.uintptr_t(_swig_i_9), C.uintptr_t(_swig_i_10), C.uintptr_t(_swig_i_11))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5588,7 +5608,7 @@ func (p SwigcptrDdp_recover_options) SwigIsDdp_recover_options() {
 func (arg1 SwigcptrDdp_recover_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recover_options_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_252(_swig_i_1))
+	C._wrap_ddp_recover_options_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_253(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recover_options) GetStruct_size() (_swig_ret int64) {
@@ -5601,7 +5621,7 @@ func (arg1 SwigcptrDdp_recover_options) GetStruct_size() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_recover_options) SetWait_ms(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recover_options_wait_ms_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_254(_swig_i_1))
+	C._wrap_ddp_recover_options_wait_ms_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_255(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recover_options) GetWait_ms() (_swig_ret int64) {
@@ -5640,7 +5660,7 @@ func (arg1 SwigcptrDdp_recover_options) GetAllow_half() (_swig_ret int32) {
 func (arg1 SwigcptrDdp_recover_options) SetCool_down_ms(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recover_options_cool_down_ms_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_256(_swig_i_1))
+	C._wrap_ddp_recover_options_cool_down_ms_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_257(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recover_options) GetCool_down_ms() (_swig_ret int64) {
@@ -5688,7 +5708,7 @@ func (p SwigcptrDdp_recovery) SwigIsDdp_recovery() {
 func (arg1 SwigcptrDdp_recovery) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recovery_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_258(_swig_i_1))
+	C._wrap_ddp_recovery_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_259(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recovery) GetStruct_size() (_swig_ret int64) {
@@ -5701,7 +5721,7 @@ func (arg1 SwigcptrDdp_recovery) GetStruct_size() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_recovery) SetGeneration(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recovery_generation_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_260(_swig_i_1))
+	C._wrap_ddp_recovery_generation_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_261(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recovery) GetGeneration() (_swig_ret int64) {
@@ -5805,7 +5825,7 @@ func (arg1 SwigcptrDdp_recovery) GetSeconds() (_swig_ret float64) {
 func (arg1 SwigcptrDdp_recovery) SetStep(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recovery_step_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_262(_swig_i_1))
+	C._wrap_ddp_recovery_step_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_263(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recovery) GetStep() (_swig_ret int64) {
@@ -5863,7 +5883,7 @@ func (p SwigcptrDdp_rank_progress) SwigIsDdp_rank_progress() {
 func (arg1 SwigcptrDdp_rank_progress) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_rank_progress_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_264(_swig_i_1))
+	C._wrap_ddp_rank_progress_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_265(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_rank_progress) GetStruct_size() (_swig_ret int64) {
@@ -5876,7 +5896,7 @@ func (arg1 SwigcptrDdp_rank_progress) GetStruct_size() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_rank_progress) SetPass_index(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_rank_progress_pass_index_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_266(_swig_i_1))
+	C._wrap_ddp_rank_progress_pass_index_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_267(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_rank_progress) GetPass_index() (_swig_ret int64) {
@@ -5985,7 +6005,7 @@ func Ddp_recover_options_init(arg1 Ddp_recover_options, arg2 int64) (_swig_ret e
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_recover_options_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_269(_swig_i_1))
+	swig_r_p := C._wrap_ddp_recover_options_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_270(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -6102,7 +6122,7 @@ func (p SwigcptrDdp_virtual_ranks) SwigIsDdp_virtual_ranks() {
 func (arg1 SwigcptrDdp_virtual_ranks) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_virtual_ranks_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_278(_swig_i_1))
+	C._wrap_ddp_virtual_ranks_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_279(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_virtual_ranks) GetStruct_size() (_swig_ret int64) {
@@ -6207,7 +6227,7 @@ func Ddp_virtual_rank_key(arg1 int64, arg2 int64, arg3 int32, arg4 *int64) (_swi
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_virtual_rank_key_low_54d6d97b8f83fd5b(C.swig_type_282(_swig_i_0), C.swig_type_283(_swig_i_1), C.int(_swig_i_2), C.swig_voidp(_swig_i_3))
+	swig_r_p := C._wrap_ddp_virtual_rank_key_low_54d6d97b8f83fd5b(C.swig_type_283(_swig_i_0), C.swig_type_284(_swig_i_1), C.int(_swig_i_2), C.swig_voidp(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -6220,7 +6240,7 @@ func Ddp_group_reduce_part_metrics(arg1 uintptr, arg2 *float64, arg3 int64, arg4
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_group_reduce_part_metrics_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_285(_swig_i_2), C.swig_intgo(_swig_i_3))
+	swig_r_p := C._wrap_ddp_group_reduce_part_metrics_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_286(_swig_i_2), C.swig_intgo(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -6232,7 +6252,7 @@ func Ddp_state_save_latest(arg1 Ddp_state, arg2 string, arg3 int64) (_swig_ret e
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_state_save_latest_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), *(*C.swig_type_287)(unsafe.Pointer(&_swig_i_1)), C.swig_type_288(_swig_i_2))
+	swig_r_p := C._wrap_ddp_state_save_latest_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), *(*C.swig_type_288)(unsafe.Pointer(&_swig_i_1)), C.swig_type_289(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -6248,7 +6268,7 @@ func Ddp_state_load_latest(arg1 Ddp_state, arg2 string, arg3 Ddp_load_options, a
 	_swig_i_1 := arg2
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := getSwigcptr(arg4)
-	swig_r_p := C._wrap_ddp_state_load_latest_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), *(*C.swig_type_290)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3))
+	swig_r_p := C._wrap_ddp_state_load_latest_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), *(*C.swig_type_291)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -6272,7 +6292,7 @@ func Ddp_model_get_skipped(arg1 uintptr, arg2 int64) (_swig_ret string) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_get_skipped_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_293(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_get_skipped_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_294(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 string
  swig_r_1 = swigCopyString(swig_r) 
@@ -6303,7 +6323,7 @@ func (p SwigcptrDdp_outer_options) SwigIsDdp_outer_options() {
 func (arg1 SwigcptrDdp_outer_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_options_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_295(_swig_i_1))
+	C._wrap_ddp_outer_options_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_296(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_options) GetStruct_size() (_swig_ret int64) {
@@ -6316,7 +6336,7 @@ func (arg1 SwigcptrDdp_outer_options) GetStruct_size() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_outer_options) SetEvery(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_options_every_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_297(_swig_i_1))
+	C._wrap_ddp_outer_options_every_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_298(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_options) GetEvery() (_swig_ret int64) {
@@ -6329,7 +6349,7 @@ func (arg1 SwigcptrDdp_outer_options) GetEvery() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_outer_options) SetOverlap(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_options_overlap_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_299(_swig_i_1))
+	C._wrap_ddp_outer_options_overlap_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_300(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_options) GetOverlap() (_swig_ret int64) {
@@ -6478,7 +6498,7 @@ func (p SwigcptrDdp_outer_stats) SwigIsDdp_outer_stats() {
 func (arg1 SwigcptrDdp_outer_stats) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_stats_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_301(_swig_i_1))
+	C._wrap_ddp_outer_stats_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_302(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_stats) GetStruct_size() (_swig_ret int64) {
@@ -6491,7 +6511,7 @@ func (arg1 SwigcptrDdp_outer_stats) GetStruct_size() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_outer_stats) SetSteps(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_stats_steps_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_303(_swig_i_1))
+	C._wrap_ddp_outer_stats_steps_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_304(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_stats) GetSteps() (_swig_ret int64) {
@@ -6504,7 +6524,7 @@ func (arg1 SwigcptrDdp_outer_stats) GetSteps() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_outer_stats) SetExchanges(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_stats_exchanges_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_305(_swig_i_1))
+	C._wrap_ddp_outer_stats_exchanges_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_306(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_stats) GetExchanges() (_swig_ret int64) {
@@ -6517,7 +6537,7 @@ func (arg1 SwigcptrDdp_outer_stats) GetExchanges() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_outer_stats) SetUnder_way(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_stats_under_way_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_307(_swig_i_1))
+	C._wrap_ddp_outer_stats_under_way_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_308(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_stats) GetUnder_way() (_swig_ret int64) {
@@ -6530,7 +6550,7 @@ func (arg1 SwigcptrDdp_outer_stats) GetUnder_way() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_outer_stats) SetSent_bytes(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_stats_sent_bytes_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_309(_swig_i_1))
+	C._wrap_ddp_outer_stats_sent_bytes_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_310(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_stats) GetSent_bytes() (_swig_ret int64) {
@@ -6543,7 +6563,7 @@ func (arg1 SwigcptrDdp_outer_stats) GetSent_bytes() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_outer_stats) SetWait_ns(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_stats_wait_ns_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_311(_swig_i_1))
+	C._wrap_ddp_outer_stats_wait_ns_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_312(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_stats) GetWait_ns() (_swig_ret int64) {
@@ -6585,7 +6605,7 @@ func Ddp_outer_options_init(arg1 Ddp_outer_options, arg2 int64) (_swig_ret error
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_outer_options_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_314(_swig_i_1))
+	swig_r_p := C._wrap_ddp_outer_options_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_315(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -6665,7 +6685,7 @@ func (p SwigcptrDdp_trace_options) SwigIsDdp_trace_options() {
 func (arg1 SwigcptrDdp_trace_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_trace_options_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_320(_swig_i_1))
+	C._wrap_ddp_trace_options_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_321(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_trace_options) GetStruct_size() (_swig_ret int64) {
@@ -6678,7 +6698,7 @@ func (arg1 SwigcptrDdp_trace_options) GetStruct_size() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_trace_options) SetCapacity(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_trace_options_capacity_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_322(_swig_i_1))
+	C._wrap_ddp_trace_options_capacity_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_323(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_trace_options) GetCapacity() (_swig_ret int64) {
@@ -6712,7 +6732,7 @@ func Ddp_trace_options_init(arg1 Ddp_trace_options, arg2 int64) (_swig_ret error
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_trace_options_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_325(_swig_i_1))
+	swig_r_p := C._wrap_ddp_trace_options_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_326(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -6724,7 +6744,7 @@ func Ddp_group_start_trace(arg1 uintptr, arg2 string, arg3 Ddp_trace_options) (_
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := getSwigcptr(arg3)
-	swig_r_p := C._wrap_ddp_group_start_trace_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), *(*C.swig_type_327)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2))
+	swig_r_p := C._wrap_ddp_group_start_trace_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), *(*C.swig_type_328)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2

@@ -427,6 +427,18 @@ intgo _wrap_DDP_ERROR_NO_MAJORITY_low_54d6d97b8f83fd5b() {
 }
 
 
+intgo _wrap_DDP_ERROR_DIFFERENT_CALLS_low_54d6d97b8f83fd5b() {
+  enum ddp_status result;
+  intgo _swig_go_result;
+  
+  
+  result = DDP_ERROR_DIFFERENT_CALLS;
+  
+  _swig_go_result = (int)result;
+  return _swig_go_result;
+}
+
+
 intgo _wrap_DDP_F32_low_54d6d97b8f83fd5b() {
   enum ddp_dtype result;
   intgo _swig_go_result;
@@ -3260,6 +3272,19 @@ _gostring_ _wrap_ddp_model_zero_grad_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0,
   arg2 = *(void **)&_swig_go_1; 
   
   result = (ddp_status)ddp_model_zero_grad(arg1,arg2);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_model_mark_reduced_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0) {
+  ddp_model *arg1 = (ddp_model *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_model **)&_swig_go_0; 
+  
+  result = (ddp_status)ddp_model_mark_reduced(arg1);
   _swig_go_result = ddp_go_result(result);
   return _swig_go_result;
 }

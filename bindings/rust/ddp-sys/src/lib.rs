@@ -20,7 +20,8 @@ pub const DDP_VERSION: i32 = 1000;
 
 pub const DDP_VERSION_STRING: &str = "0.1.0";
 
-/// Result of a call. 5, 6 and 7 break the group: later calls on it repeat the cause, until ddp_group_recover. Since 0.1.
+/// Result of a call. Is the group broken? ddp_group_status answers that after any error: DDP_OK, or the first cause, which
+/// later calls on the group repeat until ddp_group_recover. 5, 6, 7 and 16 always break the group; 4 and 11 may. Since 0.1.
 pub type ddp_status = i32;
 pub const DDP_OK: ddp_status = 0;
 pub const DDP_ERROR_INVALID_ARGUMENT: ddp_status = 1;
@@ -38,6 +39,7 @@ pub const DDP_ERROR_TOO_FEW_RANKS: ddp_status = 12;
 pub const DDP_ERROR_FENCED: ddp_status = 13;
 pub const DDP_ERROR_NO_CHECKPOINT: ddp_status = 14;
 pub const DDP_ERROR_NO_MAJORITY: ddp_status = 15;
+pub const DDP_ERROR_DIFFERENT_CALLS: ddp_status = 16;
 
 /// Element type of a tensor. Since 0.1.
 pub type ddp_dtype = i32;
@@ -282,7 +284,10 @@ pub struct ddp_model_options {
     /// DDP_DRIFT_REPORT (default) or DDP_DRIFT_RESEND
     pub drift: ddp_drift,
     /// k: every k-th REDUCE pass ends with a comparison of the parameters of all ranks (one pass over
-    ///                             memory   and one small message); 0 (default): only ddp_model_check compares
+    ///                             memory and one small message); 0 (default): only ddp_model_check compares. With an optimizer that
+    ///                             has shard and in_backward it finds no drift: such a pass gives each owner's values to all ranks
+    ///                             before the comparison, also values that have drifted on the owner. With shard alone it finds what
+    ///                             has drifted since the last ddp_optimizer_step
     pub check_every: i64,
     /// DDP_DIVISOR_WORLD (default) or DDP_DIVISOR_WEIGHTS
     pub divisor: ddp_divisor,
@@ -965,7 +970,10 @@ extern "C" {
     /// Local, never blocks, any thread at any time. Errors: INVALID_ARGUMENT. Since 0.1.
     pub fn ddp_group_abort(group: *mut ddp_group, reason: *const c_char) -> ddp_status;
 
-    /// DDP_OK, or the first cause that broke the group (its text becomes ddp_last_error()). Local, any thread. Since 0.1.
+    /// Is the group whole? DDP_OK, or the first cause that broke it (its text becomes ddp_last_error()). A broken group stays
+    /// broken: its calls, and those of its models, repeat this cause until ddp_group_recover has succeeded. The status of another
+    /// call does not always say whether the group is broken; this function does.
+    /// Local, any thread. Errors: INVALID_ARGUMENT, INVALID_STATE (destroyed), and the first cause. Since 0.1.
     pub fn ddp_group_status(group: *const ddp_group) -> ddp_status;
 
     /// This rank's number, 0 to size - 1; -1 if `group` is not a group. Local, any thread. Since 0.1.
@@ -978,9 +986,10 @@ extern "C" {
     pub fn ddp_group_backend(group: *const ddp_group) -> ddp_backend;
 
     /// Return when all ranks have called. Collective, blocks.
-    /// Errors: TIMED_OUT, PEER_FAILED, ABORTED, MISMATCH (another rank made another call, whatever the two are: all ranks learn
-    /// both calls within a second of the last one, and the group ends), INVALID_STATE (a pass is open on this group),
-    /// OUT_OF_MEMORY (this rank; the others get PEER_FAILED and the group is broken). They hold for all collectives below.
+    /// Errors: TIMED_OUT, PEER_FAILED, ABORTED, DIFFERENT_CALLS (another rank made another call, whatever the two are: all ranks
+    /// learn both calls within a second of the last one), each of which breaks the group; INVALID_STATE (a pass is open on this
+    /// group); OUT_OF_MEMORY (this rank; the others get PEER_FAILED and the group is broken). They hold for all collectives
+    /// below.
     /// Since 0.1.
     pub fn ddp_group_barrier(group: *mut ddp_group) -> ddp_status;
 
@@ -1100,9 +1109,11 @@ extern "C" {
 
     /// Give this pass's address of a gradient, for frameworks whose gradients move. Call before ddp_model_mark_ready of that
     /// parameter. The parameter must have been registered with a gradient of its own (not NULL).
-    /// @param data as many elements as the parameter has, of its gradient's dtype; used until the next set_grad
-    /// Local. Errors: INVALID_ARGUMENT, INVALID_STATE (already marked in this pass, libddp owns the gradient, or it lies in
-    /// ddp_group_alloc memory and is reduced there). Since 0.1.
+    /// @param data as many elements as the parameter has, of its gradient's dtype; used until the next set_grad. It may be memory
+    ///        that another gradient had in an earlier pass; two gradients of one pass must not overlap (ddp_model_mark_ready)
+    /// Local. Errors: INVALID_ARGUMENT (also: it overlaps a parameter, a buffer, or a gradient that libddp owns), INVALID_STATE
+    /// (already marked in this pass, libddp owns the gradient, or it lies in ddp_group_alloc memory and is reduced there).
+    /// Since 0.1.
     pub fn ddp_model_set_grad(model: *mut ddp_model, index: i32, data: *mut c_void) -> ddp_status;
 
     /// Copy all buffers from one rank to the others. No other call does this: call it before evaluation, before saving, or before
@@ -1150,8 +1161,10 @@ extern "C" {
     ///        there by now comes before the reduction. Gradients of one pass may come on several streams. NULL: the legacy
     ///        default stream
     /// Local, never waits, constant time, no allocation. Any thread, between begin and end.
-    /// Errors: INVALID_ARGUMENT (index), INVALID_STATE (no open pass, or marked twice: mark a shared parameter on its last use).
-    /// A failed communication is reported by ddp_model_end_backward. Since 0.1.
+    /// Errors: INVALID_ARGUMENT (index; or ddp_model_set_grad gave memory that overlaps the gradient of another parameter in this
+    /// pass: the text names both, and the gradient is not marked), INVALID_STATE (no open pass, or marked twice: mark a shared
+    /// parameter on its last use), and the first cause if the group is broken and no pass is open. A failed communication is
+    /// reported by ddp_model_end_backward. Since 0.1.
     pub fn ddp_model_mark_ready(model: *mut ddp_model, index: i32, stream: *mut c_void) -> ddp_status;
 
     /// As ddp_model_mark_ready, for a part of a gradient: one tensor that holds many layers, of which each is final at its own
@@ -1161,7 +1174,8 @@ extern "C" {
     /// @param first the first element of the range, in the flattened gradient
     /// @param count elements, 1 or more
     /// Local, any thread, time by the number of ranges that do not touch. Errors: INVALID_ARGUMENT (index; a range outside the
-    /// gradient), INVALID_STATE (no open pass, elements that are marked already); then nothing is marked. A pass that ends with a
+    /// gradient; overlapping gradients), INVALID_STATE (no open pass, elements that are marked already), and the first cause, as
+    /// ddp_model_mark_ready; then nothing is marked. A pass that ends with a
     /// part of a gradient missing fails as one with parameters that are not marked, also with DDP_UNUSED_ALLOW, and names the
     /// elements. Since 0.1.
     pub fn ddp_model_mark_range_ready(model: *mut ddp_model, index: i32, first: i64, count: i64, stream: *mut c_void) -> ddp_status;
@@ -1188,14 +1202,24 @@ extern "C" {
     pub fn ddp_model_end_backward(model: *mut ddp_model, stream: *mut c_void) -> ddp_status;
 
     /// Did any rank contribute to this parameter in the last REDUCE pass that ended well, or in the accumulation before it
-    /// (after a LOCAL pass: did this rank)? 1 yes, 0 no (leave its optimizer state alone), -1 if the arguments are wrong or no
-    /// pass has ended. Local. Since 0.1.
+    /// (after a LOCAL pass: did this rank; after ddp_model_mark_reduced: yes)? 1 yes, 0 no (leave its optimizer state alone), -1
+    /// if the arguments are wrong or no pass has ended. Local. Since 0.1.
     pub fn ddp_model_was_used(model: *const ddp_model, index: i32) -> i32;
 
     /// Set all gradients to zero. What was accumulated is forgotten: a parameter counts as used in the next REDUCE pass only if
     /// it is marked again.
     /// Local, not in an open pass. Errors: INVALID_ARGUMENT, INVALID_STATE. Since 0.1.
     pub fn ddp_model_zero_grad(model: *mut ddp_model, stream: *mut c_void) -> ddp_status;
+
+    /// The program has reduced all gradients of the model over the ranks itself, for example with MPI or ddp_group_all_reduce,
+    /// and not in a pass. They then count as the gradients of a REDUCE pass that ended well, in which every parameter was used:
+    /// they are good for one step of each optimizer. Call it on all ranks before each such step. The gradients must have the same
+    /// bits on all ranks, else the replicas drift apart (ddp_model_check finds it). What was accumulated is forgotten.
+    /// Local, constant time for each parameter, not in an open pass. Errors: INVALID_ARGUMENT, INVALID_STATE (not committed; a
+    /// pass is open; the step that an optimizer with in_backward made within the last pass was not ended by ddp_optimizer_step;
+    /// the gradients are sums that a step with divide_in_step will divide; or virtual ranks of a step are done and not reduced,
+    /// see ddp/virtual_ranks.h). Since 0.1.
+    pub fn ddp_model_mark_reduced(model: *mut ddp_model) -> ddp_status;
 
     /// Norm over all gradients as one vector, in F64: the same bits on every rank after a REDUCE pass.
     /// @param p 1, 2 or INFINITY
@@ -1328,13 +1352,14 @@ extern "C" {
     /// Local. Errors: INVALID_ARGUMENT, INVALID_STATE (as ddp_optimizer_set_rate). Since 0.1.
     pub fn ddp_optimizer_set_group(optimizer: *mut ddp_optimizer, index: i32, weight_decay: f64, rate_scale: f64) -> ddp_status;
 
-    /// Update every parameter that was used in the last REDUCE pass (all parameters if there was no pass). Parameters that no
-    /// rank used keep their value and their optimizer state. The gradients of a pass are good for one step of each optimizer; a
-    /// program that makes them without a pass that sends opens a DDP_PASS_LOCAL around them. (Of launches of a pass that was
-    /// captured into a CUDA graph libddp hears nothing, so with one every step is made.) Parameters on a GPU change in the
-    /// order of `stream`. The first step allocates and may wait for the GPU; later ones wait for the stream only where the host
-    /// has to decide: with nonfinite FAIL; and with max_norm, nonfinite SKIP or a dynamic loss scale if some parameters are in
-    /// host memory or the rule is the program's (max_norm alone: also with `shard`). Otherwise the GPU decides and counts.
+    /// Update every parameter that was used in the last REDUCE pass. Parameters that no rank used keep their value and their
+    /// optimizer state. The gradients of a pass are good for one step of each optimizer. Gradients for a step of this rank alone
+    /// come from a DDP_PASS_LOCAL pass; gradients that the program has reduced itself are announced by ddp_model_mark_reduced. In
+    /// a group of one the first step needs no pass. (Launches of a pass that was captured into a CUDA graph are not visible to
+    /// libddp, so from then on every step is made.) Parameters on a GPU change in the order of `stream`. The first step allocates
+    /// and may wait for the GPU; later ones wait for the stream only where the host has to decide: with nonfinite FAIL; and with
+    /// max_norm, nonfinite SKIP or a dynamic loss scale if some parameters are in host memory or the rule is the program's
+    /// (max_norm alone: also with `shard`). Otherwise the GPU decides and counts.
     ///
     /// A step may be captured into a CUDA graph, together with its pass or alone, if all parameters are on the GPU, the rule is
     /// SGD or Adam, in_backward is 0 and nonfinite is not FAIL (or the loss scale is dynamic). Make one step with the same
@@ -1343,10 +1368,11 @@ extern "C" {
     /// @param stream that of ddp_model_end_backward, or one that is ordered after it
     /// Local; collective with the option shard. Errors: INVALID_STATE (not committed, a pass is open, the stream is captured and
     /// the step is none of the above;
-    /// gradients that this optimizer has stepped with already, that were accumulated and not reduced, or that a failed pass
-    /// left; gradients of which each rank has its slice, because of another optimizer with shard; averages in the place of the
-    /// parameters (ddp_ema_swap); a failed pass or load that changed a part of the parameters; or gradients that are not finite
-    /// with DDP_NONFINITE_FAIL), CALLBACK, OUT_OF_MEMORY (first step), and the first cause if the group is broken. Since 0.1.
+    /// with several ranks, gradients that no pass has made; gradients that this optimizer has stepped with already, that were
+    /// accumulated and not reduced, or that a failed pass left; gradients of which each rank has its slice, because of another
+    /// optimizer with shard; averages in the place of the parameters (ddp_ema_swap); a failed pass or load that changed a part of
+    /// the parameters; or gradients that are not finite with DDP_NONFINITE_FAIL), CALLBACK, OUT_OF_MEMORY (first step), and the
+    /// first cause if the group is broken. Since 0.1.
     pub fn ddp_optimizer_step(optimizer: *mut ddp_optimizer, stream: *mut c_void) -> ddp_status;
 
     /// Start averages of all parameters of a model, one for each decay, from their values at the first update (or load).
@@ -1565,12 +1591,11 @@ extern "C" {
     /// hold the parameters, buffers, optimizers and averages of the lowest of those that trained to the last, and go on together.
     /// Meanwhile the others may open passes of this model, call ddp_model_sync_buffers, and make local calls (optimizer,
     /// averages). Their other collectives on the group are refused with INVALID_STATE; one that is made before a pass or
-    /// ddp_model_sync_buffers has told them of the joined rank breaks the group with MISMATCH. Collectives on other groups are
-    /// not answered: ddp_group_abort those first.
-    /// The model needs the option uneven_inputs, which excludes optimizers with shard and pulled hooks. Optimizers and averages
-    /// must have been made in the same order on every rank.
-    /// Collective, blocks; not in an open pass. Errors: INVALID_ARGUMENT, INVALID_STATE (without uneven_inputs, or a pass is
-    /// open), MISMATCH (other ranks have other optimizers or averages), and those of collectives. Since 0.1.
+    /// ddp_model_sync_buffers has told them of the joined rank breaks the group with DIFFERENT_CALLS. Collectives on other groups
+    /// are not answered: ddp_group_abort those first. The model needs the option uneven_inputs, which excludes optimizers with
+    /// shard and pulled hooks. Optimizers and averages must have been made in the same order on every rank. Collective, blocks;
+    /// not in an open pass. Errors: INVALID_ARGUMENT, INVALID_STATE (without uneven_inputs, or a pass is open), MISMATCH (other
+    /// ranks have other optimizers or averages), and those of collectives. Since 0.1.
     pub fn ddp_model_join(model: *mut ddp_model, stream: *mut c_void) -> ddp_status;
 
     /// Every parameter becomes its mean over the ranks, with the same bits on all of them: local SGD makes some steps after

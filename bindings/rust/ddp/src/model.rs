@@ -226,6 +226,13 @@ impl Model {
         check(unsafe { sys::ddp_model_zero_grad(self.handle, null_mut()) })
     }
 
+    /// The program has reduced all gradients over the ranks itself, and not in a pass: they are good for one step of each
+    /// optimizer, as those of a pass that reduces. They must have the same bits on all ranks. Call it on all ranks, before
+    /// each such step.
+    pub fn mark_reduced(&mut self) -> Result<()> {
+        check(unsafe { sys::ddp_model_mark_reduced(self.handle) })
+    }
+
     /// Norm of all gradients as one vector; p is 1, 2 or infinity.
     pub fn grad_norm(&mut self, p: f64) -> Result<f64> {
         let mut norm = 0.0;

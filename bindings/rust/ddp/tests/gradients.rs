@@ -55,6 +55,23 @@ fn gradients_move() {
 }
 
 #[test]
+fn a_step_needs_gradients_that_were_reduced() {
+    ranks("without-pass", 2, |group| {
+        let mut model = Model::new(&group, ModelOptions::new())?;
+        let w = model.add_parameter("w", vec![0f32; 3], &[3])?;
+        model.commit()?;
+        let mut optimizer = Optimizer::sgd(&mut model, ddp::SgdOptions::new().rate(1.0), OptimizerOptions::new())?;
+        assert_eq!(status(optimizer.step(&mut model)), Status::InvalidState);
+        model.grad_mut(w)?.fill(2.0); // the same on both ranks
+        model.mark_reduced()?;
+        optimizer.step(&mut model)?;
+        assert_eq!(model.value(w)?, [-2.0; 3]);
+        assert_eq!(status(optimizer.step(&mut model)), Status::InvalidState);
+        Ok(())
+    });
+}
+
+#[test]
 fn a_panic_that_panics_again_when_it_is_dropped_stays_in_the_call() {
     struct Bomb;
     impl Drop for Bomb {
