@@ -31,11 +31,7 @@ enum { PIXELS = 64, CLASSES = 10, BATCH = 60, MOST_SAMPLES = 1800, MOST_RANKS = 
 /* Where we are: samples of this epoch that all ranks together have seen, and whether the checkpoint has been looked for. */
 enum { EPOCH, SEEN, STARTED, PLACES };
 
-/* ---- Errors: what breaks the group, main() goes on from. Anything else ends the program. ---- */
-
-static int breaks_the_group(ddp_status status) {
-  return status == DDP_ERROR_PEER_FAILED || status == DDP_ERROR_ABORTED || status == DDP_ERROR_TIMED_OUT;
-}
+/* ---- Errors: if the group is broken, main() goes on from there. Anything else ends the program. ---- */
 
 static void check(ddp_status status, const char *call) {
   if (status == DDP_OK) return;
@@ -215,7 +211,7 @@ static void tell_whereabouts(const ddp_group *group) {
  * ddp_group_recover() sees to it, or the next call fails. */
 static void go_on(training *t, ddp_status status) {
   int32_t now[MOST_RANKS], joined[MOST_RANKS], count = 0;
-  if (!breaks_the_group(status)) {
+  if (ddp_group_status(t->group) == DDP_OK) { /* the call that failed does not always say whether the group is broken */
     check(status, "a call");
     return;
   }

@@ -145,8 +145,11 @@ func TestRanksWithDifferentTypesAreTold(t *testing.T) {
 		if group.Rank() == 1 {
 			tensor = Of(make([]float64, 4))
 		}
-		if err := group.AllReduce(tensor, Sum); !errors.Is(err, Mismatch) {
-			return fmt.Errorf("%v is no mismatch", err)
+		if err := group.AllReduce(tensor, Sum); !errors.Is(err, DifferentCalls) {
+			return fmt.Errorf("%v is another status", err)
+		}
+		if err := group.Err(); !errors.Is(err, DifferentCalls) {
+			return fmt.Errorf("%v is the fate of the group", err)
 		}
 		return nil
 	})

@@ -15,8 +15,9 @@ import (
 // Status says what kind of failure an error is. It is itself an error, to be used with errors.Is.
 type Status int32
 
-// The kinds of failure. TimedOut, PeerFailed and Aborted break the group: every later call on it repeats the first cause, until
-// Group.Recover has returned. TooFewRanks, NoMajority and Fenced are of Group.Recover, NoCheckpoint is of State.LoadLatest.
+// The kinds of failure. TimedOut, PeerFailed, Aborted and DifferentCalls always break the group; OutOfMemory and Internal may. After any
+// error Group.Err says whether it is broken: then every later call on it repeats the first cause, until Group.Recover has returned.
+// TooFewRanks, NoMajority and Fenced are of Group.Recover, NoCheckpoint is of State.LoadLatest.
 const (
 	InvalidArgument Status = 1
 	InvalidState    Status = 2
@@ -33,6 +34,7 @@ const (
 	Fenced          Status = 13
 	NoCheckpoint    Status = 14
 	NoMajority      Status = 15
+	DifferentCalls  Status = 16
 )
 
 // Error is the name of the status, such as "DDP_ERROR_TIMED_OUT".

@@ -24,7 +24,7 @@ func TestConstantsAreThoseOfTheHeader(t *testing.T) {
 		{int(Aborted), int(low.DDP_ERROR_ABORTED)}, {int(Mismatch), int(low.DDP_ERROR_MISMATCH)}, {int(IO), int(low.DDP_ERROR_IO)},
 		{int(Callback), int(low.DDP_ERROR_CALLBACK)}, {int(Internal), int(low.DDP_ERROR_INTERNAL)},
 		{int(TooFewRanks), int(low.DDP_ERROR_TOO_FEW_RANKS)}, {int(Fenced), int(low.DDP_ERROR_FENCED)}, {int(NoCheckpoint), int(low.DDP_ERROR_NO_CHECKPOINT)},
-		{int(NoMajority), int(low.DDP_ERROR_NO_MAJORITY)},
+		{int(NoMajority), int(low.DDP_ERROR_NO_MAJORITY)}, {int(DifferentCalls), int(low.DDP_ERROR_DIFFERENT_CALLS)},
 		{int(F32), int(low.DDP_F32)}, {int(F64), int(low.DDP_F64)}, {int(F16), int(low.DDP_F16)}, {int(BF16), int(low.DDP_BF16)},
 		{int(I32), int(low.DDP_I32)}, {int(I64), int(low.DDP_I64)}, {int(U8), int(low.DDP_U8)}, {int(C64), int(low.DDP_C64)}, {int(C128), int(low.DDP_C128)},
 		{int(CPU), int(low.DDP_CPU)}, {int(CUDA), int(low.DDP_CUDA)},

@@ -149,7 +149,12 @@ DDP_API void ddp_group_destroy(ddp_group *group);
  */
 DDP_API ddp_status ddp_group_abort(ddp_group *group, const char *reason);
 
-/** DDP_OK, or the first cause that broke the group (its text becomes ddp_last_error()). Local, any thread. Since 0.1. */
+/**
+ * Is the group whole? DDP_OK, or the first cause that broke it (its text becomes ddp_last_error()). A broken group stays
+ * broken: its calls, and those of its models, repeat this cause until ddp_group_recover has succeeded. The status of another
+ * call does not always say whether the group is broken; this function does.
+ * Local, any thread. Errors: INVALID_ARGUMENT, INVALID_STATE (destroyed), and the first cause. Since 0.1.
+ */
 DDP_API ddp_status ddp_group_status(const ddp_group *group);
 
 /** This rank's number, 0 to size - 1; -1 if `group` is not a group. Local, any thread. Since 0.1. */
@@ -163,9 +168,10 @@ DDP_API ddp_backend ddp_group_backend(const ddp_group *group);
 
 /**
  * Return when all ranks have called. Collective, blocks.
- * Errors: TIMED_OUT, PEER_FAILED, ABORTED, MISMATCH (another rank made another call, whatever the two are: all ranks learn
- * both calls within a second of the last one, and the group ends), INVALID_STATE (a pass is open on this group),
- * OUT_OF_MEMORY (this rank; the others get PEER_FAILED and the group is broken). They hold for all collectives below.
+ * Errors: TIMED_OUT, PEER_FAILED, ABORTED, DIFFERENT_CALLS (another rank made another call, whatever the two are: all ranks
+ * learn both calls within a second of the last one), each of which breaks the group; INVALID_STATE (a pass is open on this
+ * group); OUT_OF_MEMORY (this rank; the others get PEER_FAILED and the group is broken). They hold for all collectives
+ * below.
  * Since 0.1.
  */
 DDP_API ddp_status ddp_group_barrier(ddp_group *group);

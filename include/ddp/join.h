@@ -17,12 +17,11 @@ extern "C" {
  * hold the parameters, buffers, optimizers and averages of the lowest of those that trained to the last, and go on together.
  * Meanwhile the others may open passes of this model, call ddp_model_sync_buffers, and make local calls (optimizer,
  * averages). Their other collectives on the group are refused with INVALID_STATE; one that is made before a pass or
- * ddp_model_sync_buffers has told them of the joined rank breaks the group with MISMATCH. Collectives on other groups are
- * not answered: ddp_group_abort those first.
- * The model needs the option uneven_inputs, which excludes optimizers with shard and pulled hooks. Optimizers and averages
- * must have been made in the same order on every rank.
- * Collective, blocks; not in an open pass. Errors: INVALID_ARGUMENT, INVALID_STATE (without uneven_inputs, or a pass is
- * open), MISMATCH (other ranks have other optimizers or averages), and those of collectives. Since 0.1.
+ * ddp_model_sync_buffers has told them of the joined rank breaks the group with DIFFERENT_CALLS. Collectives on other groups
+ * are not answered: ddp_group_abort those first. The model needs the option uneven_inputs, which excludes optimizers with
+ * shard and pulled hooks. Optimizers and averages must have been made in the same order on every rank. Collective, blocks;
+ * not in an open pass. Errors: INVALID_ARGUMENT, INVALID_STATE (without uneven_inputs, or a pass is open), MISMATCH (other
+ * ranks have other optimizers or averages), and those of collectives. Since 0.1.
  */
 DDP_API ddp_status ddp_model_join(ddp_model *model, void *stream);
 

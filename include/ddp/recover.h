@@ -3,10 +3,11 @@
  * Going on in the same processes when ranks have died. The group must have been made with recoverable = 1. Models may lie in
  * host memory or on GPUs (include/README.md, "Recovery").
  *
- * When a rank dies, calls on the other ranks fail with PEER_FAILED, as always. Then every rank that is left calls
- * ddp_group_recover(), which returns when they have met again, without a rendezvous and whoever of them died: ranks are
- * numbered anew in the old order, and handles stay as they are. include/README.md, "When a rank dies", has the table of what
- * survives, and the rule which ranks may go on.
+ * When a rank dies, calls on the other ranks fail with PEER_FAILED, as always, and ddp_group_status gives that cause. Then
+ * every rank that is left calls ddp_group_recover(), which returns when they have met again, without a rendezvous and
+ * whoever of them died; also where nobody died and another cause broke the group (TIMED_OUT, ABORTED, DIFFERENT_CALLS):
+ * ranks are numbered anew in the old order, and handles stay as they are. include/README.md, "When a rank dies", has the
+ * table of what survives, and the rule which ranks may go on.
  */
 #ifndef DDP_RECOVER_H
 #define DDP_RECOVER_H

@@ -42,7 +42,9 @@
 extern "C" {
 #endif
 
-/** Result of a call. 5, 6 and 7 break the group: later calls on it repeat the cause, until ddp_group_recover. Since 0.1. */
+/** Result of a call. Is the group broken? ddp_group_status answers that after any error: DDP_OK, or the first cause, which
+ * later calls on the group repeat until ddp_group_recover. 5, 6, 7 and 16 always break the group; 4 and 11 may. Since 0.1.
+ */
 typedef enum ddp_status DDP_INT32 {
   DDP_OK = 0,
   DDP_ERROR_INVALID_ARGUMENT = 1, /**< a value that can never be right: NULL, out of range, wrong dtype */
@@ -52,15 +54,18 @@ typedef enum ddp_status DDP_INT32 {
   DDP_ERROR_TIMED_OUT = 5,        /**< a rank is alive but did not come in time; the text names it */
   DDP_ERROR_PEER_FAILED = 6,      /**< a rank is dead, stopped, unreachable or out of memory; the text names it */
   DDP_ERROR_ABORTED = 7,          /**< somebody called ddp_group_abort, or a rank left; the text says who and why */
-  DDP_ERROR_MISMATCH = 8,         /**< ranks disagree; the text names the first difference and the ranks */
+  DDP_ERROR_MISMATCH = 8,         /**< ranks, or a rank and a file, differ in what they give to one call; the text names the
+                                       first difference and the ranks */
   DDP_ERROR_IO = 9,               /**< a file, a port or a name could not be used; the text names it */
   DDP_ERROR_CALLBACK = 10,        /**< a user callback returned an error; its text is kept */
   DDP_ERROR_INTERNAL = 11,        /**< a defect of libddp; please report the text */
   DDP_ERROR_TOO_FEW_RANKS = 12,   /**< of ddp_group_recover: fewer ranks are left than min_ranks; the text names them */
   DDP_ERROR_FENCED = 13,          /**< of ddp_group_recover: this rank was silent, and the others have gone on without it */
   DDP_ERROR_NO_CHECKPOINT = 14, /**< of ddp_state_load_latest: the folder is there and holds none, as before a first start */
-  DDP_ERROR_NO_MAJORITY = 15    /**< of ddp_group_recover: ranks that are out of reach may go on without this one, so this
+  DDP_ERROR_NO_MAJORITY = 15,   /**< of ddp_group_recover: ranks that are out of reach may go on without this one, so this
                                      one may not; the text names them */
+  DDP_ERROR_DIFFERENT_CALLS = 16 /**< ranks wait for each other in different calls, or in calls on data of other sizes; the
+                                      text names two ranks and their calls */
 } ddp_status;
 
 /** Element type of a tensor. Since 0.1. */

@@ -2,10 +2,9 @@
 // Seam 2: how the bytes of a group travel. Implementations: shm/ (ranks of one host, and ranks that are threads), socket/
 // (point-to-point links such as Gloo's), hierarchy/ (both), and single rank.
 //
-// Every collective carries a stamp. It is compared between the ranks before any result is written; a difference is MISMATCH
-// on all ranks and ends the group.
-// Arithmetic is always device/cpu/reduce.hpp's rule, so that every transport gives the same bits.
-// Threads: one at a time on each channel, but for wake().
+// Every collective carries a stamp. It is compared between the ranks before any result is written; a difference is
+// DIFFERENT_CALLS on all ranks and ends the group. Arithmetic is always device/cpu/reduce.hpp's rule, so that every
+// transport gives the same bits. Threads: one at a time on each channel, but for wake().
 #pragma once
 
 #include <cstddef>
@@ -79,8 +78,8 @@ inline void sign(Stamp& stamp, const bootstrap::CallState& calls) noexcept {
   if (bootstrap::compared_as(stamp.caller.call) != bootstrap::UserCall::kNone) stamp.plan_hash = calls.model();
 }
 
-/// MISMATCH: "ranks made different calls: rank 0 (host a, pid 1) waits in ddp_group_barrier (barrier #5); rank 2 (...) waits
-/// in ..."
+/// DIFFERENT_CALLS: "ranks made different calls: rank 0 (host a, pid 1) waits in ddp_group_barrier (barrier #5); rank 2
+/// (...) waits in ..."
 [[nodiscard]] Error stamp_mismatch(const bootstrap::Control& control, int32_t rank_a, const Stamp& a, int32_t rank_b,
                                    const Stamp& b);
 
@@ -175,7 +174,7 @@ class BucketOperation {
   /// Only for transports that are pollable().
   [[nodiscard]] virtual Progress advance(int64_t budget_bytes) = 0;
   /// Work and wait until the exchange is complete on this rank and nobody touches this rank's memory any more. Throws: first
-  /// cause, TIMED_OUT, MISMATCH.
+  /// cause, TIMED_OUT, DIFFERENT_CALLS.
   virtual void finish() = 0;
   /// This rank's own share of the work is finished; it only waits for the others, so the next bucket may be advanced
   /// meanwhile.

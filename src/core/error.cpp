@@ -73,6 +73,7 @@ const char* status_name(ddp_status status) noexcept {
     case DDP_ERROR_FENCED: return "DDP_ERROR_FENCED";
     case DDP_ERROR_NO_CHECKPOINT: return "DDP_ERROR_NO_CHECKPOINT";
     case DDP_ERROR_NO_MAJORITY: return "DDP_ERROR_NO_MAJORITY";
+    case DDP_ERROR_DIFFERENT_CALLS: return "DDP_ERROR_DIFFERENT_CALLS";
   }
   return "unknown ddp_status";
 }

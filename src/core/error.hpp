@@ -60,9 +60,10 @@ class Error : public std::exception {
 /// other values.
 [[nodiscard]] const char* advice_of_errno(int error) noexcept;
 
-/// Does an error with this status end the group for good?
+/// Is a group broken by each error with this status?
 [[nodiscard]] constexpr bool breaks_group(ddp_status status) noexcept {
-  return status == DDP_ERROR_TIMED_OUT || status == DDP_ERROR_PEER_FAILED || status == DDP_ERROR_ABORTED;
+  return status == DDP_ERROR_TIMED_OUT || status == DDP_ERROR_PEER_FAILED || status == DDP_ERROR_ABORTED ||
+         status == DDP_ERROR_DIFFERENT_CALLS;
 }
 
 /// "DDP_ERROR_..." for a status; never NULL.

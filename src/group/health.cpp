@@ -51,10 +51,12 @@ void Health::give_up(const char* function, const Error& why) noexcept {
 }
 
 void Health::fail(const Error& error) {
-  if (!breaks_group(error.status()) && error.status() != DDP_ERROR_MISMATCH) return;
-  control_.abort(error);
+  const bool differs = error.status() == DDP_ERROR_MISMATCH;  // and nobody can leave the exchange together
+  if (!breaks_group(error.status()) && !differs) return;
+  const Error cause = differs ? Error(DDP_ERROR_DIFFERENT_CALLS, error.text()) : error;
+  control_.abort(cause);
   const std::optional<Error> of_all = control_.settle();  // also: the others know before the program may end for it
-  failure_.set(of_all.has_value() ? *of_all : error);
+  failure_.set(of_all.has_value() ? *of_all : cause);
   failure_.check();  // the first cause, whichever it was
 }
 

@@ -119,9 +119,9 @@ static void call_different_collectives(rank *self) {
   float value = 1;
   const ddp_tensor tensor = vector_of(&value, DDP_F32, 1);
   if (self->index == 0) {
-    check_error(DDP_ERROR_MISMATCH, ddp_group_barrier(self->group));
+    check_error(DDP_ERROR_DIFFERENT_CALLS, ddp_group_barrier(self->group));
   } else {
-    check_error(DDP_ERROR_MISMATCH, ddp_group_all_reduce(self->group, &tensor, DDP_SUM, NULL));
+    check_error(DDP_ERROR_DIFFERENT_CALLS, ddp_group_all_reduce(self->group, &tensor, DDP_SUM, NULL));
   }
 }
 

@@ -149,7 +149,7 @@ void an_open_pass_is_refused(Path path) {
 void another_call_is_a_mismatch(Path path) {
   run_at(path, 3, [](const std::string& place, const ddp_group_options& options, int rank) {
     const auto group = group::Group::create(place.c_str(), options);
-    const std::string text = expect_error(DDP_ERROR_MISMATCH, [&] {
+    const std::string text = expect_error(DDP_ERROR_DIFFERENT_CALLS, [&] {
       if (rank == 1)
         group->barrier();
       else

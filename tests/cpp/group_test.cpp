@@ -99,6 +99,12 @@ void errors_have_status_rank_and_text() {
     REQUIRE(error_of([&] { group.check_status(); }).status() == DDP_ERROR_ABORTED);
     REQUIRE(error_of([&] { group.recover(); }).status() == DDP_ERROR_INVALID_STATE);  // not made for it
   });
+  on_ranks(2, "cpp_calls", [](ddp::Group& group) {
+    std::vector<double> numbers{1};
+    const auto error = error_of([&] { group.rank() == 0 ? group.barrier() : group.reduce_metrics(numbers, DDP_SUM); });
+    REQUIRE(error.status() == DDP_ERROR_DIFFERENT_CALLS && error.breaks_group());
+    REQUIRE(error_of([&] { group.check_status(); }).status() == DDP_ERROR_DIFFERENT_CALLS);
+  });
 }
 
 void the_log_goes_to_a_function() {

@@ -301,7 +301,7 @@ void expect_told(group::Group& group, int rank, int captures, void* stream, cons
   const std::string who = "rank " + std::to_string(captures) + ", which captures, on rank " + std::to_string(rank);
   if (rank == captures) static_cast<void>(fake_gpu::end_capture(stream, nullptr));
   expect(end.has_value(), who + ": it fails");
-  expect_equal(std::string(status_name(end->status())), std::string(status_name(DDP_ERROR_MISMATCH)),
+  expect_equal(std::string(status_name(end->status())), std::string(status_name(DDP_ERROR_DIFFERENT_CALLS)),
                who + ": " + end->text());
   const size_t first = end->text().find("rank " + std::to_string(captures)), verb = end->text().find(" captures "),
                second = end->text().find("rank " + std::to_string(1 - captures));

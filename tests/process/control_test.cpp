@@ -212,7 +212,7 @@ void different_calls_are_named_on_all_ranks(void**) {
   Procs procs(3, [&](int rank, Reporter&) {
     const auto control = meet_at(tcp_place(port), rank, 3);
     const std::string text =
-        expect_error(DDP_ERROR_MISMATCH, [&] { (void)gather_round(*control, rank == 1 ? "beta" : "alpha"); });
+        expect_error(DDP_ERROR_DIFFERENT_CALLS, [&] { (void)gather_round(*control, rank == 1 ? "beta" : "alpha"); });
     expect_contains(text, "\"alpha\"");
     expect_contains(text, "\"beta\"");
     (void)gather_round(*control, "and on");

@@ -217,7 +217,7 @@ inline void expect_mismatch(Path path, int size, const std::vector<CallPair>& pa
       const std::string what = "rank " + std::to_string(rank) + " in " + mine.names[0] + " against " + other.names[0];
       std::optional<CallWorld> world;
       const auto begin = std::chrono::steady_clock::now();
-      const std::string said = expect_error(DDP_ERROR_MISMATCH, [&] {
+      const std::string said = expect_error(DDP_ERROR_DIFFERENT_CALLS, [&] {
         world.emplace(group::Group::create((place + "#" + std::to_string(n)).c_str(), options), mine.uneven || other.uneven);
         mine.make(*world);  // two of three ranks may have found out before this one has left the last call of the line above
       });

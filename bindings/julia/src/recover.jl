@@ -4,7 +4,7 @@
 """
     recover!(group; options...)
 
-Go on with the ranks that are left, after a call on `group` or on what was made from it failed with `:PEER_FAILED`, `:ABORTED` or `:TIMED_OUT`.
+Go on with the ranks that are left, after a call on `group` or on what was made from it has broken the group (`LibDDP.group_error(group)` is not `nothing`).
 All ranks that are left call; then they repeat the call or step that failed. The group must have been made with `recoverable = 1`. Options are the
 fields of `LibDDP.Low.ddp_recover_options`, equal on all ranks: `wait_ms`, `min_ranks`, `allow_half`, `cool_down_ms`.
 

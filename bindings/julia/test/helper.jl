@@ -48,7 +48,7 @@ function survive()
             push!(members, ids)
             say("step ", step + 1)
         catch e
-            (e isa DDPError && e.status in (:PEER_FAILED, :ABORTED, :TIMED_OUT)) || rethrow()
+            LibDDP.group_error(group) === nothing && rethrow()
             @assert !isempty(failed_ranks(group))
             @assert all(rank -> 0 <= rank_progress(group, rank).silent < 60, 0:group_size(group)-1)
             mine = rank_progress(group, group_rank(group))

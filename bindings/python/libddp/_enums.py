@@ -27,6 +27,7 @@ class Status(enum.IntEnum):
     FENCED = low.DDP_ERROR_FENCED
     NO_CHECKPOINT = low.DDP_ERROR_NO_CHECKPOINT
     NO_MAJORITY = low.DDP_ERROR_NO_MAJORITY
+    DIFFERENT_CALLS = low.DDP_ERROR_DIFFERENT_CALLS
 
 
 class DType(enum.IntEnum):

@@ -49,7 +49,8 @@ class OutOfMemoryError(Error):
 
 class BrokenGroupError(Error):
     """The group is broken: every later call on it repeats the first cause. A group with recoverable=True goes on after
-    :meth:`libddp.Group.recover`; close any other and make a new one."""
+    :meth:`libddp.Group.recover`; close any other and make a new one. Other errors (OutOfMemoryError, InternalError) may have broken it
+    too: :meth:`libddp.Group.check` says that after any error."""
 
 
 class TimedOutError(BrokenGroupError):
@@ -70,8 +71,14 @@ class AbortedError(BrokenGroupError):
     status = Status.ABORTED
 
 
+class DifferentCallsError(BrokenGroupError):
+    """Ranks wait for each other in different calls, or in calls on data of other sizes."""
+
+    status = Status.DIFFERENT_CALLS
+
+
 class MismatchError(Error):
-    """Ranks disagree."""
+    """Ranks, or a rank and a file, differ in what they give to one call. The group is whole."""
 
     status = Status.MISMATCH
 
@@ -121,7 +128,7 @@ class NoMajorityError(Error):
 _CLASSES = {int(cls.status): cls for cls in (
     InvalidArgumentError, InvalidStateError, NotSupportedError, OutOfMemoryError, TimedOutError, PeerFailedError, AbortedError,
     MismatchError, FileError, CallbackError, InternalError, TooFewRanksError, FencedError,
-    NoCheckpointError, NoMajorityError)}
+    NoCheckpointError, NoMajorityError, DifferentCallsError)}
 
 
 def make(status: int, text: str) -> Error:

@@ -87,12 +87,12 @@ with raises(libddp.NotSupportedError, "meta"):
 def wait_and_fail():
     works = [dist.all_reduce(torch.ones(3 + rank), async_op=True) for _ in range(2)]
     future = works[0].get_future()
-    with raises(libddp.MismatchError, "rank 0", "rank 1"):
+    with raises(libddp.DifferentCallsError, "rank 0", "rank 1"):
         works[0].wait()
-    assert isinstance(works[0].exception(), libddp.MismatchError) and not works[0].is_success()
+    assert isinstance(works[0].exception(), libddp.DifferentCallsError) and not works[0].is_success()
     with raises(RuntimeError, "rank 1"):
         future.wait()
-    with raises(libddp.MismatchError):
+    with raises(libddp.DifferentCallsError):
         works[1].wait()
 wait_and_fail()
 """)
@@ -108,7 +108,7 @@ if rank in (1, 2):
     assert found.item() == 3 and dist.get_rank(part) == rank - 1
     dist.broadcast(found, 2, group=part)
     work = dist.all_reduce(torch.ones(rank), group=part, async_op=True)
-    with raises(libddp.MismatchError, "0 is 1, 1 is 2"):
+    with raises(libddp.DifferentCallsError, "0 is 1, 1 is 2"):
         work.wait()
 mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("rows", "columns"))
 for name, peers in (("rows", [rank % 2, rank % 2 + 2]), ("columns", [rank - rank % 2, rank - rank % 2 + 1])):

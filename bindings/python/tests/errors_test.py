@@ -85,6 +85,17 @@ class Errors(Test):
         self.assertEqual(texts[0], texts[1])
         self.assertIn("w1", texts[0])
 
+    def test_ranks_in_different_calls(self):
+        def run(group):
+            with self.assertRaises(libddp.DifferentCallsError) as caught:
+                group.barrier() if group.rank else group.reduce_metrics([1.0])
+            self.assertIsInstance(caught.exception, libddp.BrokenGroupError)
+            with self.assertRaises(libddp.DifferentCallsError):
+                group.check()
+            return caught.exception.status
+
+        self.assertEqual(ranks(2, run), [Status.DIFFERENT_CALLS] * 2)
+
     def test_a_failing_update_comes_out_as_itself(self):
         model = one_parameter(libddp.Group())
 

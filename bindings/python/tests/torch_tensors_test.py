@@ -166,7 +166,7 @@ assert net.module.avg.tolist() == [7] * 3 and net.module.seen.item() == 5
 net = DDP(Net(avg=torch.zeros(3)))
 if rank:
     net.module.avg = torch.zeros(4)
-with fails(libddp.MismatchError, "rank 0", "rank 1", "12 U8", "16 U8"):
+with fails(libddp.DifferentCallsError, "rank 0", "rank 1", "12 U8", "16 U8"):
     net(x)
 """)
 

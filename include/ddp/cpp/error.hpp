@@ -32,9 +32,11 @@ class Error : public std::runtime_error {
   int rank() const noexcept { return rank_; }
   /** Such as "DDP_ERROR_TIMED_OUT". */
   const char* status_name() const noexcept { return ddp_status_name(status_); }
-  /** Is the group of the call broken: do later calls fail too, until Group::recover()? */
+  /** Does each error with this status break the group of the call, so that later calls fail too, until Group::recover()?
+   * Another error (no memory, a defect) may have broken it all the same: Group::status() says that after any error. */
   bool breaks_group() const noexcept {
-    return status_ == DDP_ERROR_TIMED_OUT || status_ == DDP_ERROR_PEER_FAILED || status_ == DDP_ERROR_ABORTED;
+    return status_ == DDP_ERROR_TIMED_OUT || status_ == DDP_ERROR_PEER_FAILED || status_ == DDP_ERROR_ABORTED ||
+           status_ == DDP_ERROR_DIFFERENT_CALLS;
   }
 
  private:

@@ -57,8 +57,8 @@ class Control {
   void set_link_key(const auth::Key& key) noexcept { link_key_ = key; }
 
   /// Collective: every rank gives up to 8 MiB, every rank gets all of it in rank order. All ranks must call in the same
-  /// order with the same `what` (a short name; a difference is MISMATCH on all ranks). A rank that does not come in time is
-  /// named in TIMED_OUT; a group that breaks meanwhile ends the wait with the first cause.
+  /// order with the same `what` (a short name; a difference is DIFFERENT_CALLS on all ranks). A rank that does not come in
+  /// time is named in TIMED_OUT; a group that breaks meanwhile ends the wait with the first cause.
   [[nodiscard]] virtual std::vector<std::string> gather(std::string_view what, std::string_view mine,
                                                         os::Deadline deadline) = 0;
 
@@ -89,7 +89,7 @@ class Control {
   virtual void set_progress(int64_t pass, int32_t bucket) noexcept = 0;
 
   /// In which call this rank is and what it waits for. The control plane tells the others; if all ranks wait and none can go
-  /// on, it breaks the group with MISMATCH.
+  /// on, it breaks the group with DIFFERENT_CALLS.
   [[nodiscard]] virtual CallState& calls() noexcept { return calls_; }
 
   /// What was last heard of a rank.

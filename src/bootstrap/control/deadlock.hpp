@@ -41,7 +41,7 @@ class DeadlockWatch {
   explicit DeadlockWatch(const std::vector<Member>& members);
   /// What a rank says now: nothing if it is not blocked.
   void report(int32_t rank, const std::optional<BlockedCall>& blocked) noexcept;
-  /// MISMATCH if all ranks are blocked and some can never go on. Without memory for it there is none, this time.
+  /// DIFFERENT_CALLS if all ranks are blocked and some can never go on. Without memory for it there is none, this time.
   [[nodiscard]] std::optional<Error> verdict() const noexcept;
   /// The lowest rank but `but` that is known to wait for others.
   [[nodiscard]] std::optional<texts::Waiting> first_waiting(int32_t but) const noexcept;

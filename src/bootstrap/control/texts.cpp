@@ -153,9 +153,9 @@ Error broke_protocol(const Member& who, std::string_view how) {
 }
 
 Error different_calls(const Member& a, std::string_view call_a, const Member& b, std::string_view call_b) {
-  return error(DDP_ERROR_MISMATCH, "ranks made different calls: " + a.name() + " waits in " + std::string(call_a) + "; " +
-                                       b.name() + " waits in " + std::string(call_b) +
-                                       "; every rank must make the same collective calls in the same order");
+  return error(DDP_ERROR_DIFFERENT_CALLS, "ranks made different calls: " + a.name() + " waits in " + std::string(call_a) +
+                                              "; " + b.name() + " waits in " + std::string(call_b) +
+                                              "; every rank must make the same collective calls in the same order");
 }
 
 Error gather_timed_out(const std::vector<Member>& missing, std::string_view call, int64_t ms, std::string_view detail) {

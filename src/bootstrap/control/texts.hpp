@@ -59,7 +59,7 @@ struct Waiting {
 /// PEER_FAILED: "rank 2 (...) broke the control protocol: ..."
 [[nodiscard]] Error broke_protocol(const Member& who, std::string_view how);
 
-/// MISMATCH: "ranks made different calls: rank 0 (...) waits in ddp_state_save_file; rank 1 (...) waits in
+/// DIFFERENT_CALLS: "ranks made different calls: rank 0 (...) waits in ddp_state_save_file; rank 1 (...) waits in
 /// ddp_group_barrier; ..."
 [[nodiscard]] Error different_calls(const Member& a, std::string_view call_a, const Member& b, std::string_view call_b);
 

@@ -31,11 +31,11 @@ struct UnlikeRanks {
   return found;
 }
 
-/// MISMATCH. `what`: that they do, as a text for people.
+/// DIFFERENT_CALLS. `what`: that they do, as a text for people.
 [[nodiscard]] inline Error capture_mismatch(const bootstrap::Control& control, const UnlikeRanks& ranks,
                                             const std::string& what) {
   return Error(
-      DDP_ERROR_MISMATCH,
+      DDP_ERROR_DIFFERENT_CALLS,
       "the ranks do not capture alike: " + control.member(ranks.captures).name() + " captures " + what +
           " into a CUDA graph, and " + control.member(ranks.does_not).name() +
           " does not; NCCL would wait for ever. Capture the same calls on all ranks, and launch their graphs together");

@@ -39,7 +39,7 @@ uint64_t new_group_id() {
 }
 
 Error order_mismatch(const char* what) {
-  return make_error(DDP_ERROR_MISMATCH,
+  return make_error(DDP_ERROR_DIFFERENT_CALLS,
                     "the ranks use several groups on their GPUs in different orders: when they came to %s, they had not "
                     "begun as many collectives of another group; NCCL would wait for ever. Make the calls of all groups, "
                     "and mark gradients, in one order on all ranks (include/README.md, \"Several groups on one GPU\")",

@@ -41,7 +41,7 @@ using LaunchCounts = std::vector<std::shared_ptr<const LaunchCount>>;
 enum class OrderedBy { kEvents, kNccl };
 [[nodiscard]] OrderedBy who_orders(int32_t nccl_version) noexcept;
 
-/// MISMATCH: the ranks came to `what` at different points of other groups' collectives.
+/// DIFFERENT_CALLS: the ranks came to `what` at different points of other groups' collectives.
 [[nodiscard]] Error order_mismatch(const char* what);
 
 /// A number that no other group has.

@@ -23,7 +23,7 @@ class Announcement {
   /// False while an earlier bucket was not shown, or the slot is still in use.
   [[nodiscard]] bool try_show() noexcept;
   [[nodiscard]] bool all_shown() noexcept { return engine_->all_shown(sequence_); }
-  /// Once all have: from here the bucket header is that of all ranks. Throws MISMATCH.
+  /// Once all have: from here the bucket header is that of all ranks. Throws DIFFERENT_CALLS.
   void read();
 
   [[nodiscard]] uint64_t sequence() const noexcept { return sequence_; }

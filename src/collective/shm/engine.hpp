@@ -57,7 +57,8 @@ class Engine {
     return true;
   }
 
-  /// Throws MISMATCH, the same on all ranks, unless all stamps of `sequence` are equal. All ranks must have announced.
+  /// Throws DIFFERENT_CALLS, the same on all ranks, unless all stamps of `sequence` are equal. All ranks must have
+  /// announced.
   void check_stamps(uint64_t sequence) const;
 
   /// Have all ranks announced it? So many bytes of each one's payload are fetched meanwhile, as early as that is of use.

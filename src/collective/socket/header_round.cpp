@@ -156,7 +156,8 @@ void HeaderRound::compare() const {
           make_error(DDP_ERROR_MISMATCH, "the ranks run different versions of libddp; install the same one everywhere"));
     if (!(a.stamp == b.stamp)) links_.refuse(member - 1, a.stamp, member, b.stamp);
     if (a.cut != b.cut || a.words != b.words)
-      links_.give_up(make_error(DDP_ERROR_MISMATCH, "the ranks cut %s differently: %lld and %lld bytes, %lld and %lld words",
+      links_.give_up(make_error(DDP_ERROR_DIFFERENT_CALLS,
+                                "the ranks cut %s differently: %lld and %lld bytes, %lld and %lld words",
                                 a.stamp.describe().c_str(), static_cast<long long>(a.cut), static_cast<long long>(b.cut),
                                 static_cast<long long>(a.words), static_cast<long long>(b.words)));
   }

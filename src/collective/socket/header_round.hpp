@@ -9,10 +9,9 @@
 // in step k a member sends all records that it has to the member 2^k before it, ceil(log2 n) hops. The receives of the next
 // two rounds are always posted, so a record never waits for its receiver.
 //
-// Promises: swap() returns on no member before all stamps were compared with each other. MISMATCH on all members names
-// the same two ranks.
-// Threads: one at a time. Allocates when it is made, the first time that payloads differ, and the first time that a bucket
-// header is too long for a record. Memory of payloads is touched only as far as there are any.
+// Promises: swap() returns on no member before all stamps were compared with each other. DIFFERENT_CALLS on all members
+// names the same two ranks. Threads: one at a time. Allocates when it is made, the first time that payloads differ, and the
+// first time that a bucket header is too long for a record. Memory of payloads is touched only as far as there are any.
 // Tested by unit/collective/collectives_test.cpp and unit/collective/collectives_failure_test.cpp.
 #pragma once
 
@@ -62,7 +61,7 @@ class HeaderRound {
   /// For one member alone; then each gets what was put here for it. Where is_direct(). For the own position: payload().
   [[nodiscard]] std::byte* payload_to(int32_t member);
   void set_payload_to(int32_t member, int64_t bytes) noexcept { payloads_.bytes[static_cast<size_t>(member)] = bytes; }
-  /// Exchange the records and compare them. `header` is then that of all. Throws MISMATCH on all members.
+  /// Exchange the records and compare them. `header` is then that of all. Throws DIFFERENT_CALLS on all members.
   void swap(collective::BucketHeader& header);
   /// After swap, until close: the payload of this member.
   [[nodiscard]] std::byte* payload_of(int32_t member) noexcept { return record(turn_, member) + payload_at_; }

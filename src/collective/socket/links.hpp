@@ -76,7 +76,7 @@ class Links {
   /// Did it complete in time?
   bool try_wait(Message& message, os::Deadline deadline) noexcept;
 
-  /// Two ranks did different things: MISMATCH for everybody.
+  /// Two ranks did different things: DIFFERENT_CALLS for everybody.
   [[noreturn]] void refuse(int32_t position_a, const collective::Stamp& a, int32_t position_b, const collective::Stamp& b);
   /// A peer said goodbye where a collective was expected: ABORTED, or the first cause.
   [[noreturn]] void peer_left(int32_t peer);

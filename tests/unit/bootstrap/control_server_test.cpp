@@ -313,8 +313,8 @@ void ranks_that_wait_for_each_other_learn_both_calls(void**) {
   world.tick(50);
   world.run();
   for (size_t i = 0; i < 3; ++i) {
-    expect(world[i].failed.has_value() && world[i].failed->status() == DDP_ERROR_MISMATCH,
-           "MISMATCH on rank " + std::to_string(i));
+    expect(world[i].failed.has_value() && world[i].failed->status() == DDP_ERROR_DIFFERENT_CALLS,
+           "DIFFERENT_CALLS on rank " + std::to_string(i));
     expect_contains(
         world[i].failed->text(),
         "rank 0 (host h0, pid 100) waits in ddp_group_barrier; rank 1 (host h1, pid 101) waits in ddp_state_save;");

@@ -211,7 +211,7 @@ void the_error_names_two_ranks_and_their_calls(void**) {
   watch.report(2, blocked_in(bootstrap::UserCall::kSaveFile, Exchange::kGather, 4, 4, 4));
   const auto verdict = watch.verdict();
   expect(verdict.has_value(), "a verdict");
-  expect_equal(static_cast<int>(verdict->status()), static_cast<int>(DDP_ERROR_MISMATCH), "status");
+  expect_equal(static_cast<int>(verdict->status()), static_cast<int>(DDP_ERROR_DIFFERENT_CALLS), "status");
   expect_equal(verdict->text(),
                std::string("ranks made different calls: rank 0 (host host, pid 100) waits in ddp_group_barrier; rank 2 "
                            "(host host, pid 102) waits in "

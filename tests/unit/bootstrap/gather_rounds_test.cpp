@@ -63,7 +63,7 @@ void different_names_fail_on_all_ranks_also_on_late_ones(void**) {
   expect(bring(board, 2, "sizes", "").to.empty(), "one rank waits");
   const auto first = bring(board, 1, "plan", "");
   expect(first.to == std::vector<int32_t>({1, 2}), "both that are here get the error");
-  expect_equal(static_cast<int>(first.error->status()), static_cast<int>(DDP_ERROR_MISMATCH), "status");
+  expect_equal(static_cast<int>(first.error->status()), static_cast<int>(DDP_ERROR_DIFFERENT_CALLS), "status");
   expect_contains(
       first.error->text(),
       "rank 1 (host host, pid 101) waits in \"plan\"; rank 2 (host host, pid 102) waits in \"sizes\"; every rank must");

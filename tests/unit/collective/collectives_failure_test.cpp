@@ -13,13 +13,13 @@ namespace {
 using namespace ddp;
 using namespace ddp::test;
 
-// Every rank must fail with MISMATCH and the same text.
+// Every rank must fail with DIFFERENT_CALLS and the same text.
 void check_mismatch(int ranks, const std::function<void(int, collective::Transport&)>& call,
                     const std::vector<std::string>& parts) {
   RailWorld world(ranks);
   std::vector<std::string> texts(static_cast<size_t>(ranks));
   world.run([&](int rank, collective::Transport& transport) {
-    texts[static_cast<size_t>(rank)] = expect_error(DDP_ERROR_MISMATCH, [&] {
+    texts[static_cast<size_t>(rank)] = expect_error(DDP_ERROR_DIFFERENT_CALLS, [&] {
       call(rank, transport);
       transport.barrier();
     });

@@ -25,6 +25,7 @@ pub enum Status {
     Fenced,
     NoCheckpoint,
     NoMajority,
+    DifferentCalls,
     /// Of a library that is newer than this crate.
     Other(i32),
 }
@@ -47,6 +48,7 @@ impl Status {
             sys::DDP_ERROR_FENCED => Status::Fenced,
             sys::DDP_ERROR_NO_CHECKPOINT => Status::NoCheckpoint,
             sys::DDP_ERROR_NO_MAJORITY => Status::NoMajority,
+            sys::DDP_ERROR_DIFFERENT_CALLS => Status::DifferentCalls,
             other => Status::Other(other),
         }
     }
@@ -77,9 +79,14 @@ impl Error {
         &self.text
     }
 
-    /// Is the group of the call broken: do later calls fail too, until [`crate::Model::recover`]?
+    /// Does each error with this status break the group of the call, so that later calls fail too until
+    /// [`crate::Model::recover`]? Another error (no memory, a defect) may have broken it all the same:
+    /// [`crate::Group::status`] says that after any error.
     pub fn breaks_group(&self) -> bool {
-        matches!(self.status, Status::TimedOut | Status::PeerFailed | Status::Aborted)
+        matches!(
+            self.status,
+            Status::TimedOut | Status::PeerFailed | Status::Aborted | Status::DifferentCalls
+        )
     }
 }
 

@@ -189,6 +189,17 @@ fn another_thread_ends_what_waits() {
 }
 
 #[test]
+fn ranks_in_different_calls() {
+    ranks("calls", 2, |group| {
+        let result = if group.rank() == 0 { group.barrier() } else { group.reduce_metrics(&mut [1.0], ddp::Reduce::Sum) };
+        let error = result.unwrap_err();
+        assert!(error.status() == Status::DifferentCalls && error.breaks_group(), "{}", error);
+        assert_eq!(group.status().unwrap_err().status(), Status::DifferentCalls);
+        Ok(())
+    });
+}
+
+#[test]
 fn a_rule_of_the_program() {
     let released = Arc::new(AtomicUsize::new(0));
     struct Counts(Arc<AtomicUsize>);
