@@ -189,6 +189,9 @@ class BucketOperation {
   [[nodiscard]] virtual double leave_sum(bool) noexcept { return 1; }
   /// "in place", "staged 3 of 4", "gloo": for describe_plan.
   [[nodiscard]] virtual std::string describe() const = 0;
+  /// Behind finish() or the last advance(): what this rank did not contribute, so that no mark ordered it, was used last on
+  /// this stream of a GPU. It is written now, if it was not.
+  virtual void write_unused(void*) {}
 };
 
 class Transport {

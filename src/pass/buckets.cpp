@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "collective/nccl/nccl_transport.hpp"
 #include "core/virtual_ranks.hpp"
 #include "pass/widened_bucket.hpp"
 
@@ -146,23 +147,21 @@ void Buckets::note_stream(size_t bucket, void* stream) {
 /// What comes after one bucket comes after all that start behind it, and one wait for each stream will do.
 void Buckets::join_streams(size_t begin, size_t end) {
   while (begin < end && !plan_[begin].on_gpu) ++begin;
-  for (size_t bucket = begin + 1; bucket < end; ++bucket) {
-    std::vector<void*> streams;
-    {
-      const std::lock_guard lock(buckets_[bucket]->streaming);
-      streams.swap(buckets_[bucket]->streams);
-    }
-    for (void* const stream : streams) note_stream(begin, stream);
-  }
+  for (size_t bucket = begin + 1; bucket < end; ++bucket)
+    take_streams(bucket, [&](void* stream) { note_stream(begin, stream); });
+}
+
+void Buckets::order_marks(nccl::NcclTransport& transport, void* stream) {
+  const std::lock_guard lock(starting_);
+  join_streams(0, size());
+  for (size_t bucket = 0; bucket < size(); ++bucket)
+    take_streams(bucket, [&](void* of_mark) { transport.order_after(of_mark); });
+  transport.order_before(stream);
 }
 
 collective::BucketOperation& Buckets::start(size_t bucket) {
   Bucket& of = *buckets_[bucket];
-  {
-    const std::lock_guard lock(of.streaming);
-    for (void* const stream : of.streams) of.active->wait_for_stream(stream);
-    of.streams.clear();
-  }
+  take_streams(bucket, [&](void* stream) { of.active->wait_for_stream(stream); });
   of.active->start(of.header);
   return *of.active;
 }

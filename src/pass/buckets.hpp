@@ -29,6 +29,10 @@
 #include "pass/optimizer_stage.hpp"
 #include "pass/parts.hpp"
 
+namespace ddp::nccl {
+class NcclTransport;
+}  // namespace ddp::nccl
+
 namespace ddp::pass {
 
 class Buckets {
@@ -92,6 +96,16 @@ class Buckets {
     for (size_t bucket = next_; bucket < size(); ++bucket) add_stream(bucket, stream);
     start_all(size(), begin);
   }
+  /// All are done: gradients to which this rank does not contribute are written in the order of `stream`, on which they were
+  /// used last.
+  void write_unused(void* stream) {
+    if (!layout_.some_on_gpu() || !partial_allowed()) return;
+    for (size_t bucket = 0; bucket < size(); ++bucket)
+      if (plan_[bucket].on_gpu) buckets_[bucket]->active->write_unused(stream);
+  }
+  /// A pass on a GPU ends without a reduction: the next one comes after the streams of its marks, which may be gone by then.
+  /// So does what comes on `stream`.
+  void order_marks(nccl::NcclTransport& transport, void* stream);
   /// Calls fn(whether a bucket has started) while none starts.
   template <class Fn>
   void between_starts(const Fn& fn) {
@@ -121,6 +135,13 @@ class Buckets {
   };
 
   void note_stream(size_t bucket, void* stream);
+  template <class Fn>
+  void take_streams(size_t bucket, const Fn& fn) {
+    Bucket& of = *buckets_[bucket];
+    const std::lock_guard lock(of.streaming);
+    for (void* const stream : of.streams) fn(stream);
+    of.streams.clear();
+  }
   /// The buckets from `begin` to `end` start together: their streams become those of the first one on a GPU.
   void join_streams(size_t begin, size_t end);
   template <class Begin>

@@ -82,6 +82,7 @@ void Pass::mark(int32_t index, Marks::Mark what, void* stream) {
   for (const PiecePlace& place : buckets_.places(index)) {
     const auto bucket = static_cast<size_t>(place.bucket);
     if (what == Marks::Mark::kReady) buckets_.add_stream(bucket, stream);
+    if (what == Marks::Mark::kUnused && marks_.contributes(index) && buckets_.plan()[bucket].on_gpu) continue;  // no stream
     complete = buckets_.count_mark(bucket) || complete;
   }
   if (complete) start_complete_buckets();
@@ -236,6 +237,7 @@ void Pass::end(void* stream) {
     }
   } const closer{*this};
   if (mode_ == DDP_PASS_REDUCE) return end_reduce(stream);
+  if (buckets_.are_on_gpu()) buckets_.order_marks(channel_.group().gpu().nccl(), stream);
   if (mode_ == DDP_PASS_LOCAL && attendance_.is(Role::kTraining)) return end_local();
   if (mode_ == DDP_PASS_PART) return end_part();
   const bool keep = attendance_.is(Role::kTraining);
@@ -263,8 +265,7 @@ void Pass::leave_open() noexcept {
   optimizer_.let_go();
 }
 
-/// Gradients of a LOCAL pass stay on their rank; ddp_model_average_parameters forms the mean of the parameters every few
-/// passes (Stich, "Local SGD Converges Fast and Communicates Little", 2019).
+/// Gradients of a LOCAL pass stay on their rank (Stich, "Local SGD Converges Fast and Communicates Little", 2019).
 void Pass::end_local() {
   const MissingGradients missing = marks_.missing(options_.unused == DDP_UNUSED_ALLOW);
   if (missing.missing > 0) {
@@ -331,6 +332,7 @@ void Pass::reduce(void* stream) {
   const int64_t begin = os::now_ns();
   start_rest(stream);
   queue_.drain();
+  buckets_.write_unused(stream);
   meter_.drain(begin);
   take_headers();
   if (buckets_.hooked() != nullptr) buckets_.hooked()->end_pass(is_void());
@@ -359,8 +361,7 @@ bool Pass::is_void() const noexcept {
          (buckets_.hooked() != nullptr && buckets_.hooked()->has_failed());
 }
 
-/// Of a void pass only the report stays, and that the gradients are undefined; or, if nobody contributed, as they were
-/// before it.
+/// Of a void pass only the report stays, and that gradients are undefined; or, if nobody contributed, as they were before.
 void Pass::take_headers() {
   const bool none = buckets_.size() == 0;
   collective::Participation all = none ? collective::Participation::none() : buckets_.joined(0).participation;

@@ -84,7 +84,7 @@ Operation::Operation(NcclTransport& transport, std::unique_ptr<collective::Bucke
 }
 
 void Operation::start(const collective::BucketHeader& mine) {
-  settled_ = false;
+  settled_ = Settled::kNo;
   captured_ = false;
   mine_.incomplete = mine.incomplete;
   mine_.participation = mine.participation;
@@ -152,8 +152,8 @@ void Operation::throw_problem() const {
 }
 
 void Operation::settle_once() {
-  if (settled_) return;
-  settled_ = true;
+  if (settled_ != Settled::kNo) return;
+  settled_ = Settled::kYes;
   throw_problem();
   compare_ranks();
   if (captured_)
@@ -162,6 +162,26 @@ void Operation::settle_once() {
       launch(mine_);
     });
   throw_problem();
+  if (writes_unused()) {
+    settled_ = Settled::kButUnused;
+    return;
+  }
+  settle(metadata_->header());
+  timed_.end();
+}
+
+/// Is something written that this rank does not contribute?
+bool Operation::writes_unused() const noexcept {
+  if (!spec_.collects || !spec_.partial_allowed || block_.is_empty()) return false;
+  for (size_t piece = 0; piece < spec_.pieces.size(); ++piece)
+    if (metadata_->header().uses(piece) && !mine_.uses(piece)) return true;
+  return false;
+}
+
+void Operation::write_unused(void* stream) {
+  if (settled_ != Settled::kButUnused) return;
+  settled_ = Settled::kYes;
+  transport_.order_after(stream);
   settle(metadata_->header());
   timed_.end();
 }

@@ -10,7 +10,8 @@
 // (pass/gradient_layout.hpp). Otherwise one kernel packs them into a block of the same layout and one writes the result
 // back, so ranks may differ. It does so at once if every rank must contribute everything (`partial_allowed` is false); then
 // a pass that turns out void leaves gradients undefined. Otherwise it waits for the bucket headers, and a void pass or an
-// unused gradient is left as it was.
+// unused gradient is left as it was. A gradient that this rank does not contribute is ordered by none of its streams until
+// the pass ends, so a bucket with one is written back then.
 // In a capture NCCL is called by finish(), when the headers of all ranks have come (captured_start.hpp).
 // mean.hpp says where the sum is divided and in which type it travels.
 // Cost: on the host two calls for each stream, none to three launches and one message; nothing is allocated after prepare.
@@ -103,6 +104,7 @@ class Operation : public collective::BucketOperation {
   void start(const collective::BucketHeader& mine) final;
   [[nodiscard]] collective::Progress advance(int64_t budget_bytes) final;
   void finish() final;
+  void write_unused(void* stream) final;
   [[nodiscard]] bool local_done() const noexcept final { return captured_ || metadata_->local_done(); }
   [[nodiscard]] const collective::BucketHeader& header() const noexcept final { return metadata_->header(); }
   [[nodiscard]] bool set_address(int32_t piece, std::byte* data) noexcept final;
@@ -149,6 +151,7 @@ class Operation : public collective::BucketOperation {
   void attempt(Body&& body);
   void throw_problem() const;
   void settle_once();
+  [[nodiscard]] bool writes_unused() const noexcept;
   void pack(const collective::BucketHeader& mine, const Scale& by);
   /// Of each piece what lies in the range.
   template <class Fn>
@@ -165,7 +168,7 @@ class Operation : public collective::BucketOperation {
   collective::BucketHeader mine_;  // with them
   std::vector<void*> producers_;   // streams; for the next start()
   std::optional<Error> problem_;   // of this rank while it launched
-  bool settled_ = true;
+  enum class Settled { kNo, kButUnused, kYes } settled_ = Settled::kYes;
   bool captured_ = false;  // launched by finish()
   CapturedStart capture_;
   bool leaves_sum_ = false;

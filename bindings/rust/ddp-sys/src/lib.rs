@@ -1182,6 +1182,8 @@ extern "C" {
 
     /// The gradient of parameter `index` will not come in this pass on this rank; its bucket need not wait for it. It contributes
     /// what its gradient holds. Needs DDP_UNUSED_ALLOW.
+    /// The mark brings no stream. Of a gradient on a GPU, what is on the stream of ddp_model_end_backward by then comes before
+    /// the result is written into it. A bucket of a gradient that was accumulated before starts in that order too.
     /// Local, constant time, any thread. Errors: as ddp_model_mark_ready. Since 0.1.
     pub fn ddp_model_mark_unused(model: *mut ddp_model, index: i32) -> ddp_status;
 
@@ -1193,12 +1195,12 @@ extern "C" {
     /// With an optimizer that has `shard`, a rank's gradients are the mean in its own slice only, and what a program writes into
     /// them between this call and the step counts in that slice alone: a gradient that one rank clears is not cleared on the
     /// others. Use ddp_model_scale_grad, on all ranks.
-    /// @param stream on which the gradients are used next; the reduction comes before what is enqueued there from now on
-    /// Collective in a REDUCE pass (blocks on CPU), local in the others.
-    /// Errors: INVALID_STATE (no open pass; or, with DDP_UNUSED_ERROR, parameters that some rank did not mark: the same text on
-    /// every rank with their names, and the gradients are undefined until the next zero_grad, but the group stays whole),
-    /// MISMATCH (with the model option check_every, when replicas differ; the gradients are reduced), and those of collectives.
-    /// Since 0.1.
+    /// @param stream on which the gradients are used next; the reduction comes before what is enqueued there from now on. It
+    /// comes after all uses of gradients that were not marked, or marked as unused Collective in a REDUCE pass (blocks on CPU),
+    /// local in the others. Errors: INVALID_STATE (no open pass; or, with DDP_UNUSED_ERROR, parameters that some rank did not
+    /// mark: the same text on every rank with their names, and the gradients are undefined until the next zero_grad, but the
+    /// group stays whole), MISMATCH (with the model option check_every, when replicas differ; the gradients are reduced), and
+    /// those of collectives. Since 0.1.
     pub fn ddp_model_end_backward(model: *mut ddp_model, stream: *mut c_void) -> ddp_status;
 
     /// Did any rank contribute to this parameter in the last REDUCE pass that ended well, or in the accumulation before it
