@@ -1471,8 +1471,8 @@ contains
   ! @param grad its gradient, of the same shape and dtype, in the same place; used until the model is destroyed. NULL: libddp
   !        owns the gradient, inside the bucket, where it is reduced without a copy; ask ddp_model_get_grad() after commit
   ! @param out_index its number, counted from 0; may be NULL
-  ! Local. Errors: INVALID_ARGUMENT (NULL, name taken, memory overlaps another tensor), INVALID_STATE (committed),
-  ! NOT_SUPPORTED (dtype; a GPU without module or driver). Since 0.1.
+  ! Local. Errors: INVALID_ARGUMENT (NULL, name taken, memory overlaps another tensor, memory of a GPU given as the host's),
+  ! INVALID_STATE (committed), NOT_SUPPORTED (dtype; a GPU without module or driver). Since 0.1.
   subroutine ddp_model_add_parameter(model, name, value, grad, out_index, stat)
     type(ddp_model), intent(in) :: model
     character(*), intent(in) :: name

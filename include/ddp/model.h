@@ -129,8 +129,8 @@ DDP_API void ddp_model_destroy(ddp_model *model);
  * @param grad its gradient, of the same shape and dtype, in the same place; used until the model is destroyed. NULL: libddp
  *        owns the gradient, inside the bucket, where it is reduced without a copy; ask ddp_model_get_grad() after commit
  * @param out_index its number, counted from 0; may be NULL
- * Local. Errors: INVALID_ARGUMENT (NULL, name taken, memory overlaps another tensor), INVALID_STATE (committed),
- * NOT_SUPPORTED (dtype; a GPU without module or driver). Since 0.1.
+ * Local. Errors: INVALID_ARGUMENT (NULL, name taken, memory overlaps another tensor, memory of a GPU given as the host's),
+ * INVALID_STATE (committed), NOT_SUPPORTED (dtype; a GPU without module or driver). Since 0.1.
  */
 DDP_API ddp_status ddp_model_add_parameter(ddp_model *model, const char *name, const ddp_tensor *value,
                                            const ddp_tensor *grad, int32_t *out_index);

@@ -233,7 +233,7 @@ ddp_status ddp_group_all_reduce(ddp_group* group, const ddp_tensor* tensor, ddp_
       group, kName,
       [&](pass::HookBucket& bucket) {
         check_reduce(op, kName);
-        bucket.all_reduce(checked_tensor(tensor, "ddp_group_all_reduce: tensor"), op);
+        bucket.all_reduce(host_tensor(tensor, "ddp_group_all_reduce: tensor"), op);
       },
       [&](group::Group& object) {
         check_reduce(op, kName);
@@ -245,7 +245,7 @@ ddp_status ddp_group_all_gather(ddp_group* group, const ddp_tensor* input, const
   constexpr const char *kInput = "ddp_group_all_gather: input", *kOutput = "ddp_group_all_gather: output";
   return in_hook_or_not(
       group, "ddp_group_all_gather",
-      [&](pass::HookBucket& bucket) { bucket.all_gather(checked_tensor(input, kInput), checked_tensor(output, kOutput)); },
+      [&](pass::HookBucket& bucket) { bucket.all_gather(host_tensor(input, kInput), host_tensor(output, kOutput)); },
       [&](group::Group& object) {
         object.all_gather(bound_tensor(object, input, kInput), bound_tensor(object, output, kOutput), stream);
       });
@@ -259,7 +259,7 @@ ddp_status ddp_group_reduce_scatter(ddp_group* group, const ddp_tensor* input, c
       group, kName,
       [&](pass::HookBucket& bucket) {
         check_reduce(op, kName);
-        bucket.reduce_scatter(checked_tensor(input, kInput), checked_tensor(output, kOutput), op);
+        bucket.reduce_scatter(host_tensor(input, kInput), host_tensor(output, kOutput), op);
       },
       [&](group::Group& object) {
         check_reduce(op, kName);
@@ -270,8 +270,7 @@ ddp_status ddp_group_reduce_scatter(ddp_group* group, const ddp_tensor* input, c
 ddp_status ddp_group_broadcast(ddp_group* group, const ddp_tensor* tensor, int32_t root, void* stream) {
   constexpr const char* kTensor = "ddp_group_broadcast: tensor";
   return in_hook_or_not(
-      group, "ddp_group_broadcast",
-      [&](pass::HookBucket& bucket) { bucket.broadcast(checked_tensor(tensor, kTensor), root); },
+      group, "ddp_group_broadcast", [&](pass::HookBucket& bucket) { bucket.broadcast(host_tensor(tensor, kTensor), root); },
       [&](group::Group& object) { object.broadcast(bound_tensor(object, tensor, kTensor), root, stream); });
 }
 
@@ -283,7 +282,9 @@ ddp_status ddp_group_reduce_metrics(ddp_group* group, double* values, int64_t co
       throw make_error(DDP_ERROR_INVALID_ARGUMENT,
                        "ddp_group_reduce_metrics: count is %lld; 1 to 1,024 numbers are possible",
                        static_cast<long long>(count));
-    object.reduce_metrics(flat_tensor(values, DDP_F64, count), op);
+    const Tensor numbers = flat_tensor(values, DDP_F64, count);
+    object.gpu().require_host(numbers, "ddp_group_reduce_metrics: values", gpu::kCopyIt);
+    object.reduce_metrics(numbers, op);
   });
 }
 
@@ -295,8 +296,8 @@ ddp_status ddp_group_all_reduce_rows(ddp_group* group, const ddp_tensor* indices
     if (op != DDP_AVERAGE && op != DDP_SUM)
       throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: op is %d; rows are averaged (0) or summed (1)", kName,
                        static_cast<int>(op));
-    const Tensor list = checked_tensor(indices, (std::string(kName) + ": indices").c_str());
-    const Tensor data = checked_tensor(rows, (std::string(kName) + ": rows").c_str());
+    const Tensor list = host_tensor(indices, (std::string(kName) + ": indices").c_str());
+    const Tensor data = host_tensor(rows, (std::string(kName) + ": rows").c_str());
     check_rows(list, data, kName);
     const auto* const first = reinterpret_cast<const int64_t*>(list.data);
     for (int64_t i = 0; i < list.count; ++i)
@@ -310,8 +311,8 @@ ddp_status ddp_group_all_reduce_rows(ddp_group* group, const ddp_tensor* indices
 ddp_status ddp_group_get_rows(const ddp_group* group, const ddp_tensor* indices, const ddp_tensor* rows) {
   constexpr const char* kName = "ddp_group_get_rows";
   return run_local(group, kName, [&](const group::Group& object) {
-    const Tensor list = checked_tensor(indices, (std::string(kName) + ": indices").c_str());
-    const Tensor data = checked_tensor(rows, (std::string(kName) + ": rows").c_str());
+    const Tensor list = host_tensor(indices, (std::string(kName) + ": indices").c_str());
+    const Tensor data = host_tensor(rows, (std::string(kName) + ": rows").c_str());
     check_rows(list, data, kName);
     object.get_rows(list, data);
   });

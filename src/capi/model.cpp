@@ -32,6 +32,16 @@ void check_name(const char* name, const char* function) {
                      "%s: the name \"__metadata__\" is reserved in checkpoints; choose another one", function);
 }
 
+/// Of ddp_model_add_array, which takes no tensor on a GPU.
+Tensor host_array(const ddp_tensor& array, const std::string& what) {
+  const Tensor checked = checked_tensor(&array, what.c_str());
+  gpu::require_host(
+      checked, what.c_str(),
+      "ddp_model_add_array takes host memory; call ddp_model_add_parameter with a ddp_tensor that has device = "
+      "DDP_CUDA and that device_index");
+  return checked;
+}
+
 }  // namespace
 
 ddp_status ddp_model_options_init(ddp_model_options* options, int64_t struct_size) {
@@ -77,9 +87,9 @@ ddp_status ddp_model_add_array(ddp_model* model, const char* name, float* data, 
     check_name(name, "ddp_model_add_array");
     const std::string what = std::string("parameter \"") + name + "\"";
     const ddp_tensor value = to_c(flat_tensor(data, DDP_F32, count)), gradient = to_c(flat_tensor(grad, DDP_F32, count));
-    const Tensor checked = checked_tensor(&value, what.c_str());
+    const Tensor checked = host_array(value, what);
     Tensor checked_grad;
-    if (grad != nullptr) checked_grad = checked_tensor(&gradient, ("the gradient of " + what).c_str());
+    if (grad != nullptr) checked_grad = host_array(gradient, "the gradient of " + what);
     if (object.is_committed())  // what follows would name the other function
       throw make_error(DDP_ERROR_INVALID_STATE,
                        "ddp_model_add_array: the model is committed; tensors are registered before ddp_model_commit");

@@ -4,6 +4,7 @@
 
 #include "capi/guard.hpp"
 #include "capi/options.hpp"
+#include "device/gpu/host_memory.hpp"
 #include "extra/sampler.hpp"
 
 using namespace ddp::capi;
@@ -58,6 +59,8 @@ ddp_status ddp_sampler_fill(const ddp_sampler* sampler, int64_t epoch, int64_t f
     const ddp_sampler checked = checked_sampler(sampler, "ddp_sampler_fill");
     check_range(checked, epoch, first, count);
     if (count > 0) require(out_indices, "ddp_sampler_fill", "out_indices");
+    ddp::gpu::require_host(ddp::flat_tensor(out_indices, DDP_I64, count), "ddp_sampler_fill: out_indices",
+                           ddp::gpu::kCopyIt);
     ddp::extra::sampler_fill(checked, epoch, first, count, out_indices);
   });
 }

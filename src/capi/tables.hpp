@@ -10,6 +10,7 @@
 #include "capi/reentry.hpp"
 #include "core/attempt.hpp"
 #include "ddp/hook.h"
+#include "device/gpu/host_memory.hpp"
 #include "group/consensus.hpp"
 #include "group/ending.hpp"
 #include "group/group.hpp"
@@ -137,6 +138,13 @@ inline void check_index(const model::Model& model, int32_t index, const char* fu
   if (index < 0 || index >= model.table().parameter_count())
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: index is %d; the model has %d parameters, counted from 0", function,
                      index, model.table().parameter_count());
+}
+
+/// A tensor in host memory, checked; for calls that take no other.
+inline Tensor host_tensor(const ddp_tensor* tensor, const char* what) {
+  const Tensor checked = checked_tensor(tensor, what);
+  gpu::require_host(checked, what, gpu::kCopyIt);
+  return checked;
 }
 
 /// The tensor, wherever it lies, checked; for calls that take tensors on a GPU too.

@@ -63,6 +63,7 @@ ddp_status ddp_group_reduce_part_metrics(ddp_group* group, double* part_values, 
     if (count < 1 || count > kMostNumbers)
       throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: count is %lld; 1 to 1,024 numbers are possible", kName,
                        static_cast<long long>(count));
+    object.gpu().require_host(flat_tensor(part_values, DDP_F64, count), kName, gpu::kCopyIt);
     const VirtualRanks ranks = ranks_of(object);
     const ddp_reduce how = op == DDP_AVERAGE ? DDP_SUM : op;
     join_parts(part_values, count, ranks.count, how);

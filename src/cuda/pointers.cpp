@@ -37,8 +37,9 @@ cudaError_t find(const char* name, Function& out) noexcept {
 
 }  // namespace
 
-int32_t pointer_device(const void* memory, int32_t* out_device) noexcept {
+int32_t pointer_device(const void* memory, int32_t* out_device, int32_t* out_host_reads) noexcept {
   *out_device = -1;
+  *out_host_reads = 1;
   PointerGetAttributes attributes_of = nullptr;
   if (const cudaError_t code = find("cuPointerGetAttributes", attributes_of); code != cudaSuccess) {
     static_cast<void>(settled(code));
@@ -59,6 +60,7 @@ int32_t pointer_device(const void* memory, int32_t* out_device) noexcept {
     return 0;
   if (result != CUDA_SUCCESS) return static_cast<int32_t>(result);  // the runtime numbers these codes alike
   if (type == CU_MEMORYTYPE_DEVICE || managed != 0) *out_device = ordinal;
+  if (type == CU_MEMORYTYPE_DEVICE && managed == 0) *out_host_reads = 0;
   return 0;
 }
 

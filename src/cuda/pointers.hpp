@@ -7,10 +7,10 @@
 
 namespace ddp::cuda {
 
-/// *out_device: the device that the memory was allocated on (managed memory too), or -1: it is the host's. Asks the driver
+/// As the table's. Asks the driver
 /// itself, because the runtime's question would make a context, some hundred MB, on device 0 for a process that has not used
 /// its GPU yet.
-int32_t pointer_device(const void* memory, int32_t* out_device) noexcept;
+int32_t pointer_device(const void* memory, int32_t* out_device, int32_t* out_host_reads) noexcept;
 /// Has this process a primary context on the device? Yes if the driver cannot be asked.
 int32_t device_is_used(int32_t device, int32_t* out_used) noexcept;
 /// As the table's. The device is current.

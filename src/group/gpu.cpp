@@ -33,6 +33,9 @@ Gpu::~Gpu() = default;
 const gpu::Device& Gpu::device() { return own_->open(); }
 gpu::Scratch& Gpu::scratch() { return own_->scratch(); }
 void Gpu::bind(Tensor& tensor, const char* what) { own_->bind(tensor, what); }
+void Gpu::require_host(const Tensor& tensor, const char* what, const char* instead) {
+  own_->require_host(tensor, what, instead);
+}
 
 nccl::NcclTransport& Gpu::nccl() {
   if (nccl_ != nullptr) return *nccl_;

@@ -44,9 +44,12 @@ class Gpu {
   [[nodiscard]] const gpu::Device& device();
   /// Device memory that collective calls share, one after the other. Throws as device().
   [[nodiscard]] gpu::Scratch& scratch();
-  /// Find out where the tensor lies: nothing to do in host memory, this rank's GPU otherwise. `what` names it in the error.
-  /// Local. Throws NOT_SUPPORTED, INVALID_ARGUMENT (another GPU, or no GPU memory at all).
+  /// Find out where the tensor lies: in host memory, which the host must be able to read, or on this rank's GPU. `what`
+  /// names it in the error. Local. Throws NOT_SUPPORTED, INVALID_ARGUMENT (another GPU, or no GPU memory at all; or memory
+  /// of a GPU that is said to be the host's).
   void bind(Tensor& tensor, const char* what);
+  /// As gpu::require_host: `instead` is what to do in the error.
+  void require_host(const Tensor& tensor, const char* what, const char* instead);
 
   /// What communicates on GPUs. Collective the first time, if there are other ranks. Throws NOT_SUPPORTED on all of them.
   [[nodiscard]] nccl::NcclTransport& nccl();

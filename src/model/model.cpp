@@ -4,6 +4,7 @@
 #include "bootstrap/control/call_state.hpp"
 #include "core/attempt.hpp"
 #include "device/device.hpp"
+#include "device/gpu/host_memory.hpp"
 #include "group/consensus.hpp"
 #include "model/commit.hpp"
 #include "model/kept_parts.hpp"
@@ -250,7 +251,10 @@ void Model::set_grad(int32_t index, void* data) {
   const ddp_tensor described = to_c(moved);
   const std::string what = "the gradient of parameter \"" + parameter.name + "\"";
   Tensor checked = checked_any_tensor(&described, what.c_str());
-  group_->gpu().bind(checked, what.c_str());
+  if (checked.is_on_gpu())
+    group_->gpu().bind(checked, what.c_str());
+  else
+    group_->gpu().require_host(checked, what.c_str(), "its parameter lies in host memory, so the gradient does too");
   table_.require_free(index, moved);
   if (pass_ != nullptr && !pass_->set_address(index, moved.data))
     throw make_error(DDP_ERROR_INVALID_STATE,

@@ -45,7 +45,7 @@ HookSession::HookSession(const group::Channel& channel, Hook hook, ddp_reduce re
       headers_(header_.size() * static_cast<size_t>(group_.size())),
       frames_(static_cast<size_t>(group_.size())) {
   const auto allocate = [&] {
-    contents_ = static_cast<std::byte*>(group_.memory().alloc(std::max<int64_t>(largest_bucket_bytes, 1)));
+    contents_ = static_cast<std::byte*>(group_.memory().alloc_beside(Tensor{}, std::max<int64_t>(largest_bucket_bytes, 1)));
   };
   on_error([&] { group::all_or_none(group_, "memory of the hook", allocate); },
            [this](const Error&) {
@@ -62,7 +62,7 @@ std::byte* HookSession::scratch(int64_t bytes) {
   if (bytes > scratch_bytes_) {
     if (scratch_ != nullptr) group_.memory().free(std::exchange(scratch_, nullptr));
     scratch_bytes_ = 0;
-    scratch_ = static_cast<std::byte*>(group_.memory().alloc(bytes));
+    scratch_ = static_cast<std::byte*>(group_.memory().alloc_beside(Tensor{}, bytes));
     scratch_bytes_ = bytes;
   }
   return scratch_;

@@ -201,7 +201,8 @@ void memory_of_a_gpu_group_lies_on_the_gpu(void**) {
   void* memory = nullptr;
   OK(ddp_group_alloc(group.get(), 4096, &memory));
   int32_t device = -1;
-  GPU_CALL(pointer_device(memory, &device));
+  int32_t host_reads = 0;
+  GPU_CALL(pointer_device(memory, &device, &host_reads));
   expect_equal(device, 0, "where it lies");
   expect_same_bytes(read_memory(kGpu, memory, 4096), std::string(4096, '\0'), "zeroed");
   OK(ddp_group_free(group.get(), memory));

@@ -50,8 +50,9 @@ inline ddp_gpu_table tiny_gpu_table() {
     return int32_t{0};
   };
   table.load_kernels = [] { return int32_t{0}; };
-  table.pointer_device = [](const void*, int32_t* out) {
+  table.pointer_device = [](const void*, int32_t* out, int32_t* host_reads) {
     *out = tiny_gpu.pointer_on;
+    *host_reads = tiny_gpu.pointer_on < 0 ? 1 : 0;
     return int32_t{0};
   };
   table.device_is_used = [](int32_t, int32_t* out) {

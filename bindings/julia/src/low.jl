@@ -707,8 +707,8 @@ the buckets expect them.
 - `grad`: its gradient, of the same shape and dtype, in the same place; used until the model is destroyed. NULL: libddp
        owns the gradient, inside the bucket, where it is reduced without a copy; ask ddp_model_get_grad() after commit
 - `out_index`: its number, counted from 0; may be NULL
-Local. Errors: INVALID_ARGUMENT (NULL, name taken, memory overlaps another tensor), INVALID_STATE (committed),
-NOT_SUPPORTED (dtype; a GPU without module or driver). Since 0.1.
+Local. Errors: INVALID_ARGUMENT (NULL, name taken, memory overlaps another tensor, memory of a GPU given as the host's),
+INVALID_STATE (committed), NOT_SUPPORTED (dtype; a GPU without module or driver). Since 0.1.
 """
 function ddp_model_add_parameter(model, name, value, grad, out_index)
     return ccall((:ddp_model_add_parameter, libddp), ddp_status, (Ptr{ddp_model}, Cstring, Ptr{ddp_tensor}, Ptr{ddp_tensor},

@@ -6,6 +6,9 @@
 // Tested by unit/collective/own_gpu_test.cpp.
 #pragma once
 
+#include <array>
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -37,6 +40,8 @@ class OwnGpu {
   void rename(const std::string& owner);
   /// As group::Gpu::bind.
   void bind(Tensor& tensor, const char* what);
+  /// As gpu::require_host, in a few nanoseconds for memory that was looked at lately.
+  void require_host(const Tensor& tensor, const char* what, const char* instead);
 
  private:
   const int32_t wanted_;
@@ -46,6 +51,7 @@ class OwnGpu {
   std::shared_ptr<gpu::Device> device_;
   std::unique_ptr<gpu::Scratch> scratch_;
   std::unique_ptr<GivenMemory> memory_;
+  std::array<std::atomic<const std::byte*>, 8> seen_{};  // host memory that was looked at
 };
 
 }  // namespace ddp::nccl

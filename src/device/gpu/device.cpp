@@ -185,7 +185,8 @@ void Device::update(const device::UpdateSpan<device::SgdRule>& updates, const de
 void require_on(const Device& device, const void* memory, const char* what) {
   const Device::Current current(device);
   int32_t found = -1;
-  device.check(device.table().pointer_device(memory, &found), "looking at a pointer");
+  int32_t host_reads = 0;
+  device.check(device.table().pointer_device(memory, &found, &host_reads), "looking at a pointer");
   if (found == device.index()) return;
   const std::string where = found < 0 ? "is no GPU memory" : "is memory of GPU " + std::to_string(found);
   throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s %s, but this rank works on %s", what, where.c_str(),

@@ -25,7 +25,7 @@ extern "C" {
 #endif
 
 /* Changes whenever a function changes its meaning; functions that are only added grow struct_size. */
-#define DDP_GPU_VERSION 2
+#define DDP_GPU_VERSION 3
 #define DDP_GPU_QUERY_NAME "ddp_gpu_query"
 
 enum ddp_gpu_error_kind {
@@ -202,8 +202,10 @@ typedef struct ddp_gpu_table {
   /* Page-locked host memory that the device can read and write; zeroed. */
   int32_t (*host_alloc)(void **out_host, void **out_device, int64_t bytes);
   int32_t (*host_free)(void *host);
-  int32_t (*pointer_device)(const void *memory, int32_t *out_device); /* -1: no device memory */
-  int32_t (*stream_create)(void **out, int32_t high_priority);        /* does not wait for the legacy default stream */
+  /* *out_device: on which it was allocated, -1: no device memory; *out_host_reads: not 0 if the host can read it too
+   * (managed memory). Asks the driver, and starts nothing. */
+  int32_t (*pointer_device)(const void *memory, int32_t *out_device, int32_t *out_host_reads);
+  int32_t (*stream_create)(void **out, int32_t high_priority); /* does not wait for the legacy default stream */
   int32_t (*stream_destroy)(void *stream);
   int32_t (*stream_synchronize)(void *stream); /* blocks */
   int32_t (*stream_is_capturing)(void *stream, int32_t *out_capturing);

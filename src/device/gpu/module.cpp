@@ -9,6 +9,7 @@
 
 #include "core/error.hpp"
 #include "os/module_files.hpp"
+#include "os/process.hpp"
 
 namespace ddp::gpu {
 namespace {
@@ -18,6 +19,19 @@ constexpr const char* kFile = "libddp_cuda.so";
 std::atomic<const ddp_gpu_table*>& table_of_tests() noexcept {
   static std::atomic<const ddp_gpu_table*> table{nullptr};
   return table;
+}
+
+struct Opened {
+  std::atomic<const ddp_gpu_table*> table{nullptr};
+  std::atomic<uint64_t> process{0};
+};
+Opened& opened() noexcept {
+  static Opened opened;
+  return opened;
+}
+void note_opened(const ddp_gpu_table* table) noexcept {
+  opened().process.store(os::process_number());
+  opened().table.store(table);
 }
 
 }  // namespace
@@ -42,7 +56,14 @@ const ddp_gpu_table& open_module(const std::vector<std::string>& candidates) {
 
 const ddp_gpu_table& load_module() {
   if (const ddp_gpu_table* const table = table_of_tests().load()) return *table;
-  return open_module(os::module_candidates(kFile));
+  const ddp_gpu_table& table = open_module(os::module_candidates(kFile));
+  note_opened(&table);
+  return table;
+}
+
+const ddp_gpu_table* opened_module() noexcept {
+  const ddp_gpu_table* const table = opened().table.load();
+  return table != nullptr && opened().process.load() == os::process_number() ? table : nullptr;
 }
 
 int32_t count_devices(const ddp_gpu_table& table) {
@@ -97,6 +118,9 @@ const ddp_nccl_table& find_nccl(const ddp_gpu_table& table) {
   return *nccl;
 }
 
-void set_table(const ddp_gpu_table* table) noexcept { table_of_tests().store(table); }
+void set_table(const ddp_gpu_table* table) noexcept {
+  table_of_tests().store(table);
+  note_opened(table);
+}
 
 }  // namespace ddp::gpu

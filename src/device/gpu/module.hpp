@@ -21,6 +21,10 @@ namespace ddp::gpu {
 /// The module, found as above, or the table that a test has set.
 [[nodiscard]] const ddp_gpu_table& load_module();
 
+/// The module if this process has opened it, or the table that a test has set; NULL: neither, or this is a fork of that
+/// process.
+[[nodiscard]] const ddp_gpu_table* opened_module() noexcept;
+
 /// How many GPUs this process sees, 1 or more. Throws NOT_SUPPORTED: no driver, or no GPU, and what to do.
 [[nodiscard]] int32_t count_devices(const ddp_gpu_table& table);
 

@@ -23,7 +23,7 @@ int32_t alloc(void** out, int64_t bytes);
 int32_t free(void* memory);
 int32_t host_alloc(void** out_host, void** out_device, int64_t bytes);
 int32_t host_free(void* host);
-int32_t pointer_device(const void* memory, int32_t* out_device);
+int32_t pointer_device(const void* memory, int32_t* out_device, int32_t* out_host_reads);
 
 int32_t stream_create(void** out, int32_t high_priority);
 int32_t stream_destroy(void* stream);

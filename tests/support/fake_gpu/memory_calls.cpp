@@ -122,11 +122,12 @@ int32_t host_free(void* host) {
   });
 }
 
-int32_t pointer_device(const void* memory, int32_t* out_device) {
+int32_t pointer_device(const void* memory, int32_t* out_device, int32_t* out_host_reads) {
   return entered(Call{"pointer_device"}, [&](Runtime& r, Lock&) -> int32_t {
-    if (out_device == nullptr) return kInvalidValue;
+    if (out_device == nullptr || out_host_reads == nullptr) return kInvalidValue;
     const Block* const block = r.state->space.find(address_of(memory));
     *out_device = block != nullptr && block->kind != BlockKind::kPinned ? block->device : -1;
+    *out_host_reads = *out_device < 0 ? 1 : 0;
     return kOk;
   });
 }

@@ -36,8 +36,10 @@ void a_tensor_is_bound_to_this_ranks_gpu_alone(void**) {
   nccl::OwnGpu own(1, 0, "rank 0");
   float somewhere = 0;
   Tensor tensor = flat_tensor(&somewhere, DDP_F32, 1);
+  tiny_gpu.pointer_on = -1;
   own.bind(tensor, "t");
   expect(own.opened() == nullptr && tensor.device == nullptr, "a tensor in host memory asks for no GPU");
+  tiny_gpu.pointer_on = 0;
   tensor.device_index = 0;
   expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { own.bind(tensor, "t"); }), "t is on GPU 0");
   tensor.device_index = 1;

@@ -85,8 +85,10 @@ void without_a_driver_all_memory_is_the_hosts(void**) {
   if (has_driver()) skip();
   int here = 0;
   int32_t device = 7;
-  assert_int_equal(table->pointer_device(&here, &device), 0);
+  int32_t host_reads = 0;
+  assert_int_equal(table->pointer_device(&here, &device, &host_reads), 0);
   assert_int_equal(device, -1);
+  assert_int_equal(host_reads, 1);
 }
 
 void without_a_driver_every_call_says_so(void**) {

@@ -50,16 +50,18 @@ void a_pointer_tells_its_device(void**) {
   void *device = nullptr, *host = nullptr, *pinned = nullptr;
   assert_ok(api.alloc(&device, 100));
   assert_ok(api.host_alloc(&host, &pinned, 100));
-  int32_t found = 7;
-  assert_ok(api.pointer_device(static_cast<char*>(device) + 99, &found));
-  check_equal(found, 3);
-  assert_ok(api.pointer_device(host, &found));
-  check_equal(found, -1);
-  assert_ok(api.pointer_device(&found, &found));
-  check_equal(found, -1);
+  const auto expect_on = [](const void* memory, int32_t wanted, int32_t host_reads) {
+    int32_t found = 7, reads = 7;
+    assert_ok(api.pointer_device(memory, &found, &reads));
+    check_equal(found, wanted);
+    check_equal(reads, host_reads);
+  };
+  int here = 0;
+  expect_on(static_cast<char*>(device) + 99, 3, 0);
+  expect_on(host, -1, 1);
+  expect_on(&here, -1, 1);
   assert_ok(api.free(device));
-  assert_ok(api.pointer_device(device, &found));
-  check_equal(found, -1);
+  expect_on(device, -1, 1);
 }
 
 void what_lives_is_counted(void**) {

@@ -1071,8 +1071,8 @@ extern "C" {
     /// @param grad its gradient, of the same shape and dtype, in the same place; used until the model is destroyed. NULL: libddp
     ///        owns the gradient, inside the bucket, where it is reduced without a copy; ask ddp_model_get_grad() after commit
     /// @param out_index its number, counted from 0; may be NULL
-    /// Local. Errors: INVALID_ARGUMENT (NULL, name taken, memory overlaps another tensor), INVALID_STATE (committed),
-    /// NOT_SUPPORTED (dtype; a GPU without module or driver). Since 0.1.
+    /// Local. Errors: INVALID_ARGUMENT (NULL, name taken, memory overlaps another tensor, memory of a GPU given as the host's),
+    /// INVALID_STATE (committed), NOT_SUPPORTED (dtype; a GPU without module or driver). Since 0.1.
     pub fn ddp_model_add_parameter(model: *mut ddp_model, name: *const c_char, value: *const ddp_tensor, grad: *const ddp_tensor, out_index: *mut i32) -> ddp_status;
 
     /// ddp_model_add_parameter for the common case: a flat F32 array with its gradient.
