@@ -124,8 +124,12 @@ std::unique_ptr<collective::BucketOperation> Channel::prepare(const collective::
     if (!over) return nullptr;
   }
   auto metadata = transport().prepare(nccl::metadata_of(spec, group_.size()));
-  std::unique_ptr<collective::BucketOperation> made;
-  all_or_none(group_, "GPU memory", [&] { made = group_.gpu().nccl().prepare(spec, std::move(metadata), over); });
+  std::unique_ptr<nccl::Operation> made;
+  all_or_none(group_, "GPU memory", [&] {
+    made = group_.gpu().nccl().prepare(spec, std::move(metadata), over);
+    made->prepare_use();
+  });
+  made->use_once();
   return made;
 }
 

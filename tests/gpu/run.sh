@@ -260,6 +260,7 @@ if wanted tests 240; then
   else
     test_program ranks 120
     test_program unused 60
+    test_program marks 60
     test_program lent_memory 30
     test_program failure 90
     test_program fork 40

@@ -20,6 +20,7 @@ class FakeGpus {
     fake_gpu::Options options;
     options.seed = seed;
     options.nccl_looks = nccl_looks;
+    options.nccl_connects = true;
     fake_gpu::reset(options);
     gpu::set_table(&fake_gpu::table());
   }

@@ -197,6 +197,22 @@ double Operation::leave_sum(bool may) noexcept {
   return leaves_sum_ ? spec_.rule.divisor : 1;
 }
 
+void Operation::prepare_use() {
+  const std::optional<BlockCollective> wanted = block_.is_empty() ? std::nullopt : uses();
+  if (wanted && block_.is_in_place() && transport_.communicator().first_uses().is_first(*wanted))
+    unused_ = gpu::Array(transport_.device(), block_.count() * dtype_size(block_.dtype()), "connecting the ranks");
+}
+
+void Operation::use_once() {
+  const gpu::Array memory = std::move(unused_);  // free waits for the device
+  const std::optional<BlockCollective> wanted = block_.is_empty() ? std::nullopt : uses();
+  if (!wanted || transport_.device().is_capturing(transport_.stream())) return;
+  Communicator& communicator = transport_.communicator();
+  if (!communicator.first_uses().is_first(*wanted)) return;
+  communicator.first_uses().add(*wanted);
+  communicator.run(*wanted, block_.is_in_place() ? memory.data() : block_.data(), transport_.rank(), transport_.stream());
+}
+
 Range Operation::own() const noexcept {
   const int64_t begin = transport_.rank() * block_.slice_count();
   return Range{begin, begin + block_.slice_count()};
@@ -268,6 +284,11 @@ Bucket::Bucket(NcclTransport& transport, std::unique_ptr<collective::BucketOpera
     : Operation(transport, std::move(metadata), spec, travel_dtype(spec.rule, adder_of(transport)), spec.partial_allowed),
       sum_(make_sum()) {}
 
+std::optional<BlockCollective> Bucket::uses() const {
+  if (sum_ != nullptr) return sum_->uses();
+  return BlockCollective{BlockCollective::Kind::kAllReduce, block().count(), block().dtype()};
+}
+
 void Bucket::launch(const collective::BucketHeader& mine) {
   if (block().is_empty()) return;
   const Factors factors = factors_of(spec().rule, mine.participation.weight, adder());
@@ -277,8 +298,7 @@ void Bucket::launch(const collective::BucketHeader& mine) {
   if (sum_ != nullptr)
     sum_->all_reduce(block().data(), mine.participation);
   else
-    transport().communicator().all_reduce(block().data(), block().data(), block().count(), block().dtype(), DDP_GPU_SUM,
-                                          transport().stream());
+    transport().communicator().run(*uses(), block().data(), transport().rank(), transport().stream());
   if (block().is_in_place())
     divide(all, factors.after);
   else if (!spec().partial_allowed)

@@ -111,7 +111,15 @@ class Operation : public collective::BucketOperation {
   /// In place alone: what is written back is divided on its way.
   [[nodiscard]] double leave_sum(bool may) noexcept final;
 
+  /// So that no mark waits while NCCL connects what launch() uses (first_uses.hpp), it is used once in advance, on memory
+  /// whose contents are nobody's. First, on each rank, what that needs; throws OUT_OF_MEMORY. Then, if no rank threw,
+  /// together; not in a capture. Throws as collectives.
+  void prepare_use();
+  void use_once();
+
  protected:
+  /// What NCCL is asked for by launch(); none: nothing, or what it is connected for.
+  [[nodiscard]] virtual std::optional<BlockCollective> uses() const = 0;
   /// Enqueue what needs nothing from the other ranks; the producers are waited for already. The same collectives on all
   /// ranks. `mine`: also the word of the order behind the used bits.
   virtual void launch(const collective::BucketHeader& mine) = 0;
@@ -172,6 +180,7 @@ class Operation : public collective::BucketOperation {
   bool captured_ = false;  // launched by finish()
   CapturedStart capture_;
   bool leaves_sum_ = false;
+  gpu::Array unused_;  // for use_once(), where the block holds tensors
   gpu::Timed timed_;
 };
 
@@ -183,6 +192,7 @@ class Bucket final : public Operation {
   [[nodiscard]] std::string describe() const override;
 
  private:
+  [[nodiscard]] std::optional<BlockCollective> uses() const override;
   void launch(const collective::BucketHeader& mine) override;
   void settle(const collective::BucketHeader& joined) override;
 

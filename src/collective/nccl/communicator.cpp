@@ -219,12 +219,12 @@ template <class Call>
 void Communicator::call_alone(const char* doing, Call&& body) {
   const gpu::Device::Current current(device_);
   const std::lock_guard lock(link_->calling);
-  if (!link_->usable.load()) throw make_error(DDP_ERROR_ABORTED, "NCCL was ended before %s", doing);
+  if (!link_->usable.load()) fail_ended("before", doing);
   int32_t code = body(link_->table, link_->comm);
   const os::Deadline deadline = link_->is_in_progress(code) ? os::Deadline::in_ms(timeout_ms_) : os::Deadline::never();
   for (int64_t looks = 0; link_->is_in_progress(code); ++looks) {
-    if (!link_->usable.load()) throw make_error(DDP_ERROR_ABORTED, "NCCL was ended while %s", doing);
-    if (check_) check_();
+    if (!link_->usable.load()) fail_ended("while", doing);
+    if (!is_settled_ && check_) check_();
     if (deadline.passed()) fail_late(doing);
     if (looks >= kLooksAtOnce) std::this_thread::sleep_for(std::chrono::microseconds(kPauseUs));
     code = link_->result_of(code);
@@ -232,6 +232,11 @@ void Communicator::call_alone(const char* doing, Call&& body) {
   if (code != 0)
     throw make_error(DDP_ERROR_PEER_FAILED, "%s: NCCL failed on %s while %s: %s (%s)", device_.owner().text()->c_str(),
                      device_.name().c_str(), doing, link_->table.error_text(code), link_->table.last_error(link_->comm));
+}
+
+void Communicator::fail_ended(const char* when, const char* doing) const {
+  if (check_) check_();
+  throw make_error(DDP_ERROR_ABORTED, "NCCL was ended %s %s", when, doing);
 }
 
 void Communicator::fail_late(const char* doing) const {
@@ -265,6 +270,16 @@ void Communicator::broadcast(const void* send, void* receive, int64_t count, ddp
   call("broadcasting", [=](const ddp_nccl_table& nccl, void* comm) {
     return nccl.broadcast(send, receive, count, dtype, root, comm, stream);
   });
+}
+
+void Communicator::run(const BlockCollective& collective, std::byte* block, int32_t rank, void* stream) {
+  const auto [kind, count, dtype] = collective;
+  std::byte* const own = block + rank * collective.bytes();
+  switch (kind) {
+    case BlockCollective::Kind::kAllReduce: return all_reduce(block, block, count, dtype, DDP_GPU_SUM, stream);
+    case BlockCollective::Kind::kReduceScatter: return reduce_scatter(block, own, count, dtype, DDP_GPU_SUM, stream);
+    case BlockCollective::Kind::kAllGather: return all_gather(own, block, count, dtype, stream);
+  }
 }
 
 void Communicator::exchange(const std::vector<Transfer>& transfers, void* stream) {

@@ -21,6 +21,7 @@
 #include <utility>
 #include <vector>
 
+#include "collective/nccl/first_uses.hpp"
 #include "collective/nccl/launch_order.hpp"
 #include "device/gpu/device.hpp"
 #include "os/clock.hpp"
@@ -62,11 +63,17 @@ class Communicator {
   [[nodiscard]] const ddp_nccl_table& table() const noexcept;
   [[nodiscard]] static std::string make_id(const ddp_nccl_table& table);
   /// Collectives take their turn there, from now on. It lives as long as they are called. `timeout_ms`: of a call that NCCL
-  /// does not bring to its end; 0: none. `check`: as of connect(), for one that nobody ends when the group breaks.
+  /// does not bring to its end; 0: none. `check` throws why all has come to an end, and does so for calls that NCCL was ended
+  /// in, and until settle() for all that wait.
   void set_order(LaunchOrder* order, int64_t timeout_ms, std::function<void()> check = nullptr) noexcept {
     order_ = order;
     timeout_ms_ = timeout_ms;
     check_ = std::move(check);
+  }
+  /// The first collective has been made; from now on whoever knows of a failure calls abort().
+  void settle(int64_t timeout_ms) noexcept {
+    timeout_ms_ = timeout_ms;
+    is_settled_ = true;
   }
 
   /// Elements to or from another rank.
@@ -83,6 +90,10 @@ class Communicator {
   void reduce_scatter(const void* send, void* receive, int64_t receive_count, ddp_dtype dtype, int32_t reduce, void* stream);
   void all_gather(const void* send, void* receive, int64_t send_count, ddp_dtype dtype, void* stream);
   void broadcast(const void* send, void* receive, int64_t count, ddp_dtype dtype, int32_t root, void* stream);
+
+  /// The first of them in place, for floats; sums.
+  void run(const BlockCollective& collective, std::byte* block, int32_t rank, void* stream);
+  [[nodiscard]] FirstUses& first_uses() noexcept { return first_uses_; }
 
   /// All of them at once; the n-th one sent to a rank meets the n-th one that it receives. Every rank has some.
   void exchange(const std::vector<Transfer>& transfers, void* stream);
@@ -115,6 +126,7 @@ class Communicator {
   void await_ranks(const Place& place, os::Deadline deadline, const std::function<void()>& check);
   [[noreturn]] void fail_alloc(int32_t code, int64_t bytes) const;
   [[noreturn]] void fail_late(const char* doing) const;
+  [[noreturn]] void fail_ended(const char* when, const char* doing) const;
   template <class Call>
   void call(const char* doing, Call&& body);
   template <class Call>
@@ -124,6 +136,8 @@ class Communicator {
   LaunchOrder* order_ = nullptr;  // NULL: the first collective has not been made
   int64_t timeout_ms_ = 0;
   std::function<void()> check_;
+  bool is_settled_ = false;
+  FirstUses first_uses_;
 };
 
 }  // namespace ddp::nccl

@@ -24,6 +24,7 @@ class FusedStep final : public Operation {
   [[nodiscard]] std::string describe() const override { return "one kernel over multicast"; }
 
  private:
+  [[nodiscard]] std::optional<BlockCollective> uses() const override { return std::nullopt; }
   void launch(const collective::BucketHeader& mine) override;
   void settle(const collective::BucketHeader&) override {}
 

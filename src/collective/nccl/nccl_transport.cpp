@@ -101,7 +101,6 @@ NcclTransport::NcclTransport(const collective::TransportContext& context, const 
   order_ = std::make_unique<LaunchOrder>(device, stream_->get(),
                                          LaunchOrder::Group{first.group_id, size_, who_orders(nccl->library_version)}, here,
                                          others, check);
-  communicator_->set_order(order_.get(), context.options.timeout_ms);
   watch_ = std::make_unique<Watch>(context, device.shared_from_this(), communicator_);
   device_.frees().ask([this] { return comes_to_an_end(os::Deadline::in_ms(idle_limit_ms(context_.options.timeout_ms))); });
   on_error([&] { try_out(connected_by); },
@@ -125,16 +124,29 @@ void NcclTransport::say_what_started(const ddp_nccl_table& nccl) const {
 
 /// The first collective makes the connections; better here than in a pass.
 void NcclTransport::try_out(os::Deadline deadline) {
-  communicator_->all_reduce(stop_words_->spare(), stop_words_->spare(), 1, DDP_F32, DDP_GPU_SUM, stream_->get());
+  const auto fail_late = [&] {
+    throw make_error(DDP_ERROR_TIMED_OUT, "NCCL connected the ranks but did not carry out its first collective in time%s",
+                     context_.options.nccl_comm != nullptr
+                         ? "; are the communicators that the ranks lend (nccl_comm) one and the same?"
+                         : "");
+  };
+  // NCCL connects what these calls use, so they may wait for the other ranks themselves.
+  communicator_->set_order(order_.get(), deadline.is_never() ? 0 : std::max<int64_t>(deadline.left_ms(), 1),
+                           [failure = context_.failure] { failure->check(); });
+  on_error<Error>(
+      [&] {
+        communicator_->all_reduce(stop_words_->spare(), stop_words_->spare(), 1, DDP_F32, DDP_GPU_SUM, stream_->get());
+        if (adders_.tree != nullptr) adders_.tree->connect(*communicator_, stream_->get());
+      },
+      [&](const Error& error) {
+        if (error.status() == DDP_ERROR_TIMED_OUT) fail_late();
+      });
+  communicator_->settle(context_.options.timeout_ms);
   const gpu::Event done(device_);
   done.record(stream_->get());
   while (!done.is_done()) {
     context_.failure->check();
-    if (deadline.passed())
-      throw make_error(DDP_ERROR_TIMED_OUT, "NCCL connected the ranks but did not carry out its first collective in time%s",
-                       context_.options.nccl_comm != nullptr
-                           ? "; are the communicators that the ranks lend (nccl_comm) one and the same?"
-                           : "");
+    if (deadline.passed()) fail_late();
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 }
@@ -229,9 +241,9 @@ std::optional<ddp_gpu_multicast> NcclTransport::reach(const collective::Exchange
   return adders_.multicast->has_team() ? adders_.multicast->reach(FusedStep::blocks_of(spec)) : std::nullopt;
 }
 
-std::unique_ptr<collective::BucketOperation> NcclTransport::prepare(const collective::ExchangeSpec& spec,
-                                                                    std::unique_ptr<collective::BucketOperation> metadata,
-                                                                    const std::optional<ddp_gpu_multicast>& over) {
+std::unique_ptr<Operation> NcclTransport::prepare(const collective::ExchangeSpec& spec,
+                                                  std::unique_ptr<collective::BucketOperation> metadata,
+                                                  const std::optional<ddp_gpu_multicast>& over) {
   switch (spec.kind()) {
     case collective::Collective::kFusedStep:
       return std::make_unique<FusedStep>(*this, std::move(metadata), spec, over.value());

@@ -34,6 +34,7 @@
 namespace ddp::nccl {
 
 class Multicast;
+class Operation;
 struct Scale;
 class TreeOrder;
 
@@ -86,9 +87,9 @@ class NcclTransport {
   [[nodiscard]] std::optional<ddp_gpu_multicast> reach(const collective::ExchangeSpec& spec);
   /// As Transport::prepare. `metadata`: the exchange of the metadata about it (bucket.hpp), over the host's transport.
   /// `over`: of a fused step. Throws OUT_OF_MEMORY.
-  [[nodiscard]] std::unique_ptr<collective::BucketOperation> prepare(const collective::ExchangeSpec& spec,
-                                                                     std::unique_ptr<collective::BucketOperation> metadata,
-                                                                     const std::optional<ddp_gpu_multicast>& over);
+  [[nodiscard]] std::unique_ptr<Operation> prepare(const collective::ExchangeSpec& spec,
+                                                   std::unique_ptr<collective::BucketOperation> metadata,
+                                                   const std::optional<ddp_gpu_multicast>& over);
 
   // On this rank's tensors; reductions of floats. `stream`: as above. Not while a bucket is under way.
   void all_reduce(const Tensor& tensor, ddp_reduce op, void* stream);

@@ -8,6 +8,11 @@ ReduceScatter::ReduceScatter(NcclTransport& transport, std::unique_ptr<collectiv
     : Operation(transport, std::move(metadata), spec, travel_dtype(spec.rule, adder_of(transport)), spec.partial_allowed),
       sum_(make_sum()) {}
 
+std::optional<BlockCollective> ReduceScatter::uses() const {
+  if (sum_ != nullptr) return std::nullopt;
+  return BlockCollective{BlockCollective::Kind::kReduceScatter, block().slice_count(), block().dtype()};
+}
+
 void ReduceScatter::launch(const collective::BucketHeader& mine) {
   if (block().is_empty()) return;
   const Factors factors = factors_of(spec().rule, mine.participation.weight, adder());
@@ -16,8 +21,7 @@ void ReduceScatter::launch(const collective::BucketHeader& mine) {
   if (sum_ != nullptr)
     sum_->reduce_scatter(block().data(), mine.participation);
   else
-    transport().communicator().reduce_scatter(block().data(), block().slice(transport().rank()), block().slice_count(),
-                                              block().dtype(), DDP_GPU_SUM, transport().stream());
+    transport().communicator().run(*uses(), block().data(), transport().rank(), transport().stream());
   if (block().is_in_place())
     divide(own(), factors.after);
   else if (!spec().partial_allowed)
@@ -37,6 +41,10 @@ AllGather::AllGather(NcclTransport& transport, std::unique_ptr<collective::Bucke
                      const collective::ExchangeSpec& spec)
     : Operation(transport, std::move(metadata), spec, spec.rule.dtype, false) {}
 
+std::optional<BlockCollective> AllGather::uses() const {
+  return BlockCollective{BlockCollective::Kind::kAllGather, block().slice_count(), block().dtype()};
+}
+
 void AllGather::launch(const collective::BucketHeader& mine) {
   const int32_t rank = transport().rank();
   for (const OwnedSpan& span : spec().ownership->slice(rank))
@@ -46,8 +54,7 @@ void AllGather::launch(const collective::BucketHeader& mine) {
   if (block().is_empty()) return;
   if (!block().is_in_place()) collect(own(), mine);
   time(trace::GpuWork::kAllGather);
-  transport().communicator().all_gather(block().slice(rank), block().data(), block().slice_count(), block().dtype(),
-                                        transport().stream());
+  transport().communicator().run(*uses(), block().data(), rank, transport().stream());
   if (!block().is_in_place()) unpack({Range{0, own().begin}, Range{own().end, block().count()}}, &mine, {});
 }
 

@@ -21,6 +21,7 @@ class ReduceScatter final : public Operation {
   [[nodiscard]] std::string describe() const override;
 
  private:
+  [[nodiscard]] std::optional<BlockCollective> uses() const override;
   void launch(const collective::BucketHeader& mine) override;
   void settle(const collective::BucketHeader& joined) override;
 
@@ -35,6 +36,7 @@ class AllGather final : public Operation {
   [[nodiscard]] std::string describe() const override;
 
  private:
+  [[nodiscard]] std::optional<BlockCollective> uses() const override;
   void launch(const collective::BucketHeader& mine) override;
   void settle(const collective::BucketHeader&) override {}
 };

@@ -62,8 +62,7 @@ void TreeSum::reduce_scatter(std::byte* block, const collective::Participation& 
 
 void TreeSum::all_reduce(std::byte* block, const collective::Participation& mine) {
   reduce_scatter(block, mine);
-  const std::byte* const own = block + transport_.rank() * shape_.slice * dtype_size(shape_.dtype());
-  transport_.communicator().all_gather(own, block, shape_.slice, shape_.dtype(), transport_.stream());
+  transport_.communicator().run(uses(), block, transport_.rank(), transport_.stream());
 }
 
 void TreeSum::reduce_scatter(const Slices& slices, double weight, std::byte* out, ddp_gpu_stop stop) {
@@ -140,6 +139,7 @@ void TreeSum::add(const std::byte* own, int64_t count, std::byte* out, ddp_gpu_s
 
 TreeOrder::TreeOrder(const gpu::Device& device, const SumLayout& layout, int32_t rank, void* stream)
     : device_(device),
+      rank_(rank),
       ranks_(layout.leaves.ranks()),
       leaves_(static_cast<int32_t>(layout.leaves.total())),
       bytes_(std::max(kBlockingBytes, ranks_ * kSliceElements * kWidest)) {
@@ -163,6 +163,17 @@ TreeOrder::TreeOrder(const gpu::Device& device, const SumLayout& layout, int32_t
   device.copy(map_.data(), rank_at.data(), bytes, stream);
   device.synchronize(stream);
   rank_at_ = reinterpret_cast<const int32_t*>(map_.data());
+}
+
+void TreeOrder::connect(Communicator& communicator, void* stream) {
+  std::byte* const memory = memory_.back().data();
+  std::vector<Communicator::Transfer> transfers;
+  for (int32_t peer = 0; peer < ranks_; ++peer) {
+    if (peer == rank_) continue;
+    transfers.push_back({peer, true, memory + rank_ * kWidest, 1, DDP_F64});
+    transfers.push_back({peer, false, memory + peer * kWidest, 1, DDP_F64});
+  }
+  communicator.exchange(transfers, stream);
 }
 
 std::byte* TreeOrder::reserve(int64_t bytes) {

@@ -77,6 +77,11 @@ class TreeSum {
   /// `out` may be this rank's slice, and is else apart from all of them.
   void reduce_scatter(const Slices& slices, double weight, std::byte* out, ddp_gpu_stop stop);
 
+  /// What all_reduce() asks of NCCL beside the exchange.
+  [[nodiscard]] BlockCollective uses() const noexcept {
+    return {BlockCollective::Kind::kAllGather, shape_.slice, shape_.dtype()};
+  }
+
   /// Of the group's memory that it needs.
   [[nodiscard]] static int64_t bytes(const NcclTransport& transport, const Shape& shape);
 
@@ -114,6 +119,9 @@ class TreeOrder {
     return hosts_ && hosts_->tree().saves(rule) ? &*hosts_ : nullptr;
   }
 
+  /// NCCL connects each two ranks when they first send to each other, so they do when all are there. Collective.
+  void connect(Communicator& communicator, void* stream);
+
   /// Where sums receive slices, one after the other on the communication stream. What was too small is kept with the group,
   /// because a graph may use it. Throws OUT_OF_MEMORY.
   [[nodiscard]] std::byte* reserve(int64_t bytes);
@@ -126,6 +134,7 @@ class TreeOrder {
   [[nodiscard]] int64_t largest_slice(const NcclTransport& transport, const cpu::ReduceRule& rule) const;
 
   const gpu::Device& device_;
+  const int32_t rank_;
   int32_t ranks_;
   int32_t leaves_;
   gpu::Array map_;

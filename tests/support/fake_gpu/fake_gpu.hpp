@@ -62,6 +62,9 @@ struct Options {
   int64_t nccl_at_once = 0;
   /// Not 0: free and host_free wait for nobody, as mem_free: memory that may still be in use is a violation.
   int64_t frees_at_once = 0;
+  /// An algorithm is connected when a collective first takes it, and two ranks when they first send to each other: the hosts
+  /// of these ranks meet in that call, until one aborts. Which algorithm depends on kind and size.
+  bool nccl_connects = false;
   int64_t multicast = 1;  // 0: no device has it; 2: devices have it, and communicators not
 };
 

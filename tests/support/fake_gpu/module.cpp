@@ -36,6 +36,7 @@ void ddp_fake_gpu_reset(int32_t devices, uint64_t seed) {
   fake::Options options;
   options.devices = devices;
   options.seed = seed;
+  options.nccl_connects = true;
   fake::reset(options);
 }
 void ddp_fake_gpu_set_device_count(int32_t count) { fake::set_device_count(count); }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <set>
 
 #include "support/fake_gpu/runtime.hpp"
 
@@ -72,6 +73,7 @@ struct World {
   std::map<uint64_t, std::shared_ptr<Collective>> running;
   std::map<uint64_t, int32_t> met;  // ranks whose host has come to a collective on registered memory
   std::map<uint64_t, Setup> setups;
+  std::map<std::pair<int32_t, int32_t>, int32_t> links;  // between two ranks: how many of them have come to it
   std::map<uint64_t, FusedMeeting> kernels;
 
   [[nodiscard]] bool is_anyone_aborted() const {
@@ -104,12 +106,18 @@ struct Comm {
   int32_t max_ctas = 0;
   uint64_t setups = 0;                 // that it has come to
   std::optional<uint64_t> setting_up;  // the last of them
+  std::set<std::string> algorithms;    // that it has come to
+  std::set<int32_t> peers;             // to which it has sent, or from which it has received
   std::string past;                    // of its windows: where the next one lies
   uint64_t next_kernel = 0;
   int64_t kernels = 0;  // of its team, that are queued and not over
 
-  /// Are there ranks whose hosts have not come to it?
-  [[nodiscard]] bool is_setting_up() const { return setting_up && world->setups[*setting_up].here < world->size; }
+  /// Are there ranks whose hosts have not come to what it sets up, or connects to?
+  [[nodiscard]] bool is_setting_up() const {
+    return (setting_up && world->setups[*setting_up].here < world->size) ||
+           std::any_of(peers.begin(), peers.end(), [this](int32_t peer) { return world->links[link_to(peer)] < 2; });
+  }
+  [[nodiscard]] std::pair<int32_t, int32_t> link_to(int32_t peer) const { return std::minmax(rank, peer); }
   [[nodiscard]] bool is_meeting() const { return meeting && world->met[*meeting] < world->size; }
   [[nodiscard]] std::string name() const {
     return "communicator " + std::to_string(number) + " (rank " + std::to_string(rank) + " of " + world->name + ")";
@@ -134,6 +142,12 @@ bool delay(Runtime& r, Lock& lock, NcclCall call, const CommPtr& comm);
 int32_t async_result(const Runtime& r, const Comm& comm);
 /// A call that returns before it is over, if options ask for that: kNcclInProgress. What comes meanwhile is a violation.
 int32_t go_on(Runtime& r, Comm& comm, int32_t code);
+
+/// This rank comes to a thing that all ranks make; `make` is called when all have come. Ends when a rank aborts.
+int32_t set_up(Runtime& r, Lock& lock, Comm& comm, const std::string& what, std::function<void()> make);
+/// Connects what the operation uses first (Options::nccl_connects). As set_up.
+struct Request;
+int32_t connect_for(Runtime& r, Lock& lock, const Request& request);
 
 /// Not in a group: queues it. In a group: keeps it until group_end.
 struct Request {

@@ -106,7 +106,9 @@ int32_t start(Spec spec, const void* send, void* receive, void* handle, void* st
     int32_t code = kNcclInvalidArgument;
     if (request.stream != nullptr) code = check(r, request);
     if (request.stream != nullptr && code == kNcclOk) meet_on_host(r, lock, request);
-    if (request.stream != nullptr && code == kNcclOk) code = submit(r, std::move(request));
+    if (request.stream != nullptr && code == kNcclOk) code = connect_for(r, lock, request);
+    const bool goes_on = code == kNcclOk || code == kNcclInProgress;
+    if (request.stream != nullptr && goes_on) code = submit(r, std::move(request));
     end_use(*comm);
     return spec.count == 0 || in_group(r) ? code : go_on(r, *comm, code);
   });
@@ -134,7 +136,8 @@ int32_t transfer(const char* name, Transfer transfer, int32_t dtype, void* handl
     Request request{Spec{kTransfers, 1, DDP_U8, DDP_GPU_SUM, 0}, comm, r.stream_of(stream), nullptr, nullptr, {transfer}};
     int32_t code = check_transfer(r, request, name);
     if (code == kNcclOk) count_between_hosts(r, *comm, transfer);
-    if (code == kNcclOk) code = submit(r, std::move(request));
+    if (code == kNcclOk && !in_group(r)) code = connect_for(r, lock, request);
+    if (code == kNcclOk || code == kNcclInProgress) code = submit(r, std::move(request));
     end_use(*comm);
     return in_group(r) ? code : go_on(r, *comm, code);
   });

@@ -197,7 +197,7 @@ int32_t group_end() {
   Call call{"nccl.group_end"};
   call.enqueues = true;
   call.is_nccl = true;
-  return entered(call, [](Runtime& r, Lock&) -> int32_t {
+  return entered(call, [](Runtime& r, Lock& lock) -> int32_t {
     if (!in_group(r)) return kNcclInvalidUsage;
     if (--group.depth > 0) return kNcclOk;
     const std::vector<Request> requests = std::exchange(group.requests, {});
@@ -205,8 +205,9 @@ int32_t group_end() {
     int32_t result = kNcclOk;
     for (const Request& request : requests) end_use(*request.comm);
     for (const Request& request : joined(requests)) {
-      const int32_t code =
-          request.comm->state == CommState::kReady ? queue(r, request) : static_cast<int32_t>(kNcclInvalidUsage);
+      int32_t code = connect_for(r, lock, request);
+      if (code == kNcclOk || code == kNcclInProgress)
+        code = request.comm->state == CommState::kReady ? queue(r, request) : static_cast<int32_t>(kNcclInvalidUsage);
       if (result == kNcclOk) result = code;
     }
     int32_t all = result;

@@ -24,25 +24,6 @@ CommPtr find_comm(void* handle) {
   return found == r.state->comms.end() ? nullptr : found->second;
 }
 
-/// This rank comes to a thing that all ranks make; `make` is called when all have come. Ends when a rank aborts.
-int32_t set_up(Runtime& r, Lock& lock, Comm& comm, const std::string& what, std::function<void()> make) {
-  World& world = *comm.world;
-  const uint64_t number = comm.setups++;
-  Setup& setup = world.setups[number];
-  if (setup.here == 0) setup.what = what;
-  if (setup.what != what)
-    r.violate("ranks of " + world.name + " disagree about what they make together: " + setup.what + ", and " + what +
-              " on rank " + std::to_string(comm.rank));
-  setup.make.push_back(std::move(make));
-  comm.setting_up = number;
-  if (++setup.here == world.size)
-    for (const std::function<void()>& each : std::exchange(setup.make, {})) each();
-  r.changed.notify_all();
-  if (r.state->options.nccl_looks > 0) return go_on(r, comm, kNcclOk);
-  const bool over = r.wait(lock, [&] { return !comm.is_setting_up() || world.is_anyone_aborted(); });
-  return over && !comm.is_setting_up() ? static_cast<int32_t>(kNcclOk) : fail(comm, kNcclRemote, "another rank is gone");
-}
-
 template <class Body>
 int32_t with_comm(void* handle, const char* name, Body&& body) {
   return entered(team_call(name, find_comm(handle)), [&](Runtime& r, Lock& lock) -> int32_t {

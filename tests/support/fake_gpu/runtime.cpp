@@ -39,7 +39,9 @@ std::string written(const Runtime& r, const Call& call, int32_t device) {
 Runtime& runtime() {
   static Runtime* const one = [] {
     auto* const made = new Runtime;
-    made->state = std::make_unique<State>(with_modes(Options{}));
+    Options options;
+    options.nccl_connects = true;
+    made->state = std::make_unique<State>(with_modes(options));
     return made;
   }();
   return *one;
