@@ -178,7 +178,7 @@ module ddp
 
   ! Options of a group. Fill with ddp_group_options_init(), then change what you need. Since 0.1.
   type, bind(c) :: ddp_group_options
-    integer(c_int64_t) :: struct_size = 112
+    integer(c_int64_t) :: struct_size = 104
       ! set by init
     integer(c_int32_t) :: rank = 0
       ! 0 to world_size - 1; -1: from the rendezvous (default)
@@ -230,11 +230,6 @@ module ddp
     integer(c_int32_t) :: virtual_ranks = 0
       ! parts of the global batch, of which each rank has some: training gives the same bits at any number of ranks up
       ! to this one (see ddp/virtual_ranks.h). 0 (default): none. Equal on all ranks
-    integer(c_int32_t) :: nccl_multicast = 0
-      ! 1: on GPUs of one host whose NVLink adds (multicast), sharded steps within the pass are one kernel for each
-      ! bucket that can be; all else goes the ordinary way. Sums then have an order of the hardware's. Equal on all
-      ! ranks; not with reproducible, virtual_ranks, recoverable or nccl_comm. 0 (default). Not measured yet
-      ! (include/README.md, "Multicast")
   end type
 
   integer(c_int32_t), parameter :: DDP_NO_COLOR = -1

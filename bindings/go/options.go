@@ -28,7 +28,6 @@ type GroupOptions struct {
 	VirtualRanks      int           // parts of the global batch, see Group.Parts; 0: none; equal on all ranks
 	Join              bool          // join a recoverable group that stands, as one more rank; false: only with DDP_JOIN=1 in the environment
 	NCCLMaxCTAs       int           // most blocks of the GPU that NCCL takes, 1 to 64; 0: NCCL chooses; equal on all ranks
-	NCCLMulticast     bool          // sharded steps within the pass as one kernel over NVLink's multicast, where there is one; equal on all ranks
 	FirstPort         int           // where to listen, for a firewall between hosts: from this port; 0: DDP_PORT_RANGE, or any
 	LastPort          int           // to this one
 
@@ -59,7 +58,6 @@ func (o *GroupOptions) fields(c low.Ddp_group_options) []field {
 			}
 		}},
 		number(&o.NCCLMaxCTAs, c.GetNccl_max_ctas, c.SetNccl_max_ctas),
-		truth(&o.NCCLMulticast, c.GetNccl_multicast, c.SetNccl_multicast),
 		number(&o.FirstPort, c.GetFirst_port, c.SetFirst_port), number(&o.LastPort, c.GetLast_port, c.SetLast_port),
 		{func() { o.NCCLComm = c.GetNccl_comm() }, func() { c.SetNccl_comm(o.NCCLComm) }},
 	}

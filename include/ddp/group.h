@@ -69,10 +69,6 @@ typedef struct ddp_group_options {
   int32_t virtual_ranks;  /**< parts of the global batch, of which each rank has some: training gives the same bits at any
                              number of ranks up to this one (see ddp/virtual_ranks.h). 0 (default): none. Equal on all
                              ranks */
-  int32_t nccl_multicast; /**< 1: on GPUs of one host whose NVLink adds (multicast), sharded steps within the pass are one
-                             kernel for each bucket that can be; all else goes the ordinary way. Sums then have an order of
-                             the hardware's. Equal on all ranks; not with reproducible, virtual_ranks, recoverable or
-                             nccl_comm. 0 (default). Not measured yet (include/README.md, "Multicast") */
 } ddp_group_options;
 
 /**

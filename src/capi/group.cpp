@@ -63,16 +63,6 @@ void check_nccl_options(const ddp_group_options& options, const char* function) 
     throw make_error(DDP_ERROR_INVALID_ARGUMENT,
                      "%s: nccl_max_ctas is %d, but nccl_comm has been made already; set it (maxCTAs) where that is made",
                      function, options.nccl_max_ctas);
-  if (options.nccl_multicast != 0 && options.nccl_multicast != 1)
-    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: nccl_multicast is %d; it is 0 or 1", function, options.nccl_multicast);
-  const char* const other = options.reproducible != 0      ? "reproducible"
-                            : options.virtual_ranks != 0   ? "virtual_ranks"
-                            : options.recoverable != 0     ? "recoverable"
-                            : options.nccl_comm != nullptr ? "nccl_comm"
-                                                           : nullptr;
-  if (options.nccl_multicast != 0 && other != nullptr)
-    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: nccl_multicast does not go with %s (include/README.md)", function,
-                     other);
 }
 
 void check_options(const ddp_group_options& options, const char* function) {

@@ -23,8 +23,6 @@
 #include "ddp/group.h"
 #include "device/cpu/reduce.hpp"
 
-struct ddp_gpu_multicast;  // device/work.h
-
 namespace ddp::collective {
 
 enum class Collective : uint16_t {
@@ -115,9 +113,6 @@ class SliceWork {
   virtual void on_block(int32_t piece, int64_t first, int64_t count) noexcept = 0;
   /// On a GPU blocks are only noted by on_block; now they are to be worked on, in this stream's order.
   virtual void flush(void*) {}
-  /// The same as a part of the exchange: gradients are summed over the ranks, divided, and values written to all of them, by
-  /// that (device/work.h). On all ranks, also those that have no block.
-  virtual void flush_over(void*, double /*divisor*/, const ddp_gpu_multicast&) {}
 };
 
 /// One exchange over lists of pieces: what a transport is asked for, fixed when it is prepared. Its phases, in this order:

@@ -54,14 +54,6 @@ struct Config {
   int nvlink_centric_sched = INT_MIN;
 };
 
-/// For kernels that reach other ranks' memory. All four or none.
-struct DeviceFunctions {
-  Result (*CommWindowRegister)(Comm* comm, void* memory, size_t bytes, void** window, int flags);  // 2.27
-  Result (*CommWindowDeregister)(Comm* comm, void* window);
-  Result (*DevCommCreate)(Comm* comm, const void* requirements, void* out);  // 2.28
-  Result (*DevCommDestroy)(Comm* comm, const void* device_comm);
-};
-
 /// The functions, by their names without "nccl". What may be absent is NULL then.
 struct Functions {
   Result (*GetVersion)(int* version);
@@ -89,7 +81,6 @@ struct Functions {
   Result (*MemFree)(void* memory);
   Result (*CommRegister)(const Comm* comm, void* memory, size_t bytes, void** handle);
   Result (*CommDeregister)(const Comm* comm, void* handle);
-  DeviceFunctions device;
 };
 
 }  // namespace ddp::cuda::nccl

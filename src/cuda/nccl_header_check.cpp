@@ -64,11 +64,6 @@ DDP_SAME_CALL(CommRegister);
 DDP_SAME_CALL(CommDeregister);
 static_assert(kRemoteError == ncclRemoteError && kInProgress == ncclInProgress);
 #endif
-
-#if NCCL_VERSION_CODE >= 22703
-static_assert(SameCall<decltype(ncclCommWindowRegister), decltype(DeviceFunctions::CommWindowRegister)>::value);
-static_assert(SameCall<decltype(ncclCommWindowDeregister), decltype(DeviceFunctions::CommWindowDeregister)>::value);
-#endif
 #undef DDP_SAME_CALL
 
 // Fields are only ever appended, so those that the header has must lie where ours lie.

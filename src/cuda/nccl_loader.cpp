@@ -69,12 +69,6 @@ void find_optional(void* library, Functions& f) {
     f.MemAlloc = nullptr, f.MemFree = nullptr;
   if (!find(library, "ncclCommRegister", f.CommRegister) || !find(library, "ncclCommDeregister", f.CommDeregister))
     f.CommRegister = nullptr, f.CommDeregister = nullptr;
-  DeviceFunctions& device = f.device;
-  const bool has_device = find(library, "ncclCommWindowRegister", device.CommWindowRegister) &&
-                          find(library, "ncclCommWindowDeregister", device.CommWindowDeregister) &&
-                          find(library, "ncclDevCommCreate", device.DevCommCreate) &&
-                          find(library, "ncclDevCommDestroy", device.DevCommDestroy);
-  if (!has_device) device = DeviceFunctions{};
 }
 
 std::string path_of(const Functions& functions, const char* asked) {

@@ -9,7 +9,6 @@
 
 #include "cuda/errors.hpp"
 #include "cuda/nccl_loader.hpp"
-#include "cuda/nccl_team.hpp"
 #include "ddp/types.h"
 
 namespace ddp::cuda {
@@ -210,7 +209,6 @@ ddp_nccl_table make_table(const nccl::Library& library) noexcept {
   table.comm_device = comm_device;
   table.send = send;
   table.receive = receive;
-  fill_teams(table, library);
   return table;
 }
 

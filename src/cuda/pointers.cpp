@@ -6,13 +6,11 @@
 #include <atomic>
 
 #include "cuda/errors.hpp"
-#include "cuda/kernels/launchers.hpp"
 
 namespace ddp::cuda {
 namespace {
 
 using PointerGetAttributes = CUresult (*)(unsigned count, CUpointer_attribute* attributes, void** data, CUdeviceptr pointer);
-using DeviceGetAttribute = CUresult (*)(int* out, CUdevice_attribute attribute, CUdevice device);
 using PrimaryContextGetState = CUresult (*)(CUdevice device, unsigned* flags, int* active);
 
 constexpr unsigned kSince = 7000;  // the CUDA version whose form of the functions this is
@@ -72,17 +70,6 @@ int32_t device_is_used(int32_t device, int32_t* out_used) noexcept {
   unsigned flags = 0;
   int active = 1;
   if (state_of != nullptr && state_of(device, &flags, &active) == CUDA_SUCCESS) *out_used = active;
-  return 0;
-}
-
-int32_t device_multicast(int32_t device, int32_t* out_has) noexcept {
-  *out_has = 0;
-  DeviceGetAttribute attribute_of = nullptr;
-  if (const cudaError_t code = find("cuDeviceGetAttribute", attribute_of); code != cudaSuccess)
-    return static_cast<int32_t>(settled(code));
-  int has = 0;
-  if (attribute_of != nullptr && attribute_of(&has, CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED, device) == CUDA_SUCCESS)
-    *out_has = has != 0 && has_fused_code() ? 1 : 0;
   return 0;
 }
 

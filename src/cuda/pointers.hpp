@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the driver is asked: which device an address belongs to, and what a device can. Any thread.
+// What the driver is asked: which device an address belongs to, and whether a device is used. Any thread.
 // Tested by unit/cuda/module_test.cpp.
 #pragma once
 
@@ -13,7 +13,5 @@ namespace ddp::cuda {
 int32_t pointer_device(const void* memory, int32_t* out_device, int32_t* out_host_reads) noexcept;
 /// Has this process a primary context on the device? Yes if the driver cannot be asked.
 int32_t device_is_used(int32_t device, int32_t* out_used) noexcept;
-/// As the table's. The device is current.
-int32_t device_multicast(int32_t device, int32_t* out_has) noexcept;
 
 }  // namespace ddp::cuda

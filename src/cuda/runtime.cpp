@@ -168,7 +168,6 @@ void fill_runtime(ddp_gpu_table& table) noexcept {
   table.host_free = host_free;
   table.pointer_device = pointer_device;
   table.device_is_used = device_is_used;
-  table.device_multicast = device_multicast;
   table.stream_create = stream_create;
   table.stream_destroy = stream_destroy;
   table.stream_synchronize = stream_synchronize;

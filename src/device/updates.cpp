@@ -34,11 +34,6 @@ bool follows(const Update& last, const Update& next, ddp_dtype dtype) noexcept {
          goes_on(last.master, state_bytes, next.master);
 }
 
-/// Do the other ranks wait for this launch, whatever is in it?
-bool is_awaited(const GradShape& shape, size_t dtype) noexcept {
-  return shape.multicast != nullptr && static_cast<size_t>(shape.multicast->dtype) == dtype;
-}
-
 }  // namespace
 
 template <class Rule>
@@ -87,7 +82,7 @@ void RuleUpdates<Rule>::launch(const Device& device, const GradShape& shape, con
     ~Forget() { noted.clear(); }
   } forget{*this};
   for (size_t dtype = 0; dtype < kDtypes; ++dtype)
-    if (const List& list = lists_[dtype]; !list.updates.empty() || is_awaited(shape, dtype))
+    if (const List& list = lists_[dtype]; !list.updates.empty())
       device.update(UpdateSpan<Rule>{list.updates.data(), std::ssize(list.updates), list.rules.data(),
                                      planned_.rules != nullptr ? planned_.count : std::ssize(list.rules),
                                      static_cast<ddp_dtype>(dtype), planned_.rules},

@@ -50,22 +50,6 @@ typedef struct ddp_gpu_sgd_rule {
   int32_t nesterov;
 } ddp_gpu_sgd_rule;
 
-/* One address for the memory of all ranks of a node (multicast): a kernel reads sums of their gradients there, and writes
- * values to all of them. The same on all ranks are the dtype, the blocks, and where gradients and values lie in their
- * windows. */
-typedef struct ddp_gpu_multicast {
-  void *team;              /* of team_create */
-  void *grads, *values;    /* of window_register, in which gradients and values of this rank lie */
-  const void *grads_begin; /* where the windows begin in this rank's memory */
-  const void *values_begin;
-  const void *grad_block; /* what the kernels of the ranks read and write there, whatever the updates are: `bytes` each */
-  void *value_block;
-  int64_t bytes;
-  const uint32_t *live; /* page-locked word of the host; once it is not 0, the kernel waits for nobody and changes no more */
-  int32_t blocks;       /* of threads that the kernel has; at most the barriers of the team */
-  int32_t dtype;        /* DDP_F32 or DDP_BF16 */
-} ddp_gpu_multicast;
-
 /* What a gradient goes through before a rule uses it: g * scale, then limited to [-limit, limit] (infinity: not at all). */
 typedef struct ddp_gpu_shape {
   double scale;
@@ -73,10 +57,6 @@ typedef struct ddp_gpu_shape {
   const ddp_gpu_gate *gate; /* device memory, or NULL: its scale in the place of `scale`, and its skip */
   double divisor; /* not 0: gradients are sums, and before all else become in memory what they are divided by it, as by
                      move_quotient. Not with a gate */
-  const ddp_gpu_multicast *multicast; /* not NULL: adam and sgd are one collective of the team, also with count 0. They wait
-                                         until all ranks have come, take as gradients the sums over the ranks (in an order
-                                         of the hardware's), which `divisor` divides and writes to this rank's memory,
-                                         write values to all ranks, and wait until all are done. Not by planned rules */
 } ddp_gpu_shape;
 
 /* How far an optimizer has come whose steps a GPU counts. Page-locked memory: plan_step changes it in the order of its

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "group/channels.hpp"
 
-#include <optional>
-
 #include "bootstrap/control/call_state.hpp"
 #include "collective/gathered.hpp"
 #include "collective/nccl/bucket.hpp"
@@ -110,7 +108,7 @@ collective::Transport& Channel::transport() const noexcept { return group_.chann
 
 // What only gives can always be had by gathering.
 bool Channel::can(collective::Collective kind, bool on_gpu) const noexcept {
-  return on_gpu ? nccl::can(kind, group_.options(), group_.size())
+  return on_gpu ? kind != collective::Collective::kFusedStep
                 : kind == collective::Collective::kBucketAllGather || transport().can(kind);
 }
 
@@ -118,15 +116,10 @@ std::unique_ptr<collective::BucketOperation> Channel::prepare(const collective::
   if (!spec.on_gpu)
     return transport().can(spec.kind()) ? transport().prepare(spec)
                                         : collective::make_gathered(transport(), group_.rank(), spec);
-  std::optional<ddp_gpu_multicast> over;
-  if (spec.kind() == collective::Collective::kFusedStep) {
-    over = group_.gpu().nccl().reach(spec);
-    if (!over) return nullptr;
-  }
   auto metadata = transport().prepare(nccl::metadata_of(spec, group_.size()));
   std::unique_ptr<nccl::Operation> made;
   all_or_none(group_, "GPU memory", [&] {
-    made = group_.gpu().nccl().prepare(spec, std::move(metadata), over);
+    made = group_.gpu().nccl().prepare(spec, std::move(metadata));
     made->prepare_use();
   });
   made->use_once();

@@ -112,8 +112,7 @@ bootstrap::Opening opening_of(const ddp_group_options& options) {
   const std::string mine = std::to_string(static_cast<int>(options.backend)) + " with sum_order " +
                            std::to_string(static_cast<int>(options.sum_order)) + ", virtual_ranks " +
                            std::to_string(options.virtual_ranks) + ", reproducible " + std::to_string(options.reproducible) +
-                           ", nccl_max_ctas " + std::to_string(options.nccl_max_ctas) + ", nccl_multicast " +
-                           std::to_string(options.nccl_multicast) + ", recoverable " + std::to_string(options.recoverable) +
+                           ", nccl_max_ctas " + std::to_string(options.nccl_max_ctas) + ", recoverable " + std::to_string(options.recoverable) +
                            (options.nccl_comm != nullptr ? " and a communicator of its own (nccl_comm)" : "");
   // First comes what may differ: "+" if this rank could take UCX by itself.
   const bool may_choose = options.backend == DDP_BACKEND_AUTO || options.backend == DDP_BACKEND_NCCL;

@@ -8,7 +8,7 @@
 namespace ddp::optim {
 
 device::GradShape for_devices(const cpu::GradShape& shape) noexcept {
-  return {shape.scale, shape.limit, nullptr, 0, nullptr};
+  return {shape.scale, shape.limit, nullptr, 0};
 }
 
 template <class Norms>

@@ -240,7 +240,7 @@ void BuiltinOptimizer::lose_parts() noexcept {
 
 void BuiltinOptimizer::flush(void* stream) {
   if (undoes_) undo_.all.flush(model().table(), stream);
-  if (updates().empty() && shape_.multicast == nullptr) return;
+  if (updates().empty()) return;
   // What stops kernels has stopped a planned step where it was decided.
   const ddp_gpu_stop stop = planned_ ? nullptr : model().group().gpu().stop_step_on(stream);
   updates().launch(device::of(model().table()), shape_, {stream, stop});
@@ -258,13 +258,6 @@ void BuiltinOptimizer::divide_and_flush(void* stream, double divisor) {
   shape_.divisor = divisor;
   const std::optional<Error> problem = try_to([&] { flush(stream); });
   shape_.divisor = 0;
-  if (problem) throw Error(*problem);
-}
-
-void BuiltinOptimizer::flush_over(void* stream, double divisor, const ddp_gpu_multicast& over) {
-  shape_.multicast = &over;
-  const std::optional<Error> problem = try_to([&] { divide_and_flush(stream, divisor); });
-  shape_.multicast = nullptr;
   if (problem) throw Error(*problem);
 }
 

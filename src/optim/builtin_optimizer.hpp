@@ -125,7 +125,6 @@ class BuiltinOptimizer : public Optimizer, public pass::BlockUpdate, public pass
  private:
   // As a BlockUpdate alone.
   void divide_and_flush(void* stream, double divisor) final;
-  void flush_over(void* stream, double divisor, const ddp_gpu_multicast& over) final;
   [[nodiscard]] bool keeps_slices() const noexcept final { return undoes_ && undo_.sliced; }
   [[nodiscard]] std::vector<Beside> beside(int32_t index) final;
 

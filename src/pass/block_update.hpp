@@ -12,7 +12,6 @@
 
 #include "core/error.hpp"
 #include "ddp/types.h"
-#include "device/work.h"
 #include "pass/step_plan.hpp"
 
 namespace ddp::pass {
@@ -54,8 +53,6 @@ class BlockUpdate {
   virtual void flush(void* stream) = 0;
   /// As flush, of blocks whose gradients are sums (StepRequest::divides).
   virtual void divide_and_flush(void* stream, double) { flush(stream); }
-  /// As SliceWork::flush_over; only of what divides.
-  virtual void flush_over(void*, double, const ddp_gpu_multicast&) {}
 };
 
 }  // namespace ddp::pass

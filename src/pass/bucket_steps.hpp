@@ -57,10 +57,6 @@ class BucketStep final : public collective::SliceWork, public collective::Bucket
   [[nodiscard]] double divisor() const noexcept { return divisor_; }
   void flush(void* stream) override { divisor_ == 1 ? update_.flush(stream) : update_.divide_and_flush(stream, divisor_); }
 
-  void flush_over(void* stream, double divisor, const ddp_gpu_multicast& over) override {
-    update_.flush_over(stream, divisor, over);
-  }
-
   void start(collective::BucketOperation& reduction) noexcept {
     reduction_ = &reduction;
     piece_ = 0;

@@ -123,7 +123,6 @@ void OptimizerStage::prepare() {
     part.all_gather = channel_.prepare(all_gather);
     if (wanted.reduce_scatter) part.reduce_scatter = channel_.prepare(reduce_scatter);
     if (wanted.fused) part.fused = channel_.prepare(fused);
-    part.setting.can_fuse = part.fused != nullptr;  // a transport may not be able to for this bucket
   }
   if (auto* const kept = dynamic_cast<KeptUpdate*>(&update_)) kept->exchanges_are_prepared();
 }

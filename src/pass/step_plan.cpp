@@ -19,7 +19,7 @@ StepPlan::When when_of(const StepRequest& request, const StepSetting& setting, b
 }  // namespace
 
 StepExchanges step_exchanges(const StepRequest& request, const StepSetting& setting) noexcept {
-  const bool may_step_in_pass = request.in_backward && !request.whole_tensors && (!setting.on_gpu || request.divides);
+  const bool may_step_in_pass = request.in_backward && !request.whole_tensors;
   return StepExchanges{request.sharded && setting.can_reduce_scatter && !setting.reduces_copy, request.sharded,
                        request.sharded && setting.can_fuse && may_follow(setting) && may_step_in_pass};
 }

@@ -28,7 +28,7 @@ struct StepSetting {
   bool on_gpu = false;              // the bucket
   bool mixed = false;               // some buckets are on a GPU, some are not
   bool can_reduce_scatter = false;  // Group::can, where the bucket is
-  bool can_fuse = false;            // the same: reduce-scatter, step and all-gather in one exchange; on a GPU it divides
+  bool can_fuse = false;            // the same: reduce-scatter, step and all-gather in one exchange
   bool uneven = false;              // a rank may only answer, with old values
 
   [[nodiscard]] bool some_on_gpu() const noexcept { return on_gpu || mixed; }

@@ -23,7 +23,6 @@ static void options_have_the_documented_defaults(void **state) {
   check_true(options.store == NULL);
   check_int(options.reproducible, 0);
   check_int(options.nccl_max_ctas, 0);
-  check_int(options.nccl_multicast, 0);
   check_true(options.nccl_comm == NULL);
   check_int(options.first_port, 0);
   check_int(options.last_port, 0);
@@ -79,8 +78,6 @@ static void create_refuses_options_that_cannot_be_right(void **state) {
   REFUSED(rendezvous_timeout_ms, -1);
   REFUSED(nccl_max_ctas, -1);
   REFUSED(nccl_max_ctas, 65);
-  REFUSED(nccl_multicast, 2);
-  REFUSED(nccl_multicast, -1);
   REFUSED(first_port, 5); /* to 0 */
   REFUSED(first_port, -1);
   REFUSED(last_port, 5); /* from 0 */
@@ -92,15 +89,6 @@ static void create_refuses_options_that_cannot_be_right(void **state) {
   options.nccl_max_ctas = 4;
   options.nccl_comm = &options;
   check_refused("local://wrong", &options, __FILE__, __LINE__); /* a communicator has been made with its own */
-#define EXCLUDED(field, value)                      \
-  options = one_rank(), options.nccl_multicast = 1; \
-  options.field = value;                            \
-  check_refused("local://wrong", &options, __FILE__, __LINE__)
-  EXCLUDED(reproducible, 1);
-  EXCLUDED(virtual_ranks, 4);
-  EXCLUDED(recoverable, 1);
-  EXCLUDED(nccl_comm, &options);
-#undef EXCLUDED
 }
 
 static void options_of_an_older_and_a_newer_program_work(void **state) {

@@ -85,7 +85,7 @@ void adam_has_the_bits_of_the_cpu(void**) {
           cpu::adam_update(step, dtype, rule.values[k].data(), rule.grad.host[k].data(), rule.firsts[k].data(),
                            rule.seconds[k].data(), rule.value.count(k));
         }
-        const ddp_gpu_shape how{shape.scale, shape.limit, nullptr, 0, nullptr};
+        const ddp_gpu_shape how{shape.scale, shape.limit, nullptr, 0};
         GPU_CALL(adam(rule.updates.data(), static_cast<int64_t>(rule.updates.size()), rules, 2, dtype, &how, nullptr,
                       stream.get()));
         stream.wait();
@@ -111,7 +111,7 @@ void sgd_has_the_bits_of_the_cpu(void**) {
             if (mode == 0) rule.updates[k].state[0] = nullptr;
             rule.updates[k].state[1] = nullptr;
           }
-          const ddp_gpu_shape how{shape.scale, shape.limit, nullptr, 0, nullptr};
+          const ddp_gpu_shape how{shape.scale, shape.limit, nullptr, 0};
           GPU_CALL(sgd(rule.updates.data(), static_cast<int64_t>(rule.updates.size()), rules, 2, dtype, &how, nullptr,
                        stream.get()));
           stream.wait();
@@ -149,7 +149,7 @@ void a_planned_step_has_the_bits_of_the_cpu(void**) {
       cpu::adam_update(wanted, DDP_F32, arrays.values[k].data(), arrays.grad.host[k].data(), arrays.firsts[k].data(),
                        arrays.seconds[k].data(), arrays.value.count(k));
     }
-    const ddp_gpu_shape shape{1, kInfinity, step.gate, 0, nullptr};
+    const ddp_gpu_shape shape{1, kInfinity, step.gate, 0};
     GPU_CALL(plan_step(&step, nullptr, stream.get()));
     GPU_CALL(planned_adam(arrays.updates.data(), static_cast<int64_t>(arrays.updates.size()), step.rules, 3, DDP_F32, &shape,
                           nullptr, stream.get()));
@@ -175,7 +175,7 @@ void a_stop_or_a_closed_gate_changes_nothing(void**) {
     Rule arrays(DDP_F32, 0);
     for (ddp_gpu_update& update : arrays.updates) update.rule = 0;
     *static_cast<volatile uint32_t*>(host) = by_gate ? 0 : 1;
-    const ddp_gpu_shape shape{1, kInfinity, by_gate ? static_cast<const ddp_gpu_gate*>(gate.data()) : nullptr, 0, nullptr};
+    const ddp_gpu_shape shape{1, kInfinity, by_gate ? static_cast<const ddp_gpu_gate*>(gate.data()) : nullptr, 0};
     const auto count = static_cast<int64_t>(arrays.updates.size());
     GPU_CALL(adam(arrays.updates.data(), count, &rule, 1, DDP_F32, &shape, stop, stream.get()));
     const ddp_gpu_span span{arrays.grad.at(0), arrays.value.at(0), arrays.value.count(0)};

@@ -202,35 +202,6 @@ void reproducible_groups_have_the_bits_of_the_cpu(void**) {
     });
 }
 
-/// One kernel a bucket on GPUs that have multicast and are enough, else the ordinary way; whole numbers have one sum.
-void steps_over_multicast_have_the_bits_of_the_plain_one(void**) {
-  for (const int size : {2, 4})
-    run_world(size, [](const Rank& at) {
-      ddp_group_options options;
-      OK(ddp_group_options_init(&options, sizeof options));
-      options.device_index = at.place.device;
-      options.nccl_multicast = 1;
-      ddp_group* made = nullptr;
-      OK(ddp_group_split(at.group, 0, at.rank, &options, &made));
-      const GroupHandle group(made);
-      for (const ddp_dtype dtype : {DDP_F32, DDP_BF16}) {
-        Plan plan = plan_for(at);
-        plan.dtype = dtype;
-        Trainer plain(at.group, plan);
-        plan.options = [](ddp_model_options& model) { model.own_values = 1; };
-        Trainer tested(made, plan);
-        const OptimizerHandle one = adam(plain.model.get(), {}), other = adam(tested.model.get(), {true, true, false, 0});
-        for (int step = 0; step < 5; ++step) {
-          plain.pass(step);
-          OK(ddp_optimizer_step(one.get(), plain.stream.get()));
-          tested.pass(step);
-          OK(ddp_optimizer_step(other.get(), tested.stream.get()));
-        }
-        expect_equal(tested.hash(), plain.hash(), std::string("the values, ") + dtype_name(dtype));
-      }
-    });
-}
-
 void gradients_count_by_their_weights(void**) {
   run_world(2, [](const Rank& at) {
     Plan plan = plan_for(at);
@@ -337,7 +308,6 @@ int main(int argc, char** argv) {
       ddp_test(each_rank_may_keep_its_gradients_where_it_likes),
       ddp_test(gradients_of_16_bits_on_the_wire_are_exact_where_numbers_fit),
       ddp_test(reproducible_groups_have_the_bits_of_the_cpu),
-      ddp_test(steps_over_multicast_have_the_bits_of_the_plain_one),
       ddp_test(gradients_count_by_their_weights),
       ddp_test(parameters_and_buffers_begin_as_those_of_rank_0),
       ddp_test(collectives_take_cuda_tensors),

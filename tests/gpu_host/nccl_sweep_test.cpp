@@ -73,14 +73,13 @@ void expect_values(const SweptWorld& good, const SweptStory& story, const std::s
   expect_of_steps(good, story, 0, kSteps, what);
 }
 
-constexpr std::array<SweptWay, 8> kWays = {{{},
+constexpr std::array<SweptWay, 7> kWays = {{{},
                                             {.shard = true},
                                             {.shard = true, .in_backward = true},
                                             {.reproducible = true},
                                             {.shard = true, .own = true},
                                             {.in_backward = true, .own = true},
-                                            {.lent = true},
-                                            {.shard = true, .in_backward = true, .own = true, .multicast = true}}};
+                                            {.lent = true}}};
 
 int64_t number_of(const char* name, int64_t usual) {
   const char* const text = std::getenv(name);

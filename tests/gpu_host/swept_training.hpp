@@ -28,11 +28,9 @@ struct SweptWay {
   bool reproducible = false;
   bool own = false;   // libddp keeps values and gradients
   bool lent = false;  // the communicator is the program's
-  bool multicast = false;
   [[nodiscard]] std::string text() const {
     return std::string(shard ? "sharded" : "whole") + (in_backward ? ", in backward" : "") +
-           (reproducible ? ", reproducible" : "") + (own ? ", kept by libddp" : "") + (lent ? ", lent" : "") +
-           (multicast ? ", multicast" : "");
+           (reproducible ? ", reproducible" : "") + (own ? ", kept by libddp" : "") + (lent ? ", lent" : "");
   }
 };
 
@@ -162,7 +160,6 @@ struct SweptWorld {
 
 inline void SweptWorld::lend() {
   options.reproducible = way.reproducible ? 1 : 0;
-  options.nccl_multicast = way.multicast ? 1 : 0;
   if (!way.lent) return;
   std::array<char, DDP_NCCL_ID_BYTES> id{};
   expect(fake_gpu::nccl().get_unique_id(id.data()) == 0, "an id");

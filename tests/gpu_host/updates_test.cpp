@@ -45,7 +45,7 @@ class Noted {
   void clear() noexcept { noted_.clear(); }
   const std::vector<Launch>& launch() {
     launches.clear();
-    noted_.launch(gpu_, {0.5, 3, nullptr, 0, nullptr}, {&stream, reinterpret_cast<ddp_gpu_stop>(&stop)});
+    noted_.launch(gpu_, {0.5, 3, nullptr, 0}, {&stream, reinterpret_cast<ddp_gpu_stop>(&stop)});
     return launches;
   }
 

@@ -297,7 +297,6 @@ Options of a group. Fill with ddp_group_options_init(), then change what you nee
 - `last_port`: to this one, included; 0 with first_port 0 (default)
 - `join`: 1: this process is no rank yet, and joins a group that stands and was made with recoverable = 1, in the place of a rank that died or as one more. rank and world_size are what the group makes them (see ddp/recover.h). 0 (default), or 1 if DDP_JOIN=1 is in the environment
 - `virtual_ranks`: parts of the global batch, of which each rank has some: training gives the same bits at any number of ranks up to this one (see ddp/virtual_ranks.h). 0 (default): none. Equal on all ranks
-- `nccl_multicast`: 1: on GPUs of one host whose NVLink adds (multicast), sharded steps within the pass are one kernel for each bucket that can be; all else goes the ordinary way. Sums then have an order of the hardware's. Equal on all ranks; not with reproducible, virtual_ranks, recoverable or nccl_comm. 0 (default). Not measured yet (include/README.md, "Multicast")
 """
 struct ddp_group_options
     struct_size::Int64
@@ -319,7 +318,6 @@ struct ddp_group_options
     last_port::Int32
     join::Int32
     virtual_ranks::Int32
-    nccl_multicast::Int32
 end
 
 @doc raw"""

@@ -41,8 +41,7 @@ class Group(Closing):
 
     Keywords are the fields of ``ddp_group_options``: rank, world_size, backend, device_index, timeout_ms, heartbeat_ms, dead_after_ms,
     rendezvous_timeout_ms, sum_order, reproducible (sums on GPUs have the bits of sums in host memory), nccl_max_ctas (most blocks of a GPU
-    that NCCL takes), nccl_multicast (sharded steps within the pass by one kernel over NVLink's multicast, where that is there),
-    nccl_comm (the address of an ncclComm_t of the same ranks, which is lent to the group and never ended by it),
+    that NCCL takes), nccl_comm (the address of an ncclComm_t of the same ranks, which is lent to the group and never ended by it),
     first_port and last_port (where to listen, for a firewall between hosts),
     virtual_ranks (parts of the global batch, see parts: training has the same bits at any number of ranks up to that),
     recoverable (when a rank dies the others may go on, see recover()), join (join a recoverable group that stands, as one more rank; so does

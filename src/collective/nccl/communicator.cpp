@@ -36,7 +36,6 @@ struct Communicator::Link {
   void* comm = nullptr;  // written by NCCL while it connects
   std::atomic<bool> usable{false};
   std::atomic<bool> gives_up{false};  // the orderly end
-  std::shared_ptr<void> kept;         // by the last run()
 
   std::mutex mutex;  // guards what follows
   std::condition_variable changed;
@@ -294,18 +293,6 @@ void Communicator::exchange(const std::vector<Transfer>& transfers, void* stream
     }
     const int32_t ended = nccl.group_end();
     return code != 0 ? code : ended;
-  });
-}
-
-void Communicator::in_turn(const char* doing, const std::function<void()>& enqueue) {
-  call(doing, [&](const ddp_nccl_table&, void*) { return enqueue(), 0; });
-}
-
-void Communicator::run(const char* doing, const std::function<int32_t(const ddp_nccl_table&, void* comm)>& body,
-                       const std::shared_ptr<void>& kept) {
-  call_alone(doing, [&](const ddp_nccl_table& nccl, void* comm) {
-    link_->kept = kept;
-    return body(nccl, comm);
   });
 }
 

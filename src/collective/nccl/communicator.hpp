@@ -65,7 +65,7 @@ class Communicator {
   /// Collectives take their turn there, from now on. It lives as long as they are called. `timeout_ms`: of a call that NCCL
   /// does not bring to its end; 0: none. `check` throws why all has come to an end, and does so for calls that NCCL was ended
   /// in, and until settle() for all that wait.
-  void set_order(LaunchOrder* order, int64_t timeout_ms, std::function<void()> check = nullptr) noexcept {
+  void set_order(LaunchOrder* order, int64_t timeout_ms, std::function<void()> check) noexcept {
     order_ = order;
     timeout_ms_ = timeout_ms;
     check_ = std::move(check);
@@ -97,14 +97,6 @@ class Communicator {
 
   /// All of them at once; the n-th one sent to a rank meets the n-th one that it receives. Every rank has some.
   void exchange(const std::vector<Transfer>& transfers, void* stream);
-
-  /// Anything else that the ranks do together on the device, as one of the collectives above takes its turn.
-  void in_turn(const char* doing, const std::function<void()>& enqueue);
-
-  /// A call that is no collective of a stream. Waits until it has come to its end. `kept` lives as long as NCCL may write to
-  /// it. Throws as collectives.
-  void run(const char* doing, const std::function<int32_t(const ddp_nccl_table&, void* comm)>& body,
-           const std::shared_ptr<void>& kept);
 
   /// Memory of NCCL's kind, which the caller frees (ddp_nccl_table::mem_free). Throws OUT_OF_MEMORY, what the device throws,
   /// and INTERNAL with NCCL's words.

@@ -8,10 +8,8 @@
 
 #include "bootstrap/control/consensus.hpp"
 #include "collective/nccl/connect.hpp"
-#include "collective/nccl/fused_step.hpp"
 #include "collective/nccl/greeting.hpp"
 #include "collective/nccl/mean.hpp"
-#include "collective/nccl/multicast.hpp"
 #include "collective/nccl/sharded.hpp"
 #include "collective/nccl/tree_sum.hpp"
 #include "core/attempt.hpp"
@@ -73,7 +71,7 @@ NcclTransport::NcclTransport(const collective::TransportContext& context, const 
     if (is_lent) with_name(*context.control, [&] { lent = lend(); });
     if (size_ == 1) return std::string();
     stop_words_ = std::make_unique<StopWords>(device);
-    if (context.options.reproducible != 0) adders_.tree = std::make_unique<TreeOrder>(device, layout, rank_, stream_->get());
+    if (context.options.reproducible != 0) tree_ = std::make_unique<TreeOrder>(device, layout, rank_, stream_->get());
     communicator_ = std::move(lent);
     if (!is_lent) nccl = &gpu::load_nccl(device.table());
     here = LaunchOrder::present(device.index());
@@ -136,7 +134,7 @@ void NcclTransport::try_out(os::Deadline deadline) {
   on_error<Error>(
       [&] {
         communicator_->all_reduce(stop_words_->spare(), stop_words_->spare(), 1, DDP_F32, DDP_GPU_SUM, stream_->get());
-        if (adders_.tree != nullptr) adders_.tree->connect(*communicator_, stream_->get());
+        if (tree_ != nullptr) tree_->connect(*communicator_, stream_->get());
       },
       [&](const Error& error) {
         if (error.status() == DDP_ERROR_TIMED_OUT) fail_late();
@@ -158,9 +156,8 @@ uint64_t NcclTransport::order_word(At at) const {
 
 NcclTransport::~NcclTransport() {
   close(false);
-  const bool may_free = (adders_.multicast != nullptr || !staging_.memory.empty()) &&
+  const bool may_free = !staging_.memory.empty() &&
                         device_.frees().may_free(device_.name(), *device_.owner().text());
-  if (adders_.multicast != nullptr) adders_.multicast->end(may_free);
   for (void* const memory : staging_.memory)
     if (may_free) memory_.free(memory);
   decide_about_memory();
@@ -234,19 +231,9 @@ void NcclTransport::scale(const Tensor& from, const Tensor& to, const Scale& by,
        "dividing a sum");
 }
 
-std::optional<ddp_gpu_multicast> NcclTransport::reach(const collective::ExchangeSpec& spec) {
-  if (adders_.multicast == nullptr)
-    adders_.multicast =
-        std::make_unique<Multicast>(Multicast::Of{context_, device_, *communicator_, memory_, stop_words_->original()});
-  return adders_.multicast->has_team() ? adders_.multicast->reach(FusedStep::blocks_of(spec)) : std::nullopt;
-}
-
 std::unique_ptr<Operation> NcclTransport::prepare(const collective::ExchangeSpec& spec,
-                                                  std::unique_ptr<collective::BucketOperation> metadata,
-                                                  const std::optional<ddp_gpu_multicast>& over) {
+                                                  std::unique_ptr<collective::BucketOperation> metadata) {
   switch (spec.kind()) {
-    case collective::Collective::kFusedStep:
-      return std::make_unique<FusedStep>(*this, std::move(metadata), spec, over.value());
     case collective::Collective::kBucketReduceScatter:
       return std::make_unique<ReduceScatter>(*this, std::move(metadata), spec);
     case collective::Collective::kBucketAllGather: return std::make_unique<AllGather>(*this, std::move(metadata), spec);
@@ -258,8 +245,8 @@ void NcclTransport::all_reduce(const Tensor& tensor, ddp_reduce op, void* stream
   if (size_ == 1 || tensor.count == 0) return;
   order_after(stream);
   gpu::Timed timed(device_, stream_->get(), trace::GpuWork::kAllReduce, tensor.bytes());
-  if (adders_.tree != nullptr) {
-    adders_.tree->all_reduce(*this, tensor, op);
+  if (tree_ != nullptr) {
+    tree_->all_reduce(*this, tensor, op);
     timed.end();
     return order_before(stream);
   }
@@ -292,8 +279,8 @@ void NcclTransport::reduce_scatter(const Tensor& input, const Tensor& output, dd
   }
   order_after(stream);
   gpu::Timed timed(device_, stream_->get(), trace::GpuWork::kReduceScatter, input.bytes());
-  if (adders_.tree != nullptr) {
-    adders_.tree->reduce_scatter(*this, input, output, op);
+  if (tree_ != nullptr) {
+    tree_->reduce_scatter(*this, input, output, op);
     timed.end();
     return order_before(stream);
   }
@@ -368,7 +355,6 @@ void NcclTransport::await_stream(os::Deadline deadline) {
 
 void NcclTransport::free(void* data) noexcept {
   if (!device_.frees().may_free(device_.name(), *device_.owner().text())) return;
-  if (adders_.multicast != nullptr) adders_.multicast->forget(data);
   memory_.free(data);
 }
 
@@ -397,8 +383,6 @@ void NcclTransport::close(bool in_order, End end) noexcept {
 void NcclTransport::close_in_order() noexcept {
   const int64_t limit_ms = close_limit_ms(size_, context_.options.timeout_ms);
   if (context_.options.nccl_comm != nullptr) static_cast<void>(try_to([&] { await_stream(os::Deadline::in_ms(limit_ms)); }));
-  if (adders_.multicast != nullptr && comes_to_an_end(os::Deadline::in_ms(limit_ms)))
-    adders_.multicast->close(limit_ms, [this] { return context_.failure->woken(); });
   communicator_->close(limit_ms, [this] { return context_.failure->woken(); });
 }
 

@@ -33,7 +33,6 @@
 
 namespace ddp::nccl {
 
-class Multicast;
 class Operation;
 struct Scale;
 class TreeOrder;
@@ -76,20 +75,16 @@ class NcclTransport {
   void join();
 
   /// NULL: NCCL adds; else the library does, in the order of the CPU (group option `reproducible`).
-  [[nodiscard]] TreeOrder* tree() const noexcept { return adders_.tree.get(); }
+  [[nodiscard]] TreeOrder* tree() const noexcept { return tree_.get(); }
 
   /// For the kernels that come next on this stream: a word that is not 0 if the group was broken by then; NULL with one
   /// rank. Costs a kernel that copies the word, unless the one kernel that comes next has one thread that reads it, once.
   [[nodiscard]] ddp_gpu_stop stop_on(void* stream, StopRead read = StopRead::kByMany);
 
-  /// Collective. How a kernel reaches gradients and values of a bucket on all ranks (multicast.hpp); none: it cannot, on no
-  /// rank. Throws as the constructor.
-  [[nodiscard]] std::optional<ddp_gpu_multicast> reach(const collective::ExchangeSpec& spec);
-  /// As Transport::prepare. `metadata`: the exchange of the metadata about it (bucket.hpp), over the host's transport.
-  /// `over`: of a fused step. Throws OUT_OF_MEMORY.
+  /// As Transport::prepare. `metadata`: the exchange of the metadata about it (bucket.hpp), over the host's transport. Throws
+  /// OUT_OF_MEMORY.
   [[nodiscard]] std::unique_ptr<Operation> prepare(const collective::ExchangeSpec& spec,
-                                                   std::unique_ptr<collective::BucketOperation> metadata,
-                                                   const std::optional<ddp_gpu_multicast>& over);
+                                                   std::unique_ptr<collective::BucketOperation> metadata);
 
   // On this rank's tensors; reductions of floats. `stream`: as above. Not while a bucket is under way.
   void all_reduce(const Tensor& tensor, ddp_reduce op, void* stream);
@@ -139,10 +134,7 @@ class NcclTransport {
   std::shared_ptr<Communicator> communicator_;
   std::unique_ptr<Watch> watch_;
   std::unique_ptr<LaunchOrder> order_;  // NULL with one rank
-  struct {
-    std::unique_ptr<TreeOrder> tree;
-    std::unique_ptr<Multicast> multicast;  // NULL: no step has asked for it
-  } adders_;
+  std::unique_ptr<TreeOrder> tree_;  // NULL: NCCL adds
   struct {
     std::vector<void*> memory;  // from alloc; the last is used
     int64_t bytes = 0;          // of that
@@ -152,9 +144,6 @@ class NcclTransport {
     std::atomic<bool> stuck{false};  // the device did not become idle when it was waited for last
   } flags_;
 };
-
-/// As Transport::can; a fused step if the options allow it, and then NcclTransport::reach says whether a bucket can be.
-[[nodiscard]] bool can(collective::Collective kind, const ddp_group_options& options, int32_t ranks) noexcept;
 
 /// Throws NOT_SUPPORTED: NCCL cannot take this mean. `reproducible`: the group's option.
 void check_reduction(const char* function, const Tensor& tensor, ddp_reduce op, bool reproducible);

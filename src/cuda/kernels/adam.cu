@@ -46,7 +46,6 @@ KernelList adam_kernels() noexcept {
 
 int32_t adam_step(const ddp_gpu_update* updates, int64_t count, const ddp_gpu_adam_rule* rules, int64_t rule_count,
                   int32_t dtype, const ddp_gpu_shape* shape, ddp_gpu_stop stop, void* stream) noexcept {
-  if (shape->multicast != nullptr) return fused_adam(updates, count, rules, rule_count, dtype, *shape, stop, stream);
   return with_element(dtype, [&](auto element) {
     using E = decltype(element);
     return launch_updates<AdamScalars<Wide<E>>, E>(few<E>, many<E>, updates, count, rules, rule_count, *shape, stop, stream);

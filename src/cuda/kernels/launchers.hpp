@@ -29,9 +29,8 @@ KernelList normalise_kernels() noexcept;
 KernelList word_kernels() noexcept;
 KernelList tree_kernels() noexcept;
 KernelList plan_kernels() noexcept;
-KernelList fused_kernels() noexcept;
 
-std::array<KernelList, 13> all_kernels() noexcept;
+std::array<KernelList, 12> all_kernels() noexcept;
 
 /// Sets the table's functions that launch kernels.
 void fill_kernels(ddp_gpu_table& table) noexcept;
@@ -60,14 +59,6 @@ int32_t planned_adam(const ddp_gpu_update* updates, int64_t count, const ddp_gpu
                      int32_t dtype, const ddp_gpu_shape* shape, ddp_gpu_stop stop, void* stream) noexcept;
 int32_t planned_sgd(const ddp_gpu_update* updates, int64_t count, const ddp_gpu_planned_rule* rules, int64_t rule_count,
                     int32_t dtype, const ddp_gpu_shape* shape, ddp_gpu_stop stop, void* stream) noexcept;
-
-/// As adam_step and sgd_step, with shape.multicast.
-int32_t fused_adam(const ddp_gpu_update* updates, int64_t count, const ddp_gpu_adam_rule* rules, int64_t rule_count,
-                   int32_t dtype, const ddp_gpu_shape& shape, ddp_gpu_stop stop, void* stream) noexcept;
-int32_t fused_sgd(const ddp_gpu_update* updates, int64_t count, const ddp_gpu_sgd_rule* rules, int64_t rule_count,
-                  int32_t dtype, const ddp_gpu_shape& shape, ddp_gpu_stop stop, void* stream) noexcept;
-/// Is their code for this device's architecture one that has multicast? The current device.
-bool has_fused_code() noexcept;
 
 int64_t bn_scratch_bytes(const ddp_gpu_batch* batch) noexcept;
 int32_t bn_moments(const ddp_gpu_batch* batch, const void* x, double* out, void* scratch, void* stream) noexcept;

@@ -75,21 +75,8 @@ struct PlannedParameters {
 template <class T, size_t bytes>
 using PlannedIn = PlannedParameters<T, capacity<UpdatePiece>(bytes, sizeof(Step<T>) + sizeof(void*) + 16)>;
 
-/// Where gradients come from and values go: this GPU's memory. (kernels/fused.cu: that of all ranks.)
-template <class E>
-struct Local {
-  template <uint32_t width>
-  __device__ __forceinline__ Pack<E, width> load_grad(const E* grad, uint32_t at) const {
-    return load_pack<E, width>(grad, at);
-  }
-  template <uint32_t width>
-  __device__ __forceinline__ void store_value(E* value, uint32_t at, const Pack<E, width>& pack) const {
-    store_pack<E, width>(value, at, pack);
-  }
-};
-
 /// A rule's arrays from the first element of a tile on. states: how many of them the rule keeps now.
-template <class E, int states, bool has_master, class Rule, class Reach>
+template <class E, int states, bool has_master, class Rule>
 struct Update {
   using T = Wide<E>;
   E* value;
@@ -98,7 +85,6 @@ struct Update {
   T* master;
   Shaping<T> shaping;
   Rule rule;
-  Reach reach;
 
   template <uint32_t width>
   struct Loaded {
@@ -110,7 +96,7 @@ struct Update {
   __device__ __forceinline__ Loaded<width> load(uint32_t at) const {
     Loaded<width> loaded;
     loaded.value = load_pack<E, width>(value, at);
-    loaded.grad = reach.template load_grad<width>(grad, at);
+    loaded.grad = load_pack<E, width>(grad, at);
 #pragma unroll
     for (int k = 0; k < states; ++k) loaded.state[k] = load_pack<T, width>(state[k], at);
     if constexpr (has_master) loaded.master = load_pack<T, width>(master, at);
@@ -129,7 +115,7 @@ struct Update {
       if constexpr (has_master) loaded.master.element[k] = x;
       loaded.value.element[k] = Narrow<E>::of(x);
     }
-    reach.template store_value<width>(value, at, loaded.value);
+    store_pack<E, width>(value, at, loaded.value);
     if (shaping.divisor != 0) store_pack<E, width>(grad, at, loaded.grad);
 #pragma unroll
     for (int k = 0; k < states; ++k) store_pack<T, width>(state[k], at, loaded.state[k]);
@@ -138,18 +124,17 @@ struct Update {
 };
 
 /// One tile of a piece.
-template <class E, int states, bool has_master, class Rule, class Reach>
+template <class E, int states, bool has_master, class Rule>
 __device__ __forceinline__ void update_tile(const UpdatePiece& piece, uint32_t first, uint32_t count,
-                                            const Shaping<Wide<E>>& shaping, const Rule& rule, const Reach& reach) {
+                                            const Shaping<Wide<E>>& shaping, const Rule& rule) {
   using T = Wide<E>;
   constexpr uint32_t kWidth = 16 / sizeof(T);
-  Update<E, states, has_master, Rule, Reach> update{static_cast<E*>(piece.value) + first,
+  Update<E, states, has_master, Rule> update{static_cast<E*>(piece.value) + first,
                                                     static_cast<E*>(const_cast<void*>(piece.grad)) + first,
                                                     {nullptr, nullptr},
                                                     nullptr,
                                                     shaping,
-                                                    rule,
-                                                    reach};
+                                                    rule};
   for (int k = 0; k < states; ++k) update.state[k] = static_cast<T*>(piece.state[k]) + first;
   if constexpr (has_master) update.master = static_cast<T*>(piece.master) + first;
   const Lane lanes[] = {{update.value, sizeof(E)},
@@ -169,13 +154,13 @@ struct AdamRule {
 };
 
 /// One tile, by the rule of its piece.
-template <class E, class T, class Reach = Local<E>>
+template <class E, class T>
 __device__ __forceinline__ void update_piece(const UpdatePiece& piece, uint32_t first, uint32_t count,
-                                             const Shaping<T>& shaping, const AdamRule<T>& rule, const Reach& reach = {}) {
+                                             const Shaping<T>& shaping, const AdamRule<T>& rule) {
   if constexpr (sizeof(E) == 2) {
-    if (piece.master != nullptr) return update_tile<E, 2, true>(piece, first, count, shaping, rule, reach);
+    if (piece.master != nullptr) return update_tile<E, 2, true>(piece, first, count, shaping, rule);
   }
-  update_tile<E, 2, false>(piece, first, count, shaping, rule, reach);
+  update_tile<E, 2, false>(piece, first, count, shaping, rule);
 }
 
 template <class T>
@@ -185,22 +170,22 @@ struct SgdRule {
 };
 
 /// With or without a momentum buffer, which the rule of the piece says.
-template <class E, bool has_master, class T, class Reach>
+template <class E, bool has_master, class T>
 __device__ __forceinline__ void sgd_tile(const UpdatePiece& piece, uint32_t first, uint32_t count, const Shaping<T>& shaping,
-                                         const SgdRule<T>& rule, const Reach& reach) {
+                                         const SgdRule<T>& rule) {
   if (rule.scalars.mode != 0)
-    update_tile<E, 1, has_master>(piece, first, count, shaping, rule, reach);
+    update_tile<E, 1, has_master>(piece, first, count, shaping, rule);
   else
-    update_tile<E, 0, has_master>(piece, first, count, shaping, rule, reach);
+    update_tile<E, 0, has_master>(piece, first, count, shaping, rule);
 }
 
-template <class E, class T, class Reach = Local<E>>
+template <class E, class T>
 __device__ __forceinline__ void update_piece(const UpdatePiece& piece, uint32_t first, uint32_t count,
-                                             const Shaping<T>& shaping, const SgdRule<T>& rule, const Reach& reach = {}) {
+                                             const Shaping<T>& shaping, const SgdRule<T>& rule) {
   if constexpr (sizeof(E) == 2) {
-    if (piece.master != nullptr) return sgd_tile<E, true>(piece, first, count, shaping, rule, reach);
+    if (piece.master != nullptr) return sgd_tile<E, true>(piece, first, count, shaping, rule);
   }
-  sgd_tile<E, false>(piece, first, count, shaping, rule, reach);
+  sgd_tile<E, false>(piece, first, count, shaping, rule);
 }
 
 /// The rules of one launch: those that its pieces name, in the order in which they came.

@@ -166,17 +166,6 @@ typedef struct ddp_nccl_table {
    * at the same time. */
   int32_t (*send)(const void *data, int64_t count, int32_t dtype, int32_t peer, void *comm, void *stream);
   int32_t (*receive)(void *data, int64_t count, int32_t dtype, int32_t peer, void *comm, void *stream);
-  /* Multicast (ddp_gpu_shape): NULL, all of them, if the module was built without NCCL's interface for kernels, or for
-   * another version than the one that was opened. Teams and windows are made by all ranks of the communicator together, in
-   * one order, with the same numbers; it has no other collectives. They are there by the end of a call, which may come
-   * later than its return (IN_PROGRESS); so a team that is given is destroyed also where its making failed, with comm NULL
-   * once that is gone. A communicator whose team_create or window_register failed is of no use. To end them is local, once
-   * no kernel uses them. `memory`: a whole piece of mem_alloc. */
-  int32_t (*team_create)(void *comm, int32_t barriers, void **out_team);
-  int32_t (*team_has_multicast)(const void *team); /* 1: between all ranks of the communicator */
-  int32_t (*team_destroy)(void *comm, void *team);
-  int32_t (*window_register)(void *comm, void *memory, int64_t bytes, void **out_window);
-  int32_t (*window_deregister)(void *comm, void *window);
 } ddp_nccl_table;
 
 typedef struct ddp_gpu_table {
@@ -307,9 +296,6 @@ typedef struct ddp_gpu_table {
                           int64_t rule_count, int32_t dtype, const ddp_gpu_shape *shape, ddp_gpu_stop stop, void *stream);
   int32_t (*planned_sgd)(const ddp_gpu_update *updates, int64_t count, const ddp_gpu_planned_rule *rules, int64_t rule_count,
                          int32_t dtype, const ddp_gpu_shape *shape, ddp_gpu_stop stop, void *stream);
-
-  /* Has the device multicast, and the module code that uses it there? It is current. (A team may have none nevertheless.) */
-  int32_t (*device_multicast)(int32_t device, int32_t *out_has);
 } ddp_gpu_table;
 
 /* The table of this module, or NULL when it has not this `version`. Valid as long as the module is loaded. */

@@ -111,7 +111,7 @@ void measure_adam(Report& report, const Stream& stream, const SlowWork& slow, in
     updates.push_back({at(values), at(grads), {at(first), at(second)}, nullptr, each, 0});
   }
   const ddp_gpu_adam_rule rule{1, 0.01, 0.9, 0.1, 0.999, 0.001, 1e-3, 1, 1e-8};
-  const ddp_gpu_shape shape{1, std::numeric_limits<double>::infinity(), nullptr, 0, nullptr};
+  const ddp_gpu_shape shape{1, std::numeric_limits<double>::infinity(), nullptr, 0};
   const double ms = median_ms(stream, slow, repetitions, [&](int) {
     GPU_CALL(adam(updates.data(), tensors, &rule, 1, DDP_F32, &shape, nullptr, stream.get()));
   });

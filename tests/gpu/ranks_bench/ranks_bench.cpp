@@ -79,7 +79,6 @@ void measure(ddp_group* group, int rank, int size, Place place, const RanksOptio
   Table table(world, rank == 0 ? options.json : "");
   measure_collectives(world, table, options);
   measure_passes(world, table, options);
-  measure_steps(world, table, options);
   measure_marks(world, table, options);
   OK(ddp_group_barrier(group));
 }

@@ -76,7 +76,6 @@ Times in_turn(const World& world, int rounds, int calls, const std::function<voi
 
 void measure_collectives(const World& world, Table& table, const RanksOptions& options);
 void measure_passes(const World& world, Table& table, const RanksOptions& options);
-void measure_steps(const World& world, Table& table, const RanksOptions& options);
 void measure_marks(const World& world, Table& table, const RanksOptions& options);
 
 }  // namespace ddp::bench

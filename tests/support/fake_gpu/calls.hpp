@@ -11,7 +11,6 @@ int32_t device_count(int32_t* out_count);
 int32_t device_name(int32_t device, char* buffer, int64_t capacity);
 int32_t device_is_used(int32_t device, int32_t* out_used);
 int32_t get_device(int32_t* out_device);
-int32_t device_multicast(int32_t device, int32_t* out_has);
 int32_t set_device(int32_t device);
 int32_t synchronize();
 int32_t load_kernels();
@@ -102,10 +101,5 @@ int32_t comm_deregister(void* comm, void* handle);
 int32_t comm_count(void* comm, int32_t* out_size);
 int32_t comm_user_rank(void* comm, int32_t* out_rank);
 int32_t comm_device(void* comm, int32_t* out_device);
-int32_t team_create(void* comm, int32_t barriers, void** out_team);
-int32_t team_has_multicast(const void* team);
-int32_t team_destroy(void* comm, void* team);
-int32_t window_register(void* comm, void* memory, int64_t bytes, void** out_window);
-int32_t window_deregister(void* comm, void* window);
 
 }  // namespace ddp::test::fake_gpu::nccl_entry

@@ -88,10 +88,8 @@ Live live(int32_t device) {
     live.streams = count_of(s.streams, device, own_device);
     live.events = count_of(s.events, device, own_device);
     live.communicators = count_of(s.comms, device, own_device);
-    const auto of_comm = [](const auto& made) { return made.comm->device; };
     live.registrations =
-        count_of(s.registrations, device, [](const auto& registration) { return registration.first->device; }) +
-        count_of(s.windows, device, of_comm) + count_of(s.teams, device, of_comm);
+        count_of(s.registrations, device, [](const auto& registration) { return registration.first->device; });
     return live;
   });
 }

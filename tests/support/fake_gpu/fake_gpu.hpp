@@ -12,14 +12,13 @@
 // or by event_query, counts as known to all threads; what a thread that called relax_capture (the watchdog) learns is known
 // to it alone.
 // Exit: NCCL is taken down by a handler of exit() that was set up at its first call. A call that ends a communicator then,
-// or any call of NCCL later, is a violation. Forks: as with CUDA, a child cannot use what its parent made. Its calls fail
-// and are a violation, which the parent sees too; touching device or pinned memory ends it. Arithmetic: the CPU's kernels,
-// so the fake is an oracle that knows nothing of the CUDA code. Multicast: kernels of a team reach what its windows cover on
-// all ranks. Ranks that make different teams or windows, or the same in another order of what came before, or that launch
-// different kernels, are a violation; so is unmapping under such a kernel. The kernel's wait for a rank ends by the host's
-// word alone, not by an abort. NCCL: ranks are threads of this process, each with a device of its own; what ranks must agree
-// on is checked. Its sums begin at rank 1, because NCCL's order is not the CPU's; sends and receives of a group are one
-// operation, to which all ranks must come.
+// or any call of NCCL later, is a violation.
+// Forks: as with CUDA, a child cannot use what its parent made. Its calls fail and are a violation, which the parent sees
+// too; touching device or pinned memory ends it.
+// Arithmetic: the CPU's kernels, so the fake is an oracle that knows nothing of the CUDA code.
+// NCCL: ranks are threads of this process, each with a device of its own; what ranks must agree on is checked. Its sums
+// begin at rank 1, because NCCL's order is not the CPU's; sends and receives of a group are one operation, to which all
+// ranks must come.
 //
 // As a runtime does: `free` waits until its device is idle, host_free until nothing uses the block; a copy to pageable
 // memory blocks. As NCCL does: mem_free waits for nobody, so memory that may still be in use is a violation; in a collective
@@ -65,7 +64,6 @@ struct Options {
   /// An algorithm is connected when a collective first takes it, and two ranks when they first send to each other: the hosts
   /// of these ranks meet in that call, until one aborts. Which algorithm depends on kind and size.
   bool nccl_connects = false;
-  int64_t multicast = 1;  // 0: no device has it; 2: devices have it, and communicators not
 };
 
 /// What the environment asks for as well, for programs that say nothing: DDP_FAKE_GPU=late,slow_init,looks,one,free. "=N"
@@ -90,7 +88,7 @@ struct Live {
   int64_t streams = 0;      // without the default streams
   int64_t events = 0;
   int64_t communicators = 0;
-  int64_t registrations = 0;  // nccl.comm_register, nccl.window_register, nccl.team_create
+  int64_t registrations = 0;  // nccl.comm_register
   [[nodiscard]] int64_t total() const noexcept {
     return allocations + pinned + streams + events + communicators + registrations;
   }

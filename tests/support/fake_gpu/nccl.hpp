@@ -49,18 +49,10 @@ struct Member {
   bool aborted = false;
 };
 
-/// What all ranks make together on their hosts: a team, a window.
+/// What all ranks make together on their hosts.
 struct Setup {
   std::string what;  // of the first that came
   int32_t here = 0;
-  std::vector<std::function<void()>> make;  // when all have come
-};
-
-/// A kernel of a team: its blocks wait for each other before and after.
-struct FusedMeeting {
-  std::string spec;  // of the first that came
-  int32_t arrived = 0;
-  int32_t finished = 0;
 };
 
 /// The ranks that met by one id.
@@ -74,7 +66,6 @@ struct World {
   std::map<uint64_t, int32_t> met;  // ranks whose host has come to a collective on registered memory
   std::map<uint64_t, Setup> setups;
   std::map<std::pair<int32_t, int32_t>, int32_t> links;  // between two ranks: how many of them have come to it
-  std::map<uint64_t, FusedMeeting> kernels;
 
   [[nodiscard]] bool is_anyone_aborted() const {
     return std::any_of(ranks.begin(), ranks.end(), [](const Member& member) { return member.aborted; });
@@ -108,9 +99,6 @@ struct Comm {
   std::optional<uint64_t> setting_up;  // the last of them
   std::set<std::string> algorithms;    // that it has come to
   std::set<int32_t> peers;             // to which it has sent, or from which it has received
-  std::string past;                    // of its windows: where the next one lies
-  uint64_t next_kernel = 0;
-  int64_t kernels = 0;  // of its team, that are queued and not over
 
   /// Are there ranks whose hosts have not come to what it sets up, or connects to?
   [[nodiscard]] bool is_setting_up() const {
@@ -143,9 +131,7 @@ int32_t async_result(const Runtime& r, const Comm& comm);
 /// A call that returns before it is over, if options ask for that: kNcclInProgress. What comes meanwhile is a violation.
 int32_t go_on(Runtime& r, Comm& comm, int32_t code);
 
-/// This rank comes to a thing that all ranks make; `make` is called when all have come. Ends when a rank aborts.
-int32_t set_up(Runtime& r, Lock& lock, Comm& comm, const std::string& what, std::function<void()> make);
-/// Connects what the operation uses first (Options::nccl_connects). As set_up.
+/// Connects what the operation uses first (Options::nccl_connects). Ends when a rank aborts.
 struct Request;
 int32_t connect_for(Runtime& r, Lock& lock, const Request& request);
 

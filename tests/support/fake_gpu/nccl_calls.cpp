@@ -74,8 +74,6 @@ bool is_registered(const Runtime& r, const Comm& comm, const void* memory) {
   for (const auto& [handle, registration] : r.state->registrations)
     if (registration.first.get() == &comm && block != nullptr && r.state->space.find(registration.second) == block)
       return true;
-  for (const auto& [handle, window] : r.state->windows)
-    if (window.comm.get() == &comm && block != nullptr && window.begin == block->begin) return true;
   return false;
 }
 

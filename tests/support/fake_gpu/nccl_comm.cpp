@@ -31,11 +31,9 @@ int32_t device_of(void* handle) {
 
 void drop(Runtime& r, const CommPtr& comm) {
   if (comm->lookers > 0) r.violate(comm->name() + " is freed while a thread is inside comm_async_error");
-  if (comm->kernels > 0) r.violate("what kernels of " + comm->name() + " reach is unmapped under them");
   if (comm->is_setting_up() && !comm->world->is_anyone_aborted())
     r.violate(comm->name() + " is freed while only some ranks have come to " +
               (comm->setting_up ? comm->world->setups[*comm->setting_up].what : "its links"));
-  std::erase_if(r.state->windows, [&](const auto& entry) { return entry.second.comm == comm; });
   comm->state = CommState::kGone;
   r.state->comms.erase(comm->handle);
   r.state->dead_handles[comm->handle] = comm->name();

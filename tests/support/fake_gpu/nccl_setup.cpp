@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the hosts of a communicator's ranks do together, in one order: what they make, and what they connect.
 #include <algorithm>
-#include <utility>
 
 #include "support/fake_gpu/nccl.hpp"
 
@@ -38,9 +37,8 @@ int32_t link(Runtime& r, Lock& lock, Comm& comm, const std::vector<Transfer>& tr
   return await_ranks(r, lock, comm);
 }
 
-}  // namespace
-
-int32_t set_up(Runtime& r, Lock& lock, Comm& comm, const std::string& what, std::function<void()> make) {
+/// This rank comes to a thing that all ranks make.
+int32_t set_up(Runtime& r, Lock& lock, Comm& comm, const std::string& what) {
   World& world = *comm.world;
   const uint64_t number = comm.setups++;
   Setup& setup = world.setups[number];
@@ -48,13 +46,13 @@ int32_t set_up(Runtime& r, Lock& lock, Comm& comm, const std::string& what, std:
   if (setup.what != what)
     r.violate("ranks of " + world.name + " disagree about what they make together: " + setup.what + ", and " + what +
               " on rank " + std::to_string(comm.rank));
-  setup.make.push_back(std::move(make));
   comm.setting_up = number;
-  if (++setup.here == world.size)
-    for (const std::function<void()>& each : std::exchange(setup.make, {})) each();
+  ++setup.here;
   r.changed.notify_all();
   return await_ranks(r, lock, comm);
 }
+
+}  // namespace
 
 int32_t connect_for(Runtime& r, Lock& lock, const Request& request) {
   Comm& comm = *request.comm;
@@ -62,7 +60,7 @@ int32_t connect_for(Runtime& r, Lock& lock, const Request& request) {
   if (!request.transfers.empty()) return link(r, lock, comm, request.transfers);
   const std::string algorithm = algorithm_of(request.spec, comm.world->size);
   if (!comm.algorithms.insert(algorithm).second) return kNcclOk;
-  return set_up(r, lock, comm, "connections for " + algorithm, [] {});
+  return set_up(r, lock, comm, "connections for " + algorithm);
 }
 
 }  // namespace ddp::test::fake_gpu

@@ -100,18 +100,6 @@ struct ActiveFault {
   int64_t seen = 0;
 };
 
-/// Memory of a rank that kernels of a team reach.
-struct Window {
-  CommPtr comm;
-  uint64_t number = 0;  // the same on all ranks
-  uintptr_t begin = 0;
-};
-struct Team {
-  CommPtr comm;
-  int32_t barriers = 0;
-  bool made = false;  // all ranks have come
-};
-
 /// What reset() throws away.
 struct State {
   explicit State(const Options& with)
@@ -154,8 +142,6 @@ struct State {
   std::map<void*, CommPtr> comms;
   std::map<std::string, std::shared_ptr<World>> worlds;  // by their id, also those that are over
   std::map<void*, std::pair<CommPtr, uintptr_t>> registrations;
-  std::map<void*, Window> windows;
-  std::map<void*, Team> teams;
   std::vector<int32_t> async_errors;
   std::map<std::pair<NcclCall, int32_t>, int64_t> delays;
   std::string open_nccl_error;

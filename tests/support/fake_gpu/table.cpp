@@ -6,7 +6,6 @@
 namespace ddp::test::fake_gpu {
 namespace {
 
-constexpr int32_t kOldestWithTeams = 22807;
 
 void add_kernels(ddp_gpu_table& t) {
   t.move = entry::move;
@@ -47,7 +46,6 @@ ddp_gpu_table make_table() {
   t.device_name = entry::device_name;
   t.get_device = entry::get_device;
   t.device_is_used = entry::device_is_used;
-  t.device_multicast = entry::device_multicast;
   t.set_device = entry::set_device;
   t.synchronize = entry::synchronize;
   t.load_kernels = entry::load_kernels;
@@ -126,12 +124,6 @@ const ddp_nccl_table& nccl() noexcept { return changeable_nccl(); }
 void set_nccl_version(int32_t version) {
   ddp_nccl_table& t = changeable_nccl();
   t.library_version = version;
-  const bool has_teams = version >= kOldestWithTeams;
-  t.team_create = has_teams ? nccl_entry::team_create : nullptr;
-  t.team_has_multicast = has_teams ? nccl_entry::team_has_multicast : nullptr;
-  t.team_destroy = has_teams ? nccl_entry::team_destroy : nullptr;
-  t.window_register = has_teams ? nccl_entry::window_register : nullptr;
-  t.window_deregister = has_teams ? nccl_entry::window_deregister : nullptr;
 }
 
 }  // namespace ddp::test::fake_gpu

@@ -8,7 +8,6 @@
 #include "device/cpu/arrays.hpp"
 #include "device/cpu/update_kernels.hpp"
 #include "support/fake_gpu/calls.hpp"
-#include "support/fake_gpu/fused.hpp"
 #include "support/fake_gpu/launch.hpp"
 
 namespace ddp::test::fake_gpu::entry {
@@ -172,33 +171,6 @@ bool is_complete(const ddp_gpu_update& update, const cpu::SgdStep& step) {
   return step.mode == cpu::Momentum::kNone || update.state[0] != nullptr;
 }
 
-/// As launch_updates, by a kernel of a team.
-template <class Rule>
-int32_t launch_over(const char* name, const ddp_gpu_update* updates, int64_t count, const Rule* rules, int64_t rule_count,
-                    int32_t dtype, const ddp_gpu_shape* shape, ddp_gpu_stop stop, void* stream) {
-  return launch_fused(name, *shape, stop, stream, [&](Touches& touches) {
-    FusedWork work;
-    work.sound = dtype == shape->multicast->dtype && (dtype == DDP_F32 || dtype == DDP_BF16) && count >= 0;
-    const auto type = static_cast<ddp_dtype>(dtype);
-    using Step = decltype(step_of(*rules));
-    std::vector<Step> steps;
-    for (int64_t k = 0; k < rule_count; ++k) steps.push_back(step_of(rules[k]));
-    std::vector<ddp_gpu_update> real;
-    for (int64_t k = 0; work.sound && k < count; ++k) {
-      work.sound =
-          is_sound(updates[k], type, rule_count) && is_complete(updates[k], steps[static_cast<size_t>(updates[k].rule)]);
-      real.push_back(real_update(touches, updates[k], type, *shape));
-      work.slices.push_back({updates[k].grad, updates[k].value, updates[k].count * dtype_size(type)});
-    }
-    Shaping shaping = read_shape(touches, *shape, nullptr);
-    work.apply = [=, real = std::move(real), steps = std::move(steps)] {
-      run_updates(
-          real, [&](size_t rule) { return std::optional<Step>(steps[rule]); }, type, shaping);
-    };
-    return work;
-  });
-}
-
 template <class Rule>
 int32_t launch_updates(const char* name, const ddp_gpu_update* updates, int64_t count, const Rule* rules, int64_t rule_count,
                        int32_t dtype, const ddp_gpu_shape* shape, ddp_gpu_stop stop, void* stream) {
@@ -251,15 +223,11 @@ int32_t launch_planned(const char* name, const ddp_gpu_update* updates, int64_t 
 
 int32_t adam(const ddp_gpu_update* updates, int64_t count, const ddp_gpu_adam_rule* rules, int64_t rule_count, int32_t dtype,
              const ddp_gpu_shape* shape, ddp_gpu_stop stop, void* stream) {
-  if (shape->multicast != nullptr)
-    return launch_over("fused_adam", updates, count, rules, rule_count, dtype, shape, stop, stream);
   return launch_updates("adam", updates, count, rules, rule_count, dtype, shape, stop, stream);
 }
 
 int32_t sgd(const ddp_gpu_update* updates, int64_t count, const ddp_gpu_sgd_rule* rules, int64_t rule_count, int32_t dtype,
             const ddp_gpu_shape* shape, ddp_gpu_stop stop, void* stream) {
-  if (shape->multicast != nullptr)
-    return launch_over("fused_sgd", updates, count, rules, rule_count, dtype, shape, stop, stream);
   return launch_updates("sgd", updates, count, rules, rule_count, dtype, shape, stop, stream);
 }
 

@@ -122,7 +122,7 @@ ddp_gpu_span some_span() {
 void without_a_driver_kernels_are_refused(void**) {
   if (has_driver()) skip();
   const ddp_gpu_span span = some_span();
-  const ddp_gpu_shape shape{1, HUGE_VAL, nullptr, 0, nullptr};
+  const ddp_gpu_shape shape{1, HUGE_VAL, nullptr, 0};
   const ddp_gpu_update update{span.to, span.from, {span.to, span.to}, nullptr, 4, 0};
   const ddp_gpu_adam_rule adam{};
   const ddp_gpu_sgd_rule sgd{};
@@ -142,7 +142,7 @@ void without_a_driver_kernels_are_refused(void**) {
 
 void nothing_to_do_is_done_without_a_device(void**) {
   const ddp_gpu_span empty{nullptr, nullptr, 0};
-  const ddp_gpu_shape shape{1, HUGE_VAL, nullptr, 0, nullptr};
+  const ddp_gpu_shape shape{1, HUGE_VAL, nullptr, 0};
   assert_int_equal(table->move(nullptr, 0, 1, 1, 1.0, HUGE_VAL, nullptr, nullptr), 0);
   assert_int_equal(table->move(&empty, 1, 1, 4, 1.0, HUGE_VAL, nullptr, nullptr), 0);
   assert_int_equal(table->exchange(&empty, 1, nullptr), 0);
@@ -153,7 +153,7 @@ void nothing_to_do_is_done_without_a_device(void**) {
 
 void a_dtype_that_is_not_floating_is_a_bad_argument(void**) {
   const ddp_gpu_span span = some_span();
-  const ddp_gpu_shape shape{1, HUGE_VAL, nullptr, 0, nullptr};
+  const ddp_gpu_shape shape{1, HUGE_VAL, nullptr, 0};
   const ddp_gpu_update update{span.to, span.from, {span.to, span.to}, nullptr, 4, 1};
   const ddp_gpu_adam_rule rule{};
   assert_int_equal(kind_of(table->move(&span, 1, 5, 1, 1.0, HUGE_VAL, nullptr, nullptr)), DDP_GPU_BAD_ARGUMENT);

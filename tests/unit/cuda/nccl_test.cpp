@@ -50,12 +50,6 @@ int ncclSend(const void *s, unsigned long n, int type, int peer, void *c, void *
 int ncclRecv(void *r, unsigned long n, int type, int peer, void *c, void *st) { return ncclAllReduce(0, r, n, type, peer, c, st); }
 int ncclGroupStart(void) { return 0; }
 int ncclGroupEnd(void) { return 0; }
-#ifdef WITH_DEVICE
-int ncclCommWindowRegister(void *c, void *m, unsigned long n, void **w, int flags) { last[0] = (long)n; last[1] = flags; *w = m; return 0; }
-int ncclCommWindowDeregister(void *c, void *w) { last[2] = 1; return 0; }
-int ncclDevCommCreate(void *c, const void *r, void *out) { last[3] += 1; return 7; }
-int ncclDevCommDestroy(void *c, const void *d) { last[4] += 1; return 0; }
-#endif
 )C";
 
 /// A library from C text, or an empty path where there is no compiler.
@@ -306,37 +300,6 @@ int remove_folder(void**) {
   return rmdir(folder.c_str());
 }
 
-/// The structs of NCCL's interface for kernels are those of one version.
-void multicast_needs_the_version_that_the_module_was_built_for() {
-  const ddp_nccl_table& other = opened(played("-DVERSION=22803 -DWITH_DEVICE"));
-  expect(other.team_create == nullptr && other.team_has_multicast == nullptr && other.team_destroy == nullptr, "no teams");
-  expect(other.window_register == nullptr && other.window_deregister == nullptr, "no windows");
-}
-
-void multicast_needs_all_functions() {
-  const ddp_nccl_table& without = opened(played("-DVERSION=22809"));
-  expect(without.team_create == nullptr && without.window_register == nullptr, "none");
-}
-
-void teams_and_windows_are_those_of_nccl() {
-  const std::string library = played("-DVERSION=22809 -DWITH_DEVICE");
-  const ddp_nccl_table& nccl = opened(library);
-  const bool has = nccl.team_create != nullptr;
-  expect_equal(nccl.team_destroy != nullptr, has, "all or none");
-  expect_equal(nccl.window_register != nullptr && nccl.window_deregister != nullptr, has, "all or none");
-  if (!has) return print_message("the module was built without nccl_device.h of 2.28.9\n");
-  auto* const last = &word_of<long>(library, "last");
-  int word = 0;
-  void *team = nullptr, *window = nullptr;
-  expect_equal(nccl.team_create(&word, 32, &team), 7, "it is in progress");
-  expect(team != nullptr && last[3] == 1, "a team");
-  expect_equal(nccl.team_has_multicast(team), 0, "of which nothing is known yet");
-  expect_equal(nccl.window_register(&word, &word, 4096, &window), 0, "a window");
-  expect(window == &word && last[0] == 4096 && last[1] == 1, "a symmetric one");
-  expect(nccl.window_deregister(&word, window) == 0 && last[2] == 1, "given back");
-  expect(nccl.team_destroy(nullptr, team) == 0 && last[4] == 0, "without the communicator, which is gone");
-}
-
 }  // namespace
 
 int main() {
@@ -358,9 +321,6 @@ int main() {
       alone_test(a_communicator_of_somebody_else_says_where_it_is),
       alone_test(a_loaded_copy_is_found_and_no_file_is_opened),
       alone_test(communicators_of_another_copy_than_libddps_are_refused),
-      alone_test(multicast_needs_the_version_that_the_module_was_built_for),
-      alone_test(multicast_needs_all_functions),
-      alone_test(teams_and_windows_are_those_of_nccl),
       alone_test(the_real_nccl_says_its_version_and_makes_ids),
   };
   return cmocka_run_group_tests(tests, make_folder, remove_folder);

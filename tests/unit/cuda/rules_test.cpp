@@ -96,7 +96,7 @@ void adam_has_the_cpus_bits(void**) {
         auto got = some_parameters(dtype, masters, 2), wanted = got;
         std::vector<ddp_gpu_update> updates;
         for (Parameter& p : got) updates.push_back(p.update());
-        const ddp_gpu_shape how{shape.scale, shape.limit, nullptr, 0, nullptr};
+        const ddp_gpu_shape how{shape.scale, shape.limit, nullptr, 0};
         expect_equal(
             cuda::adam_step(updates.data(), static_cast<int64_t>(updates.size()), rules, 2, dtype, &how, nullptr, nullptr),
             0, "code");
@@ -124,7 +124,7 @@ void sums_are_divided_as_they_are_read(void**) {
         for (Parameter& p : got) updates.push_back(p.update());
         for (Parameter& p : wanted) after.push_back(p.update());
         const auto count = static_cast<int64_t>(updates.size());
-        const ddp_gpu_shape at_once{0.25, 0.75, nullptr, divisor, nullptr}, behind{0.25, 0.75, nullptr, 0, nullptr};
+        const ddp_gpu_shape at_once{0.25, 0.75, nullptr, divisor}, behind{0.25, 0.75, nullptr, 0};
         expect_equal(cuda::adam_step(updates.data(), count, rules, 2, dtype, &at_once, nullptr, nullptr), 0, "code");
         for (const ddp_gpu_update& each : after) {
           void* const grad = const_cast<void*>(each.grad);
@@ -161,7 +161,7 @@ void sgd_has_the_cpus_bits(void**) {
       auto got = some_parameters(dtype, masters, static_cast<int64_t>(rules.size())), wanted = got;
       std::vector<ddp_gpu_update> updates;
       for (Parameter& p : got) updates.push_back(p.update(steps[static_cast<size_t>(p.rule)].mode != cpu::Momentum::kNone));
-      const ddp_gpu_shape how{0.5, 1.5, nullptr, 0, nullptr};
+      const ddp_gpu_shape how{0.5, 1.5, nullptr, 0};
       expect_equal(cuda::sgd_step(updates.data(), static_cast<int64_t>(updates.size()), rules.data(),
                                   static_cast<int64_t>(rules.size()), dtype, &how, nullptr, nullptr),
                    0, "code");
@@ -208,7 +208,7 @@ void any_number_of_parameters_and_rules_is_updated(void**) {
   auto wanted = got;
   std::vector<ddp_gpu_update> updates;
   for (Parameter& p : got) updates.push_back(p.update());
-  const ddp_gpu_shape how{1, kInfinity, nullptr, 0, nullptr};
+  const ddp_gpu_shape how{1, kInfinity, nullptr, 0};
   expect_equal(cuda::adam_step(updates.data(), kCount, rules.data(), 110, DDP_F32, &how, nullptr, nullptr), 0, "code");
   for (size_t k = 0; k < got.size(); ++k) {
     Parameter& p = wanted[k];
@@ -224,7 +224,7 @@ void the_gate_gives_the_scale_and_may_skip(void**) {
     for (const uint32_t stop : {0U, 1U}) {
       Parameter got(DDP_F16, 5000, 1, true, 0), wanted = got;
       const ddp_gpu_gate gate{0.25, 3, skip, 0};
-      const ddp_gpu_shape how{77, kInfinity, &gate, 0, nullptr};
+      const ddp_gpu_shape how{77, kInfinity, &gate, 0};
       const ddp_gpu_update update = got.update();
       expect_equal(cuda::adam_step(&update, 1, &rule, 1, DDP_F16, &how, &stop, nullptr), 0, "code");
       cpu::AdamStep step = kAdams[0];
@@ -261,7 +261,7 @@ void planned_rules_have_the_cpus_bits(void**) {
           rules[k].active = k % 7 != 5 ? 1 : 0;
         }
         const ddp_gpu_gate gate{0.5, 3, 0, 0};
-        const ddp_gpu_shape how{77, 1.5, &gate, 0, nullptr};
+        const ddp_gpu_shape how{77, 1.5, &gate, 0};
         auto* const launch = is_adam ? cuda::planned_adam : cuda::planned_sgd;
         expect_equal(launch(updates.data(), count, rules.data(), count, dtype, &how, nullptr, nullptr), 0, "code");
         for (size_t k = 0; k < got.size(); ++k) {

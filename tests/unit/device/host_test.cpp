@@ -119,7 +119,7 @@ void updates_happen_at_once(void**) {
   device::RuleUpdates<device::SgdRule> updates;
   const device::SgdRule rule{0.5, 0, 0.5, 1, static_cast<int32_t>(cpu::Momentum::kRunning), 0};
   updates.add(device::host(), DDP_F32, {value.data(), grad.data(), {buffer.data(), nullptr}, nullptr, 2, 0}, rule,
-              {0.5, 3, nullptr, 0, nullptr});
+              {0.5, 3, nullptr, 0});
   expect(updates.empty(), "nothing is noted");
   expect(buffer == Floats({3.5F, -2.5F}), "half the gradient, limited to 3, and half the buffer");
   expect(value == Floats({-0.75F, 3.25F}), "the values");
@@ -136,7 +136,7 @@ void a_rule_works_on_the_master_copy(void**) {
   for (int i = 0; i < 3; ++i) {
     updates.add(device::host(), DDP_BF16,
                 {value.data(), grad.data(), {mean.data(), square.data()}, master.data(), kCount, 0}, rule,
-                {1, kInfinity, nullptr, 0, nullptr});
+                {1, kInfinity, nullptr, 0});
     cpu::adam_update(step, DDP_F32, wanted.data(), wide.data(), wanted_mean.data(), wanted_square.data(), kCount);
   }
   expect(master == wanted && mean == wanted_mean && square == wanted_square, "the copy is that of an F32 parameter");

@@ -17,7 +17,7 @@ using namespace ddp::test;
 using namespace ddp::test::fake_gpu;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr ddp_gpu_shape kPlain{1, kInfinity, nullptr, 0, nullptr};
+constexpr ddp_gpu_shape kPlain{1, kInfinity, nullptr, 0};
 
 std::vector<float> some_floats(size_t count, float step) {
   std::vector<float> values(count);
@@ -130,7 +130,7 @@ void adam_is_the_cpus(void**) {
                            .shape = {.scale = 0.5, .limit = 1}};
   const ddp_gpu_update update{make_array(value), make_array(grads), {make_array(m), make_array(v)}, nullptr, 700, 0};
   const ddp_gpu_adam_rule rule{0.99, 0.01, 0.9, 0.1, 0.99, 0.01, 0.1, 1.5, 1e-8};
-  const ddp_gpu_shape shape{0.5, 1, nullptr, 0, nullptr};
+  const ddp_gpu_shape shape{0.5, 1, nullptr, 0};
   assert_ok(api.adam(&update, 1, &rule, 1, DDP_F32, &shape, nullptr, nullptr));
   done();
   cpu::adam_update(step, DDP_F32, value.data(), grads.data(), m.data(), v.data(), 700);
@@ -143,7 +143,7 @@ void a_gate_replaces_the_scale_or_skips(void**) {
   const ddp_gpu_update update{value, grad, {nullptr, nullptr}, nullptr, 1, 0};
   const ddp_gpu_sgd_rule rule{1, 0, 0, 1, 0, 0};
   ddp_gpu_gate* const gate = make_array<ddp_gpu_gate>({{0.25, 0, 0, 0}});
-  const ddp_gpu_shape shape{100, kInfinity, gate, 0, nullptr};
+  const ddp_gpu_shape shape{100, kInfinity, gate, 0};
   assert_ok(api.sgd(&update, 1, &rule, 1, DDP_F32, &shape, nullptr, nullptr));
   done();
   check(values_of(value, 1)[0] == 0);  // 1 - 1 * 4 * 0.25

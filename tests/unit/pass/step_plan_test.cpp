@@ -83,7 +83,6 @@ void a_step_runs_where_the_rules_say(void**) {
                       {"+hook", When::kAtEndOfPass},
                       {"+partial +gpu", When::kAtEndOfPass},
                       {"+partial +mixed", When::kAtEndOfPass},
-                      {"+gpu -divides", When::kBehindBucket},
                       {"+shard +can_fuse", When::kInExchange},
                       {"", When::kBehindBucket}},
                      &StepPlan::when, "when");
@@ -95,7 +94,6 @@ void gradients_are_reduced_where_the_rules_say(void**) {
                            {"+hook", Reduction::kEverywhere},
                            {"+scatter", Reduction::kToSlices},
                            {"-can_fuse", Reduction::kEverywhere},
-                           {"+gpu -divides", Reduction::kEverywhere},
                            // From here on slices come from the fused exchange alone.
                            {"-in_backward", Reduction::kEverywhere},
                            {"+whole_gradient", Reduction::kEverywhere},
@@ -109,7 +107,6 @@ void gradients_are_reduced_where_the_rules_say(void**) {
 void values_are_given_as_the_rules_say(void**) {
   expect_rules<Values>({{"-shard", Values::kNobody},
                         {"-can_fuse", Values::kAllGather},
-                        {"+gpu -divides", Values::kAllGather},
                         {"-in_backward", Values::kAllGather},
                         {"+whole_gradient", Values::kAllGather},
                         {"+whole_tensors", Values::kAllGather},
@@ -161,7 +158,7 @@ void a_plan_asks_only_for_exchanges_that_are_prepared(void**) {
     if (plan.values == Values::kAllGather) expect(exchanges.all_gather, "all-gather:" + inputs.text());
     if (plan.follows()) expect(ready, "a step in the pass:" + inputs.text());
     const bool never_fused = inputs.fit("+hook") || inputs.fit("+partial +gpu") || inputs.fit("+partial +mixed") ||
-                             inputs.fit("-in_backward") || inputs.fit("+whole_tensors") || inputs.fit("+gpu -divides");
+                             inputs.fit("-in_backward") || inputs.fit("+whole_tensors");
     expect_equal(exchanges.all_gather, inputs.fit("+shard"), "all-gather of" + inputs.text());
     expect_equal(exchanges.reduce_scatter, inputs.fit("+shard +scatter -hook"), "reduce-scatter of" + inputs.text());
     expect_equal(exchanges.fused, inputs.fit("+shard +can_fuse") && !never_fused, "fused exchange of" + inputs.text());

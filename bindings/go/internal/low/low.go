@@ -479,8 +479,6 @@ extern void _wrap_ddp_group_options_join_set_low_54d6d97b8f83fd5b(uintptr_t arg1
 extern int _wrap_ddp_group_options_join_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_group_options_virtual_ranks_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_group_options_virtual_ranks_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_group_options_nccl_multicast_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_group_options_nccl_multicast_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_group_options_low_54d6d97b8f83fd5b(void);
 extern void _wrap_delete_ddp_group_options_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern swig_type_21 _wrap_ddp_group_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_22 arg2);
@@ -1924,19 +1922,6 @@ func (arg1 SwigcptrDdp_group_options) GetVirtual_ranks() (_swig_ret int32) {
 	return swig_r
 }
 
-func (arg1 SwigcptrDdp_group_options) SetNccl_multicast(arg2 int32) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_ddp_group_options_nccl_multicast_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
-}
-
-func (arg1 SwigcptrDdp_group_options) GetNccl_multicast() (_swig_ret int32) {
-	var swig_r int32
-	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_group_options_nccl_multicast_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
 func NewDdp_group_options() (_swig_ret Ddp_group_options) {
 	var swig_r Ddp_group_options
 	swig_r = (Ddp_group_options)(SwigcptrDdp_group_options(C._wrap_new_ddp_group_options_low_54d6d97b8f83fd5b()))
@@ -1989,8 +1974,6 @@ type Ddp_group_options interface {
 	GetJoin() (_swig_ret int32)
 	SetVirtual_ranks(arg2 int32)
 	GetVirtual_ranks() (_swig_ret int32)
-	SetNccl_multicast(arg2 int32)
-	GetNccl_multicast() (_swig_ret int32)
 }
 
 func Ddp_group_options_init(arg1 Ddp_group_options, arg2 int64) (_swig_ret error) {

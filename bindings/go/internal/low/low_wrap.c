@@ -1657,31 +1657,6 @@ int _wrap_ddp_group_options_virtual_ranks_get_low_54d6d97b8f83fd5b(struct ddp_gr
 }
 
 
-void _wrap_ddp_group_options_nccl_multicast_set_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
-  struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
-  int32_t arg2 ;
-  
-  arg1 = *(struct ddp_group_options **)&_swig_go_0; 
-  arg2 = (int32_t)_swig_go_1; 
-  
-  if (arg1) (arg1)->nccl_multicast = arg2;
-  
-}
-
-
-int _wrap_ddp_group_options_nccl_multicast_get_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0) {
-  struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
-  int32_t result;
-  int _swig_go_result;
-  
-  arg1 = *(struct ddp_group_options **)&_swig_go_0; 
-  
-  result =  ((arg1)->nccl_multicast);
-  _swig_go_result = result; 
-  return _swig_go_result;
-}
-
-
 struct ddp_group_options *_wrap_new_ddp_group_options_low_54d6d97b8f83fd5b() {
   struct ddp_group_options *result = 0 ;
   struct ddp_group_options *_swig_go_result;

@@ -232,11 +232,6 @@ pub struct ddp_group_options {
     ///                              number of ranks up to this one (see ddp/virtual_ranks.h). 0 (default): none. Equal on all
     ///                              ranks
     pub virtual_ranks: i32,
-    /// 1: on GPUs of one host whose NVLink adds (multicast), sharded steps within the pass are one
-    ///                              kernel for each bucket that can be; all else goes the ordinary way. Sums then have an order of
-    ///                              the hardware's. Equal on all ranks; not with reproducible, virtual_ranks, recoverable or
-    ///                              nccl_comm. 0 (default). Not measured yet (include/README.md, "Multicast")
-    pub nccl_multicast: i32,
 }
 
 pub const DDP_NO_COLOR: i32 = -1;
@@ -1901,7 +1896,7 @@ mod tests {
     fn structs_lie_as_in_c() {
         check!(ddp_tensor, 88, data: 0, dtype: 8, device: 12, device_index: 16, ndim: 20, shape: 24);
         check!(ddp_store, 32, struct_size: 0, set: 8, get: 16, user_data: 24);
-        check!(ddp_group_options, 112, struct_size: 0, rank: 8, world_size: 12, backend: 16, device_index: 20, timeout_ms: 24, heartbeat_ms: 32, dead_after_ms: 40, rendezvous_timeout_ms: 48, store: 56, sum_order: 64, reproducible: 68, nccl_max_ctas: 72, recoverable: 76, nccl_comm: 80, first_port: 88, last_port: 92, join: 96, virtual_ranks: 100, nccl_multicast: 104);
+        check!(ddp_group_options, 104, struct_size: 0, rank: 8, world_size: 12, backend: 16, device_index: 20, timeout_ms: 24, heartbeat_ms: 32, dead_after_ms: 40, rendezvous_timeout_ms: 48, store: 56, sum_order: 64, reproducible: 68, nccl_max_ctas: 72, recoverable: 76, nccl_comm: 80, first_port: 88, last_port: 92, join: 96, virtual_ranks: 100);
         check!(ddp_model_options, 64, struct_size: 0, first_bucket_bytes: 8, bucket_bytes: 16, reduce: 24, unused: 28, progress: 32, drift: 36, check_every: 40, divisor: 48, uneven_inputs: 52, wire: 56, own_values: 60);
         check!(ddp_model_stats, 128, struct_size: 0, parameters: 8, elements: 16, buckets: 24, passes: 32, gradient_bytes: 40, backward_ns: 48, comm_ns: 56, exposed_ns: 64, total_backward_ns: 72, total_comm_ns: 80, total_exposed_ns: 88, checks: 96, repairs: 104, sent_bytes: 112, total_sent_bytes: 120);
         check!(ddp_pass_report, 32, struct_size: 0, contributors: 8, last: 12, weight: 16, absent: 24);
