@@ -203,8 +203,8 @@ module ddp
       ! DDP_SUM_ORDER_BY_RANK (default), or DDP_SUM_ORDER_BY_HOST: less traffic between hosts whose ranks are not
       ! aligned blocks of a power of two; equal on all ranks
     integer(c_int32_t) :: reproducible = 0
-      ! 1: sums of tensors on GPUs have the bits of sums in host memory. 0 (default): NCCL adds, in an order of its own,
-      ! which is faster. Equal on all ranks
+      ! 1: sums of tensors on GPUs have the bits of sums in host memory; for ranks of one host, else NOT_SUPPORTED where
+      ! a GPU is first used. 0 (default): NCCL adds, in an order of its own, which is faster. Equal on all ranks
     integer(c_int32_t) :: nccl_max_ctas = 0
       ! most blocks (CTAs) that a collective of NCCL runs on the GPU, 1 to 64. Fewer leave more of the GPU to the
       ! program and communicate more slowly. 0 (default): NCCL chooses. Equal on all ranks. NCCL_MAX_CTAS in the

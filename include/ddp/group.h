@@ -48,8 +48,9 @@ typedef struct ddp_group_options {
   const ddp_store *store;        /**< own rendezvous, or NULL (default); copied by ddp_group_create */
   ddp_sum_order sum_order; /**< DDP_SUM_ORDER_BY_RANK (default), or DDP_SUM_ORDER_BY_HOST: less traffic between hosts whose
                               ranks are not aligned blocks of a power of two; equal on all ranks */
-  int32_t reproducible;  /**< 1: sums of tensors on GPUs have the bits of sums in host memory. 0 (default): NCCL adds, in an
-                            order of its own, which is faster. Equal on all ranks */
+  int32_t reproducible;    /**< 1: sums of tensors on GPUs have the bits of sums in host memory; for ranks of one host, else
+                              NOT_SUPPORTED where a GPU is first used. 0 (default): NCCL adds, in an order of its own, which is
+                              faster. Equal on all ranks */
   int32_t nccl_max_ctas; /**< most blocks (CTAs) that a collective of NCCL runs on the GPU, 1 to 64. Fewer leave more of the
                             GPU to the program and communicate more slowly. 0 (default): NCCL chooses. Equal on all ranks.
                             NCCL_MAX_CTAS in the environment comes before it */
@@ -66,9 +67,9 @@ typedef struct ddp_group_options {
   int32_t join;        /**< 1: this process is no rank yet, and joins a group that stands and was made with recoverable = 1,
                           in the place of a rank that died or as one more. rank and world_size are what the group makes
                           them (see ddp/recover.h). 0 (default), or 1 if DDP_JOIN=1 is in the environment */
-  int32_t virtual_ranks;  /**< parts of the global batch, of which each rank has some: training gives the same bits at any
-                             number of ranks up to this one (see ddp/virtual_ranks.h). 0 (default): none. Equal on all
-                             ranks */
+  int32_t virtual_ranks; /**< parts of the global batch, of which each rank has some: training gives the same bits at any
+                            number of ranks up to this one (see ddp/virtual_ranks.h). 0 (default): none. Equal on all
+                            ranks */
 } ddp_group_options;
 
 /**

@@ -40,12 +40,12 @@ void Gpu::require_host(const Tensor& tensor, const char* what, const char* inste
 nccl::NcclTransport& Gpu::nccl() {
   if (nccl_ != nullptr) return *nccl_;
   health_.check_usable();
+  require_gpu_sums(control_, options_);
   const os::Deadline deadline = os::Deadline::in_ms(options_.rendezvous_timeout_ms);
   const collective::TransportContext context{&control_, &failure_, options_};
   const auto make = [&] {
     bootstrap::all_or_none(control_, "GPU", deadline, [&] { static_cast<void>(device()); });
-    nccl_ = std::make_unique<nccl::NcclTransport>(context, device(), own_->memory(), sum_layout_of(control_, options_),
-                                                  deadline);
+    nccl_ = std::make_unique<nccl::NcclTransport>(context, device(), own_->memory(), deadline);
   };
   on_error(make, [this](const Error& error) { health_.fail(error); });  // the others are in it
   published_.store(nccl_.get());

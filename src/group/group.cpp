@@ -224,6 +224,7 @@ void Group::run_on_tensors(UserCall call, const Tensor& tensor, const Stamp& sta
     const nccl::NcclTransport* const nccl = gpu().existing_nccl();
     nccl::compare_stamps(channels().own(), *impl_->control, stamp, nccl != nullptr ? nccl->order_word() : 0,
                          nccl != nullptr && gpu().device().is_capturing(stream));
+    if (nccl == nullptr) require_gpu_sums(*impl_->control, impl_->options);
     or_break(*this, Part::kOwn, [&] { body(gpu().nccl(), stream); });  // the others are inside NCCL
   });
 }

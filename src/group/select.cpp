@@ -112,7 +112,8 @@ bootstrap::Opening opening_of(const ddp_group_options& options) {
   const std::string mine = std::to_string(static_cast<int>(options.backend)) + " with sum_order " +
                            std::to_string(static_cast<int>(options.sum_order)) + ", virtual_ranks " +
                            std::to_string(options.virtual_ranks) + ", reproducible " + std::to_string(options.reproducible) +
-                           ", nccl_max_ctas " + std::to_string(options.nccl_max_ctas) + ", recoverable " + std::to_string(options.recoverable) +
+                           ", nccl_max_ctas " + std::to_string(options.nccl_max_ctas) + ", recoverable " +
+                           std::to_string(options.recoverable) +
                            (options.nccl_comm != nullptr ? " and a communicator of its own (nccl_comm)" : "");
   // First comes what may differ: "+" if this rank could take UCX by itself.
   const bool may_choose = options.backend == DDP_BACKEND_AUTO || options.backend == DDP_BACKEND_NCCL;
@@ -139,13 +140,14 @@ socket::Carrier agree_on_options(bootstrap::Control& control, const ddp_group_op
   return fast ? socket::Carrier::kUcx : socket::Carrier::kGloo;
 }
 
-/// Between hosts with several ranks the order may be by host; all else adds by rank, sockets between all ranks too.
-nccl::SumLayout sum_layout_of(const bootstrap::Control& control, const ddp_group_options& options) {
-  hierarchy::Layout layout = hierarchy::lay_out(control, options);
-  if (options.sum_order == DDP_SUM_ORDER_BY_RANK || options.backend == DDP_BACKEND_GLOO ||
-      options.backend == DDP_BACKEND_UCX)
-    return {collective::leaves_by_rank(options, control.size()), std::move(layout.hosts)};
-  return {std::move(layout.map), std::move(layout.hosts)};
+void require_gpu_sums(const bootstrap::Control& control, const ddp_group_options& options) {
+  if (options.reproducible == 0 || shm::on_one_host(control)) return;
+  throw make_error(DDP_ERROR_NOT_SUPPORTED,
+                   "the group option reproducible is for tensors on GPUs of one host, but the %d ranks are on %d hosts, and "
+                   "between hosts NCCL adds, in an order of its own; set reproducible to 0, or keep the tensors in host "
+                   "memory, whose sums have the same bits anyway",
+                   control.size(), hierarchy::lay_out(control).host_count())
+      .as_agreed();
 }
 
 std::unique_ptr<collective::Transport> choose_transport(const collective::TransportContext& context, bool threads,

@@ -6,7 +6,6 @@
 #include <memory>
 
 #include "bootstrap/control/opening.hpp"
-#include "collective/nccl/host_tree.hpp"
 #include "collective/socket/module.hpp"
 #include "collective/transport.hpp"
 
@@ -18,8 +17,8 @@ namespace ddp::group {
                                                                       bool threads, socket::Carrier carrier,
                                                                       os::Deadline deadline);
 
-/// Which leaf of a sum each rank is, as the transport that was chosen adds; and who shares a host.
-[[nodiscard]] nccl::SumLayout sum_layout_of(const bootstrap::Control& control, const ddp_group_options& options);
+/// Throws NOT_SUPPORTED, on all ranks, if sums on GPUs cannot be as the options say: with `reproducible` between hosts.
+void require_gpu_sums(const bootstrap::Control& control, const ddp_group_options& options);
 
 /// What decides how ranks talk to each other must be the same on all: backend, sum_order, reproducible, nccl_max_ctas and
 /// whether a communicator is lent, else MISMATCH. Gives what AUTO takes between hosts: UCX where every rank finds an RDMA

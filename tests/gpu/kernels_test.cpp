@@ -246,7 +246,7 @@ void a_tree_sum_has_the_bits_of_the_cpu(void**) {
           tree.stride = tree.count = count;
           tree.dtype = dtype;
           tree.reduce = op == DDP_MIN ? DDP_GPU_MIN : op == DDP_MAX ? DDP_GPU_MAX : DDP_GPU_SUM;
-          tree.leaves = ranks;
+          tree.ranks = ranks;
           tree.divisor = op == DDP_AVERAGE ? ranks : 1;
           GPU_CALL(tree_sum(&tree, nullptr, stream.get()));
           stream.wait();

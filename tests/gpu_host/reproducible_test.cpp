@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The group option `reproducible`: blocking collectives of tensors on GPUs have the bits of host memory, whatever the
 // numbers are. NCCL of the fake adds in another order than the CPU, so without the option the bits are others.
-#include "bootstrap/failure.hpp"
 #include "collective/nccl/nccl_transport.hpp"
 #include "collective/nccl/tree_sum.hpp"
 #include "gpu_host/reproducible_group.hpp"
@@ -95,39 +94,6 @@ void a_large_bucket_is_summed_at_once(void**) {
   FakeGpus::expect_correct();
 }
 
-/// Hosts that have their ranks by turns: leaves that are nobody's.
-void ranks_by_host_are_added_host_by_host(void**) {
-  constexpr int64_t kCount = 40'000;
-  const std::vector<int32_t> host_of{0, 1, 0, 1, 1};
-  const LeafMap map = LeafMap::by_host(host_of);
-  std::vector<GroupBytes> inputs;
-  for (uint64_t rank = 0; rank < host_of.size(); ++rank) inputs.push_back(random_numbers(DDP_F32, kCount, rank));
-  std::vector<cpu::SumPart> parts;
-  for (int64_t at = 0; at < map.total(); ++at)
-    if (map.rank_at(at) >= 0)
-      parts.push_back(cpu::SumPart{at, at + 1, inputs[static_cast<size_t>(map.rank_at(at))].data(), true, 1});
-  expect(static_cast<int64_t>(parts.size()) < map.total(), "there are holes");
-  GroupBytes wanted(inputs[0].size());
-  void* const to = wanted.data();
-  cpu::combine(cpu::ReduceRule{DDP_F32, DDP_AVERAGE, 5}, parts.data(), 5, map.total(), &to, 1, kCount);
-  const FakeGpus gpus;
-  run_reproducible(5, [&](group::Group& group, int rank) {
-    bootstrap::Failure failure;
-    const collective::TransportContext context{&group.control(), &failure, with_reproducible(1)};
-    nccl::GivenMemory memory(group.gpu().device());
-    nccl::NcclTransport transport(context, group.gpu().device(), memory, map, os::Deadline::in_ms(20'000));
-    const GpuStream stream(rank);
-    GpuArray all(rank, kCount * 4);
-    all.poke(inputs[static_cast<size_t>(rank)]);
-    transport.all_reduce(all.tensor(group, DDP_F32), DDP_AVERAGE, stream.get());
-    stream.synchronize();
-    expect(all.peek<std::byte>() == wanted, "the sum by hosts");
-    group.barrier();
-    transport.close(true);
-  });
-  FakeGpus::expect_correct();
-}
-
 /// From three ranks on.
 void without_the_option_the_bits_are_nccls(void**) {
   const FakeGpus gpus;
@@ -165,9 +131,11 @@ void ranks_that_differ_are_told(void**) {
 int main() {
   using namespace ddp::test;
   const CMUnitTest tests[] = {
-      ddp_test(collectives_have_the_bits_of_host_memory), ddp_test(a_large_tensor_is_summed_in_parts),
-      ddp_test(a_large_bucket_is_summed_at_once),         ddp_test(ranks_by_host_are_added_host_by_host),
-      ddp_test(without_the_option_the_bits_are_nccls),    ddp_test(ranks_that_differ_are_told),
+      ddp_test(collectives_have_the_bits_of_host_memory),
+      ddp_test(a_large_tensor_is_summed_in_parts),
+      ddp_test(a_large_bucket_is_summed_at_once),
+      ddp_test(without_the_option_the_bits_are_nccls),
+      ddp_test(ranks_that_differ_are_told),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -289,7 +289,7 @@ Options of a group. Fill with ddp_group_options_init(), then change what you nee
 - `rendezvous_timeout_ms`: how long ddp_group_create waits for all ranks (default 120,000)
 - `store`: own rendezvous, or NULL (default); copied by ddp_group_create
 - `sum_order`: DDP_SUM_ORDER_BY_RANK (default), or DDP_SUM_ORDER_BY_HOST: less traffic between hosts whose ranks are not aligned blocks of a power of two; equal on all ranks
-- `reproducible`: 1: sums of tensors on GPUs have the bits of sums in host memory. 0 (default): NCCL adds, in an order of its own, which is faster. Equal on all ranks
+- `reproducible`: 1: sums of tensors on GPUs have the bits of sums in host memory; for ranks of one host, else NOT_SUPPORTED where a GPU is first used. 0 (default): NCCL adds, in an order of its own, which is faster. Equal on all ranks
 - `nccl_max_ctas`: most blocks (CTAs) that a collective of NCCL runs on the GPU, 1 to 64. Fewer leave more of the GPU to the program and communicate more slowly. 0 (default): NCCL chooses. Equal on all ranks. NCCL_MAX_CTAS in the environment comes before it
 - `recoverable`: 1: when a rank dies, the others may go on in their processes, see ddp/recover.h. Every rank then listens at one more address, and calls about models on GPUs wait for what the ranks exchange. 0 (default). Equal on all ranks; not for local://, nor with nccl_comm
 - `nccl_comm`: an ncclComm_t of the same ranks that the program lends (include/README.md, "A communicator of your own"): libddp makes none, and never finalises, destroys or aborts it. All ranks lend one, or none (MISMATCH). NULL (default): libddp makes its own

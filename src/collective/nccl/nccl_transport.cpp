@@ -51,7 +51,7 @@ void check_reduction(const char* function, const Tensor& tensor, ddp_reduce op, 
 }
 
 NcclTransport::NcclTransport(const collective::TransportContext& context, const gpu::Device& device, GivenMemory& memory,
-                             const SumLayout& layout, os::Deadline deadline)
+                             os::Deadline deadline)
     : context_(context), device_(device), memory_(memory), rank_(context.control->rank()), size_(context.control->size()) {
   const ddp_nccl_table* nccl = nullptr;
   device.frees().set_limit(idle_limit_ms(context.options.timeout_ms));
@@ -71,7 +71,7 @@ NcclTransport::NcclTransport(const collective::TransportContext& context, const 
     if (is_lent) with_name(*context.control, [&] { lent = lend(); });
     if (size_ == 1) return std::string();
     stop_words_ = std::make_unique<StopWords>(device);
-    if (context.options.reproducible != 0) tree_ = std::make_unique<TreeOrder>(device, layout, rank_, stream_->get());
+    if (context.options.reproducible != 0) tree_ = std::make_unique<TreeOrder>(device, rank_, size_);
     communicator_ = std::move(lent);
     if (!is_lent) nccl = &gpu::load_nccl(device.table());
     here = LaunchOrder::present(device.index());
@@ -156,8 +156,7 @@ uint64_t NcclTransport::order_word(At at) const {
 
 NcclTransport::~NcclTransport() {
   close(false);
-  const bool may_free = !staging_.memory.empty() &&
-                        device_.frees().may_free(device_.name(), *device_.owner().text());
+  const bool may_free = !staging_.memory.empty() && device_.frees().may_free(device_.name(), *device_.owner().text());
   for (void* const memory : staging_.memory)
     if (may_free) memory_.free(memory);
   decide_about_memory();

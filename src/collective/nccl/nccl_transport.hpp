@@ -24,7 +24,6 @@
 
 #include "collective/nccl/communicator.hpp"
 #include "collective/nccl/given_memory.hpp"
-#include "collective/nccl/host_tree.hpp"
 #include "collective/nccl/launch_order.hpp"
 #include "collective/nccl/stop_words.hpp"
 #include "collective/nccl/watch.hpp"
@@ -43,9 +42,8 @@ enum class StopRead { kByMany, kOnce };
 class NcclTransport {
  public:
   /// Collective, over the control plane. All ranks throw the same if one cannot: NOT_SUPPORTED, TIMED_OUT, PEER_FAILED.
-  /// `layout`: of sums, where the library adds.
   NcclTransport(const collective::TransportContext& context, const gpu::Device& device, GivenMemory& memory,
-                const SumLayout& layout, os::Deadline deadline);
+                os::Deadline deadline);
   ~NcclTransport();
   NcclTransport(const NcclTransport&) = delete;
   NcclTransport& operator=(const NcclTransport&) = delete;
@@ -81,8 +79,8 @@ class NcclTransport {
   /// rank. Costs a kernel that copies the word, unless the one kernel that comes next has one thread that reads it, once.
   [[nodiscard]] ddp_gpu_stop stop_on(void* stream, StopRead read = StopRead::kByMany);
 
-  /// As Transport::prepare. `metadata`: the exchange of the metadata about it (bucket.hpp), over the host's transport. Throws
-  /// OUT_OF_MEMORY.
+  /// As Transport::prepare. `metadata`: the exchange of the metadata about it (bucket.hpp), over the host's transport.
+  /// Throws OUT_OF_MEMORY.
   [[nodiscard]] std::unique_ptr<Operation> prepare(const collective::ExchangeSpec& spec,
                                                    std::unique_ptr<collective::BucketOperation> metadata);
 
@@ -134,7 +132,7 @@ class NcclTransport {
   std::shared_ptr<Communicator> communicator_;
   std::unique_ptr<Watch> watch_;
   std::unique_ptr<LaunchOrder> order_;  // NULL with one rank
-  std::unique_ptr<TreeOrder> tree_;  // NULL: NCCL adds
+  std::unique_ptr<TreeOrder> tree_;     // NULL: NCCL adds
   struct {
     std::vector<void*> memory;  // from alloc; the last is used
     int64_t bytes = 0;          // of that

@@ -11,20 +11,16 @@ namespace ddp::nccl {
 namespace {
 
 constexpr double kNoLimit = std::numeric_limits<double>::infinity();
-constexpr int32_t kMostLeaves = 8192;                  // of ddp_gpu_tree
+constexpr int32_t kMostRanks = 8192;                   // of ddp_gpu_tree
 constexpr int64_t kBlockingBytes = int64_t{32} << 20;  // of the memory of blocking collectives
 constexpr int64_t kWidest = static_cast<int64_t>(sizeof(double));
-
-/// Of the terms of a rank that does not count; between hosts they come first.
-int64_t neutral_bytes(int64_t slice_bytes) noexcept { return (slice_bytes + 255) / 256 * 256; }
 
 }  // namespace
 
 TreeSum::TreeSum(NcclTransport& transport, const Shape& shape)
     : transport_(transport), shape_(shape), memory_(transport.tree()->reserve(bytes(transport, shape))) {
   const int32_t ranks = transport.size();
-  const HostMaps* const hosts = transport.tree()->between_hosts(shape.rule);
-  if (hosts == nullptr) transfers_.reserve(static_cast<size_t>(ranks - 1) * (shape.sends_weights() ? 4 : 2));
+  transfers_.reserve(static_cast<size_t>(ranks - 1) * (shape.sends_weights() ? 4 : 2));
   if (shape.sends_weights()) {
     weight_memory_ = gpu::Array(transport.device(), (ranks + 1) * kWidest, "the weights of the ranks");
     weights_ = reinterpret_cast<double*>(weight_memory_.data());
@@ -32,25 +28,13 @@ TreeSum::TreeSum(NcclTransport& transport, const Shape& shape)
     transport.device().copy(weights_ + ranks, &one, sizeof one, nullptr);
     transport.device().synchronize(nullptr);  // it may be read late
   }
-  if (hosts != nullptr)
-    between_hosts_ = std::make_unique<HostSum>(transport, *hosts, shape.between_hosts(),
-                                               memory_ + neutral_bytes(shape.slice * dtype_size(shape.dtype())), weights_);
 }
 
 int64_t TreeSum::bytes(const NcclTransport& transport, const Shape& shape) {
-  const int64_t slice = shape.slice * dtype_size(shape.dtype());
-  const HostMaps* const hosts = transport.tree()->between_hosts(shape.rule);
-  if (hosts == nullptr) return transport.size() * slice;
-  return neutral_bytes(slice) + HostSum::bytes(*hosts, shape.between_hosts());
-}
-
-int32_t TreeSum::place_of(int32_t rank) const noexcept {
-  const HostMaps* const hosts = transport_.tree()->between_hosts(shape_.rule);
-  return hosts == nullptr ? rank : hosts->tree().order_of(rank);
+  return transport.size() * shape.slice * dtype_size(shape.dtype());
 }
 
 std::byte* TreeSum::received(int32_t rank) const noexcept {
-  if (between_hosts_ != nullptr) return memory_;
   return memory_ + rank * shape_.slice * dtype_size(shape_.dtype());
 }
 
@@ -68,8 +52,6 @@ void TreeSum::all_reduce(std::byte* block, const collective::Participation& mine
 void TreeSum::reduce_scatter(const Slices& slices, double weight, std::byte* out, ddp_gpu_stop stop) {
   if (slices.data == nullptr) make_neutral(slices.count);
   if (weights_ != nullptr) set_weight(weight);
-  if (between_hosts_ != nullptr)
-    return between_hosts_->reduce_scatter(slices.data, slices.stride, slices.count, received(transport_.rank()), out, stop);
   exchange(slices);
   const bool counts = slices.data != nullptr;
   const int64_t begin = transport_.rank() * slices.stride * dtype_size(shape_.dtype());
@@ -91,7 +73,7 @@ void TreeSum::make_neutral(int64_t count) const {
 void TreeSum::set_weight(double weight) const {
   const gpu::Device& device = transport_.device();
   const gpu::Device::Current current(device);
-  const ddp_gpu_span span{weights_ + transport_.size(), weights_ + place_of(transport_.rank()), 1};
+  const ddp_gpu_span span{weights_ + transport_.size(), weights_ + transport_.rank(), 1};
   device.check(device.table().move(&span, 1, DDP_F64, DDP_F64, weight, kNoLimit, nullptr, transport_.stream()),
                "sending a weight");
 }
@@ -115,8 +97,6 @@ void TreeSum::exchange(const Slices& slices) {
 void TreeSum::add(const std::byte* own, int64_t count, std::byte* out, ddp_gpu_stop stop) const {
   const cpu::ReduceRule& rule = shape_.rule;
   const bool averages = rule.op == DDP_AVERAGE && !rule.is_wired();  // wired terms are divided before
-  const TreeOrder& order = *transport_.tree();
-  const bool by_position = rule.op == DDP_SUM || rule.op == DDP_AVERAGE;
   ddp_gpu_tree tree{};
   tree.parts = memory_;
   tree.own = own;
@@ -124,10 +104,9 @@ void TreeSum::add(const std::byte* own, int64_t count, std::byte* out, ddp_gpu_s
   tree.stride = shape_.slice;
   tree.count = count;
   tree.rank = transport_.rank();
+  tree.ranks = transport_.size();
   tree.dtype = shape_.dtype();
   tree.reduce = reduction_of(rule.op);
-  tree.leaves = by_position ? order.leaves() : transport_.size();
-  tree.rank_at = by_position ? order.rank_at() : nullptr;
   tree.weights = weights_;
   tree.divisor = averages && weights_ == nullptr ? rule.divisor : 1;
   tree.by_weight = averages && weights_ != nullptr ? 1 : 0;
@@ -137,32 +116,14 @@ void TreeSum::add(const std::byte* own, int64_t count, std::byte* out, ddp_gpu_s
   device.check(device.table().tree_sum(&tree, stop, transport_.stream()), "adding the slices of all ranks");
 }
 
-TreeOrder::TreeOrder(const gpu::Device& device, const SumLayout& layout, int32_t rank, void* stream)
-    : device_(device),
-      rank_(rank),
-      ranks_(layout.leaves.ranks()),
-      leaves_(static_cast<int32_t>(layout.leaves.total())),
-      bytes_(std::max(kBlockingBytes, ranks_ * kSliceElements * kWidest)) {
-  const LeafMap& leaves = layout.leaves;
-  if (leaves.total() > kMostLeaves)
+TreeOrder::TreeOrder(const gpu::Device& device, int32_t rank, int32_t ranks)
+    : device_(device), rank_(rank), ranks_(ranks), bytes_(std::max(kBlockingBytes, ranks * kSliceElements * kWidest)) {
+  if (ranks > kMostRanks)
     throw make_error(DDP_ERROR_NOT_SUPPORTED,
                      "the group option reproducible is for up to %d ranks with tensors on GPUs; this group has %d",
-                     kMostLeaves, ranks_);
-  std::vector<int32_t> rank_at;
-  bool by_rank = true;
-  for (int64_t at = 0; at < leaves.total(); ++at) {
-    rank_at.push_back(leaves.rank_at(at));
-    by_rank = by_rank && rank_at.back() == at;
-  }
+                     kMostRanks, ranks);
   rest_ = gpu::Array(device, ranks_ * kSliceElements * kWidest, "the sums of a group");
   memory_.emplace_back(device, bytes_, "the sums of a group");
-  if (layout.hosts.size() > 1) hosts_.emplace(device, leaves, HostTree(layout, rank), rank, stream);
-  if (by_rank) return;
-  const auto bytes = static_cast<int64_t>(rank_at.size() * sizeof(int32_t));
-  map_ = gpu::Array(device, bytes, "the order of a group's sums");
-  device.copy(map_.data(), rank_at.data(), bytes, stream);
-  device.synchronize(stream);
-  rank_at_ = reinterpret_cast<const int32_t*>(map_.data());
 }
 
 void TreeOrder::connect(Communicator& communicator, void* stream) {

@@ -2,8 +2,7 @@
 // Sums over the ranks' GPUs with the bits of the CPU (group option `reproducible`): NCCL only moves bytes.
 //
 // Every rank gets its slice from all others and adds the slices in the order of core/sum_tree.hpp, by one kernel that also
-// divides and rounds (ddp_gpu_table::tree_sum). Between hosts each host adds its part of that tree first, where that sends
-// less (host_sum.hpp).
+// divides and rounds (ddp_gpu_table::tree_sum). The ranks share a host.
 // Terms travel as they are, or rounded to the wire type; weights are sent beside them, because an owner multiplies.
 // A rank that does not count sends -0.0, which changes no bit.
 // Cost: a rank sends and receives (n - 1) / n of the bytes once, as in a reduce-scatter of NCCL's, but straight to all
@@ -15,14 +14,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
-#include <optional>
 #include <vector>
 
 #include "collective/bucket_header.hpp"
 #include "collective/nccl/communicator.hpp"
-#include "collective/nccl/host_sum.hpp"
-#include "core/sum_tree.hpp"
 #include "core/tensor.hpp"
 #include "device/cpu/reduce.hpp"
 #include "device/gpu/device.hpp"
@@ -55,7 +50,6 @@ class TreeSum {
     [[nodiscard]] ddp_dtype dtype() const noexcept { return rule.travel_dtype(); }
     /// Are weights sent? With 16 bits on the wire the terms have been multiplied already.
     [[nodiscard]] bool sends_weights() const noexcept { return rule.by_weight && !rule.is_wired(); }
-    [[nodiscard]] HostSum::Shape between_hosts() const noexcept { return {rule, slice, sends_weights()}; }
   };
 
   /// Throws OUT_OF_MEMORY.
@@ -86,8 +80,6 @@ class TreeSum {
   [[nodiscard]] static int64_t bytes(const NcclTransport& transport, const Shape& shape);
 
  private:
-  /// Its place among the weights.
-  [[nodiscard]] int32_t place_of(int32_t rank) const noexcept;
   /// Where a rank's slice is received. The own one is that of a rank that does not count.
   [[nodiscard]] std::byte* received(int32_t rank) const noexcept;
   void make_neutral(int64_t count) const;
@@ -101,23 +93,14 @@ class TreeSum {
   gpu::Array weight_memory_;
   double* weights_ = nullptr;  // on the device: of all ranks, and then 1; NULL: none are sent
   std::vector<Communicator::Transfer> transfers_;
-  std::unique_ptr<HostSum> between_hosts_;  // NULL: every rank sends its terms to their owner
 };
 
-/// The order of the sums of a group, and its blocking collectives in that order.
+/// What the sums of a group have in common, and its blocking collectives in that order.
 class TreeOrder {
  public:
   /// Memory for blocking collectives is taken now, and serves buckets that fit. Throws OUT_OF_MEMORY, NOT_SUPPORTED (more
   /// ranks than the kernel adds).
-  TreeOrder(const gpu::Device& device, const SumLayout& layout, int32_t rank, void* stream);
-
-  [[nodiscard]] int32_t leaves() const noexcept { return leaves_; }
-  /// As ddp_gpu_tree has it.
-  [[nodiscard]] const int32_t* rank_at() const noexcept { return rank_at_; }
-  /// Of sums by this rule, if a host's terms are added before they cross to other hosts; else NULL.
-  [[nodiscard]] const HostMaps* between_hosts(const cpu::ReduceRule& rule) const noexcept {
-    return hosts_ && hosts_->tree().saves(rule) ? &*hosts_ : nullptr;
-  }
+  TreeOrder(const gpu::Device& device, int32_t rank, int32_t ranks);
 
   /// NCCL connects each two ranks when they first send to each other, so they do when all are there. Collective.
   void connect(Communicator& communicator, void* stream);
@@ -135,12 +118,8 @@ class TreeOrder {
 
   const gpu::Device& device_;
   const int32_t rank_;
-  int32_t ranks_;
-  int32_t leaves_;
-  gpu::Array map_;
-  const int32_t* rank_at_ = nullptr;
-  std::optional<HostMaps> hosts_;  // none: all ranks share one
-  gpu::Array rest_;                // the end of a tensor that is no whole number of slices
+  const int32_t ranks_;
+  gpu::Array rest_;  // the end of a tensor that is no whole number of slices
   int64_t bytes_;
   std::vector<gpu::Array> memory_;  // the last one, of bytes_, is in use
 };

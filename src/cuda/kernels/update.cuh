@@ -130,11 +130,11 @@ __device__ __forceinline__ void update_tile(const UpdatePiece& piece, uint32_t f
   using T = Wide<E>;
   constexpr uint32_t kWidth = 16 / sizeof(T);
   Update<E, states, has_master, Rule> update{static_cast<E*>(piece.value) + first,
-                                                    static_cast<E*>(const_cast<void*>(piece.grad)) + first,
-                                                    {nullptr, nullptr},
-                                                    nullptr,
-                                                    shaping,
-                                                    rule};
+                                             static_cast<E*>(const_cast<void*>(piece.grad)) + first,
+                                             {nullptr, nullptr},
+                                             nullptr,
+                                             shaping,
+                                             rule};
   for (int k = 0; k < states; ++k) update.state[k] = static_cast<T*>(piece.state[k]) + first;
   if constexpr (has_master) update.master = static_cast<T*>(piece.master) + first;
   const Lane lanes[] = {{update.value, sizeof(E)},

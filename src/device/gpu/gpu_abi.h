@@ -87,7 +87,7 @@ typedef struct ddp_gpu_bn_slopes {
 /* How NCCL, and tree_sum, reduce. */
 enum ddp_gpu_reduce { DDP_GPU_SUM = 0, DDP_GPU_MIN = 2, DDP_GPU_MAX = 3 };
 
-/* One slice of the tensors of all ranks, to be added as device/cpu/reduce.hpp says: a tree over positions. */
+/* One slice of the tensors of all ranks, to be added as device/cpu/reduce.hpp says: a tree over the ranks. */
 typedef struct ddp_gpu_tree {
   const void *parts; /* device memory: the slice of rank r begins at element r * stride; that of `rank` is not read */
   const void *own;   /* the slice of `rank` */
@@ -95,21 +95,13 @@ typedef struct ddp_gpu_tree {
   int64_t stride;
   int64_t count; /* elements of a slice */
   int32_t rank;
-  int32_t dtype;          /* of the slices and the result; not complex */
-  int32_t reduce;         /* a ddp_gpu_reduce */
-  int32_t leaves;         /* positions, 1 to 8,192 */
-  const int32_t *rank_at; /* device memory: the rank at each position, -1: nobody; or NULL: rank r is at position r. What
-                             is there may also be the sum of a node of the tree, at its first position, with nobody at its
-                             others: any number that finds its slice in `parts` */
-  const double *weights;  /* device memory, of each rank: floats are multiplied by it; or NULL */
-  double divisor;         /* the result is divided by it; 1: it is not */
-  int32_t by_weight;      /* not 0: it is divided by the sum of the weights in F64, formed in the same tree */
-  int32_t rounds_nodes;   /* not 0: every sum is rounded to `dtype`, which has 16 bits */
-  int32_t out_dtype;      /* of the result, 0: dtype. Else one of them is F32 and the other has 16 bits: the sum of a node,
-                             not rounded, or the sum of such sums */
-  int32_t reserved;
-  const double *sum_weights;    /* by_weight: those that are summed, if they are others than `weights` */
-  const int32_t *sum_weight_at; /* device memory: which of them is at each position, -1: none; or NULL */
+  int32_t ranks;         /* 1 to 8,192 */
+  int32_t dtype;         /* of the slices and the result; not complex */
+  int32_t reduce;        /* a ddp_gpu_reduce */
+  const double *weights; /* device memory, of each rank: floats are multiplied by it; or NULL */
+  double divisor;        /* the result is divided by it; 1: it is not */
+  int32_t by_weight;     /* not 0: it is divided by the sum of the weights in F64, formed in the same tree */
+  int32_t rounds_nodes;  /* not 0: every sum is rounded to `dtype`, which has 16 bits */
 } ddp_gpu_tree;
 
 #define DDP_NCCL_ID_BYTES 128

@@ -258,14 +258,4 @@ int64_t collectives() {
   return locked([](Runtime& r) { return r.state->collectives; });
 }
 
-void set_hosts(const std::vector<int32_t>& host_of_device) {
-  locked([&](Runtime& r) {
-    r.state->host_of = host_of_device;
-    r.state->sent_to_hosts.clear();
-  });
-}
-int64_t bytes_to_other_hosts(int32_t host) {
-  return locked([&](Runtime& r) { return r.state->sent_to_hosts[host]; });
-}
-
 }  // namespace ddp::test::fake_gpu

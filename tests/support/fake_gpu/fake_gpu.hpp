@@ -220,10 +220,6 @@ void end_death();
 /// Collectives that ran to their end, counted once for all ranks.
 [[nodiscard]] int64_t collectives();
 
-/// On which host each device is: all are on one, unless it is said. What sends then take from a host to others is counted.
-void set_hosts(const std::vector<int32_t>& host_of_device);
-[[nodiscard]] int64_t bytes_to_other_hosts(int32_t host);
-
 /// What an aborted collective leaves in its output, and what fresh and freed memory holds.
 inline constexpr uint8_t kAborted = 0xEE;
 inline constexpr uint8_t kFresh = 0xFB;

@@ -112,15 +112,6 @@ int32_t start(Spec spec, const void* send, void* receive, void* handle, void* st
   });
 }
 
-void count_between_hosts(Runtime& r, const Comm& comm, const Transfer& transfer) {
-  const auto host_of = [&](int32_t device) {
-    const auto at = static_cast<size_t>(device);
-    return at < r.state->host_of.size() ? r.state->host_of[at] : 0;
-  };
-  const int32_t here = host_of(comm.device), there = host_of(comm.world->ranks[static_cast<size_t>(transfer.peer)].device);
-  if (transfer.sends && here != there) r.state->sent_to_hosts[here] += transfer.bytes;
-}
-
 /// `transfer`: with elements in the place of bytes.
 int32_t transfer(const char* name, Transfer transfer, int32_t dtype, void* handle, void* stream) {
   Call call{name, stream};
@@ -133,7 +124,6 @@ int32_t transfer(const char* name, Transfer transfer, int32_t dtype, void* handl
     begin_use(r, lock, *comm, name);
     Request request{Spec{kTransfers, 1, DDP_U8, DDP_GPU_SUM, 0}, comm, r.stream_of(stream), nullptr, nullptr, {transfer}};
     int32_t code = check_transfer(r, request, name);
-    if (code == kNcclOk) count_between_hosts(r, *comm, transfer);
     if (code == kNcclOk && !in_group(r)) code = connect_for(r, lock, request);
     if (code == kNcclOk || code == kNcclInProgress) code = submit(r, std::move(request));
     end_use(*comm);

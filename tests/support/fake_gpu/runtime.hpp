@@ -146,8 +146,6 @@ struct State {
   std::map<std::pair<NcclCall, int32_t>, int64_t> delays;
   std::string open_nccl_error;
   int64_t collectives = 0;
-  std::vector<int32_t> host_of;               // of each device; none: one host has all
-  std::map<int32_t, int64_t> sent_to_hosts;   // bytes that a host's sends have taken to others
   std::map<int32_t, int32_t> nccl_on_device;  // collectives that have a place there
 };
 

@@ -6,7 +6,6 @@
 namespace ddp::test::fake_gpu {
 namespace {
 
-
 void add_kernels(ddp_gpu_table& t) {
   t.move = entry::move;
   t.exchange = entry::exchange;

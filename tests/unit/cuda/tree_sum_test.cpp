@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sums over ranks, by the kernel on the host, beside the CPU's loops, bit for bit: every type and operation, any number of
-// ranks, weights, ranks that do not count, holes between hosts, 16 bits on the wire.
+// ranks, weights, ranks that do not count, 16 bits on the wire.
 #include <algorithm>
 #include <cmath>
 
@@ -66,7 +66,7 @@ struct Slices {
     tree.rank = rank;
     tree.dtype = parts.dtype();
     tree.reduce = gpu_reduce(op);
-    tree.leaves = ranks;
+    tree.ranks = ranks;
     tree.divisor = op == DDP_AVERAGE ? ranks : 1;
     return tree;
   }
@@ -128,40 +128,6 @@ void weighted_sums_have_the_cpus_bits(void**) {
       }
 }
 
-/// Hosts of 3 and 5 ranks and one that come by turns: positions that are nobody's.
-void holes_between_hosts_change_no_bit(void**) {
-  constexpr int64_t kCount = 300;
-  const std::vector<int32_t> host_of{0, 1, 0, 1, 1, 0, 1, 1, 2};
-  const LeafMap map = LeafMap::by_host(host_of);
-  const auto ranks = map.ranks();
-  std::vector<int32_t> rank_at;
-  for (int64_t at = 0; at < map.total(); ++at) rank_at.push_back(map.rank_at(at));
-  expect(std::count(rank_at.begin(), rank_at.end(), -1) > 0, "holes");
-  for (const ddp_dtype dtype : kFloats)
-    for (const ddp_reduce op : {DDP_SUM, DDP_AVERAGE}) {
-      Slices slices(dtype, ranks, kCount, 0, 77);
-      std::vector<cpu::SumPart> parts;
-      for (int64_t at = 0; at < map.total(); ++at)
-        if (map.rank_at(at) >= 0) parts.push_back(cpu::SumPart{at, at + 1, slices.slice(map.rank_at(at)), true, 1});
-      WildArray wanted(dtype, kCount), in_rank_order(dtype, kCount);
-      void* const to = wanted.data();
-      cpu::combine(cpu::ReduceRule{dtype, op, ranks}, parts.data(), static_cast<int32_t>(parts.size()), map.total(), &to, 1,
-                   kCount);
-      ddp_gpu_tree tree = slices.tree(op, ranks);
-      tree.leaves = static_cast<int32_t>(map.total());
-      tree.rank_at = rank_at.data();
-      expect_equal(cuda::tree_sum(&tree, nullptr, nullptr), 0, "code");
-      expect_bits(slices.out, wanted.data(), name_of(dtype, op, ranks));
-      tree.leaves = ranks;
-      tree.rank_at = nullptr;
-      tree.out = in_rank_order.data();
-      expect_equal(cuda::tree_sum(&tree, nullptr, nullptr), 0, "code");
-      expect(dtype_size(dtype) == 2 ||
-                 std::memcmp(in_rank_order.data(), wanted.data(), static_cast<size_t>(wanted.bytes())) != 0,
-             "the order shows in the bits");
-    }
-}
-
 void sums_of_16_bit_terms_have_the_cpus_bits(void**) {
   constexpr int64_t kCount = 500;
   for (const int32_t ranks : group_sizes())
@@ -197,65 +163,6 @@ void sums_of_16_bit_terms_have_the_cpus_bits(void**) {
         }
 }
 
-/// The sums of nodes, of two hosts that have the leaves by turns in blocks, and their sum: 16 bits as F32 between.
-void sums_of_nodes_join_to_the_whole_sum(void**) {
-  constexpr int64_t kCount = 700;
-  constexpr int32_t kRanks = 11;
-  const LeafMap map = LeafMap::by_rank(kRanks);
-  std::vector<SumNode> nodes = map.subtrees_of({0, 1, 2, 5, 6, 7});
-  for (const SumNode& node : map.subtrees_of({3, 4, 8, 9, 10})) nodes.push_back(node);
-  for (const ddp_dtype dtype : kAll)
-    for (const ddp_reduce op : kOperations) {
-      const bool small = dtype == DDP_F16 || dtype == DDP_BF16;
-      const ddp_dtype sum_dtype = small ? DDP_F32 : dtype;
-      Slices slices(dtype, kRanks, kCount, 0, 5);
-      std::memcpy(slices.part(slices.rank), slices.own.data(), static_cast<size_t>(slices.own.bytes()));
-      std::vector<const void*> in;
-      for (int32_t r = 0; r < kRanks; ++r) in.push_back(slices.part(r));
-      WildArray wanted(dtype, kCount), sums(sum_dtype, kCount * std::ssize(nodes));
-      void* const to = wanted.data();
-      cpu::reduce(cpu::ReduceRule{dtype, op, kRanks}, in.data(), kRanks, &to, 1, kCount);
-      std::vector<int32_t> node_at(kRanks, -1);
-      for (size_t k = 0; k < nodes.size(); ++k) {
-        ddp_gpu_tree node = slices.tree(op, static_cast<int32_t>(nodes[k].hi - nodes[k].lo));
-        node.parts = node.own = slices.part(static_cast<int32_t>(nodes[k].lo));
-        node.rank = -1;
-        node.divisor = 1;
-        node.out_dtype = sum_dtype;
-        node.out = static_cast<char*>(sums.data()) + static_cast<int64_t>(k) * kCount * dtype_size(sum_dtype);
-        node_at[static_cast<size_t>(nodes[k].lo)] = static_cast<int32_t>(k);
-        expect_equal(cuda::tree_sum(&node, nullptr, nullptr), 0, "code of a node");
-      }
-      ddp_gpu_tree whole = slices.tree(op, kRanks);
-      whole.parts = whole.own = sums.data();
-      whole.stride = kCount;
-      whole.rank = -1;
-      whole.dtype = sum_dtype;
-      whole.out_dtype = dtype;
-      whole.rank_at = node_at.data();
-      expect_equal(cuda::tree_sum(&whole, nullptr, nullptr), 0, "code");
-      expect_bits(slices.out, wanted.data(), name_of(dtype, op, kRanks) + ", by nodes");
-    }
-}
-
-/// Weights that are in the sums already are added up for themselves.
-void the_weights_of_a_mean_may_be_others_than_those_of_its_terms(void**) {
-  Slices slices(DDP_F32, 3, 100, 0, 4);
-  const double weights[] = {1.5, 0.25, 3, 7};
-  const int32_t weight_at[] = {2, 0, 3};
-  ddp_gpu_tree tree = slices.tree(DDP_SUM, 3);
-  tree.by_weight = 1;
-  tree.sum_weights = weights;
-  tree.sum_weight_at = weight_at;
-  expect_equal(cuda::tree_sum(&tree, nullptr, nullptr), 0, "code");
-  const auto divisor = static_cast<float>((3 + 1.5) + 7);
-  for (int64_t i = 0; i < 100; ++i) {
-    const auto at = [&](int32_t r) { return static_cast<const float*>(slices.slice(r))[i]; };
-    const float wanted = ((at(0) + at(1)) + at(2)) / divisor;
-    expect(std::isnan(wanted) ? std::isnan(slices.out.as<float>()[i]) : slices.out.as<float>()[i] == wanted, "a mean");
-  }
-}
-
 void the_result_may_lie_over_the_own_slice_and_the_stop_word_is_looked_at(void**) {
   constexpr int32_t kRanks = 5;
   for (const int64_t count : odd_lengths()) {
@@ -282,11 +189,10 @@ void wrong_arguments_are_refused(void**) {
   expect(!refused([](ddp_gpu_tree&) {}), "nothing wrong");
   expect(refused([](ddp_gpu_tree& tree) { tree.dtype = DDP_C64; }), "complex");
   expect(refused([](ddp_gpu_tree& tree) { tree.reduce = 1; }), "no reduction");
-  expect(refused([](ddp_gpu_tree& tree) { tree.leaves = 0; }), "no leaf");
-  expect(refused([](ddp_gpu_tree& tree) { tree.leaves = cuda::kMostLeaves + 1; }), "too many leaves");
+  expect(refused([](ddp_gpu_tree& tree) { tree.ranks = 0; }), "no rank");
+  expect(refused([](ddp_gpu_tree& tree) { tree.ranks = cuda::kMostLeaves + 1; }), "too many ranks");
   expect(refused([](ddp_gpu_tree& tree) { tree.rounds_nodes = 1; }), "F32 has no 16 bits");
   expect(refused([](ddp_gpu_tree& tree) { tree.by_weight = 1; }), "no weights");
-  expect(refused([](ddp_gpu_tree& tree) { tree.out_dtype = DDP_F64; }), "a result of another type");
 }
 
 /// More blocks of leaves than the counter has levels for one.
@@ -324,10 +230,7 @@ int main() {
   const CMUnitTest tests[] = {
       ddp_test(plain_sums_have_the_cpus_bits),
       ddp_test(weighted_sums_have_the_cpus_bits),
-      ddp_test(holes_between_hosts_change_no_bit),
       ddp_test(sums_of_16_bit_terms_have_the_cpus_bits),
-      ddp_test(sums_of_nodes_join_to_the_whole_sum),
-      ddp_test(the_weights_of_a_mean_may_be_others_than_those_of_its_terms),
       ddp_test(the_result_may_lie_over_the_own_slice_and_the_stop_word_is_looked_at),
       ddp_test(wrong_arguments_are_refused),
       ddp_test(a_full_tree_is_summed),

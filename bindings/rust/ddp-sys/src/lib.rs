@@ -203,8 +203,9 @@ pub struct ddp_group_options {
     /// DDP_SUM_ORDER_BY_RANK (default), or DDP_SUM_ORDER_BY_HOST: less traffic between hosts whose
     ///                               ranks are not aligned blocks of a power of two; equal on all ranks
     pub sum_order: ddp_sum_order,
-    /// 1: sums of tensors on GPUs have the bits of sums in host memory. 0 (default): NCCL adds, in an
-    ///                             order of its own, which is faster. Equal on all ranks
+    /// 1: sums of tensors on GPUs have the bits of sums in host memory; for ranks of one host, else
+    ///                               NOT_SUPPORTED where a GPU is first used. 0 (default): NCCL adds, in an order of its own, which is
+    ///                               faster. Equal on all ranks
     pub reproducible: i32,
     /// most blocks (CTAs) that a collective of NCCL runs on the GPU, 1 to 64. Fewer leave more of the
     ///                             GPU to the program and communicate more slowly. 0 (default): NCCL chooses. Equal on all ranks.
@@ -229,8 +230,8 @@ pub struct ddp_group_options {
     ///                           them (see ddp/recover.h). 0 (default), or 1 if DDP_JOIN=1 is in the environment
     pub join: i32,
     /// parts of the global batch, of which each rank has some: training gives the same bits at any
-    ///                              number of ranks up to this one (see ddp/virtual_ranks.h). 0 (default): none. Equal on all
-    ///                              ranks
+    ///                             number of ranks up to this one (see ddp/virtual_ranks.h). 0 (default): none. Equal on all
+    ///                             ranks
     pub virtual_ranks: i32,
 }
 
