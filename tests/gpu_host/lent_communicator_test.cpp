@@ -245,6 +245,7 @@ void a_group_goes_while_its_lent_communicator_hangs(void**) {
 
 void a_sub_group_makes_its_own(void**) {
   const FakeGpus gpus;
+  setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 1);  // there are two communicators
   on_ranks_with_comms(2, [](int rank, OwnComm& comm) {
     const auto group = group::Group::create("local://split-lent", options_of(rank, 2, comm.get()));
     ddp_group_options options = group->options();
@@ -256,6 +257,7 @@ void a_sub_group_makes_its_own(void**) {
     expect_equal(read_on(world.stream, rank, world.grad.data(), 1)[0], 1.5F, "the mean");
     group->barrier();
   });
+  unsetenv("NCCL_LAUNCH_ORDER_IMPLICIT");
   FakeGpus::expect_correct();
   FakeGpus::expect_nothing_left();
 }

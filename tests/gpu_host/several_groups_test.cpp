@@ -10,6 +10,8 @@
 namespace ddp::test {
 namespace {
 
+constexpr const char* kVariable = "NCCL_LAUNCH_ORDER_IMPLICIT";
+
 /// GPUs on which one collective has room at a time.
 class FullGpus {
  public:
@@ -227,21 +229,68 @@ void a_captured_pass_holds_the_calls_of_another_group(void**) {
   FakeGpus::expect_nothing_left();
 }
 
-void where_nccl_keeps_the_order_there_are_no_events_for_it(void**) {
-  for (const bool by_nccl : {false, true}) {
-    if (by_nccl) setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 1);
-    const FakeGpus gpus;
-    run_two_groups(2, [](group::Group& first, group::Group& second, int rank) {
-      SmallGpuModel a(first, rank), b(second, rank);
-      a.pass();
-      b.pass();
-      expect_equal(read_on(a.stream, rank, a.grad.data(), 1)[0], 1.5F, "the mean");
-      expect_equal(read_on(b.stream, rank, b.grad.data(), 1)[0], 1.5F, "the mean");
+/// It would not run in one order on all ranks; the first group goes on.
+void a_second_group_is_refused_where_nccl_keeps_no_order(void**) {
+  const struct {
+    int32_t version;
+    const char *variable, *text;
+  } cases[] = {{22809, nullptr, "NCCL 22809, without the variable"},
+               {22809, "0", "NCCL 22809, without the variable"},
+               {22505, "1", "NCCL 22505, which has no such order"}};
+  for (const auto& each : cases) {
+    each.variable != nullptr ? setenv(kVariable, each.variable, 1) : unsetenv(kVariable);
+    fake_gpu::Options options;
+    options.nccl_looks = 3;
+    options.nccl_version = each.version;
+    fake_gpu::reset(options);
+    gpu::set_table(&fake_gpu::table());
+    run_gpu_groups(2, [&](group::Group& first, int rank) {
+      SmallGpuModel world(first, rank);
+      world.pass();
+      {
+        const auto second = group::split_group(first, {0, rank}, first.options());
+        const std::string text = expect_error(DDP_ERROR_NOT_SUPPORTED, [&] { static_cast<void>(second->gpu().nccl()); });
+        expect_contains(text, each.text);
+        expect_contains(text, "NCCL_LAUNCH_ORDER_IMPLICIT=1");
+        second->barrier();
+      }
+      world.pass();
+      expect_equal(read_on(world.stream, rank, world.grad.data(), 1)[0], 1.5F, "the mean");
+      first.barrier();
     });
-    expect_equal(fake_gpu::calls("stream_capture") == 0, by_nccl, "is the order left to NCCL?");
+    run_gpu_groups(2, [](group::Group& alone, int rank) {
+      SmallGpuModel world(alone, rank);
+      world.pass();
+      expect_equal(read_on(world.stream, rank, world.grad.data(), 1)[0], 1.5F, "the mean in a group that came later");
+      alone.barrier();
+    });
     FakeGpus::expect_correct();
-    unsetenv("NCCL_LAUNCH_ORDER_IMPLICIT");
+    FakeGpus::expect_nothing_left();
+    gpu::set_table(nullptr);
   }
+  setenv(kVariable, "1", 1);
+}
+
+/// A group that broke has no more collectives, also while its object is there.
+void a_new_group_may_come_beside_one_that_broke(void**) {
+  unsetenv(kVariable);
+  const FakeGpus gpus;
+  run_gpu_groups(2, [](group::Group& first, int rank) {
+    SmallGpuModel world(first, rank);
+    world.pass();
+    first.barrier();
+    if (rank == 0) static_cast<void>(try_to([&] { first.health().abort(Error(DDP_ERROR_ABORTED, "that was it")); }));
+    wait_until([&] { return first.health().has_fault(); });
+    ddp_group_options options = first.options();
+    options.rank = rank;
+    options.world_size = 2;
+    const auto next = group::Group::create("local://beside-a-broken-one", options);
+    SmallGpuModel other(*next, rank);
+    other.pass();
+    expect_equal(read_on(other.stream, rank, other.grad.data(), 1)[0], 1.5F, "the mean");
+    next->barrier();
+  });
+  setenv(kVariable, "1", 1);
 }
 
 }  // namespace
@@ -249,6 +298,7 @@ void where_nccl_keeps_the_order_there_are_no_events_for_it(void**) {
 
 int main() {
   using namespace ddp::test;
+  setenv(kVariable, "1", 1);
   const CMUnitTest tests[] = {
       ddp_test(gpus_run_the_collectives_of_two_groups_in_one_order),
       ddp_test(a_group_that_comes_later_waits_for_what_is_under_way),
@@ -258,7 +308,8 @@ int main() {
       ddp_test(a_group_and_its_halves_work_on_the_same_gpus),
       ddp_test(groups_come_and_go_beside_a_pass),
       ddp_test(a_captured_pass_holds_the_calls_of_another_group),
-      ddp_test(where_nccl_keeps_the_order_there_are_no_events_for_it),
+      ddp_test(a_second_group_is_refused_where_nccl_keeps_no_order),
+      ddp_test(a_new_group_may_come_beside_one_that_broke),
   };
   return cmocka_run_group_tests_name("gpu_several_groups", tests, nullptr, nullptr);
 }

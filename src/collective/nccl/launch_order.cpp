@@ -25,10 +25,18 @@ uint64_t mix(uint64_t z) noexcept {
 
 }  // namespace
 
-OrderedBy who_orders(int32_t nccl_version) noexcept {
+bool keeps_launch_order(int32_t nccl_version) noexcept {
   const char* const asked = std::getenv("NCCL_LAUNCH_ORDER_IMPLICIT");
-  return nccl_version >= kWithOrder && asked != nullptr && std::strtol(asked, nullptr, 0) != 0 ? OrderedBy::kNccl
-                                                                                               : OrderedBy::kEvents;
+  return nccl_version >= kWithOrder && asked != nullptr && std::strtol(asked, nullptr, 0) != 0;
+}
+
+Error no_launch_order(const std::string& device, int32_t nccl_version) {
+  return make_error(DDP_ERROR_NOT_SUPPORTED,
+                    "%s has a group with NCCL already, and a second one needs NCCL 2.26.2 or later with "
+                    "NCCL_LAUNCH_ORDER_IMPLICIT=1 in the environment before the first group is made (here: NCCL %d, %s); or "
+                    "destroy the first group before (include/README.md, \"Several groups on one GPU\")",
+                    device.c_str(), nccl_version,
+                    nccl_version >= kWithOrder ? "without the variable" : "which has no such order");
 }
 
 uint64_t new_group_id() {
@@ -48,15 +56,8 @@ Error order_mismatch(const char* what) {
 
 /// The groups of this process on one GPU. Lives as long as one of them.
 struct LaunchOrder::OnDevice {
-  struct Last {
-    const LaunchOrder* by = nullptr;  // NULL: there was none
-    uint64_t capture = 0;
-  };
   os::PatientMutex mutex;  // held while a collective is enqueued; guards what follows
   std::vector<LaunchOrder*> members;
-  Last live, captured;
-
-  [[nodiscard]] Last& last(uint64_t capture) noexcept { return capture == 0 ? live : captured; }
 };
 
 std::shared_ptr<LaunchOrder::OnDevice> LaunchOrder::on_device(int32_t index) {
@@ -73,55 +74,34 @@ LaunchCounts LaunchOrder::present(int32_t device_index) {
   const std::shared_ptr<OnDevice> all = on_device(device_index);
   const std::lock_guard lock(all->mutex);
   LaunchCounts counts;
-  for (const LaunchOrder* const member : all->members) counts.push_back(member->count_);
+  for (const LaunchOrder* const member : all->members)
+    if (!member->count_->ended.load()) counts.push_back(member->count_);
   return counts;
 }
 
-LaunchOrder::LaunchOrder(const gpu::Device& device, void* stream, const Group& group, const LaunchCounts& here,
+LaunchOrder::LaunchOrder(int32_t device_index, uint64_t id, int32_t ranks, const LaunchCounts& here,
                          const std::vector<std::vector<uint64_t>>& everywhere, const std::function<void()>& check)
-    : device_(device),
-      stream_(stream),
-      by_(group.by),
-      all_(on_device(device.index())),
-      count_(std::make_shared<LaunchCount>()),
-      live_(device),
-      captured_(device) {
-  count_->id = group.id;
-  count_->ranks = group.ranks;
+    : all_(on_device(device_index)), count_(std::make_shared<LaunchCount>()) {
+  count_->id = id;
+  count_->ranks = ranks;
   std::unique_lock lock(all_->mutex, std::defer_lock);
   while (!lock.try_lock_for(kLook)) check();
   for (const auto& other : here) {
     const auto with = std::count_if(everywhere.begin(), everywhere.end(), [&](const std::vector<uint64_t>& ids) {
       return std::find(ids.begin(), ids.end(), other->id) != ids.end();
     });
-    if (with == group.ranks) compare_with(other);
+    if (with == ranks) compare_with(other);
     for (LaunchOrder* const member : all_->members)
       if (member->count_ == other && with == other->ranks) member->compare_with(count_);
   }
   for (LaunchOrder* const member : all_->members) member->forget_ended();
-  all_->members.reserve(all_->members.size() + 1);
-  // One that was alone until now has noted nothing.
-  if (LaunchOrder* const first = all_->members.size() == 1 ? all_->members.front() : nullptr;
-      first != nullptr && by_ == OrderedBy::kEvents && first->device_.capture_of(first->stream_) == 0) {
-    first->live_.record(first->stream_);
-    all_->live = {first, 0};
-  }
   all_->members.push_back(this);
 }
 
 LaunchOrder::~LaunchOrder() {
   const std::lock_guard lock(all_->mutex);
-  count_->ended = true;
+  end();
   std::erase(all_->members, this);
-  for (OnDevice::Last* const last : {&all_->live, &all_->captured})
-    if (last->by == this) *last = {};
-}
-
-bool LaunchOrder::is_chained() const { return by_ == OrderedBy::kEvents && all_->members.size() > 1; }
-
-bool LaunchOrder::has_company() const {
-  const std::lock_guard lock(all_->mutex);
-  return is_chained();
 }
 
 uint64_t LaunchOrder::word() const {
@@ -129,9 +109,8 @@ uint64_t LaunchOrder::word() const {
   return word_now();
 }
 
-/// Where NCCL keeps the order, other orders of the hosts are NCCL's business too.
 uint64_t LaunchOrder::word_now() const noexcept {
-  if (by_ == OrderedBy::kNccl || !compared_.any) return 0;
+  if (!compared_.any) return 0;
   uint64_t sum = compared_.ended;
   for (const auto& other : compared_.with) sum += mix(other->id) * other->launched.load();
   const auto half = static_cast<uint32_t>(mix(sum));
@@ -155,20 +134,10 @@ LaunchOrder::Turn::Turn(LaunchOrder& order, const std::atomic<bool>& usable)
   while (!lock_.try_lock_for(kLook))
     if (!usable.load()) return;  // and the collective is not made
   order_.last_word_.store(order_.word_now());
-  chained_ = order_.is_chained();
-  if (!chained_) return;
-  capture_ = order_.device_.capture_of(order_.stream_);
-  const OnDevice::Last& last = order_.all_->last(capture_);
-  if (last.by == nullptr || last.by == &order_ || last.capture != capture_) return;
-  (capture_ == 0 ? last.by->live_ : last.by->captured_).hold_back(order_.stream_);
 }
 
 void LaunchOrder::Turn::done() {
-  if (!lock_.owns_lock()) return;
-  ++order_.count_->launched;
-  if (!chained_) return;
-  (capture_ == 0 ? order_.live_ : order_.captured_).record(order_.stream_);
-  order_.all_->last(capture_) = {&order_, capture_};
+  if (lock_.owns_lock()) ++order_.count_->launched;
 }
 
 }  // namespace ddp::nccl

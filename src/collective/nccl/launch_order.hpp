@@ -1,18 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// In which order the collectives of several groups run on one GPU.
+// Whether the hosts begin the collectives of several groups on one GPU in one order.
 //
 // A kernel of NCCL waits on its GPU for the other ranks. If there is no room for all of them at once, ranks that begin the
-// collectives of two communicators in different orders wait for each other for ever. So the collectives of all groups that
-// this process has on a GPU run one after the other, as the host enqueued them: each waits, by an event, for the one before
-// it if that was another group's. Within a captured graph the same holds for what was captured. A program that sets
-// NCCL_LAUNCH_ORDER_IMPLICIT=1 (NCCL 2.26) leaves the order to NCCL, which can let them overlap; then there are no events.
+// collectives of two communicators in different orders wait for each other for ever. NCCL keeps the order of the host's
+// calls on the GPU itself from 2.26 on, where NCCL_LAUNCH_ORDER_IMPLICIT=1 asks for that; without it a process has one group
+// with GPUs at a time, and NcclTransport refuses a second one.
 //
-// What the hosts do in different orders nobody can put right, but it can be seen: word() says how far this rank has come in
+// What the hosts do in different orders cannot be repaired, but it is detected: word() says how far this rank has come in
 // the other groups that all ranks of this one are in, or that are within it, and is compared before, or beside, each
-// collective.
-// Cost: alone on its GPU a group pays for a mutex, else two or three calls of the runtime for each collective.
-// Threads: any.
-// Tested by gpu_host/several_groups_test.cpp.
+// collective. Cost: a mutex for each collective. Threads: any. Tested by gpu_host/several_groups_test.cpp.
 #pragma once
 
 #include <atomic>
@@ -20,10 +16,10 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "core/error.hpp"
-#include "device/gpu/device.hpp"
 #include "os/patient_mutex.hpp"
 
 namespace ddp::nccl {
@@ -37,9 +33,10 @@ struct LaunchCount {
 };
 using LaunchCounts = std::vector<std::shared_ptr<const LaunchCount>>;
 
-/// Who keeps the order.
-enum class OrderedBy { kEvents, kNccl };
-[[nodiscard]] OrderedBy who_orders(int32_t nccl_version) noexcept;
+/// Does NCCL keep the order of the host's calls on a GPU? As its version and NCCL_LAUNCH_ORDER_IMPLICIT say.
+[[nodiscard]] bool keeps_launch_order(int32_t nccl_version) noexcept;
+/// NOT_SUPPORTED: a second group with GPUs in a process where NCCL does not.
+[[nodiscard]] Error no_launch_order(const std::string& device, int32_t nccl_version);
 
 /// DIFFERENT_CALLS: the ranks came to `what` at different points of other groups' collectives.
 [[nodiscard]] Error order_mismatch(const char* what);
@@ -49,24 +46,18 @@ enum class OrderedBy { kEvents, kNccl };
 
 class LaunchOrder {
  public:
-  /// The groups that are on this GPU now.
+  /// The groups that are on this GPU now, and have not ended.
   [[nodiscard]] static LaunchCounts present(int32_t device_index);
 
-  struct Group {
-    uint64_t id = 0;
-    int32_t ranks = 1;
-    OrderedBy by = OrderedBy::kEvents;
-  };
-  /// A group comes to this GPU, with its communication stream. `here`: present() on this rank; `everywhere`: the ids in it
-  /// on each rank, for the same call. `check` ends the wait for a collective that another group is enqueueing.
-  LaunchOrder(const gpu::Device& device, void* stream, const Group& group, const LaunchCounts& here,
+  /// A group of `ranks` comes to a GPU. `here`: present() on this rank; `everywhere`: the ids in it on each rank, for the
+  /// same call. `check` ends the wait for a collective that another group is enqueueing.
+  LaunchOrder(int32_t device_index, uint64_t id, int32_t ranks, const LaunchCounts& here,
               const std::vector<std::vector<uint64_t>>& everywhere, const std::function<void()>& check);
   ~LaunchOrder();
+  /// The group makes no more collectives. Any thread, never waits.
+  void end() noexcept { count_->ended.store(true); }
   LaunchOrder(const LaunchOrder&) = delete;
   LaunchOrder& operator=(const LaunchOrder&) = delete;
-
-  /// Are there other groups on this GPU whose order is kept here?
-  [[nodiscard]] bool has_company() const;
 
   /// 0: there is no group to compare with. Else its halves are each other's complement.
   [[nodiscard]] uint64_t word() const;
@@ -80,8 +71,7 @@ class LaunchOrder {
   /// As long as it lives, this thread alone enqueues a collective on the GPU.
   class Turn {
    public:
-    /// What comes on the group's stream waits for the last collective of another group. Waits no longer for its turn once
-    /// `usable` is false.
+    /// Waits no longer for its turn once `usable` is false.
     Turn(LaunchOrder& order, const std::atomic<bool>& usable);
     /// It is enqueued.
     void done();
@@ -89,30 +79,23 @@ class LaunchOrder {
    private:
     LaunchOrder& order_;
     std::unique_lock<os::PatientMutex> lock_;
-    bool chained_ = false;
-    uint64_t capture_ = 0;  // of the stream; 0: none
   };
 
  private:
   struct OnDevice;
   static std::shared_ptr<OnDevice> on_device(int32_t index);
   // With the mutex of all_:
-  [[nodiscard]] bool is_chained() const;
   [[nodiscard]] uint64_t word_now() const noexcept;
   void compare_with(const std::shared_ptr<const LaunchCount>& other);
   void forget_ended() noexcept;
 
-  const gpu::Device& device_;
-  void* const stream_;
-  const OrderedBy by_;
   const std::shared_ptr<OnDevice> all_;
   const std::shared_ptr<LaunchCount> count_;
   struct Compared {
     bool any = false;
     LaunchCounts with;
-    uint64_t ended = 0;               // what those count that have ended
-  } compared_;                        // guarded by the mutex of all_
-  const gpu::Event live_, captured_;  // the last collective of this group
+    uint64_t ended = 0;  // what those count that have ended
+  } compared_;           // guarded by the mutex of all_
   std::atomic<uint64_t> last_word_{0};
 };
 

@@ -75,6 +75,8 @@ NcclTransport::NcclTransport(const collective::TransportContext& context, const 
     communicator_ = std::move(lent);
     if (!is_lent) nccl = &gpu::load_nccl(device.table());
     here = LaunchOrder::present(device.index());
+    if (!here.empty() && !keeps_launch_order(nccl->library_version))
+      with_name(*context.control, [&] { throw no_launch_order(device.name(), nccl->library_version); });
     Greeting mine;
     if (rank_ == 0 && !is_lent) mine.nccl_id = make_id(*context.control, *nccl);
     if (rank_ == 0) mine.group_id = new_group_id();
@@ -96,9 +98,7 @@ NcclTransport::NcclTransport(const collective::TransportContext& context, const 
     communicator_ = connect_ranks(*context.control, device, *nccl,
                                   Communicator::Place{rank_, size_, first.nccl_id, "libddp", context.options.nccl_max_ctas},
                                   connected_by, check);
-  order_ = std::make_unique<LaunchOrder>(device, stream_->get(),
-                                         LaunchOrder::Group{first.group_id, size_, who_orders(nccl->library_version)}, here,
-                                         others, check);
+  order_ = std::make_unique<LaunchOrder>(device.index(), first.group_id, size_, here, others, check);
   watch_ = std::make_unique<Watch>(context, device.shared_from_this(), communicator_);
   device_.frees().ask([this] { return comes_to_an_end(os::Deadline::in_ms(idle_limit_ms(context_.options.timeout_ms))); });
   on_error([&] { try_out(connected_by); },
@@ -113,11 +113,6 @@ NcclTransport::NcclTransport(const collective::TransportContext& context, const 
 void NcclTransport::say_what_started(const ddp_nccl_table& nccl) const {
   os::log(DDP_LOG_INFO, "%d ranks: NCCL %d (%s)%s, %s", size_, nccl.library_version, nccl.path,
           context_.options.nccl_comm != nullptr ? ", with a communicator of the program" : "", device_.table().name);
-  if (order_->has_company())
-    os::log(DDP_LOG_INFO,
-            "%s has several groups: their collectives run one after the other, in the order of the calls, which must be the "
-            "same on all ranks",
-            device_.name().c_str());
 }
 
 /// The first collective makes the connections; better here than in a pass.
@@ -360,11 +355,13 @@ void NcclTransport::free(void* data) noexcept {
 void NcclTransport::wake() noexcept {
   if (stop_words_ != nullptr) stop_words_->set();  // before NCCL ends
   device_.frees().set_limit(kFreeMs);
+  if (order_ != nullptr) order_->end();
   if (watch_ != nullptr) watch_->wake();
 }
 
 void NcclTransport::close(bool in_order, End end) noexcept {
   if (watch_ == nullptr) return;  // one rank, or never connected
+  order_->end();
   if (end == End::kOfProcess) {
     if (in_order) static_cast<void>(comes_to_an_end(os::Deadline::in_ms(kExitMs)));
     communicator_->leave();

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Collectives: what a call queues, and how the ranks' streams meet.
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "support/fake_gpu/calls.hpp"
@@ -28,7 +30,23 @@ struct Part {
   void* receive;
   int64_t receive_bytes;
   std::vector<Transfer> transfers;
+  std::optional<uint64_t> turn;  // on its device
 };
+
+/// NCCL_LAUNCH_ORDER_IMPLICIT, of 2.26 and later: collectives of all communicators begin in the order of the host's calls.
+std::optional<uint64_t> take_turn(Runtime& r, int32_t device) {
+  const char* const asked = std::getenv("NCCL_LAUNCH_ORDER_IMPLICIT");
+  if (r.state->options.nccl_version < 22602 || asked == nullptr || std::atoi(asked) == 0) return std::nullopt;
+  return r.state->nccl_turns[device].given++;
+}
+
+void end_turn(Runtime& r, const Part& part) {
+  if (!part.turn) return;
+  State::Turns& turns = r.state->nccl_turns[part.comm->device];
+  turns.given_up.insert(*part.turn);
+  while (turns.given_up.erase(turns.begun) > 0) ++turns.begun;
+  r.changed.notify_all();
+}
 
 void spoil(const Part& part) {
   if (part.receive != nullptr) std::memset(part.receive, kAborted, static_cast<size_t>(part.receive_bytes));
@@ -67,10 +85,14 @@ void arrive(Runtime& r, Collective& collective, const Part& part) {
 bool take_place(Runtime& r, Lock& lock, const Part& part) {
   const int64_t most = r.state->options.nccl_at_once;
   int32_t& taken = r.state->nccl_on_device[part.comm->device];
-  r.changed.wait(lock, [&] { return r.stopping || part.comm->aborted || most == 0 || taken < most; });
-  if (r.stopping || (most != 0 && taken >= most)) return false;
-  ++taken;
-  return true;
+  const auto may_begin = [&] {
+    return (most == 0 || taken < most) && (!part.turn || r.state->nccl_turns[part.comm->device].begun == *part.turn);
+  };
+  r.changed.wait(lock, [&] { return r.stopping || part.comm->aborted || may_begin(); });
+  const bool begins = !r.stopping && may_begin();
+  if (begins) ++taken;
+  if (!r.stopping) end_turn(r, part);
+  return begins;
 }
 
 /// Run by the stream's thread. A missing rank lets it wait for ever, as NCCL's kernel does, until abort.
@@ -106,9 +128,10 @@ int32_t queue_transfers(Runtime& r, const Request& request) {
     each.data = each.sends ? const_cast<std::byte*>(touches.read(data, each.bytes)) : touches.write(data, each.bytes);
   }
   if (!touches.ok()) return kNcclInvalidArgument;
-  const auto instantiate = [request, real]() -> Work {
+  const auto instantiate = [&r, request, real]() -> Work {
     ++request.comm->pending;
-    const Part part{request.comm, request.comm->next++, request.spec, nullptr, nullptr, 0, real};
+    const Part part{
+        request.comm, request.comm->next++, request.spec, nullptr, nullptr, 0, real, take_turn(r, request.comm->device)};
     return [part] { take_part(part); };
   };
   r.enqueue(request.stream, Operation{request.spec.name, touches.take(), nullptr, instantiate});
@@ -124,7 +147,8 @@ int32_t queue(Runtime& r, const Request& request) {
   if (!touches.ok()) return kNcclInvalidArgument;
   const auto instantiate = [&r, request, send, receive, extent]() -> Work {
     ++request.comm->pending;
-    const Part part{request.comm, request.comm->next++, request.spec, send, receive, extent.receive, {}};
+    const Part part{request.comm, request.comm->next++, request.spec, send,
+                    receive,      extent.receive,       {},           take_turn(r, request.comm->device)};
     return [part] { take_part(part); };
   };
   r.enqueue(request.stream, Operation{request.spec.name, touches.take(), nullptr, instantiate});

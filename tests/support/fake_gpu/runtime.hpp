@@ -12,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -147,6 +148,11 @@ struct State {
   std::string open_nccl_error;
   int64_t collectives = 0;
   std::map<int32_t, int32_t> nccl_on_device;  // collectives that have a place there
+  struct Turns {
+    uint64_t given = 0, begun = 0;
+    std::set<uint64_t> given_up;
+  };
+  std::map<int32_t, Turns> nccl_turns;  // by device, where NCCL keeps the order of the host's calls
 };
 
 class Runtime {
