@@ -56,15 +56,13 @@ module ddp
   integer(c_int32_t), parameter :: DDP_MIN = 2
   integer(c_int32_t), parameter :: DDP_MAX = 3
 
-  ! How the bytes of a group travel. AUTO chooses: shared memory between ranks of one host, Gloo between hosts (UCX where all
-  ! ranks have an RDMA device and DDP_INSECURE=1); and NCCL for tensors on a GPU, from the first model or collective with one.
-  ! Since 0.1.
+  ! How the bytes of a group travel. AUTO chooses: shared memory between ranks of one host, Gloo between hosts; and NCCL for
+  ! tensors on a GPU, from the first model or collective with one. Since 0.1.
   integer(c_int32_t), parameter :: DDP_BACKEND_AUTO = 0
   integer(c_int32_t), parameter :: DDP_BACKEND_GLOO = 1
   integer(c_int32_t), parameter :: DDP_BACKEND_NCCL = 2
   integer(c_int32_t), parameter :: DDP_BACKEND_SHM = 3
   integer(c_int32_t), parameter :: DDP_BACKEND_LOCAL = 4
-  integer(c_int32_t), parameter :: DDP_BACKEND_UCX = 5
 
   ! In which order the ranks' contributions are added. The sum is a balanced tree; this says which leaf of it each rank is.
   ! BY_RANK: the bits do not depend on which ranks share a host. BY_HOST: the ranks of a host are added first, so each host

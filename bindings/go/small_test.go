@@ -31,7 +31,7 @@ func TestConstantsAreThoseOfTheHeader(t *testing.T) {
 		{int(Average), int(low.DDP_AVERAGE)}, {int(Sum), int(low.DDP_SUM)}, {int(Min), int(low.DDP_MIN)}, {int(Max), int(low.DDP_MAX)},
 		{int(BackendAuto), int(low.DDP_BACKEND_AUTO)}, {int(BackendGloo), int(low.DDP_BACKEND_GLOO)},
 		{int(BackendNCCL), int(low.DDP_BACKEND_NCCL)}, {int(BackendShm), int(low.DDP_BACKEND_SHM)},
-		{int(BackendLocal), int(low.DDP_BACKEND_LOCAL)}, {int(BackendUCX), int(low.DDP_BACKEND_UCX)},
+		{int(BackendLocal), int(low.DDP_BACKEND_LOCAL)},
 		{int(ByRank), int(low.DDP_SUM_ORDER_BY_RANK)}, {int(ByHost), int(low.DDP_SUM_ORDER_BY_HOST)},
 		{int(ProgressAuto), int(low.DDP_PROGRESS_AUTO)}, {int(ProgressCaller), int(low.DDP_PROGRESS_CALLER)},
 		{int(ProgressThread), int(low.DDP_PROGRESS_THREAD)},

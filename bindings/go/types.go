@@ -43,14 +43,13 @@ const (
 // Backend says how the bytes of a group travel.
 type Backend int32
 
-// The backends. BackendAuto chooses: shared memory between ranks of one host, Gloo between hosts (UCX where all ranks have an RDMA device and DDP_INSECURE=1).
+// The backends. BackendAuto chooses: shared memory between ranks of one host, Gloo between hosts.
 const (
 	BackendAuto  Backend = 0
 	BackendGloo  Backend = 1
 	BackendNCCL  Backend = 2
 	BackendShm   Backend = 3
 	BackendLocal Backend = 4
-	BackendUCX   Backend = 5
 )
 
 // SumOrder says which leaf of the balanced tree of a sum each rank is.

@@ -91,17 +91,15 @@ typedef enum ddp_device_kind DDP_INT32 { DDP_CPU = 1, DDP_CUDA = 2 } ddp_device_
 typedef enum ddp_reduce DDP_INT32 { DDP_AVERAGE = 0, DDP_SUM = 1, DDP_MIN = 2, DDP_MAX = 3 } ddp_reduce;
 
 /**
- * How the bytes of a group travel. AUTO chooses: shared memory between ranks of one host, Gloo between hosts (UCX where all
- * ranks have an RDMA device and DDP_INSECURE=1); and NCCL for tensors on a GPU, from the first model or collective with one.
- * Since 0.1.
+ * How the bytes of a group travel. AUTO chooses: shared memory between ranks of one host, Gloo between hosts; and NCCL for
+ * tensors on a GPU, from the first model or collective with one. Since 0.1.
  */
 typedef enum ddp_backend DDP_INT32 {
   DDP_BACKEND_AUTO = 0,
-  DDP_BACKEND_GLOO = 1,  /**< Gloo between all ranks, also on one host */
-  DDP_BACKEND_NCCL = 2,  /**< as AUTO, but NCCL is started with the group, and ddp_group_alloc lends memory of the GPU */
-  DDP_BACKEND_SHM = 3,   /**< shared memory; an error when the ranks are not on one host */
-  DDP_BACKEND_LOCAL = 4, /**< reported by groups made with local://: ranks are threads of one process */
-  DDP_BACKEND_UCX = 5    /**< UCX between all ranks, also on one host; between hosts only with DDP_INSECURE=1 */
+  DDP_BACKEND_GLOO = 1, /**< Gloo between all ranks, also on one host */
+  DDP_BACKEND_NCCL = 2, /**< as AUTO, but NCCL is started with the group, and ddp_group_alloc lends memory of the GPU */
+  DDP_BACKEND_SHM = 3,  /**< shared memory; an error when the ranks are not on one host */
+  DDP_BACKEND_LOCAL = 4 /**< reported by groups made with local://: ranks are threads of one process */
 } ddp_backend;
 
 /**

@@ -42,7 +42,7 @@ class LibddpConan(ConanFile):
 
     def generate(self):
         toolchain = CMakeToolchain(self)
-        toolchain.cache_variables.update({"DDP_DEVELOPER": False, "DDP_GLOO": "ON" if self.options.gloo else "OFF", "DDP_UCX": "OFF",
+        toolchain.cache_variables.update({"DDP_DEVELOPER": False, "DDP_GLOO": "ON" if self.options.gloo else "OFF",
                                           "DDP_CUDA": "ON" if self.options.cuda else "OFF", "DDP_CUDA_ARCHITECTURES": "shipped"})
         toolchain.generate()
 

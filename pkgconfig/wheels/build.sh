@@ -30,7 +30,7 @@ ddp_install_packages build-essential cmake pkg-config libgloo-dev libasio-dev nl
 if [ -z "${CUDACXX:-}" ] && ! command -v nvcc >/dev/null && [ ! -x /usr/local/cuda/bin/nvcc ] && [ -x "$root/build/cuda-12/bin/nvcc" ]; then
   export CUDACXX=$root/build/cuda-12/bin/nvcc
 fi
-options=(--config-settings cmake.define.DDP_GLOO=ON --config-settings cmake.define.DDP_UCX=OFF --config-settings "cmake.define.DDP_CUDA=${DDP_CUDA:-AUTO}"
+options=(--config-settings cmake.define.DDP_GLOO=ON --config-settings "cmake.define.DDP_CUDA=${DDP_CUDA:-AUTO}"
   --config-settings "cmake.define.DDP_CUDA_ARCHITECTURES=${DDP_CUDA_ARCHITECTURES:-shipped}")
 shared= # was the wheel for 3.11 and later made?
 for python in "$@"; do

@@ -66,8 +66,8 @@ void check_nccl_options(const ddp_group_options& options, const char* function) 
 }
 
 void check_options(const ddp_group_options& options, const char* function) {
-  if (options.backend < DDP_BACKEND_AUTO || options.backend > DDP_BACKEND_UCX)
-    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: backend is %d; it is 0 to 5", function,
+  if (options.backend < DDP_BACKEND_AUTO || options.backend > DDP_BACKEND_LOCAL)
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: backend is %d; it is 0 to 4", function,
                      static_cast<int>(options.backend));
   if (options.sum_order < DDP_SUM_ORDER_BY_RANK || options.sum_order > DDP_SUM_ORDER_BY_HOST)
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: sum_order is %d; it is 0 or 1", function,

@@ -39,7 +39,6 @@ std::string build_info() {
          (build_type.empty() ? "no build type" : build_type) + (sanitizers.empty() ? "" : " with sanitizers " + sanitizers) +
          ", kernels: " + ddp::cpu::instruction_set() +
          ", modules: " + describe_module("Gloo", "libddp_gloo.so", DDP_GLOO_BUILT != 0) + ", " +
-         describe_module("UCX", "libddp_ucx.so", DDP_UCX_BUILT != 0) + ", " +
          describe_module("CUDA", "libddp_cuda.so", DDP_CUDA_BUILT != 0);
 }
 

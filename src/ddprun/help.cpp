@@ -32,7 +32,7 @@ const char* const kFooter =
     "\n"
     "Several machines\n"
     "  --hosts starts ddprun on each host through ssh, in the folder of the same name, and passes on --env and what\n"
-    "  begins with DDP_, NCCL_, OMP_, GLOO_ or UCX_. The token is made here, and never stands in a command line. One "
+    "  begins with DDP_, NCCL_, OMP_ or GLOO_. The token is made here, and never stands in a command line. One "
     "output,\n"
     "  one exit code; when ddprun or a connection ends, so do the ranks there. In a job of Slurm or PBS the hosts are\n"
     "  found without --hosts. --nnodes is the same by hand: the same line on every machine, with its own --node-rank,\n"

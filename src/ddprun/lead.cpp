@@ -21,7 +21,7 @@ namespace {
 constexpr int64_t kHeaderMs = 60'000;
 
 bool travels(std::string_view assignment) {
-  constexpr std::array<std::string_view, 5> kFamilies{"DDP_", "NCCL_", "OMP_", "GLOO_", "UCX_"};
+  constexpr std::array<std::string_view, 4> kFamilies{"DDP_", "NCCL_", "OMP_", "GLOO_"};
   const bool ours = assignment.starts_with("DDP_TOKEN") || assignment.starts_with("DDP_JOIN") ||
                     assignment.starts_with("DDP_WATCH_DIR");  // sent apart; of another job
   return !ours &&

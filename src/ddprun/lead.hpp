@@ -41,7 +41,7 @@ class Leads {
   os::Deadline next_ = os::Deadline::in_ms(1);
 };
 
-/// The variables that go to every machine: those of `environment` whose names begin with DDP_, NCCL_, OMP_, GLOO_ or UCX_,
+/// The variables that go to every machine: those of `environment` whose names begin with DDP_, NCCL_, OMP_ or GLOO_,
 /// then `assignments`, and the token. What has a newline inside cannot travel, and is left out.
 [[nodiscard]] std::string lead_header(const std::vector<std::string>& environment,
                                       const std::vector<std::string>& assignments, const std::string& token);

@@ -119,14 +119,14 @@ void Group::Impl::connect(const char* function) {
   });
   const os::Deadline deadline = os::Deadline::in_ms(options.rendezvous_timeout_ms);
   if (survival != nullptr) survival->formed(*control);
-  const socket::Carrier carrier = agree_on_options(*control, options, function, deadline);
+  agree_on_options(*control, options, function, deadline);
   if (options.virtual_ranks != 0 && options.virtual_ranks < control->size())
     throw make_error(DDP_ERROR_INVALID_ARGUMENT,
                      "%s: virtual_ranks is %d, but the group has %d ranks, of which each needs one at least", function,
                      options.virtual_ranks, control->size())
         .as_agreed();
   if (survival != nullptr) survival->confirm(*control, options, deadline);
-  channels.start(choose_transport(context, origin.threads, carrier, deadline), context);
+  channels.start(choose_transport(context, origin.threads, deadline), context);
   backend = options.backend == DDP_BACKEND_NCCL ? DDP_BACKEND_NCCL : channels.first().backend();
   if (arenas.empty() || arenas.back() != channels.first().arena()) arenas.push_back(channels.first().arena());
   failure.add_waker([this] { channels.first().wake(); });

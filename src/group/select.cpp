@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "bootstrap/rendezvous/token.hpp"
 #include "collective/hierarchy/transport.hpp"
 #include "collective/shm/mesh.hpp"
 #include "collective/shm/transport.hpp"
@@ -38,29 +37,11 @@ void say_ways(const collective::TransportContext& context, const char* inside_ho
               other.boot_id == self.boot_id ? inside_hosts : between_hosts);
 }
 
-[[nodiscard]] const char* name_of(socket::Carrier carrier) noexcept {
-  return carrier == socket::Carrier::kUcx ? "UCX" : "Gloo";
-}
-
-[[nodiscard]] bool trusts_network() {
-  return bootstrap::is_insecure_wanted([](const char* name) -> const char* { return ::getenv(name); });
-}
-
-std::unique_ptr<collective::Transport> sockets(const collective::TransportContext& context, socket::Carrier carrier,
-                                               const std::string& why) {
-  std::unique_ptr<collective::Transport> transport = socket::make_socket_transport(context, carrier);
-  say(context, std::string(name_of(carrier)) + " between all ranks, " + why);
-  say_ways(context, name_of(carrier), name_of(carrier));
+std::unique_ptr<collective::Transport> sockets(const collective::TransportContext& context, const std::string& why) {
+  std::unique_ptr<collective::Transport> transport = socket::make_socket_transport(context);
+  say(context, "Gloo between all ranks, " + why);
+  say_ways(context, "Gloo", "Gloo");
   return transport;
-}
-
-/// UCX between all ranks. It accepts connections from everybody, so between hosts the user has to say that all are welcome.
-std::unique_ptr<collective::Transport> over_ucx(const collective::TransportContext& context) {
-  if (!shm::on_one_host(*context.control) && !trusts_network())
-    throw no_backend("UCX",
-                     "between hosts it accepts connections from whoever reaches its ports, and believes them; set "
-                     "DDP_INSECURE=1 if the network is yours alone, or use DDP_BACKEND_GLOO");
-  return socket::make_socket_transport(context, socket::Carrier::kUcx);
 }
 
 /// False, with one line that says why, if there is no shared memory. All ranks throw the same reason, so all choose alike.
@@ -77,27 +58,25 @@ bool share_memory(const char* who, Body&& body) {
 std::unique_ptr<collective::Transport> on_one_host(const collective::TransportContext& context, os::Deadline deadline) {
   std::unique_ptr<collective::Transport> transport;
   const auto connect = [&] { transport = shm::make_transport(context, false, deadline); };
-  if (!share_memory("the ranks are on one host but", connect))
-    return sockets(context, socket::Carrier::kGloo, "all on one host");
+  if (!share_memory("the ranks are on one host but", connect)) return sockets(context, "all on one host");
   say(context, "shared memory, all on one host");
   say_ways(context, "shared memory", "shared memory");
   return transport;
 }
 
-/// Shared memory inside the hosts, rails between them; or the carrier between all ranks, with one line that says why.
-std::unique_ptr<collective::Transport> on_many_hosts(const collective::TransportContext& context, socket::Carrier chosen,
-                                                     os::Deadline deadline) {
+/// Shared memory inside the hosts, rails between them; or Gloo between all ranks, with one line that says why.
+std::unique_ptr<collective::Transport> on_many_hosts(const collective::TransportContext& context, os::Deadline deadline) {
   const hierarchy::Layout layout = hierarchy::lay_out(*context.control, context.options);
   const std::string hosts = std::to_string(layout.host_count()) + " hosts";
-  if (!layout.shares()) return sockets(context, chosen, hosts + " with one rank each");
-  const hierarchy::Carrier carrier = hierarchy::open_carrier(context, chosen);
+  if (!layout.shares()) return sockets(context, hosts + " with one rank each");
+  const hierarchy::Carrier carrier = hierarchy::open_carrier(context);
   hierarchy::HostMemory memory;
   const auto connect = [&] { memory = hierarchy::connect_host(context, layout, carrier, deadline); };
-  if (!share_memory("the ranks of a host", connect)) return sockets(context, chosen, hosts);
+  if (!share_memory("the ranks of a host", connect)) return sockets(context, hosts);
   std::unique_ptr<collective::Transport> transport = hierarchy::make_transport(context, layout, carrier, std::move(memory));
   say(context, "shared memory inside " + hosts + ", " + std::to_string(layout.rails) +
-                   (layout.rails == 1 ? " rail" : " rails") + " over " + name_of(chosen) + " between them");
-  say_ways(context, "shared memory", name_of(chosen));
+                   (layout.rails == 1 ? " rail" : " rails") + " over Gloo between them");
+  say_ways(context, "shared memory", "Gloo");
   if (context.control->rank() == 0 && layout.traffic() >= kNotableTraffic)
     os::log(DDP_LOG_WARNING,
             "the busiest host sends %.1f times as many bytes as it has to, because its ranks are not one aligned block of a "
@@ -115,21 +94,13 @@ bootstrap::Opening opening_of(const ddp_group_options& options) {
                            ", nccl_max_ctas " + std::to_string(options.nccl_max_ctas) + ", recoverable " +
                            std::to_string(options.recoverable) +
                            (options.nccl_comm != nullptr ? " and a communicator of its own (nccl_comm)" : "");
-  // First comes what may differ: "+" if this rank could take UCX by itself.
-  const bool may_choose = options.backend == DDP_BACKEND_AUTO || options.backend == DDP_BACKEND_NCCL;
-  const bool could = may_choose && trusts_network() && socket::ucx_finds_rdma();
-  return {"group options", (could ? "+" : "-") + mine};
+  return {"group options", mine};
 }
 
-socket::Carrier agree_on_options(bootstrap::Control& control, const ddp_group_options& options, const char* function,
-                                 os::Deadline deadline) {
+void agree_on_options(bootstrap::Control& control, const ddp_group_options& options, const char* function,
+                      os::Deadline deadline) {
   const bootstrap::Opening mine = opening_of(options);
-  std::vector<std::string> all = control.gather(mine.what, mine.blob, deadline);
-  bool fast = true;
-  for (std::string& text : all) {
-    fast = fast && text.starts_with('+');
-    text.erase(0, 1);
-  }
+  const std::vector<std::string> all = control.gather(mine.what, mine.blob, deadline);
   for (size_t rank = 1; rank < all.size(); ++rank)
     if (all[rank] != all[0])
       throw make_error(
@@ -137,7 +108,6 @@ socket::Carrier agree_on_options(bootstrap::Control& control, const ddp_group_op
           "%s: the ranks ask for different backends, orders or communicators: %s for backend %s, %s for backend %s",
           function, control.member(0).name().c_str(), all[0].c_str(),
           control.member(static_cast<int32_t>(rank)).name().c_str(), all[rank].c_str());
-  return fast ? socket::Carrier::kUcx : socket::Carrier::kGloo;
 }
 
 void require_gpu_sums(const bootstrap::Control& control, const ddp_group_options& options) {
@@ -151,22 +121,20 @@ void require_gpu_sums(const bootstrap::Control& control, const ddp_group_options
 }
 
 std::unique_ptr<collective::Transport> choose_transport(const collective::TransportContext& context, bool threads,
-                                                        socket::Carrier carrier, os::Deadline deadline) {
+                                                        os::Deadline deadline) {
   // A group for NCCL talks over what AUTO chooses: words about buckets, tensors in host memory.
   const ddp_backend wanted = context.options.backend == DDP_BACKEND_NCCL ? DDP_BACKEND_AUTO : context.options.backend;
   if (context.control->size() == 1) return collective::make_single_transport(context.arena);
   const char* const chosen = wanted == DDP_BACKEND_GLOO  ? "Gloo"
-                             : wanted == DDP_BACKEND_UCX ? "UCX"
                              : wanted == DDP_BACKEND_SHM ? "shared memory"
                                                          : nullptr;
   if (chosen != nullptr) say_ways(context, chosen, chosen);
-  if (wanted == DDP_BACKEND_GLOO) return socket::make_socket_transport(context, socket::Carrier::kGloo);
-  if (wanted == DDP_BACKEND_UCX) return over_ucx(context);
+  if (wanted == DDP_BACKEND_GLOO) return socket::make_socket_transport(context);
   if (threads) return shm::make_transport(context, true, deadline);
   if (wanted == DDP_BACKEND_LOCAL)
     throw no_backend("LOCAL", "ranks are processes; use the rendezvous local://name for ranks that are threads");
   if (wanted == DDP_BACKEND_AUTO)
-    return shm::on_one_host(*context.control) ? on_one_host(context, deadline) : on_many_hosts(context, carrier, deadline);
+    return shm::on_one_host(*context.control) ? on_one_host(context, deadline) : on_many_hosts(context, deadline);
   if (!shm::on_one_host(*context.control)) throw no_backend("SHM", "the ranks are not all on one host");
   return shm::make_transport(context, false, deadline);
 }

@@ -6,25 +6,21 @@
 #include <memory>
 
 #include "bootstrap/control/opening.hpp"
-#include "collective/socket/module.hpp"
 #include "collective/transport.hpp"
 
 namespace ddp::group {
 
-/// Collective. `carrier` is between hosts, where the caller asked for none. Throws NOT_SUPPORTED with the reason when the
-/// asked-for backend cannot be had.
+/// Collective. Throws NOT_SUPPORTED with the reason when the asked-for backend cannot be had.
 [[nodiscard]] std::unique_ptr<collective::Transport> choose_transport(const collective::TransportContext& context,
-                                                                      bool threads, socket::Carrier carrier,
-                                                                      os::Deadline deadline);
+                                                                      bool threads, os::Deadline deadline);
 
 /// Throws NOT_SUPPORTED, on all ranks, if sums on GPUs cannot be as the options say: with `reproducible` between hosts.
 void require_gpu_sums(const bootstrap::Control& control, const ddp_group_options& options);
 
 /// What decides how ranks talk to each other must be the same on all: backend, sum_order, reproducible, nccl_max_ctas and
-/// whether a communicator is lent, else MISMATCH. Gives what AUTO takes between hosts: UCX where every rank finds an RDMA
-/// device and trusts the network, else Gloo. Collective.
-[[nodiscard]] socket::Carrier agree_on_options(bootstrap::Control& control, const ddp_group_options& options,
-                                               const char* function, os::Deadline deadline);
+/// whether a communicator is lent, else MISMATCH. Collective.
+void agree_on_options(bootstrap::Control& control, const ddp_group_options& options, const char* function,
+                      os::Deadline deadline);
 /// This is the first gather of a group, and this is what a rank brings to it.
 [[nodiscard]] bootstrap::Opening opening_of(const ddp_group_options& options);
 

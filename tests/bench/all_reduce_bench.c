@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* All-reduce of 1 KiB to 100 MiB by libddp, measured as peers/protocol.h says.
  *
- *   ddprun -n 4 --no-prefix bench.all_reduce [zero-copy | staged] [shm | gloo | ucx]
+ *   ddprun -n 4 --no-prefix bench.all_reduce [zero-copy | staged] [shm | gloo]
  */
 #define _POSIX_C_SOURCE 200809L
 #include "bench.h"
@@ -20,10 +20,7 @@ int main(int argc, char **argv) {
   ddp_group_options options;
   ddp_group *group = NULL;
   CHECK(ddp_group_options_init(&options, sizeof options));
-  if (argc > 2)
-    options.backend = strcmp(argv[2], "gloo") == 0  ? DDP_BACKEND_GLOO
-                      : strcmp(argv[2], "ucx") == 0 ? DDP_BACKEND_UCX
-                                                    : DDP_BACKEND_SHM;
+  if (argc > 2) options.backend = strcmp(argv[2], "gloo") == 0 ? DDP_BACKEND_GLOO : DDP_BACKEND_SHM;
   CHECK(ddp_group_create(NULL, &options, &group));
   void *memory = NULL;
   if (staged)

@@ -115,7 +115,7 @@ void one_rank(ForkHub& hub, int rank, int ranks, int rounds, const std::vector<d
   ddp_group_options group{};
   group.timeout_ms = group.rendezvous_timeout_ms = 60'000;
   const collective::TransportContext context{&control, &failure, group};
-  const ddp_socket_table& table = socket::load_module(socket::Carrier::kGloo);
+  const ddp_socket_table& table = socket::load_module();
   const auto ours = socket::make_socket_transport(context, table, "127.0.0.1", socket::SocketOptions{});
   const auto mesh = std::make_shared<FullMesh>(control);
   for (const double mib : sizes) {

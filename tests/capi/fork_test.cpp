@@ -34,7 +34,7 @@ ddp_group* make_group(const std::string& place, World world, int rank, int size)
   if (world == World::kThreads)
     options.timeout_ms = options.rendezvous_timeout_ms = 100'000;  // other threads keep the machine busy
   if (world == World::kShm) options.backend = DDP_BACKEND_SHM;
-  if (world == World::kGloo) options.backend = tested(DDP_BACKEND_GLOO);
+  if (world == World::kGloo) options.backend = DDP_BACKEND_GLOO;
   if (world == World::kHosts) setenv("DDP_TEST_HOST", std::to_string(rank / 2).c_str(), 1);
   return create_group(place, options);
 }
@@ -219,8 +219,7 @@ void a_fork_is_refused_everything_and_disturbs_nothing(void**) {
 /// The child's ranks meet elsewhere and train while the parent's pass stays open; so do the grandchildren.
 [[maybe_unused]] void a_fork_makes_groups_of_its_own(void**) {
   for (const World world : {World::kShm, World::kGloo}) {
-    // UCX cannot be used in a fork of its user (process/ucx).
-    if (world == World::kGloo && (is_over_ucx() || !has_gloo())) continue;
+    if (world == World::kGloo && !has_gloo()) continue;
     const Folder folder;
     const auto place = [&](int depth) { return "file://" + folder.path() + "/meet" + std::to_string(depth); };
     const std::function<void(int, int, const Handles&)> train = [&](int depth, int rank, const Handles& above) {

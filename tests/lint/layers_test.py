@@ -9,9 +9,6 @@ import tree
 THIRD_PARTY = {
     "asio": ["src/bootstrap/control/"],
     "gloo/": ["src/collective/socket/gloo/"],
-    "ucp/": ["src/collective/socket/ucx/"],
-    "ucs/": ["src/collective/socket/ucx/"],
-    "uct/": ["src/collective/socket/ucx/"],
     "nlohmann/": ["src/checkpoint/", "src/ddprun/"],
     "CLI/": ["src/ddprun/"],
     "sodium": ["src/bootstrap/control/"],

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks as processes over the real Gloo module, or that of UCX (support/carrier.hpp): right sums, and no survivor that dies,
+// Ranks as processes over the real Gloo module: right sums, and no survivor that dies,
 // hangs or names an innocent rank when a rank is killed, stopped, or disagrees. SIGPIPE keeps its default, which ends a
 // process that is not careful. Skipped with a printed reason when the module is not there.
 #include <signal.h>
@@ -34,8 +34,8 @@ class Child {
     ddp_group_options options{};
     options.timeout_ms = timeout_ms;
     options.rendezvous_timeout_ms = 20'000;
-    transport_ = socket::make_socket_transport(collective::TransportContext{&control_, &failure_, options}, tested_module(),
-                                               "127.0.0.1", socket::SocketOptions{});
+    transport_ = socket::make_socket_transport(collective::TransportContext{&control_, &failure_, options},
+                                               socket::load_module(), "127.0.0.1", socket::SocketOptions{});
   }
   ~Child() { transport_->shutdown(); }
   Child(const Child&) = delete;
@@ -230,7 +230,7 @@ void a_rank_that_leaves_at_once_takes_no_result_with_it(void**) {
     for (int i = 0; i < 10; ++i) {
       bootstrap::Failure failure;
       const auto transport = socket::make_socket_transport(collective::TransportContext{&control, &failure, options},
-                                                           tested_module(), "127.0.0.1", socket::SocketOptions{});
+                                                           socket::load_module(), "127.0.0.1", socket::SocketOptions{});
       std::vector<float> data(3'000'000, static_cast<float>(rank));
       transport->all_reduce(flat_tensor(data.data(), DDP_F32, 3'000'000), DDP_AVERAGE);
       expect(data.front() == 1.0F && data.back() == 1.0F, "mean of 0, 1, 2");
@@ -250,7 +250,7 @@ void groups_come_and_go_without_leaving_descriptors(void**) {
     setrlimit(RLIMIT_NOFILE, &few);
     for (int i = 0; i < 40; ++i) {
       const auto transport = socket::make_socket_transport(collective::TransportContext{&control, &failure, options},
-                                                           tested_module(), "127.0.0.1", socket::SocketOptions{});
+                                                           socket::load_module(), "127.0.0.1", socket::SocketOptions{});
       transport->barrier();
       transport->shutdown();
     }

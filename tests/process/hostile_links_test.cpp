@@ -36,8 +36,8 @@ std::atomic<bool>* late_may_come = nullptr;  // shared by the processes
 std::unique_ptr<collective::Transport> make_links(bootstrap::Control& control, bootstrap::Failure& failure) {
   ddp_group_options options{};
   options.timeout_ms = options.rendezvous_timeout_ms = 30'000;
-  return socket::make_socket_transport(collective::TransportContext{&control, &failure, options},
-                                       socket::load_module(socket::Carrier::kGloo), "127.0.0.1", socket::SocketOptions{});
+  return socket::make_socket_transport(collective::TransportContext{&control, &failure, options}, socket::load_module(),
+                                       "127.0.0.1", socket::SocketOptions{});
 }
 
 std::string train(ForkHub& hub, int rank, Reporter& report, bool few_descriptors) {

@@ -73,9 +73,8 @@ void data_links_listen_in_the_range(void**) {
     options.first_port = first;
     options.last_port = first + kPorts - 1;
     if (rank == kLate) wait_for_word(word);
-    const auto links =
-        socket::make_socket_transport(collective::TransportContext{&control, &failure, options},
-                                      socket::load_module(socket::Carrier::kGloo), "127.0.0.1", socket::SocketOptions{});
+    const auto links = socket::make_socket_transport(collective::TransportContext{&control, &failure, options},
+                                                     socket::load_module(), "127.0.0.1", socket::SocketOptions{});
     float one = 1;
     links->all_reduce(flat_tensor(&one, DDP_F32, 1), DDP_SUM);
     expect(one == kRanks, "the sum");

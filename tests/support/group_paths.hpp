@@ -44,7 +44,7 @@ inline void run_at(Path path, int size,
     ddp_group_options options = world_options();
     options.rank = rank;
     options.world_size = size;
-    options.backend = tested(backend);
+    options.backend = backend;
     return options;
   };
   if (path == Path::kLocal) {

@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <string>
 
-#include "support/carrier.hpp"
 #include "support/group_world.hpp"
 #include "support/procs.hpp"
 
@@ -36,7 +35,6 @@ inline std::shared_ptr<group::Group> join_process_group(const Folder& folder, in
                                                         ddp_group_options options) {
   options.rank = rank;
   options.world_size = size;
-  options.backend = tested(options.backend);
   return group::Group::create(("file://" + folder.path() + "/meet").c_str(), options);
 }
 

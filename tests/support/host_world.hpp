@@ -35,7 +35,7 @@ class Child {
     options.rendezvous_timeout_ms = 20'000;
     const collective::TransportContext context{&control_, &failure_, options};
     const hierarchy::Layout layout = hierarchy::lay_out(control_, options);
-    const hierarchy::Carrier carrier{tested_module(), "127.0.0.1", socket::SocketOptions{}};
+    const hierarchy::Carrier carrier{socket::load_module(), "127.0.0.1", socket::SocketOptions{}};
     transport_ = hierarchy::make_transport(context, layout, carrier,
                                            hierarchy::connect_host(context, layout, carrier, os::Deadline::in_ms(20'000)));
     failure_.add_waker([this] { transport_->wake(); });

@@ -139,8 +139,6 @@ int32_t fail_with(char* error, int64_t capacity, const char* text, int32_t resul
   return result;
 }
 
-int32_t finds_rdma() { return 0; }
-
 int32_t create(int32_t index, int32_t, const char* set, int32_t, ddp_socket_endpoint** out, char*, int64_t) {
   auto endpoint = std::make_unique<ddp_socket_endpoint>();
   endpoint->hub = hub_named(set);
@@ -237,7 +235,6 @@ constexpr ddp_socket_table kTable{sizeof(ddp_socket_table),
                                   0,
                                   "threads",
                                   "queues",
-                                  finds_rdma,
                                   create,
                                   address,
                                   attach,

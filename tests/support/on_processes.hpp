@@ -16,9 +16,7 @@ enum class Hosts { kShared, kGloo, kSeveral };
 
 inline ddp_group_options options_on(Hosts hosts) {
   ddp_group_options options = world_options();
-  options.backend = hosts == Hosts::kShared ? DDP_BACKEND_SHM
-                    : hosts == Hosts::kGloo ? tested(DDP_BACKEND_GLOO)
-                                            : DDP_BACKEND_AUTO;
+  options.backend = hosts == Hosts::kShared ? DDP_BACKEND_SHM : hosts == Hosts::kGloo ? DDP_BACKEND_GLOO : DDP_BACKEND_AUTO;
   return options;
 }
 

@@ -73,10 +73,10 @@ group_rank(group::Group) = Int(Low.ddp_group_rank(group.handle))
 """The number of ranks; -1 after closing."""
 group_size(group::Group) = Int(Low.ddp_group_size(group.handle))
 
-"""What the group really uses: `:SHM`, `:GLOO`, `:NCCL`, `:LOCAL`, `:UCX`, or `:AUTO` alone."""
+"""What the group really uses: `:SHM`, `:GLOO`, `:NCCL`, `:LOCAL`, or `:AUTO` alone."""
 function backend(group::Group)
     found = Low.ddp_group_backend(group.handle)
-    for name in (:AUTO, :GLOO, :NCCL, :SHM, :LOCAL, :UCX)
+    for name in (:AUTO, :GLOO, :NCCL, :SHM, :LOCAL)
         enumerator(:backend, name) == found && return name
     end
     return Symbol(found)

@@ -63,7 +63,7 @@ const DDP_SUM = Int32(1)
 const DDP_MIN = Int32(2)
 const DDP_MAX = Int32(3)
 
-# ddp_backend: * How the bytes of a group travel. AUTO chooses: shared memory between ranks of one host, Gloo between hosts (UCX where all * ranks have an RDMA device and DDP_INSECURE=1); and NCCL for tensors on a GPU, from the first model or collective with one. * Since 0.1.
+# ddp_backend: * How the bytes of a group travel. AUTO chooses: shared memory between ranks of one host, Gloo between hosts; and NCCL for * tensors on a GPU, from the first model or collective with one. Since 0.1.
 const ddp_backend = Int32
 
 const DDP_BACKEND_AUTO = Int32(0)
@@ -71,7 +71,6 @@ const DDP_BACKEND_GLOO = Int32(1)
 const DDP_BACKEND_NCCL = Int32(2)
 const DDP_BACKEND_SHM = Int32(3)
 const DDP_BACKEND_LOCAL = Int32(4)
-const DDP_BACKEND_UCX = Int32(5)
 
 # ddp_sum_order: * In which order the ranks' contributions are added. The sum is a balanced tree; this says which leaf of it each rank is. * BY_RANK: the bits do not depend on which ranks share a host. BY_HOST: the ranks of a host are added first, so each host * sends one partial sum, whatever its number of ranks; the bits depend on which ranks share a host. Since 0.1.
 const ddp_sum_order = Int32

@@ -61,7 +61,6 @@ class Backend(enum.IntEnum):
     NCCL = low.DDP_BACKEND_NCCL
     SHM = low.DDP_BACKEND_SHM
     LOCAL = low.DDP_BACKEND_LOCAL
-    UCX = low.DDP_BACKEND_UCX
 
 
 class SumOrder(enum.IntEnum):

@@ -200,9 +200,9 @@ class HierarchyTransport final : public collective::Transport, public collective
 
 }  // namespace
 
-Carrier open_carrier(const collective::TransportContext& context, socket::Carrier carrier) {
-  const ddp_socket_table& table = socket::load_module(carrier);
-  return {table, socket::socket_address(*context.control, secure_getenv("DDP_SOCKET_IFNAME")), socket::SocketOptions{}};
+Carrier open_carrier(const collective::TransportContext& context) {
+  return {socket::load_module(), socket::socket_address(*context.control, secure_getenv("DDP_SOCKET_IFNAME")),
+          socket::SocketOptions{}};
 }
 
 std::unique_ptr<collective::Transport> make_transport(const collective::TransportContext& context, const Layout& layout,

@@ -15,7 +15,7 @@
 namespace ddp::hierarchy {
 
 /// Opens the module. Throws NOT_SUPPORTED (no module), IO (address).
-[[nodiscard]] Carrier open_carrier(const collective::TransportContext& context, socket::Carrier carrier);
+[[nodiscard]] Carrier open_carrier(const collective::TransportContext& context);
 
 /// Collective; `memory` is what connect_host gave. Throws as make_socket_transport does.
 [[nodiscard]] std::unique_ptr<collective::Transport> make_transport(const collective::TransportContext& context,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table between libddp and a module that carries bytes between processes (libddp_gloo.so, libddp_ucx.so). Plain C: no
- * exception and no C++ type crosses it. A module exports one function, ddp_socket_query(version), and everything else is
+/* The table between libddp and the module that carries bytes between processes (libddp_gloo.so). Plain C: no exception and
+ * no C++ type crosses it. A module exports one function, ddp_socket_query(version), and everything else is
  * found in the table.
  *
  * The model: an endpoint has an index among `size` endpoints and links to some of them. It is given connections that have
@@ -13,8 +13,7 @@
  * Threads: one at a time, but for abort, which any thread may call at any time between create and destroy.
  * Errors: functions return a ddp_socket_result; when it is not DONE, one line of text was written to `error` (if `capacity`
  * > 0).
- * Implemented by collective/socket/gloo/module.cpp, collective/socket/ucx/module.cpp and, between threads, by
- * tests/support/local_endpoint.cpp.
+ * Implemented by collective/socket/gloo/module.cpp and, between threads, by tests/support/local_endpoint.cpp.
  */
 #ifndef DDP_SOCKET_ABI_H
 #define DDP_SOCKET_ABI_H
@@ -26,7 +25,7 @@ extern "C" {
 #endif
 
 /* Changes whenever a function changes its meaning; functions that are only added grow struct_size. */
-#define DDP_SOCKET_VERSION 6
+#define DDP_SOCKET_VERSION 7
 #define DDP_SOCKET_QUERY_NAME "ddp_socket_query"
 
 typedef struct ddp_socket_endpoint ddp_socket_endpoint;
@@ -49,8 +48,6 @@ typedef struct ddp_socket_table {
   const char *name; /* "Gloo" */
   const char *wire; /* what is said over a connection: endpoints whose texts differ cannot talk to each other */
 
-  /* Is there a device that is faster than the system's sockets (RDMA)? */
-  int32_t (*finds_rdma)(void);
   /* Open endpoint `index` of `size`. `set` names the set of endpoints that belong together, for tests. `one_host` is 1 if
    * all of them are on this host: then none may be reached from outside. */
   int32_t (*create)(int32_t index, int32_t size, const char *set, int32_t one_host, ddp_socket_endpoint **out, char *error,

@@ -291,9 +291,8 @@ std::unique_ptr<collective::Transport> make_socket_transport(const collective::T
   return std::make_unique<SocketTransport>(context, table, address, options);
 }
 
-std::unique_ptr<collective::Transport> make_socket_transport(const collective::TransportContext& context, Carrier carrier) {
-  const ddp_socket_table& table = load_module(carrier);
-  return make_socket_transport(context, table, socket_address(*context.control, secure_getenv("DDP_SOCKET_IFNAME")),
+std::unique_ptr<collective::Transport> make_socket_transport(const collective::TransportContext& context) {
+  return make_socket_transport(context, load_module(), socket_address(*context.control, secure_getenv("DDP_SOCKET_IFNAME")),
                                SocketOptions{});
 }
 

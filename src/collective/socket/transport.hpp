@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The transport between processes that share no memory: header rounds and direct exchanges (collectives.hpp) over a
-// endpoint (endpoint.hpp): Gloo's or UCX's.
+// endpoint (endpoint.hpp): Gloo's.
 //
 // Promises: sums in the order of the tree with the bits of every other transport; each waiting call ends when the group
 // breaks, or when a peer made no progress for options.timeout_ms, and names who is to blame. Not pollable: a thread of
@@ -21,12 +21,11 @@
 
 namespace ddp::socket {
 
-/// Collective: opens the carrier's module, agrees on addresses over the control plane and connects the ranks. Throws
+/// Collective: opens the module, agrees on addresses over the control plane and connects the ranks. Throws
 /// NOT_SUPPORTED (no module), IO (address), TIMED_OUT, PEER_FAILED or the first cause.
-[[nodiscard]] std::unique_ptr<collective::Transport> make_socket_transport(const collective::TransportContext& context,
-                                                                           Carrier carrier);
+[[nodiscard]] std::unique_ptr<collective::Transport> make_socket_transport(const collective::TransportContext& context);
 
-/// The same with a given table and address, for tests and other carriers.
+/// The same with a given table and address.
 [[nodiscard]] std::unique_ptr<collective::Transport> make_socket_transport(const collective::TransportContext& context,
                                                                            const ddp_socket_table& table,
                                                                            const std::string& address,

@@ -60,17 +60,15 @@ void a_table_of_another_version_is_refused(void**) {
 }
 
 void a_missing_module_says_where_it_was_searched(void**) {
-  const auto text = expect_error(DDP_ERROR_NOT_SUPPORTED, [] {
-    static_cast<void>(socket::open_socket_module(socket::Carrier::kGloo, {"/nowhere/libddp_gloo.so"}));
-  });
+  const auto text = expect_error(DDP_ERROR_NOT_SUPPORTED,
+                                 [] { static_cast<void>(socket::open_socket_module({"/nowhere/libddp_gloo.so"})); });
   expect_contains(text, "/nowhere/libddp_gloo.so");
   expect_contains(text, "DDP_MODULE_PATH");
 }
 
 void a_file_that_is_no_module_is_refused_with_the_loader_s_words(void**) {
   expect_contains(
-      expect_error(DDP_ERROR_NOT_SUPPORTED,
-                   [] { static_cast<void>(socket::open_socket_module(socket::Carrier::kGloo, {"/etc/passwd"})); }),
+      expect_error(DDP_ERROR_NOT_SUPPORTED, [] { static_cast<void>(socket::open_socket_module({"/etc/passwd"})); }),
       "/etc/passwd");
 }
 

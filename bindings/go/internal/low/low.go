@@ -401,7 +401,6 @@ extern swig_intgo _wrap_DDP_BACKEND_GLOO_low_54d6d97b8f83fd5b(void);
 extern swig_intgo _wrap_DDP_BACKEND_NCCL_low_54d6d97b8f83fd5b(void);
 extern swig_intgo _wrap_DDP_BACKEND_SHM_low_54d6d97b8f83fd5b(void);
 extern swig_intgo _wrap_DDP_BACKEND_LOCAL_low_54d6d97b8f83fd5b(void);
-extern swig_intgo _wrap_DDP_BACKEND_UCX_low_54d6d97b8f83fd5b(void);
 extern swig_intgo _wrap_DDP_SUM_ORDER_BY_RANK_low_54d6d97b8f83fd5b(void);
 extern swig_intgo _wrap_DDP_SUM_ORDER_BY_HOST_low_54d6d97b8f83fd5b(void);
 extern void _wrap_ddp_tensor_data_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2);
@@ -1330,13 +1329,6 @@ func _swig_getDDP_BACKEND_LOCAL() (_swig_ret int32) {
 }
 
 var DDP_BACKEND_LOCAL int32 = _swig_getDDP_BACKEND_LOCAL()
-func _swig_getDDP_BACKEND_UCX() (_swig_ret int32) {
-	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_BACKEND_UCX_low_54d6d97b8f83fd5b())
-	return swig_r
-}
-
-var DDP_BACKEND_UCX int32 = _swig_getDDP_BACKEND_UCX()
 type Enum_SS_ddp_sum_order int
 func _swig_getDDP_SUM_ORDER_BY_RANK() (_swig_ret int32) {
 	var swig_r int32

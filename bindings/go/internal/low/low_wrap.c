@@ -679,18 +679,6 @@ intgo _wrap_DDP_BACKEND_LOCAL_low_54d6d97b8f83fd5b() {
 }
 
 
-intgo _wrap_DDP_BACKEND_UCX_low_54d6d97b8f83fd5b() {
-  enum ddp_backend result;
-  intgo _swig_go_result;
-  
-  
-  result = DDP_BACKEND_UCX;
-  
-  _swig_go_result = (int)result;
-  return _swig_go_result;
-}
-
-
 intgo _wrap_DDP_SUM_ORDER_BY_RANK_low_54d6d97b8f83fd5b() {
   enum ddp_sum_order result;
   intgo _swig_go_result;

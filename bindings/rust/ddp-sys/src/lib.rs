@@ -65,16 +65,14 @@ pub const DDP_SUM: ddp_reduce = 1;
 pub const DDP_MIN: ddp_reduce = 2;
 pub const DDP_MAX: ddp_reduce = 3;
 
-/// How the bytes of a group travel. AUTO chooses: shared memory between ranks of one host, Gloo between hosts (UCX where all
-/// ranks have an RDMA device and DDP_INSECURE=1); and NCCL for tensors on a GPU, from the first model or collective with one.
-/// Since 0.1.
+/// How the bytes of a group travel. AUTO chooses: shared memory between ranks of one host, Gloo between hosts; and NCCL for
+/// tensors on a GPU, from the first model or collective with one. Since 0.1.
 pub type ddp_backend = i32;
 pub const DDP_BACKEND_AUTO: ddp_backend = 0;
 pub const DDP_BACKEND_GLOO: ddp_backend = 1;
 pub const DDP_BACKEND_NCCL: ddp_backend = 2;
 pub const DDP_BACKEND_SHM: ddp_backend = 3;
 pub const DDP_BACKEND_LOCAL: ddp_backend = 4;
-pub const DDP_BACKEND_UCX: ddp_backend = 5;
 
 /// In which order the ranks' contributions are added. The sum is a balanced tree; this says which leaf of it each rank is.
 /// BY_RANK: the bits do not depend on which ranks share a host. BY_HOST: the ranks of a host are added first, so each host

@@ -36,16 +36,14 @@ pub enum Backend {
     Nccl,
     Shm,
     Local,
-    Ucx,
 }
 
-const BACKENDS: [(Backend, i32); 6] = [
+const BACKENDS: [(Backend, i32); 5] = [
     (Backend::Auto, sys::DDP_BACKEND_AUTO),
     (Backend::Gloo, sys::DDP_BACKEND_GLOO),
     (Backend::Nccl, sys::DDP_BACKEND_NCCL),
     (Backend::Shm, sys::DDP_BACKEND_SHM),
     (Backend::Local, sys::DDP_BACKEND_LOCAL),
-    (Backend::Ucx, sys::DDP_BACKEND_UCX),
 ];
 
 impl From<Backend> for i32 {

@@ -4,7 +4,7 @@ get_filename_component(SOURCE_PATH "${CMAKE_CURRENT_LIST_DIR}/../../../.." ABSOL
 vcpkg_find_acquire_program(PKGCONFIG)
 vcpkg_check_features(OUT_FEATURE_OPTIONS features FEATURES gloo DDP_GLOO)
 vcpkg_cmake_configure(SOURCE_PATH "${SOURCE_PATH}"
-  OPTIONS ${features} -DDDP_DEVELOPER=OFF -DDDP_UCX=OFF -DDDP_CUDA=OFF "-DPKG_CONFIG_EXECUTABLE=${PKGCONFIG}")
+  OPTIONS ${features} -DDDP_DEVELOPER=OFF -DDDP_CUDA=OFF "-DPKG_CONFIG_EXECUTABLE=${PKGCONFIG}")
 vcpkg_cmake_install()
 vcpkg_cmake_config_fixup(PACKAGE_NAME ddp CONFIG_PATH lib/cmake/ddp)
 vcpkg_fixup_pkgconfig()

@@ -51,8 +51,6 @@ int32_t guarded(char* error, int64_t capacity, const Body& body) {
   }
 }
 
-int32_t finds_rdma() { return 0; }
-
 int32_t create(int32_t index, int32_t size, const char*, int32_t, ddp_socket_endpoint** out, char* error, int64_t capacity) {
   return guarded(error, capacity, [&] {
     *out = new ddp_socket_endpoint(index, size);
@@ -117,7 +115,6 @@ constexpr ddp_socket_table kTable{sizeof(ddp_socket_table),
                                   0,
                                   "Gloo",
                                   kWire,
-                                  finds_rdma,
                                   create,
                                   address,
                                   attach,
