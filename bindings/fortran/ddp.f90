@@ -717,8 +717,9 @@ module ddp
     integer(c_int64_t) :: struct_size = 32
       ! set by init
     integer(c_int64_t) :: wait_ms = 0
-      ! how long to wait for a rank that is alive but does not call ddp_group_recover, because it computes; 0: as long
-      ! as it takes (default 60,000). Ranks that were silent, or are out of reach, are not waited for: about a second
+      ! how long to wait for a rank that is alive but does not call ddp_group_recover, because it computes, and for a
+      ! new rank that does not commit its models; 0: as long as it takes, for a new rank timeout_ms (default 60,000).
+      ! Ranks that were silent, or are out of reach, are not waited for: about a second
     integer(c_int32_t) :: min_ranks = 0
       ! with fewer the call fails with TOO_FEW_RANKS; 1 or more (default 1)
     integer(c_int32_t) :: allow_half = 0
@@ -736,7 +737,7 @@ module ddp
     integer(c_int64_t) :: struct_size = 56
       ! sizeof(ddp_recovery)
     integer(c_int64_t) :: generation = 0
-      ! 1 for the group as it was created, and one more with each recovery
+      ! 1 for the group as it was created, and one more with each recovery; the same on all ranks
     integer(c_int32_t) :: rank = 0
       ! of this rank, now
     integer(c_int32_t) :: size = 0
@@ -3562,8 +3563,10 @@ contains
   ! @param options NULL: all defaults
   ! @param out_recovery filled if not NULL; struct_size set by the caller
   ! Collective over the ranks that are left, blocks: less than a second where deaths are seen (one host), and for ranks that
-  ! only fell silent about a second after dead_after_ms. If another rank dies meanwhile it begins again by itself. No other
-  ! call may use the group or what was made from it meanwhile. Groups made by ddp_group_split recover by themselves.
+  ! only fell silent about a second after dead_after_ms. If another rank dies meanwhile it begins again by itself; if a new
+  ! rank fails or does not fit (another model, other options), it begins again without new ranks. No other call may use the
+  ! group or what was made from it meanwhile. Groups made by ddp_group_split recover by themselves. After an error the group is
+  ! as it was before the call, broken, and the call may be repeated, unless the error says otherwise.
   ! Errors: INVALID_STATE (the group is not broken, or was made without recoverable), INVALID_ARGUMENT, TOO_FEW_RANKS (on all
   ! ranks that are here; nothing has changed, and the call may be repeated), NO_MAJORITY (the same where ranks that are out of
   ! reach may go on: end this process), FENCED (this rank was silent, and the others have gone on without it), MISMATCH (what

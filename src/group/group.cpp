@@ -78,10 +78,9 @@ std::shared_ptr<Group> join_standing(const ddp_group_options& options, const Gro
                                      const std::shared_ptr<Survival>& survival, const os::Deadline& deadline) {
   std::shared_ptr<Group> group =
       Group::form(survival->join(options, deadline), options, origin, "ddp_group_create", survival);
-  const std::vector<std::string> answers = group->gather("followers", Recovery::kNewcomer);
   Changes changes;
-  for (size_t rank = 0; rank < answers.size(); ++rank)
-    if (answers[rank] == Recovery::kNewcomer) changes.joined.push_back(static_cast<int32_t>(rank));
+  changes.joined = survival->newcomers();
+  Recovery::take_place(*group, {});
   survival->set_changes(std::move(changes));
   return group;
 }
@@ -102,6 +101,13 @@ Group::~Group() {
 }
 
 void Group::Impl::connect(const char* function) {
+  on_error([&] { build(function); },
+           [&](const Error& error) {
+             if (survival != nullptr) survival->excuse(*control, options, error);
+           });
+}
+
+void Group::Impl::build(const char* function) {
   const std::string name = control->member(control->rank()).name();
   if (own_gpu == nullptr)
     own_gpu = std::make_shared<nccl::OwnGpu>(options.device_index, origin.local_rank, name);
@@ -118,18 +124,23 @@ void Group::Impl::connect(const char* function) {
                                                                      : bootstrap::Failure::Wake::kYes);
   });
   const os::Deadline deadline = os::Deadline::in_ms(options.rendezvous_timeout_ms);
-  if (survival != nullptr) survival->formed(*control);
   agree_on_options(*control, options, function, deadline);
   if (options.virtual_ranks != 0 && options.virtual_ranks < control->size())
     throw make_error(DDP_ERROR_INVALID_ARGUMENT,
                      "%s: virtual_ranks is %d, but the group has %d ranks, of which each needs one at least", function,
                      options.virtual_ranks, control->size())
         .as_agreed();
-  if (survival != nullptr) survival->confirm(*control, options, deadline);
-  channels.start(choose_transport(context, origin.threads, deadline), context);
+  if (survival != nullptr) survival->introduce(*control, options, deadline);
+  const std::vector<int32_t> newcomers = survival != nullptr ? survival->newcomers() : std::vector<int32_t>();
+  channels.start(choose_transport(context, {origin.threads, newcomers}, deadline), context);
   backend = options.backend == DDP_BACKEND_NCCL ? DDP_BACKEND_NCCL : channels.first().backend();
   if (arenas.empty() || arenas.back() != channels.first().arena()) arenas.push_back(channels.first().arena());
   failure.add_waker([this] { channels.first().wake(); });
+}
+
+void Group::Impl::confirm() {
+  const bootstrap::CallState::In inside(control->calls(), UserCall::kCommit);  // where the last of new ranks does it
+  survival->confirm(*control, options, os::Deadline::in_ms(options.timeout_ms));
 }
 
 /// The group has broken: the transports end, and what says so stays.
@@ -139,6 +150,12 @@ void Group::Impl::retire() noexcept {
   failure.quiesce();
   channels.stop();
   gpu->end();
+}
+
+void Group::Impl::give_up(const char* function, const Error& why) noexcept {
+  if (failure.broken()) return;
+  const ddp_status status = breaks_group(why.status()) ? why.status() : DDP_ERROR_ABORTED;
+  if (try_to([&] { health.abort(make_error(status, "%s: %s", function, why.what())); })) health.abort(Error());
 }
 
 std::shared_ptr<Group> Group::create(const char* rendezvous, const ddp_group_options& asked) {
@@ -285,8 +302,10 @@ void Group::get_rows(const Tensor& indices, const Tensor& rows) const { impl_->r
 
 std::vector<std::string> Group::gather(std::string_view what, std::string_view mine) {
   health().check_usable();
-  return or_break(*this, Part::kExchange,
-                  [&] { return impl_->control->gather(what, mine, os::Deadline::in_ms(impl_->options.timeout_ms)); });
+  const Survival* const survival = impl_->survival.get();
+  const int64_t timeout_ms = impl_->options.timeout_ms;
+  const os::Deadline deadline = os::Deadline::in_ms(survival == nullptr ? timeout_ms : survival->limit_ms(timeout_ms));
+  return or_break(*this, Part::kExchange, [&] { return impl_->control->gather(what, mine, deadline); });
 }
 
 void Group::close() noexcept {

@@ -56,7 +56,14 @@ struct Group::Impl {
     return ranks;
   }
   void connect(const char* function);
+  /// See Survival::confirm().
+  void confirm();
   void retire() noexcept;
+  /// An attempt to build it has failed: it is over for all ranks that are in it.
+  void give_up(const char* function, const Error& why) noexcept;
+
+ private:
+  void build(const char* function);
 };
 
 }  // namespace ddp::group

@@ -8,6 +8,7 @@
 
 #include "bootstrap/rendezvous/quorum.hpp"
 #include "core/attempt.hpp"
+#include "group/consensus.hpp"
 #include "group/group_impl.hpp"
 #include "group/membership_log.hpp"
 #include "os/log.hpp"
@@ -17,6 +18,7 @@ namespace ddp::group {
 namespace {
 
 constexpr int64_t kCauseMs = 1'000;
+constexpr const char* kName = "ddp_group_recover";
 
 int64_t steps_of(const std::vector<std::shared_ptr<Follower>>& followers) {
   int64_t most = -1;
@@ -59,51 +61,87 @@ Changes Recovery::changes(const Group& group) {
   return survival == nullptr ? Changes() : survival->changes();
 }
 
+int32_t Recovery::take_place(Group& group, const std::vector<std::shared_ptr<Follower>>& mine) {
+  Survival& survival = *group.impl_->survival;
+  // Some ranks may have been on their way to one more.
+  size_t common = SIZE_MAX;
+  for (const std::string& count : group.gather("followers", survival.is_member() ? std::to_string(mine.size()) : kNewcomer))
+    if (count != kNewcomer) common = std::min(common, static_cast<size_t>(std::stoul(count)));
+  int32_t source = -1;
+  const size_t here = std::min(common, mine.size());
+  for (size_t i = 0; i < here; ++i) source = std::max(source, mine[i]->rejoin_group());
+  survival.owe(common - here);
+  if (common == here) or_break(group, Part::kExchange, [&] { group.impl_->confirm(); });
+  return source;
+}
+
+void Recovery::note_commit(Group& group) {
+  if (Survival* const survival = group.impl_->survival.get(); survival != nullptr && survival->pay())
+    or_break(group, Part::kExchange, [&] { group.impl_->confirm(); });
+}
+
+void Recovery::excuse(Group& group, const Error& error) {
+  if (const Survival* const survival = group.impl_->survival.get())
+    survival->excuse(*group.impl_->control, group.impl_->options, error);
+}
+
 Recovery::Outcome Recovery::run(Group& group, const bootstrap::RecoveryRule& rule) {
   const std::lock_guard replaces(group.replacing_);
   group.health().check_open();  // it may be exit() that held it
   std::unique_ptr<Group::Impl>& impl = group.impl_;
-  Survival& survival = *impl->survival;
+  std::unique_ptr<Group::Impl> broken;  // as the call found it, once another one is tried in its place
   std::vector<bootstrap::Member> before;
   before.reserve(static_cast<size_t>(group.size()));
   for (int32_t rank = 0; rank < group.size(); ++rank) before.push_back(impl->control->member(rank));
-  for (;;) {
+  const int32_t source = on_error([&] { return try_until_whole(group, rule, broken); },
+                                  [&](const Error&) {
+                                    if (broken != nullptr) impl.swap(broken);
+                                  });
+  return finish(group, before, source);
+}
+
+int32_t Recovery::try_until_whole(Group& group, const RecoveryRule& rule, std::unique_ptr<Group::Impl>& broken) {
+  std::unique_ptr<Group::Impl>& impl = group.impl_;
+  Survival& survival = *impl->survival;
+  for (auto new_ranks = bootstrap::NewRanks::kTaken;; new_ranks = bootstrap::NewRanks::kWait) {
     const std::vector<std::shared_ptr<Follower>> followers = survival.followers();
     for (const auto& follower : followers) follower->leave_group();
     impl->retire();
-    std::unique_ptr<bootstrap::Control> control = survival.meet(*impl->control, impl->failure, rule, impl->options);
-    auto next = std::make_unique<Group::Impl>(std::move(control), impl->options, impl->origin, impl->survival, impl->arenas,
-                                              impl->own_gpu);
+    auto made = std::make_unique<Group::Impl>(survival.meet(*impl->control, impl->failure, rule, impl->options, new_ranks),
+                                              impl->options, impl->origin, impl->survival, impl->arenas, impl->own_gpu);
+    Group::Impl& next = *made;
     int32_t source = -1;
     const std::optional<Error> failed = try_to([&] {
-      on_error([&] { next->connect("ddp_group_recover"); },
-               [&](const Error& error) {
-                 if (!error.is_agreed()) next->health.give_up("ddp_group_recover", error);
-               });
-      next->control->calls().set_watch(impl->control->calls().shared_watch());
-      impl.swap(next);
-      size_t common = followers.size();  // some ranks may have been on their way to one more
-      for (const std::string& count : group.gather("followers", std::to_string(common)))
-        if (count != kNewcomer) common = std::min(common, static_cast<size_t>(std::stoul(count)));
-      for (size_t i = 0; i < common; ++i) source = std::max(source, followers[i]->rejoin_group());
+      next.connect(kName);
+      next.control->calls().set_watch(impl->control->calls().shared_watch());
+      impl.swap(made);
+      if (broken == nullptr) broken.swap(made);
+      source = take_place(group, followers);
     });
-    if (!failed.has_value()) {
-      survival.set_changes(Changes::between(before, *impl->control));
-      const int64_t step = steps_of(followers);
-      if (trace::Watch* const watch = group.calls().watch()) {
-        if (impl->control->member(group.rank()).world_rank < 0)  // no sub-group
-          watch->regroup(group.rank(), group.size(), survival.generation());
-        watch->end_recovery();
-      }
-      log_membership(*impl->control, impl->options, {Formation::kRecovered, survival.generation(), step});
-      for (const auto& follower : followers)
-        if (const std::optional<Error> problem = follower->take_problem()) throw Error(*problem);
-      const bool whole = std::all_of(followers.begin(), followers.end(), [](const auto& each) { return each->is_whole(); });
-      return {source, whole ? step : -1};
-    }
-    if (!breaks_group(failed->status())) throw Error(*failed);
+    if (!failed.has_value()) return source;
+    const bool goes_on = survival.may_try_again(*next.control, *failed);
+    next.give_up(kName, *failed);
+    if (!goes_on) throw Error(*failed);
     os::log(DDP_LOG_WARNING, "the recovery begins again: %s", failed->what());
   }
+}
+
+Recovery::Outcome Recovery::finish(Group& group, const std::vector<bootstrap::Member>& before, int32_t source) {
+  Group::Impl& impl = *group.impl_;
+  Survival& survival = *impl.survival;
+  survival.set_changes(Changes::between(before, *impl.control));
+  const std::vector<std::shared_ptr<Follower>> followers = survival.followers();
+  const int64_t step = steps_of(followers);
+  if (trace::Watch* const watch = group.calls().watch()) {
+    if (impl.control->member(group.rank()).world_rank < 0)  // no sub-group
+      watch->regroup(group.rank(), group.size(), survival.generation());
+    watch->end_recovery();
+  }
+  log_membership(*impl.control, impl.options, {Formation::kRecovered, survival.generation(), step});
+  for (const auto& follower : followers)
+    if (const std::optional<Error> problem = follower->take_problem()) throw Error(*problem);
+  const bool whole = std::all_of(followers.begin(), followers.end(), [](const auto& each) { return each->is_whole(); });
+  return {source, whole ? step : -1};
 }
 
 }  // namespace ddp::group

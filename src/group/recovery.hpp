@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "bootstrap/rendezvous/quorum.hpp"
@@ -39,15 +40,27 @@ struct Recovery {
   /// "ddp_group_barrier"; "" for what is no call.
   [[nodiscard]] static const char* call_name(int32_t call) noexcept;
 
+  /// The ranks have met, and channels stand. This rank's models (`mine`) are built again, as far as all have them, and the
+  /// group is confirmed; a rank that joins has models to commit before. Gives as Outcome::source. Collective.
+  static int32_t take_place(Group& group, const std::vector<std::shared_ptr<Follower>>& mine);
+  /// A model was committed: the last that this rank owed confirms the group. Collective then.
+  static void note_commit(Group& group);
+
   struct Outcome {
     int32_t source = -1;  // rank whose state the models of all have now; -1: they had the same, or there is none
     int64_t step = -1;    // of that state; -1: none is counted, or a checkpoint has to be loaded
   };
   /// In the place of the broken group. No other call uses it meanwhile. Collective over the ranks that are left.
   static Outcome run(Group& group, const RecoveryRule& rule);
+  /// See Survival::excuse().
+  static void excuse(Group& group, const Error& error);
 
   /// In the last recovery; none before the first, and where the group cannot recover.
   [[nodiscard]] static Changes changes(const Group& group);
+
+ private:
+  static int32_t try_until_whole(Group& group, const RecoveryRule& rule, std::unique_ptr<Group::Impl>& broken);
+  static Outcome finish(Group& group, const std::vector<bootstrap::Member>& before, int32_t source);
 };
 
 }  // namespace ddp::group

@@ -45,34 +45,39 @@ std::unique_ptr<collective::Transport> sockets(const collective::TransportContex
 }
 
 /// False, with one line that says why, if there is no shared memory. All ranks throw the same reason, so all choose alike.
+/// A newcomer that cannot share it slows nobody down.
 template <class Body>
-bool share_memory(const char* who, Body&& body) {
+bool share_memory(const char* who, const std::vector<int32_t>& newcomers, Body&& body) {
   const std::optional<Error> error = try_to(body);
   if (!error) return true;
-  if (breaks_group(error->status()) || !error->is_agreed()) throw Error(*error);
+  if (breaks_group(error->status()) || !error->is_agreed() ||
+      std::find(newcomers.begin(), newcomers.end(), error->culprit()) != newcomers.end())
+    throw Error(*error);
   os::log(DDP_LOG_WARNING, "%s cannot share memory, so they use Gloo, which is slower: %s", who, error->what());
   return false;
 }
 
 /// Shared memory, or Gloo with one line that says why.
-std::unique_ptr<collective::Transport> on_one_host(const collective::TransportContext& context, os::Deadline deadline) {
+std::unique_ptr<collective::Transport> on_one_host(const collective::TransportContext& context,
+                                                   const std::vector<int32_t>& newcomers, os::Deadline deadline) {
   std::unique_ptr<collective::Transport> transport;
   const auto connect = [&] { transport = shm::make_transport(context, false, deadline); };
-  if (!share_memory("the ranks are on one host but", connect)) return sockets(context, "all on one host");
+  if (!share_memory("the ranks are on one host but", newcomers, connect)) return sockets(context, "all on one host");
   say(context, "shared memory, all on one host");
   say_ways(context, "shared memory", "shared memory");
   return transport;
 }
 
 /// Shared memory inside the hosts, rails between them; or Gloo between all ranks, with one line that says why.
-std::unique_ptr<collective::Transport> on_many_hosts(const collective::TransportContext& context, os::Deadline deadline) {
+std::unique_ptr<collective::Transport> on_many_hosts(const collective::TransportContext& context, const Choice& choice,
+                                                     os::Deadline deadline) {
   const hierarchy::Layout layout = hierarchy::lay_out(*context.control, context.options);
   const std::string hosts = std::to_string(layout.host_count()) + " hosts";
   if (!layout.shares()) return sockets(context, hosts + " with one rank each");
   const hierarchy::Carrier carrier = hierarchy::open_carrier(context);
   hierarchy::HostMemory memory;
   const auto connect = [&] { memory = hierarchy::connect_host(context, layout, carrier, deadline); };
-  if (!share_memory("the ranks of a host", connect)) return sockets(context, hosts);
+  if (!share_memory("the ranks of a host", choice.newcomers, connect)) return sockets(context, hosts);
   std::unique_ptr<collective::Transport> transport = hierarchy::make_transport(context, layout, carrier, std::move(memory));
   say(context, "shared memory inside " + hosts + ", " + std::to_string(layout.rails) +
                    (layout.rails == 1 ? " rail" : " rails") + " over Gloo between them");
@@ -107,7 +112,8 @@ void agree_on_options(bootstrap::Control& control, const ddp_group_options& opti
           DDP_ERROR_MISMATCH,
           "%s: the ranks ask for different backends, orders or communicators: %s for backend %s, %s for backend %s",
           function, control.member(0).name().c_str(), all[0].c_str(),
-          control.member(static_cast<int32_t>(rank)).name().c_str(), all[rank].c_str());
+          control.member(static_cast<int32_t>(rank)).name().c_str(), all[rank].c_str())
+          .about(static_cast<int32_t>(rank));
 }
 
 void require_gpu_sums(const bootstrap::Control& control, const ddp_group_options& options) {
@@ -120,21 +126,20 @@ void require_gpu_sums(const bootstrap::Control& control, const ddp_group_options
       .as_agreed();
 }
 
-std::unique_ptr<collective::Transport> choose_transport(const collective::TransportContext& context, bool threads,
+std::unique_ptr<collective::Transport> choose_transport(const collective::TransportContext& context, const Choice& choice,
                                                         os::Deadline deadline) {
   // A group for NCCL talks over what AUTO chooses: words about buckets, tensors in host memory.
   const ddp_backend wanted = context.options.backend == DDP_BACKEND_NCCL ? DDP_BACKEND_AUTO : context.options.backend;
   if (context.control->size() == 1) return collective::make_single_transport(context.arena);
-  const char* const chosen = wanted == DDP_BACKEND_GLOO  ? "Gloo"
-                             : wanted == DDP_BACKEND_SHM ? "shared memory"
-                                                         : nullptr;
+  const char* const chosen = wanted == DDP_BACKEND_GLOO ? "Gloo" : wanted == DDP_BACKEND_SHM ? "shared memory" : nullptr;
   if (chosen != nullptr) say_ways(context, chosen, chosen);
   if (wanted == DDP_BACKEND_GLOO) return socket::make_socket_transport(context);
-  if (threads) return shm::make_transport(context, true, deadline);
+  if (choice.threads) return shm::make_transport(context, true, deadline);
   if (wanted == DDP_BACKEND_LOCAL)
     throw no_backend("LOCAL", "ranks are processes; use the rendezvous local://name for ranks that are threads");
   if (wanted == DDP_BACKEND_AUTO)
-    return shm::on_one_host(*context.control) ? on_one_host(context, deadline) : on_many_hosts(context, deadline);
+    return shm::on_one_host(*context.control) ? on_one_host(context, choice.newcomers, deadline)
+                                              : on_many_hosts(context, choice, deadline);
   if (!shm::on_one_host(*context.control)) throw no_backend("SHM", "the ranks are not all on one host");
   return shm::make_transport(context, false, deadline);
 }

@@ -3,16 +3,25 @@
 // Tested by process/.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "bootstrap/control/opening.hpp"
 #include "collective/transport.hpp"
 
 namespace ddp::group {
 
-/// Collective. Throws NOT_SUPPORTED with the reason when the asked-for backend cannot be had.
+/// Ranks of which a transport is chosen.
+struct Choice {
+  bool threads = false;              // of one process
+  std::vector<int32_t> newcomers{};  // they join ranks that were a group before
+};
+
+/// Collective. Throws NOT_SUPPORTED with the reason when the asked-for backend cannot be had. Where AUTO would share memory
+/// and a rank cannot, all use Gloo; if that is a newcomer, its reason is thrown in place of this.
 [[nodiscard]] std::unique_ptr<collective::Transport> choose_transport(const collective::TransportContext& context,
-                                                                      bool threads, os::Deadline deadline);
+                                                                      const Choice& choice, os::Deadline deadline);
 
 /// Throws NOT_SUPPORTED, on all ranks, if sums on GPUs cannot be as the options say: with `reproducible` between hosts.
 void require_gpu_sums(const bootstrap::Control& control, const ddp_group_options& options);

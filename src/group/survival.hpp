@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What lets a group go on after ranks have died: where every rank can be found then, who belongs to the group, and what has
 // to follow when the others have met again. It outlives what a recovery replaces.
+//
+// Ranks that have met are no group yet. They introduce themselves, build what a group is made of, and confirm it in a last
+// exchange; before that nothing changes of what a later recovery needs, so an attempt may fail at any point. A rank that is
+// new is no member before, whatever it was told: if it fails, the others go on without it, and it joins again.
 // Threads: one.
 // Tested by capi/recovery_test.cpp.
 #pragma once
@@ -57,26 +61,43 @@ class Survival {
   [[nodiscard]] std::unique_ptr<bootstrap::Control> join(const ddp_group_options& options,
                                                          const os::Deadline& deadline) const;
 
-  /// The ranks of this control plane are the group now. Local, before the first exchange.
-  void formed(const bootstrap::Control& control);
-  /// All of them know that, because an exchange has completed: tell each other where they are found. Collective. Throws the
-  /// same on all ranks.
+  /// These ranks have met: tell each other where they are found and which of them are new. If all are, the group is
+  /// confirmed with that. Collective. Throws the same on all ranks.
+  void introduce(bootstrap::Control& control, const ddp_group_options& options, os::Deadline deadline);
+  /// What the group is made of stands: the ranks that introduced themselves are the group from here on. Collective.
   void confirm(bootstrap::Control& control, const ddp_group_options& options, os::Deadline deadline);
+  /// Those of the ranks that introduced themselves that join the others; ascending.
+  [[nodiscard]] const std::vector<int32_t>& newcomers() const noexcept { return met_.newcomers; }
+  /// Is this rank in a group that was confirmed, as far as it can know? Not while it joins one.
+  [[nodiscard]] bool is_member() const noexcept { return !memberships_.empty(); }
+  /// Of a rank that joins: the others have so many more models than it has committed. Its last commit confirms.
+  void owe(size_t commits) noexcept { owed_ = commits; }
+  /// True for the last commit that is owed.
+  [[nodiscard]] bool pay() noexcept { return owed_ > 0 && --owed_ == 0; }
+
+  /// How long an exchange may take: `timeout_ms`, but where new ranks have not committed yet no longer than a recovery waits
+  /// for a rank that computes.
+  [[nodiscard]] int64_t limit_ms(int64_t timeout_ms) const noexcept;
+
+  /// An attempt to meet and build failed with this. May another one end better? Where ranks are new, one without them may.
+  [[nodiscard]] bool may_try_again(const bootstrap::Control& control, const Error& error) const;
+  /// For a rank that joins: what another new rank did wrong is no error of this one. Throws ABORTED in its place.
+  void excuse(const bootstrap::Control& control, const ddp_group_options& options, const Error& error) const;
   /// Does a rank wait to be taken in? On rank 0; a lock. False elsewhere.
   [[nodiscard]] bool is_joined_by_others() const;
 
   /// Ranks that the failure names, or that were silent before it, by rank.
   [[nodiscard]] static std::vector<int32_t> suspects(const bootstrap::Control& control, const bootstrap::Failure& failure,
                                                      int64_t dead_after_ms);
-  /// See bootstrap::meet_again(). `old` is the control plane that broke.
+  /// See bootstrap::meet_again(). `old` is the control plane that broke. A rank that is no member yet joins again.
   [[nodiscard]] std::unique_ptr<bootstrap::Control> meet(bootstrap::Control& old, const bootstrap::Failure& failure,
                                                          const bootstrap::RecoveryRule& rule,
-                                                         const ddp_group_options& options);
+                                                         const ddp_group_options& options, bootstrap::NewRanks new_ranks);
 
   /// Once for each, in the same order on all ranks.
   void follow(std::weak_ptr<Follower> follower);
   [[nodiscard]] std::vector<std::shared_ptr<Follower>> followers();
-  /// 1 for the group as it was created, one more after each recovery.
+  /// 1 for the group as it was created, one more after each recovery; the same on all ranks.
   [[nodiscard]] int64_t generation() const noexcept { return generation_; }
   /// In the last recovery; none before the first.
   [[nodiscard]] const Changes& changes() const noexcept { return changes_; }
@@ -84,14 +105,25 @@ class Survival {
 
  private:
   [[nodiscard]] bootstrap::LostGroup describe(const bootstrap::Control& control) const;
+  void count_met();
+  void adopt_met(const bootstrap::Control& control, const ddp_group_options& options);
+  [[nodiscard]] bool is_known(int32_t id) const noexcept;
   void note_deaths();
   [[nodiscard]] std::vector<bootstrap::ServerConfig::KeptOut> kept_out(const bootstrap::Control& control) const;
   void open_lobby(const bootstrap::Control& control, const ddp_group_options& options);
 
   const std::unique_ptr<bootstrap::JoinPlace> place_;
   std::unique_ptr<bootstrap::Standby> standby_;
-  std::vector<std::string> records_;                // by id
-  std::vector<bootstrap::Membership> memberships_;  // the last that is confirmed, and those formed after it
+  std::vector<std::string> records_;                // by id; "" of a rank that is gone
+  std::vector<bootstrap::Membership> memberships_;  // the last that is confirmed, and those that may be
+  struct Met {                                      // those who introduced themselves last
+    bootstrap::Membership members;
+    std::vector<std::string> records;  // by rank
+    std::vector<int32_t> newcomers;
+    int64_t generation = 0;  // of those that are not new
+  } met_;
+  size_t owed_ = 0;
+  int64_t patience_ms_ = 0;  // with new ranks, while they have not committed; 0: any
   std::vector<std::weak_ptr<Follower>> followers_;
   int64_t generation_ = 0;
   Changes changes_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/commit.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <thread>
 
@@ -45,8 +46,10 @@ uint64_t agree_on_model(group::Group& group, const Parameters& table, const ddp_
   if (all_equal(group.gather("model", mine.bytes()))) return hash;
   std::vector<std::vector<std::string>> by_rank;
   for (const std::string& answer : group.gather("model description", packed)) by_rank.push_back(unpack_lines(answer));
+  const auto other = std::find_if(by_rank.begin(), by_rank.end(), [&](const auto& each) { return each != by_rank[0]; });
   throw Error(DDP_ERROR_MISMATCH, "ddp_model_commit: the ranks registered different models: " +
-                                      first_difference(by_rank).value_or("their hashes differ but not their descriptions"));
+                                      first_difference(by_rank).value_or("their hashes differ but not their descriptions"))
+      .about(static_cast<int32_t>(other == by_rank.end() ? -1 : other - by_rank.begin()));
 }
 
 void distribute_values(group::Group& group, const Parameters& table, int32_t root, void* stream) {

@@ -6,6 +6,7 @@
 #include "device/device.hpp"
 #include "device/gpu/host_memory.hpp"
 #include "group/consensus.hpp"
+#include "group/recovery.hpp"
 #include "model/commit.hpp"
 #include "model/kept_parts.hpp"
 #include "model/requirements.hpp"
@@ -161,7 +162,9 @@ void Model::commit_now(void* stream) {
   if (hook_.copies()) require_host_parameters();
   if (group_->options().virtual_ranks > 0) refuse_virtual_ranks(*this);
   if (rejoin_ != nullptr) refuse_kept_copies(*this);
-  static_cast<void>(join_group(stream));
+  on_error([&] { static_cast<void>(join_group(stream)); },
+           [this](const Error& error) { group::Recovery::excuse(*group_, error); });
+  if (rejoin_ != nullptr) rejoin_->note_commit();
   if (os::log_enabled(DDP_LOG_DEBUG))
     os::log(DDP_LOG_DEBUG, "the threads of libddp in this process: %s", os::threads_here().c_str());
   if (const std::optional<Error> difference = replicas_.take_difference()) throw Error(*difference);

@@ -37,6 +37,11 @@ int32_t Rejoin::rejoin_group() {
   return source;
 }
 
+void Rejoin::note_commit() {
+  on_error([this] { group::Recovery::note_commit(model_.group()); },
+           [this](const Error&) { has_committed_ = true; });  // a recovery does the rest
+}
+
 int64_t Rejoin::steps() {
   int64_t most = -1;
   for (const auto& state : model_.replicas().kept_equal()) most = std::max(most, state->optimizer_steps());

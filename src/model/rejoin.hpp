@@ -27,6 +27,8 @@ class Rejoin final : public group::Follower {
   [[nodiscard]] int64_t steps() override;
   [[nodiscard]] bool is_whole() const noexcept override;
   [[nodiscard]] std::optional<Error> take_problem() noexcept override;
+  /// The program's commit has built the model: ranks that wait for it in a recovery go on. Collective then.
+  void note_commit();
   /// True once after a recovery that did what a commit which failed was to do.
   [[nodiscard]] bool take_commit() noexcept;
   /// If a rank waits to join: the group that stands ends, because a recovery takes that rank in.

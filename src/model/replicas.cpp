@@ -187,8 +187,9 @@ void Replicas::await_states(int32_t source, const std::vector<ReplicaVersion>& a
   for (const std::string& count : group.gather("states", std::to_string(mine.size()))) counts.push_back(std::stoul(count));
   const size_t wanted = counts[static_cast<size_t>(source)];
   size_t least = wanted;
+  int32_t fewest = -1;  // the rank that has so many
   for (size_t rank = 0; rank < counts.size(); ++rank)
-    if (all[rank].is_new) least = std::min(least, counts[rank]);
+    if (all[rank].is_new && counts[rank] < least) least = counts[rank], fewest = static_cast<int32_t>(rank);
   if (least == wanted) return;
   ByteWriter told;
   for (size_t k = least; group.rank() == source && k < wanted; ++k)
@@ -201,6 +202,7 @@ void Replicas::await_states(int32_t source, const std::vector<ReplicaVersion>& a
     throw Error(DDP_ERROR_MISMATCH,
                 "ddp_model_commit: a new rank has fewer optimizers than the others, one of which has shard = 1; a new rank "
                 "must make that before ddp_model_commit")
+        .about(fewest)
         .as_agreed();
   std::vector<std::shared_ptr<AwaitedState>> made;
   group::all_or_none(group, "awaited states", [&] {

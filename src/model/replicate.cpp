@@ -43,7 +43,8 @@ void check_alike(group::Group& group, const char* function, const std::string& k
   for (size_t rank = 1; rank < all.size(); ++rank)
     if (all[rank] != all[0])
       throw make_error(DDP_ERROR_MISMATCH, "%s: the replicas cannot be made equal: rank 0 has %s, rank %zu has %s", function,
-                       all[0].c_str(), rank, all[rank].c_str());
+                       all[0].c_str(), rank, all[rank].c_str())
+          .about(static_cast<int32_t>(rank));
 }
 
 }  // namespace

@@ -59,9 +59,11 @@ struct Survival {
   int32_t virtual_ranks = 0;
   std::string save_path;  // a checkpoint after every `save_every` steps
   int64_t save_every = 0;
-  SurvivorEnding* ending = nullptr;                     // NULL: after `steps`
-  std::function<void(State)> enters;                    // may be empty
-  std::function<void(int64_t, uint64_t members)> made;  // a step is made; may be empty
+  SurvivorEnding* ending = nullptr;                        // NULL: after `steps`
+  std::function<void(ddp_group_options&)> asks;            // of a rank that is wrong: other options
+  std::function<ddp_status(ddp_group*, ddp_model*)> adds;  // ... another model, or what it does in the place of its commit
+  std::function<void(State)> enters;                       // may be empty
+  std::function<void(int64_t, uint64_t members)> made;     // a step is made; may be empty
 };
 
 inline std::function<void(const std::string&)> to(Reporter& report) {
@@ -157,6 +159,7 @@ class Survivor {
     options.join = joins_ ? 1 : 0;
     options.store = plan_.store;
     if (joins_) options.rank = options.world_size = -1;
+    if (plan_.asks) plan_.asks(options);
     return ddp_group_create(plan_.rendezvous.c_str(), &options, &group_);
   }
 
@@ -172,6 +175,7 @@ class Survivor {
       must(ddp_tensor_init(&value, weights_[p].data(), DDP_F32, 1, &count));
       must(ddp_model_add_parameter(model_, ("p" + std::to_string(p)).c_str(), &value, nullptr, nullptr));
     }
+    if (plan_.adds) must(plan_.adds(group_, model_));
     if (plan_.update == Update::kOwn) must(add_own_state());
     if (plan_.update != Update::kOwn && !is_late()) must(create_optimizer());
     return DDP_OK;

@@ -2246,7 +2246,7 @@ end
 @doc raw"""
 Options of a recovery. Fill with ddp_recover_options_init(). Equal on all ranks. Since 0.1.
 
-- `wait_ms`: how long to wait for a rank that is alive but does not call ddp_group_recover, because it computes; 0: as long as it takes (default 60,000). Ranks that were silent, or are out of reach, are not waited for: about a second
+- `wait_ms`: how long to wait for a rank that is alive but does not call ddp_group_recover, because it computes, and for a new rank that does not commit its models; 0: as long as it takes, for a new rank timeout_ms (default 60,000). Ranks that were silent, or are out of reach, are not waited for: about a second
 - `min_ranks`: with fewer the call fails with TOO_FEW_RANKS; 1 or more (default 1)
 - `allow_half`: ranks that are silent may live on the other side of a cut, so more than half of those that are not seen to be dead must be here, else NO_MAJORITY. 1: half of them may go on too, if the lowest is among them; of two ranks, rank 0. 0 (default)
 - `cool_down_ms`: new ranks of a host on which three ranks have died within 10 minutes are kept out for so long after the last death, and twice as long after each further one, up to 10 minutes (default 10,000). Not where the group has no rank on another host. 0: never
@@ -2262,7 +2262,7 @@ end
 @doc raw"""
 What a recovery came to. The caller sets struct_size. Since 0.1.
 
-- `generation`: 1 for the group as it was created, and one more with each recovery
+- `generation`: 1 for the group as it was created, and one more with each recovery; the same on all ranks
 - `rank`: of this rank, now
 - `size`: number of ranks, now
 - `previous_rank`: of this rank, before
@@ -2365,8 +2365,10 @@ that are gone, a part of its state is lost: load a checkpoint with the optimizer
 - `options`: NULL: all defaults
 - `out_recovery`: filled if not NULL; struct_size set by the caller
 Collective over the ranks that are left, blocks: less than a second where deaths are seen (one host), and for ranks that
-only fell silent about a second after dead_after_ms. If another rank dies meanwhile it begins again by itself. No other
-call may use the group or what was made from it meanwhile. Groups made by ddp_group_split recover by themselves.
+only fell silent about a second after dead_after_ms. If another rank dies meanwhile it begins again by itself; if a new
+rank fails or does not fit (another model, other options), it begins again without new ranks. No other call may use the
+group or what was made from it meanwhile. Groups made by ddp_group_split recover by themselves. After an error the group is
+as it was before the call, broken, and the call may be repeated, unless the error says otherwise.
 Errors: INVALID_STATE (the group is not broken, or was made without recoverable), INVALID_ARGUMENT, TOO_FEW_RANKS (on all
 ranks that are here; nothing has changed, and the call may be repeated), NO_MAJORITY (the same where ranks that are out of
 reach may go on: end this process), FENCED (this rank was silent, and the others have gone on without it), MISMATCH (what

@@ -15,14 +15,16 @@ std::string outcome_bytes(const Error* mine, std::string_view brought) {
 std::vector<std::string> read_outcomes(const std::vector<std::string>& outcomes) {
   std::vector<std::string> brought;
   std::optional<Error> first;
+  int32_t rank = -1;
   for (const std::string& outcome : outcomes) {
+    ++rank;
     ByteReader reader(outcome);
     const auto status = static_cast<ddp_status>(reader.number<int32_t>());
     const std::string_view text = reader.text();
     brought.emplace_back(reader.rest());
     const bool is_cause = status == DDP_ERROR_OUT_OF_MEMORY;  // what the others report is often what came of it
     if (status == DDP_OK || (first && (!is_cause || first->status() == status))) continue;
-    first = Error(status, std::string(text)).as_agreed();
+    first = Error(status, std::string(text)).about(rank).as_agreed();
   }
   if (first) throw Error(*first);
   return brought;

@@ -92,6 +92,7 @@ void ServerState::renumber() {
 std::optional<Error> ServerState::make_room(int32_t& id, const Member& of, int64_t now_ns) {
   if (!config_.recovers) return std::nullopt;
   if (id == kNewRank) {
+    if (!config_.takes_new) return texts::come_again();
     if (auto why = kept_out(of, now_ns)) return why;
     id = config_.size;
   }

@@ -48,6 +48,7 @@ struct ServerConfig {
   bool recovers = false;  // ranks of a broken group meet: `size` is how many it ever had, ranks are their ids, and the
                           // group forms with those that form() names, who are numbered anew
   std::vector<int32_t> fenced{};  // ids that the others went on without
+  bool takes_new = true;          // ranks that are new; else they are told to come again
   int32_t most_ranks = 0;         // of them with ranks that are new, which are turned away beyond; 0: any number
   struct KeptOut {
     std::string host;  // as lasting_host() gives it

@@ -312,6 +312,12 @@ Error kept_out(std::string_view host, size_t deaths, int64_t left_ms) {
                                         seconds((left_ms + 999) / 1'000 * 1'000) + " (cool_down_ms)");
 }
 
+Error come_again() {
+  return error(DDP_ERROR_TIMED_OUT,
+               "a new rank has failed while it joined, so the others recover without new ranks first; they take new ones in "
+               "before their next step");
+}
+
 Error too_few(const std::vector<int32_t>& here, const std::vector<int32_t>& dead, int32_t min_ranks) {
   return error(DDP_ERROR_TOO_FEW_RANKS, "ddp_group_recover: " + list_ranks(here) + (here.size() == 1 ? " is" : " are") +
                                             " left and " + list_ranks(dead) + (dead.size() == 1 ? " is" : " are") +

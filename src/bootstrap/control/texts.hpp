@@ -128,6 +128,9 @@ struct Absent {
 /// TIMED_OUT: "ranks have died 4 times on host b within 10 minutes: new ranks of it are taken in again in 37 s"
 [[nodiscard]] Error kept_out(std::string_view host, size_t deaths, int64_t left_ms);
 
+/// TIMED_OUT: the others recover without new ranks, of which one has failed, and take new ones in afterwards.
+[[nodiscard]] Error come_again();
+
 /// TOO_FEW_RANKS: what is missing for a recovery; ids as they were when the group was created.
 [[nodiscard]] Error too_few(const std::vector<int32_t>& here, const std::vector<int32_t>& dead, int32_t min_ranks);
 /// NO_MAJORITY: the others may go on without those who are here.

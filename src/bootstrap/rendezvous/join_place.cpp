@@ -66,6 +66,20 @@ void JoinPlace::put_into_file(const std::string& record) {
   published_ = record;
 }
 
+void JoinPlace::put_into_store(const Control& control, const std::string& record) {
+  if (!std::exchange(has_told_, true)) open_join_board(meeting_, options_, control.member(control.rank()).id)->put(record);
+}
+
+void JoinPlace::introduce(const Control& control, const std::string& record,
+                          const std::vector<std::string>& records) noexcept {
+  const auto say = [&] {
+    met_ = records;
+    if (kind_ == Kind::kStore) put_into_store(control, record);  // its functions are called in ddp_group_create alone
+  };
+  if (const std::optional<Error> problem = try_to(say))
+    os::log(DDP_LOG_WARNING, "new ranks are not told here where the group is: %s", problem->what());
+}
+
 void JoinPlace::stand_at_address(const Control& control, const std::string& record_of_rank_0) {
   signpost_.reset();
   if (is_lowest_of_host(control)) signpost_ = set_up_signpost(meeting_, options_, record_of_rank_0);
@@ -75,8 +89,7 @@ void JoinPlace::tell(const Control& control, const std::string& record, const st
   const auto say = [&] {
     if (kind_ == Kind::kFile && control.rank() == 0) put_into_file(record);
     if (kind_ == Kind::kAddress) stand_at_address(control, record_of_rank_0);
-    if (kind_ == Kind::kStore && !std::exchange(has_told_, true))
-      open_join_board(meeting_, options_, control.member(control.rank()).id)->put(record);
+    if (kind_ == Kind::kStore) put_into_store(control, record);
   };
   if (const std::optional<Error> problem = try_to(say))
     os::log(kind_ == Kind::kAddress && control.rank() != 0 ? DDP_LOG_INFO : DDP_LOG_WARNING,
@@ -94,6 +107,16 @@ Error JoinPlace::nobody_there(int64_t ms) const {
 }
 
 std::function<std::string()> JoinPlace::lookout() const {
+  if (met_.empty()) return lookout_at_place();
+  const std::function<std::string()> at_place = kind_ == Kind::kStore ? nullptr : lookout_at_place();
+  return [this, at_place, next = size_t{0}]() mutable {
+    const size_t i = std::exchange(next, next == met_.size() ? 0 : next + 1);
+    if (i < met_.size()) return met_[i];
+    return at_place ? at_place() : std::string();
+  };
+}
+
+std::function<std::string()> JoinPlace::lookout_at_place() const {
   switch (kind_) {
     case Kind::kNowhere: break;
     case Kind::kFile: return [this] { return open_file_board(path_)->get(1); };

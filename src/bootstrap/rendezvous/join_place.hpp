@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "bootstrap/control/control.hpp"
 #include "bootstrap/control/server.hpp"
@@ -35,6 +36,9 @@ class JoinPlace {
   [[nodiscard]] bool is_known() const noexcept { return kind_ != Kind::kNowhere; }
   /// Where a rank that is alone listens, so that new ranks reach it, from other hosts too if the rendezvous may be theirs.
   [[nodiscard]] std::string own_host() const;
+  /// Of a rank that joins: it has met ranks with these records, and `record` is its own. If it has to join again, it looks
+  /// there first. What goes wrong is logged.
+  void introduce(const Control& control, const std::string& record, const std::vector<std::string>& records) noexcept;
   /// The group has these ranks now, and `record` is the place of this one, `record_of_rank_0` of rank 0. What goes wrong is
   /// logged.
   void tell(const Control& control, const std::string& record, const std::string& record_of_rank_0) noexcept;
@@ -46,6 +50,8 @@ class JoinPlace {
  private:
   enum class Kind { kNowhere, kFile, kStore, kAddress };
   [[nodiscard]] bool is_at_address() const noexcept;
+  [[nodiscard]] std::function<std::string()> lookout_at_place() const;
+  void put_into_store(const Control& control, const std::string& record);
   void put_into_file(const std::string& record);
   void stand_at_address(const Control& control, const std::string& record_of_rank_0);
 
@@ -57,6 +63,7 @@ class JoinPlace {
   std::string published_;  // in it
   bool has_told_ = false;  // the store
   std::unique_ptr<Server> signpost_;
+  std::vector<std::string> met_;  // records of ranks that this one has met as it joined
 };
 
 }  // namespace ddp::bootstrap

@@ -76,6 +76,13 @@ ClientConfig client_config(int32_t id, int32_t world_rank, const Admission& admi
   return config;
 }
 
+/// Of any membership in which those who meet must be able to go on.
+std::set<int32_t> members_of(const LostGroup& lost) {
+  std::set<int32_t> ids;
+  for (const Membership& members : lost.memberships) ids.insert(members.begin(), members.end());
+  return ids;
+}
+
 class Recovery {
  public:
   Recovery(const Standby& standby, const LostGroup& lost, const RecoveryRule& rule, const ddp_group_options& options,
@@ -89,16 +96,14 @@ class Recovery {
         standstill_(options.dead_after_ms / 2) {
     const Record own = read(standby.record());
     const bool address_is_ours = own_.where.is_loopback() || net::is_here(own_.where);
-    for (const int32_t id : lost.memberships.front()) {
+    for (const int32_t id : members_of(lost)) {
       const Record record = read(lost.records[at(id)]);
       const bool is_here = record.boot_id == own.boot_id && record.host == own.host;
       others_.emplace(id, Other{Watch(address_of(record), caller()), record.life, is_here, is_here && address_is_ours});
     }
-    int32_t last = 0;
-    for (const Membership& members : lost.memberships) last = std::max(last, members.back());
-    suspected_.resize(at(last + 1));
+    suspected_.resize(lost.records.size());
     for (const int32_t id : lost.suspects) suspected_[at(id)] = true;
-    standing_.assign(at(last + 1), Standing::kDead);
+    standing_.assign(lost.records.size(), Standing::kDead);
     came_by_ = os::Deadline::in_ms(rule.wait_ms);
     if (rule.wait_ms > 0) gave_up_by_ = os::Deadline::in_ms(rule.wait_ms + kDecideMs);
     if (is_suspected(lost.id)) suspect_this();
@@ -221,7 +226,7 @@ class Recovery {
 
   void decide(Server& server) {
     look_at_clock();
-    for (const int32_t id : lost_.memberships.front()) standing_[at(id)] = look_at(id);
+    for (const auto& [id, other] : others_) standing_[at(id)] = look_at(id);
     const std::vector<int32_t> here = server.present();
     if (std::find(here.begin(), here.end(), lost_.id) == here.end()) return;
     for (const int32_t id : server.witnessed())
@@ -247,7 +252,7 @@ class Recovery {
 
   [[nodiscard]] std::vector<int32_t> all(Standing standing) const {
     std::vector<int32_t> ids;
-    for (const int32_t id : lost_.memberships.front())
+    for (const auto& [id, other] : others_)
       if (standing_[at(id)] == standing) ids.push_back(id);
     return ids;
   }
@@ -328,9 +333,10 @@ std::unique_ptr<Server> open_lobby(const Standby& standby, const LostGroup& lost
   config.recovers = true;
   config.most_ranks = options.virtual_ranks;
   config.kept_out = lost.kept_out;
-  const Membership& members = lost.memberships.front();
+  config.takes_new = lost.new_ranks == NewRanks::kTaken;
+  const std::set<int32_t> members = members_of(lost);
   for (int32_t id = 0; id < config.size; ++id)
-    if (std::find(members.begin(), members.end(), id) == members.end()) config.fenced.push_back(id);
+    if (members.count(id) == 0) config.fenced.push_back(id);
   return std::make_unique<Server>(standby.listener(), std::move(config));
 }
 

@@ -45,6 +45,12 @@ class Standby {
   std::string record_;
 };
 
+/// What becomes of a rank that is new and comes to where ranks meet.
+enum class NewRanks {
+  kTaken,
+  kWait  // one has failed in the attempt before: they are told to come again
+};
+
 /// What a rank knows of its group when it has broken.
 struct LostGroup {
   int32_t id = 0;                       // of this rank
@@ -53,6 +59,7 @@ struct LostGroup {
   std::vector<int32_t> suspects;        // ids of those that were silent
   std::vector<Membership> memberships;  // as judge() takes them
   std::vector<ServerConfig::KeptOut> kept_out{};
+  NewRanks new_ranks = NewRanks::kTaken;
 };
 
 /// Rank 0 of a group that stands listens for ranks that want to join it; when it breaks, this is where all meet.
