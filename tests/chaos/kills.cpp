@@ -4,7 +4,10 @@
 // each recovery all ranks compare their weights; at the end the weights, and those of the last checkpoint, must be those of
 // the replay of who took part in which step. Ranks that were stopped or cut off find themselves fenced.
 //
-//   chaos.kills [rounds [first seed [memory | sockets | hosts | network]]]
+//   chaos.kills [rounds [first seed [memory | sockets | hosts | network | joiners]]]
+//
+// joiners: on any of these, mostly ranks that join, half of which are killed, wrong (another model, other options, no port)
+// or starved (of descriptors, files, memory), without keep_copy.
 //
 // Prints a line with the seed and the plan before a round and a line of JSON after it; a round is repeated by its seed
 // alone. Networks are cut where root may make network namespaces.
@@ -92,10 +95,12 @@ int main(int argc, char** argv) {
   const bool gloo = gloo_is_there();
   const std::unique_ptr<Network> network = gloo ? make_network() : nullptr;
   if (place == PlannedPlace::kNetwork && network == nullptr) return 77;
+  const Mix mix = argc > 3 && std::string(argv[3]) == "joiners" ? Mix::kJoiners : Mix::kAll;
   Counts counts{};
   int64_t failed = 0;
   for (int64_t i = 0; i < rounds; ++i) {
-    failed += run(Plan(first + static_cast<uint64_t>(i), place, gloo, network != nullptr), network.get(), counts) ? 0 : 1;
+    failed +=
+        run(Plan(first + static_cast<uint64_t>(i), place, gloo, network != nullptr, mix), network.get(), counts) ? 0 : 1;
     if (i % 50 == 49) print_table(counts, i + 1, failed);
   }
   print_table(counts, rounds, failed);

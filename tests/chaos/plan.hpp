@@ -15,8 +15,8 @@
 
 namespace ddp::test {
 
-enum class Kind { kKill, kStop, kPause, kJoin, kCut, kMute, kBlink };
-inline constexpr size_t kKinds = 7;
+enum class Kind { kKill, kStop, kPause, kJoin, kCut, kMute, kBlink, kWrong, kStarve };
+inline constexpr size_t kKinds = 9;
 inline constexpr size_t kMoments = 7;  // anywhere, then the states
 
 enum class PlannedPlace { kShared, kSockets, kTwoHosts, kNetwork };
@@ -28,9 +28,11 @@ struct Blow {
   std::optional<State> in;
   int64_t after_us = 0;  // since the strike began, or since the state was entered
   int64_t lasts_ms = 0;  // of a pause or blink
+  int64_t how = 0;       // a rank joins and is wrong or starved: see wrong_rank.hpp
   [[nodiscard]] int id() const { return ids.front(); }
   [[nodiscard]] int signal() const { return kind == Kind::kStop ? SIGSTOP : SIGKILL; }
   [[nodiscard]] size_t moment() const { return in.has_value() ? 1 + static_cast<size_t>(*in) : 0; }
+  [[nodiscard]] bool joins() const { return kind == Kind::kJoin || kind == Kind::kWrong || kind == Kind::kStarve; }
   /// Those of `ids` live on, but the others go on without them.
   [[nodiscard]] bool silences() const { return kind == Kind::kStop || kind == Kind::kCut || kind == Kind::kMute; }
 };
@@ -41,7 +43,8 @@ struct Strike {
 };
 
 inline const char* name_of(Kind kind) {
-  static const char* const kNames[] = {"kill", "stop", "pause", "join", "cut", "one-way cut", "short cut"};
+  static const char* const kNames[] = {"kill",        "stop",      "pause", "join",   "cut",
+                                       "one-way cut", "short cut", "wrong", "starved"};
   return kNames[static_cast<size_t>(kind)];
 }
 inline const char* name_of_moment(size_t moment) {
@@ -53,11 +56,18 @@ inline const char* name_of(PlannedPlace place) {
   return kNames[static_cast<size_t>(place)];
 }
 
+/// What the strikes are.
+enum class Mix {
+  kAll,
+  kJoiners  // mostly ranks that join, of which half are killed, wrong or starved; without keep_copy
+};
+
 class Plan {
  public:
   static constexpr int kMostRanks = 8;
 
-  Plan(uint64_t seed, std::optional<PlannedPlace> place, bool gloo, bool network) : seed_(seed), random_(seed) {
+  Plan(uint64_t seed, std::optional<PlannedPlace> place, bool gloo, bool network, Mix mix)
+      : seed_(seed), random_(seed), mix_(mix) {
     plan_.ranks = static_cast<int32_t>(pick(2, kMostRanks));
     place_ = !gloo ? PlannedPlace::kShared : static_cast<PlannedPlace>(pick(0, network ? 3 : 2));
     if (place.has_value()) place_ = *place;
@@ -68,7 +78,7 @@ class Plan {
     plan_.backend = options_on(kHosts[static_cast<size_t>(place_)]).backend;
     static constexpr Update kUpdates[] = {Update::kOwn, Update::kSgd, Update::kInBackward, Update::kKept,
                                           Update::kKeptInBackward};
-    plan_.update = kUpdates[pick(0, 4)];
+    plan_.update = kUpdates[pick(0, mix == Mix::kAll ? 4 : 2)];
     // Over sockets a part lies with its rank and one more, its keeper; where memory is shared, with everybody.
     loses_one_ = is_kept(plan_.update) && place_ != PlannedPlace::kShared;
     plan_.own_values = pick(0, 1) == 1;
@@ -163,7 +173,9 @@ class Plan {
     before_ = count();
     const int64_t dice = pick(0, 99);
     const int64_t cap = kMostRanks;
-    if (place_ == PlannedPlace::kNetwork && dice < 40) {
+    if (mix_ == Mix::kJoiners && pick(0, 3) > 0) {
+      join(strike);
+    } else if (place_ == PlannedPlace::kNetwork && dice < 40) {
       cut(strike);
     } else if ((dice < 65 && count() < cap) || !may_lose_one()) {
       join(strike);
@@ -187,7 +199,13 @@ class Plan {
   void join(Strike& strike) {
     if (next_id_ >= 60) return;
     Blow blow{Kind::kJoin, {next_id_++}, {}, pick(0, 10'000), 0};
-    const int64_t dice = pick(0, 7);
+    const int64_t dice = pick(0, mix_ == Mix::kAll ? 9 : 11);
+    if (dice >= 8 || count() >= kMostRanks) {  // more than these must not stay
+      blow.kind = pick(0, 1) == 0 ? Kind::kWrong : Kind::kStarve;
+      blow.how = pick(0, 1'000);
+      strike.blows.push_back(blow);
+      return;
+    }
     strike.blows.push_back(blow);
     if (dice < 2) {  // and it dies on its way
       Blow death{Kind::kKill, blow.ids, dice == 0 ? State::kRendezvous : State::kCommit, 0, 0};
@@ -217,6 +235,7 @@ class Plan {
 
   uint64_t seed_;
   std::mt19937_64 random_;
+  Mix mix_;
   Survival plan_;
   PlannedPlace place_ = PlannedPlace::kShared;
   bool loses_one_ = false;  // in a strike

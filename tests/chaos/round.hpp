@@ -11,6 +11,7 @@
 #include "chaos/board.hpp"
 #include "chaos/network.hpp"
 #include "chaos/plan.hpp"
+#include "chaos/wrong_rank.hpp"
 #include "os/clock.hpp"
 
 namespace ddp::test {
@@ -62,17 +63,19 @@ class Round {
 
   static void sleep_us(int64_t us) { std::this_thread::sleep_for(std::chrono::microseconds(us)); }
 
-  void spawn(int id, bool joins) {
+  /// `blow`: it joins, so.
+  void spawn(int id, const Blow* blow) {
     const int host = free_host();
     hosts_[id] = host;
-    lives_[id].process = std::make_unique<Procs>(1, [&, id, host, joins](int, Reporter& report) {
+    lives_[id].process = std::make_unique<Procs>(1, [&, id, host, blow](int, Reporter& report) {
       if (network_ != nullptr) network_->enter(host);
       if (network_ != nullptr) setenv("DDP_TEST_HOST", std::to_string(host).c_str(), 1);
       if (network_ != nullptr) setenv("DDP_SOCKET_IFNAME", "eth0", 1);
       if (plan_.place() == PlannedPlace::kTwoHosts) setenv("DDP_TEST_HOST", std::to_string(id / 2 % 2).c_str(), 1);
       training_.enters = [&, id](State state) { board_->obey(id, state); };
       training_.made = [&, id](int64_t step, uint64_t members) { board_->note_step(id, step, members); };
-      return write_story(Survivor(training_, id, to(report), joins).run());
+      if (blow != nullptr && blow->kind != Kind::kJoin) spoil(training_, *blow);
+      return write_story(Survivor(training_, id, to(report), blow != nullptr).run());
     });
   }
 
@@ -106,7 +109,7 @@ class Round {
     const std::optional<Blow>& first = plan_.at_the_start();
     for (int id = 0; id < training_.ranks; ++id) {
       if (first.has_value() && first->id() == id) board_->give(*first, id);
-      spawn(id, false);
+      spawn(id, nullptr);
     }
     if (first.has_value()) {
       count(*first);
@@ -151,7 +154,7 @@ class Round {
     training_.rendezvous += "-again";
     training_.absent = dead;
     for (int id = 0; id < training_.ranks; ++id)
-      if (id != dead) spawn(id, false);
+      if (id != dead) spawn(id, nullptr);
   }
 
   std::string what_ended() {
@@ -185,7 +188,7 @@ class Round {
       count(blow);
     }
     for (const Blow& blow : strike.blows)  // who joins only to die must have died, or the next strike meets this one
-      if (blow.kind == Kind::kJoin && fates_.count(blow.id()) != 0) {
+      if (blow.joins() && fates_.count(blow.id()) != 0) {
         static_cast<void>(lives_.at(blow.id()).process->wait_one(0, kLimitMs));
         for (const int id : running()) step = std::max<int64_t>(step, board_->of(id).step);
       }
@@ -204,11 +207,14 @@ class Round {
 
   void deal(const Blow& blow) {
     for (const int id : blow.ids)
-      if (blow.kind == Kind::kKill || blow.silences()) fates_[id] = blow.silences() ? Fate::kSilenced : Fate::kKilled;
+      if (blow.kind == Kind::kKill || blow.kind == Kind::kWrong || blow.kind == Kind::kStarve || blow.silences())
+        fates_[id] = blow.silences() ? Fate::kSilenced : Fate::kKilled;
     if (blow.in.has_value()) board_->give(blow, blow.id());
     if (!blow.in.has_value()) sleep_us(blow.after_us);
     switch (blow.kind) {
-      case Kind::kJoin: spawn(blow.id(), true); break;
+      case Kind::kJoin:
+      case Kind::kWrong:
+      case Kind::kStarve: spawn(blow.id(), &blow); break;
       case Kind::kKill:
       case Kind::kStop:
         if (!blow.in.has_value()) lives_.at(blow.id()).process->signal(0, blow.signal());
