@@ -183,6 +183,29 @@ void half_goes_on_where_it_may(void**) {
   if (!kAllowHalf) expect_equal(procs.wait_one(0).text, "DDP_ERROR_NO_MAJORITY, size 2", "the other too");
 }
 
+/// Rank 0 asks nobody, because nobody is below it: it sees that another rank serves and never comes.
+void a_stopped_rank_0_learns_soon_that_the_others_went_on(void**) {
+  const Folder folder;
+  Procs procs(3, [&](int number, Reporter& report) {
+    TrainedRank rank(folder, number, 3);
+    report.say("stands");
+    rank.wait_for_death();
+    const int64_t begin_ns = os::now_ns();
+    const std::string how = status_of(recover(rank, group::RecoveryRule()));
+    report.say(how);
+    if (number != 0) std::this_thread::sleep_for(std::chrono::seconds(40));  // their group stands
+    return how + " " + std::to_string(os::now_ns() - begin_ns);
+  });
+  for (int rank = 0; rank < 3; ++rank) procs.wait_for(rank, "stands");
+  procs.signal(0, SIGSTOP);
+  for (int rank = 1; rank < 3; ++rank) procs.wait_for(rank, "OK");
+  procs.signal(0, SIGCONT);
+  const ProcResult& woken = procs.wait_one(0, 120'000);
+  expect(woken.text.rfind("DDP_ERROR_NO_MAJORITY ", 0) == 0 || woken.text.rfind("DDP_ERROR_FENCED ", 0) == 0,
+         woken.describe());
+  expect(std::stod(woken.text.substr(woken.text.find(' '))) < 20e9, "it is told in 5 s: " + woken.describe());
+}
+
 void memory_of_the_group_stays_in_reach(void**) {
   constexpr int64_t kCount = 10'000;
   const Folder folder;
@@ -230,12 +253,19 @@ void the_others_go_on_within_two_seconds(void**) {
 
 int main() {
   const CMUnitTest tests[] = {
-      ddp_test((one_more_dies<Moment::kAfterMeeting, 0>)), ddp_test((one_more_dies<Moment::kAfterMeeting, 1>)),
-      ddp_test((one_more_dies<Moment::kSends, 0>)),        ddp_test((one_more_dies<Moment::kTakes, 1>)),
-      ddp_test((one_more_dies<Moment::kTakes, 2>)),        ddp_test(the_sender_dies_in_the_middle),
-      ddp_test(a_rank_that_hangs_is_left_behind),          ddp_test(too_few_may_try_again),
-      ddp_test(half_goes_on_where_it_may<false>),          ddp_test(half_goes_on_where_it_may<true>),
-      ddp_test(memory_of_the_group_stays_in_reach),        ddp_test(the_others_go_on_within_two_seconds),
+      ddp_test((one_more_dies<Moment::kAfterMeeting, 0>)),
+      ddp_test((one_more_dies<Moment::kAfterMeeting, 1>)),
+      ddp_test((one_more_dies<Moment::kSends, 0>)),
+      ddp_test((one_more_dies<Moment::kTakes, 1>)),
+      ddp_test((one_more_dies<Moment::kTakes, 2>)),
+      ddp_test(the_sender_dies_in_the_middle),
+      ddp_test(a_rank_that_hangs_is_left_behind),
+      ddp_test(too_few_may_try_again),
+      ddp_test(half_goes_on_where_it_may<false>),
+      ddp_test(half_goes_on_where_it_may<true>),
+      ddp_test(a_stopped_rank_0_learns_soon_that_the_others_went_on),
+      ddp_test(memory_of_the_group_stays_in_reach),
+      ddp_test(the_others_go_on_within_two_seconds),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -156,7 +156,9 @@ class Recovery {
         return others_.at(id).is_end_seen_here && !is_suspected(lost_.id) ? Standing::kDead : Standing::kSilent;
       case Watch::State::kUnreachable: return Standing::kSilent;
       case Watch::State::kListening: return came_by(id).passed() ? Standing::kSilent : Standing::kExpected;
-      case Watch::State::kServing: return gave_up_by_.passed() ? Standing::kSilent : Standing::kExpected;
+      // A higher one that is in this meeting gives way; else it serves a group that has gone on.
+      case Watch::State::kServing:
+        return (id > lost_.id ? came_by(id) : gave_up_by_).passed() ? Standing::kSilent : Standing::kExpected;
       case Watch::State::kConnecting: break;
     }
     return Standing::kExpected;
