@@ -19,7 +19,7 @@ Error thread_is_lost() {
 }  // namespace
 
 ProgressQueue::ProgressQueue(Driver driver, size_t capacity, bootstrap::CallState* calls, int32_t channel)
-    : driver_(driver), calls_(calls), channel_(channel), operations_(capacity, nullptr), events_(capacity) {
+    : driver_(driver), waits_{calls, channel}, operations_(capacity, nullptr), events_(capacity) {
   if (driver != Driver::kThread && driver != Driver::kThreadOrEnd) return;
   thread_ = os::start_thread("ddp-progress", [this] { run(); });
 }
@@ -57,12 +57,12 @@ void ProgressQueue::set_calls_program(bool calls) noexcept {
 }
 
 void ProgressQueue::tell_thread_works(bool works) noexcept {
-  if (calls_ != nullptr) calls_->set_queue_works(channel_, works);
+  if (waits_.calls != nullptr) waits_.calls->set_queue_works(waits_.channel, works);
 }
 
 /// So many are done: one more than before.
 void ProgressQueue::set_done(size_t count) noexcept {
-  if (events_[count - 1].kind != trace::EventKind::kNone) calls_->watch()->record_end(events_[count - 1]);
+  if (events_[count - 1].kind != trace::EventKind::kNone) waits_.calls->watch()->record_end(events_[count - 1]);
   done_.store(count, std::memory_order_release);
 }
 
@@ -132,7 +132,7 @@ void ProgressQueue::drain() {
 
 void ProgressQueue::wait_for_thread() {
   std::optional<bootstrap::CallState::WaitingForQueue> waiting;
-  if (calls_ != nullptr) waiting.emplace(*calls_, channel_);
+  if (waits_.calls != nullptr) waiting.emplace(*waits_.calls, waits_.channel);
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return failed_.load() || done_.load() == pushed_.load(); });
 }

@@ -77,8 +77,10 @@ class ProgressQueue {
   void set_done(size_t count) noexcept;
 
   const Driver driver_;
-  bootstrap::CallState* const calls_;
-  const int32_t channel_;
+  struct Waits {
+    bootstrap::CallState* calls;
+    int32_t channel;
+  } waits_;                                   // who learns of them
   std::vector<BucketOperation*> operations_;  // in order; the first done_ are done
   std::vector<trace::Event> events_;          // beside them; of no kind: none
   std::atomic<size_t> pushed_{0};

@@ -7,9 +7,7 @@
 
 namespace ddp::optim {
 
-device::GradShape for_devices(const cpu::GradShape& shape) noexcept {
-  return {shape.scale, shape.limit, nullptr, 0};
-}
+device::GradShape for_devices(const cpu::GradShape& shape) noexcept { return {shape.scale, shape.limit, nullptr, 0}; }
 
 template <class Norms>
 void BuiltinOptimizer::add_owned_grad(int32_t index, Norms& norms) const {

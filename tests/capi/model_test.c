@@ -192,7 +192,8 @@ static void commit_ends_registration(void **state) {
   check_ok(ddp_model_add_parameter(f.model, "mine", &f.value_tensor, &f.grad_tensor, NULL));
   check_ok(ddp_model_add_parameter(f.model, "yours", &second, NULL, NULL));
   check_ok(ddp_model_commit(f.model, NULL));
-  check_error_text(DDP_ERROR_INVALID_STATE, ddp_model_commit(f.model, NULL), "ddp_model_commit: the model is already committed");
+  check_error_text(DDP_ERROR_INVALID_STATE, ddp_model_commit(f.model, NULL),
+                   "ddp_model_commit: the model is already committed");
   check_error_text(DDP_ERROR_INVALID_STATE, ddp_model_add_parameter(f.model, "late", &third, NULL, NULL),
                    "ddp_model_add_parameter: the model is committed");
   check_error_text(DDP_ERROR_INVALID_STATE, ddp_model_add_array(f.model, "late", moved, NULL, 4, NULL),

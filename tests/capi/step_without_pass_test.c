@@ -16,7 +16,7 @@ typedef struct world {
   float value[PARAMETERS][ELEMENTS], grad[PARAMETERS][ELEMENTS];
 } world;
 
-typedef enum kind { PLAIN, SHARDED, IN_BACKWARD, SHARDED_IN_BACKWARD, RULE, SHARDED_RULE, ADAM, KINDS } kind;
+enum kind { PLAIN, SHARDED, IN_BACKWARD, SHARDED_IN_BACKWARD, RULE, SHARDED_RULE, ADAM, KINDS };
 
 static int32_t descend(void *user_data, const ddp_update_slice *slice) {
   (void)user_data;
@@ -26,7 +26,7 @@ static int32_t descend(void *user_data, const ddp_update_slice *slice) {
   return 0;
 }
 
-static world *open_world(ddp_group *group, kind kind, int32_t uneven) {
+static world *open_world(ddp_group *group, enum kind kind, int32_t uneven) {
   world *w = calloc(1, sizeof *w);
   ddp_model_options options;
   ddp_optimizer_options shared;
@@ -89,7 +89,7 @@ static void refused(world *w) {
 }
 
 static void forget_the_pass(rank *self) {
-  for (kind kind = PLAIN; kind < KINDS; kind++) {
+  for (enum kind kind = PLAIN; kind < KINDS; kind++) {
     world *w = open_world(self->group, kind, 0);
     int64_t steps = -1;
     for (int step = 0; step < 3; step++) {
@@ -116,7 +116,7 @@ static void a_step_of_several_ranks_needs_a_pass(void **state) {
 }
 
 static void reduce_by_hand(rank *self) {
-  for (kind kind = PLAIN; kind < KINDS; kind++) {
+  for (enum kind kind = PLAIN; kind < KINDS; kind++) {
     world *w = open_world(self->group, kind, 0);
     const double decay = 0.5;
     ddp_ema *ema = NULL;
@@ -249,7 +249,7 @@ static void ranks_that_have_joined_change_nothing_about_it(void **state) {
 static void a_group_of_one_may_step_without_a_pass(void **state) {
   (void)state;
   ddp_group *group = alone();
-  for (kind kind = PLAIN; kind < KINDS; kind++) {
+  for (enum kind kind = PLAIN; kind < KINDS; kind++) {
     world *w = open_world(group, kind, 0);
     for (int step = 0; step < 2; step++) {
       fill(w, 1);

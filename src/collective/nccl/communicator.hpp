@@ -63,8 +63,8 @@ class Communicator {
   [[nodiscard]] const ddp_nccl_table& table() const noexcept;
   [[nodiscard]] static std::string make_id(const ddp_nccl_table& table);
   /// Collectives take their turn there, from now on. It lives as long as they are called. `timeout_ms`: of a call that NCCL
-  /// does not bring to its end; 0: none. `check` throws why all has come to an end, and does so for calls that NCCL was ended
-  /// in, and until settle() for all that wait.
+  /// does not bring to its end; 0: none. `check` throws why all has come to an end, and does so for calls that NCCL was
+  /// ended in, and until settle() for all that wait.
   void set_order(LaunchOrder* order, int64_t timeout_ms, std::function<void()> check) noexcept {
     order_ = order;
     timeout_ms_ = timeout_ms;

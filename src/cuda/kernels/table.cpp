@@ -4,9 +4,8 @@
 namespace ddp::cuda {
 
 std::array<KernelList, 12> all_kernels() noexcept {
-  return {move_kernels(), bytes_kernels(), ema_kernels(),     adam_kernels(),      sgd_kernels(),
-          norm_kernels(), hash_kernels(),  moments_kernels(), normalise_kernels(), word_kernels(),
-          tree_kernels(), plan_kernels()};
+  return {move_kernels(), bytes_kernels(),   ema_kernels(),       adam_kernels(), sgd_kernels(),  norm_kernels(),
+          hash_kernels(), moments_kernels(), normalise_kernels(), word_kernels(), tree_kernels(), plan_kernels()};
 }
 
 void fill_kernels(ddp_gpu_table& table) noexcept {

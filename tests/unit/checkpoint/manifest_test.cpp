@@ -13,17 +13,17 @@ using namespace ddp;
 using namespace ddp::test;
 using namespace ddp::checkpoint;
 
-Parameters table_of(const std::vector<std::string>& names, std::vector<float>& memory) {
-  memory.assign(names.size(), 0.0F);
-  Parameters table;
-  for (size_t i = 0; i < names.size(); ++i) table.add_parameter(names[i], flat_tensor(&memory[i], DDP_F32, 1), nullptr);
-  return table;
-}
+struct Table : Parameters {
+  Table(const std::vector<std::string>& names, std::vector<float>& memory) {
+    memory.assign(names.size(), 0.0F);
+    for (size_t i = 0; i < names.size(); ++i) add_parameter(names[i], flat_tensor(&memory[i], DDP_F32, 1), nullptr);
+  }
+};
 
 void users_names_stay_and_others_get_a_prefix_that_no_user_has(void**) {
   std::vector<float> memory;
   const std::vector<std::string> names = {"w", "ddp:optimizer/w.exp_avg", "ddp1:x", "optimizer/w.exp_avg", "ddp"};
-  const Parameters table = table_of(names, memory);
+  const Table table(names, memory);
   float average = 0;
   const auto items = list_items(table, {{Part::kOptimizer, "w.exp_avg", flat_tensor(&average, DDP_F32, 1)},
                                         {Part::kEma, "w.exp_avg", flat_tensor(&average, DDP_F32, 1)}});
@@ -57,10 +57,10 @@ void every_tensor_is_aligned_in_the_file(void**) {
 void names_that_a_file_can_not_hold_are_refused(void**) {
   std::vector<float> memory;
   for (const char* name : {"__metadata__", "\xff"}) {
-    const Parameters table = table_of({name}, memory);
+    const Table table({name}, memory);
     (void)expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { (void)list_items(table, {}); });
   }
-  const Parameters table = table_of({"w"}, memory);
+  const Table table({"w"}, memory);
   const Tensor tensor = flat_tensor(memory.data(), DDP_F32, 1);
   (void)expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] {
     (void)list_items(table, {{Part::kEma, "x", tensor}, {Part::kEma, "x", tensor}});
@@ -69,8 +69,8 @@ void names_that_a_file_can_not_hold_are_refused(void**) {
 
 void the_cap_of_the_header_grows_with_the_model(void**) {
   std::vector<float> memory;
-  const int64_t small = header_cap(table_of({"w"}, memory));
-  const int64_t large = header_cap(table_of({"w", std::string(1000, 'x')}, memory));
+  const int64_t small = header_cap(Table({"w"}, memory));
+  const int64_t large = header_cap(Table({"w", std::string(1000, 'x')}, memory));
   expect(small > (int64_t{16} << 20), "room for texts");
   expect(large > small + 20 * 6 * 1000, "room for names");
   expect(large < kMaxHeaderBytes, "within the format");
