@@ -5,7 +5,8 @@
 A backward pass: `f(model)` marks every parameter with `ready!`; afterwards the gradients are the mean over all ranks, the same bits
 everywhere. With `accumulate` nothing is sent: a later pass sends the whole. With `alone` nothing is sent either, and the gradients
 are final on this rank: `average_parameters!` every few steps brings the ranks together. Collective without these two. If `f` throws, the pass is
-abandoned: it fails on the other ranks too, with the exception as the reason, and the group goes on.
+abandoned: it fails on the other ranks too, with the exception as the reason, and the group goes on. An exception of a rule that runs in
+the pass (`CustomOptimizer` with `in_backward`) is thrown here, when the pass ends.
 
 Where the global batch has parts (`Group(; virtual_ranks = 8)`), a step has one pass for each of `parts(group)`, with its number as `part`: that of
 this rank's last part is reduced.
@@ -14,6 +15,7 @@ function backward(f, model::Model; accumulate::Bool = false, alone::Bool = false
     accumulate + alone + (part !== nothing) > 1 && throw(ArgumentError("a pass accumulates, is this rank's alone, or ends a part"))
     is_last = part === nothing || part == last(parts(model.group))
     kind = accumulate ? Low.DDP_PASS_ACCUMULATE : alone ? Low.DDP_PASS_LOCAL : is_last ? Low.DDP_PASS_REDUCE : Low.DDP_PASS_PART
+    model.rule.cause = nothing
     check(Low.ddp_model_begin_backward(model.handle, kind))
     result = try
         answer = f(model)
@@ -23,7 +25,7 @@ function backward(f, model::Model; accumulate::Bool = false, alone::Bool = false
         Low.ddp_model_abandon_backward(model.handle, one_line(e), model.stream) # its error is a consequence of this one
         rethrow()
     end
-    check(Low.ddp_model_end_backward(model.handle, model.stream))
+    check(Low.ddp_model_end_backward(model.handle, model.stream), model.rule)
     return result
 end
 

@@ -28,9 +28,14 @@ end
 function with_callback(call, callback::Callback)
     callback.cause = nothing
     code = GC.@preserve callback call(pointer_from_objref(callback))
+    return check(code, callback)
+end
+
+# As check(code), but an exception of the callback stands in the place of the error that came of it.
+function check(code::Integer, callback::Callback)
+    cause, callback.cause = callback.cause, nothing
     code == Low.DDP_OK && return nothing
     failure = DDPError(code)
-    cause, callback.cause = callback.cause, nothing
     throw(cause === nothing ? failure : cause)
 end
 

@@ -104,7 +104,8 @@ end
 """
     hook!(model, fn::Ptr, user_data::Ptr = C_NULL)
 
-A hook written in C, a `ddp_hook_fn`. It runs on a thread of the library, so it must not be a Julia function.
+A hook as an address, a `ddp_hook_fn`. It runs on a thread of the library, so it is written in C; with `Model(group; progress = :caller)` it
+runs within the end of `backward`, on the thread that calls that, and may be a Julia function (`LibDDP.Low.@ddp_hook_fn`) that throws nothing.
 """
 function hook!(model::Model, fn::Ptr{Cvoid}, user_data::Ptr{Cvoid} = C_NULL)
     check(Low.ddp_model_set_hook(model.handle, fn, user_data, C_NULL))

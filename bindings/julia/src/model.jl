@@ -16,13 +16,16 @@ mutable struct Model
     views::Vector{Any}   # by index, once committed: the gradients as arrays
     shown::Dict{Any,Any} # arrays that hooks have seen, by address, type and size
     own_values::Bool     # the option
+    progress::Int32      # the option
+    rule::Callback       # of a CustomOptimizer with in_backward: a pass calls it
 end
 
 function Model(group::Group; changes...)
     chosen = Ref(options(Low.ddp_model_options, Low.ddp_model_options_init; changes...))
     handle = Ref{Ptr{Low.ddp_model}}(C_NULL)
     check(Low.ddp_model_create(group.handle, chosen, handle))
-    return finalizer(close, Model(handle[], C_NULL, group, Any[], Any[], Any[], nothing, Any[], Dict{Any,Any}(), chosen[].own_values != 0))
+    lent, shown, rule = (Any[], Any[], Any[]), Dict{Any,Any}(), Callback(nothing)
+    return finalizer(close, Model(handle[], C_NULL, group, lent..., nothing, Any[], shown, chosen[].own_values != 0, chosen[].progress, rule))
 end
 
 function Base.close(model::Model)
@@ -130,7 +133,7 @@ libddp's memory, which stays as long as anything refers to it.
 """
 function value(model::Model, index::Integer)
     if checkindex(Bool, eachindex(model.values), index)
-        return model.values[index]
+        return lent_array(model.values[index])
     end
     tensor = Ref{Low.ddp_tensor}()
     check(Low.ddp_model_get_value(model.handle, index - 1, tensor))

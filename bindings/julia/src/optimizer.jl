@@ -81,15 +81,24 @@ end
 
 `update(slice)` changes `slice.value` in place, the same on every rank; see [`Slice`](@ref). libddp keeps, shards and saves an array for each name in
 `states`. Slices begin and end anywhere, unless `whole_tensors = true`. Options are the fields of `LibDDP.Low.ddp_custom_options` (`rate`, `weight_decay`) and of
-`LibDDP.Low.ddp_optimizer_options`, but for `in_backward`: the rule would run on a thread of the library. The rate starts at 0.
+`LibDDP.Low.ddp_optimizer_options`. The rate starts at 0.
+
+`in_backward = true` needs `Model(group; progress = :caller)`: such a model calls no function of the program on a thread of the library, which
+Julia does not bear. `update` then runs within `ready!`, the end of `backward`, `step!` or another call on the group, on whichever Julia thread
+makes that call; several threads that mark may run it at the same time.
 """
 function CustomOptimizer(update, model::Model; states = (), changes...)
-    get(changes, :in_backward, 0) == 0 || throw(ArgumentError("in_backward: a rule written in Julia cannot run on a thread of the library"))
     callback = Callback(raw -> update(Slice(raw)))
     own, shared = with_shared(Low.ddp_custom_options, Low.ddp_custom_options_init, changes)
-    return Optimizer(model, callback) do handle # which holds the callback, so there is nothing to release
+    in_backward = shared[].in_backward != 0
+    in_backward && model.progress != Low.DDP_PROGRESS_CALLER && throw(
+        ArgumentError("in_backward: a rule written in Julia cannot run on a thread of the library; make the model with Model(group; progress = :caller)"),
+    )
+    optimizer = Optimizer(model, callback) do handle # which holds the callback, so there is nothing to release
         Low.ddp_optimizer_create_custom(model.handle, own, shared, join(states, ","), update_fn(), pointer_from_objref(callback), C_NULL, handle)
     end
+    in_backward && (model.rule = callback) # a pass holds the rule, also when the optimizer is forgotten
+    return optimizer
 end
 
 """Update every parameter that was used in the last pass. An exception of a custom update is thrown again here."""

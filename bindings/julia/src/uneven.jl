@@ -13,7 +13,7 @@ weight!(model::Model, weight::Real) = check(Low.ddp_model_set_weight(model.handl
 last_pass!(model::Model) = check(Low.ddp_model_set_last_pass(model.handle))
 
 """Take part in one pass without a batch: this rank contributes nothing and receives the result. Collective."""
-skip_backward(model::Model) = check(Low.ddp_model_skip_backward(model.handle, model.stream))
+skip_backward(model::Model) = with_callback(_ -> Low.ddp_model_skip_backward(model.handle, model.stream), model.rule)
 
 """
     join!(model)
@@ -21,7 +21,7 @@ skip_backward(model::Model) = check(Low.ddp_model_skip_backward(model.handle, mo
 This rank is out of data: answer the passes of the others until every rank has joined. Then all ranks hold the same state and go on
 together. Needs `Model(group; uneven_inputs = true)`. Collective.
 """
-join!(model::Model) = check(Low.ddp_model_join(model.handle, model.stream))
+join!(model::Model) = with_callback(_ -> Low.ddp_model_join(model.handle, model.stream), model.rule)
 
 """Who took part in the last pass: `contributors`, `weight` (their sum), `last` (some rank has no batch for the next), `absent` (the
 ranks from 0 to 62 that did not contribute)."""

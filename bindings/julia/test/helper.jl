@@ -63,6 +63,19 @@ end
 if role == "survives"
     include("survival.jl")
     survive()
+elseif role == "rules"
+    include("own_rule.jl")
+    gloo = Group("file://$file-gloo"; rank = 1, world_size = 2, rendezvous_timeout_ms = 60_000, timeout_ms = 60_000, backend = :gloo)
+    for each in (group, gloo)
+        for (in_backward, shard) in OWN_RULE_WAYS
+            train_own_rule(each; in_backward = in_backward, shard = shard)
+        end
+        train_own_rule(each; in_backward = true, mark = mark_all_by_threads)
+        failure = own_rule_fails(each, false)
+        @assert failure isa DDPError && failure.status === :CALLBACK && occursin("rank 0", failure.text)
+        own_hook_mean(each)
+    end
+    readline()
 elseif role == "dies"
     lent_model()
     println(getpid())

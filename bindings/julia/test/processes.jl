@@ -15,7 +15,7 @@ function with_helper(f, role)
     end
 end
 
-meet(file) = Group("file://$file"; rank = 0, world_size = 2, rendezvous_timeout_ms = 60_000, timeout_ms = 60_000)
+meet(file; options...) = Group("file://$file"; rank = 0, world_size = 2, rendezvous_timeout_ms = 60_000, timeout_ms = 60_000, options...)
 
 @testset "a dead peer is named" begin
     with_helper("dies") do peer, file
@@ -122,6 +122,23 @@ end
         average_parameters!(averaged)
         @test own == [3]
         check_replicas(uneven)
+    end
+end
+
+@testset "a rule of one's own within backward, on two ranks" begin
+    with_helper("rules") do peer, file
+        groups = (meet(file), meet("$file-gloo"; backend = :gloo))
+        trained = Any[]
+        for group in groups
+            for (in_backward, shard) in OWN_RULE_WAYS
+                push!(trained, train_own_rule(group; in_backward = in_backward, shard = shard))
+            end
+            push!(trained, train_own_rule(group; in_backward = true, mark = mark_all_by_threads))
+            @test own_rule_fails(group, true) isa DomainError
+            @test own_hook_mean(group) == [3, 3, 3]
+        end
+        @test all(==(trained[1]), trained) # the step outside of backward, over shared memory
+        @test [LibDDP.backend(group) for group in groups] == [:SHM, :GLOO]
     end
 end
 

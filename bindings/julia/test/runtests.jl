@@ -22,6 +22,8 @@ function fails(f, status, words...)
     end
 end
 
+include("own_rule.jl")
+
 @testset "LibDDP" begin
     include("generated.jl")
     include("arrays.jl")

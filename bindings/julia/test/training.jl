@@ -7,8 +7,6 @@ function model_of(group, arrays...; options...)
     return commit!(model)
 end
 
-mark_all(model) = foreach(i -> ready!(model, i), length(model):-1:1)
-
 @testset "gradients live where they were asked for" begin
     alone() do group
         model, own, shared = Model(group), zeros(Float32, 2, 3), alloc(group, Float32, 2, 3)
@@ -195,7 +193,42 @@ end
         @test_throws DomainError step!(optimizer)
         answer = slice -> nothing
         @test step!(optimizer) === nothing
-        @test_throws ArgumentError CustomOptimizer(identity, model; in_backward = true)
+    end
+end
+
+@testset "an update of one's own within backward" begin
+    alone() do group
+        refused = try
+            CustomOptimizer(identity, model_of(group, zeros(2)); in_backward = true)
+        catch e
+            e
+        end
+        @test refused isa ArgumentError && occursin("Model(group; progress = :caller)", refused.msg)
+        expected = train_own_rule(group)
+        @test expected == train_own_rule(group; in_backward = true)
+        @test expected == train_own_rule(group; in_backward = true, mark = mark_all_by_threads)
+        @test own_rule_fails(group, true) isa DomainError
+        weight = Float32[1, 2]
+        model = model_of(group, weight; progress = :caller)
+        @test value(model, 1) === weight
+        CustomOptimizer(slice -> slice.value .-= slice.grad, model; rate = 1, in_backward = true) # forgotten, not closed
+        grad(model, 1) .= 1
+        backward(model) do model
+            GC.gc()
+            ready!(model, 1)
+        end
+        @test weight in ([0, 1], [1, 2]) # closed by the collector, or not
+        waits = Model(group; progress = :caller)
+        add_parameter!(waits, "w", weight)
+        rule = CustomOptimizer(slice -> throw(DomainError(0, "mine")), commit!(waits); in_backward = true, whole_tensors = true)
+        backward(mark_all, waits) # the update waits for the step
+        @test_throws DomainError step!(rule)
+        hooked = Model(group; progress = :caller)
+        add_parameter!(hooked, "w", weight)
+        commit!(hook!(hooked, own_hook_fn()))
+        grad(hooked, 1) .= 3
+        backward(mark_all, hooked)
+        @test grad(hooked, 1) == [3, 3]
     end
 end
 
