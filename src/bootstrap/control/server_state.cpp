@@ -98,8 +98,10 @@ void ServerState::frame(ConnectionId id, Frame&& frame, int64_t now_ns) {
 void ServerState::greet(ConnectionId id, Connection& connection, const messages::Hello& hello) {
   if (hello.protocol != limits::kProtocol) return refuse(id, texts::different_protocol(hello.protocol, limits::kProtocol));
   const auth::Claim claim{connection.nonce, hello.nonce, config_.group, hello.rank, hello.size};
-  if (hello.group != config_.group || !auth::is_proof(hello.proof, config_.token, auth::Role::kClient, claim))
+  if (hello.group != config_.group || !auth::is_proof(hello.proof, config_.token, auth::Role::kClient, claim)) {
+    if (hello.rank >= 0 && hello.rank < config_.size) slot_of(hello.rank).refused = true;
     return refuse(id, texts::wrong_token());
+  }
   connection.phase = Connection::Phase::kAdmitted;
   connection.rank = hello.rank;
   connection.size = hello.size;
@@ -390,6 +392,7 @@ texts::Absent ServerState::absent() const {
   for (int32_t rank = 0; rank < config_.size; ++rank) {
     const MemberSlot& slot = slots_[static_cast<size_t>(rank)];
     if (slot.state == MemberSlot::State::kFree) (slot.gone_again ? absent.gone_again : absent.never_came).push_back(rank);
+    if (slot.state == MemberSlot::State::kFree && !slot.gone_again && slot.refused) absent.refused.push_back(rank);
   }
   return absent;
 }

@@ -121,6 +121,7 @@ class ServerState {
     Whereabouts where{};
     std::optional<messages::Gather> opening{};  // its first contribution, which came with its join
     bool gone_again = false;                    // free, but a member was here
+    bool refused = false;                       // free, and a process with another token wanted to be it
     int64_t lost_ns = 0;                        // free, because its connection ended then
   };
   enum class Phase { kForming, kFormed, kBroken };

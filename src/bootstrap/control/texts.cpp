@@ -174,6 +174,10 @@ Error never_came(const Absent& absent, int32_t size, int64_t ms, std::string_vie
     text +=
         (text.empty() ? "" : "; ") + list_ranks(absent.gone_again) + " of " + std::to_string(size) +
         " came but ended or gave up before all were there: start the ranks closer together, or raise rendezvous_timeout_ms";
+  if (!absent.refused.empty())
+    text += "; rank 0 refused a process that came as " + list_ranks(absent.refused) +
+            " with another token: make a token once, not on each host, and give all ranks the same DDP_TOKEN or "
+            "DDP_TOKEN_FILE";
   if (!absent.never_came.empty() && !place.empty()) text += "; rank 0 listened at " + std::string(place);
   return error(DDP_ERROR_TIMED_OUT, text);
 }

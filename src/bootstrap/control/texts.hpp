@@ -72,6 +72,7 @@ struct Waiting {
 struct Absent {
   std::vector<int32_t> never_came;
   std::vector<int32_t> gone_again;  // was there, but ended or gave up before the others came
+  std::vector<int32_t> refused{};   // of never_came: a process with another token wanted to be it
 };
 
 /// TIMED_OUT: "rank 2 of 4 did not come within 5 s". `place` is where rank 0 waited, "" if that cannot be the reason;

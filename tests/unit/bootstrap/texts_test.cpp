@@ -28,6 +28,8 @@ void who_never_came_is_named_with_its_host(void**) {
   expect_contains(
       texts::never_came({{2, 3}, {}}, 4, 5'000, "10.0.0.1:29500", "a:2,b:2").text(),
       "ranks 2 and 3 of 4 did not come within 5 s (expected: ranks 2 and 3 on host b); rank 0 listened at 10.0.0.1");
+  expect_contains(texts::never_came({{1, 2}, {}, {2}}, 4, 5'000, "", "").text(),
+                  "; rank 0 refused a process that came as rank 2 with another token: make a token once");
   expect_contains(texts::never_came({{2}, {}}, 4, 5'000, "", "").text(), "rank 2 of 4 did not come within 5 s");
 }
 
