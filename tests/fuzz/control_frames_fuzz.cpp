@@ -56,6 +56,7 @@ void read_body(const bootstrap::Frame& frame) {
       read_again(bootstrap::messages::read_blocked(body), bootstrap::messages::read_blocked);
       break;
     case bootstrap::FrameType::kDeath:
+    case bootstrap::FrameType::kWitness:
       read_again(bootstrap::messages::read_death(body), bootstrap::messages::read_death);
       break;
     case bootstrap::FrameType::kPlace:  // a record of a rendezvous, which has a target of its own
