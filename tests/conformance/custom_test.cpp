@@ -300,7 +300,7 @@ void its_state_is_saved_and_loads_on_any_number_of_ranks(Path path) {
         expect_same_everywhere(group, world.bytes(), "the model");
         if (rank == 0) std::ofstream(result, std::ios::binary) << world.bytes();
         FusedWorld lion(group, Rule::kLion, ways_of(shard, whole));
-        const std::string text = expect_error(DDP_ERROR_DIFFERENT_CALLS, [&] {
+        const std::string text = expect_error(DDP_ERROR_MISMATCH, [&] {
           (void)checkpoint::load_file("load", {*lion.model, lion.optimizer.get()}, file + "4s", std::nullopt);
         });
         expect_contains(text, "exp_avg");
