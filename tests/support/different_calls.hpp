@@ -150,7 +150,11 @@ inline const std::vector<CollectiveCall>& collective_calls() {
       {{"ddp_model_average_parameters"}, [](CallWorld& w) { average_parameters(*w.plain); }},
       {{"ddp_model_get_grad_norm"}, [](CallWorld& w) { (void)w.sharded->gradients().norm(INFINITY); }},
       {{"ddp_model_clip_grad_norm"}, [](CallWorld& w) { (void)w.sharded->gradients().clip_norm(1, 2); }},
-      {{"ddp_optimizer_step"}, [](CallWorld& w) { w.optimizer->step(nullptr); }},
+      {{"ddp_optimizer_step"},
+       [](CallWorld& w) {
+         w.sharded->gradients().take_reduced();  // a step without a pass is refused on its rank
+         w.optimizer->step(nullptr);
+       }},
       {{"ddp_batch_norm_forward"}, [](CallWorld& w) { w.normalise(true); }},
       {{"ddp_batch_norm_backward"}, [](CallWorld& w) { w.normalise(false); }},
       {{"ddp_state_save"},
