@@ -227,8 +227,9 @@ void without_a_copy_a_checkpoint_is_asked_for(void**) {
   for (const int rank : {0, 2}) {
     const std::string& text = results[static_cast<size_t>(rank)].text;
     expect_contains(text, "INVALID_STATE");
-    expect_contains(text, "load a checkpoint");
-    expect_contains(text, "keep_copy");
+    expect_contains(text, "load a checkpoint with the optimizer");
+    // Where the death broke off the step of all that are left, that comes first.
+    expect(text.find("keep_copy") != std::string::npos || text.find("has changed only a part") != std::string::npos, text);
   }
 }
 

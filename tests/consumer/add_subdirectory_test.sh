@@ -27,7 +27,7 @@ if grep -q 'CMAKE_BUILD_TYPE:STRING=.' build/CMakeCache.txt; then
   echo "libddp chose a build type for the project that contains it" >&2
   exit 1
 fi
-if grep -A1 '"command"' build/compile_commands.json | grep 'program\.c' | grep -e '-Wall' -e '-fsanitize' -e '-ffp-contract'; then
+if grep -A1 '"command"' build/compile_commands.json | grep 'program\.c"' | grep -e '-Wall' -e '-fsanitize' -e '-ffp-contract'; then
   echo "libddp's own flags reach the project that contains it" >&2
   exit 1
 fi
