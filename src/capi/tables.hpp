@@ -101,7 +101,7 @@ inline group::Group& group_behind(outer::Outer& outer) { return outer.model().gr
 template <class Body>
 auto or_first_cause(const group::Group& group, Body&& body) {
   return on_error<Error>(body, [&](const Error& error) {
-    if (error.status() == DDP_ERROR_INVALID_STATE) group.health().check_usable();
+    if (error.status() == DDP_ERROR_INVALID_STATE) group.health().check_no_fault();  // a rank that left has led to none
   });
 }
 

@@ -18,6 +18,7 @@ Ways in_backward() {
   ways.custom = true;  // its calls are counted
   ways.shard = true;
   ways.in_backward = true;
+  ways.progress = DDP_PROGRESS_THREAD;  // it is called while this thread waits
   ways.unused = DDP_UNUSED_ERROR;
   return ways;
 }

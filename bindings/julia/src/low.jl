@@ -2367,13 +2367,12 @@ that are gone, a part of its state is lost: load a checkpoint with the optimizer
 Collective over the ranks that are left, blocks: less than a second where deaths are seen (one host), and for ranks that
 only fell silent about a second after dead_after_ms. If another rank dies meanwhile it begins again by itself; if a new
 rank fails or does not fit (another model, other options), it begins again without new ranks. No other call may use the
-group or what was made from it meanwhile. Groups made by ddp_group_split recover by themselves. After an error the group is
-as it was before the call, broken, and the call may be repeated, unless the error says otherwise.
-Errors: INVALID_STATE (the group is not broken, or was made without recoverable), INVALID_ARGUMENT, TOO_FEW_RANKS (on all
-ranks that are here; nothing has changed, and the call may be repeated), NO_MAJORITY (the same where ranks that are out of
-reach may go on: end this process), FENCED (this rank was silent, and the others have gone on without it), MISMATCH (what
-was sent to make the replicas equal has not come; the group can be used, the model after a checkpoint was loaded),
-OUT_OF_MEMORY. Since 0.1.
+group or what was made from it meanwhile. Groups made by ddp_group_split recover by themselves. After an error the group
+is as it was before the call, broken, and the call may be repeated, unless the error says otherwise. Errors: INVALID_STATE
+(the group is not broken, or was made without recoverable), INVALID_ARGUMENT, TOO_FEW_RANKS (on all ranks that are here;
+nothing has changed, and the call may be repeated), NO_MAJORITY (the same where ranks that are out of reach may go on: end
+this process), FENCED (this rank was silent, and the others have gone on without it), MISMATCH (what was sent to make the
+replicas equal has not come; the group can be used, the model after a checkpoint was loaded), OUT_OF_MEMORY. Since 0.1.
 """
 function ddp_group_recover(group, options, out_recovery)
     return ccall((:ddp_group_recover, libddp), ddp_status, (Ptr{ddp_group}, Ptr{ddp_recover_options}, Ptr{ddp_recovery}),
