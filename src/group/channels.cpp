@@ -116,13 +116,19 @@ std::unique_ptr<collective::BucketOperation> Channel::prepare(const collective::
   if (!spec.on_gpu)
     return transport().can(spec.kind()) ? transport().prepare(spec)
                                         : collective::make_gathered(transport(), group_.rank(), spec);
+  return or_break(group_, Part::kExchange, [&] { return prepare_on_gpu(spec); });
+}
+
+/// A rank that leaves ends NCCL, or what has been enqueued keeps the device.
+std::unique_ptr<collective::BucketOperation> Channel::prepare_on_gpu(const collective::ExchangeSpec& spec) const {
   auto metadata = transport().prepare(nccl::metadata_of(spec, group_.size()));
   std::unique_ptr<nccl::Operation> made;
   all_or_none(group_, "GPU memory", [&] {
     made = group_.gpu().nccl().prepare(spec, std::move(metadata));
     made->prepare_use();
   });
-  made->use_once();
+  const auto use = [&] { or_break(group_, Part::kExchange, [&] { made->use_once(); }); };
+  or_break(group_, Part::kOwn, use);  // the others are inside NCCL
   return made;
 }
 

@@ -128,6 +128,8 @@ class Channel {
   void poke_others() const noexcept { queues_.poke_others(number_); }
 
  private:
+  [[nodiscard]] std::unique_ptr<collective::BucketOperation> prepare_on_gpu(const collective::ExchangeSpec& spec) const;
+
   Group& group_;
   const int32_t number_;
   collective::OpenQueues& queues_;

@@ -204,13 +204,13 @@ void Operation::prepare_use() {
 }
 
 void Operation::use_once() {
-  const gpu::Array memory = std::move(unused_);  // free waits for the device
   const std::optional<BlockCollective> wanted = block_.is_empty() ? std::nullopt : uses();
-  if (!wanted || transport_.device().is_capturing(transport_.stream())) return;
   Communicator& communicator = transport_.communicator();
-  if (!communicator.first_uses().is_first(*wanted)) return;
-  communicator.first_uses().add(*wanted);
-  communicator.run(*wanted, block_.is_in_place() ? memory.data() : block_.data(), transport_.rank(), transport_.stream());
+  if (wanted && !transport_.device().is_capturing(transport_.stream()) && communicator.first_uses().is_first(*wanted)) {
+    communicator.first_uses().add(*wanted);
+    communicator.run(*wanted, block_.is_in_place() ? unused_.data() : block_.data(), transport_.rank(), transport_.stream());
+  }
+  unused_ = gpu::Array();  // waits for the device; after an error not before the group has broken
 }
 
 Range Operation::own() const noexcept {
