@@ -3,8 +3,8 @@
 package ddp
 
 import (
-	"errors"
 	"bufio"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
