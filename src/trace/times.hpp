@@ -8,6 +8,6 @@
 namespace ddp::trace {
 
 /// Can a clock show this? Others stand in damaged files alone; sums of a few of these do not overflow.
-[[nodiscard]] constexpr bool is_time(int64_t ns) noexcept { return ns >= 0 && ns < int64_t{1} << 60; }
+[[nodiscard]] constexpr bool is_time(int64_t ns) noexcept { return ns >= 0 && ns < int64_t{1} << 61; }  // 2043 in Unix time
 
 }  // namespace ddp::trace
