@@ -48,9 +48,13 @@ const char* advice_of_errno(int error) noexcept {
   switch (error) {
     case EMFILE: return "; raise the process's limit of open files (ulimit -n)";
     case ENFILE: return "; raise the system's limit of open files (fs.file-max)";
-    case EAGAIN: return "; raise the limit of processes and threads (ulimit -u, or pids.max of the control group)";
+    // A thread whose stack cannot be mapped is EAGAIN too.
+    case EAGAIN:
+      return "; raise the limit of processes and threads (ulimit -u, or pids.max of the control group) or of memory (ulimit "
+             "-v)";
     case ENOMEM:
-    case ENOBUFS: return "; the system has no memory left, or this process has reached a limit of memory";
+    case ENOBUFS:
+      return "; the system has no memory left, or this process has reached its limit (ulimit -v, or the container's)";
     default: return "";
   }
 }

@@ -138,7 +138,9 @@ void Attempt::check_time() {
     return;
   }
   end(Probe::Answer::kSilent, claim_.has_value() ? target_.where.text() + " did not answer as rank 0 does"
-                                                 : "another program listens at " + target_.where.text());
+                                                 : target_.where.text() +
+                                                       " accepts connections and sends nothing: rank 0 is stopped or has no "
+                                                       "file descriptor left (ulimit -n), or another program listens there");
 }
 
 void Attempt::hear(const Frame& frame) {

@@ -210,7 +210,8 @@ void Operation::use_once() {
     communicator.first_uses().add(*wanted);
     communicator.run(*wanted, block_.is_in_place() ? unused_.data() : block_.data(), transport_.rank(), transport_.stream());
   }
-  unused_ = gpu::Array();  // waits for the device; after an error not before the group has broken
+  // Memory that a late rank may still write to stays until this operation ends, which is after the group has broken.
+  if (unused_.data() != nullptr && transport_.is_done_in_time()) unused_ = gpu::Array();
 }
 
 Range Operation::own() const noexcept {

@@ -347,6 +347,16 @@ void NcclTransport::await_stream(os::Deadline deadline) {
   }
 }
 
+bool NcclTransport::is_done_in_time() {
+  const gpu::Event end(device_);
+  end.record(stream_->get());
+  for (const auto by = os::Deadline::in_ms(idle_limit_ms(context_.options.timeout_ms)); !end.is_done();) {
+    if (by.passed() || context_.failure->woken()) return false;
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+  return true;
+}
+
 void NcclTransport::free(void* data) noexcept {
   if (!device_.frees().may_free(device_.name(), *device_.owner().text())) return;
   memory_.free(data);

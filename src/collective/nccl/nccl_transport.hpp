@@ -84,6 +84,10 @@ class NcclTransport {
   [[nodiscard]] std::unique_ptr<Operation> prepare(const collective::ExchangeSpec& spec,
                                                    std::unique_ptr<collective::BucketOperation> metadata);
 
+  /// Waits for what is on the communication stream. False: the group broke first, or its timeout passed; then the group's
+  /// next exchange finds the late rank.
+  [[nodiscard]] bool is_done_in_time();
+
   // On this rank's tensors; reductions of floats. `stream`: as above. Not while a bucket is under way.
   void all_reduce(const Tensor& tensor, ddp_reduce op, void* stream);
   void all_gather(const Tensor& input, const Tensor& output, void* stream);

@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "core/attempt.hpp"
 #include "core/error.hpp"
 
 namespace ddp::shm {
@@ -117,6 +118,10 @@ void send_fd(int socket_fd, int fd, const Patience& patience) {
   }
 }
 
+Error closed_early(int32_t rank) {
+  return make_error(DDP_ERROR_NOT_SUPPORTED, "rank %d closed its UNIX socket without passing its memory", rank);
+}
+
 Fd receive_fd(int socket_fd, int32_t rank, const Patience& patience) {
   for (;;) {
     wait_for(socket_fd, POLLIN, patience, "receiving another rank's shared memory");
@@ -132,7 +137,7 @@ Fd receive_fd(int socket_fd, int32_t rank, const Patience& patience) {
     if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
     const cmsghdr* header = n == 1 ? CMSG_FIRSTHDR(&message) : nullptr;
     if (header == nullptr || header->cmsg_type != SCM_RIGHTS || header->cmsg_len != CMSG_LEN(sizeof(int)))
-      throw make_error(DDP_ERROR_NOT_SUPPORTED, "rank %d closed its UNIX socket without passing its memory", rank);
+      throw closed_early(rank);
     int fd = -1;
     std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
     return Fd(fd);
@@ -155,6 +160,34 @@ int32_t read_hello(int fd, const std::string& secret, size_t ranks, const Patien
   return difference == 0 && hello.rank >= 0 && static_cast<size_t>(hello.rank) < ranks ? hello.rank : -1;
 }
 
+/// Has this peer ended its side without passing its memory? What it has passed stays readable.
+bool has_given_up(int link) {
+  char byte = 0;
+  const ssize_t n = recv(link, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+  return n == 0 || (n < 0 && errno != EINTR && errno != EAGAIN);
+}
+
+/// Until a rank knocks at the listener. `watched`: links to the ranks that have not; one that has been passed something is
+/// watched no longer, and one that is closed ends the wait, because that rank has failed in its own part.
+void wait_for_hello(int listener, std::vector<int>& watched, const Patience& patience) {
+  std::vector<pollfd> entries;
+  for (;;) {
+    entries.assign(1, pollfd{listener, POLLIN, 0});
+    for (const int link : watched) entries.push_back(pollfd{link, 0, 0});  // an end is always reported
+    const int n = poll(entries.data(), entries.size(), static_cast<int>(std::min(patience.deadline.left_ms(), kLookMs)));
+    if (n < 0 && errno != EINTR) throw make_error(DDP_ERROR_INTERNAL, "poll failed (%s)", std::strerror(errno));
+    if (n > 0 && entries.front().revents != 0) return;
+    for (size_t peer = 0; n > 0 && peer < watched.size(); ++peer) {
+      if (entries[peer + 1].revents == 0) continue;
+      if (has_given_up(watched[peer])) throw closed_early(static_cast<int32_t>(peer));
+      watched[peer] = -1;
+    }
+    if (patience.check) patience.check();
+    if (patience.deadline.passed())
+      throw Error(DDP_ERROR_TIMED_OUT, "waiting for the other ranks of this host took too long");
+  }
+}
+
 }  // namespace
 
 FdExchange::FdExchange() : listener_(make_socket()), address_(random_hex(kNameBytes + kSecretBytes)) {
@@ -165,6 +198,14 @@ FdExchange::FdExchange() : listener_(make_socket()), address_(random_hex(kNameBy
 }
 
 std::vector<Fd> FdExchange::swap(int fd, int32_t rank, const std::vector<std::string>& addresses, const Patience& patience) {
+  std::vector<Fd> received;
+  on_error([&] { received = swap_all(fd, rank, addresses, patience); },
+           [this](const Error&) { listener_ = Fd(); });  // so that nobody waits for this rank
+  return received;
+}
+
+std::vector<Fd> FdExchange::swap_all(int fd, int32_t rank, const std::vector<std::string>& addresses,
+                                     const Patience& patience) {
   const size_t size = addresses.size();
   std::vector<Fd> links(size);
   std::vector<Fd> received(size);
@@ -180,8 +221,10 @@ std::vector<Fd> FdExchange::swap(int fd, int32_t rank, const std::vector<std::st
   }
   std::vector<bool> served(size, false);
   served[static_cast<size_t>(rank)] = true;
+  std::vector<int> watched;
+  for (const Fd& link : links) watched.push_back(link.get());
   while (std::find(served.begin(), served.end(), false) != served.end()) {
-    wait_for(listener_.get(), POLLIN, patience, "waiting for the other ranks of this host");
+    wait_for_hello(listener_.get(), watched, patience);
     Fd link(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (link.get() < 0 && status_of_errno(errno, DDP_OK) != DDP_OK && errno != EAGAIN) throw no_socket(errno);
     if (link.get() < 0 || !same_user(link.get())) continue;
@@ -189,6 +232,7 @@ std::vector<Fd> FdExchange::swap(int fd, int32_t rank, const std::vector<std::st
     if (peer < 0 || served[static_cast<size_t>(peer)]) continue;
     send_fd(link.get(), fd, patience);
     served[static_cast<size_t>(peer)] = true;
+    watched[static_cast<size_t>(peer)] = -1;
     // Closing right away is safe: what was sent stays readable.
   }
   for (size_t peer = 0; peer < size; ++peer)

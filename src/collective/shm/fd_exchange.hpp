@@ -2,7 +2,7 @@
 // Passing file descriptors between processes of one host, over abstract UNIX sockets (no name in any file system).
 // Every rank listens under a random name, connects to all others, and gives its descriptor to whoever shows the secret that
 // travelled over the control plane and runs under the same user id.
-// Tested by conformance/pass_processes_test.cpp.
+// Tested by unit/collective/fd_exchange_test.cpp and conformance/pass_processes_test.cpp.
 #pragma once
 
 #include <cstdint>
@@ -28,11 +28,14 @@ class FdExchange {
   /// Name and secret for the others; send it over the control plane only.
   [[nodiscard]] const std::string& address() const noexcept { return address_; }
   /// Give `fd` to every rank and receive theirs, by rank; the own entry is empty. `addresses` by rank.
-  /// Throws NOT_SUPPORTED (not reachable, other user), TIMED_OUT, and what `patience.check` throws.
+  /// Throws NOT_SUPPORTED (not reachable, other user, failed there), OUT_OF_MEMORY, TIMED_OUT, and what `patience.check`
+  /// throws. A rank that throws closes its side, so the others need not wait for it.
   [[nodiscard]] std::vector<Fd> swap(int fd, int32_t rank, const std::vector<std::string>& addresses,
                                      const Patience& patience);
 
  private:
+  [[nodiscard]] std::vector<Fd> swap_all(int fd, int32_t rank, const std::vector<std::string>& addresses,
+                                         const Patience& patience);
   Fd listener_;
   std::string address_;
 };

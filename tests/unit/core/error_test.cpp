@@ -56,6 +56,7 @@ void what_ran_out_is_out_of_memory(void**) {
   expect_equal(threads.status(), DDP_ERROR_OUT_OF_MEMORY, "threads");
   expect_contains(threads.text(), "no thread could be started");
   expect_contains(threads.text(), "ulimit -u");
+  expect_contains(threads.text(), "ulimit -v");
   const Error files = to_error(std::system_error(EMFILE, std::generic_category(), "epoll"));
   expect_equal(files.status(), DDP_ERROR_OUT_OF_MEMORY, "descriptors");
   expect_contains(files.text(), "ulimit -n");

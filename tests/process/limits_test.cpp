@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks that reach a limit of their process while they make a group: an error of one of them names the limit, and none gives
+// another cause, such as a firewall, another program or another limit.
+#include <sys/resource.h>
+
+#include <cstdio>
+
+#include "support/check.hpp"
+#include "support/group_procs.hpp"
+#include "support/no_gloo.hpp"
+
+namespace {
+
+using namespace ddp;
+using namespace ddp::test;
+
+void set_limit(decltype(RLIMIT_NOFILE) what, rlim_t value) {
+  const rlimit limit{value, value};
+  expect_equal(setrlimit(what, &limit), 0, "a lower limit");
+}
+
+/// What each rank of two says: "made", or its error.
+std::vector<std::string> texts_with(decltype(RLIMIT_NOFILE) what, rlim_t value, ddp_backend backend) {
+  const Folder folder;
+  Procs procs(2, [&](int rank, Reporter&) -> std::string {
+    ddp_group_options options{};
+    options.backend = backend;
+    options.timeout_ms = options.rendezvous_timeout_ms = 4'000;
+    options.dead_after_ms = 4'000;
+    set_limit(what, value);
+    try {
+      const auto group = join_process_group(folder, rank, 2, options);
+      group->barrier();
+      return "made";
+    } catch (const std::exception& thrown) {  // as a call of the C API says it
+      const Error error = to_error(thrown);
+      return std::string(status_name(error.status())) + ": " + error.text();
+    }
+  });
+  std::vector<std::string> texts;
+  for (const ProcResult& result : procs.wait(60'000)) {
+    expect(result.exit_code == 0 && !result.timed_out, result.describe());
+    texts.push_back(result.text);
+  }
+  return texts;
+}
+
+void expect_named(const std::vector<std::string>& texts, const std::string& option, const std::string& where) {
+  const std::string all = where + "\n  rank 0: " + texts[0] + "\n  rank 1: " + texts[1];
+  if (texts[0] == "made" && texts[1] == "made") return;
+  expect(all.find(option) != std::string::npos, all + "\nnobody names " + option);
+  for (const std::string& text : texts) {
+    const bool names = text.find(option) != std::string::npos;
+    for (const char* const wrong : {"firewall", "another program", "ulimit -u"})
+      expect(names || text.find(wrong) == std::string::npos, all + "\na wrong cause: " + wrong);
+  }
+}
+
+int failed(const std::vector<std::string>& texts) { return texts[0] == "made" && texts[1] == "made" ? 0 : 1; }
+
+void too_few_descriptors_are_named(void**) {
+  int failures = 0;
+  for (const ddp_backend backend : {DDP_BACKEND_SHM, DDP_BACKEND_GLOO}) {
+    if (backend == DDP_BACKEND_GLOO && no_gloo()) continue;
+    for (rlim_t limit = 6; limit <= 42; limit += 4) {
+      const std::vector<std::string> texts = texts_with(RLIMIT_NOFILE, limit, backend);
+      failures += failed(texts);
+      expect_named(texts, "ulimit -n", std::to_string(limit) + " descriptors");
+    }
+  }
+  expect(failures > 4, "some of these limits are too low");
+}
+
+void too_little_memory_is_named(void**) {
+  int failures = 0;
+  for (const rlim_t mib : {12, 16, 20, 24, 28, 32, 40}) {
+    const std::vector<std::string> texts = texts_with(RLIMIT_AS, mib << 20, DDP_BACKEND_SHM);
+    failures += failed(texts);
+    expect_named(texts, "memory", std::to_string(mib) + " MiB of addresses");
+  }
+  expect(failures > 0, "some of these limits are too low");
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      ddp_test(too_few_descriptors_are_named),
+      ddp_test(too_little_memory_is_named),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
