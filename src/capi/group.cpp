@@ -7,10 +7,10 @@
 
 #include "capi/options.hpp"
 #include "capi/tables.hpp"
-#include "collective/memory_holds.hpp"
 #include "core/attempt.hpp"
 #include "ddp/memory.h"
 #include "ddp/rows.h"
+#include "exchange/memory_holds.hpp"
 #include "group/split.hpp"
 #include "os/at_exit.hpp"
 #include "os/log.hpp"

@@ -4,7 +4,7 @@
 // A fork inherits the handles of its parent and must use none: threads that the objects count on are not there, and memory
 // and connections are the parent's. Here that is decided for the whole library: a lookup in a fork finds only what was made
 // there, so no object of the parent is called or destroyed. They stay where they are.
-// The tables are process-wide state, as the log sink and collective/memory_holds.hpp: C handles have no other home to be
+// The tables are process-wide state, as the log sink and exchange/memory_holds.hpp: C handles have no other home to be
 // checked against.
 // Any thread; looking up is lock-free.
 // Tested by unit/capi/handles_test.cpp, capi/group_test.c and capi/fork_test.cpp.

@@ -11,13 +11,13 @@
 #include "core/attempt.hpp"
 #include "ddp/hook.h"
 #include "device/gpu/host_memory.hpp"
+#include "extra/outer/outer.hpp"
 #include "group/consensus.hpp"
 #include "group/ending.hpp"
 #include "group/group.hpp"
 #include "model/model.hpp"
 #include "optim/ema.hpp"
 #include "optim/optimizer.hpp"
-#include "outer/outer.hpp"
 #include "pass/hook_bucket.hpp"
 
 namespace ddp::capi {

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "capi/tables.hpp"
-#include "collective/waits.hpp"
+#include "exchange/waits.hpp"
 #include "group/channels.hpp"
 
 using namespace ddp;

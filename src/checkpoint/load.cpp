@@ -13,13 +13,13 @@
 #include <string_view>
 #include <vector>
 
-#include "bootstrap/control/call_state.hpp"
 #include "checkpoint/exchange.hpp"
 #include "checkpoint/latest.hpp"
 #include "checkpoint/parts.hpp"
 #include "checkpoint/sharded.hpp"
 #include "checkpoint/state.hpp"
 #include "checkpoint/verify.hpp"
+#include "control/call_state.hpp"
 #include "core/bytes.hpp"
 #include "core/hash.hpp"
 #include "group/membership_log.hpp"

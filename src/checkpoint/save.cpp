@@ -9,7 +9,6 @@
 #include <memory>
 #include <vector>
 
-#include "bootstrap/control/call_state.hpp"
 #include "checkpoint/durable.hpp"
 #include "checkpoint/exchange.hpp"
 #include "checkpoint/folder.hpp"
@@ -19,6 +18,7 @@
 #include "checkpoint/sharded.hpp"
 #include "checkpoint/state.hpp"
 #include "checkpoint/temporary.hpp"
+#include "control/call_state.hpp"
 #include "core/bytes.hpp"
 #include "core/hash.hpp"
 #include "group/recovery.hpp"

@@ -4,7 +4,7 @@
 // -ffast-math flush subnormal numbers to zero. Neither may end a library call or change its bits, so the C boundary holds
 // one of these for each call (capi/guard.hpp). A few calls are so short that reading the control register would be most of
 // their time (10 ns on some machines): they hold none, and what computes in them holds its own (device/cpu/reduce,
-// collective/progress_queue, pass/pass).
+// exchange/progress_queue, pass/pass).
 // Threads of the library are made inside such a call and inherit its environment. The program's own functions get the
 // program's environment back for as long as they run (callback.hpp).
 // Cost: reading one control register where nothing is to be changed.

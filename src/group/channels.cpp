@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "group/channels.hpp"
 
-#include "bootstrap/control/call_state.hpp"
-#include "collective/gathered.hpp"
-#include "collective/nccl/bucket.hpp"
-#include "collective/nccl/nccl_transport.hpp"
+#include "control/call_state.hpp"
 #include "core/attempt.hpp"
+#include "exchange/gathered.hpp"
 #include "group/consensus.hpp"
 #include "group/group.hpp"
+#include "nccl/bucket.hpp"
+#include "nccl/nccl_transport.hpp"
 
 namespace ddp::group {
 namespace {

@@ -20,8 +20,8 @@
 #include <utility>
 #include <vector>
 
-#include "collective/open_queues.hpp"
-#include "collective/transport.hpp"
+#include "exchange/open_queues.hpp"
+#include "exchange/transport.hpp"
 
 namespace ddp::group {
 

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "bootstrap/control/consensus.hpp"
+#include "control/consensus.hpp"
 #include "core/attempt.hpp"
 #include "group/group.hpp"
 

@@ -4,7 +4,7 @@
 #include <mutex>
 #include <optional>
 
-#include "bootstrap/control/call_state.hpp"
+#include "control/call_state.hpp"
 #include "core/attempt.hpp"
 #include "group/group_impl.hpp"
 #include "group/tracing.hpp"

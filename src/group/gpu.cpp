@@ -5,14 +5,14 @@
 #include <thread>
 #include <utility>
 
-#include "bootstrap/control/consensus.hpp"
-#include "bootstrap/control/control.hpp"
 #include "bootstrap/failure.hpp"
-#include "collective/nccl/nccl_transport.hpp"
-#include "collective/nccl/own_gpu.hpp"
+#include "control/consensus.hpp"
+#include "control/control.hpp"
 #include "core/attempt.hpp"
 #include "group/health.hpp"
 #include "group/select.hpp"
+#include "nccl/nccl_transport.hpp"
+#include "nccl/own_gpu.hpp"
 #include "os/clock.hpp"
 
 namespace ddp::group {

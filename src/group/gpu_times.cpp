@@ -3,10 +3,10 @@
 
 #include <optional>
 
-#include "bootstrap/control/call_state.hpp"
-#include "collective/nccl/nccl_transport.hpp"
+#include "control/call_state.hpp"
 #include "core/attempt.hpp"
 #include "group/group.hpp"
+#include "nccl/nccl_transport.hpp"
 #include "os/log.hpp"
 #include "trace/watch.hpp"
 

@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "bootstrap/control/control.hpp"
 #include "bootstrap/failure.hpp"
-#include "collective/waits.hpp"
+#include "control/control.hpp"
+#include "exchange/waits.hpp"
 #include "group/channels.hpp"
 #include "group/gpu.hpp"
 #include "group/group.hpp"

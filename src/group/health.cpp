@@ -3,9 +3,9 @@
 
 #include <optional>
 
-#include "bootstrap/control/control.hpp"
-#include "bootstrap/control/texts.hpp"
 #include "bootstrap/failure.hpp"
+#include "control/control.hpp"
+#include "control/texts.hpp"
 #include "core/attempt.hpp"
 
 namespace ddp::group {

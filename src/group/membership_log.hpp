@@ -10,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-#include "bootstrap/control/control.hpp"
+#include "control/control.hpp"
 #include "ddp/group.h"
 
 namespace ddp::group {

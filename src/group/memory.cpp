@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "group/memory.hpp"
 
-#include "collective/memory_holds.hpp"
-#include "collective/nccl/nccl_transport.hpp"
+#include "exchange/memory_holds.hpp"
 #include "group/gpu.hpp"
 #include "group/health.hpp"
+#include "nccl/nccl_transport.hpp"
 
 namespace ddp::group {
 

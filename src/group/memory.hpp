@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory that a group gives out, in the reach of the other ranks.
 // Threads: as Group.
-// Tested by capi/memory_test.c, unit/collective/memory_holds_test.cpp and gpu_host/group_test.cpp.
+// Tested by capi/memory_test.c, unit/exchange/memory_holds_test.cpp and gpu_host/group_test.cpp.
 #pragma once
 
 #include <cstddef>
@@ -9,9 +9,9 @@
 #include <memory>
 #include <vector>
 
-#include "collective/arena.hpp"
 #include "core/tensor.hpp"
 #include "ddp/group.h"
+#include "exchange/arena.hpp"
 
 namespace ddp::group {
 

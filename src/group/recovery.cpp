@@ -6,8 +6,8 @@
 #include <mutex>
 #include <thread>
 
-#include "bootstrap/rendezvous/quorum.hpp"
 #include "core/attempt.hpp"
+#include "discovery/quorum.hpp"
 #include "group/consensus.hpp"
 #include "group/group_impl.hpp"
 #include "group/membership_log.hpp"

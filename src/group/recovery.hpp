@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include "bootstrap/rendezvous/quorum.hpp"
+#include "discovery/quorum.hpp"
 #include "group/group.hpp"
 #include "group/survival.hpp"
 

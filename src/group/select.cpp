@@ -3,13 +3,13 @@
 
 #include <algorithm>
 
-#include "collective/hierarchy/transport.hpp"
-#include "collective/shm/mesh.hpp"
-#include "collective/shm/transport.hpp"
-#include "collective/single.hpp"
-#include "collective/socket/transport.hpp"
 #include "core/attempt.hpp"
+#include "exchange/single.hpp"
+#include "hosts/transport.hpp"
 #include "os/log.hpp"
+#include "shm/mesh.hpp"
+#include "shm/transport.hpp"
+#include "socket/transport.hpp"
 
 namespace ddp::group {
 namespace {

@@ -7,8 +7,8 @@
 #include <memory>
 #include <vector>
 
-#include "bootstrap/control/opening.hpp"
-#include "collective/transport.hpp"
+#include "control/opening.hpp"
+#include "exchange/transport.hpp"
 
 namespace ddp::group {
 

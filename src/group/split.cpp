@@ -6,12 +6,12 @@
 #include <optional>
 #include <string>
 
-#include "bootstrap/control/call_state.hpp"
-#include "bootstrap/control/port_range.hpp"
-#include "bootstrap/rendezvous/rendezvous.hpp"
-#include "collective/socket/address.hpp"
+#include "control/call_state.hpp"
+#include "control/port_range.hpp"
 #include "core/bytes.hpp"
+#include "discovery/rendezvous.hpp"
 #include "group/consensus.hpp"
+#include "socket/address.hpp"
 
 namespace ddp::group {
 namespace {

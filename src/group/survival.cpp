@@ -7,14 +7,14 @@
 #include <set>
 #include <utility>
 
-#include "bootstrap/control/consensus.hpp"
-#include "bootstrap/control/identity.hpp"
-#include "bootstrap/control/texts.hpp"
-#include "bootstrap/rendezvous/record_store.hpp"
-#include "collective/socket/address.hpp"
+#include "control/consensus.hpp"
+#include "control/identity.hpp"
+#include "control/texts.hpp"
 #include "core/attempt.hpp"
 #include "core/bytes.hpp"
+#include "discovery/record_store.hpp"
 #include "os/log.hpp"
+#include "socket/address.hpp"
 
 namespace ddp::group {
 namespace {

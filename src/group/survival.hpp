@@ -16,12 +16,12 @@
 #include <utility>
 #include <vector>
 
-#include "bootstrap/control/control.hpp"
 #include "bootstrap/failure.hpp"
-#include "bootstrap/rendezvous/cool_down.hpp"
-#include "bootstrap/rendezvous/join_place.hpp"
-#include "bootstrap/rendezvous/quorum.hpp"
-#include "bootstrap/rendezvous/recovery.hpp"
+#include "control/control.hpp"
+#include "discovery/cool_down.hpp"
+#include "discovery/join_place.hpp"
+#include "discovery/quorum.hpp"
+#include "discovery/recovery.hpp"
 #include "os/clock.hpp"
 
 namespace ddp::group {

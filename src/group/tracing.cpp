@@ -15,8 +15,8 @@
 #include <string_view>
 #include <vector>
 
-#include "bootstrap/control/call_state.hpp"
-#include "bootstrap/control/control.hpp"
+#include "control/call_state.hpp"
+#include "control/control.hpp"
 #include "core/attempt.hpp"
 #include "core/bytes.hpp"
 #include "group/consensus.hpp"

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "bootstrap/control/call_state.hpp"
+#include "control/call_state.hpp"
 #include "model/coalesced_broadcast.hpp"
 #include "model/model.hpp"
 #include "model/pack.hpp"

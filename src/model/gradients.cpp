@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "bootstrap/control/call_state.hpp"
+#include "control/call_state.hpp"
 #include "core/attempt.hpp"
 #include "group/consensus.hpp"
 #include "model/model.hpp"

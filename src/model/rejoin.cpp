@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "bootstrap/control/call_state.hpp"
+#include "control/call_state.hpp"
 #include "core/attempt.hpp"
 #include "group/recovery.hpp"
 #include "model/model.hpp"

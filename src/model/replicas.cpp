@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <string>
 
-#include "bootstrap/control/call_state.hpp"
+#include "control/call_state.hpp"
 #include "core/attempt.hpp"
 #include "core/bytes.hpp"
 #include "core/hash.hpp"

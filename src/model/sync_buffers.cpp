@@ -6,7 +6,7 @@
 #include <functional>
 #include <vector>
 
-#include "bootstrap/control/call_state.hpp"
+#include "control/call_state.hpp"
 #include "core/attempt.hpp"
 #include "device/memory.hpp"
 #include "group/recovery.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/uneven.hpp"
 
-#include "bootstrap/control/call_state.hpp"
+#include "control/call_state.hpp"
 #include "model/model.hpp"
 
 namespace ddp::model {

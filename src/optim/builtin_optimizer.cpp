@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "optim/builtin_optimizer.hpp"
 
-#include "bootstrap/control/call_state.hpp"
+#include "control/call_state.hpp"
 #include "core/attempt.hpp"
 #include "core/callback.hpp"
 #include "model/requirements.hpp"

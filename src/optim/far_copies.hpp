@@ -9,8 +9,8 @@
 #include <memory>
 #include <vector>
 
-#include "collective/outliving.hpp"
 #include "core/ownership.hpp"
+#include "exchange/outliving.hpp"
 #include "optim/ledger.hpp"
 #include "optim/part_arrays.hpp"
 

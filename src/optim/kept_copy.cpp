@@ -5,10 +5,10 @@
 #include <optional>
 #include <utility>
 
-#include "collective/outliving.hpp"
-#include "collective/transport.hpp"
 #include "core/attempt.hpp"
 #include "core/bytes.hpp"
+#include "exchange/outliving.hpp"
+#include "exchange/transport.hpp"
 #include "group/channels.hpp"
 #include "group/consensus.hpp"
 #include "optim/part_sender.hpp"

@@ -10,8 +10,8 @@
 #include <string>
 #include <utility>
 
-#include "collective/progress_queue.hpp"
 #include "ddp/uneven.h"
+#include "exchange/progress_queue.hpp"
 #include "group/group.hpp"
 #include "pass/join_header.hpp"
 

@@ -11,10 +11,10 @@
 #include <utility>
 #include <vector>
 
-#include "collective/transport.hpp"
 #include "core/exact_sum.hpp"
 #include "core/parameters.hpp"
 #include "core/plan.hpp"
+#include "exchange/transport.hpp"
 #include "pass/block_update.hpp"
 #include "pass/step_plan.hpp"
 

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "collective/nccl/nccl_transport.hpp"
 #include "core/virtual_ranks.hpp"
+#include "nccl/nccl_transport.hpp"
 #include "pass/widened_bucket.hpp"
 
 namespace ddp::pass {

@@ -17,11 +17,11 @@
 #include <utility>
 #include <vector>
 
-#include "collective/transport.hpp"
 #include "core/float_environment.hpp"
 #include "core/parameters.hpp"
 #include "core/plan.hpp"
 #include "ddp/model.h"
+#include "exchange/transport.hpp"
 #include "group/channels.hpp"
 #include "pass/gradient_layout.hpp"
 #include "pass/hook.hpp"

@@ -8,9 +8,9 @@
 // conformance/pass_threads_test.cpp.
 #pragma once
 
-#include "collective/progress_queue.hpp"
-#include "collective/transport.hpp"
 #include "ddp/model.h"
+#include "exchange/progress_queue.hpp"
+#include "exchange/transport.hpp"
 #include "group/group.hpp"
 #include "os/cores.hpp"
 #include "pass/hook.hpp"

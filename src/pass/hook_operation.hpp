@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "collective/transport.hpp"
+#include "exchange/transport.hpp"
 #include "pass/hook_bucket.hpp"
 #include "pass/hook_session.hpp"
 

@@ -15,9 +15,9 @@
 #include <string>
 #include <vector>
 
-#include "bootstrap/control/call_state.hpp"
-#include "collective/transport.hpp"
+#include "control/call_state.hpp"
 #include "core/attempt.hpp"
+#include "exchange/transport.hpp"
 #include "group/channels.hpp"
 #include "group/group.hpp"
 #include "pass/hook.hpp"

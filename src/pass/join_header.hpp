@@ -13,8 +13,8 @@
 #include <cstdint>
 #include <memory>
 
-#include "collective/progress_queue.hpp"
-#include "collective/transport.hpp"
+#include "exchange/progress_queue.hpp"
+#include "exchange/transport.hpp"
 #include "group/channels.hpp"
 #include "group/group.hpp"
 

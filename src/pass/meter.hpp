@@ -6,10 +6,10 @@
 
 #include <cstdint>
 
-#include "collective/progress_queue.hpp"
 #include "core/parameters.hpp"
 #include "core/plan.hpp"
 #include "ddp/model.h"
+#include "exchange/progress_queue.hpp"
 #include "group/channels.hpp"
 
 namespace ddp::trace {

@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <utility>
 
-#include "collective/nccl/nccl_transport.hpp"
 #include "core/attempt.hpp"
 #include "device/gpu/device.hpp"
 #include "group/consensus.hpp"
+#include "nccl/nccl_transport.hpp"
 #include "pass/bucket_steps.hpp"
 #include "pass/kept_update.hpp"
 

@@ -15,12 +15,12 @@
 #include <utility>
 #include <vector>
 
-#include "collective/progress_queue.hpp"
-#include "collective/transport.hpp"
 #include "core/exact_sum.hpp"
 #include "core/parameters.hpp"
 #include "core/plan.hpp"
 #include "core/slices.hpp"
+#include "exchange/progress_queue.hpp"
+#include "exchange/transport.hpp"
 #include "group/channels.hpp"
 #include "group/group.hpp"
 #include "pass/block_update.hpp"

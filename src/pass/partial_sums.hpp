@@ -15,9 +15,9 @@
 #include <memory>
 #include <vector>
 
-#include "collective/transport.hpp"
 #include "core/parameters.hpp"
 #include "core/plan.hpp"
+#include "exchange/transport.hpp"
 #include "group/group.hpp"
 #include "os/memory.hpp"
 

@@ -9,12 +9,12 @@
 #include <optional>
 #include <vector>
 
-#include "collective/bucket_header.hpp"
-#include "collective/transport.hpp"
 #include "core/parameters.hpp"
 #include "core/plan.hpp"
 #include "core/virtual_ranks.hpp"
 #include "ddp/backward.h"
+#include "exchange/bucket_header.hpp"
+#include "exchange/transport.hpp"
 #include "group/group.hpp"
 #include "pass/incomplete_pass.hpp"
 #include "pass/marks.hpp"

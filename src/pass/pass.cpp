@@ -3,11 +3,11 @@
 
 #include <algorithm>
 
-#include "bootstrap/control/control.hpp"
-#include "collective/nccl/nccl_transport.hpp"
+#include "control/control.hpp"
 #include "core/attempt.hpp"
 #include "group/consensus.hpp"
 #include "group/gpu_times.hpp"
+#include "nccl/nccl_transport.hpp"
 #include "os/clock.hpp"
 #include "pass/driver.hpp"
 #include "pass/incomplete_pass.hpp"

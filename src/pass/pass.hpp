@@ -14,12 +14,12 @@
 #include <optional>
 #include <string>
 
-#include "collective/progress_queue.hpp"
 #include "core/parameters.hpp"
 #include "core/plan.hpp"
 #include "ddp/backward.h"
 #include "ddp/model.h"
 #include "ddp/uneven.h"
+#include "exchange/progress_queue.hpp"
 #include "group/channels.hpp"
 #include "group/group.hpp"
 #include "pass/attached_optimizer.hpp"

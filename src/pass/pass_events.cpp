@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pass/pass_events.hpp"
 
-#include "bootstrap/control/call_state.hpp"
+#include "control/call_state.hpp"
 #include "os/clock.hpp"
 #include "trace/watch.hpp"
 

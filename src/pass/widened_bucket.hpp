@@ -9,7 +9,7 @@
 #include <string>
 #include <utility>
 
-#include "collective/transport.hpp"
+#include "exchange/transport.hpp"
 #include "pass/partial_sums.hpp"
 
 namespace ddp::pass {

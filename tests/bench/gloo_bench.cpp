@@ -21,10 +21,10 @@
 #include <string>
 #include <vector>
 
-#include "collective/socket/module.hpp"
-#include "collective/socket/transport.hpp"
 #include "core/bytes.hpp"
 #include "os/clock.hpp"
+#include "socket/module.hpp"
+#include "socket/transport.hpp"
 #include "support/check.hpp"
 #include "support/fork_control.hpp"
 #include "support/procs.hpp"

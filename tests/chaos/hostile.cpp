@@ -13,8 +13,8 @@
 #include <cstring>
 #include <memory>
 
-#include "bootstrap/control/limits.hpp"
 #include "chaos/board.hpp"
+#include "control/limits.hpp"
 #include "os/clock.hpp"
 #include "support/stranger.hpp"
 

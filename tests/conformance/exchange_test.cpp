@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "collective/transport.hpp"
+#include "exchange/transport.hpp"
 #include "group/channels.hpp"
 #include "support/check.hpp"
 #include "support/group_world.hpp"

@@ -8,7 +8,7 @@
 #include <deque>
 
 #include "conformance/local_semantics.hpp"
-#include "outer/outer.hpp"
+#include "extra/outer/outer.hpp"
 #include "pass/pass.hpp"
 
 namespace ddp::test {

@@ -3,8 +3,8 @@
 // collectives' bits, and what the others learn when a rank is killed or stopped.
 #include <signal.h>
 
-#include "bootstrap/control/control.hpp"
 #include "conformance/pass_semantics.hpp"
+#include "control/control.hpp"
 #include "support/group_paths.hpp"
 
 namespace ddp::test {

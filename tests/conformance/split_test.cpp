@@ -7,8 +7,8 @@
 #include <chrono>
 #include <filesystem>
 
-#include "bootstrap/control/consensus.hpp"
 #include "conformance/pass_semantics.hpp"
+#include "control/consensus.hpp"
 #include "core/attempt.hpp"
 #include "core/bytes.hpp"
 #include "support/group_paths.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A rank that is late is named by all others with about the time that it slept, in calls and in passes, on every transport,
 // also where its host's other ranks stand between; without one nobody is; and what computation hides is not counted.
-#include "collective/waits.hpp"
+#include "exchange/waits.hpp"
 
 #include <chrono>
 #include <numeric>

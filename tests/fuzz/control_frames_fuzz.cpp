@@ -7,9 +7,9 @@
 #include <string>
 #include <string_view>
 
-#include "bootstrap/control/codec.hpp"
-#include "bootstrap/control/messages.hpp"
-#include "bootstrap/control/server_state.hpp"
+#include "control/codec.hpp"
+#include "control/messages.hpp"
+#include "control/server_state.hpp"
 
 namespace {
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <string_view>
 
-#include "collective/socket/handshake.hpp"
 #include "core/error.hpp"
+#include "socket/handshake.hpp"
 
 namespace {
 

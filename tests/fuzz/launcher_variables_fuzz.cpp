@@ -8,11 +8,11 @@
 #include <string>
 #include <string_view>
 
-#include "bootstrap/control/limits.hpp"
-#include "bootstrap/control/net.hpp"
-#include "bootstrap/rendezvous/launchers.hpp"
-#include "bootstrap/rendezvous/rendezvous.hpp"
+#include "control/limits.hpp"
+#include "control/net.hpp"
 #include "core/error.hpp"
+#include "discovery/launchers.hpp"
+#include "discovery/rendezvous.hpp"
 
 namespace {
 

@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "bootstrap/rendezvous/quorum.hpp"
 #include "core/error.hpp"
+#include "discovery/quorum.hpp"
 #include "model/replica_source.hpp"
 
 namespace {

@@ -7,12 +7,12 @@
 #include <string>
 #include <string_view>
 
-#include "bootstrap/control/limits.hpp"
-#include "bootstrap/control/net.hpp"
-#include "bootstrap/rendezvous/nodelist.hpp"
-#include "bootstrap/rendezvous/record_store.hpp"
-#include "bootstrap/rendezvous/rendezvous.hpp"
+#include "control/limits.hpp"
+#include "control/net.hpp"
 #include "core/error.hpp"
+#include "discovery/nodelist.hpp"
+#include "discovery/record_store.hpp"
+#include "discovery/rendezvous.hpp"
 
 namespace {
 

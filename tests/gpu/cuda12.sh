@@ -101,7 +101,7 @@ if [ -z "$nvcc" ]; then
   exit 77
 fi
 
-# --- Building: all of src/cuda, for all GPUs that are shipped, warnings as errors ---
+# --- Building: all of src/modules/cuda, for all GPUs that are shipped, warnings as errors ---
 
 version=$(version_of "$nvcc")
 echo "CUDA $version ($nvcc)"

@@ -3,9 +3,9 @@
 // hosts of a node meet for that without looking at an abort, so no rank may call it before the others are about to.
 #include <atomic>
 
-#include "collective/nccl/bucket.hpp"
-#include "collective/nccl/capture_bits.hpp"
 #include "gpu_host/small_model.hpp"
+#include "nccl/bucket.hpp"
+#include "nccl/capture_bits.hpp"
 #include "optim/rules.hpp"
 #include "optim/sgd.hpp"
 #include "support/gpu_world.hpp"

@@ -3,8 +3,8 @@
 // have spoken once. It may be launched as long as its model and its group live and nothing has failed.
 #include <thread>
 
-#include "collective/nccl/nccl_transport.hpp"
 #include "model/model.hpp"
+#include "nccl/nccl_transport.hpp"
 #include "optim/rules.hpp"
 #include "optim/sgd.hpp"
 #include "support/gpu_world.hpp"

@@ -3,8 +3,8 @@
 // ranks that are late.
 #include <thread>
 
-#include "collective/nccl/nccl_transport.hpp"
 #include "gpu_host/small_model.hpp"
+#include "nccl/nccl_transport.hpp"
 #include "optim/adam.hpp"
 #include "optim/rules.hpp"
 #include "optim/sgd.hpp"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a group with GPUs does when a rank, a GPU, NCCL or its connections fail: a named error on every rank within bounds,
 // nothing written that should not be, nothing left.
-#include "collective/nccl/nccl_transport.hpp"
 #include "gpu_host/small_model.hpp"
+#include "nccl/nccl_transport.hpp"
 #include "optim/rules.hpp"
 #include "optim/sgd.hpp"
 

@@ -5,9 +5,9 @@
 #include <cstring>
 #include <limits>
 
-#include "collective/nccl/sharded.hpp"
 #include "core/float16.hpp"
 #include "model/model.hpp"
+#include "nccl/sharded.hpp"
 #include "optim/adam.hpp"
 #include "optim/rules.hpp"
 #include "optim/sgd.hpp"

@@ -2,8 +2,8 @@
 // Groups and their collectives with tensors on a GPU, and what a group says when something for it is missing.
 #include <cstdlib>
 
-#include "collective/nccl/nccl_transport.hpp"
-#include "collective/nccl/stamps.hpp"
+#include "nccl/nccl_transport.hpp"
+#include "nccl/stamps.hpp"
 #include "support/gpu_world.hpp"
 
 namespace ddp::test {

@@ -3,8 +3,8 @@
 #include <atomic>
 #include <thread>
 
-#include "collective/nccl/nccl_transport.hpp"
 #include "gpu_host/small_model.hpp"
+#include "nccl/nccl_transport.hpp"
 #include "support/own_threads.hpp"
 
 namespace ddp::test {

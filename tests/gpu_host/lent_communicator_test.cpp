@@ -2,10 +2,10 @@
 // A communicator that the program has made and lends: it is used, checked, and never ended. And the option nccl_max_ctas.
 #include <array>
 
-#include "collective/nccl/nccl_transport.hpp"
 #include "gpu_host/placed_model.hpp"
 #include "gpu_host/small_model.hpp"
 #include "group/split.hpp"
+#include "nccl/nccl_transport.hpp"
 #include "optim/adam.hpp"
 #include "support/rule_options.hpp"
 

@@ -4,9 +4,9 @@
 #include <numeric>
 #include <random>
 
-#include "collective/nccl/nccl_transport.hpp"
 #include "model/model.hpp"
 #include "model/uneven.hpp"
+#include "nccl/nccl_transport.hpp"
 #include "support/gpu_world.hpp"
 
 namespace ddp::test {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The group option `reproducible`: blocking collectives of tensors on GPUs have the bits of host memory, whatever the
 // numbers are. NCCL of the fake adds in another order than the CPU, so without the option the bits are others.
-#include "collective/nccl/nccl_transport.hpp"
-#include "collective/nccl/tree_sum.hpp"
 #include "gpu_host/reproducible_group.hpp"
+#include "nccl/nccl_transport.hpp"
+#include "nccl/tree_sum.hpp"
 
 namespace ddp::test {
 namespace {

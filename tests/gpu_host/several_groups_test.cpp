@@ -3,9 +3,9 @@
 // different orders find out.
 #include <cstdlib>
 
-#include "collective/nccl/nccl_transport.hpp"
 #include "gpu_host/small_model.hpp"
 #include "group/split.hpp"
+#include "nccl/nccl_transport.hpp"
 
 namespace ddp::test {
 namespace {

@@ -4,7 +4,7 @@
 #include <atomic>
 #include <functional>
 
-#include "collective/nccl/nccl_transport.hpp"
+#include "nccl/nccl_transport.hpp"
 #include "support/file_faults.hpp"
 #include "support/gpu_checkpoint.hpp"
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A rank whose GPU fails while ranks are made equal, compared or averaged: nobody waits for it, and no parameter changes.
-#include "collective/nccl/nccl_transport.hpp"
 #include "model/average.hpp"
 #include "model/sync_buffers.hpp"
+#include "nccl/nccl_transport.hpp"
 #include "support/mixed_model.hpp"
 
 namespace ddp::test {

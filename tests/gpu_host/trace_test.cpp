@@ -6,9 +6,9 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "collective/nccl/nccl_transport.hpp"
 #include "group/tracing.hpp"
 #include "model/model.hpp"
+#include "nccl/nccl_transport.hpp"
 #include "optim/adam.hpp"
 #include "support/gpu_world.hpp"
 #include "support/group_procs.hpp"

@@ -7,14 +7,14 @@ import tree
 
 # header prefix: where it may be included
 THIRD_PARTY = {
-    "asio": ["src/bootstrap/control/"],
-    "gloo/": ["src/collective/socket/gloo/"],
+    "asio": ["src/control/"],
+    "gloo/": ["src/modules/gloo/"],
     "nlohmann/": ["src/checkpoint/", "src/ddprun/"],
     "CLI/": ["src/ddprun/"],
-    "sodium": ["src/bootstrap/control/"],
+    "sodium": ["src/control/"],
     "xxhash": ["src/core/hash.cpp"],
-    "cuda": ["src/cuda/"],
-    "nccl": ["src/cuda/"],
+    "cuda": ["src/modules/cuda/"],
+    "nccl": ["src/modules/cuda/"],
 }
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', re.M)
 

@@ -2,7 +2,7 @@
 // Bits that change on the wire past TCP's checksum (F14). What is sent between ranks for a sum carries no tag, so the
 // damaged sum itself is not noticed. What is promised: nobody dies or hangs, the check of the replicas (check_every) finds
 // the rank that has other parameters since, on all ranks, and the group goes on. Control messages carry a tag:
-// unit/bootstrap/control_codec_test.cpp changes each of their bits.
+// unit/control/control_codec_test.cpp changes each of their bits.
 #include <dlfcn.h>
 #include <sys/socket.h>
 #include <sys/uio.h>

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "collective/gathered.hpp"
+#include "exchange/gathered.hpp"
 #include "group/group.hpp"
 #include "support/group_world.hpp"
 #include "support/host_world.hpp"

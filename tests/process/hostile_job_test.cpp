@@ -20,10 +20,10 @@
 #include <cstring>
 #include <thread>
 
-#include "bootstrap/control/limits.hpp"
-#include "collective/socket/module.hpp"
+#include "control/limits.hpp"
 #include "group/group.hpp"
 #include "os/clock.hpp"
+#include "socket/module.hpp"
 #include "support/check.hpp"
 #include "support/meeting.hpp"
 #include "support/no_gloo.hpp"

@@ -11,8 +11,8 @@
 #include <cstdio>
 #include <thread>
 
-#include "collective/socket/module.hpp"
-#include "collective/socket/transport.hpp"
+#include "socket/module.hpp"
+#include "socket/transport.hpp"
 #include "support/check.hpp"
 #include "support/fork_control.hpp"
 #include "support/no_gloo.hpp"

@@ -15,11 +15,11 @@
 #include <thread>
 #include <vector>
 
-#include "bootstrap/control/codec.hpp"
-#include "bootstrap/control/identity.hpp"
-#include "bootstrap/control/messages.hpp"
-#include "bootstrap/rendezvous/record_store.hpp"
+#include "control/codec.hpp"
+#include "control/identity.hpp"
+#include "control/messages.hpp"
 #include "core/attempt.hpp"
+#include "discovery/record_store.hpp"
 #include "group/recovery.hpp"
 #include "os/clock.hpp"
 #include "support/group_procs.hpp"

@@ -7,8 +7,8 @@
 #include <fstream>
 #include <thread>
 
-#include "collective/socket/module.hpp"
-#include "collective/socket/transport.hpp"
+#include "socket/module.hpp"
+#include "socket/transport.hpp"
 #include "support/check.hpp"
 #include "support/fork_control.hpp"
 #include "support/group_procs.hpp"

@@ -8,9 +8,9 @@
 #include <thread>
 #include <vector>
 
-#include "bootstrap/control/codec.hpp"
-#include "bootstrap/control/limits.hpp"
-#include "bootstrap/control/messages.hpp"
+#include "control/codec.hpp"
+#include "control/limits.hpp"
+#include "control/messages.hpp"
 #include "support/check.hpp"
 #include "support/meeting.hpp"
 #include "support/procs.hpp"

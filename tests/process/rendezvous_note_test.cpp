@@ -6,8 +6,8 @@
 #include <cstdlib>
 #include <fstream>
 
-#include "bootstrap/control/identity.hpp"
-#include "bootstrap/rendezvous/record_store.hpp"
+#include "control/identity.hpp"
+#include "discovery/record_store.hpp"
 #include "support/check.hpp"
 #include "support/meeting.hpp"
 #include "support/ranks.hpp"

@@ -7,7 +7,7 @@
 #include <array>
 #include <cstdlib>
 
-#include "bootstrap/control/net.hpp"
+#include "control/net.hpp"
 #include "support/check.hpp"
 #include "support/meeting.hpp"
 #include "support/ranks.hpp"

@@ -5,7 +5,7 @@
 #include <string>
 #include <thread>
 
-#include "bootstrap/control/control.hpp"
+#include "control/control.hpp"
 #include "support/on_processes.hpp"
 
 using namespace ddp;

@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "bootstrap/control/client_state.hpp"
-#include "bootstrap/control/server_state.hpp"
+#include "control/client_state.hpp"
+#include "control/server_state.hpp"
 #include "support/check.hpp"
 
 namespace ddp::test {

@@ -12,7 +12,7 @@
 #include <new>
 #include <stdexcept>
 
-#include "bootstrap/control/identity.hpp"
+#include "control/identity.hpp"
 
 namespace ddp::test {
 

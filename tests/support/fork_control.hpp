@@ -17,7 +17,7 @@
 #include <thread>
 #include <vector>
 
-#include "bootstrap/control/control.hpp"
+#include "control/control.hpp"
 
 namespace ddp::test {
 

@@ -10,8 +10,8 @@
 #include <memory>
 #include <string>
 
-#include "collective/hierarchy/transport.hpp"
-#include "collective/socket/module.hpp"
+#include "hosts/transport.hpp"
+#include "socket/module.hpp"
 #include "support/check.hpp"
 #include "support/fork_control.hpp"
 #include "support/no_gloo.hpp"

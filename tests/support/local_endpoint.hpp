@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "collective/socket/socket_abi.h"
+#include "socket/socket_abi.h"
 
 namespace ddp::test {
 

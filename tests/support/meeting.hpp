@@ -15,8 +15,8 @@
 #include <optional>
 #include <string>
 
-#include "bootstrap/control/control.hpp"
-#include "bootstrap/rendezvous/rendezvous.hpp"
+#include "control/control.hpp"
+#include "discovery/rendezvous.hpp"
 
 namespace ddp::test {
 

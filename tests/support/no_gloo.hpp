@@ -4,7 +4,7 @@
 
 #include <cstdio>
 
-#include "collective/socket/module.hpp"
+#include "socket/module.hpp"
 
 namespace ddp::test {
 

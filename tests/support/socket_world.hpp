@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "collective/socket/transport.hpp"
+#include "socket/transport.hpp"
 #include "support/local_endpoint.hpp"
 #include "support/ranks.hpp"
 #include "support/thread_control.hpp"

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "bootstrap/control/control.hpp"
+#include "control/control.hpp"
 
 namespace ddp::test {
 

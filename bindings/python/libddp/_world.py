@@ -30,7 +30,7 @@ class World(NamedTuple):
         return (self.rank, self.size) == (other.rank, other.size)
 
 
-# Launchers that start one process a rank, as src/bootstrap/rendezvous/launchers.cpp reads them. Those that may start one process a host,
+# Launchers that start one process a rank, as src/discovery/launchers.cpp reads them. Those that may start one process a host,
 # in which the program starts its ranks (Slurm, Kubernetes), are left out: a framework's ranks need not be theirs.
 _VARIABLES = (("RANK", "WORLD_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"))
 

@@ -4,7 +4,7 @@
  * found in the table.
  *
  * The module is thin on purpose: it calls the runtime, launches kernels and opens NCCL. What to do, in which order, and what
- * to do about a failure is decided in the core (device/gpu, collective/nccl), so that it can be tested with a table that
+ * to do about a failure is decided in the core (device/gpu, nccl), so that it can be tested with a table that
  * needs no GPU (tests/support/fake_gpu).
  *
  * Functions return 0 or a code of the runtime (NCCL functions: of NCCL); error_text says what it means, error_kind what to

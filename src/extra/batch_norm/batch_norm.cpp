@@ -4,7 +4,7 @@
 #include <cmath>
 #include <vector>
 
-#include "bootstrap/control/call_state.hpp"
+#include "control/call_state.hpp"
 #include "core/virtual_ranks.hpp"
 #include "device/cpu/arrays.hpp"
 #include "extra/batch_norm/checks.hpp"

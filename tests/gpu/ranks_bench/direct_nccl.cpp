@@ -5,8 +5,8 @@
 
 #include <array>
 
-#include "cuda/nccl_api.hpp"
 #include "gpu/ranks_bench/ranks_bench.hpp"
+#include "modules/cuda/nccl_api.hpp"
 
 namespace ddp::bench {
 

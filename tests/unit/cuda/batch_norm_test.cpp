@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Batch normalisation's factors and elementwise passes, by the kernels on the host, beside the CPU's, bit for bit.
-#include "cuda/kernels/batch_norm.hpp"
+#include "modules/cuda/kernels/batch_norm.hpp"
 
 #include <random>
 
-#include "cuda/kernels/launchers.hpp"
 #include "device/cpu/arrays.hpp"
 #include "extra/batch_norm/moments.hpp"
+#include "modules/cuda/kernels/launchers.hpp"
 #include "wild_array.hpp"
 
 using namespace ddp;

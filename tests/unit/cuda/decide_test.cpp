@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // What becomes of a step, by the kernel on the host, beside optim/policy: the same bits.
-#include "cuda/kernels/decide.hpp"
+#include "modules/cuda/kernels/decide.hpp"
 
 #include <random>
 
 #include "core/exact_sum.hpp"
-#include "cuda/kernels/launchers.hpp"
+#include "modules/cuda/kernels/launchers.hpp"
 #include "optim/policy.hpp"
 #include "wild_array.hpp"
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Hashes, by the kernel on the host: the naive one, word after word; and that they notice what they should.
-#include "cuda/kernels/hash_words.hpp"
+#include "modules/cuda/kernels/hash_words.hpp"
 
 #include <algorithm>
 #include <set>
 
-#include "cuda/kernels/launchers.hpp"
+#include "modules/cuda/kernels/launchers.hpp"
 #include "wild_array.hpp"
 
 using namespace ddp;

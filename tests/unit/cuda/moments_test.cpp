@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sums over a batch, by the kernels on the host: moments beside sums in long double, the division of the work, and that bits
 // do not change.
-#include "cuda/kernels/moments.hpp"
+#include "modules/cuda/kernels/moments.hpp"
 
 #include <array>
 
-#include "cuda/kernels/launchers.hpp"
 #include "device/cpu/arrays.hpp"
 #include "extra/batch_norm/moments.hpp"
+#include "modules/cuda/kernels/launchers.hpp"
 #include "wild_array.hpp"
 
 using namespace ddp;

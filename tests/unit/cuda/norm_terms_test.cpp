@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Norms, by the kernels on the host, beside the CPU's: the same words of the exact sum, the same largest magnitude.
-#include "cuda/kernels/norm_terms.hpp"
+#include "modules/cuda/kernels/norm_terms.hpp"
 
 #include <array>
 #include <bit>
 
 #include "core/exact_sum.hpp"
-#include "cuda/kernels/launchers.hpp"
 #include "device/cpu/arrays.hpp"
+#include "modules/cuda/kernels/launchers.hpp"
 #include "wild_array.hpp"
 
 using namespace ddp;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Conversions and shaping, by the kernel `move` on the host, beside the CPU's loops.
-#include "cuda/kernels/numbers.hpp"
+#include "modules/cuda/kernels/numbers.hpp"
 
 #include <utility>
 
-#include "cuda/kernels/launchers.hpp"
 #include "device/cpu/arrays.hpp"
+#include "modules/cuda/kernels/launchers.hpp"
 #include "wild_array.hpp"
 
 using namespace ddp;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // A step that the device decides and counts, by the kernel on the host, beside the optimizer's own policy, loss scale and
 // rules: the same bits.
-#include "cuda/kernels/plan.hpp"
+#include "modules/cuda/kernels/plan.hpp"
 
 #include <random>
 
 #include "core/exact_sum.hpp"
-#include "cuda/kernels/launchers.hpp"
+#include "modules/cuda/kernels/launchers.hpp"
 #include "optim/policy.hpp"
 #include "optim/rules.hpp"
 #include "wild_array.hpp"

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The update rules, by the kernels on the host, beside the CPU's loops, bit for bit.
-#include "cuda/kernels/rules.hpp"
+#include "modules/cuda/kernels/rules.hpp"
 
-#include "cuda/kernels/launchers.hpp"
 #include "device/cpu/arrays.hpp"
 #include "device/cpu/update_kernels.hpp"
+#include "modules/cuda/kernels/launchers.hpp"
 #include "wild_array.hpp"
 
 using namespace ddp;

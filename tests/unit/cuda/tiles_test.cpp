@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How work is cut: pieces into tiles, tiles into vectors and single elements.
-#include "cuda/kernels/tiles.hpp"
+#include "modules/cuda/kernels/tiles.hpp"
 
 #include <vector>
 

@@ -5,9 +5,9 @@
 #include <cmath>
 
 #include "core/sum_tree.hpp"
-#include "cuda/kernels/joins.hpp"
-#include "cuda/kernels/launchers.hpp"
 #include "device/cpu/reduce.hpp"
+#include "modules/cuda/kernels/joins.hpp"
+#include "modules/cuda/kernels/launchers.hpp"
 #include "wild_array.hpp"
 
 using namespace ddp;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The word that stops kernels, by the kernel on the host.
-#include "cuda/kernels/launchers.hpp"
+#include "modules/cuda/kernels/launchers.hpp"
 #include "support/check.hpp"
 
 using namespace ddp;

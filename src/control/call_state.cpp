@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/call_state.hpp"
+
+#include "trace/watch.hpp"
+
+namespace ddp::bootstrap {
+
+void CallState::set_watch(std::shared_ptr<trace::Watch> watch) noexcept {
+  owned_watch_ = std::move(watch);
+  watch_.store(owned_watch_.get(), std::memory_order_relaxed);
+}
+
+void CallState::tell_watch(UserCall call) const noexcept {
+  if (call == UserCall::kNone)
+    watch()->leave(this);
+  else
+    watch()->enter(this, static_cast<int32_t>(call));
+}
+
+// The numbers of joined exchanges are read between two looks at the same wait. They do not change while it lasts, but for
+// buckets that other threads of the program complete, which nobody waits for before the wait is over.
+std::optional<BlockedCall> CallState::blocked() const noexcept {
+  if (inside_.load() != 1) return std::nullopt;
+  const uint64_t caller = caller_waits_.load();
+  if (caller == 0) return std::nullopt;
+  constexpr uint64_t kKinds = (uint64_t{1} << kKindBits) - 1;
+  constexpr uint64_t kChannelMask = (uint64_t{1} << kChannelBits) - 1;
+  const auto channel = static_cast<size_t>(caller >> kKindBits & kChannelMask);
+  const bool for_queue = (caller & kKinds) == kForQueue;
+  const uint64_t where = for_queue ? queues_[channel].waits.load() : caller;
+  if (where == 0) return std::nullopt;
+  BlockedCall blocked;
+  blocked.call = call_.load();
+  blocked.exchange = static_cast<BlockedCall::Exchange>(where & kKinds);
+  blocked.channel = static_cast<int32_t>(where >> kKindBits & kChannelMask);
+  blocked.number = where >> (kKindBits + kChannelBits);
+  for (size_t each = 0; each < collectives_.size(); ++each)
+    blocked.collectives[each] = queues_[each].works.load(std::memory_order_acquire) ? UINT64_MAX : collectives_[each].load();
+  blocked.gathers = gathers_.load();
+  const bool same =
+      caller_waits_.load() == caller && (!for_queue || queues_[channel].waits.load() == where) && inside_.load() == 1;
+  return same ? std::optional(blocked) : std::nullopt;
+}
+
+std::optional<CallWatch::News> CallWatch::look(const CallState& state, int64_t now_ns) noexcept {
+  if (now_ns - looked_ns_ < kLookNs) return std::nullopt;
+  looked_ns_ = now_ns;
+  const std::optional<BlockedCall> now = state.blocked();
+  const std::optional<BlockedCall> lasting = now == seen_ ? now : std::nullopt;
+  seen_ = now;
+  if (lasting == told_) return std::nullopt;
+  told_ = lasting;
+  return News{lasting};
+}
+
+}  // namespace ddp::bootstrap

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/client_state.hpp"
+
+#include <algorithm>
+
+#include "control/limits.hpp"
+#include "control/texts.hpp"
+
+namespace ddp::bootstrap {
+namespace {
+
+constexpr int64_t kMs = 1'000'000;
+constexpr int64_t kSlowestClockMs = 86'400'000;
+
+SharedBody body(std::string bytes) { return std::make_shared<const Body>(std::move(bytes)); }
+
+}  // namespace
+
+std::vector<FirstWord> first_words(const ClientConfig& config) {
+  const int64_t left_ms = config.left_ms;
+  std::vector<FirstWord> words{
+      {FrameType::kJoin, body(messages::write(messages::Join{config.me, left_ms, config.limit_ms}))}};
+  if (config.opening.has_value())
+    words.push_back({FrameType::kGather, body(messages::write(1, left_ms, left_ms, UserCall::kNone, config.opening->what,
+                                                              config.opening->blob))});
+  return words;
+}
+
+ClientState::ClientState(ClientConfig config) : config_(std::move(config)) { set_clock(); }
+
+void ClientState::set_clock() { clock_.set_most_ms(config_.dead_after_ms / (limits::kTicksInSilence - 2)); }
+
+int64_t ClientState::tick_ms() const noexcept {
+  return std::clamp<int64_t>(std::min(config_.heartbeat_ms / 2, config_.dead_after_ms / limits::kTicksInSilence), 1, 250);
+}
+
+void ClientState::send(FrameType type, SharedBody bytes) {
+  ClientAction action;
+  action.kind = ClientAction::Kind::kSend;
+  action.type = type;
+  action.body = std::move(bytes);
+  actions_.push_back(std::move(action));
+}
+
+void ClientState::act(ClientAction::Kind kind, std::optional<Error> error) {
+  ClientAction action;
+  action.kind = kind;
+  action.error = std::move(error);
+  actions_.push_back(std::move(action));
+}
+
+void ClientState::start(int64_t now_ns, bool said) {
+  phase_ = Phase::kJoining;
+  heard_ns_ = clock_.at(now_ns);
+  if (said) return;
+  for (FirstWord& word : first_words(config_)) send(word.type, std::move(word.body));
+}
+
+void ClientState::frame(Frame&& frame, int64_t now_ns) {
+  heard_ns_ = clock_.at(now_ns);
+  if (phase_ == Phase::kRunning) return running_frame(std::move(frame));
+  if (phase_ == Phase::kBroken && frame.type == FrameType::kFailed)
+    return hear(ClientAction::Kind::kSettled, messages::read_error(frame.body));
+  if (phase_ != Phase::kJoining) return;
+  switch (frame.type) {
+    case FrameType::kBeat: return;
+    case FrameType::kTable: return joined(messages::read_table(frame.body));
+    case FrameType::kRefuse:
+      phase_ = Phase::kLeft;
+      return act(ClientAction::Kind::kRefused, messages::read_error(frame.body));
+    default: throw Error(DDP_ERROR_IO, "a frame that has no place here");
+  }
+}
+
+void ClientState::joined(messages::Table&& table) {
+  if (config_.recovers) {
+    config_.me.rank = table.receiver;
+    config_.size = static_cast<int32_t>(table.members.size());
+    if (table.receiver < 0 || table.receiver >= config_.size) throw Error(DDP_ERROR_IO, "a table without this rank");
+  }
+  if (table.members.size() != static_cast<size_t>(config_.size)) throw Error(DDP_ERROR_IO, "a table of another world size");
+  const auto is_clock = [](int64_t ms) { return ms > 0 && ms <= kSlowestClockMs; };
+  if (!is_clock(table.heartbeat_ms) || !is_clock(table.dead_after_ms)) throw Error(DDP_ERROR_IO, "clocks that cannot be");
+  config_.heartbeat_ms = table.heartbeat_ms;
+  config_.dead_after_ms = table.dead_after_ms;
+  set_clock();
+  server_ = table.members.front();
+  phase_ = Phase::kRunning;
+  act(ClientAction::Kind::kJoined);
+  actions_.back().rank = config_.me.rank;
+  actions_.back().members = std::move(table.members);
+}
+
+void ClientState::running_frame(Frame&& frame) {
+  switch (frame.type) {
+    case FrameType::kReply: {
+      messages::Reply reply = messages::read_reply(frame.body);
+      if (reply.blobs.size() != static_cast<size_t>(config_.size)) throw Error(DDP_ERROR_IO, "a reply of another size");
+      act(ClientAction::Kind::kAnswer);
+      actions_.back().sequence = reply.sequence;
+      actions_.back().blobs = std::move(reply.blobs);
+      return;
+    }
+    case FrameType::kReplyError: {
+      const messages::ReplyError reply = messages::read_reply_error(frame.body);
+      act(ClientAction::Kind::kAnswer, reply.error);
+      actions_.back().sequence = reply.sequence;
+      return;
+    }
+    case FrameType::kBeat: {
+      messages::Beat beat = messages::read_beat(frame.body);
+      for (const messages::Progress& at : beat.ranks) {
+        if (at.rank < 0 || at.rank >= config_.size) throw Error(DDP_ERROR_IO, "a rank that does not exist");
+        if (at.rank == 0) server_where_ = at.where;
+      }
+      act(ClientAction::Kind::kProgress);
+      actions_.back().ranks = std::move(beat.ranks);
+      return;
+    }
+    case FrameType::kFailed: return hear(ClientAction::Kind::kFailed, messages::read_error(frame.body));
+    default: throw Error(DDP_ERROR_IO, "a frame that has no place here");
+  }
+}
+
+// First this rank knows, then it says so: rank 0 may end when all have.
+void ClientState::hear(ClientAction::Kind kind, const Error& cause) {
+  phase_ = Phase::kBroken;
+  act(kind, cause);
+  send(FrameType::kHeard, body(std::string()));
+}
+
+void ClientState::closed(int64_t) {
+  if (phase_ == Phase::kJoining) {
+    phase_ = Phase::kLeft;
+    act(ClientAction::Kind::kLost);
+  } else if (phase_ == Phase::kRunning) {
+    lose(texts::server_gone(*server_));
+  }
+}
+
+void ClientState::broke(const std::string& how, int64_t now_ns) {
+  if (phase_ == Phase::kRunning)
+    lose(texts::broke_protocol(*server_, how));
+  else
+    closed(now_ns);
+}
+
+// Rank 0 is told as well: it may have stood still and go on later.
+void ClientState::lose(const Error& cause) {
+  phase_ = Phase::kBroken;
+  send(FrameType::kAbort, body(messages::write(cause)));
+  act(ClientAction::Kind::kFailed, cause);
+}
+
+void ClientState::tick(int64_t system_ns, const Whereabouts& where) {
+  const bool waits = phase_ == Phase::kJoining || phase_ == Phase::kRunning;
+  // What rank 0 said while this process stood still is not read yet: it gets one full period.
+  const bool stood_still = clock_.tick(system_ns) > config_.dead_after_ms * kMs / 2;
+  const int64_t now_ns = clock_.at(system_ns);
+  if (stood_still) heard_ns_ = now_ns;
+  if (stood_still) stood_still_until_ns_ = system_ns;
+  if (waits && now_ns - heard_ns_ > config_.dead_after_ms * kMs) {
+    if (phase_ == Phase::kJoining) return closed(system_ns);
+    return lose(texts::silent(*server_, config_.dead_after_ms, server_where_));
+  }
+  if (!waits || now_ns - last_beat_ns_ < config_.heartbeat_ms * kMs) return;
+  last_beat_ns_ = now_ns;
+  send(FrameType::kBeat, body(messages::write(messages::Beat{{{config_.me.rank, where, 0}}})));
+}
+
+void ClientState::gather(SharedBody contribution) {
+  if (std::exchange(config_.opening, std::nullopt).has_value()) return;  // it was said with the join
+  if (phase_ == Phase::kRunning) send(FrameType::kGather, std::move(contribution));
+}
+
+void ClientState::abort(const Error& cause) { abort(body(messages::write(cause))); }
+
+void ClientState::blocked(const std::optional<BlockedCall>& blocked) {
+  if (phase_ == Phase::kRunning) send(FrameType::kBlocked, body(messages::write(blocked)));
+}
+
+void ClientState::abort(SharedBody cause) {
+  if (phase_ != Phase::kRunning) return;
+  send(FrameType::kAbort, std::move(cause));
+  phase_ = Phase::kBroken;
+}
+
+void ClientState::saw_death(int32_t rank) {
+  if (phase_ == Phase::kRunning) send(FrameType::kDeath, body(messages::write(messages::Death{rank})));
+}
+
+void ClientState::witness(int32_t id) {
+  if (phase_ == Phase::kJoining) send(FrameType::kWitness, body(messages::write(messages::Death{id})));
+}
+
+void ClientState::leave(const messages::Bye& bye) {
+  if (phase_ == Phase::kLeft || phase_ == Phase::kNew) return;
+  phase_ = Phase::kLeft;
+  send(FrameType::kBye, body(messages::write(bye)));
+  act(ClientAction::Kind::kFinish);
+}
+
+}  // namespace ddp::bootstrap

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+// Frames: how messages of the control plane lie on a byte stream.
+//
+//   length of the body (32 bits, little-endian) | type (8 bits) | body | tag (16 bytes, on authenticated connections only)
+//
+// The tag covers the frame's number on its connection, its head and its body, so that frames can be neither changed, left
+// out, repeated nor swapped. A length above the reader's limit is refused before anything is allocated, and a body grows
+// only as its bytes arrive. Pure: no sockets, no clock. One thread at a time.
+// Tested by unit/control/control_codec_test.cpp and fuzz/control_frames_fuzz.cpp.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "control/auth.hpp"
+
+namespace ddp::bootstrap {
+
+enum class FrameType : uint8_t {
+  kBanner = 1,  // server: who listens here, and its challenge
+  kHello,       // client: who wants in, its challenge and its proof
+  kWelcome,     // server: its proof
+  kRefuse,      // server: why not
+  kJoin,        // client: host, process, address
+  kTable,       // server: all are here, and who they are
+  kGather,      // client: a contribution
+  kReply,       // server: all contributions
+  kReplyError,  // server: why there is no reply
+  kBeat,        // both: still here, and where
+  kAbort,       // client: break the group
+  kFailed,      // server: the group is broken, and why
+  kBye,         // client: goodbye
+  kBlocked,     // client: what it waits in, or that it waits no longer
+  kHeard,       // client: it knows what kFailed said
+  kDeath,       // client: it saw that the process of another rank has ended
+  kPlace,       // server of a signpost: the record of the place where the group is
+  kWitness,     // client of a recovery: it saw on its own host that the process with this id has ended
+};
+inline constexpr uint8_t kLastFrameType = static_cast<uint8_t>(FrameType::kWitness);
+inline constexpr size_t kFrameHead = 5;
+
+struct Frame {
+  FrameType type = FrameType::kBeat;
+  std::string body;
+};
+
+/// A body on its way to one or many receivers; never changed, hashed at most once. Used by one thread.
+class Body {
+ public:
+  explicit Body(std::string bytes) : bytes_(std::move(bytes)) {}
+  [[nodiscard]] const std::string& bytes() const noexcept { return bytes_; }
+  [[nodiscard]] const auth::Bytes32& digest() const;
+
+ private:
+  std::string bytes_;
+  mutable std::optional<auth::Bytes32> digest_;
+};
+using SharedBody = std::shared_ptr<const Body>;
+
+/// Makes what goes before and after a body.
+class FrameWriter {
+ public:
+  struct Ends {
+    std::string head;
+    std::string tail;
+  };
+  void secure(const auth::Key& key) { key_ = key; }
+  [[nodiscard]] Ends frame(FrameType type, const Body& body);
+
+ private:
+  std::optional<auth::Key> key_;
+  uint64_t number_ = 0;
+};
+
+class FrameReader {
+ public:
+  explicit FrameReader(size_t limit) : limit_(limit) {}
+
+  /// The longest body that is read from now on.
+  void set_limit(size_t limit) noexcept { limit_ = limit; }
+  /// From the next frame on, every frame carries a tag.
+  void secure(const auth::Key& key) { key_ = key; }
+
+  /// Take bytes from the front of `bytes`; a frame once it is complete. Throws IO for what cannot be a frame; then the
+  /// connection is of no use any more.
+  [[nodiscard]] std::optional<Frame> read(std::string_view& bytes);
+
+ private:
+  [[nodiscard]] bool take_head(std::string_view& bytes);
+  void check_tag() const;
+
+  size_t limit_;
+  std::optional<auth::Key> key_;
+  uint64_t number_ = 0;
+  std::string head_;
+  uint32_t length_ = 0;
+  Frame frame_;
+  std::string tail_;
+};
+
+}  // namespace ddp::bootstrap

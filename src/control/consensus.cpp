@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/consensus.hpp"
+
+#include "core/bytes.hpp"
+
+namespace ddp::bootstrap {
+
+std::string outcome_bytes(const Error* mine, std::string_view brought) {
+  ByteWriter said;
+  said.number(static_cast<int32_t>(mine != nullptr ? mine->status() : DDP_OK))
+      .text(mine != nullptr ? mine->text() : std::string());
+  return std::move(said).bytes().append(brought);
+}
+
+std::vector<std::string> read_outcomes(const std::vector<std::string>& outcomes) {
+  std::vector<std::string> brought;
+  std::optional<Error> first;
+  int32_t rank = -1;
+  for (const std::string& outcome : outcomes) {
+    ++rank;
+    ByteReader reader(outcome);
+    const auto status = static_cast<ddp_status>(reader.number<int32_t>());
+    const std::string_view text = reader.text();
+    brought.emplace_back(reader.rest());
+    const bool is_cause = status == DDP_ERROR_OUT_OF_MEMORY;  // what the others report is often what came of it
+    if (status == DDP_OK || (first && (!is_cause || first->status() == status))) continue;
+    first = Error(status, std::string(text)).about(rank).as_agreed();
+  }
+  if (first) throw Error(*first);
+  return brought;
+}
+
+}  // namespace ddp::bootstrap

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// ServerState for a recovery: ids in the place of ranks, ranks that are new, a group that forms with who is here, and the
+// end of one that has broken.
+#include <algorithm>
+#include <utility>
+
+#include "control/identity.hpp"
+#include "control/limits.hpp"
+#include "control/server_state.hpp"
+
+namespace ddp::bootstrap {
+namespace {
+
+constexpr int64_t kMs = 1'000'000;  // nanoseconds
+
+}  // namespace
+
+std::vector<int32_t> ServerState::present() const {
+  std::vector<int32_t> ids;
+  for (int32_t rank = 0; phase_ == Phase::kForming && rank < config_.size; ++rank)
+    if (slots_[static_cast<size_t>(rank)].state == MemberSlot::State::kTaken) ids.push_back(rank);
+  return ids;
+}
+
+// A member of a group that has broken saw it on its own host. It may come when the group has formed without the dead one.
+void ServerState::witness(int32_t id) {
+  if (!config_.recovers || id < 0 || id >= limits::kRanks)
+    throw Error(DDP_ERROR_IO, "the end of a rank that does not exist");
+  if (std::find(witnessed_.begin(), witnessed_.end(), id) == witnessed_.end()) witnessed_.push_back(id);
+}
+
+void ServerState::form(const std::vector<int32_t>& ids) {
+  const auto most = static_cast<size_t>(config_.most_ranks);
+  for (std::vector<int32_t> here = present(); most > 0 && here.size() > most; here.pop_back()) {
+    refuse(
+        slot_of(here.back()).connection,
+        make_error(DDP_ERROR_INVALID_ARGUMENT,
+                   "ddp_group_create: the group has %d virtual ranks and as many ranks: there is nothing for one more to do",
+                   config_.most_ranks));
+    free_slot(here.back());
+  }
+  if (phase_ != Phase::kForming || ids != present()) return;  // somebody has come or gone meanwhile
+  renumber();
+  form();
+}
+
+void ServerState::dismiss(const Error& why) {
+  for (const int32_t id : present()) {
+    refuse(slot_of(id).connection, why);
+    free_slot(id);
+  }
+}
+
+/// A rank that wants to join asks here where the group is.
+void ServerState::point(ConnectionId id) {
+  send(id, FrameType::kPlace, std::make_shared<const Body>(std::string(config_.signpost)));
+  finish(id);
+}
+
+bool ServerState::is_fenced(int32_t id) const {
+  return std::find(config_.fenced.begin(), config_.fenced.end(), id) != config_.fenced.end();
+}
+
+std::optional<Error> ServerState::kept_out(const Member& newcomer, int64_t now_ns) const {
+  const std::string host = lasting_host(newcomer.host, newcomer.boot_id);
+  for (const ServerConfig::KeptOut& each : config_.kept_out)
+    if (each.host == host && each.until_ns > now_ns)
+      return texts::kept_out(newcomer.host, each.deaths, (each.until_ns - now_ns + 999'999) / 1'000'000);
+  return std::nullopt;
+}
+
+/// Those who are here become ranks 0, 1, ... in the order of their ids.
+void ServerState::renumber() {
+  std::vector<Member> members;
+  std::vector<MemberSlot> slots;
+  for (const int32_t id : present()) {
+    const auto rank = static_cast<int32_t>(members.size());
+    connections_[slot_of(id).connection].rank = rank;
+    slots.push_back(slot_of(id));
+    members.push_back(member(id));
+    members.back().rank = rank;
+  }
+  members_ = std::move(members);
+  slots_ = std::move(slots);
+  config_.size = static_cast<int32_t>(members_.size());
+  gathers_ = GatherRounds(members_);
+  deadlocks_ = DeadlockWatch(members_);
+}
+
+/// In a recovery: for a rank that is new, which gets the next id, or that knows of more ranks than this one. Gives why it
+/// may not come.
+std::optional<Error> ServerState::make_room(int32_t& id, const Member& of, int64_t now_ns) {
+  if (!config_.recovers) return std::nullopt;
+  if (id == kNewRank) {
+    if (!config_.takes_new) return texts::come_again();
+    if (auto why = kept_out(of, now_ns)) return why;
+    id = config_.size;
+  }
+  if (id < config_.size || id >= limits::kRanks) return std::nullopt;
+  config_.size = id + 1;
+  members_.resize(static_cast<size_t>(config_.size));
+  slots_.resize(static_cast<size_t>(config_.size));
+  return std::nullopt;
+}
+
+void ServerState::settle() {
+  if (suspicion_.has_value()) declare(Error(suspicion_->cause));
+  tell_rank0();
+  for (const MemberSlot& slot : slots_)  // who is stopped does not end its connection
+    if (slot.state == MemberSlot::State::kTaken && last_.tick_ns - slot.heard_ns > config_.dead_after_ms * kMs / 2)
+      drop(slot.connection);
+}
+
+}  // namespace ddp::bootstrap

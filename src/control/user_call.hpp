@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// The public functions that are collective, as numbers: ranks tell each other in which one they are, and error texts name
+// it.
+// Pure. Any thread.
+// Tested by unit/control/call_state_test.cpp.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace ddp::bootstrap {
+
+/// Part of what ranks compare; equal on all ranks.
+enum class UserCall : uint16_t {
+  kNone = 0,
+  kBarrier,
+  kAllReduce,
+  kAllGather,
+  kReduceScatter,
+  kBroadcast,
+  kReduceMetrics,
+  kAllReduceRows,
+  kCommit,
+  kSyncBuffers,
+  kCheck,
+  kAverageParameters,
+  kGetGradNorm,
+  kClipGradNorm,
+  kOptimizerStep,
+  kBatchNormForward,
+  kBatchNormBackward,
+  kSave,
+  kSaveFile,
+  kLoad,
+  kLoadFile,
+  kSaveLatest,
+  kLoadLatest,
+  kSplit,
+  kStartTrace,
+  kStopTrace,
+  kEndBackward,
+  kSkipBackward,
+  kAbandonBackward,
+  kJoin,
+  kNextBucket,
+  kFinishBucket,
+  kBucketAllReduce,
+  kBucketAllGather,
+  kBucketReduceScatter,
+  kBucketBroadcast,
+};
+inline constexpr UserCall kLastUserCall = UserCall::kBucketBroadcast;
+
+/// "ddp_group_barrier"; "" for kNone.
+[[nodiscard]] const char* name_of(UserCall call) noexcept;
+/// kNone for any other name.
+[[nodiscard]] UserCall user_call(std::string_view function) noexcept;
+
+/// What a rank in this call may meet on the others: itself, or kNone for all that take part in a backward pass, because
+/// ranks end one pass in different ways (end, skip, abandon, join), and some of it runs on a library thread while the
+/// program computes.
+[[nodiscard]] constexpr UserCall compared_as(UserCall call) noexcept {
+  return call >= UserCall::kEndBackward ? UserCall::kNone : call;
+}
+
+/// For error texts: ddp_model_commit ("gradient memory"); one of the two alone where there is no other.
+[[nodiscard]] std::string describe_call(UserCall call, std::string_view what);
+
+}  // namespace ddp::bootstrap

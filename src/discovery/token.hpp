@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where the shared secret comes from: DDP_TOKEN, or a file that DDP_TOKEN_FILE names and nobody else can read.
+// Tested by unit/discovery/rendezvous_token_test.cpp.
+#pragma once
+
+#include "control/auth.hpp"
+#include "discovery/rendezvous.hpp"
+
+namespace ddp::bootstrap {
+
+/// Nothing if neither variable is set. Throws IO or INVALID_ARGUMENT naming the file and the cure; never shows the token.
+[[nodiscard]] auth::Token read_token(EnvironmentFn environment);
+
+/// DDP_INSECURE=1: the user says that the network is trusted.
+[[nodiscard]] bool is_insecure_wanted(EnvironmentFn environment);
+
+}  // namespace ddp::bootstrap

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// One bucket between hosts. Every local rank's pieces lie in shared memory: gradients in library memory are reduced
+// where they are; for private ones a copy of the piece is kept in the group's memory, filled before the bucket is
+// announced and copied back at the end.
+//
+// Cost: a rank with a rail reads and writes 1/rails of the bucket of every local rank; private pieces are copied twice
+// more, and their size is needed once more in shared memory.
+// Threads: start from the thread that marks, finish from the queue.
+// Tested by process/hierarchy_test.cpp.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "hosts/host.hpp"
+
+namespace ddp::hierarchy {
+
+class Bucket final : public collective::BucketOperation {
+ public:
+  /// Collective over the group. Throws OUT_OF_MEMORY on all ranks if one lacks it. The sum goes to all ranks, or to its
+  /// owners.
+  Bucket(Host& host, const collective::ExchangeSpec& spec, os::Deadline deadline);
+  ~Bucket() override;
+  Bucket(const Bucket&) = delete;
+  Bucket& operator=(const Bucket&) = delete;
+
+  void start(const collective::BucketHeader& mine) override;
+  [[nodiscard]] collective::Progress advance(int64_t budget_bytes) override;
+  void finish() override;
+  [[nodiscard]] bool local_done() const noexcept override { return true; }
+  [[nodiscard]] const collective::BucketHeader& header() const noexcept override { return header_; }
+  [[nodiscard]] bool set_address(int32_t piece, std::byte* data) noexcept override;
+  [[nodiscard]] std::string describe() const override;
+
+ private:
+  /// A piece in this process's own memory, with its copy in shared memory.
+  struct Private {
+    size_t piece = 0;
+    std::byte* data = nullptr;  // NULL: no address is known yet
+    std::byte* copy = nullptr;
+    int64_t bytes = 0;
+  };
+
+  [[nodiscard]] std::vector<int64_t> place_pieces(const collective::BucketSpec& spec, os::Deadline deadline);
+  [[nodiscard]] HostArray meet_pieces(const collective::BucketSpec& spec, const std::vector<int64_t>& offsets);
+  bool try_announce();
+  void combine_headers();
+  void copy_in() noexcept;
+  void copy_out() noexcept;
+  void work_on_slice() noexcept;
+  [[nodiscard]] bool is_used(size_t piece) const noexcept { return header_.uses(piece); }
+
+  Host& host_;
+  const std::vector<OwnedSpan>* own_;  // NULL: everything
+  collective::SliceWork* work_;
+  collective::Stamp stamp_;
+  size_t pieces_;
+  std::vector<Private> private_;
+  void* memory_ = nullptr;  // the copies
+  std::unique_ptr<HostReduceInput> mine_;
+  Crossing crossing_;
+  collective::BucketHeader header_;
+  uint64_t sequence_ = 0;
+};
+
+}  // namespace ddp::hierarchy

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the ranks of a host do together in a collective of all hosts: meet in shared memory, cross to the other hosts on
+// their rails, and wait until the host's last rail is done.
+//
+//   meet     every local rank announces; stamps are compared, bucket headers combined (shm::Engine)
+//   across   local rank l < rails: its rail, which compares stamps and joins bucket headers over the hosts; then its counter
+//            kFinished. What is small takes rail 0 alone
+//   part     a rank that did not cross waits for the others' counters and takes the combined bucket header from one of them
+//
+// Who is named when somebody is late: those who wait for it directly are the least patient. That is its own host first
+// (timeout_ms), then the rails (a little more), then those who wait for a rail of their own host (twice timeout_ms).
+// Promises: an error in a collective is the group's first cause, or the first cause is thrown in its place; all ranks
+// learn it at once.
+// Threads: as shm::Engine.
+// Tested by process/hierarchy_test.cpp and process/hierarchy_failure_test.cpp.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "core/attempt.hpp"
+#include "hosts/host_control.hpp"
+#include "hosts/host_reduce_input.hpp"
+#include "hosts/layout.hpp"
+#include "shm/engine.hpp"
+#include "shm/peer_monitor.hpp"
+#include "socket/member.hpp"
+
+namespace ddp::hierarchy {
+
+inline constexpr int64_t kExchangeBytes = int64_t{8} << 20;
+
+/// What carries the rails.
+struct Carrier {
+  const ddp_socket_table& table;
+  std::string address;
+  socket::SocketOptions options;
+};
+
+/// The ranks of a host with their memory connected, and what the rails need to be.
+struct HostMemory {
+  shm::Mesh mesh;
+  std::byte* exchange = nullptr;            // kExchangeBytes of the own region
+  std::optional<socket::MemberOffer> rail;  // of this rank; none: this host has more ranks than there are rails
+  std::vector<std::string> rails;           // of all ranks of all hosts
+};
+
+/// Collective over the group. Throws the same on all ranks if some host's ranks cannot share memory.
+[[nodiscard]] HostMemory connect_host(const collective::TransportContext& context, const Layout& layout,
+                                      const Carrier& carrier, os::Deadline deadline);
+/// The same memory with other pages, for another channel. Collective over the group. Throws OUT_OF_MEMORY on all ranks.
+[[nodiscard]] HostMemory add_channel(const collective::TransportContext& context, const Layout& layout,
+                                     const Carrier& carrier, const shm::Mesh& mesh, os::Deadline deadline);
+
+/// How a collective crosses: which rails take part, and what this rank's rail does. The same on all ranks but for what is
+/// its own.
+struct Crossing {
+  int32_t rails = 1;
+  socket::Schedule schedule;
+  std::vector<OwnSpan> owned;  // of this host's ranks, in the order of the array; empty if nothing belongs to single ranks
+};
+
+class Host {
+ public:
+  /// Collective over the group: makes the rails.
+  Host(const collective::TransportContext& context, Layout layout, HostMemory memory, const Carrier& carrier);
+
+  [[nodiscard]] const Layout& layout() const noexcept { return layout_; }
+  [[nodiscard]] shm::Engine& engine() noexcept { return engine_; }
+  [[nodiscard]] const shm::Mesh& mesh() const noexcept { return engine_.mesh(); }
+  [[nodiscard]] shm::Region& region() noexcept { return *engine_.mesh().own; }
+  [[nodiscard]] std::shared_ptr<collective::Arena> arena() const noexcept { return engine_.mesh().own; }
+  [[nodiscard]] bootstrap::Control& group_control() noexcept { return *context_.control; }
+  [[nodiscard]] int32_t world_size() const noexcept { return context_.control->size(); }
+  [[nodiscard]] std::string describe() const { return way_; }
+
+  /// The sum goes to all ranks.
+  [[nodiscard]] Crossing all_reduce(int64_t count, const cpu::ReduceRule& rule, size_t words) const;
+  /// Each rank owns what `by_rank` says, in ascending order.
+  [[nodiscard]] Crossing exchange(const socket::FlatOwnership& by_rank, int64_t count, const cpu::ReduceRule& rule,
+                                  size_t words, socket::Phases phases) const;
+
+  /// All ranks of the host have announced, or will: wait for them, compare.
+  void gather_here(uint64_t sequence);
+  /// After that: nobody passes before all ranks of all hosts have come.
+  void cross(uint64_t sequence, collective::Stamp stamp);
+  /// After that, on a rank with a rail: bytes to the next host, and bytes of the one before.
+  void pass_on(uint64_t sequence, collective::Stamp stamp, const Tensor& sent, const Tensor& received);
+  /// After that: the exchange with all other hosts. `header`: of this host; afterwards of all.
+  void run(uint64_t sequence, collective::Stamp stamp, HostReduceInput& mine, const Crossing& crossing,
+           collective::BucketHeader& header);
+
+  /// Runs `body`; an error of it breaks the group.
+  template <class Body>
+  void or_break(Body&& body) {
+    on_error<Error>(body, [this](const Error& error) { break_group(error); });
+  }
+
+  [[nodiscard]] int64_t sent_bytes() const noexcept { return rail_ != nullptr ? rail_->sent_bytes() : 0; }
+  void shutdown() noexcept {
+    if (rail_ != nullptr) rail_->leave();
+    monitor_.reset();  // or the end of the process is a death
+  }
+  void wake() noexcept;
+
+ private:
+  [[noreturn]] void break_group(const Error& error);
+  void wait_for_rails(uint64_t sequence, int32_t rails);
+  void show_done(uint64_t sequence) noexcept;
+  void show_header(uint64_t sequence, const collective::BucketHeader& header) noexcept;
+  void read_header(uint64_t sequence, collective::BucketHeader& header) const noexcept;
+  /// By host: what the ranks that use rail `rail` of `rails` own.
+  [[nodiscard]] socket::FlatOwnership by_host(const socket::FlatOwnership& by_rank, int32_t rail, int32_t rails) const;
+
+  collective::TransportContext context_;
+  Layout layout_;
+  socket::SocketOptions options_;
+  socket::Shares shares_;
+  HostControl control_;
+  shm::Engine engine_;
+  std::optional<shm::PeerMonitor> monitor_;     // of the first channel, for all of them
+  std::unique_ptr<socket::SocketMember> rail_;  // NULL: this host has more ranks than there are rails
+  std::string way_;
+};
+
+}  // namespace ddp::hierarchy

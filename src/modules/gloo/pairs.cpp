@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "modules/gloo/pairs.hpp"
+
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <mutex>
+#include <stdexcept>
+#include <utility>
+
+namespace ddp::gloo {
+namespace {
+
+namespace tcp = ::gloo::transport::tcp;
+
+// Gloo listens, whether it is to be connected to or not: each pair in older releases, the device in newer ones. So it
+// listens at the broadcast address of the loopback network: a TCP socket may be bound to it, and the kernel neither connects
+// to a broadcast address nor answers who asks to be connected to one (RFC 1122, 4.2.3.10). No packet ever reaches Gloo's
+// accept().
+constexpr const char* kUnreachable = "127.255.255.255";
+
+// Of Gloo's waits that we do not use.
+constexpr std::chrono::minutes kUnused{30};
+
+/// Closes what nobody took.
+struct Owned {
+  int descriptor;
+  explicit Owned(int fd) : descriptor(fd) {}
+  ~Owned() {
+    if (descriptor >= 0) ::close(descriptor);
+  }
+  Owned(const Owned&) = delete;
+  Owned& operator=(const Owned&) = delete;
+};
+
+}  // namespace
+
+std::shared_ptr<tcp::Device> make_unreachable_device() {
+  tcp::attr attributes;
+  attributes.hostname = kUnreachable;
+  auto device = std::dynamic_pointer_cast<tcp::Device>(tcp::CreateDevice(attributes));
+  if (device == nullptr) throw std::logic_error("the device of Gloo is of another kind");
+  return device;
+}
+
+AdmittedPair::AdmittedPair(tcp::Context* context, tcp::Device* device, int peer, int descriptor)
+    : Pair(context, device, peer, kUnused) {
+  if (&self_ != &address()) throw std::logic_error("this release of Gloo has pairs of another layout");
+  const tcp::Address self = tcp::Address::fromSockName(descriptor);
+  const tcp::Address other = tcp::Address::fromPeerName(descriptor);
+  const std::lock_guard lock(m_);
+  // In older releases this pair listens. To close that socket also ends its place in Gloo's epoll set.
+  if (fd_ >= 0) ::close(fd_);
+  fd_ = -1;
+  device->registerDescriptor(descriptor, EPOLLIN, this);
+  fd_ = descriptor;
+  self_ = self;
+  peer_ = other;
+  changeState(CONNECTED);
+}
+
+// Gloo's thread holds the lock while it reads.
+uint64_t AdmittedPair::moved() noexcept {
+  const std::unique_lock lock(m_, std::try_to_lock);
+  if (!lock.owns_lock()) return ++busy_;
+  tcp_info info{};
+  socklen_t bytes = sizeof info;
+  if (fd_ < 0 || ::getsockopt(fd_, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0) return busy_;
+  return info.tcpi_bytes_acked + info.tcpi_bytes_received + busy_;
+}
+
+// Since Linux 5.5.
+int64_t AdmittedPair::gaps() noexcept {
+  const std::lock_guard lock(m_);
+  tcp_info info{};
+  socklen_t bytes = sizeof info;
+  if (fd_ < 0 || ::getsockopt(fd_, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0) return 0;
+  return info.tcpi_rcv_ooopack;
+}
+
+Transfer::Wait Transfer::wait(std::condition_variable& changed, int& completions, bool& aborted,
+                              std::chrono::milliseconds timeout) {
+  std::unique_lock lock(m_);
+  const bool over = changed.wait_for(lock, timeout, [&] {
+    throwIfException();
+    return aborted || completions > 0;
+  });
+  if (!over) return Wait::kTimedOut;
+  if (std::exchange(aborted, false)) return Wait::kAborted;
+  --completions;
+  return Wait::kDone;
+}
+
+void AdmittedPairs::attach(int peer, int descriptor) {
+  Owned owned{descriptor};
+  pairs_.at(static_cast<size_t>(peer)) = std::make_unique<AdmittedPair>(this, device_.get(), peer, descriptor);
+  owned.descriptor = -1;
+}
+
+}  // namespace ddp::gloo

@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "nccl/bucket.hpp"
+
+#include <algorithm>
+
+#include "core/attempt.hpp"
+#include "core/error.hpp"
+#include "core/plan.hpp"
+#include "nccl/capture_bits.hpp"
+
+namespace ddp::nccl {
+namespace {
+
+constexpr size_t kMostWords = kMostPieces / 64;  // of used bits that a transport takes
+
+}  // namespace
+
+HeaderWords HeaderWords::of(const collective::BucketSpec& spec, int32_t ranks) noexcept {
+  HeaderWords words{spec.used_words(), spec.used_words(), spec.used_words()};
+  if (words.order + 1 <= kMostWords) words.captures = words.end = words.order + 1;
+  if (words.has_order() && words.captures + capture_words(ranks) <= kMostWords)
+    words.end = words.captures + capture_words(ranks);
+  return words;
+}
+
+collective::BucketSpec metadata_of(const collective::ExchangeSpec& spec, int32_t ranks) {
+  collective::BucketSpec metadata = spec;
+  metadata.on_gpu = false;
+  metadata.rule.wire = cpu::ReduceRule::kAsItIs;
+  metadata.plan_hash ^=
+      static_cast<uint64_t>(spec.kind()) * 0x9e3779b97f4a7c15u;  // so that ranks which do different things find out
+  for (collective::BucketSpec::Piece& piece : metadata.pieces) piece = collective::BucketSpec::Piece{nullptr, 0, false};
+  const HeaderWords words = HeaderWords::of(spec, ranks);
+  if (words.has_order()) metadata.pieces.resize(words.end * 64);
+  return metadata;
+}
+
+std::byte* block_of(const std::vector<collective::BucketSpec::Piece>& pieces, ddp_dtype dtype) noexcept {
+  const auto owned = [](const collective::BucketSpec::Piece& piece) { return piece.owned; };
+  if (pieces.empty() || !std::all_of(pieces.begin(), pieces.end(), owned)) return nullptr;
+  return pieces.front().data - pieces.front().offset * dtype_size(dtype);
+}
+
+Block::Block(NcclTransport& transport, const collective::ExchangeSpec& spec, ddp_dtype dtype, bool kept)
+    : transport_(transport), dtype_(dtype), count_(spec.count), ranks_(transport.size()) {
+  if (ranks_ == 1 || count_ == 0) return;
+  const bool fits = !kept && dtype == spec.rule.dtype;
+  if (fits && spec.dense && spec.kind() == collective::Collective::kBucket && transport.tree() == nullptr) {
+    lie_on(spec);
+    return;
+  }
+  data_ = fits ? block_of(spec.pieces, dtype) : nullptr;
+  in_place_ = data_ != nullptr;
+  if (in_place_) return;
+  kept_ = kept;
+  const int64_t bytes = count_ * dtype_size(dtype);
+  data_ = static_cast<std::byte*>(kept ? transport.alloc(bytes) : transport.staging(std::max(bytes, spec.largest_bytes)));
+}
+
+/// NCCL's sum is the same wherever a gradient lies in it.
+void Block::lie_on(const collective::ExchangeSpec& spec) noexcept {
+  in_place_ = true;
+  count_ = 0;
+  for (const collective::BucketSpec::Piece& piece : spec.pieces) {
+    if (piece.count > 0 && (data_ == nullptr || piece.data < data_)) data_ = piece.data;
+    count_ += piece.count;
+  }
+}
+
+Block::~Block() {
+  if (kept_) transport_.free(data_);
+}
+
+Operation::Operation(NcclTransport& transport, std::unique_ptr<collective::BucketOperation> metadata,
+                     const collective::ExchangeSpec& spec, ddp_dtype dtype, bool kept)
+    : transport_(transport),
+      metadata_(std::move(metadata)),
+      spec_(spec),
+      block_(transport, spec, dtype, kept),
+      words_(HeaderWords::of(spec, transport.size())),
+      timed_(transport.device(), transport.stream(), static_cast<uint32_t>(spec.index)) {
+  mine_.used.resize(words_.end);
+  spans_.reserve(spec.pieces.size() + 1);  // an own slice in the middle of a piece leaves two parts of it
+}
+
+void Operation::start(const collective::BucketHeader& mine) {
+  settled_ = Settled::kNo;
+  captured_ = false;
+  mine_.incomplete = mine.incomplete;
+  mine_.participation = mine.participation;
+  std::copy(mine.used.begin(), mine.used.end(), mine_.used.begin());
+  attempt([&] {
+    captured_ = capture_.begin(transport_, producers_);
+    if (!captured_) launch(mine_);
+  });
+  producers_.clear();
+  if (!announces_late())
+    announce(transport_.order_word(captured_ ? NcclTransport::At::kNow : NcclTransport::At::kLastCollective));
+}
+
+void Operation::announce(uint64_t order_word) {
+  if (words_.has_order()) mine_.used[words_.order] = problem_ ? 0 : order_word;
+  if (words_.has_captures()) {
+    const auto rank = static_cast<size_t>(transport_.rank());
+    std::fill(mine_.used.begin() + static_cast<std::ptrdiff_t>(words_.captures), mine_.used.end(), 0);
+    if (captured_) mine_.used[words_.captures + rank / 64] = uint64_t{1} << (rank % 64);
+  }
+  metadata_->start(mine_);
+}
+
+/// Before NCCL is called by those that capture, and before anybody waits for it.
+void Operation::compare_ranks() const {
+  const std::vector<uint64_t>& used = metadata_->header().used;
+  if (words_.has_captures())
+    if (const auto unlike = unlike_ranks(&used[words_.captures], transport_.size()))
+      throw capture_mismatch(transport_.control(), *unlike,
+                             spec_.kind() == collective::Collective::kBucketAllGather
+                                 ? "ddp_optimizer_step"
+                                 : "the pass that ends in ddp_model_end_backward");
+  if (words_.has_order() && LaunchOrder::differs(used[words_.order])) throw order_mismatch("a backward pass");
+}
+
+/// A bucket on the host has its place among the messages, so it must not come between those of the others.
+bool Operation::announces_late() const noexcept { return captured_ && spec_.all_on_gpu; }
+
+template <class Body>
+void Operation::attempt(Body&& body) {
+  problem_ = try_to(body);
+  timed_.end();
+  if (problem_) transport_.end_sequence();
+}
+
+collective::Progress Operation::advance(int64_t budget_bytes) {
+  if (captured_) return collective::Progress::kWaiting;  // for finish(), which comes in the order of all ranks
+  const collective::Progress progress = metadata_->advance(budget_bytes);
+  if (progress == collective::Progress::kDone) settle_once();
+  return progress;
+}
+
+void Operation::finish() {
+  throw_problem();  // the others wait for what did not come
+  if (announces_late()) announce(transport_.order_word());
+  metadata_->finish();
+  settle_once();
+}
+
+void Operation::throw_problem() const {
+  if (!problem_) return;
+  if (transport_.size() == 1 || breaks_group(problem_->status())) throw Error(*problem_);
+  throw Error(DDP_ERROR_ABORTED,
+              "the pass cannot go on, because another rank is waiting for this one inside NCCL: " + problem_->text());
+}
+
+void Operation::settle_once() {
+  if (settled_ != Settled::kNo) return;
+  settled_ = Settled::kYes;
+  throw_problem();
+  compare_ranks();
+  if (captured_)
+    attempt([&] {
+      capture_.come(transport_);
+      launch(mine_);
+    });
+  throw_problem();
+  if (writes_unused()) {
+    settled_ = Settled::kButUnused;
+    return;
+  }
+  settle(metadata_->header());
+  timed_.end();
+}
+
+/// Is something written that this rank does not contribute?
+bool Operation::writes_unused() const noexcept {
+  if (!spec_.collects || !spec_.partial_allowed || block_.is_empty()) return false;
+  for (size_t piece = 0; piece < spec_.pieces.size(); ++piece)
+    if (metadata_->header().uses(piece) && !mine_.uses(piece)) return true;
+  return false;
+}
+
+void Operation::write_unused(void* stream) {
+  if (settled_ != Settled::kButUnused) return;
+  settled_ = Settled::kYes;
+  transport_.order_after(stream);
+  settle(metadata_->header());
+  timed_.end();
+}
+
+/// What lies in one block does not move: the model refuses that.
+bool Operation::set_address(int32_t piece, std::byte* data) noexcept {
+  if (spec_.collects) spec_.pieces[static_cast<size_t>(piece)].data = data;  // else they are values
+  return true;
+}
+
+double Operation::leave_sum(bool may) noexcept {
+  leaves_sum_ = may && block_.is_in_place() && !factors_of(spec_.rule, 1, adder()).after.is_one();
+  return leaves_sum_ ? spec_.rule.divisor : 1;
+}
+
+void Operation::prepare_use() {
+  const std::optional<BlockCollective> wanted = block_.is_empty() ? std::nullopt : uses();
+  if (wanted && block_.is_in_place() && transport_.communicator().first_uses().is_first(*wanted))
+    unused_ = gpu::Array(transport_.device(), block_.count() * dtype_size(block_.dtype()), "connecting the ranks");
+}
+
+void Operation::use_once() {
+  const std::optional<BlockCollective> wanted = block_.is_empty() ? std::nullopt : uses();
+  Communicator& communicator = transport_.communicator();
+  if (wanted && !transport_.device().is_capturing(transport_.stream()) && communicator.first_uses().is_first(*wanted)) {
+    communicator.first_uses().add(*wanted);
+    communicator.run(*wanted, block_.is_in_place() ? unused_.data() : block_.data(), transport_.rank(), transport_.stream());
+  }
+  // Memory that a late rank may still write to stays until this operation ends, which is after the group has broken.
+  if (unused_.data() != nullptr && transport_.is_done_in_time()) unused_ = gpu::Array();
+}
+
+Range Operation::own() const noexcept {
+  const int64_t begin = transport_.rank() * block_.slice_count();
+  return Range{begin, begin + block_.slice_count()};
+}
+
+template <class Fn>
+void Operation::each_part(const Range& range, const Fn& fn) const {
+  const int64_t size = dtype_size(spec_.rule.dtype);
+  for (size_t k = 0; k < spec_.pieces.size(); ++k) {
+    const collective::BucketSpec::Piece& piece = spec_.pieces[k];
+    const int64_t begin = std::max(range.begin, piece.offset), end = std::min(range.end, piece.offset + piece.count);
+    if (begin < end) fn(k, piece.data + (begin - piece.offset) * size, block_.at(begin), end - begin);
+  }
+}
+
+void Operation::pack(const collective::BucketHeader& mine, const Scale& by) {
+  spans_.clear();
+  each_part(Range{0, block_.count()}, [&](size_t piece, std::byte* data, std::byte* place, int64_t count) {
+    const bool contributes = mine.participation.contributors > 0 && mine.uses(piece);
+    spans_.push_back(ddp_gpu_span{contributes ? data : nullptr, place, count});
+  });
+  move(trace::GpuWork::kPack, {spec_.rule.dtype, block_.dtype(), by}, nullptr, "packing a bucket");
+}
+
+void Operation::fill(const collective::BucketHeader& mine, const Scale& by) {
+  if (!block_.is_in_place()) return pack(mine, by);
+  if (mine.participation.contributors > 0) return scale(Range{0, block_.count()}, by);
+  time(trace::GpuWork::kPack);
+  transport_.device().zero(block_.data(), block_.count() * dtype_size(block_.dtype()), transport_.stream());
+}
+
+void Operation::unpack(std::initializer_list<Range> ranges, const collective::BucketHeader* joined, const Scale& by) {
+  spans_.clear();
+  for (const Range& range : ranges)
+    each_part(range, [&](size_t piece, std::byte* data, std::byte* place, int64_t count) {
+      if (joined == nullptr || joined->uses(piece)) spans_.push_back(ddp_gpu_span{place, data, count});
+    });
+  if (!spans_.empty())
+    move(trace::GpuWork::kUnpack, {block_.dtype(), spec_.rule.dtype, by}, transport_.stop_on(transport_.stream()),
+         "writing a bucket back");
+}
+
+void Operation::collect(const Range& range, const collective::BucketHeader& uses) {
+  spans_.clear();
+  each_part(range, [&](size_t piece, std::byte* data, std::byte* place, int64_t count) {
+    if (uses.uses(piece)) spans_.push_back(ddp_gpu_span{data, place, count});
+  });
+  move(trace::GpuWork::kPack, {spec_.rule.dtype, block_.dtype(), {}}, nullptr, "packing parameters");
+}
+
+void Operation::scale(const Range& range, const Scale& by) {
+  if (by.is_one() || range.begin == range.end) return;
+  spans_.assign(1, ddp_gpu_span{block_.at(range.begin), block_.at(range.begin), range.end - range.begin});
+  move(trace::GpuWork::kDivide, {block_.dtype(), block_.dtype(), by}, nullptr, "dividing a bucket");
+}
+
+void Operation::move(trace::GpuWork work, const Conversion& how, ddp_gpu_stop stop, const char* doing) {
+  time(work);
+  nccl::move(transport_.device(), spans_, how, stop, transport_.stream(), doing);
+}
+
+std::unique_ptr<TreeSum> Operation::make_sum() const {
+  if (transport_.tree() == nullptr || block_.is_empty()) return nullptr;
+  return std::make_unique<TreeSum>(transport_, TreeSum::Shape{spec_.rule, block_.slice_count()});
+}
+
+Bucket::Bucket(NcclTransport& transport, std::unique_ptr<collective::BucketOperation> metadata,
+               const collective::ExchangeSpec& spec)
+    : Operation(transport, std::move(metadata), spec, travel_dtype(spec.rule, adder_of(transport)), spec.partial_allowed),
+      sum_(make_sum()) {}
+
+std::optional<BlockCollective> Bucket::uses() const {
+  if (sum_ != nullptr) return sum_->uses();
+  return BlockCollective{BlockCollective::Kind::kAllReduce, block().count(), block().dtype()};
+}
+
+void Bucket::launch(const collective::BucketHeader& mine) {
+  if (block().is_empty()) return;
+  const Factors factors = factors_of(spec().rule, mine.participation.weight, adder());
+  const Range all{0, block().count()};
+  if (sum_ == nullptr || mine.participation.contributors > 0) fill(mine, factors.before);
+  time(trace::GpuWork::kAllReduce);
+  if (sum_ != nullptr)
+    sum_->all_reduce(block().data(), mine.participation);
+  else
+    transport().communicator().run(*uses(), block().data(), transport().rank(), transport().stream());
+  if (block().is_in_place())
+    divide(all, factors.after);
+  else if (!spec().partial_allowed)
+    unpack({all}, nullptr, factors.after);
+}
+
+void Bucket::settle(const collective::BucketHeader& joined) {
+  if (block().is_empty() || !spec().partial_allowed || joined.is_void()) return;
+  unpack({Range{0, block().count()}}, &joined, late_scale(spec().rule, joined, adder()));
+}
+
+std::string Bucket::describe() const {
+  if (transport().size() == 1) return "one GPU";
+  if (sum_ != nullptr) return block().is_in_place() ? "NCCL, reproducible, in place" : "NCCL, reproducible, copied";
+  return block().is_in_place()    ? "NCCL, in place"
+         : spec().rule.is_wired() ? std::string("NCCL, sent as ") + dtype_name(spec().rule.wire)
+                                  : "NCCL, copied";
+}
+
+}  // namespace ddp::nccl

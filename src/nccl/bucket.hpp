@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+// Buckets of gradients on a GPU: what is enqueued when one is complete, and when its result may be written.
+//
+// Data and metadata are sent in two ways. The gradients go through NCCL, on the communication stream. The bucket header
+// (what each rank contributes, misses, weighs; the stamp) goes over the group's host transport as a bucket without data. So
+// everything that holds for gradients in host memory holds here too: what is missing is named, ranks that do different
+// things find out, weights and skipped ranks count. The host waits for the metadata of other hosts, never for a device.
+//
+// Where the gradients lie in one block they are reduced in place: the library's, or the program's
+// (pass/gradient_layout.hpp). Otherwise one kernel packs them into a block of the same layout and one writes the result
+// back, so ranks may differ. It does so at once if every rank must contribute everything (`partial_allowed` is false); then
+// a pass that turns out void leaves gradients undefined. Otherwise it waits for the bucket headers, and a void pass or an
+// unused gradient is left as it was. A gradient that this rank does not contribute is ordered by none of its streams until
+// the pass ends, so a bucket with one is written back then.
+// In a capture NCCL is called by finish(), when the headers of all ranks have come (captured_start.hpp).
+// mean.hpp says where the sum is divided and in which type it travels.
+// Cost: on the host two calls for each stream, none to three launches and one message; nothing is allocated after prepare.
+// Tested by gpu_host/pass_test.cpp and gpu_host/in_place_test.cpp.
+#pragma once
+
+#include <initializer_list>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "exchange/transport.hpp"
+#include "nccl/captured_start.hpp"
+#include "nccl/mean.hpp"
+#include "nccl/nccl_transport.hpp"
+#include "nccl/tree_sum.hpp"
+
+namespace ddp::nccl {
+
+/// The metadata about an exchange: an all-reduce of nothing, which other exchanges of the same bucket are not taken for.
+[[nodiscard]] collective::BucketSpec metadata_of(const collective::ExchangeSpec& spec, int32_t ranks);
+
+/// What is sent behind the used bits of a bucket, where there is room: LaunchOrder::word(), then the capture_bits of all
+/// ranks. Places in BucketHeader::used; all the same: it is left out.
+struct HeaderWords {
+  size_t order = 0;
+  size_t captures = 0;
+  size_t end = 0;
+
+  [[nodiscard]] static HeaderWords of(const collective::BucketSpec& spec, int32_t ranks) noexcept;
+  [[nodiscard]] bool has_order() const noexcept { return captures > order; }
+  [[nodiscard]] bool has_captures() const noexcept { return end > captures; }
+};
+
+/// Where the block of these pieces begins, if they are laid out as the plan says; NULL: they are not.
+[[nodiscard]] std::byte* block_of(const std::vector<collective::BucketSpec::Piece>& pieces, ddp_dtype dtype) noexcept;
+
+/// The block of device memory in which NCCL works on a bucket: its pieces at their offsets, with padding between them and
+/// behind them, so that it has a slice of the same length for each rank.
+class Block {
+ public:
+  /// The pieces where they are, if they are laid out so and travel as they are; of an all-reduce by NCCL also if they are
+  /// `dense`, and then the block has no more than them. Else a copy: memory that
+  /// the buckets of a group use one after the other (the next one is packed when this one is unpacked), or, if `kept`, its
+  /// own, where something waits in it for the other ranks. Throws OUT_OF_MEMORY.
+  Block(NcclTransport& transport, const collective::ExchangeSpec& spec, ddp_dtype dtype, bool kept);
+  ~Block();
+  Block(const Block&) = delete;
+  Block& operator=(const Block&) = delete;
+
+  [[nodiscard]] bool is_in_place() const noexcept { return in_place_; }
+  [[nodiscard]] bool is_empty() const noexcept { return data_ == nullptr; }
+  [[nodiscard]] ddp_dtype dtype() const noexcept { return dtype_; }
+  [[nodiscard]] std::byte* data() const noexcept { return data_; }
+  [[nodiscard]] int64_t count() const noexcept { return count_; }
+  /// Elements of a rank's slice, and where it begins.
+  [[nodiscard]] int64_t slice_count() const noexcept { return count_ / ranks_; }
+  [[nodiscard]] std::byte* slice(int32_t rank) const noexcept { return at(rank * slice_count()); }
+  [[nodiscard]] std::byte* at(int64_t element) const noexcept { return data_ + element * dtype_size(dtype_); }
+
+ private:
+  void lie_on(const collective::ExchangeSpec& spec) noexcept;
+
+  NcclTransport& transport_;
+  const ddp_dtype dtype_;
+  int64_t count_;
+  const int32_t ranks_;
+  bool in_place_ = false;
+  bool kept_ = false;
+  std::byte* data_ = nullptr;  // NULL: there is one rank, or there is nothing
+};
+
+[[nodiscard]] inline Adder adder_of(const NcclTransport& transport) noexcept {
+  return transport.tree() != nullptr ? Adder::kTree : Adder::kNccl;
+}
+
+/// Elements of a block.
+struct Range {
+  int64_t begin = 0;
+  int64_t end = 0;
+};
+
+/// Common to all operations of a bucket on a GPU.
+class Operation : public collective::BucketOperation {
+ public:
+  Operation(NcclTransport& transport, std::unique_ptr<collective::BucketOperation> metadata,
+            const collective::ExchangeSpec& spec, ddp_dtype dtype, bool kept);
+
+  void wait_for_stream(void* stream) final { producers_.push_back(stream); }
+  void start(const collective::BucketHeader& mine) final;
+  [[nodiscard]] collective::Progress advance(int64_t budget_bytes) final;
+  void finish() final;
+  void write_unused(void* stream) final;
+  [[nodiscard]] bool local_done() const noexcept final { return captured_ || metadata_->local_done(); }
+  [[nodiscard]] const collective::BucketHeader& header() const noexcept final { return metadata_->header(); }
+  [[nodiscard]] bool set_address(int32_t piece, std::byte* data) noexcept final;
+  /// In place alone: what is written back is divided on its way.
+  [[nodiscard]] double leave_sum(bool may) noexcept final;
+
+  /// So that no mark waits while NCCL connects what launch() uses (first_uses.hpp), it is used once in advance, on memory
+  /// whose contents are nobody's. First, on each rank, what that needs; throws OUT_OF_MEMORY. Then, if no rank threw,
+  /// together; not in a capture. Throws as collectives.
+  void prepare_use();
+  void use_once();
+
+ protected:
+  /// What NCCL is asked for by launch(); none: nothing, or what it is connected for.
+  [[nodiscard]] virtual std::optional<BlockCollective> uses() const = 0;
+  /// Enqueue what needs nothing from the other ranks; the producers are waited for already. The same collectives on all
+  /// ranks. `mine`: also the word of the order behind the used bits.
+  virtual void launch(const collective::BucketHeader& mine) = 0;
+  /// All ranks have spoken: enqueue the rest.
+  virtual void settle(const collective::BucketHeader& joined) = 0;
+  [[nodiscard]] NcclTransport& transport() const noexcept { return transport_; }
+  [[nodiscard]] const collective::ExchangeSpec& spec() const noexcept { return spec_; }
+  [[nodiscard]] const Block& block() const noexcept { return block_; }
+  /// This rank's slice.
+  [[nodiscard]] Range own() const noexcept;
+
+  /// What this rank contributes, scaled, into the block.
+  void fill(const collective::BucketHeader& mine, const Scale& by);
+  /// The block's elements of these ranges to the pieces; `joined`: of those that it uses, NULL: of all.
+  /// Nothing once the group is broken: the program may use that memory for something else then.
+  void unpack(std::initializer_list<Range> ranges, const collective::BucketHeader* joined, const Scale& by);
+  /// The pieces' elements of this range into the block.
+  void collect(const Range& range, const collective::BucketHeader& uses);
+  /// In place.
+  void scale(const Range& range, const Scale& by);
+  /// The sum, in place, to a mean, unless it is left.
+  void divide(const Range& range, const Scale& by) {
+    if (!leaves_sum_) scale(range, by);
+  }
+  /// What is enqueued from here on is this work on the block, for traces.
+  void time(trace::GpuWork work) noexcept { timed_.next(work, block_.count() * dtype_size(block_.dtype())); }
+  /// Who adds.
+  [[nodiscard]] Adder adder() const noexcept { return adder_of(transport_); }
+  /// NULL: NCCL adds.
+  [[nodiscard]] std::unique_ptr<TreeSum> make_sum() const;
+
+ private:
+  void announce(uint64_t order_word);
+  void compare_ranks() const;
+  [[nodiscard]] bool announces_late() const noexcept;
+  template <class Body>
+  void attempt(Body&& body);
+  void throw_problem() const;
+  void settle_once();
+  [[nodiscard]] bool writes_unused() const noexcept;
+  void pack(const collective::BucketHeader& mine, const Scale& by);
+  /// Of each piece what lies in the range.
+  template <class Fn>
+  void each_part(const Range& range, const Fn& fn) const;
+  /// One launch of the spans that were noted, in the order of the communication stream.
+  void move(trace::GpuWork work, const Conversion& how, ddp_gpu_stop stop, const char* doing);
+
+  NcclTransport& transport_;
+  std::unique_ptr<collective::BucketOperation> metadata_;
+  collective::ExchangeSpec spec_;
+  Block block_;
+  std::vector<ddp_gpu_span> spans_;
+  const HeaderWords words_;        // which the ranks compare
+  collective::BucketHeader mine_;  // with them
+  std::vector<void*> producers_;   // streams; for the next start()
+  std::optional<Error> problem_;   // of this rank while it launched
+  enum class Settled { kNo, kButUnused, kYes } settled_ = Settled::kYes;
+  bool captured_ = false;  // launched by finish()
+  CapturedStart capture_;
+  bool leaves_sum_ = false;
+  gpu::Array unused_;  // for use_once(), where the block holds tensors
+  gpu::Timed timed_;
+};
+
+/// All ranks get the whole sum.
+class Bucket final : public Operation {
+ public:
+  Bucket(NcclTransport& transport, std::unique_ptr<collective::BucketOperation> metadata,
+         const collective::ExchangeSpec& spec);
+  [[nodiscard]] std::string describe() const override;
+
+ private:
+  [[nodiscard]] std::optional<BlockCollective> uses() const override;
+  void launch(const collective::BucketHeader& mine) override;
+  void settle(const collective::BucketHeader& joined) override;
+
+  std::unique_ptr<TreeSum> sum_;
+};
+
+}  // namespace ddp::nccl

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a bucket starts while its stream is captured into a CUDA graph.
+//
+// NCCL registers the memory of a captured collective by itself (NCCL_GRAPH_REGISTER, on by default), whoever allocated it.
+// With NVLS the hosts of a node's ranks meet for that (ncclShmemAllgather in NCCL's transport/nvls.cc), and since 2.28 they
+// look at no abort.
+// So a mark must not make the call, and nobody makes it before all ranks are about to. Here are the producers' events until
+// then: what is enqueued when the call is made comes after the bucket's own gradients, not after what was marked meanwhile.
+// Cost: an event for each stream of a bucket in a capture; without one, two questions to the runtime.
+// Tested by gpu_host/capture_ranks_test.cpp.
+#pragma once
+
+#include <vector>
+
+#include "device/gpu/device.hpp"
+#include "nccl/nccl_transport.hpp"
+
+namespace ddp::nccl {
+
+class CapturedStart {
+ public:
+  /// What comes next on the communication stream comes after these streams: at once, or in a capture after come(). Is it
+  /// one? The first bucket takes the communication stream into it.
+  [[nodiscard]] bool begin(NcclTransport& transport, const std::vector<void*>& producers) {
+    ready_.clear();
+    if (!is_captured(transport)) {
+      for (void* const stream : producers) transport.order_after(stream);
+      return is_captured(transport);
+    }
+    for (void* const stream : producers) {
+      ready_.emplace_back(transport.device());
+      ready_.back().record(stream);
+    }
+    return true;
+  }
+  void come(const NcclTransport& transport) {
+    for (const gpu::Event& event : ready_) event.hold_back(transport.stream());
+    ready_.clear();
+  }
+
+ private:
+  [[nodiscard]] static bool is_captured(const NcclTransport& transport) {
+    return transport.size() > 1 && transport.device().is_capturing(transport.stream());
+  }
+
+  std::vector<gpu::Event> ready_;
+};
+
+}  // namespace ddp::nccl

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// One NCCL communicator: made with a deadline, used by one thread at a time, ended by whoever must; or one that the program
+// lends, which is used alone.
+//
+// No call of NCCL may hold a thread for ever when a rank is gone. The communicator is one that does not block: whoever calls
+// it looks until the call is over, and stops looking when the group breaks. What may block nevertheless (making it where
+// NCCL_COMM_BLOCKING=1 asks for that, and ending it) runs on threads of their own, and who waits for them stops waiting when
+// the time is up; what such a thread uses belongs to it as well.
+// Collectives are enqueued on a stream and return. They are the same on all ranks, in the same order: whoever calls has seen
+// to that.
+// Threads: any.
+// Tested by gpu_host/communicator_test.cpp and gpu_host/failure_test.cpp.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "device/gpu/device.hpp"
+#include "nccl/first_uses.hpp"
+#include "nccl/launch_order.hpp"
+#include "os/clock.hpp"
+
+namespace ddp::nccl {
+
+class Communicator {
+ public:
+  struct Place {
+    int32_t rank = 0;
+    int32_t size = 1;
+    std::string id;    // DDP_NCCL_ID_BYTES from rank 0
+    std::string name;  // for NCCL's own messages
+    int32_t max_ctas = 0;
+  };
+  /// One that the program has made, and where it must be.
+  struct Lent {
+    void* comm = nullptr;
+    int32_t rank = 0;
+    int32_t size = 1;
+  };
+
+  /// One that is still to connect.
+  Communicator(const gpu::Device& device, const ddp_nccl_table& table);
+  /// Collective, once. Throws TIMED_OUT when the others have not come by the deadline (then this process should not try
+  /// again), PEER_FAILED, and what `check` throws, which says whether the group still stands.
+  void connect(const Place& place, os::Deadline deadline, const std::function<void()>& check);
+  /// Has the GPU not come so far that NCCL could look for the other ranks? (NCCL that blocks: nobody knows.)
+  [[nodiscard]] bool is_inside_init() const;
+  /// Uses one that is lent, and never ends it. Local. Throws INVALID_ARGUMENT if it has another size, rank or device, or has
+  /// failed, TIMED_OUT if a call of the lender is still under way, and what `check` throws.
+  Communicator(const gpu::Device& device, const ddp_nccl_table& table, const Lent& lent, os::Deadline deadline,
+               const std::function<void()>& check);
+  /// Ends it as abort does, unless close() has.
+  ~Communicator();
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  [[nodiscard]] const ddp_nccl_table& table() const noexcept;
+  [[nodiscard]] static std::string make_id(const ddp_nccl_table& table);
+  /// Collectives take their turn there, from now on. It lives as long as they are called. `timeout_ms`: of a call that NCCL
+  /// does not bring to its end; 0: none. `check` throws why all has come to an end, and does so for calls that NCCL was
+  /// ended in, and until settle() for all that wait.
+  void set_order(LaunchOrder* order, int64_t timeout_ms, std::function<void()> check) noexcept {
+    order_ = order;
+    timeout_ms_ = timeout_ms;
+    check_ = std::move(check);
+  }
+  /// The first collective has been made; from now on whoever knows of a failure calls abort().
+  void settle(int64_t timeout_ms) noexcept {
+    timeout_ms_ = timeout_ms;
+    is_settled_ = true;
+  }
+
+  /// Elements to or from another rank.
+  struct Transfer {
+    int32_t peer = 0;
+    bool sends = false;
+    void* data = nullptr;
+    int64_t count = 0;
+    ddp_dtype dtype = DDP_F32;
+  };
+
+  // Counts are elements; dtype a ddp_dtype; `reduce` a ddp_gpu_reduce. Throw PEER_FAILED with NCCL's words, and TIMED_OUT.
+  void all_reduce(const void* send, void* receive, int64_t count, ddp_dtype dtype, int32_t reduce, void* stream);
+  void reduce_scatter(const void* send, void* receive, int64_t receive_count, ddp_dtype dtype, int32_t reduce, void* stream);
+  void all_gather(const void* send, void* receive, int64_t send_count, ddp_dtype dtype, void* stream);
+  void broadcast(const void* send, void* receive, int64_t count, ddp_dtype dtype, int32_t root, void* stream);
+
+  /// The first of them in place, for floats; sums.
+  void run(const BlockCollective& collective, std::byte* block, int32_t rank, void* stream);
+  [[nodiscard]] FirstUses& first_uses() noexcept { return first_uses_; }
+
+  /// All of them at once; the n-th one sent to a rank meets the n-th one that it receives. Every rank has some.
+  void exchange(const std::vector<Transfer>& transfers, void* stream);
+
+  /// Memory of NCCL's kind, which the caller frees (ddp_nccl_table::mem_free). Throws OUT_OF_MEMORY, what the device throws,
+  /// and INTERNAL with NCCL's words.
+  [[nodiscard]] void* alloc(int64_t bytes);
+
+  /// What NCCL has noticed by itself; empty: nothing. Never blocks.
+  [[nodiscard]] std::string trouble() const noexcept;
+  /// End what runs on the device, for good, within some two seconds; once. Of one that is lent: only use it no longer.
+  void abort() noexcept;
+  /// Never use it again, nor end it: the device may still be at work on what belongs to it.
+  void leave() noexcept;
+  /// The orderly end, once all work on the device is done. Turns into abort when it takes longer than `limit_ms`, or a
+  /// second longer than all ranks are there, as `is_broken` tells. Throws nothing. Of one that is lent: as abort.
+  void close(int64_t limit_ms, const std::function<bool()>& is_broken) noexcept;
+
+ private:
+  struct Link;
+  void check_lent(const Lent& lent) const;
+  void await_ranks(const Place& place, os::Deadline deadline, const std::function<void()>& check);
+  [[noreturn]] void fail_alloc(int32_t code, int64_t bytes) const;
+  [[noreturn]] void fail_late(const char* doing) const;
+  [[noreturn]] void fail_ended(const char* when, const char* doing) const;
+  template <class Call>
+  void call(const char* doing, Call&& body);
+  template <class Call>
+  void call_alone(const char* doing, Call&& body);
+  const gpu::Device& device_;
+  std::shared_ptr<Link> link_;
+  LaunchOrder* order_ = nullptr;  // NULL: the first collective has not been made
+  int64_t timeout_ms_ = 0;
+  std::function<void()> check_;
+  bool is_settled_ = false;
+  FirstUses first_uses_;
+};
+
+}  // namespace ddp::nccl

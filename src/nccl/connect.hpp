@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// NCCL between all ranks of a group, or who is late. A rank does not know why NCCL does not connect it, but all of them
+// together may: each says how far it has come.
+// Tested by gpu_host/communicator_test.cpp.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "control/control.hpp"
+#include "core/attempt.hpp"
+#include "core/error.hpp"
+#include "nccl/communicator.hpp"
+
+namespace ddp::nccl {
+
+/// All ranks get what one of them throws, with its name.
+template <class Body>
+void with_name(const bootstrap::Control& control, Body&& body) {
+  if (const std::optional<Error> problem = try_to<Error>(body))
+    throw Error(problem->status(), control.member(control.rank()).name() + ": " + problem->text());
+}
+
+/// The id by which ranks find each other in NCCL, on one of them.
+[[nodiscard]] std::string make_id(const bootstrap::Control& control, const ddp_nccl_table& nccl);
+
+/// Collective, over the control plane; all ranks come at the same time. Throws what Communicator::connect throws, and
+/// TIMED_OUT with the names of the ranks that are behind the others. `check`: as there.
+[[nodiscard]] std::shared_ptr<Communicator> connect_ranks(bootstrap::Control& control, const gpu::Device& device,
+                                                          const ddp_nccl_table& nccl, const Communicator::Place& place,
+                                                          os::Deadline deadline, const std::function<void()>& check);
+
+}  // namespace ddp::nccl

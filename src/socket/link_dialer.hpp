@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// One link that this member makes to another one: connect, prove who we are, hear the proof of the other side. Whatever
+// fails on the way is tried again, a little later each time, until the owner gives up. Non-blocking; the owner polls. One
+// thread. Tested by unit/exchange/connector_test.cpp and process/hostile_links_test.cpp.
+#pragma once
+
+#include <poll.h>
+
+#include <array>
+#include <cstdint>
+#include <string>
+
+#include "control/net.hpp"
+#include "socket/handshake.hpp"
+
+namespace ddp::socket {
+
+namespace net = bootstrap::net;
+
+class LinkDialer {
+ public:
+  /// To the listener of the member `peer`, as the link `link`.
+  LinkDialer(int32_t peer, LinkName link, const Invitation& there, const auth::Key& group);
+
+  [[nodiscard]] int32_t peer() const noexcept { return peer_; }
+  [[nodiscard]] int32_t lane() const noexcept { return link_.lane; }
+
+  /// What to poll; a descriptor of -1 while there is nothing but time to wait for.
+  [[nodiscard]] pollfd watched() const noexcept;
+  /// When serve() is to be called at the latest, whatever poll() says.
+  [[nodiscard]] int64_t due_ns() const noexcept { return due_ns_; }
+  /// Go on. The connection when it is a link, else empty. Throws OUT_OF_MEMORY when this process has no descriptors.
+  [[nodiscard]] net::Socket serve(short revents);
+
+  /// How long the other side has answered nothing but "no" (refused, unreachable).
+  [[nodiscard]] int64_t refused_ms() const noexcept;
+  /// "10.0.0.2:50001 from eth0 (10.0.0.1): Connection refused"
+  [[nodiscard]] std::string trouble() const;
+  /// errno of the last attempt; 0: it has not failed yet.
+  [[nodiscard]] int error() const noexcept { return error_; }
+
+ private:
+  enum class Phase { kPause, kConnecting, kWelcome };
+  void dial();
+  void connected();
+  void greet();
+  void fail(int error);
+  /// False until the welcome is there; ends the attempt if it never will be.
+  [[nodiscard]] bool read_welcome();
+
+  int32_t peer_;
+  LinkName link_;
+  net::Endpoint where_;
+  auth::Token token_;
+  Phase phase_ = Phase::kPause;
+  net::Socket socket_;
+  int64_t due_ns_ = 0;
+  int64_t pause_ms_;
+  int64_t refused_since_ns_ = 0;
+  int error_ = 0;  // of the last attempt
+  size_t filled_ = 0;
+  std::array<char, kWelcomeBytes> bytes_{};
+  auth::Nonce client_{};
+};
+
+}  // namespace ddp::socket

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where the other members connect to this one: turns connections into admitted ones, and strangers away. A proof is taken
+// once, so who repeats one that it has seen is a stranger.
+//
+// A connection that has not proved who it is costs a descriptor and some 150 bytes. It has 5 s; at most 64 wait at a time
+// (fewer where the process may have few descriptors), then one of them goes, whichever chance picks: in a flood of strangers
+// an honest connection, which needs one round trip, mostly stays, and comes again if not. Without descriptors strangers go
+// first, and nothing is accepted for a moment. Non-blocking; the owner polls. One thread. Tested by
+// unit/exchange/connector_test.cpp and process/hostile_links_test.cpp.
+#pragma once
+
+#include <poll.h>
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "control/net.hpp"
+#include "control/port_range.hpp"
+#include "socket/handshake.hpp"
+
+namespace ddp::socket {
+
+namespace net = bootstrap::net;
+
+class LinkListener {
+ public:
+  /// Listens at once on this numeric address. `group` is the secret of the group. Throws IO, OUT_OF_MEMORY.
+  LinkListener(const std::string& address, const bootstrap::PortRange& ports, const auth::Key& group);
+
+  [[nodiscard]] const Invitation& invitation() const noexcept { return invitation_; }
+  /// How many have not proved yet who they are.
+  [[nodiscard]] size_t waiting() const noexcept { return pending_.size(); }
+  /// How many were no members.
+  [[nodiscard]] int64_t turned_away() const noexcept { return turned_away_; }
+
+  /// Add what is to be polled.
+  void watch(std::vector<pollfd>& polled);
+  /// Go on with what poll() said, where watch() began to add. `admit` gets connections that proved which link they are; it
+  /// says false for a link that is not expected.
+  void serve(const pollfd* polled, const std::function<bool(LinkName, net::Socket)>& admit);
+
+ private:
+  struct Pending {
+    net::Socket socket;
+    int64_t until_ns = 0;
+    size_t filled = 0;
+    std::array<char, kHelloBytes> bytes{};
+  };
+  enum class Step { kWait, kDrop, kAdmitted };
+
+  void accept_some();
+  void add(net::Socket socket);
+  [[nodiscard]] Step read(Pending& pending, const std::function<bool(LinkName, net::Socket)>& admit);
+  [[nodiscard]] bool is_new(const auth::Nonce& client);
+  void drop(size_t at);
+  void drop_one();
+
+  net::Socket listener_;
+  Invitation invitation_;
+  auth::Token token_;
+  size_t most_pending_;
+  std::vector<Pending> pending_;
+  std::vector<auth::Nonce> proved_;  // of members alone, so a few for each link
+  int64_t turned_away_ = 0;
+  int64_t paused_until_ns_ = 0;  // there are no descriptors
+};
+
+/// No delay, and a probe now and then, so that nothing between the hosts forgets an idle connection.
+void tune_link(int fd) noexcept;
+
+}  // namespace ddp::socket

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// A member before it is connected: its endpoint, and where the others reach it. Each member offers itself, hears what all
+// have offered in one exchange over the control plane, and becomes a SocketMember. The exchange may carry other things too.
+//
+// Its listener is open from the beginning, so the others may connect as soon as they have heard.
+// Threads: one.
+// Tested by process/gloo_test.cpp and process/hierarchy_test.cpp.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "exchange/transport.hpp"
+#include "socket/connector.hpp"
+#include "socket/endpoint.hpp"
+
+namespace ddp::socket {
+
+class MemberOffer {
+ public:
+  /// `ranks` are the members in order, this rank among them. Throws IO, NOT_SUPPORTED, OUT_OF_MEMORY.
+  MemberOffer(const collective::TransportContext& context, const ddp_socket_table& table, const std::string& address,
+              const std::vector<int32_t>& ranks);
+
+  /// What the others must hear.
+  [[nodiscard]] std::string bytes() const;
+
+  [[nodiscard]] const std::shared_ptr<Endpoint>& endpoint() const noexcept { return endpoint_; }
+  /// NULL if the endpoint needs no connections.
+  [[nodiscard]] const std::shared_ptr<Connector>& connector() const noexcept { return connector_; }
+
+ private:
+  std::shared_ptr<Endpoint> endpoint_;
+  std::shared_ptr<Connector> connector_;
+};
+
+/// What one member has offered, read. Throws INTERNAL for what is none.
+struct HeardOffer {
+  HeardOffer(const std::string& bytes, bool has_invitation);
+
+  std::string wire;     // what its links speak
+  std::string address;  // of its endpoint
+  Invitation invitation;
+};
+
+}  // namespace ddp::socket

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The table between libddp and the module that carries bytes between processes (libddp_gloo.so). Plain C: no exception and
+ * no C++ type crosses it. A module exports one function, ddp_socket_query(version), and everything else is
+ * found in the table.
+ *
+ * The model: an endpoint has an index among `size` endpoints and links to some of them. It is given connections that have
+ * been admitted (socket/connector), or addresses, which the control plane carries. Over a link go messages; a
+ * message is sent only when the receiver has posted memory for it, messages of one slot arrive in the order in which they
+ * were posted, and A SENDER POSTS AT MOST AS MANY BYTES AS THE RECEIVER (and 1 or more): Gloo ends the process when more
+ * bytes arrive than were expected. How many came is not said; what comes first in a message says it. A link that fails ends
+ * the whole endpoint: the only calls that make sense then are close and destroy. A wait that timed out may be made again.
+ *
+ * Threads: one at a time, but for abort, which any thread may call at any time between create and destroy.
+ * Errors: functions return a ddp_socket_result; when it is not DONE, one line of text was written to `error` (if `capacity`
+ * > 0).
+ * Implemented by modules/gloo/module.cpp and, between threads, by tests/support/local_endpoint.cpp.
+ */
+#ifndef DDP_SOCKET_ABI_H
+#define DDP_SOCKET_ABI_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Changes whenever a function changes its meaning; functions that are only added grow struct_size. */
+#define DDP_SOCKET_VERSION 7
+#define DDP_SOCKET_QUERY_NAME "ddp_socket_query"
+
+typedef struct ddp_socket_endpoint ddp_socket_endpoint;
+
+enum ddp_socket_result {
+  DDP_SOCKET_DONE = 0,
+  DDP_SOCKET_TIMED_OUT = 1, /* it was not over within the time that the caller allowed */
+  DDP_SOCKET_FAILED = 2,    /* the link or the endpoint is unusable; the text says what the system said */
+  DDP_SOCKET_ABORTED = 3,   /* abort was called */
+  DDP_SOCKET_EXHAUSTED =
+      4 /* this process has no memory, threads or descriptors left; the text says which. As FAILED otherwise */
+};
+
+typedef struct ddp_socket_table {
+  int64_t struct_size;
+  int32_t version;
+  int32_t lanes;   /* TCP connections that a link is made of; 0: it needs none */
+  int32_t backend; /* the ddp_backend that a group over it reports */
+  int32_t reserved;
+  const char *name; /* "Gloo" */
+  const char *wire; /* what is said over a connection: endpoints whose texts differ cannot talk to each other */
+
+  /* Open endpoint `index` of `size`. `set` names the set of endpoints that belong together, for tests. `one_host` is 1 if
+   * all of them are on this host: then none may be reached from outside. */
+  int32_t (*create)(int32_t index, int32_t size, const char *set, int32_t one_host, ddp_socket_endpoint **out, char *error,
+                    int64_t capacity);
+  /* What the others need to know to make their links to this endpoint; 0 bytes where connections are enough. Valid until
+   * destroy. */
+  const void *(*address)(ddp_socket_endpoint *endpoint, int64_t *out_bytes);
+  /* Make the link to `peer` of `lanes` connected TCP sockets; the n-th is the peer's n-th. Both ends have been admitted, and
+   * nobody has read or written what comes next. The descriptors are the endpoint's when this returns, whatever it returns.
+   * `address` is what the peer's address() gave. */
+  int32_t (*attach)(ddp_socket_endpoint *endpoint, int32_t peer, const int32_t *descriptors, const void *address,
+                    int64_t address_bytes, char *error, int64_t capacity);
+  /* The memory stays untouched by the caller (send: unchanged) until the ticket was waited for, or close returned. */
+  int32_t (*post_send)(ddp_socket_endpoint *endpoint, int32_t peer, uint64_t slot, const void *data, int64_t bytes,
+                       int64_t *out_ticket, char *error, int64_t capacity);
+  int32_t (*post_receive)(ddp_socket_endpoint *endpoint, int32_t peer, uint64_t slot, void *data, int64_t bytes,
+                          int64_t *out_ticket, char *error, int64_t capacity);
+  /* Wait for one ticket, 1 ms or more. DONE gives the ticket back; after TIMED_OUT it is as before. */
+  int32_t (*wait)(ddp_socket_endpoint *endpoint, int64_t ticket, int64_t timeout_ms, char *error, int64_t capacity);
+  /* End the wait that is under way, and every later one, within milliseconds. */
+  void (*abort)(ddp_socket_endpoint *endpoint);
+  /* Close all links. When it returns, no posted memory is read or written any more. */
+  void (*close)(ddp_socket_endpoint *endpoint);
+  void (*destroy)(ddp_socket_endpoint *endpoint);
+  /* A number that changes while bytes come or go on any link, also within a message. */
+  uint64_t (*moved)(ddp_socket_endpoint *endpoint);
+  /* Packets that arrived behind a gap, on all links: what was dropped on its way, and what overtook. 0 where it is not
+   * known. */
+  int64_t (*gaps)(ddp_socket_endpoint *endpoint);
+  int64_t frame_bytes; /* beside a message: of its sender, and of its receiver, who says that it is ready */
+} ddp_socket_table;
+
+/* The table of this module, or NULL when it has not this `version`. Valid as long as the module is loaded. */
+typedef const ddp_socket_table *(*ddp_socket_query_fn)(int32_t version);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

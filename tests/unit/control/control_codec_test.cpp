@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+// Frames, messages and proofs: what is written is read again, and what was changed on the way is not.
+#include <string>
+#include <vector>
+
+#include "control/codec.hpp"
+#include "control/messages.hpp"
+#include "core/bytes.hpp"
+#include "core/random.hpp"
+#include "support/check.hpp"
+
+using namespace ddp;
+using namespace ddp::test;
+
+namespace {
+
+constexpr uint64_t kSeed = 20;
+
+bootstrap::auth::Key key_of(unsigned char byte) {
+  bootstrap::auth::Key key;
+  key.fill(byte);
+  return key;
+}
+
+std::string sealed(bootstrap::FrameWriter& writer, bootstrap::FrameType type, const std::string& bytes) {
+  const bootstrap::Body body(bytes);
+  const bootstrap::FrameWriter::Ends ends = writer.frame(type, body);
+  return ends.head + bytes + ends.tail;
+}
+
+void frames_are_read_however_the_stream_is_cut(void**) {
+  for (const bool secure : {false, true}) {
+    bootstrap::FrameWriter writer;
+    if (secure) writer.secure(key_of(1));
+    std::string stream;
+    for (size_t i = 0; i < 50; ++i)
+      stream += sealed(writer, bootstrap::FrameType::kGather, std::string(i * i, static_cast<char>(i)));
+    for (uint64_t turn = 0; turn < 20; ++turn) {
+      bootstrap::FrameReader reader(10'000);
+      if (secure) reader.secure(key_of(1));
+      size_t at = 0, frames = 0;
+      while (at < stream.size()) {
+        const size_t piece = std::min<size_t>(1 + philox_u64(kSeed, turn, at) % 300, stream.size() - at);
+        std::string_view bytes = std::string_view(stream).substr(at, piece);
+        at += piece;
+        while (auto frame = reader.read(bytes)) {
+          expect(frame->body == std::string(frames * frames, static_cast<char>(frames)), "the body is the same");
+          ++frames;
+        }
+        expect(bytes.empty(), "nothing is left over");
+      }
+      expect_equal(frames, size_t{50}, "frames");
+    }
+  }
+}
+
+void a_length_above_the_limit_is_refused_at_once(void**) {
+  for (const uint32_t length : {257u, 0x7fffffffu, 0x80000000u, 0xffffffffu}) {
+    std::string head(reinterpret_cast<const char*>(&length), sizeof length);
+    head += static_cast<char>(bootstrap::FrameType::kHello);
+    bootstrap::FrameReader reader(256);
+    std::string_view bytes(head);
+    expect_error(DDP_ERROR_IO, [&] { (void)reader.read(bytes); });
+  }
+}
+
+void every_changed_bit_of_a_sealed_frame_is_noticed(void**) {
+  bootstrap::FrameWriter writer;
+  writer.secure(key_of(7));
+  const std::string good = sealed(writer, bootstrap::FrameType::kAbort, "a body of some bytes");
+  for (size_t bit = 0; bit < 8 * good.size(); ++bit) {
+    std::string bad = good;
+    bad[bit / 8] = static_cast<char>(bad[bit / 8] ^ (1 << bit % 8));
+    bootstrap::FrameReader reader(1'000);
+    reader.secure(key_of(7));
+    std::string_view bytes(bad);
+    bool accepted = false;
+    try {
+      accepted = reader.read(bytes).has_value();
+    } catch (const Error&) {
+    }
+    expect(!accepted, "bit " + std::to_string(bit) + " is noticed");
+  }
+}
+
+void repeated_swapped_and_foreign_frames_are_noticed(void**) {
+  bootstrap::FrameWriter writer;
+  writer.secure(key_of(7));
+  const std::string one = sealed(writer, bootstrap::FrameType::kBeat, "1"),
+                    two = sealed(writer, bootstrap::FrameType::kBeat, "2");
+  for (const std::string& stream : {one + one, two, two + one}) {
+    bootstrap::FrameReader reader(1'000);
+    reader.secure(key_of(7));
+    std::string_view bytes(stream);
+    expect_error(DDP_ERROR_IO, [&] {
+      while (reader.read(bytes).has_value()) {
+      }
+    });
+  }
+  bootstrap::FrameReader other(1'000);
+  other.secure(key_of(8));
+  std::string_view bytes(one);
+  expect_error(DDP_ERROR_IO, [&] { (void)other.read(bytes); });
+}
+
+// Cut and damaged messages are refused with an error, and never read past their end (the sanitizers watch).
+template <class Read>
+void torture(const std::string& good, Read read) {
+  const auto try_it = [&](const std::string& bytes) {
+    try {
+      (void)read(bytes);
+    } catch (const Error&) {
+      return false;
+    }
+    return true;
+  };
+  expect(try_it(good), "the whole message is read");
+  for (size_t size = 0; size < good.size(); ++size) expect(!try_it(good.substr(0, size)), "a cut message is refused");
+  expect(!try_it(good + "x"), "a byte too many is refused");
+  for (uint64_t i = 0; i < 3'000; ++i) {
+    std::string bad = good;
+    for (uint64_t n = 0; n <= i % 4; ++n)
+      bad[philox_u64(kSeed, i, 2 * n) % bad.size()] = static_cast<char>(philox_u64(kSeed, i, 2 * n + 1));
+    (void)try_it(bad);
+  }
+}
+
+void messages_survive_damage(void**) {
+  namespace m = ddp::bootstrap::messages;
+  bootstrap::Member member;
+  member.rank = 0;
+  member.host = "host";
+  member.boot_id = "boot";
+  member.pid = 17;
+  member.address = "10.0.0.1";
+  torture(m::write(m::Banner{}), m::read_banner);
+  torture(m::write(m::Hello{}), m::read_hello);
+  torture(m::write(m::Welcome{}), m::read_welcome);
+  torture(m::write(m::Join{member, 1, 2}), m::read_join);
+  torture(m::write(m::Table{1, 2, 0, {member}}), m::read_table);
+  torture(m::write(uint64_t{1}, int64_t{2}, int64_t{3}, ddp::bootstrap::UserCall::kCommit, "what", "blob"), m::read_gather);
+  torture(m::write(m::Reply{1, {"a", "bc", ""}}), m::read_reply);
+  torture(m::write(m::ReplyError{1, Error(DDP_ERROR_MISMATCH, "text")}), m::read_reply_error);
+  const m::Progress progress[] = {{0, {1, 2, ddp::bootstrap::UserCall::kOptimizerStep, true}, 3}, {1, {2, 3}, 4}};
+  torture(m::write(m::Beat{{progress[0], progress[1]}}), m::read_beat);
+  torture(m::write(Error(DDP_ERROR_ABORTED, "text")), m::read_error);
+  torture(m::write(std::optional<ddp::bootstrap::BlockedCall>()), m::read_blocked);
+  torture(m::write(std::optional(ddp::bootstrap::BlockedCall{
+              ddp::bootstrap::UserCall::kSave, ddp::bootstrap::BlockedCall::Exchange::kGather, 1, {2}, 3, 0})),
+          m::read_blocked);
+  torture(m::write(m::Death{3}), m::read_death);
+  torture(m::write(m::Bye{ddp::bootstrap::Leaving::kProcess, {1, 2}}), m::read_bye);
+}
+
+void what_neighbours_say_alike_goes_over_the_wire_once(void**) {
+  namespace m = ddp::bootstrap::messages;
+  std::vector<std::string> blobs(1'000, "the same words of all ranks");
+  expect(m::write(m::Reply{7, blobs}).size() < 100, "a reply of a thousand equal contributions is short");
+  for (const size_t other : {size_t{0}, size_t{500}, blobs.size() - 1}) {
+    std::vector<std::string> said = blobs;
+    said[other] = "others";
+    expect(m::read_reply(m::write(m::Reply{7, said})).blobs == said, "every rank keeps its own words");
+  }
+  expect(m::read_reply(m::write(m::Reply{7, {}})).blobs.empty(), "of nobody");
+
+  m::Table table{1, 2, -1, {}};
+  for (int32_t rank = 0; rank < 64; ++rank) {
+    bootstrap::Member member;
+    member.rank = member.id = rank;
+    member.pid = 100 + rank;
+    member.host = "host" + std::to_string(rank / 8);
+    member.boot_id = std::to_string(rank / 8) + std::string(35, 'b');
+    member.address = rank % 3 == 0 ? "" : "10.0.0." + std::to_string(rank / 8);
+    table.members.push_back(member);
+  }
+  const std::string bytes = m::write(table);
+  expect(bytes.size() < 64 * 50, "a host's name and boot id are there once");
+  const m::Table again = m::read_table(bytes);
+  expect_equal(again.members.size(), table.members.size(), "members");
+  for (size_t i = 0; i < table.members.size(); ++i) {
+    const bootstrap::Member &said = table.members[i], &heard = again.members[i];
+    expect(said.host == heard.host && said.boot_id == heard.boot_id && said.address == heard.address &&
+               said.pid == heard.pid && said.id == heard.id,
+           "member " + std::to_string(i) + " is the same");
+  }
+}
+
+void a_reply_that_would_fill_the_memory_is_refused(void**) {
+  const auto reply = [](uint32_t count, uint32_t ranks, const std::string& blob) {
+    return ByteWriter().number(uint64_t{1}).number(count).number(ranks).text(blob).bytes();
+  };
+  const auto refused = [](const std::string& bytes) {
+    expect_error(DDP_ERROR_IO, [&] { (void)bootstrap::messages::read_reply(bytes); });
+  };
+  refused(reply(1u << 31, 1u << 31, ""));
+  refused(reply(65'536, 65'536, std::string(100'000, 'x')));
+  refused(reply(4, 5, "more than there are"));
+  refused(reply(4, 0, "of nobody"));
+}
+
+void greetings_fit_into_what_strangers_may_send(void**) {
+  expect(bootstrap::messages::write(bootstrap::messages::Hello{}).size() <= bootstrap::limits::kStrangerBytes,
+         "a greeting fits");
+}
+
+void a_proof_fits_one_claim_one_role_and_one_token(void**) {
+  const bootstrap::auth::Token token = "secret";
+  bootstrap::auth::Claim claim{bootstrap::auth::random_nonce(), bootstrap::auth::random_nonce(),
+                               bootstrap::auth::group_id("job", "place", "name"), 1, 4};
+  const bootstrap::auth::Bytes32 proof = bootstrap::auth::prove(token, bootstrap::auth::Role::kClient, claim);
+  expect(bootstrap::auth::is_proof(proof, token, bootstrap::auth::Role::kClient, claim), "the right proof holds");
+  expect(!bootstrap::auth::is_proof(proof, token, bootstrap::auth::Role::kServer, claim), "a reflected proof does not");
+  expect(!bootstrap::auth::is_proof(proof, bootstrap::auth::Token("Secret"), bootstrap::auth::Role::kClient, claim),
+         "nor one of another token");
+  expect(!bootstrap::auth::is_proof(proof, bootstrap::auth::Token(), bootstrap::auth::Role::kClient, claim),
+         "nor one where no token is");
+  for (const auto change :
+       {+[](bootstrap::auth::Claim& c) { c.rank = 2; }, +[](bootstrap::auth::Claim& c) { c.size = 5; },
+        +[](bootstrap::auth::Claim& c) { c.server[3] ^= 1; }, +[](bootstrap::auth::Claim& c) { c.client[31] ^= 1; },
+        +[](bootstrap::auth::Claim& c) { c.group = bootstrap::auth::group_id("job2", "place", "name"); }}) {
+    bootstrap::auth::Claim other = claim;
+    change(other);
+    expect(!bootstrap::auth::is_proof(proof, token, bootstrap::auth::Role::kClient, other), "nor one of another claim");
+  }
+  const bootstrap::auth::SessionKeys keys = bootstrap::auth::session_keys(token, claim);
+  expect(keys.to_client != keys.to_server && keys.to_client != proof, "keys differ from each other and from what was sent");
+  expect(bootstrap::auth::group_id("ab", "c", "d") != bootstrap::auth::group_id("a", "bc", "d"),
+         "job and place do not run together");
+  expect(bootstrap::auth::group_id("a", "bc", "d") != bootstrap::auth::group_id("a", "b", "cd"),
+         "place and name do not run together");
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      ddp_test(frames_are_read_however_the_stream_is_cut),
+      ddp_test(a_length_above_the_limit_is_refused_at_once),
+      ddp_test(every_changed_bit_of_a_sealed_frame_is_noticed),
+      ddp_test(repeated_swapped_and_foreign_frames_are_noticed),
+      ddp_test(messages_survive_damage),
+      ddp_test(what_neighbours_say_alike_goes_over_the_wire_once),
+      ddp_test(a_reply_that_would_fill_the_memory_is_refused),
+      ddp_test(greetings_fit_into_what_strangers_may_send),
+      ddp_test(a_proof_fits_one_claim_one_role_and_one_token),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// Waiting in shared memory ends when what is waited for is there, when the group broke, and when its time is over, whatever
+// else runs on the core.
+#include "shm/waiter.hpp"
+
+#include <atomic>
+
+#include "control/solo.hpp"
+#include "support/check.hpp"
+
+namespace ddp::test {
+namespace {
+
+/// This rank, and one that does nothing.
+struct LateNeighbour {
+  bootstrap::Failure failure;
+  shm::Mesh mesh;
+  shm::Region other{int64_t{256} << 20};
+  std::unique_ptr<bootstrap::Control> control = bootstrap::make_solo_control();
+  collective::TransportContext context;
+
+  explicit LateNeighbour(int32_t timeout_ms) {
+    mesh.size = 2;
+    mesh.threads = true;
+    mesh.own = std::make_shared<shm::Region>(int64_t{256} << 20);
+    mesh.mappings = {mesh.own->mapping(), other.mapping()};
+    mesh.pages = {&mesh.first_page(0), &mesh.first_page(1)};
+    context.control = control.get();
+    context.failure = &failure;
+    context.options.timeout_ms = timeout_ms;
+  }
+};
+
+std::atomic<int64_t> busy_ns{0};
+/// A core that somebody else takes for 50 ms whenever this thread lets go.
+int64_t clock_of_a_busy_core() noexcept { return busy_ns.fetch_add(50'000'000); }
+
+void what_is_there_is_not_waited_for(void**) {
+  LateNeighbour world(100);
+  const shm::Waiter waiter(world.mesh, world.context);
+  int asked = 0;
+  waiter.wait([&] { return ++asked == 3; }, [] { return std::string("nobody"); });
+  expect_equal(asked, 3, "looks");
+}
+
+void a_wait_whose_time_is_over_says_who_is_missing(void**) {
+  LateNeighbour world(50);
+  const shm::Waiter waiter(world.mesh, world.context);
+  const std::string text = expect_error(
+      DDP_ERROR_TIMED_OUT, [&] { waiter.wait([] { return false; }, [] { return std::string("rank 1 is late"); }); });
+  expect_contains(text, "rank 1 is late");
+}
+
+void a_broken_group_ends_a_wait_with_its_cause(void**) {
+  LateNeighbour world(60'000);
+  const shm::Waiter waiter(world.mesh, world.context);
+  (void)world.failure.set(Error(DDP_ERROR_PEER_FAILED, "rank 1 died"));
+  expect_contains(
+      expect_error(DDP_ERROR_PEER_FAILED, [&] { waiter.wait([] { return false; }, [] { return std::string(); }); }),
+      "rank 1 died");
+}
+
+// Giving way hundreds of times to a program that keeps the core each time would put the deadline off by as much.
+void a_core_that_others_take_does_not_put_the_deadline_off(void**) {
+  LateNeighbour world(100);
+  const shm::Waiter waiter(world.mesh, world.context);
+  os::set_clock(&clock_of_a_busy_core);
+  int asked = 0;
+  (void)expect_error(DDP_ERROR_TIMED_OUT,
+                     [&] { waiter.wait([&] { return ++asked < 0; }, [] { return std::string("rank 1 is late"); }); });
+  os::set_clock(nullptr);
+  expect(asked < 1000, "few looks after the core was lost: " + std::to_string(asked));
+}
+
+}  // namespace
+}  // namespace ddp::test
+
+int main() {
+  using namespace ddp::test;
+  const CMUnitTest tests[] = {
+      ddp_test(what_is_there_is_not_waited_for), ddp_test(a_wait_whose_time_is_over_says_who_is_missing),
+      ddp_test(a_broken_group_ends_a_wait_with_its_cause), ddp_test(a_core_that_others_take_does_not_put_the_deadline_off)};
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
