@@ -4,7 +4,8 @@
 #
 #   tests/nightly.sh builds   the library and all tests, with and without precompiled headers, debug and optimised; the consumer's build.
 #                             A missing include, or a name that two headers define, shows in one of these alone.
-#   tests/nightly.sh full     tests/run.sh, and what it leaves out: each pessimistic mode of the fake GPU alone, all calls of NCCL
+#   tests/nightly.sh full     tests/run.sh, and what it leaves out: the fake GPU that assumes the worst, all calls of NCCL,
+#                             a project that builds the library with add_subdirectory
 #
 # As root on Debian it installs missing packages. Builds stay in build/nightly-*.
 set -euo pipefail
@@ -27,7 +28,7 @@ case ${1:-} in
     ;;
   full)
     tests/run.sh
-    ctest --test-dir build/tests -C full -L 'pessimist-full|nccl-sweep' --parallel "$((jobs + 1))" --output-on-failure --no-tests=error
+    ctest --test-dir build/tests -C full -L 'pessimist|nccl-sweep|consumer-full' --parallel "$((jobs + 1))" --output-on-failure --no-tests=error
     ;;
   *)
     echo "usage: tests/nightly.sh builds|full" >&2
