@@ -120,6 +120,7 @@ class Server::Impl {
   void accept() {
     for (int i = 0; i < kAcceptsInTurn && listener_.descriptor.is_open(); ++i) {
       const int fd = ::accept4(listener_.descriptor.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+      if (fd < 0 && net::is_exhausted(errno)) say_exhausted(errno);
       if (fd >= 0) {
         admit(net::Socket(fd));
       } else if (net::is_exhausted(errno) && state_.drop_unauthenticated()) {
@@ -135,6 +136,13 @@ class Server::Impl {
       }  // anything else concerns a connection that is gone again
     }
     if (listener_.descriptor.is_open()) wait_to_accept();
+  }
+
+  /// Strangers can bring that about too, so it is no error. Keeps errno.
+  void say_exhausted(int error) noexcept {
+    if (!std::exchange(stage_.exhausted, true))
+      os::log(DDP_LOG_WARNING, "rank 0 cannot take a connection: %s%s", std::strerror(error), advice_of_errno(error));
+    errno = error;
   }
 
   void admit(net::Socket socket) {
@@ -265,6 +273,7 @@ class Server::Impl {
   struct Stage {
     bool formed = false;
     bool finishing = false;
+    bool exhausted = false;  // and said so
   } stage_;
 
   struct Here {

@@ -37,6 +37,21 @@ for ranks in 1 2 3 4; do
   check "every_rank_of_$ranks in_C++_finds_the_line" [ "$(grep -c 'y = 3.00 x -1.00' "$work/out")" = "$ranks" ]
 done
 
+# The network of one process learns the same on several: losses are printed with four digits, and the last may be rounded otherwise.
+close_to() { # file with the losses of one process, file with those of all ranks: each line of the second has the loss of its epoch
+  awk 'NR == FNR { loss[$2] = $4; next } { for (i = 1; i < NF; ++i) if ($i == "epoch") { ++lines; d = loss[$(i + 1)] - $(i + 3); if (d < 0) d = -d; if (d > 0.0051) exit 1 } }
+    END { exit lines < 3 }' "$1" "$2"
+}
+"$examples/one_to_four_before" "$DDP_SOURCE_DIR/examples/data/digits.csv" >"$work/one"
+for ranks in 1 2 4; do
+  run 0 -n $ranks "$examples/one_to_four_after" "$DDP_SOURCE_DIR/examples/data/digits.csv"
+  check "12_lines_later_$ranks ranks_learn_what_one_process_learns" close_to "$work/one" "$work/out"
+  check "and_all_of_them_print_it" [ "$(grep -c 'epoch 30' "$work/out")" = "$ranks" ]
+done
+changes() { diff -U0 "$DDP_SOURCE_DIR/examples/one_to_four/before.c" "$DDP_SOURCE_DIR/examples/one_to_four/after.c" | grep '^[-+]' | grep -v -e '^---' -e '^+++' -e '^.\(/\*\| \*\)'; }
+check it_takes_12_lines [ "$(changes | grep -c '^+')" = 12 ]
+check README_shows_them same "$(awk '/^```diff/ { inside = 1; next } /^```/ { inside = 0 } inside' "$DDP_SOURCE_DIR/examples/README.md")" "$(changes)"
+
 # Two runs are the same to the bit; so is a run that was interrupted and resumed on as many ranks.
 weights() { grep -o 'weights of rank 0: .*' "$work/out"; }
 run 0 -n 2 "$examples/02_train"
