@@ -11,9 +11,11 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 build=build/tests-frameworks
+tests='^(bindings\.|process\.(mpirun|torchrun|safetensors)|cpp\.other_compiler)'
 configure=(--preset release -B "$build" -DDDP_CUDA=OFF -DDDP_BUILD_BENCH=OFF)
 if [ "${1:-}" = --in ]; then
   build=$2
+  tests='^(bindings\.(python\.|libtorch|same_bits)|process\.(mpirun|torchrun|safetensors)|cpp\.other_compiler)' # what tests/run.sh has not run
   configure=(-S . -B "$build")
   shift 2
 fi
@@ -41,5 +43,5 @@ for each in ddp ddp_gloo ddprun ddp_python ddp_xla same_bits same_bits_fused go_
   if grep -q -x "$each" <<<"$known"; then targets+=("$each"); fi
 done
 cmake --build "$build" --parallel "$(nproc)" --target "${targets[@]}"
-ctest --test-dir "$build" --output-on-failure --no-tests=error --output-junit results-frameworks.xml \
-  -R '^(bindings\.|process\.(mpirun|torchrun|safetensors)|cpp\.other_compiler)'
+ctest --test-dir "$build" --parallel 2 --output-on-failure --no-tests=error --output-junit results-frameworks.xml \
+  -R "$tests"

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # The checkpoints of libddp and the safetensors package of Python: each reads what the other wrote.
 set -euo pipefail
-python3 -c 'import safetensors, numpy' 2>/dev/null || { echo "Python's safetensors and numpy are not installed"; exit 77; }
+python=${DDP_PYTHON:-python3}
+"$python" -c 'import safetensors, numpy' 2>/dev/null || { echo "Python's safetensors and numpy are not installed"; exit 77; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -69,7 +70,7 @@ END
   "-Wl,-rpath,$(dirname "$DDP_LIBRARY")"
 "$work/program" save "$work/from_c.safetensors"
 
-python3 - "$work" <<'END'
+"$python" - "$work" <<'END'
 import sys
 import numpy
 from safetensors import safe_open

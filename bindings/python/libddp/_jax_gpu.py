@@ -26,19 +26,22 @@ class Memory:
 
 
 class OnGpu(Model):
-    """A model whose gradients are XLA's, and only while a pass is open. Its values stand for nothing but shape and place: between passes the
-    gradients point to them, so that libddp never writes into memory that JAX uses for something else."""
+    """A model whose gradients are XLA's, and only while a pass is open. Its values stand for nothing but shape and place. Between passes all
+    gradients point to one array as large as the largest of them, so that libddp never writes into memory that JAX uses for something else."""
 
     def __init__(self, group: Group, leaves: Mapping[str, Any], options: Mapping[str, Any]) -> None:
         super().__init__(group, **options)
         for name, leaf in leaves.items():
             self.add_parameter(name, Memory(leaf), Memory(leaf))
+        spare = Memory(max(leaves.values(), key=lambda leaf: jax.numpy.asarray(leaf).nbytes)) if leaves else None
+        self._spare = spare.__libddp_tensor__[0] if spare else 0
+        self._handle.kept.append(spare)  # until the model is destroyed
 
     def commit(self, *, stream: Optional[int] = None) -> None:
         """As :meth:`Model.commit`; the memory of the first gradients goes."""
         super().commit(stream=stream)
         for index in range(len(self)):
-            low.ddp_model_set_grad(self._raw, index, low.ddp_model_get_value(self._raw, index)[0])
+            low.ddp_model_set_grad(self._raw, index, self._spare)
             del self._lent[("grad", index)]
 
     def _refuse(self, *_: Any, **__: Any) -> Any:

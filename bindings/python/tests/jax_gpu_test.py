@@ -122,7 +122,7 @@ class OnTheGpu(Test):
         def body(group):
             sync = libddp.jax.DataParallel(PARAMS, group)
             wrong = jax.tree_util.tree_map(lambda p: p.astype(np.int32), PARAMS)
-            for grads, cause, text in ((wrong, TypeError, "its parameter"), (PARAMS, RuntimeError, "this program runs on the CPU")):
+            for grads, cause, text in ((wrong, TypeError, "the parameter float32"), (PARAMS, RuntimeError, "this program runs on the CPU")):
                 try:
                     sync.average(grads)
                 except cause as error:
