@@ -19,7 +19,7 @@ static void check(ddp_status status, const char *call) {
 #define CHECK(call) check((call), #call)
 
 int main(void) {
-  /* NULL, NULL: what the launcher said, and all defaults. Returns when all ranks have come. */
+  /* NULL, NULL: the rendezvous of the launcher, and all defaults. Returns when all ranks have come. */
   ddp_group *group = NULL;
   CHECK(ddp_group_create(NULL, NULL, &group));
   const int rank = ddp_group_rank(group);

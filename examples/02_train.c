@@ -4,8 +4,8 @@
  *   ddprun -n 4 02_train
  *
  * A perceptron with two hidden layers (64-128-64-10) reads 8x8 pixels and names the digit. The arithmetic is written out in
- * plain C, so that every line that belongs to libddp can be seen. Read main() first, then train_step(): these two are what a
- * program of your own needs.
+ * plain C, so that every line that belongs to libddp can be seen. Read main() first, then train_step(): these two are the
+ * parts that a program of your own needs.
  *
  * The global batch has 64 samples whatever the number of ranks, so 1, 2 or 4 ranks learn the same, only faster.
  */
@@ -79,7 +79,7 @@ typedef struct layer {
   float input[GLOBAL_BATCH][WIDEST];           /* inputs, for each sample of the batch */
 } layer;
 
-/* Small random numbers (He's initialisation). Ranks need not agree on them: rank 0's values go to everybody at commit. */
+/* Small random numbers (He's initialisation). Ranks need not agree on them: all ranks get rank 0's values at commit. */
 static void start_network(layer net[LAYERS]) {
   uint64_t state = 1;
   for (int l = 0; l < LAYERS; ++l) {
@@ -101,7 +101,7 @@ static const float *forward(layer net[LAYERS], const float *pixels, int b) {
     for (int o = 0; o < net[l].out; ++o) {
       float sum = net[l].bias[o];
       for (int i = 0; i < net[l].in; ++i) sum += net[l].weight[o * net[l].in + i] * input[i];
-      net[l].value[o] = l < LAYERS - 1 && sum < 0 ? 0 : sum; /* ReLU, but for the last layer */
+      net[l].value[o] = l < LAYERS - 1 && sum < 0 ? 0 : sum; /* ReLU, except in the last layer */
     }
     input = net[l].value;
   }
@@ -125,7 +125,7 @@ static int guess_of(const float *value) {
 }
 
 /* Gradients of one layer, summed over the batch and divided by its size: the mean over this rank's samples. libddp then
- * takes the mean over the ranks. They are added to what is there; ddp_model_zero_grad() cleared it. */
+ * takes the mean over the ranks. They are added to the present contents; ddp_model_zero_grad() cleared them. */
 static void backward_layer(const layer *at, int batch) {
   for (int b = 0; b < batch; ++b) {
     for (int o = 0; o < at->out; ++o) {
@@ -169,7 +169,7 @@ static ddp_model *lend_network(ddp_group *group, layer net[LAYERS]) {
     snprintf(name, sizeof name, "layer%d.bias", l + 1);
     CHECK(ddp_model_add_parameter(model, name, &tensor, NULL, &net[l].bias_index));
   }
-  /* All ranks agree on names, shapes and order, or all get the same error. Afterwards everybody has rank 0's weights. */
+  /* All ranks agree on names, shapes and order, or all get the same error. Afterwards all ranks have rank 0's weights. */
   CHECK(ddp_model_commit(model, NULL));
   for (int l = 0; l < LAYERS; ++l) {
     ddp_tensor grad;
@@ -286,7 +286,7 @@ static double train_all(ddp_group *group, ddp_state *state, layer net[LAYERS], c
   return accuracy;
 }
 
-/* Who holds up the others? Each rank knows for whom it stood still; the sum over the ranks is what each one cost. */
+/* Which rank delays the others? Each knows how long it waited for each other one; the sum is the cost of that one. */
 static void print_slowest(ddp_group *group) {
   double seconds[GLOBAL_BATCH];
   int32_t ranks = 0, slowest = 0;
@@ -360,7 +360,7 @@ int main(int argc, char **argv) {
   load_digits(options.data, &train, &test);
   start_network(net);
 
-  /* Who takes part: NULL, NULL means what the launcher said. Started alone, the group has one rank and no line changes. */
+  /* NULL, NULL: rank and size come from the launcher. Started alone, the group has one rank and no line changes. */
   ddp_group *group = NULL;
   CHECK(ddp_group_create(NULL, NULL, &group));
   const int rank = ddp_group_rank(group), size = ddp_group_size(group);

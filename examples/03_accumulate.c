@@ -41,7 +41,7 @@ static double backward(const float *weight, float *gradient, int64_t rank, int64
   return loss;
 }
 
-/* One batch in `parts` parts. The calls are the same for every part; the mode alone says whether the ranks talk. */
+/* One batch in `parts` parts. The calls are the same for every part; only the mode decides whether the ranks communicate. */
 static double run_batch(ddp_model *model, const float *weight, float *gradient, int rank, int parts) {
   double loss = 0;
   CHECK(ddp_model_zero_grad(model, NULL));

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Example 4: ranks with unequal data. Nobody pads, nobody drops samples, and the result is that of one process with all of
- * them.
+/* Example 4: ranks with unequal data. No rank pads or drops samples, and the result is that of one process with all of them.
  *
  *   ddprun -n 3 04_uneven
  *
  * Rank r has r + 1 shares of the samples, so ranks run out after different numbers of batches, each with a last batch that
- * is not full. Two calls make that right: ddp_model_set_weight says how many samples a gradient stands for, and
- * ddp_model_join answers the others when there is no batch left. The same training is then done alone, in double precision,
- * and compared.
+ * is not full. Two calls correct for that: ddp_model_set_weight sets the number of samples of a gradient, and ddp_model_join
+ * answers the other ranks when there is no batch left. The same training is then done alone, in double precision, and
+ * compared.
  */
 #include <ddp/experimental.h>
 #include <math.h>
@@ -52,7 +51,7 @@ static void add_batch(int rank, int size, int64_t batch, const double *weight, d
   }
 }
 
-/* The mean gradient of this rank's batch, which is what a framework computes. */
+/* The mean gradient of this rank's batch, as a framework computes it. */
 static void backward(int rank, int size, int64_t batch, const float *weight, float *gradient) {
   double wide[PARAMETERS], sum[PARAMETERS] = {0};
   for (int p = 0; p < PARAMETERS; ++p) wide[p] = (double)weight[p];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Example 6: checkpoints. What is loaded continues to the same bits as what was never interrupted.
+/* Example 6: checkpoints. A training that continues from a checkpoint has the same bits as an uninterrupted one.
  *
  *   ddprun -n 2 06_checkpoint [FILE]
  *
@@ -78,7 +78,7 @@ int main(int argc, char **argv) {
 
   start_training(group, &first);
   take_steps(&first, rank, BEFORE);
-  /* Texts travel with the checkpoint: a configuration, a tokenizer, the best accuracy. */
+  /* A checkpoint may hold texts: a configuration, a tokenizer, the best accuracy. */
   CHECK(ddp_model_set_metadata(first.state.model, "note", "saved by example 6"));
   CHECK(ddp_state_save_file(&first.state, path));
   if (rank == 0) printf("saved %s after step %lld\n", path, (long long)first.state.step);

@@ -80,7 +80,7 @@ __global__ void loss(const float *value, const int *labels, const int64_t *chose
     sums[0] += losses[k], sums[1] += right[k], sums[2] += 1; /* in order: the same number every time */
 }
 
-/* Gradients of a layer, summed over the batch. They are written, not added, so nobody needs to clear them. */
+/* Gradients of a layer, summed over the batch. They are written, not added, so they need not be cleared. */
 __global__ void backward(const float *delta, const float *input, float *weight_grad, float *bias_grad, int batch, int in,
                          int out) {
   const int k = at_thread(), o = k / in, i = k % in;
@@ -299,7 +299,7 @@ static void pretend_many_hosts(int local_rank) {
   for (const auto &setting : settings) setenv(setting[0], setting[1], 0);
 }
 
-/* The GPU of this rank. A machine without any is left to libddp, which says what is missing. */
+/* The GPU of this rank. On a machine without any, libddp reports what is missing. */
 static int choose_gpu() {
   const char *const rank_text = getenv("LOCAL_RANK"), *const size_text = getenv("LOCAL_WORLD_SIZE");
   const int rank = rank_text ? atoi(rank_text) : 0, size = size_text ? atoi(size_text) : 1;

@@ -85,7 +85,7 @@ static void start(ddp_group *group, training *run, const rule *own, int divided)
                                     &run->state.optimizer));
 }
 
-/* Every rank pulls towards a target of its own; the mean of them is what is learnt. Returns the mean distance from it. */
+/* Every rank has its own target; the parameters learn the mean of the targets. Returns the mean distance from it. */
 static double train(training *run, int rank, int ranks, int steps) {
   ddp_state *state = &run->state;
   double distance = 0;

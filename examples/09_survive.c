@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Example 9: a training that goes on when ranks die.
+/* Example 9: a training that continues when ranks die.
  *
  *   ddprun -n 3 --min-ranks 1 09_survive
  *
- * Each line says the loss, and which processes are there: kill any of them with kill -9, rank 0 too. The others go on in
- * their processes, from the last step that all of them have made, and the loss goes on falling. Kill all but one: it goes on
- * alone. With --max-restarts 9 in the place of --min-ranks 1 a rank that was killed is started again, and joins the others.
- * With --folder F they save there, and when all are killed the next start goes on from the newest checkpoint.
- * Ranks may also be started by hand, without a launcher that ends some because another has died:
+ * Each line has the loss, and the running processes: kill any of them with kill -9, rank 0 too. The other ranks continue in
+ * their processes, from the last step that all of them have made, and the loss keeps falling. Kill all but one: it continues
+ * alone. With --max-restarts 9 instead of --min-ranks 1 a killed rank is restarted, and joins the others. With --folder F
+ * they save there, and after all are killed the next start continues from the newest checkpoint. Ranks may also be started
+ * by hand, without a launcher that ends some because another has died:
  *
  *   for rank in 0 1 2; do 09_survive --meet file:///tmp/survive --rank $rank --ranks 3 & done
  *
- * A linear classifier reads 8x8 pixels and names the digit. Read main() and go_on() first: these two are what a program of
- * your own needs.
+ * A linear classifier reads 8x8 pixels and names the digit. Read main() and go_on() first: these two are the parts that a
+ * program of your own needs.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <ddp/experimental.h>
@@ -31,7 +31,7 @@ enum { PIXELS = 64, CLASSES = 10, BATCH = 60, MOST_SAMPLES = 1800, MOST_RANKS = 
 /* Where we are: samples of this epoch that all ranks together have seen, and whether the checkpoint has been looked for. */
 enum { EPOCH, SEEN, STARTED, PLACES };
 
-/* ---- Errors: if the group is broken, main() goes on from there. Anything else ends the program. ---- */
+/* ---- Errors: if the group is broken, main() recovers it. Any other error ends the program. ---- */
 
 static void check(ddp_status status, const char *call) {
   if (status == DDP_OK) return;
@@ -138,7 +138,7 @@ static ddp_status train_step(training *t, const samples *digits) {
   return DDP_OK;
 }
 
-/* The mean loss since the last report, and who is there. */
+/* The mean loss since the last report, and the running processes. */
 static ddp_status report(training *t) {
   double sums[2] = {t->sums[0], t->sums[1]};
   t->sums[0] = t->sums[1] = 0;
@@ -150,7 +150,7 @@ static ddp_status report(training *t) {
   return DDP_OK;
 }
 
-/* Saves what a start needs that finds nobody: after a power cut, or when too few ranks are left. Rank 0 writes. */
+/* Saves the state for a start without survivors: after a power cut, or when too few ranks are left. Rank 0 writes. */
 static ddp_status save(const training *t, const char *folder) {
   ddp_state state;
   CHECK(ddp_state_init(&state, sizeof state));
@@ -160,7 +160,8 @@ static ddp_status save(const training *t, const char *folder) {
   return ddp_state_save_latest(&state, folder, 3); /* the newest three stay */
 }
 
-/* Goes on from the newest valid checkpoint, if there is one. A rank that joins others never comes here: it gets their state.
+/* Continues from the newest valid checkpoint, if there is one. A rank that joins others does not call this: it gets their
+ * state.
  */
 static ddp_status load(training *t, const char *folder) {
   ddp_state state;
@@ -171,7 +172,7 @@ static ddp_status load(training *t, const char *folder) {
   const ddp_status status = ddp_state_load_latest(&state, folder, NULL, &found);
   if (status != DDP_OK && status != DDP_ERROR_NO_CHECKPOINT) return status;
   t->place[STARTED] = 1;
-  if (status == DDP_OK && ddp_group_rank(t->group) == 0) printf("goes on from %s\n", ddp_model_get_loaded_file(t->model));
+  if (status == DDP_OK && ddp_group_rank(t->group) == 0) printf("continues from %s\n", ddp_model_get_loaded_file(t->model));
   return DDP_OK;
 }
 
@@ -197,7 +198,7 @@ static void tell_whereabouts(const ddp_group *group) {
   for (int32_t i = 0; i < count; ++i) {
     ddp_rank_progress at = {.struct_size = sizeof at};
     CHECK(ddp_group_get_progress(group, failed[i], &at));
-    if (at.pass_index < 0 || at.call == 0) /* ranks are heard every heartbeat_ms, and this one's first word came too early */
+    if (at.pass_index < 0 || at.call == 0) /* ranks report every heartbeat_ms, and this one's first report came too early */
       printf("  rank %d was last heard %.1f s ago, before its first pass\n", failed[i], at.silent);
     else
       printf("  rank %d was last heard %.1f s ago, in pass %lld, %s %s\n", failed[i], at.silent, (long long)at.pass_index,
@@ -205,10 +206,10 @@ static void tell_whereabouts(const ddp_group *group) {
   }
 }
 
-/* The heart of it. A call has failed, because a rank is dead: meet those that are left. When ddp_group_recover() returns,
- * parameters, buffers and the optimizer are those of the last step that all have made, and t->place says which that was. So
- * nothing has to be undone, and nothing but ranks and size has changed. If one more rank dies meanwhile,
- * ddp_group_recover() sees to it, or the next call fails. */
+/* The main point. A call has failed, because a rank is dead: meet the surviving ranks. When ddp_group_recover() returns,
+ * parameters, buffers and the optimizer are those of the last step that all have made, and t->place is its position. So
+ * nothing has to be undone, and only ranks and size have changed. If one more rank dies meanwhile, ddp_group_recover() sees
+ * to it, or the next call fails. */
 static void go_on(training *t, ddp_status status) {
   int32_t now[MOST_RANKS], joined[MOST_RANKS], count = 0;
   if (ddp_group_status(t->group) == DDP_OK) { /* the call that failed does not always say whether the group is broken */
@@ -218,10 +219,11 @@ static void go_on(training *t, ddp_status status) {
   printf("process %lld: %s\n", (long long)getpid(), ddp_last_error());
   ddp_recovery found = {.struct_size = sizeof found};
   tell_whereabouts(t->group);
-  CHECK(ddp_group_recover(t->group, NULL, &found)); /* NULL: all defaults; a lone survivor goes on too */
-  printf("process %lld: rank %d of %d, which was rank %d of %d, goes on after %.2f s with step %lld\n", (long long)getpid(),
-         found.rank, found.size, found.previous_rank, found.previous_size, found.seconds, (long long)found.step + 1);
-  if (found.rank == 0) { /* who is who, in numbers */
+  CHECK(ddp_group_recover(t->group, NULL, &found)); /* NULL: all defaults; a single survivor continues too */
+  printf("process %lld: rank %d of %d, which was rank %d of %d, continues after %.2f s with step %lld\n",
+         (long long)getpid(), found.rank, found.size, found.previous_rank, found.previous_size, found.seconds,
+         (long long)found.step + 1);
+  if (found.rank == 0) { /* the new numbers of the ranks */
     CHECK(ddp_group_get_renumbered(t->group, now, MOST_RANKS, &count));
     for (int32_t before = 0; before < count; ++before)
       if (now[before] < 0) printf("  rank %d of before is gone\n", before);
@@ -290,7 +292,7 @@ static program parse(int argc, char **argv) {
   return given;
 }
 
-/* A group that can go on. */
+/* A group that can recover. */
 static void start(training *t, const program *given) {
   ddp_group_options options;
   CHECK(ddp_group_options_init(&options, sizeof options));
@@ -317,8 +319,8 @@ int main(int argc, char **argv) {
   t.sampler.dataset_size = digits.count;
   t.place[STARTED] = given.folder == NULL;
   lend(&t);
-  /* After a death some ranks fail in a step, and others in the report before it. So nobody repeats the call that failed:
-   * each does what its state says, which is the same on all, and a report that failed is left out. */
+  /* After a death some ranks fail in a step, and others in the report before it. So no rank repeats the failed call: each
+   * continues from its state, which is the same on all ranks, and a failed report is left out. */
   for (;;) {
     ddp_status status = DDP_OK;
     const int is_done = t.knows_others && t.place[STARTED] && t.place[EPOCH] >= given.epochs;

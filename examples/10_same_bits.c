@@ -62,7 +62,7 @@ typedef struct training {
   float weight[CLASSES][PIXELS], bias[CLASSES], weight_grad[CLASSES][PIXELS], bias_grad[CLASSES];
 } training;
 
-/* A number from 0 to 1 that depends on the key alone (xorshift): not on what this process has drawn before. */
+/* A number from 0 to 1 that depends on the key alone (xorshift): not on earlier draws of this process. */
 static double draw(uint64_t *key) {
   *key ^= *key << 13;
   *key ^= *key >> 7;

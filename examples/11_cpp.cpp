@@ -9,8 +9,8 @@ static void train() {
   ddp::Group group;
   std::vector<float> w(2);
   ddp::Model model(group);
-  model.add_parameter("w", w);  // lent where it lies; its gradient is libddp's, in the bucket
-  model.commit();               // all ranks agree on the model; rank 0's values go to everybody
+  model.add_parameter("w", w);  // lent without a copy; its gradient is libddp's, in the bucket
+  model.commit();               // all ranks agree on the model, and get rank 0's values
   ddp::SgdOptions rule;
   rule.rate = 0.02;
   auto sgd = ddp::Optimizer::sgd(model, rule);
@@ -20,7 +20,7 @@ static void train() {
     const float error = w[0] * x + w[1] - (3 * x - 1);
     ddp::Backward pass(model);  // an exception in this scope ends the pass on all ranks
     grad[0] = error * x, grad[1] = error;
-    pass.mark_ready(0);  // from here on it travels
+    pass.mark_ready(0);  // gradient 0 is complete: libddp may average it
     pass.end();
     sgd.step();
   }

@@ -4,7 +4,7 @@
 #
 #   examples/quickstart.sh
 #
-# Installs what is missing (as root, on Debian and its relatives; otherwise it says what to run), builds into build/quickstart, and
+# Installs what is missing (as root, on Debian and its relatives; otherwise it prints what to run), builds into build/quickstart, and
 # trains a small network and writes a report and a trace of that. When everything is installed already it needs neither root nor a network.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

@@ -56,7 +56,7 @@ module ddp
   integer(c_int32_t), parameter :: DDP_MIN = 2
   integer(c_int32_t), parameter :: DDP_MAX = 3
 
-  ! How the bytes of a group travel. AUTO chooses: shared memory between ranks of one host, Gloo between hosts; and NCCL for
+  ! How the bytes of a group are sent. AUTO chooses: shared memory between ranks of one host, Gloo between hosts; and NCCL for
   ! tensors on a GPU, from the first model or collective with one. Since 0.1.
   integer(c_int32_t), parameter :: DDP_BACKEND_AUTO = 0
   integer(c_int32_t), parameter :: DDP_BACKEND_GLOO = 1
@@ -64,7 +64,7 @@ module ddp
   integer(c_int32_t), parameter :: DDP_BACKEND_SHM = 3
   integer(c_int32_t), parameter :: DDP_BACKEND_LOCAL = 4
 
-  ! In which order the ranks' contributions are added. The sum is a balanced tree; this says which leaf of it each rank is.
+  ! In which order the ranks' contributions are added. The sum is a balanced tree; this option chooses the leaf of each rank.
   ! BY_RANK: the bits do not depend on which ranks share a host. BY_HOST: the ranks of a host are added first, so each host
   ! sends one partial sum, whatever its number of ranks; the bits depend on which ranks share a host. Since 0.1.
   integer(c_int32_t), parameter :: DDP_SUM_ORDER_BY_RANK = 0
@@ -208,9 +208,9 @@ module ddp
       ! program and communicate more slowly. 0 (default): NCCL chooses. Equal on all ranks. NCCL_MAX_CTAS in the
       ! environment comes before it
     integer(c_int32_t) :: recoverable = 0
-      ! 1: when a rank dies, the others may go on in their processes, see ddp/recover.h. Every rank then listens at one
-      ! more address, and calls about models on GPUs wait for what the ranks exchange. 0 (default). Equal on all ranks;
-      ! not for local://, nor with nccl_comm
+      ! 1: when a rank dies, the other ranks may continue in their processes, see ddp/recover.h. Every rank then listens
+      ! at one more address, and calls about models on GPUs wait for what the ranks exchange. 0 (default). Equal on all
+      ! ranks; not for local://, nor with nccl_comm
     type(c_ptr) :: nccl_comm = c_null_ptr
       ! an ncclComm_t of the same ranks that the program lends (include/README.md, "A communicator of your own"): libddp
       ! makes none, and never finalises, destroys or aborts it. All ranks lend one, or none (MISMATCH). NULL (default):
@@ -222,7 +222,7 @@ module ddp
     integer(c_int32_t) :: last_port = 0
       ! to this one, included; 0 with first_port 0 (default)
     integer(c_int32_t) :: join = 0
-      ! 1: this process is no rank yet, and joins a group that stands and was made with recoverable = 1, in the place of
+      ! 1: this process is no rank yet, and joins an existing group that was made with recoverable = 1, in the place of
       ! a rank that died or as one more. rank and world_size are what the group makes them (see ddp/recover.h). 0
       ! (default), or 1 if DDP_JOIN=1 is in the environment
     integer(c_int32_t) :: virtual_ranks = 0
@@ -232,7 +232,7 @@ module ddp
 
   integer(c_int32_t), parameter :: DDP_NO_COLOR = -1
 
-  ! What a pass does with parameters that nobody marked. Since 0.1.
+  ! What a pass does with parameters that were not marked. Since 0.1.
   integer(c_int32_t), parameter :: DDP_UNUSED_ERROR = 0
   integer(c_int32_t), parameter :: DDP_UNUSED_ALLOW = 1
 
@@ -279,8 +279,8 @@ module ddp
       ! 1: ranks may run out of data and call ddp_model_join; costs one small message a pass, which nobody waits for,
       ! and excludes optimizers with shard; 0 (default)
     integer(c_int32_t) :: wire = 0
-      ! DDP_F16 or DDP_BF16: F32 and F64 gradients travel with 16 bits. Each rank's gradient is divided by the number of
-      ! ranks (DDP_AVERAGE) in its own type and rounded once; terms are added in the tree over the ranks, each sum
+      ! DDP_F16 or DDP_BF16: F32 and F64 gradients are sent with 16 bits. Each rank's gradient is divided by the number
+      ! of ranks (DDP_AVERAGE) in its own type and rounded once; terms are added in the tree over the ranks, each sum
       ! rounded to 16 bits. The same bits on every rank, transport and bucket size, also where nothing travels because
       ! ranks reduce in place. What does not fit into F16 becomes infinite on all ranks, NaN stays NaN; BF16 has the
       ! range of F32 and 8 bits of precision. Gradients of 16 bits, and groups of one rank, are as they are. DDP_F32:
@@ -355,7 +355,7 @@ module ddp
   integer(c_int32_t), parameter :: DDP_NONFINITE_SKIP = 1
   integer(c_int32_t), parameter :: DDP_NONFINITE_FAIL = 2
 
-  ! What every rule shares: where its work runs, how it takes gradients and what it keeps. Since 0.1.
+  ! Common options of all rules: where a rule runs, how it takes gradients, and its state. Since 0.1.
   type, bind(c) :: ddp_optimizer_options
     integer(c_int64_t) :: struct_size = 56
       ! set by init
@@ -437,7 +437,7 @@ module ddp
       ! 0
   end type
 
-  ! Options of the loss scale: what the caller multiplies the loss with, so that small F16 gradients do not vanish. The
+  ! Options of the loss scale, a factor on the loss that keeps small F16 gradients from vanishing. The
   ! optimizer divides the gradients by it. Dynamic (interval above 0): a step whose gradients are not finite is left out and
   ! the scale multiplied by `backoff`; after `interval` good steps in a row it is multiplied by `growth`. Since 0.1.
   type, bind(c) :: ddp_loss_scale_options
@@ -457,7 +457,7 @@ module ddp
       ! default 2000; 0: the scale stays at `initial`
   end type
 
-  ! Called exactly once, when libddp lets go of a callback's user data; may be NULL. A C++ exception that leaves it is
+  ! Called exactly once, when libddp needs a callback's user data no more; may be NULL. A C++ exception that leaves it is
   ! logged.
   abstract interface
     subroutine ddp_release_fn(user_data) bind(c)
@@ -510,7 +510,7 @@ module ddp
     integer(c_int64_t) :: unexpected = 0
       ! with `partial`: tensors that the checkpoint has and the model has not; ddp_model_get_unexpected names them
     integer(c_int64_t) :: skipped = 0
-      ! of ddp_state_load_latest: newer files that were not valid; ddp_model_get_skipped says why
+      ! of ddp_state_load_latest: newer files that were not valid; ddp_model_get_skipped returns why
   end type
 
   ! Takes the next `bytes` of a checkpoint. Returns 0 on success; a C++ exception is a failure too. Called on the
@@ -649,8 +649,8 @@ module ddp
   ! ddp_bucket_get_group gives what collectives take there.
   ! It returns: no longjmp, and no end of its thread.
   ! @param bucket usable until the hook returns
-  ! Answers 0, or any other number if it failed (ddp_bucket_set_error says more). A C++ exception that leaves it is a failure
-  ! with its text. Since 0.1.
+  ! Returns 0, or any other number if it failed (set the text with ddp_bucket_set_error). A C++ exception that leaves it is a
+  ! failure with its text. Since 0.1.
   abstract interface
     function ddp_hook_fn(user_data, bucket) bind(c) result(answer)
       import
@@ -680,12 +680,11 @@ module ddp
   end type
 
   ! Built-in hook: PowerSGD (Vogels, Karimireddy, Jaggi, 2019). Instead of an n x m gradient (n is its first dimension, m the
-  ! product of the others) `rank` vectors of n and of m elements travel; F32 and F64 gradients of which that is too little to
-  ! gain, or that have one dimension, travel as they are. The result has the same bits on all ranks; it approximates the mean,
-  ! exactly for matrices of that rank.
-  ! What a rank's gradient lost is kept and added to its next one. This memory, twice as large as the gradients, and the
-  ! vectors belong to the model; a pass that fails leaves them as they were. They are not part of checkpoints and begin empty
-  ! after a restart or a load. A gradient that is not finite on some rank becomes NaN on all.
+  ! product of the others) `rank` vectors of n and of m elements are sent; F32 and F64 gradients that gain too little by that,
+  ! or have one dimension, are sent unchanged. The result has the same bits on all ranks; it approximates the mean, exactly
+  ! for matrices of that rank. The error of a rank's gradient is kept and added to its next one. This memory, twice as large
+  ! as the gradients, and the vectors belong to the model; a pass that fails leaves them as they were. They are not part of
+  ! checkpoints and begin empty after a restart or a load. A gradient that is not finite on some rank becomes NaN on all.
   ! @param user_data given to ddp_model_set_hook: const ddp_powersgd_options *, copied; NULL: the defaults. The same where a
   !        hook of your own calls it (collective); the first call's options stay.
   ! Local as a name. Errors (called on a bucket): INVALID_ARGUMENT, OUT_OF_MEMORY, and as ddp_group_all_reduce. Since 0.1.
@@ -759,7 +758,7 @@ module ddp
       ! -1: no optimizer counts, or a checkpoint has to be loaded
   end type
 
-  ! What was last heard of a rank. The caller sets struct_size. Since 0.1.
+  ! The last known progress of a rank. The caller sets struct_size. Since 0.1.
   type, bind(c) :: ddp_rank_progress
     integer(c_int64_t) :: struct_size = 40
       ! sizeof(ddp_rank_progress)
@@ -770,7 +769,7 @@ module ddp
     integer(c_int32_t) :: in_call = 0
       ! 1: it was in `call`; 0: it had returned from it, and computed
     real(c_double) :: silent = 0
-      ! seconds since it was heard; about 0 for this rank
+      ! seconds since its last heartbeat; about 0 for this rank
     integer(c_int32_t) :: call = 0
       ! the last collective call that it made, for ddp_call_name(); 0: none yet
     integer(c_int32_t) :: reserved = 0
@@ -814,7 +813,7 @@ module ddp
     integer(c_int32_t) :: nesterov = 0
       ! 1 (default): Nesterov's momentum; 0: the plain one
     integer(c_int32_t) :: bits = 0
-      ! of an element of a movement as it travels: 32 (default; F64 parameters: 64), 16 (BF16), 8 or 4. With 8 and 4,
+      ! of an element of a movement when it is sent: 32 (default; F64 parameters: 64), 16 (BF16), 8 or 4. With 8 and 4,
       ! blocks of 256 elements are scaled by their largest magnitude, rounded to integers and gathered; every rank adds
       ! them in F32, in the tree over the ranks, so all hold the same bits. F64 parameters always travel as they are
     integer(c_int32_t) :: error_feedback = 0
@@ -969,7 +968,7 @@ contains
   ! @param min_level messages below it are dropped
   ! @param fn receiver; NULL restores stderr
   ! @param user_data handed to fn
-  ! Local, any thread; returns when no message is on its way to the former receiver.
+  ! Local, any thread; returns when no call of the former receiver is in progress.
   ! Errors: INVALID_ARGUMENT (unknown level). Since 0.1.
   subroutine ddp_set_log(min_level, fn, user_data, stat)
     integer(c_int32_t), intent(in) :: min_level
@@ -1027,12 +1026,11 @@ contains
   ! Environment: DDP_TOKEN or DDP_TOKEN_FILE (shared secret of 16 bytes or more that admits ranks), DDP_SOCKET_IFNAME (network
   ! interfaces), DDP_PORT_RANGE, DDP_MODULE_PATH.
   ! Errors: INVALID_ARGUMENT (rank, size or rendezvous that cannot be right), IO (port in use, name not found, wrong token),
-  ! TIMED_OUT (names the ranks that did not come), PEER_FAILED (a rank that had come is gone, or cannot be reached for data),
-  ! MISMATCH (sizes, versions or options differ), NOT_SUPPORTED (backend not available, and why), OUT_OF_MEMORY. The process
-  ! may try again at once.
-  ! With `nccl_comm` NCCL is started here; on all ranks INVALID_ARGUMENT if the communicator of some rank has another size,
-  ! rank or GPU than its group, or has failed, and NOT_SUPPORTED if the process has not loaded the NCCL that made it.
-  ! Since 0.1.
+  ! TIMED_OUT (names the ranks that did not come), PEER_FAILED (a rank that had connected died, or cannot be reached for
+  ! data), MISMATCH (sizes, versions or options differ), NOT_SUPPORTED (backend not available, and why), OUT_OF_MEMORY. The
+  ! process may try again at once. With `nccl_comm` NCCL is started here; on all ranks INVALID_ARGUMENT if the communicator of
+  ! some rank has another size, rank or GPU than its group, or has failed, and NOT_SUPPORTED if the process has not loaded the
+  ! NCCL that made it. Since 0.1.
   subroutine ddp_group_create(out_group, rendezvous, options, stat)
     type(ddp_group), intent(out) :: out_group
     character(*), intent(in), optional :: rendezvous
@@ -1055,17 +1053,17 @@ contains
   end subroutine
 
   ! Divide a group: ranks that give the same color become a group of their own, as with MPI_Comm_split and ncclCommSplit. The
-  ! new group has its own connections and memory, so it works beside its parent, while a pass is open there too, and neither
-  ! needs the other any more: both are destroyed in any order. A rank that fails breaks each group it is in; error texts of
-  ! the new group also give the rank in the group that ddp_group_create made ("rank 1 (world rank 3, ...").
+  ! new group has its own connections and memory, so it works independently of its parent, also while a pass is open there.
+  ! Destroy both in any order. A rank that fails breaks each group it is in; error texts of the new group also give the rank
+  ! in the group that ddp_group_create made ("rank 1 (world rank 3, ...").
   ! @param color 0 or more; DDP_NO_COLOR: this rank gets no group
   ! @param key ranks of the new group are numbered by key, and by their rank in `group` where keys are equal
-  ! @param options NULL: those of `group`, but for nccl_comm. Otherwise rank, world_size and store must be as
+  ! @param options NULL: those of `group`, without nccl_comm. Otherwise rank, world_size and store must be as
   !        ddp_group_options_init left them; all ranks of a color give the same backend. nccl_comm is one of the color's ranks
   ! @param out_group the new group; NULL with DDP_NO_COLOR. Destroy with ddp_group_destroy
   ! Collective over `group`, blocks up to rendezvous_timeout_ms; not in an open pass.
   ! Errors: as ddp_group_barrier; INVALID_ARGUMENT; MISMATCH (different backends), NOT_SUPPORTED, IO and OUT_OF_MEMORY (no
-  ! address, no shared memory) on all ranks of `group`, which stays whole, and nobody gets a new group. Since 0.1.
+  ! address, no shared memory) on all ranks of `group`, which stays usable, and no rank gets a new group. Since 0.1.
   subroutine ddp_group_split(group, color, key, out_group, options, stat)
     type(ddp_group), intent(in) :: group
     integer(c_int32_t), intent(in) :: color
@@ -1089,16 +1087,16 @@ contains
     call finish(answer, stat)
   end subroutine
 
-  ! Leave the group and release it. Pending work is dropped and the other ranks are told that this one left.
+  ! Leave the group and release it. Pending work is dropped and the other ranks are informed that this one left.
   ! Local; returns within 2 s also when peers are dead. Where NCCL was started, it waits for all ranks' GPUs to end what is
   ! enqueued and for NCCL's own end, as long as no rank fails: 10 s and half a second a rank at most, or timeout_ms if that is
   ! less. NULL and an already destroyed group are ignored. Models made from
   ! the group stay valid objects; their collectives then return INVALID_STATE. In a fork of the process that made the group
-  ! nothing happens and nobody is told. A process that ends by exit() or by a return from main, from any thread, leaves its
-  ! groups by itself: the other ranks get ABORTED ("... exited without ddp_group_destroy ..."). exit() waits for that, 5 s at
-  ! most; an atexit() handler that was set up before the group was made then finds a group that can only be destroyed. A
-  ! process that ends in another way (_exit, quick_exit, a signal) is a dead rank. Of a group that has broken the memory
-  ! that is still used is moved: no thread writes to it meanwhile. Since 0.1.
+  ! the call does nothing, and the other ranks are not informed. A process that ends by exit() or by a return from main, from
+  ! any thread, leaves its groups by itself: the other ranks get ABORTED ("... exited without ddp_group_destroy ..."). exit()
+  ! waits for that, 5 s at most; an atexit() handler that was set up before the group was made then finds a group that can
+  ! only be destroyed. A process that ends in another way (_exit, quick_exit, a signal) is a dead rank. Of a group that has
+  ! broken the memory that is still used is moved: no thread writes to it meanwhile. Since 0.1.
   subroutine ddp_group_destroy(group)
     type(ddp_group), intent(inout) :: group
     interface
@@ -1380,7 +1378,7 @@ contains
     call finish(answer, stat)
   end subroutine
 
-  ! Free memory from ddp_group_alloc. Not while a model that uses it exists. Local; memory of a GPU is freed when what is
+  ! Free memory from ddp_group_alloc. Destroy all models that use it before. Local; memory of a GPU is freed when what is
   ! enqueued there is done, which this waits for. NULL data is ignored.
   ! Errors: INVALID_ARGUMENT (not from this group, or freed already). Since 0.1.
   subroutine ddp_group_free(group, data, stat)
@@ -1441,7 +1439,7 @@ contains
     call finish(answer, stat)
   end subroutine
 
-  ! Release the model. The lent tensors are not used any more when it returns; gradients that libddp owned are gone.
+  ! Release the model. After it returns libddp does not use the lent tensors any more; gradients that libddp owned are freed.
   ! Local. In an open pass the group is aborted, because the other ranks wait for this one. NULL and a destroyed model are
   ! ignored. Optimizers and averages made from the model stay valid objects; their calls then return INVALID_STATE. Since 0.1.
   subroutine ddp_model_destroy(model)
@@ -1521,8 +1519,8 @@ contains
 
   ! Agree with all ranks on the model: names, shapes, dtypes, order and options are compared in one exchange; rank 0's values
   ! go to every rank; buckets are planned; gradients that libddp owns are allocated and zeroed.
-  ! Collective, blocks. Errors: MISMATCH (the same text on every rank: the first difference and who has what; the model stays
-  ! in the building state), INVALID_STATE (already committed), OUT_OF_MEMORY, and those of collectives. Since 0.1.
+  ! Collective, blocks. Errors: MISMATCH (the same text on every rank: the first difference and which rank has which; the
+  ! model stays in the building state), INVALID_STATE (already committed), OUT_OF_MEMORY, and those of collectives. Since 0.1.
   subroutine ddp_model_commit(model, stream, stat)
     type(ddp_model), intent(in) :: model
     type(c_ptr), intent(in), optional :: stream
@@ -1602,7 +1600,7 @@ contains
   ! @param data as many elements as the parameter has, of its gradient's dtype; used until the next set_grad. It may be memory
   !        that another gradient had in an earlier pass; two gradients of one pass must not overlap (ddp_model_mark_ready)
   ! Local. Errors: INVALID_ARGUMENT (also: it overlaps a parameter, a buffer, or a gradient that libddp owns), INVALID_STATE
-  ! (already marked in this pass, libddp owns the gradient, or it lies in ddp_group_alloc memory and is reduced there).
+  ! (already marked in this pass, libddp owns the gradient, or it is in ddp_group_alloc memory and is reduced there).
   ! Since 0.1.
   subroutine ddp_model_set_grad(model, index, data, stat)
     type(ddp_model), intent(in) :: model
@@ -1824,9 +1822,9 @@ contains
   ! Gradients on a GPU: the call waits until the other ranks have called it. It does not wait for the GPU, unless the group
   ! was made with recoverable = 1. The reduced gradients are there in the order of `stream`. A pass may be captured into a
   ! CUDA graph if all its streams are, on all ranks; include/README.md, "CUDA graphs", has what else may be captured.
-  ! With an optimizer that has `shard`, a rank's gradients are the mean in its own slice only, and what a program writes into
-  ! them between this call and the step counts in that slice alone: a gradient that one rank clears is not cleared on the
-  ! others. Use ddp_model_scale_grad, on all ranks.
+  ! With an optimizer that has `shard`, a rank's gradients are the mean in its own slice only, and values that a program
+  ! writes into them between this call and the step counts in that slice alone: a gradient that one rank clears is not cleared
+  ! on the others. Use ddp_model_scale_grad, on all ranks.
   ! @param stream on which the gradients are used next; the reduction comes before what is enqueued there from now on. It
   ! comes after all uses of gradients that were not marked, or marked as unused Collective in a REDUCE pass (blocks on CPU),
   ! local in the others. Errors: INVALID_STATE (no open pass; or, with DDP_UNUSED_ERROR, parameters that some rank did not
@@ -2017,7 +2015,7 @@ contains
   ! How much this rank's gradients count in the passes that reduce, from the next bucket that starts on: its number of samples
   ! or tokens.
   ! The result of a pass is sum(weight * gradient) / sum(weight) over the ranks. A rank with weight 0 contributes nothing, not
-  ! even a NaN; it receives the result. The weight travels with the gradients, so it must be known before the first bucket
+  ! even a NaN; it receives the result. The weight is sent with the gradients, so it must be known before the first bucket
   ! starts: set it before the first ddp_model_mark_ready of the pass. It holds until it is set again; at first it is 1.
   ! @param weight 0, or from 2^-40 to 2^40
   ! Local. Errors: INVALID_ARGUMENT (negative, NaN, out of range), INVALID_STATE (the model option divisor is not
@@ -2081,7 +2079,8 @@ contains
 
   ! Leave the open pass because this rank failed in it: its remaining gradients are not sent, and ddp_model_end_backward
   ! returns INVALID_STATE with this rank's reason on the other ranks instead of waiting. The gradients of the pass are
-  ! undefined, the group goes on. Marks of the pass do not count. No mark of this pass may be under way on another thread.
+  ! undefined, the group stays usable. Marks of the pass do not count. No mark of this pass may be in progress on another
+  ! thread.
   ! @param reason one sentence for the error text; NULL is allowed
   ! Collective in a REDUCE pass, as the end that it replaces (blocks), local in an ACCUMULATE or LOCAL pass. Errors:
   ! INVALID_STATE (no open pass; or all gradients had been sent: the pass then ended well on every rank), and those of
@@ -2437,11 +2436,11 @@ contains
   !
   ! A step may be captured into a CUDA graph, together with its pass or alone, if all parameters are on the GPU, the rule is
   ! SGD or Adam, in_backward is 0 and nonfinite is not FAIL (or the loss scale is dynamic). Make one step with the same
-  ! options before. Each launch makes a step with the learning rate, groups and counts of its time. include/README.md, "CUDA
-  ! graphs", says what may be launched when.
+  ! options before. Each launch makes a step with the learning rate, groups and counts that are current then.
+  ! include/README.md, "CUDA graphs", lists when a graph may be launched.
   ! @param stream that of ddp_model_end_backward, or one that is ordered after it
   ! Local; collective with the option shard. Errors: INVALID_STATE (not committed, a pass is open, the stream is captured and
-  ! the step is none of the above;
+  ! the step is not one of these;
   ! with several ranks, gradients that no pass has made; gradients that this optimizer has stepped with already, that were
   ! accumulated and not reduced, or that a failed pass left; gradients of which each rank has its slice, because of another
   ! optimizer with shard; averages in the place of the parameters (ddp_ema_swap); a failed pass or load that changed a part of
@@ -2619,8 +2618,8 @@ contains
   end subroutine
 
   ! Fetch a text.
-  ! @param out_value the model's own, valid until the key is set again or the model is destroyed; NULL if there is none
-  ! Local. Errors: INVALID_ARGUMENT. Since 0.1.
+  ! @param out_value owned by the model, valid until the key is set again or the model is destroyed; NULL if the key is
+  ! missing Local. Errors: INVALID_ARGUMENT. Since 0.1.
   subroutine ddp_model_get_metadata(model, key, out_value, stat)
     type(ddp_model), intent(in) :: model
     character(*), intent(in) :: key
@@ -2645,12 +2644,12 @@ contains
     call finish(answer, stat)
   end subroutine
 
-  ! Save a checkpoint. Rank 0 writes a temporary file beside `path`, syncs it, renames it and syncs the folder; every rank
-  ! returns after that, so the file may be read at once and no barrier is needed.
-  ! On failure the former file is untouched, the temporary one is gone, and every rank gets the same error.
-  ! Between a pass that made the step (in_backward) and ddp_optimizer_step, the file holds that step as after it.
-  ! Collective, blocks; not in an open pass. Errors: IO (disk full, permission, path, named), INVALID_STATE (also after a
-  ! failed pass or load that changed a part of the parameters), and those of collectives. Since 0.1.
+  ! Save a checkpoint. Rank 0 writes a temporary file in the folder of `path`, syncs it, renames it and syncs the folder;
+  ! every rank returns after that, so the file may be read at once and no barrier is needed. On failure the former file is
+  ! untouched, the temporary one is deleted, and every rank gets the same error. Between a pass that made the step
+  ! (in_backward) and ddp_optimizer_step, the file holds that step as after it. Collective, blocks; not in an open pass.
+  ! Errors: IO (disk full, permission, path, named), INVALID_STATE (also after a failed pass or load that changed a part of
+  ! the parameters), and those of collectives. Since 0.1.
   subroutine ddp_state_save_file(state, path, stat)
     type(ddp_state), intent(in) :: state
     character(*), intent(in) :: path
@@ -2681,9 +2680,10 @@ contains
   ! Master weights whose values are loaded without them begin at the values, and PowerSGD's memory begins anew. Gradients
   ! stay as they are.
   ! Collective, blocks; with `local` it is local; not in an open pass, nor while ddp_ema_swap has put averages into the
-  ! parameters (INVALID_STATE). A load that fails after it has begun to write says so, and nothing goes on (INVALID_STATE)
-  ! until one succeeds. Errors: IO (missing, truncated or not a checkpoint: what and where), MISMATCH (missing, unexpected or
-  ! different tensors, by name), INVALID_STATE, and those of collectives; the same on every rank. Since 0.1.
+  ! parameters (INVALID_STATE). If a load fails after it has begun to write, its error reports it, and the model's calls
+  ! return INVALID_STATE until a load succeeds. Errors: IO (missing, truncated or not a checkpoint: what and where), MISMATCH
+  ! (missing, unexpected or different tensors, by name), INVALID_STATE, and those of collectives; the same on every rank.
+  ! Since 0.1.
   subroutine ddp_state_load_file(state, path, options, out_report, stat)
     type(ddp_state), intent(in) :: state
     character(*), intent(in) :: path
@@ -2992,10 +2992,9 @@ contains
   ! @param rest 0: only if all its gradients are marked on this rank; 1: nothing more will be marked on this rank
   ! @param out_bucket usable until ddp_model_finish_bucket; NULL: none now (rest 0), or none any more (rest 1, or the pass has
   !        failed)
-  ! Collective when it gives a bucket: waits until every rank has come to it. Not while other threads mark gradients with rest
-  ! 1.
-  ! Errors: INVALID_ARGUMENT, INVALID_STATE (no open pass, the last bucket was not finished, not a pulled hook), and those of
-  ! collectives. Since 0.1.
+  ! Collective when it gives a bucket: waits until every rank has come to it. Do not call it while other threads mark
+  ! gradients with rest 1. Errors: INVALID_ARGUMENT, INVALID_STATE (no open pass, the last bucket was not finished, not a
+  ! pulled hook), and those of collectives. Since 0.1.
   subroutine ddp_model_next_bucket(model, rest, out_bucket, stat)
     type(ddp_model), intent(in) :: model
     integer(c_int32_t), intent(in) :: rest
@@ -3015,9 +3014,9 @@ contains
     call finish(answer, stat)
   end subroutine
 
-  ! Done with the bucket that ddp_model_next_bucket gave: its contents go to the gradients if every rank says 0.
+  ! Finish the bucket that ddp_model_next_bucket returned: its contents become the gradients if every rank passes 0.
   ! @param status 0, or any other number if it failed here
-  ! @param text what went wrong, for all ranks; NULL: what ddp_bucket_set_error said
+  ! @param text what went wrong, for all ranks; NULL: the text of ddp_bucket_set_error
   ! Collective. Errors: CALLBACK (it failed on some rank; the pass is void, end it), MISMATCH (the ranks made different
   ! calls), INVALID_STATE (no bucket was given), and those of collectives. Since 0.1.
   subroutine ddp_model_finish_bucket(model, status, text, stat)
@@ -3130,7 +3129,7 @@ contains
     call finish(answer, stat)
   end subroutine
 
-  ! Did any rank contribute to the gradient at `position` of the bucket? 1 yes; 0 no: what the hook makes of it is dropped; -1
+  ! Did any rank contribute to the gradient at `position` of the bucket? 1 yes; 0 no: the hook's result is dropped; -1
   ! if the arguments are wrong. Local. Since 0.1.
   function ddp_bucket_is_used(bucket, position) result(answer)
     type(ddp_bucket), intent(in) :: bucket
@@ -3172,8 +3171,8 @@ contains
     call finish(answer, stat)
   end subroutine
 
-  ! Say what went wrong with the bucket, before the hook returns a number other than 0: every rank gets the text.
-  ! @param text copied; at most 479 bytes travel
+  ! Set the error text of a bucket, before the hook returns a number other than 0: every rank gets the text.
+  ! @param text copied; at most 479 bytes are sent
   ! Local. Errors: INVALID_ARGUMENT, INVALID_STATE (not in a hook now). Since 0.1.
   subroutine ddp_bucket_set_error(bucket, text, stat)
     type(ddp_bucket), intent(in) :: bucket
@@ -3195,14 +3194,14 @@ contains
   end subroutine
 
   ! This rank is out of data: answer the other ranks' passes without contributing, until every rank has joined. Then all ranks
-  ! hold the parameters, buffers, optimizers and averages of the lowest of those that trained to the last, and go on together.
-  ! Meanwhile the others may open passes of this model, call ddp_model_sync_buffers, and make local calls (optimizer,
-  ! averages). Their other collectives on the group are refused with INVALID_STATE; one that is made before a pass or
-  ! ddp_model_sync_buffers has told them of the joined rank breaks the group with DIFFERENT_CALLS. Collectives on other groups
-  ! are not answered: ddp_group_abort those first. The model needs the option uneven_inputs, which excludes optimizers with
-  ! shard and pulled hooks. Optimizers and averages must have been made in the same order on every rank. Collective, blocks;
-  ! not in an open pass. Errors: INVALID_ARGUMENT, INVALID_STATE (without uneven_inputs, or a pass is open), MISMATCH (other
-  ! ranks have other optimizers or averages), and those of collectives. Since 0.1.
+  ! hold the parameters, buffers, optimizers and averages of the lowest rank among those that trained to the end, and continue
+  ! together. Meanwhile the other ranks may open passes of this model, call ddp_model_sync_buffers, and make local calls
+  ! (optimizer, averages). Their other collectives on the group are refused with INVALID_STATE; one that is made before they
+  ! learn of the joined rank, from a pass or ddp_model_sync_buffers, breaks the group with DIFFERENT_CALLS. Collectives on
+  ! other groups are not answered: call ddp_group_abort on those first. The model needs the option uneven_inputs, which
+  ! excludes optimizers with shard and pulled hooks. Optimizers and averages must have been made in the same order on every
+  ! rank. Collective, blocks; not in an open pass. Errors: INVALID_ARGUMENT, INVALID_STATE (without uneven_inputs, or a pass
+  ! is open), MISMATCH (other ranks have other optimizers or averages), and those of collectives. Since 0.1.
   subroutine ddp_model_join(model, stream, stat)
     type(ddp_model), intent(in) :: model
     type(c_ptr), intent(in), optional :: stream
@@ -3221,8 +3220,8 @@ contains
   end subroutine
 
   ! Every parameter becomes its mean over the ranks, with the same bits on all of them: local SGD makes some steps after
-  ! DDP_PASS_LOCAL passes and then this. Until then the replicas differ: ddp_model_check says so (MISMATCH), and a checkpoint
-  ! holds rank 0's parameters, so average before saving. Buffers and the state of optimizers stay each rank's own
+  ! DDP_PASS_LOCAL passes and then this. Until then the replicas differ: ddp_model_check reports it (MISMATCH), and a
+  ! checkpoint holds rank 0's parameters, so average before saving. Buffers and the state of optimizers stay each rank's own
   ! (ddp_model_sync_buffers copies buffers).
   ! Collective, blocks, not in an open pass. Errors: INVALID_STATE (also while ddp_ema_swap has put averages into the
   ! parameters), and those of collectives (parameters may then be averaged in part). Since 0.1.
@@ -3243,7 +3242,7 @@ contains
     call finish(answer, stat)
   end subroutine
 
-  ! Reduce rows of a table, of which every rank has some: the gradient of an embedding, without the rows that nobody touched.
+  ! Reduce rows of a table, of which every rank has some: the gradient of an embedding, without the rows that no rank touched.
   ! All ranks get the union of the indices, in rising order, and for each the sum or mean over all ranks, a rank without the
   ! row counting as zero: the same bits that dense gradients would have given. ddp_group_get_rows() fetches the result.
   ! @param indices I64 [k], each 0 or more, in any order; k may differ from rank to rank and be 0. Rows of an index that is
@@ -3282,7 +3281,7 @@ contains
   ! Copy the result of the last ddp_group_all_reduce_rows on this group.
   ! @param indices receives I64 [count]
   ! @param rows receives [count, ...], of the dtype and with rows of the size that were reduced
-  ! Local. Errors: INVALID_ARGUMENT (they do not fit the result), INVALID_STATE (there is none). Since 0.1.
+  ! Local. Errors: INVALID_ARGUMENT (they do not fit the result), INVALID_STATE (there is no result). Since 0.1.
   subroutine ddp_group_get_rows(group, indices, rows, stat)
     type(ddp_group), intent(in) :: group
     type(ddp_tensor), intent(in) :: indices
@@ -3334,7 +3333,7 @@ contains
   ! @param saved_mean F64 [C], for backward; NULL when none follows
   ! @param saved_invstd F64 [C], as saved_mean
   ! @param out_count values per channel over all ranks, for backward; may be NULL
-  ! Collective with `training` (one message), otherwise local; blocks. No two of the tensors may overlap, but for x and y.
+  ! Collective with `training` (one message), otherwise local; blocks. No two of the tensors may overlap, except x and y.
   ! Errors: INVALID_ARGUMENT (shapes, dtypes; on every rank: a single value per channel in training, which has no variance),
   ! MISMATCH (another number of channels, or other options on another rank), and those of collectives; then nothing was
   ! written. Without any value on any rank nothing happens. Since 0.1.
@@ -3430,10 +3429,10 @@ contains
     call finish(answer, stat)
   end subroutine
 
-  ! Keep memory of the library readable and writable, with what it holds, after its owner is gone: after the model, the group,
-  ! ddp_group_free. For languages whose slices and arrays may outlive the object that they came from. The memory is given back
-  ! when its owner and as many ddp_memory_release as there were ddp_memory_retain are done; nothing else of a destroyed group
-  ! or model stays.
+  ! Keep memory of the library readable and writable, with its contents, after its owner was destroyed: after the model, the
+  ! group, ddp_group_free. For languages whose slices and arrays may outlive the object that they came from. The memory is
+  ! given back when its owner and as many ddp_memory_release as there were ddp_memory_retain are done; nothing else of a
+  ! destroyed group or model stays.
   ! @param data any address in a gradient that libddp owns, in memory of ddp_group_alloc, or in the contents of a bucket; all
   !        of the block around it is kept, which for a gradient is its bucket
   ! Local, never blocks, any thread, also within callbacks. Errors: INVALID_ARGUMENT (not such memory, or on a GPU).
@@ -3517,8 +3516,8 @@ contains
     call finish(answer, stat)
   end subroutine
 
-  ! Where a rank was when it was last heard: ranks say so every heartbeat_ms. With ranks that are threads, and in a group of
-  ! one, all are heard now. Of groups of more than 64 ranks those are up to date that are furthest behind.
+  ! The last known progress of a rank: ranks send it every heartbeat_ms. With ranks that are threads, and in a group of one,
+  ! it is current. In groups of more than 64 ranks it is up to date for the ranks that are furthest behind.
   ! @param rank 0 to size - 1
   ! @param out_progress filled; struct_size set by the caller
   ! Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
@@ -3556,21 +3555,21 @@ contains
     answer = ddp_text(c_ddp_call_name(call))
   end function
 
-  ! Go on with the ranks that are left. The group, its models, optimizers, averages and memory keep their handles and
-  ! addresses; a pass that is open ends, and its gradients are void. All ranks then hold the parameters, buffers and optimizer
-  ! of the last step that every one of them has made, and repeat the next one. With an optimizer that has shard = 1 and ranks
-  ! that are gone, a part of its state is lost: load a checkpoint with the optimizer (until then INVALID_STATE).
+  ! Continue with the surviving ranks. The group, its models, optimizers, averages and memory keep their handles and
+  ! addresses; an open pass ends, and its gradients are undefined. All ranks then hold the parameters, buffers and optimizer
+  ! of the last step that every one of them has made, and repeat the next one. If ranks were lost, part of the state of an
+  ! optimizer with shard = 1 is lost: load a checkpoint with the optimizer (until then INVALID_STATE).
   ! @param options NULL: all defaults
   ! @param out_recovery filled if not NULL; struct_size set by the caller
   ! Collective over the ranks that are left, blocks: less than a second where deaths are seen (one host), and for ranks that
   ! only fell silent about a second after dead_after_ms. If another rank dies meanwhile it begins again by itself; if a new
   ! rank fails or does not fit (another model, other options), it begins again without new ranks. No other call may use the
   ! group or what was made from it meanwhile. Groups made by ddp_group_split recover by themselves. After an error the group
-  ! is as it was before the call, broken, and the call may be repeated, unless the error says otherwise. Errors: INVALID_STATE
-  ! (the group is not broken, or was made without recoverable), INVALID_ARGUMENT, TOO_FEW_RANKS (on all ranks that are here;
-  ! nothing has changed, and the call may be repeated), NO_MAJORITY (the same where ranks that are out of reach may go on: end
-  ! this process), FENCED (this rank was silent, and the others have gone on without it), MISMATCH (what was sent to make the
-  ! replicas equal has not come; the group can be used, the model after a checkpoint was loaded), OUT_OF_MEMORY. Since 0.1.
+  ! is broken as before the call, and the call may be repeated, unless stated otherwise below. Errors: INVALID_STATE (the
+  ! group is not broken, or was made without recoverable), INVALID_ARGUMENT, TOO_FEW_RANKS (on all present ranks; nothing has
+  ! changed, and the call may be repeated), NO_MAJORITY (the same, but unreachable ranks may continue: end this process),
+  ! FENCED (this rank was silent, and the other ranks have continued without it), MISMATCH (the replicas still differ after
+  ! the state was sent; the group can be used, the model after a checkpoint was loaded), OUT_OF_MEMORY. Since 0.1.
   subroutine ddp_group_recover(group, options, out_recovery, stat)
     type(ddp_group), intent(in) :: group
     type(ddp_recover_options), intent(in), optional :: options
@@ -3590,7 +3589,7 @@ contains
     call finish(answer, stat)
   end subroutine
 
-  ! Ranks that the last recovery went on without, numbered as before it.
+  ! Ranks that were lost in the last recovery, by their numbers before it.
   ! @param ranks filled with at most `capacity` ranks, ascending; NULL if capacity is 0
   ! @param out_count how many there are, whatever the capacity; 0 also before the first recovery with this rank
   ! Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
@@ -3640,7 +3639,7 @@ contains
     call finish(answer, stat)
   end subroutine
 
-  ! What became of each rank in the last recovery: element r is what rank r of before is now, or -1 if it is gone.
+  ! New number of each rank after the last recovery: element r is the new number of old rank r, or -1 if it was lost.
   ! @param ranks filled with at most `capacity` ranks; NULL if capacity is 0
   ! @param out_count number of ranks before it, whatever the capacity; 0 before the first recovery with this rank
   ! Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
@@ -3803,8 +3802,8 @@ contains
 
   ! Load the newest valid checkpoint of a folder that ddp_state_save_latest has filled. Rank 0 looks at the files from the
   ! greatest step down, verifies each as a whole, and skips what is damaged or cannot be read, with a warning to the log; all
-  ! ranks get the same file. `step` of the report says which, ddp_model_get_loaded_file has its name. A folder may be loaded
-  ! from while another job saves to it.
+  ! ranks get the same file. `step` of the report is its step, ddp_model_get_loaded_file returns its name. A job may load from
+  ! a folder while another job saves to it.
   ! @param folder rank 0's counts, the others may pass NULL; with `local` this rank's
   ! A valid file of another model is not skipped: MISMATCH.
   ! As ddp_state_load_file in all else. Errors: NO_CHECKPOINT (the folder has no such file: begin anew), IO (there is no such
@@ -3833,7 +3832,7 @@ contains
     call finish(answer, stat)
   end subroutine
 
-  ! The file of the last load on rank 0: its path, or "" after a stream. The same on all ranks.
+  ! The file of the last load on rank 0: its path, or "" after a stream. It is the same on all ranks.
   ! Local. The text is the model's own, valid until the next load or ddp_model_destroy. NULL before the first load, and if
   ! `model` is not a model. Since 0.1.
   function ddp_model_get_loaded_file(model) result(answer)
@@ -3952,11 +3951,10 @@ contains
   ! One step of the rank's own optimizer has been made: begin the exchanges that are due, and take what the others that have
   ! ended bring. Call after every step, on all ranks as often.
   ! The first call makes a group of the model's ranks for the exchanges (as ddp_group_split), so passes and collectives of the
-  ! program go on beside them.
-  ! With d = global value at the last exchange - own value now, averaged over the ranks, and m = momentum * m + d:
-  ! global -= rate * (d + momentum * m), with nesterov = 0 rate * m.
-  ! Collective, blocks only when an exchange that must have ended has not, not in an open pass. Errors: those of collectives;
-  ! INVALID_STATE (also after an exchange that failed: recover the group, or load a checkpoint). Since 0.1.
+  ! program can run at the same time. With d = global value at the last exchange - own value now, averaged over the ranks, and
+  ! m = momentum * m + d: global -= rate * (d + momentum * m), with nesterov = 0 rate * m. Collective, blocks only when an
+  ! exchange that must have ended has not, not in an open pass. Errors: those of collectives; INVALID_STATE (also after an
+  ! exchange that failed: recover the group, or load a checkpoint). Since 0.1.
   subroutine ddp_outer_step(outer, stat)
     type(ddp_outer), intent(in) :: outer
     integer(c_int32_t), intent(out), optional :: stat
@@ -3972,10 +3970,10 @@ contains
     call finish(answer, stat)
   end subroutine
 
-  ! End what is under way, exchange all fragments at once, and go on from the global values, whatever `keep` is: afterwards
-  ! the replicas are equal. Call before evaluation and before a checkpoint, which holds rank 0's parameters. Rounding errors
-  ! that were kept for the next exchange are sent with this one as they are, without rounding (32 bits). Collective, blocks,
-  ! not in an open pass. Errors: as ddp_outer_step. Since 0.1.
+  ! Complete pending exchanges, exchange all fragments at once, and continue from the global values, whatever `keep` is:
+  ! afterwards the replicas are equal. Call before evaluation and before a checkpoint, which holds rank 0's parameters.
+  ! Rounding errors that were kept for the next exchange are sent with this one as they are, without rounding (32 bits).
+  ! Collective, blocks, not in an open pass. Errors: as ddp_outer_step. Since 0.1.
   subroutine ddp_outer_sync(outer, stat)
     type(ddp_outer), intent(in) :: outer
     integer(c_int32_t), intent(out), optional :: stat
@@ -4009,7 +4007,7 @@ contains
     call finish(answer, stat)
   end subroutine
 
-  ! What stragglers cost: how long this rank's program stood still in collectives and at the end of passes because another
+  ! The cost of stragglers: how long this rank's program waited in collectives and at the end of passes because another
   ! rank had not come yet, or its data had not, since the group was made or recovered. It is counted for the rank that came
   ! last, whose message was awaited, or that those had to wait for on their host. Waiting that computation hides is not
   ! counted. The sum of each element over the ranks (ddp_group_reduce_metrics) tells who holds up the others. Tensors on GPUs:
@@ -4059,14 +4057,14 @@ contains
   end subroutine
 
   ! Begin a trace: calls, passes, marks, buckets (waiting, reducing), steps, saves, exchanges over the control plane and what
-  ! GPUs do in their streams are recorded of all ranks from here on. Recording allocates nothing and waits for nobody. What
-  ! sub-groups do that were made while the group was traced is in it.
-  ! @param path the file that ddp_group_stop_trace writes; rank 0's counts, the others may pass NULL. Beside it, on each host,
-  ! lies the folder `path`.ranks as long as the trace is on, so the folder that they lie in must exist on all hosts
+  ! GPUs do in their streams are recorded on all ranks from here on. Recording allocates nothing and does not wait. Sub-groups
+  ! that are made while the group is traced are recorded too.
+  ! @param path the file that ddp_group_stop_trace writes; rank 0's value counts, other ranks may pass NULL. While the trace
+  ! is on, each host has a folder `path`.ranks, so the parent folder must exist on all hosts
   ! @param options NULL: all defaults
-  ! While a launcher traces the job (DDP_TRACE) it keeps what it has, and this trace has its own part of it. A rank that dies
+  ! While a launcher traces the job (DDP_TRACE) its trace continues, and this trace is a separate one. A rank that dies
   ! leaves its last events in the folder. If the group is destroyed, or breaks and is destroyed, without ddp_group_stop_trace,
-  ! its ranks on each host write what lies there.
+  ! its ranks on each host write the events that the folder holds.
   ! Collective. Errors: INVALID_STATE (a trace is on already; a pass is open), INVALID_ARGUMENT, IO (the same on all ranks),
   ! and those of collectives. Since 0.1.
   subroutine ddp_group_start_trace(group, path, options, stat)
@@ -4091,9 +4089,9 @@ contains
   end subroutine
 
   ! End the trace; rank 0 writes the file, which is there on return. The clocks of ranks on other hosts are aligned by bounds
-  ! that hold whatever the network does; the file says how far they may be wrong. A trace that cannot be written is over too.
-  ! Collective. Errors: INVALID_STATE (no rank has a trace that this group began; a pass is open), IO (the same on all
-  ! ranks), and those of collectives. Since 0.1.
+  ! that hold for any network delay; the file has the bound of the error. A trace that cannot be written ends too. Collective.
+  ! Errors: INVALID_STATE (no rank has a trace that this group began; a pass is open), IO (the same on all ranks), and those
+  ! of collectives. Since 0.1.
   subroutine ddp_group_stop_trace(group, stat)
     type(ddp_group), intent(in) :: group
     integer(c_int32_t), intent(out), optional :: stat

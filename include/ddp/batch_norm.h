@@ -45,7 +45,7 @@ DDP_API ddp_status ddp_batch_norm_options_init(ddp_batch_norm_options *options, 
  * @param saved_mean F64 [C], for backward; NULL when none follows
  * @param saved_invstd F64 [C], as saved_mean
  * @param out_count values per channel over all ranks, for backward; may be NULL
- * Collective with `training` (one message), otherwise local; blocks. No two of the tensors may overlap, but for x and y.
+ * Collective with `training` (one message), otherwise local; blocks. No two of the tensors may overlap, except x and y.
  * Errors: INVALID_ARGUMENT (shapes, dtypes; on every rank: a single value per channel in training, which has no variance),
  * MISMATCH (another number of channels, or other options on another rank), and those of collectives; then nothing was
  * written. Without any value on any rank nothing happens. Since 0.1.

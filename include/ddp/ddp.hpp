@@ -15,8 +15,8 @@
  *     pass.end();
  *     sgd.step();
  *
- * What a call does, when it may be made and how it fails is said where the C function is declared; here is only what C++
- * adds. All of it may still change, as <ddp/experimental.h> may (include/README.md, "C++").
+ * The comment of each C function describes what it does, when you may call it and how it fails; these headers describe only
+ * what C++ adds. All of it may still change, as <ddp/experimental.h> may (include/README.md, "C++").
  */
 #ifndef DDP_DDP_HPP
 #define DDP_DDP_HPP

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file
- * Everything in ddp/ddp.h, and what is not promised yet: functions and structs of the headers below may change in any
- * version, and include/CHANGES.md then says what to write instead.
+ * Everything in ddp/ddp.h, and parts that are not stable yet: functions and structs of the headers below may change in any
+ * version. include/CHANGES.md then names the replacement.
  */
 #ifndef DDP_EXPERIMENTAL_H
 #define DDP_EXPERIMENTAL_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file
- * What programs need that capture whole steps into CUDA graphs; include/README.md, "CUDA graphs", says what may be captured.
- * Experimental.
+ * For programs that capture whole steps into CUDA graphs; include/README.md, "CUDA graphs", lists which calls may be
+ * captured. Experimental.
  */
 #ifndef DDP_GRAPH_H
 #define DDP_GRAPH_H

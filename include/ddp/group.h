@@ -54,19 +54,19 @@ typedef struct ddp_group_options {
   int32_t nccl_max_ctas; /**< most blocks (CTAs) that a collective of NCCL runs on the GPU, 1 to 64. Fewer leave more of the
                             GPU to the program and communicate more slowly. 0 (default): NCCL chooses. Equal on all ranks.
                             NCCL_MAX_CTAS in the environment comes before it */
-  int32_t recoverable; /**< 1: when a rank dies, the others may go on in their processes, see ddp/recover.h. Every rank then
-                          listens at one more address, and calls about models on GPUs wait for what the ranks exchange.
-                          0 (default). Equal on all ranks; not for local://, nor with nccl_comm */
-  void *nccl_comm;     /**< an ncclComm_t of the same ranks that the program lends (include/README.md, "A communicator of
-                          your own"): libddp makes none, and never finalises, destroys or aborts it. All ranks lend one,
-                          or none (MISMATCH). NULL (default): libddp makes its own */
-  int32_t first_port;  /**< connections between processes are listened for on ports from this one on, for a firewall
-                          between hosts: one port a rank of a host while connections are made, and rank 0's where the
-                          rendezvous names none. 0 (default): DDP_PORT_RANGE in the environment ("50000-50100"), or any */
-  int32_t last_port;   /**< to this one, included; 0 with first_port 0 (default) */
-  int32_t join;        /**< 1: this process is no rank yet, and joins a group that stands and was made with recoverable = 1,
-                          in the place of a rank that died or as one more. rank and world_size are what the group makes
-                          them (see ddp/recover.h). 0 (default), or 1 if DDP_JOIN=1 is in the environment */
+  int32_t recoverable;   /**< 1: when a rank dies, the other ranks may continue in their processes, see ddp/recover.h. Every
+                            rank then   listens at one more address, and calls about models on GPUs wait for what the ranks
+                            exchange.   0 (default). Equal on all ranks; not for local://, nor with nccl_comm */
+  void *nccl_comm;       /**< an ncclComm_t of the same ranks that the program lends (include/README.md, "A communicator of
+                            your own"): libddp makes none, and never finalises, destroys or aborts it. All ranks lend one,
+                            or none (MISMATCH). NULL (default): libddp makes its own */
+  int32_t first_port;    /**< connections between processes are listened for on ports from this one on, for a firewall
+                            between hosts: one port a rank of a host while connections are made, and rank 0's where the
+                            rendezvous names none. 0 (default): DDP_PORT_RANGE in the environment ("50000-50100"), or any */
+  int32_t last_port;     /**< to this one, included; 0 with first_port 0 (default) */
+  int32_t join;          /**< 1: this process is no rank yet, and joins an existing group that was made with recoverable = 1,
+                            in the place of a rank that died or as one more. rank and world_size are what the group makes
+                            them (see ddp/recover.h). 0 (default), or 1 if DDP_JOIN=1 is in the environment */
   int32_t virtual_ranks; /**< parts of the global batch, of which each rank has some: training gives the same bits at any
                             number of ranks up to this one (see ddp/virtual_ranks.h). 0 (default): none. Equal on all
                             ranks */
@@ -95,12 +95,11 @@ DDP_API ddp_status ddp_group_options_init(ddp_group_options *options, int64_t st
  * Environment: DDP_TOKEN or DDP_TOKEN_FILE (shared secret of 16 bytes or more that admits ranks), DDP_SOCKET_IFNAME (network
  * interfaces), DDP_PORT_RANGE, DDP_MODULE_PATH.
  * Errors: INVALID_ARGUMENT (rank, size or rendezvous that cannot be right), IO (port in use, name not found, wrong token),
- * TIMED_OUT (names the ranks that did not come), PEER_FAILED (a rank that had come is gone, or cannot be reached for data),
- * MISMATCH (sizes, versions or options differ), NOT_SUPPORTED (backend not available, and why), OUT_OF_MEMORY. The process
- * may try again at once.
- * With `nccl_comm` NCCL is started here; on all ranks INVALID_ARGUMENT if the communicator of some rank has another size,
- * rank or GPU than its group, or has failed, and NOT_SUPPORTED if the process has not loaded the NCCL that made it.
- * Since 0.1.
+ * TIMED_OUT (names the ranks that did not come), PEER_FAILED (a rank that had connected died, or cannot be reached for
+ * data), MISMATCH (sizes, versions or options differ), NOT_SUPPORTED (backend not available, and why), OUT_OF_MEMORY. The
+ * process may try again at once. With `nccl_comm` NCCL is started here; on all ranks INVALID_ARGUMENT if the communicator of
+ * some rank has another size, rank or GPU than its group, or has failed, and NOT_SUPPORTED if the process has not loaded the
+ * NCCL that made it. Since 0.1.
  */
 DDP_API ddp_status ddp_group_create(const char *rendezvous, const ddp_group_options *options, ddp_group **out_group);
 
@@ -109,32 +108,32 @@ DDP_API ddp_status ddp_group_create(const char *rendezvous, const ddp_group_opti
 
 /**
  * Divide a group: ranks that give the same color become a group of their own, as with MPI_Comm_split and ncclCommSplit. The
- * new group has its own connections and memory, so it works beside its parent, while a pass is open there too, and neither
- * needs the other any more: both are destroyed in any order. A rank that fails breaks each group it is in; error texts of
- * the new group also give the rank in the group that ddp_group_create made ("rank 1 (world rank 3, ...").
+ * new group has its own connections and memory, so it works independently of its parent, also while a pass is open there.
+ * Destroy both in any order. A rank that fails breaks each group it is in; error texts of the new group also give the rank
+ * in the group that ddp_group_create made ("rank 1 (world rank 3, ...").
  * @param color 0 or more; DDP_NO_COLOR: this rank gets no group
  * @param key ranks of the new group are numbered by key, and by their rank in `group` where keys are equal
- * @param options NULL: those of `group`, but for nccl_comm. Otherwise rank, world_size and store must be as
+ * @param options NULL: those of `group`, without nccl_comm. Otherwise rank, world_size and store must be as
  *        ddp_group_options_init left them; all ranks of a color give the same backend. nccl_comm is one of the color's ranks
  * @param out_group the new group; NULL with DDP_NO_COLOR. Destroy with ddp_group_destroy
  * Collective over `group`, blocks up to rendezvous_timeout_ms; not in an open pass.
  * Errors: as ddp_group_barrier; INVALID_ARGUMENT; MISMATCH (different backends), NOT_SUPPORTED, IO and OUT_OF_MEMORY (no
- * address, no shared memory) on all ranks of `group`, which stays whole, and nobody gets a new group. Since 0.1.
+ * address, no shared memory) on all ranks of `group`, which stays usable, and no rank gets a new group. Since 0.1.
  */
 DDP_API ddp_status ddp_group_split(ddp_group *group, int32_t color, int32_t key, const ddp_group_options *options,
                                    ddp_group **out_group);
 
 /**
- * Leave the group and release it. Pending work is dropped and the other ranks are told that this one left.
+ * Leave the group and release it. Pending work is dropped and the other ranks are informed that this one left.
  * Local; returns within 2 s also when peers are dead. Where NCCL was started, it waits for all ranks' GPUs to end what is
  * enqueued and for NCCL's own end, as long as no rank fails: 10 s and half a second a rank at most, or timeout_ms if that is
  * less. NULL and an already destroyed group are ignored. Models made from
  * the group stay valid objects; their collectives then return INVALID_STATE. In a fork of the process that made the group
- * nothing happens and nobody is told. A process that ends by exit() or by a return from main, from any thread, leaves its
- * groups by itself: the other ranks get ABORTED ("... exited without ddp_group_destroy ..."). exit() waits for that, 5 s at
- * most; an atexit() handler that was set up before the group was made then finds a group that can only be destroyed. A
- * process that ends in another way (_exit, quick_exit, a signal) is a dead rank. Of a group that has broken the memory
- * that is still used is moved: no thread writes to it meanwhile. Since 0.1.
+ * the call does nothing, and the other ranks are not informed. A process that ends by exit() or by a return from main, from
+ * any thread, leaves its groups by itself: the other ranks get ABORTED ("... exited without ddp_group_destroy ..."). exit()
+ * waits for that, 5 s at most; an atexit() handler that was set up before the group was made then finds a group that can
+ * only be destroyed. A process that ends in another way (_exit, quick_exit, a signal) is a dead rank. Of a group that has
+ * broken the memory that is still used is moved: no thread writes to it meanwhile. Since 0.1.
  */
 DDP_API void ddp_group_destroy(ddp_group *group);
 
@@ -235,7 +234,7 @@ DDP_API ddp_status ddp_group_reduce_metrics(ddp_group *group, double *values, in
  */
 DDP_API ddp_status ddp_group_alloc(ddp_group *group, int64_t bytes, void **out_data);
 
-/** Free memory from ddp_group_alloc. Not while a model that uses it exists. Local; memory of a GPU is freed when what is
+/** Free memory from ddp_group_alloc. Destroy all models that use it before. Local; memory of a GPU is freed when what is
  * enqueued there is done, which this waits for. NULL data is ignored.
  * Errors: INVALID_ARGUMENT (not from this group, or freed already). Since 0.1. */
 DDP_API ddp_status ddp_group_free(ddp_group *group, void *data);

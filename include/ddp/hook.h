@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file
- * Hooks: what stands in the place of a bucket's plain reduction. PowerSGD is built in; a program may give its own, as a
- * callback or pulled on its own thread. Experimental.
+ * Hooks replace the plain reduction of a bucket. PowerSGD is built in; a program may set its own, as a callback or pulled on
+ * its own thread. Experimental.
  *
  * A hook of your own gets a flat copy of a bucket's gradients, as they are on this rank (nothing is divided), and leaves in
  * it what the gradients become, the same on every rank. It runs bucket after bucket, in the same order on all ranks, and may
  * use the collectives of the group that ddp_bucket_get_group gives, as straight-line code. It sees no bucket in which a
- * gradient is missing, and what it makes of a gradient that no rank used is dropped. If it fails on one rank, or the ranks
+ * gradient is missing, and its result for a gradient that no rank used is dropped. If it fails on one rank, or the ranks
  * make different calls, the pass fails on all ranks with that rank's text; the gradients are undefined until the next
  * zero_grad, but the group stays whole.
  */
@@ -28,8 +28,8 @@ typedef struct ddp_bucket ddp_bucket; /**< a bucket inside a hook */
  * ddp_bucket_get_group gives what collectives take there.
  * It returns: no longjmp, and no end of its thread.
  * @param bucket usable until the hook returns
- * Answers 0, or any other number if it failed (ddp_bucket_set_error says more). A C++ exception that leaves it is a failure
- * with its text. Since 0.1.
+ * Returns 0, or any other number if it failed (set the text with ddp_bucket_set_error). A C++ exception that leaves it is a
+ * failure with its text. Since 0.1.
  */
 typedef int32_t (*ddp_hook_fn)(void *user_data, ddp_bucket *bucket);
 
@@ -60,12 +60,11 @@ DDP_API ddp_status ddp_powersgd_options_init(ddp_powersgd_options *options, int6
 
 /**
  * Built-in hook: PowerSGD (Vogels, Karimireddy, Jaggi, 2019). Instead of an n x m gradient (n is its first dimension, m the
- * product of the others) `rank` vectors of n and of m elements travel; F32 and F64 gradients of which that is too little to
- * gain, or that have one dimension, travel as they are. The result has the same bits on all ranks; it approximates the mean,
- * exactly for matrices of that rank.
- * What a rank's gradient lost is kept and added to its next one. This memory, twice as large as the gradients, and the
- * vectors belong to the model; a pass that fails leaves them as they were. They are not part of checkpoints and begin empty
- * after a restart or a load. A gradient that is not finite on some rank becomes NaN on all.
+ * product of the others) `rank` vectors of n and of m elements are sent; F32 and F64 gradients that gain too little by that,
+ * or have one dimension, are sent unchanged. The result has the same bits on all ranks; it approximates the mean, exactly
+ * for matrices of that rank. The error of a rank's gradient is kept and added to its next one. This memory, twice as large
+ * as the gradients, and the vectors belong to the model; a pass that fails leaves them as they were. They are not part of
+ * checkpoints and begin empty after a restart or a load. A gradient that is not finite on some rank becomes NaN on all.
  * @param user_data given to ddp_model_set_hook: const ddp_powersgd_options *, copied; NULL: the defaults. The same where a
  *        hook of your own calls it (collective); the first call's options stay.
  * Local as a name. Errors (called on a bucket): INVALID_ARGUMENT, OUT_OF_MEMORY, and as ddp_group_all_reduce. Since 0.1.
@@ -86,17 +85,16 @@ DDP_API ddp_status ddp_model_set_pulled_hook(ddp_model *model);
  * @param rest 0: only if all its gradients are marked on this rank; 1: nothing more will be marked on this rank
  * @param out_bucket usable until ddp_model_finish_bucket; NULL: none now (rest 0), or none any more (rest 1, or the pass has
  *        failed)
- * Collective when it gives a bucket: waits until every rank has come to it. Not while other threads mark gradients with rest
- * 1.
- * Errors: INVALID_ARGUMENT, INVALID_STATE (no open pass, the last bucket was not finished, not a pulled hook), and those of
- * collectives. Since 0.1.
+ * Collective when it gives a bucket: waits until every rank has come to it. Do not call it while other threads mark
+ * gradients with rest 1. Errors: INVALID_ARGUMENT, INVALID_STATE (no open pass, the last bucket was not finished, not a
+ * pulled hook), and those of collectives. Since 0.1.
  */
 DDP_API ddp_status ddp_model_next_bucket(ddp_model *model, int32_t rest, ddp_bucket **out_bucket);
 
 /**
- * Done with the bucket that ddp_model_next_bucket gave: its contents go to the gradients if every rank says 0.
+ * Finish the bucket that ddp_model_next_bucket returned: its contents become the gradients if every rank passes 0.
  * @param status 0, or any other number if it failed here
- * @param text what went wrong, for all ranks; NULL: what ddp_bucket_set_error said
+ * @param text what went wrong, for all ranks; NULL: the text of ddp_bucket_set_error
  * Collective. Errors: CALLBACK (it failed on some rank; the pass is void, end it), MISMATCH (the ranks made different
  * calls), INVALID_STATE (no bucket was given), and those of collectives. Since 0.1.
  */
@@ -129,7 +127,7 @@ DDP_API ddp_status ddp_bucket_get_parameter(const ddp_bucket *bucket, int32_t po
                                             ddp_tensor *out_grad);
 
 /**
- * Did any rank contribute to the gradient at `position` of the bucket? 1 yes; 0 no: what the hook makes of it is dropped; -1
+ * Did any rank contribute to the gradient at `position` of the bucket? 1 yes; 0 no: the hook's result is dropped; -1
  * if the arguments are wrong. Local. Since 0.1.
  */
 DDP_API int32_t ddp_bucket_is_used(const ddp_bucket *bucket, int32_t position);
@@ -147,8 +145,8 @@ DDP_API int32_t ddp_bucket_is_used(const ddp_bucket *bucket, int32_t position);
 DDP_API ddp_status ddp_bucket_get_group(ddp_bucket *bucket, ddp_group **out_group);
 
 /**
- * Say what went wrong with the bucket, before the hook returns a number other than 0: every rank gets the text.
- * @param text copied; at most 479 bytes travel
+ * Set the error text of a bucket, before the hook returns a number other than 0: every rank gets the text.
+ * @param text copied; at most 479 bytes are sent
  * Local. Errors: INVALID_ARGUMENT, INVALID_STATE (not in a hook now). Since 0.1.
  */
 DDP_API ddp_status ddp_bucket_set_error(ddp_bucket *bucket, const char *text);

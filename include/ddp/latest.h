@@ -29,8 +29,8 @@ DDP_API ddp_status ddp_state_save_latest(const ddp_state *state, const char *fol
 /**
  * Load the newest valid checkpoint of a folder that ddp_state_save_latest has filled. Rank 0 looks at the files from the
  * greatest step down, verifies each as a whole, and skips what is damaged or cannot be read, with a warning to the log; all
- * ranks get the same file. `step` of the report says which, ddp_model_get_loaded_file has its name. A folder may be loaded
- * from while another job saves to it.
+ * ranks get the same file. `step` of the report is its step, ddp_model_get_loaded_file returns its name. A job may load from
+ * a folder while another job saves to it.
  * @param folder rank 0's counts, the others may pass NULL; with `local` this rank's
  * A valid file of another model is not skipped: MISMATCH.
  * As ddp_state_load_file in all else. Errors: NO_CHECKPOINT (the folder has no such file: begin anew), IO (there is no such
@@ -41,7 +41,7 @@ DDP_API ddp_status ddp_state_load_latest(const ddp_state *state, const char *fol
                                          ddp_load_report *out_report);
 
 /**
- * The file of the last load on rank 0: its path, or "" after a stream. The same on all ranks.
+ * The file of the last load on rank 0: its path, or "" after a stream. It is the same on all ranks.
  * Local. The text is the model's own, valid until the next load or ddp_model_destroy. NULL before the first load, and if
  * `model` is not a model. Since 0.1.
  */

@@ -64,7 +64,7 @@ DDP_API int64_t ddp_copy_last_error(char *buffer, int64_t capacity);
  * @param min_level messages below it are dropped
  * @param fn receiver; NULL restores stderr
  * @param user_data handed to fn
- * Local, any thread; returns when no message is on its way to the former receiver.
+ * Local, any thread; returns when no call of the former receiver is in progress.
  * Errors: INVALID_ARGUMENT (unknown level). Since 0.1.
  */
 DDP_API ddp_status ddp_set_log(ddp_log_level min_level, ddp_log_fn fn, void *user_data);

@@ -12,10 +12,10 @@ extern "C" {
 #endif
 
 /**
- * Keep memory of the library readable and writable, with what it holds, after its owner is gone: after the model, the group,
- * ddp_group_free. For languages whose slices and arrays may outlive the object that they came from. The memory is given back
- * when its owner and as many ddp_memory_release as there were ddp_memory_retain are done; nothing else of a destroyed group
- * or model stays.
+ * Keep memory of the library readable and writable, with its contents, after its owner was destroyed: after the model, the
+ * group, ddp_group_free. For languages whose slices and arrays may outlive the object that they came from. The memory is
+ * given back when its owner and as many ddp_memory_release as there were ddp_memory_retain are done; nothing else of a
+ * destroyed group or model stays.
  * @param data any address in a gradient that libddp owns, in memory of ddp_group_alloc, or in the contents of a bucket; all
  *        of the block around it is kept, which for a gradient is its bucket
  * Local, never blocks, any thread, also within callbacks. Errors: INVALID_ARGUMENT (not such memory, or on a GPU).

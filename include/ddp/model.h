@@ -14,7 +14,7 @@
 extern "C" {
 #endif
 
-/** What a pass does with parameters that nobody marked. Since 0.1. */
+/** What a pass does with parameters that were not marked. Since 0.1. */
 typedef enum ddp_unused DDP_INT32 {
   DDP_UNUSED_ERROR = 0, /**< ddp_model_end_backward fails on every rank and names them */
   DDP_UNUSED_ALLOW = 1  /**< unused here: contributes its accumulated gradient, or zero; unused everywhere: untouched */
@@ -34,13 +34,13 @@ typedef enum ddp_progress DDP_INT32 {
 typedef enum ddp_drift DDP_INT32 {
   DDP_DRIFT_REPORT =
       0, /**< ddp_model_end_backward fails with MISMATCH on every rank and names the first tensor and the ranks */
-  DDP_DRIFT_RESEND = 1 /**< what most ranks hold goes to all: parameters, buffers, optimizers and averages; the log says so.
-                          Without a majority: as REPORT */
+  DDP_DRIFT_RESEND = 1 /**< the state that most ranks hold is sent to all: parameters, buffers, optimizers and averages; it
+                          is logged. Without a majority: as REPORT */
 } ddp_drift;
 
 /** What DDP_AVERAGE divides the sum over the ranks by. Since 0.1. */
 typedef enum ddp_divisor DDP_INT32 {
-  DDP_DIVISOR_WORLD = 0, /**< the number of ranks in the group, or of virtual ranks, whoever contributed */
+  DDP_DIVISOR_WORLD = 0, /**< the number of ranks in the group, or of virtual ranks, even if some did not contribute */
   DDP_DIVISOR_WEIGHTS =
       1 /**< the sum of the weights of those that contributed (ddp_model_set_weight); without weights their number */
 } ddp_divisor;
@@ -65,8 +65,8 @@ typedef struct ddp_model_options {
   ddp_divisor divisor;   /**< DDP_DIVISOR_WORLD (default) or DDP_DIVISOR_WEIGHTS */
   int32_t uneven_inputs; /**< 1: ranks may run out of data and call ddp_model_join; costs one small message a pass, which
                               nobody waits for, and excludes optimizers with shard; 0 (default) */
-  ddp_dtype wire; /**< DDP_F16 or DDP_BF16: F32 and F64 gradients travel with 16 bits. Each rank's gradient is divided by the
-                     number of ranks (DDP_AVERAGE) in its own type and rounded once; terms are added in the tree over the
+  ddp_dtype wire; /**< DDP_F16 or DDP_BF16: F32 and F64 gradients are sent with 16 bits. Each rank's gradient is divided by
+                     the number of ranks (DDP_AVERAGE) in its own type and rounded once; terms are added in the tree over the
                      ranks, each sum rounded to 16 bits. The same bits on every rank, transport and bucket size, also where
                      nothing travels because ranks reduce in place. What does not fit into F16 becomes infinite on all ranks,
                      NaN stays NaN; BF16 has the range of F32 and 8 bits of precision. Gradients of 16 bits, and groups of
@@ -113,7 +113,7 @@ DDP_API ddp_status ddp_model_options_init(ddp_model_options *options, int64_t st
 DDP_API ddp_status ddp_model_create(ddp_group *group, const ddp_model_options *options, ddp_model **out_model);
 
 /**
- * Release the model. The lent tensors are not used any more when it returns; gradients that libddp owned are gone.
+ * Release the model. After it returns libddp does not use the lent tensors any more; gradients that libddp owned are freed.
  * Local. In an open pass the group is aborted, because the other ranks wait for this one. NULL and a destroyed model are
  * ignored. Optimizers and averages made from the model stay valid objects; their calls then return INVALID_STATE. Since 0.1.
  */
@@ -157,8 +157,8 @@ DDP_API ddp_status ddp_model_add_buffer(ddp_model *model, const char *name, cons
 /**
  * Agree with all ranks on the model: names, shapes, dtypes, order and options are compared in one exchange; rank 0's values
  * go to every rank; buckets are planned; gradients that libddp owns are allocated and zeroed.
- * Collective, blocks. Errors: MISMATCH (the same text on every rank: the first difference and who has what; the model stays
- * in the building state), INVALID_STATE (already committed), OUT_OF_MEMORY, and those of collectives. Since 0.1.
+ * Collective, blocks. Errors: MISMATCH (the same text on every rank: the first difference and which rank has which; the
+ * model stays in the building state), INVALID_STATE (already committed), OUT_OF_MEMORY, and those of collectives. Since 0.1.
  */
 DDP_API ddp_status ddp_model_commit(ddp_model *model, void *stream);
 
@@ -184,7 +184,7 @@ DDP_API ddp_status ddp_model_get_value(const ddp_model *model, int32_t index, dd
  * @param data as many elements as the parameter has, of its gradient's dtype; used until the next set_grad. It may be memory
  *        that another gradient had in an earlier pass; two gradients of one pass must not overlap (ddp_model_mark_ready)
  * Local. Errors: INVALID_ARGUMENT (also: it overlaps a parameter, a buffer, or a gradient that libddp owns), INVALID_STATE
- * (already marked in this pass, libddp owns the gradient, or it lies in ddp_group_alloc memory and is reduced there).
+ * (already marked in this pass, libddp owns the gradient, or it is in ddp_group_alloc memory and is reduced there).
  * Since 0.1.
  */
 DDP_API ddp_status ddp_model_set_grad(ddp_model *model, int32_t index, void *data);

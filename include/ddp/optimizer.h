@@ -21,7 +21,7 @@ typedef enum ddp_nonfinite DDP_INT32 {
 } ddp_nonfinite;
 
 /**
- * What every rule shares: where its work runs, how it takes gradients and what it keeps. Since 0.1.
+ * Common options of all rules: where a rule runs, how it takes gradients, and its state. Since 0.1.
  */
 typedef struct ddp_optimizer_options {
   int64_t struct_size; /**< set by init */
@@ -84,7 +84,7 @@ typedef struct ddp_adam_options {
 } ddp_adam_options;
 
 /**
- * Options of the loss scale: what the caller multiplies the loss with, so that small F16 gradients do not vanish. The
+ * Options of the loss scale, a factor on the loss that keeps small F16 gradients from vanishing. The
  * optimizer divides the gradients by it. Dynamic (interval above 0): a step whose gradients are not finite is left out and
  * the scale multiplied by `backoff`; after `interval` good steps in a row it is multiplied by `growth`. Since 0.1.
  */
@@ -98,7 +98,7 @@ typedef struct ddp_loss_scale_options {
   int64_t interval;    /**< default 2000; 0: the scale stays at `initial` */
 } ddp_loss_scale_options;
 
-/** Called exactly once, when libddp lets go of a callback's user data; may be NULL. A C++ exception that leaves it is
+/** Called exactly once, when libddp needs a callback's user data no more; may be NULL. A C++ exception that leaves it is
  * logged. */
 typedef void (*ddp_release_fn)(void *user_data);
 
@@ -193,11 +193,11 @@ DDP_API ddp_status ddp_optimizer_set_group(ddp_optimizer *optimizer, int32_t ind
  *
  * A step may be captured into a CUDA graph, together with its pass or alone, if all parameters are on the GPU, the rule is
  * SGD or Adam, in_backward is 0 and nonfinite is not FAIL (or the loss scale is dynamic). Make one step with the same
- * options before. Each launch makes a step with the learning rate, groups and counts of its time. include/README.md, "CUDA
- * graphs", says what may be launched when.
+ * options before. Each launch makes a step with the learning rate, groups and counts that are current then.
+ * include/README.md, "CUDA graphs", lists when a graph may be launched.
  * @param stream that of ddp_model_end_backward, or one that is ordered after it
  * Local; collective with the option shard. Errors: INVALID_STATE (not committed, a pass is open, the stream is captured and
- * the step is none of the above;
+ * the step is not one of these;
  * with several ranks, gradients that no pass has made; gradients that this optimizer has stepped with already, that were
  * accumulated and not reduced, or that a failed pass left; gradients of which each rank has its slice, because of another
  * optimizer with shard; averages in the place of the parameters (ddp_ema_swap); a failed pass or load that changed a part of

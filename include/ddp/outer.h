@@ -4,7 +4,7 @@
  * exchange are averaged and taken as the gradient of an outer optimizer. Experimental.
  *
  * The method is DiLoCo (Douillard et al., "DiLoCo: Distributed Low-Communication Training of Language Models", 2023); parts
- * that are exchanged at different times, overlap with the steps that follow and travel with few bits are Streaming DiLoCo
+ * that are exchanged at different times, overlap with the steps that follow and are sent with few bits are Streaming DiLoCo
  * (Douillard et al., 2025). With `every` = 100 a rank sends a hundredth of the bytes of a training that averages gradients.
  */
 #ifndef DDP_OUTER_H
@@ -30,7 +30,7 @@ typedef struct ddp_outer_options {
   int32_t fragments; /**< parts of the model that are exchanged at different steps, spread evenly over `every`, 1 to 1,024
                         (default 1): the bytes of a step at most shrink by so much */
   int32_t nesterov;  /**< 1 (default): Nesterov's momentum; 0: the plain one */
-  int32_t bits; /**< of an element of a movement as it travels: 32 (default; F64 parameters: 64), 16 (BF16), 8 or 4. With
+  int32_t bits; /**< of an element of a movement when it is sent: 32 (default; F64 parameters: 64), 16 (BF16), 8 or 4. With
                    8 and 4, blocks of 256 elements are scaled by their largest magnitude, rounded to integers and
                    gathered; every rank adds them in F32, in the tree over the ranks, so all hold the same bits. F64
                    parameters always travel as they are */
@@ -70,19 +70,18 @@ DDP_API void ddp_outer_destroy(ddp_outer *outer);
  * One step of the rank's own optimizer has been made: begin the exchanges that are due, and take what the others that have
  * ended bring. Call after every step, on all ranks as often.
  * The first call makes a group of the model's ranks for the exchanges (as ddp_group_split), so passes and collectives of the
- * program go on beside them.
- * With d = global value at the last exchange - own value now, averaged over the ranks, and m = momentum * m + d:
- * global -= rate * (d + momentum * m), with nesterov = 0 rate * m.
- * Collective, blocks only when an exchange that must have ended has not, not in an open pass. Errors: those of collectives;
- * INVALID_STATE (also after an exchange that failed: recover the group, or load a checkpoint). Since 0.1.
+ * program can run at the same time. With d = global value at the last exchange - own value now, averaged over the ranks, and
+ * m = momentum * m + d: global -= rate * (d + momentum * m), with nesterov = 0 rate * m. Collective, blocks only when an
+ * exchange that must have ended has not, not in an open pass. Errors: those of collectives; INVALID_STATE (also after an
+ * exchange that failed: recover the group, or load a checkpoint). Since 0.1.
  */
 DDP_API ddp_status ddp_outer_step(ddp_outer *outer);
 
 /**
- * End what is under way, exchange all fragments at once, and go on from the global values, whatever `keep` is: afterwards
- * the replicas are equal. Call before evaluation and before a checkpoint, which holds rank 0's parameters. Rounding errors
- * that were kept for the next exchange are sent with this one as they are, without rounding (32 bits). Collective, blocks,
- * not in an open pass. Errors: as ddp_outer_step. Since 0.1.
+ * Complete pending exchanges, exchange all fragments at once, and continue from the global values, whatever `keep` is:
+ * afterwards the replicas are equal. Call before evaluation and before a checkpoint, which holds rank 0's parameters.
+ * Rounding errors that were kept for the next exchange are sent with this one as they are, without rounding (32 bits).
+ * Collective, blocks, not in an open pass. Errors: as ddp_outer_step. Since 0.1.
  */
 DDP_API ddp_status ddp_outer_sync(ddp_outer *outer);
 

@@ -4,10 +4,10 @@
  * host memory or on GPUs (include/README.md, "Recovery").
  *
  * When a rank dies, calls on the other ranks fail with PEER_FAILED, as always, and ddp_group_status gives that cause. Then
- * every rank that is left calls ddp_group_recover(), which returns when they have met again, without a rendezvous and
- * whoever of them died; also where nobody died and another cause broke the group (TIMED_OUT, ABORTED, DIFFERENT_CALLS):
- * ranks are numbered anew in the old order, and handles stay as they are. include/README.md, "When a rank dies", has the
- * table of what survives, and the rule which ranks may go on.
+ * every surviving rank calls ddp_group_recover(), which returns when they have met again. It needs no rendezvous, and any
+ * rank may have died. Call it also if no rank died and another cause broke the group (TIMED_OUT, ABORTED, DIFFERENT_CALLS).
+ * Ranks are renumbered in the old order, and handles stay valid. include/README.md, "When a rank dies", has the table of
+ * what survives, and the rule which ranks may continue.
  */
 #ifndef DDP_RECOVER_H
 #define DDP_RECOVER_H
@@ -51,13 +51,13 @@ typedef struct ddp_recovery {
                               Repeat step + 1. -1: no optimizer counts, or a checkpoint has to be loaded */
 } ddp_recovery;
 
-/** What was last heard of a rank. The caller sets struct_size. Since 0.1. */
+/** The last known progress of a rank. The caller sets struct_size. Since 0.1. */
 typedef struct ddp_rank_progress {
   int64_t struct_size; /**< sizeof(ddp_rank_progress) */
   int64_t pass_index;  /**< backward pass in which it was, counted from 0; -1: none yet */
   int32_t bucket;      /**< bucket of that pass; -1: none */
   int32_t in_call;     /**< 1: it was in `call`; 0: it had returned from it, and computed */
-  double silent;       /**< seconds since it was heard; about 0 for this rank */
+  double silent;       /**< seconds since its last heartbeat; about 0 for this rank */
   int32_t call;        /**< the last collective call that it made, for ddp_call_name(); 0: none yet */
   int32_t reserved;    /**< 0 */
 } ddp_rank_progress;
@@ -80,8 +80,8 @@ DDP_API ddp_status ddp_recover_options_init(ddp_recover_options *options, int64_
 DDP_API ddp_status ddp_group_get_failed(const ddp_group *group, int32_t *ranks, int32_t capacity, int32_t *out_count);
 
 /**
- * Where a rank was when it was last heard: ranks say so every heartbeat_ms. With ranks that are threads, and in a group of
- * one, all are heard now. Of groups of more than 64 ranks those are up to date that are furthest behind.
+ * The last known progress of a rank: ranks send it every heartbeat_ms. With ranks that are threads, and in a group of one,
+ * it is current. In groups of more than 64 ranks it is up to date for the ranks that are furthest behind.
  * @param rank 0 to size - 1
  * @param out_progress filled; struct_size set by the caller
  * Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
@@ -93,26 +93,26 @@ DDP_API ddp_status ddp_group_get_progress(const ddp_group *group, int32_t rank, 
 DDP_API const char *ddp_call_name(int32_t call);
 
 /**
- * Go on with the ranks that are left. The group, its models, optimizers, averages and memory keep their handles and
- * addresses; a pass that is open ends, and its gradients are void. All ranks then hold the parameters, buffers and optimizer
- * of the last step that every one of them has made, and repeat the next one. With an optimizer that has shard = 1 and ranks
- * that are gone, a part of its state is lost: load a checkpoint with the optimizer (until then INVALID_STATE).
+ * Continue with the surviving ranks. The group, its models, optimizers, averages and memory keep their handles and
+ * addresses; an open pass ends, and its gradients are undefined. All ranks then hold the parameters, buffers and optimizer
+ * of the last step that every one of them has made, and repeat the next one. If ranks were lost, part of the state of an
+ * optimizer with shard = 1 is lost: load a checkpoint with the optimizer (until then INVALID_STATE).
  * @param options NULL: all defaults
  * @param out_recovery filled if not NULL; struct_size set by the caller
  * Collective over the ranks that are left, blocks: less than a second where deaths are seen (one host), and for ranks that
  * only fell silent about a second after dead_after_ms. If another rank dies meanwhile it begins again by itself; if a new
  * rank fails or does not fit (another model, other options), it begins again without new ranks. No other call may use the
  * group or what was made from it meanwhile. Groups made by ddp_group_split recover by themselves. After an error the group
- * is as it was before the call, broken, and the call may be repeated, unless the error says otherwise. Errors: INVALID_STATE
- * (the group is not broken, or was made without recoverable), INVALID_ARGUMENT, TOO_FEW_RANKS (on all ranks that are here;
- * nothing has changed, and the call may be repeated), NO_MAJORITY (the same where ranks that are out of reach may go on: end
- * this process), FENCED (this rank was silent, and the others have gone on without it), MISMATCH (what was sent to make the
- * replicas equal has not come; the group can be used, the model after a checkpoint was loaded), OUT_OF_MEMORY. Since 0.1.
+ * is broken as before the call, and the call may be repeated, unless stated otherwise below. Errors: INVALID_STATE (the
+ * group is not broken, or was made without recoverable), INVALID_ARGUMENT, TOO_FEW_RANKS (on all present ranks; nothing has
+ * changed, and the call may be repeated), NO_MAJORITY (the same, but unreachable ranks may continue: end this process),
+ * FENCED (this rank was silent, and the other ranks have continued without it), MISMATCH (the replicas still differ after
+ * the state was sent; the group can be used, the model after a checkpoint was loaded), OUT_OF_MEMORY. Since 0.1.
  */
 DDP_API ddp_status ddp_group_recover(ddp_group *group, const ddp_recover_options *options, ddp_recovery *out_recovery);
 
 /**
- * Ranks that the last recovery went on without, numbered as before it.
+ * Ranks that were lost in the last recovery, by their numbers before it.
  * @param ranks filled with at most `capacity` ranks, ascending; NULL if capacity is 0
  * @param out_count how many there are, whatever the capacity; 0 also before the first recovery with this rank
  * Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
@@ -128,7 +128,7 @@ DDP_API ddp_status ddp_group_get_gone(const ddp_group *group, int32_t *ranks, in
 DDP_API ddp_status ddp_group_get_joined(const ddp_group *group, int32_t *ranks, int32_t capacity, int32_t *out_count);
 
 /**
- * What became of each rank in the last recovery: element r is what rank r of before is now, or -1 if it is gone.
+ * New number of each rank after the last recovery: element r is the new number of old rank r, or -1 if it was lost.
  * @param ranks filled with at most `capacity` ranks; NULL if capacity is 0
  * @param out_count number of ranks before it, whatever the capacity; 0 before the first recovery with this rank
  * Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.

@@ -42,7 +42,7 @@ typedef struct ddp_load_report {
                           ddp_model_get_missing     names them */
   int64_t unexpected;  /**< with `partial`: tensors that the checkpoint has and the model has not; ddp_model_get_unexpected
                           names them */
-  int64_t skipped;     /**< of ddp_state_load_latest: newer files that were not valid; ddp_model_get_skipped says why */
+  int64_t skipped;     /**< of ddp_state_load_latest: newer files that were not valid; ddp_model_get_skipped returns why */
 } ddp_load_report;
 
 /** Takes the next `bytes` of a checkpoint. Returns 0 on success; a C++ exception is a failure too. Called on the
@@ -69,18 +69,18 @@ DDP_API ddp_status ddp_model_set_metadata(ddp_model *model, const char *key, con
 
 /**
  * Fetch a text.
- * @param out_value the model's own, valid until the key is set again or the model is destroyed; NULL if there is none
- * Local. Errors: INVALID_ARGUMENT. Since 0.1.
+ * @param out_value owned by the model, valid until the key is set again or the model is destroyed; NULL if the key is
+ * missing Local. Errors: INVALID_ARGUMENT. Since 0.1.
  */
 DDP_API ddp_status ddp_model_get_metadata(const ddp_model *model, const char *key, const char **out_value);
 
 /**
- * Save a checkpoint. Rank 0 writes a temporary file beside `path`, syncs it, renames it and syncs the folder; every rank
- * returns after that, so the file may be read at once and no barrier is needed.
- * On failure the former file is untouched, the temporary one is gone, and every rank gets the same error.
- * Between a pass that made the step (in_backward) and ddp_optimizer_step, the file holds that step as after it.
- * Collective, blocks; not in an open pass. Errors: IO (disk full, permission, path, named), INVALID_STATE (also after a
- * failed pass or load that changed a part of the parameters), and those of collectives. Since 0.1.
+ * Save a checkpoint. Rank 0 writes a temporary file in the folder of `path`, syncs it, renames it and syncs the folder;
+ * every rank returns after that, so the file may be read at once and no barrier is needed. On failure the former file is
+ * untouched, the temporary one is deleted, and every rank gets the same error. Between a pass that made the step
+ * (in_backward) and ddp_optimizer_step, the file holds that step as after it. Collective, blocks; not in an open pass.
+ * Errors: IO (disk full, permission, path, named), INVALID_STATE (also after a failed pass or load that changed a part of
+ * the parameters), and those of collectives. Since 0.1.
  */
 DDP_API ddp_status ddp_state_save_file(const ddp_state *state, const char *path);
 
@@ -96,9 +96,10 @@ DDP_API ddp_status ddp_state_save_file(const ddp_state *state, const char *path)
  * Master weights whose values are loaded without them begin at the values, and PowerSGD's memory begins anew. Gradients
  * stay as they are.
  * Collective, blocks; with `local` it is local; not in an open pass, nor while ddp_ema_swap has put averages into the
- * parameters (INVALID_STATE). A load that fails after it has begun to write says so, and nothing goes on (INVALID_STATE)
- * until one succeeds. Errors: IO (missing, truncated or not a checkpoint: what and where), MISMATCH (missing, unexpected or
- * different tensors, by name), INVALID_STATE, and those of collectives; the same on every rank. Since 0.1.
+ * parameters (INVALID_STATE). If a load fails after it has begun to write, its error reports it, and the model's calls
+ * return INVALID_STATE until a load succeeds. Errors: IO (missing, truncated or not a checkpoint: what and where), MISMATCH
+ * (missing, unexpected or different tensors, by name), INVALID_STATE, and those of collectives; the same on every rank.
+ * Since 0.1.
  */
 DDP_API ddp_status ddp_state_load_file(const ddp_state *state, const char *path, const ddp_load_options *options,
                                        ddp_load_report *out_report);

@@ -28,14 +28,14 @@ DDP_API ddp_status ddp_trace_options_init(ddp_trace_options *options, int64_t st
 
 /**
  * Begin a trace: calls, passes, marks, buckets (waiting, reducing), steps, saves, exchanges over the control plane and what
- * GPUs do in their streams are recorded of all ranks from here on. Recording allocates nothing and waits for nobody. What
- * sub-groups do that were made while the group was traced is in it.
- * @param path the file that ddp_group_stop_trace writes; rank 0's counts, the others may pass NULL. Beside it, on each host,
- * lies the folder `path`.ranks as long as the trace is on, so the folder that they lie in must exist on all hosts
+ * GPUs do in their streams are recorded on all ranks from here on. Recording allocates nothing and does not wait. Sub-groups
+ * that are made while the group is traced are recorded too.
+ * @param path the file that ddp_group_stop_trace writes; rank 0's value counts, other ranks may pass NULL. While the trace
+ * is on, each host has a folder `path`.ranks, so the parent folder must exist on all hosts
  * @param options NULL: all defaults
- * While a launcher traces the job (DDP_TRACE) it keeps what it has, and this trace has its own part of it. A rank that dies
+ * While a launcher traces the job (DDP_TRACE) its trace continues, and this trace is a separate one. A rank that dies
  * leaves its last events in the folder. If the group is destroyed, or breaks and is destroyed, without ddp_group_stop_trace,
- * its ranks on each host write what lies there.
+ * its ranks on each host write the events that the folder holds.
  * Collective. Errors: INVALID_STATE (a trace is on already; a pass is open), INVALID_ARGUMENT, IO (the same on all ranks),
  * and those of collectives. Since 0.1.
  */
@@ -43,9 +43,9 @@ DDP_API ddp_status ddp_group_start_trace(ddp_group *group, const char *path, con
 
 /**
  * End the trace; rank 0 writes the file, which is there on return. The clocks of ranks on other hosts are aligned by bounds
- * that hold whatever the network does; the file says how far they may be wrong. A trace that cannot be written is over too.
- * Collective. Errors: INVALID_STATE (no rank has a trace that this group began; a pass is open), IO (the same on all
- * ranks), and those of collectives. Since 0.1.
+ * that hold for any network delay; the file has the bound of the error. A trace that cannot be written ends too. Collective.
+ * Errors: INVALID_STATE (no rank has a trace that this group began; a pass is open), IO (the same on all ranks), and those
+ * of collectives. Since 0.1.
  */
 DDP_API ddp_status ddp_group_stop_trace(ddp_group *group);
 

@@ -49,20 +49,20 @@ typedef enum ddp_status DDP_INT32 {
   DDP_OK = 0,
   DDP_ERROR_INVALID_ARGUMENT = 1, /**< a value that can never be right: NULL, out of range, wrong dtype */
   DDP_ERROR_INVALID_STATE = 2,    /**< the right call at the wrong moment; the text names the state and what leaves it */
-  DDP_ERROR_NOT_SUPPORTED = 3,    /**< this build, machine or version cannot do it; the text says what is missing */
-  DDP_ERROR_OUT_OF_MEMORY = 4,    /**< memory, descriptors or threads ran out; the text says which */
+  DDP_ERROR_NOT_SUPPORTED = 3,    /**< this build, machine or version cannot do it; the text names what is missing */
+  DDP_ERROR_OUT_OF_MEMORY = 4,    /**< memory, descriptors or threads ran out; the text names which */
   DDP_ERROR_TIMED_OUT = 5,        /**< a rank is alive but did not come in time; the text names it */
   DDP_ERROR_PEER_FAILED = 6,      /**< a rank is dead, stopped, unreachable or out of memory; the text names it */
-  DDP_ERROR_ABORTED = 7,          /**< somebody called ddp_group_abort, or a rank left; the text says who and why */
-  DDP_ERROR_MISMATCH = 8,         /**< ranks, or a rank and a file, differ in what they give to one call; the text names the
+  DDP_ERROR_ABORTED = 7,          /**< a rank called ddp_group_abort, or left; the text has its rank and reason */
+  DDP_ERROR_MISMATCH = 8,         /**< ranks, or a rank and a file, differ in the arguments of one call; the text names the
                                        first difference and the ranks */
   DDP_ERROR_IO = 9,               /**< a file, a port or a name could not be used; the text names it */
   DDP_ERROR_CALLBACK = 10,        /**< a user callback returned an error; its text is kept */
   DDP_ERROR_INTERNAL = 11,        /**< a defect of libddp; please report the text */
   DDP_ERROR_TOO_FEW_RANKS = 12,   /**< of ddp_group_recover: fewer ranks are left than min_ranks; the text names them */
-  DDP_ERROR_FENCED = 13,          /**< of ddp_group_recover: this rank was silent, and the others have gone on without it */
+  DDP_ERROR_FENCED = 13, /**< of ddp_group_recover: this rank was silent, and the other ranks have continued without it */
   DDP_ERROR_NO_CHECKPOINT = 14, /**< of ddp_state_load_latest: the folder is there and holds none, as before a first start */
-  DDP_ERROR_NO_MAJORITY = 15,   /**< of ddp_group_recover: ranks that are out of reach may go on without this one, so this
+  DDP_ERROR_NO_MAJORITY = 15,   /**< of ddp_group_recover: unreachable ranks may continue without this one, so this
                                      one may not; the text names them */
   DDP_ERROR_DIFFERENT_CALLS = 16 /**< ranks wait for each other in different calls, or in calls on data of other sizes; the
                                       text names two ranks and their calls */
@@ -91,7 +91,7 @@ typedef enum ddp_device_kind DDP_INT32 { DDP_CPU = 1, DDP_CUDA = 2 } ddp_device_
 typedef enum ddp_reduce DDP_INT32 { DDP_AVERAGE = 0, DDP_SUM = 1, DDP_MIN = 2, DDP_MAX = 3 } ddp_reduce;
 
 /**
- * How the bytes of a group travel. AUTO chooses: shared memory between ranks of one host, Gloo between hosts; and NCCL for
+ * How the bytes of a group are sent. AUTO chooses: shared memory between ranks of one host, Gloo between hosts; and NCCL for
  * tensors on a GPU, from the first model or collective with one. Since 0.1.
  */
 typedef enum ddp_backend DDP_INT32 {
@@ -103,7 +103,7 @@ typedef enum ddp_backend DDP_INT32 {
 } ddp_backend;
 
 /**
- * In which order the ranks' contributions are added. The sum is a balanced tree; this says which leaf of it each rank is.
+ * In which order the ranks' contributions are added. The sum is a balanced tree; this option chooses the leaf of each rank.
  * BY_RANK: the bits do not depend on which ranks share a host. BY_HOST: the ranks of a host are added first, so each host
  * sends one partial sum, whatever its number of ranks; the bits depend on which ranks share a host. Since 0.1.
  */

@@ -2,7 +2,7 @@
 /** @file
  * Ranks with unequal data: gradients that count by weight, a rank that has no batch for a pass, and a step at which all
  * stop. (A rank that has run out of data: ddp/join.h.)
- * include/README.md, "Unequal data", says which to use when; src/pass/README.md what a joined rank answers.
+ * include/README.md, "Unequal data", explains which to use; src/pass/README.md lists the answers of a joined rank.
  */
 #ifndef DDP_UNEVEN_H
 #define DDP_UNEVEN_H
@@ -28,7 +28,7 @@ typedef struct ddp_pass_report {
  * How much this rank's gradients count in the passes that reduce, from the next bucket that starts on: its number of samples
  * or tokens.
  * The result of a pass is sum(weight * gradient) / sum(weight) over the ranks. A rank with weight 0 contributes nothing, not
- * even a NaN; it receives the result. The weight travels with the gradients, so it must be known before the first bucket
+ * even a NaN; it receives the result. The weight is sent with the gradients, so it must be known before the first bucket
  * starts: set it before the first ddp_model_mark_ready of the pass. It holds until it is set again; at first it is 1.
  * @param weight 0, or from 2^-40 to 2^40
  * Local. Errors: INVALID_ARGUMENT (negative, NaN, out of range), INVALID_STATE (the model option divisor is not
@@ -55,7 +55,8 @@ DDP_API ddp_status ddp_model_skip_backward(ddp_model *model, void *stream);
 /**
  * Leave the open pass because this rank failed in it: its remaining gradients are not sent, and ddp_model_end_backward
  * returns INVALID_STATE with this rank's reason on the other ranks instead of waiting. The gradients of the pass are
- * undefined, the group goes on. Marks of the pass do not count. No mark of this pass may be under way on another thread.
+ * undefined, the group stays usable. Marks of the pass do not count. No mark of this pass may be in progress on another
+ * thread.
  * @param reason one sentence for the error text; NULL is allowed
  * Collective in a REDUCE pass, as the end that it replaces (blocks), local in an ACCUMULATE or LOCAL pass. Errors:
  * INVALID_STATE (no open pass; or all gradients had been sent: the pass then ended well on every rank), and those of

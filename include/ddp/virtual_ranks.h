@@ -5,9 +5,9 @@
  * The group option `virtual_ranks = V` divides the global batch into V parts, whatever the number of ranks, which is V or
  * less. Each rank works on the parts that ddp_group_get_virtual_ranks gives it, one after the other: a pass with
  * DDP_PASS_PART for each but the last, a pass with DDP_PASS_REDUCE for that one. Sums are formed in the tree over the parts,
- * so gradients, parameters and optimizer have the bits of V ranks with one part each. The promise begins at the gradient:
- * the program must compute the same gradient for the same part, wherever it runs. include/README.md, "The same bits at any
- * number of ranks", says what that asks of a program.
+ * so gradients, parameters and optimizer have the bits of V ranks with one part each. libddp guarantees the sum, not the
+ * gradient: the program must compute the same gradient for the same part on every rank. include/README.md, "The same bits at
+ * any number of ranks", lists the requirements.
  */
 #ifndef DDP_VIRTUAL_RANKS_H
 #define DDP_VIRTUAL_RANKS_H

@@ -12,7 +12,7 @@ extern "C" {
 #endif
 
 /**
- * What stragglers cost: how long this rank's program stood still in collectives and at the end of passes because another
+ * The cost of stragglers: how long this rank's program waited in collectives and at the end of passes because another
  * rank had not come yet, or its data had not, since the group was made or recovered. It is counted for the rank that came
  * last, whose message was awaited, or that those had to wait for on their host. Waiting that computation hides is not
  * counted. The sum of each element over the ranks (ddp_group_reduce_metrics) tells who holds up the others. Tensors on GPUs:

@@ -107,11 +107,11 @@ kill -9 "$(process_of 3)"
 code=0
 wait "$pid" || code=$?
 check a_training_that_survives_two_ranks_ends_well [ "$code" = 0 ]
-check it_goes_on_without_rank_0 grep -q 'rank 0 of 2, which was rank 1 of 3, goes on' "$work/out"
+check it_goes_on_without_rank_0 grep -q 'rank 0 of 2, which was rank 1 of 3, continues' "$work/out"
 check it_says_who_is_gone grep -q '  rank 0 of before is gone' "$work/out"
 # Which it is depends on whether the rank was heard between its first pass and its death.
 check it_says_where_that_rank_was grep -Eq '  rank 0 was last heard .* s ago, (in pass [0-9]+, (in|behind) ddp_|before its first pass)' "$work/out"
-check it_goes_on_alone grep -q 'rank 0 of 1, which was rank 0 of 2, goes on' "$work/out"
+check it_goes_on_alone grep -q 'rank 0 of 1, which was rank 0 of 2, continues' "$work/out"
 check it_makes_all_epochs grep -q '^\[1\] epoch  40' "$work/out"
 check nobody_else_is_left grep -q 'ranks that are left: 1, all equal' "$work/out"
 check the_loss_falls fall
@@ -123,7 +123,7 @@ code=0
 wait "$pid" || code=$?
 check a_training_whose_rank_starts_again_ends_well [ "$code" = 0 ]
 check it_says_who_is_new grep -q '  rank 2 is new' "$work/out"
-check it_joins_the_others grep -q 'rank 0 of 3, which was rank 0 of 2, goes on' "$work/out"
+check it_joins_the_others grep -q 'rank 0 of 3, which was rank 0 of 2, continues' "$work/out"
 check all_are_there_at_the_end grep -q 'ranks that are left: 3, all equal' "$work/out"
 check the_loss_falls_there_too fall
 
@@ -140,7 +140,7 @@ newest=$(ls "$work/saved"/step-*.safetensors | tail -n 1)
 before=$(ls "$work/saved"/step-*.safetensors | tail -n 2 | head -n 1)
 truncate -s -1 "$newest"
 run 0 -n 3 "$examples/09_survive" --epochs $(($(basename "$newest" | tr -dc 0-9 | sed 's/^0*//') + 3)) --pause 0 --folder "$work/saved"
-check the_newest_whole_checkpoint_is_taken grep -q "goes on from $before" "$work/out"
+check the_newest_whole_checkpoint_is_taken grep -q "continues from $before" "$work/out"
 check what_is_damaged_is_told grep -q "skipped a newer file: checkpoint \"$newest\": it is truncated" "$work/err"
 check it_ends_with_all_ranks grep -q 'ranks that are left: 3, all equal' "$work/out"
 
@@ -154,7 +154,7 @@ kill -9 "$(process_of 1)" "$(process_of 2)"
 code=0
 wait "$pid" || code=$?
 check a_job_that_is_started_again_ends_well [ "$code" = 0 ]
-check it_goes_on_from_its_newest_checkpoint grep -q "goes on from $work/again/step-0000000000" "$work/out"
+check it_goes_on_from_its_newest_checkpoint grep -q "continues from $work/again/step-0000000000" "$work/out"
 check all_ranks_are_there_again grep -q 'ranks that are left: 3, all equal' "$work/out"
 check no_epoch_is_made_from_the_beginning [ "$(grep -c 'epoch   2 ' "$work/out")" = 1 ]
 

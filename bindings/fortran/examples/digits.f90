@@ -188,7 +188,7 @@ program train_digits
   epochs = 15
   read (words(2), *, iostat=stat) epochs
   if (words(3) == '') words(3) = 'digits.safetensors'
-  call ddp_group_create(group, stat=stat) ! who takes part: what the launcher said; started alone, the group has one rank
+  call ddp_group_create(group, stat=stat) ! rank and size come from the launcher; started alone, the group has one rank
   if (stat /= DDP_OK) then ! without `stat` a failing call ends the program with this text by itself
     print '(2a)', 'cannot meet the other ranks: ', ddp_last_error()
     error stop 1

@@ -80,7 +80,7 @@ rate_at(step, steps) = step < 50 ? 0.004 * (step + 1) / 50 : 0.00008 + 0.00392 *
 
 function train(; data, checkpoint, epochs, resume)
     learned, tested = load_digits(data)
-    Group() do group # who takes part: what the launcher said; started alone, the group has one rank
+    Group() do group # rank and size come from the launcher; started alone, the group has one rank
         random = Ref{UInt64}(1) # ranks need not agree: rank 0's weights reach everybody at commit!
         net = [Layer(64, 128, random), Layer(128, 64, random), Layer(64, 10, random)]
         model = Model(group; first_bucket_bytes = 4096, bucket_bytes = 32768) # tiny; real networks are well served by the defaults

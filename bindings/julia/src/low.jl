@@ -63,7 +63,7 @@ const DDP_SUM = Int32(1)
 const DDP_MIN = Int32(2)
 const DDP_MAX = Int32(3)
 
-# ddp_backend: * How the bytes of a group travel. AUTO chooses: shared memory between ranks of one host, Gloo between hosts; and NCCL for * tensors on a GPU, from the first model or collective with one. Since 0.1.
+# ddp_backend: * How the bytes of a group are sent. AUTO chooses: shared memory between ranks of one host, Gloo between hosts; and NCCL for * tensors on a GPU, from the first model or collective with one. Since 0.1.
 const ddp_backend = Int32
 
 const DDP_BACKEND_AUTO = Int32(0)
@@ -72,7 +72,7 @@ const DDP_BACKEND_NCCL = Int32(2)
 const DDP_BACKEND_SHM = Int32(3)
 const DDP_BACKEND_LOCAL = Int32(4)
 
-# ddp_sum_order: * In which order the ranks' contributions are added. The sum is a balanced tree; this says which leaf of it each rank is. * BY_RANK: the bits do not depend on which ranks share a host. BY_HOST: the ranks of a host are added first, so each host * sends one partial sum, whatever its number of ranks; the bits depend on which ranks share a host. Since 0.1.
+# ddp_sum_order: * In which order the ranks' contributions are added. The sum is a balanced tree; this option chooses the leaf of each rank. * BY_RANK: the bits do not depend on which ranks share a host. BY_HOST: the ranks of a host are added first, so each host * sends one partial sum, whatever its number of ranks; the bits depend on which ranks share a host. Since 0.1.
 const ddp_sum_order = Int32
 
 const DDP_SUM_ORDER_BY_RANK = Int32(0)
@@ -232,7 +232,7 @@ Without a call messages of WARNING and above go to stderr; DDP_LOG=debug|info|wa
 - `min_level`: messages below it are dropped
 - `fn`: receiver; NULL restores stderr
 - `user_data`: handed to fn
-Local, any thread; returns when no message is on its way to the former receiver.
+Local, any thread; returns when no call of the former receiver is in progress.
 Errors: INVALID_ARGUMENT (unknown level). Since 0.1.
 """
 function ddp_set_log(min_level, fn, user_data)
@@ -290,11 +290,11 @@ Options of a group. Fill with ddp_group_options_init(), then change what you nee
 - `sum_order`: DDP_SUM_ORDER_BY_RANK (default), or DDP_SUM_ORDER_BY_HOST: less traffic between hosts whose ranks are not aligned blocks of a power of two; equal on all ranks
 - `reproducible`: 1: sums of tensors on GPUs have the bits of sums in host memory; for ranks of one host, else NOT_SUPPORTED where a GPU is first used. 0 (default): NCCL adds, in an order of its own, which is faster. Equal on all ranks
 - `nccl_max_ctas`: most blocks (CTAs) that a collective of NCCL runs on the GPU, 1 to 64. Fewer leave more of the GPU to the program and communicate more slowly. 0 (default): NCCL chooses. Equal on all ranks. NCCL_MAX_CTAS in the environment comes before it
-- `recoverable`: 1: when a rank dies, the others may go on in their processes, see ddp/recover.h. Every rank then listens at one more address, and calls about models on GPUs wait for what the ranks exchange. 0 (default). Equal on all ranks; not for local://, nor with nccl_comm
+- `recoverable`: 1: when a rank dies, the other ranks may continue in their processes, see ddp/recover.h. Every rank then listens at one more address, and calls about models on GPUs wait for what the ranks exchange. 0 (default). Equal on all ranks; not for local://, nor with nccl_comm
 - `nccl_comm`: an ncclComm_t of the same ranks that the program lends (include/README.md, "A communicator of your own"): libddp makes none, and never finalises, destroys or aborts it. All ranks lend one, or none (MISMATCH). NULL (default): libddp makes its own
 - `first_port`: connections between processes are listened for on ports from this one on, for a firewall between hosts: one port a rank of a host while connections are made, and rank 0's where the rendezvous names none. 0 (default): DDP_PORT_RANGE in the environment ("50000-50100"), or any
 - `last_port`: to this one, included; 0 with first_port 0 (default)
-- `join`: 1: this process is no rank yet, and joins a group that stands and was made with recoverable = 1, in the place of a rank that died or as one more. rank and world_size are what the group makes them (see ddp/recover.h). 0 (default), or 1 if DDP_JOIN=1 is in the environment
+- `join`: 1: this process is no rank yet, and joins an existing group that was made with recoverable = 1, in the place of a rank that died or as one more. rank and world_size are what the group makes them (see ddp/recover.h). 0 (default), or 1 if DDP_JOIN=1 is in the environment
 - `virtual_ranks`: parts of the global batch, of which each rank has some: training gives the same bits at any number of ranks up to this one (see ddp/virtual_ranks.h). 0 (default): none. Equal on all ranks
 """
 struct ddp_group_options
@@ -348,12 +348,11 @@ Collective, blocks up to rendezvous_timeout_ms. Different threads may create dif
 Environment: DDP_TOKEN or DDP_TOKEN_FILE (shared secret of 16 bytes or more that admits ranks), DDP_SOCKET_IFNAME (network
 interfaces), DDP_PORT_RANGE, DDP_MODULE_PATH.
 Errors: INVALID_ARGUMENT (rank, size or rendezvous that cannot be right), IO (port in use, name not found, wrong token),
-TIMED_OUT (names the ranks that did not come), PEER_FAILED (a rank that had come is gone, or cannot be reached for data),
-MISMATCH (sizes, versions or options differ), NOT_SUPPORTED (backend not available, and why), OUT_OF_MEMORY. The process
-may try again at once.
-With `nccl_comm` NCCL is started here; on all ranks INVALID_ARGUMENT if the communicator of some rank has another size,
-rank or GPU than its group, or has failed, and NOT_SUPPORTED if the process has not loaded the NCCL that made it.
-Since 0.1.
+TIMED_OUT (names the ranks that did not come), PEER_FAILED (a rank that had connected died, or cannot be reached for
+data), MISMATCH (sizes, versions or options differ), NOT_SUPPORTED (backend not available, and why), OUT_OF_MEMORY. The
+process may try again at once. With `nccl_comm` NCCL is started here; on all ranks INVALID_ARGUMENT if the communicator of
+some rank has another size, rank or GPU than its group, or has failed, and NOT_SUPPORTED if the process has not loaded the
+NCCL that made it. Since 0.1.
 """
 function ddp_group_create(rendezvous, options, out_group)
     return ccall((:ddp_group_create, libddp), ddp_status, (Cstring, Ptr{ddp_group_options}, Ptr{Ptr{ddp_group}}), rendezvous,
@@ -366,17 +365,17 @@ const DDP_NO_COLOR = -1
     ddp_group_split(group, color, key, options, out_group)
 
 Divide a group: ranks that give the same color become a group of their own, as with MPI_Comm_split and ncclCommSplit. The
-new group has its own connections and memory, so it works beside its parent, while a pass is open there too, and neither
-needs the other any more: both are destroyed in any order. A rank that fails breaks each group it is in; error texts of
-the new group also give the rank in the group that ddp_group_create made ("rank 1 (world rank 3, ...").
+new group has its own connections and memory, so it works independently of its parent, also while a pass is open there.
+Destroy both in any order. A rank that fails breaks each group it is in; error texts of the new group also give the rank
+in the group that ddp_group_create made ("rank 1 (world rank 3, ...").
 - `color`: 0 or more; DDP_NO_COLOR: this rank gets no group
 - `key`: ranks of the new group are numbered by key, and by their rank in `group` where keys are equal
-- `options`: NULL: those of `group`, but for nccl_comm. Otherwise rank, world_size and store must be as
+- `options`: NULL: those of `group`, without nccl_comm. Otherwise rank, world_size and store must be as
        ddp_group_options_init left them; all ranks of a color give the same backend. nccl_comm is one of the color's ranks
 - `out_group`: the new group; NULL with DDP_NO_COLOR. Destroy with ddp_group_destroy
 Collective over `group`, blocks up to rendezvous_timeout_ms; not in an open pass.
 Errors: as ddp_group_barrier; INVALID_ARGUMENT; MISMATCH (different backends), NOT_SUPPORTED, IO and OUT_OF_MEMORY (no
-address, no shared memory) on all ranks of `group`, which stays whole, and nobody gets a new group. Since 0.1.
+address, no shared memory) on all ranks of `group`, which stays usable, and no rank gets a new group. Since 0.1.
 """
 function ddp_group_split(group, color, key, options, out_group)
     return ccall((:ddp_group_split, libddp), ddp_status, (Ptr{ddp_group}, Int32, Int32, Ptr{ddp_group_options},
@@ -386,16 +385,16 @@ end
 @doc raw"""
     ddp_group_destroy(group)
 
-Leave the group and release it. Pending work is dropped and the other ranks are told that this one left.
+Leave the group and release it. Pending work is dropped and the other ranks are informed that this one left.
 Local; returns within 2 s also when peers are dead. Where NCCL was started, it waits for all ranks' GPUs to end what is
 enqueued and for NCCL's own end, as long as no rank fails: 10 s and half a second a rank at most, or timeout_ms if that is
 less. NULL and an already destroyed group are ignored. Models made from
 the group stay valid objects; their collectives then return INVALID_STATE. In a fork of the process that made the group
-nothing happens and nobody is told. A process that ends by exit() or by a return from main, from any thread, leaves its
-groups by itself: the other ranks get ABORTED ("... exited without ddp_group_destroy ..."). exit() waits for that, 5 s at
-most; an atexit() handler that was set up before the group was made then finds a group that can only be destroyed. A
-process that ends in another way (_exit, quick_exit, a signal) is a dead rank. Of a group that has broken the memory
-that is still used is moved: no thread writes to it meanwhile. Since 0.1.
+the call does nothing, and the other ranks are not informed. A process that ends by exit() or by a return from main, from
+any thread, leaves its groups by itself: the other ranks get ABORTED ("... exited without ddp_group_destroy ..."). exit()
+waits for that, 5 s at most; an atexit() handler that was set up before the group was made then finds a group that can
+only be destroyed. A process that ends in another way (_exit, quick_exit, a signal) is a dead rank. Of a group that has
+broken the memory that is still used is moved: no thread writes to it meanwhile. Since 0.1.
 """
 function ddp_group_destroy(group)
     return ccall((:ddp_group_destroy, libddp), Cvoid, (Ptr{ddp_group},), group)
@@ -559,7 +558,7 @@ end
 @doc raw"""
     ddp_group_free(group, data)
 
-Free memory from ddp_group_alloc. Not while a model that uses it exists. Local; memory of a GPU is freed when what is
+Free memory from ddp_group_alloc. Destroy all models that use it before. Local; memory of a GPU is freed when what is
 enqueued there is done, which this waits for. NULL data is ignored.
 Errors: INVALID_ARGUMENT (not from this group, or freed already). Since 0.1.
 """
@@ -567,7 +566,7 @@ function ddp_group_free(group, data)
     return ccall((:ddp_group_free, libddp), ddp_status, (Ptr{ddp_group}, Ptr{Cvoid}), group, data)
 end
 
-# ddp_unused: What a pass does with parameters that nobody marked. Since 0.1.
+# ddp_unused: What a pass does with parameters that were not marked. Since 0.1.
 const ddp_unused = Int32
 
 const DDP_UNUSED_ERROR = Int32(0)
@@ -604,7 +603,7 @@ Options of a model. Fill with ddp_model_options_init(), then change what you nee
 - `check_every`: k: every k-th REDUCE pass ends with a comparison of the parameters of all ranks (one pass over memory and one small message); 0 (default): only ddp_model_check compares. With an optimizer that has shard and in_backward it finds no drift: such a pass gives each owner's values to all ranks before the comparison, also values that have drifted on the owner. With shard alone it finds what has drifted since the last ddp_optimizer_step
 - `divisor`: DDP_DIVISOR_WORLD (default) or DDP_DIVISOR_WEIGHTS
 - `uneven_inputs`: 1: ranks may run out of data and call ddp_model_join; costs one small message a pass, which nobody waits for, and excludes optimizers with shard; 0 (default)
-- `wire`: DDP_F16 or DDP_BF16: F32 and F64 gradients travel with 16 bits. Each rank's gradient is divided by the number of ranks (DDP_AVERAGE) in its own type and rounded once; terms are added in the tree over the ranks, each sum rounded to 16 bits. The same bits on every rank, transport and bucket size, also where nothing travels because ranks reduce in place. What does not fit into F16 becomes infinite on all ranks, NaN stays NaN; BF16 has the range of F32 and 8 bits of precision. Gradients of 16 bits, and groups of one rank, are as they are. DDP_F32: gradients of 16 bits are added between GPUs as F32 and rounded once, as they always are in host memory; twice the bytes. 0 (default): no other type
+- `wire`: DDP_F16 or DDP_BF16: F32 and F64 gradients are sent with 16 bits. Each rank's gradient is divided by the number of ranks (DDP_AVERAGE) in its own type and rounded once; terms are added in the tree over the ranks, each sum rounded to 16 bits. The same bits on every rank, transport and bucket size, also where nothing travels because ranks reduce in place. What does not fit into F16 becomes infinite on all ranks, NaN stays NaN; BF16 has the range of F32 and 8 bits of precision. Gradients of 16 bits, and groups of one rank, are as they are. DDP_F32: gradients of 16 bits are added between GPUs as F32 and rounded once, as they always are in host memory; twice the bytes. 0 (default): no other type
 - `own_values`: 1: libddp keeps the values of parameters. ddp_model_commit copies them into memory of its own and uses the lent memory no more, so that it can be freed; ddp_model_get_value tells the new addresses. An optimizer with shard then gives values in place: on a GPU without a copy of them, on one host through shared memory. 0 (default): values stay where they are
 """
 struct ddp_model_options
@@ -684,7 +683,7 @@ end
 @doc raw"""
     ddp_model_destroy(model)
 
-Release the model. The lent tensors are not used any more when it returns; gradients that libddp owned are gone.
+Release the model. After it returns libddp does not use the lent tensors any more; gradients that libddp owned are freed.
 Local. In an open pass the group is aborted, because the other ranks wait for this one. NULL and a destroyed model are
 ignored. Optimizers and averages made from the model stay valid objects; their calls then return INVALID_STATE. Since 0.1.
 """
@@ -745,8 +744,8 @@ end
 
 Agree with all ranks on the model: names, shapes, dtypes, order and options are compared in one exchange; rank 0's values
 go to every rank; buckets are planned; gradients that libddp owns are allocated and zeroed.
-Collective, blocks. Errors: MISMATCH (the same text on every rank: the first difference and who has what; the model stays
-in the building state), INVALID_STATE (already committed), OUT_OF_MEMORY, and those of collectives. Since 0.1.
+Collective, blocks. Errors: MISMATCH (the same text on every rank: the first difference and which rank has which; the
+model stays in the building state), INVALID_STATE (already committed), OUT_OF_MEMORY, and those of collectives. Since 0.1.
 """
 function ddp_model_commit(model, stream)
     return ccall((:ddp_model_commit, libddp), ddp_status, (Ptr{ddp_model}, Ptr{Cvoid}), model, stream)
@@ -791,7 +790,7 @@ parameter. The parameter must have been registered with a gradient of its own (n
 - `data`: as many elements as the parameter has, of its gradient's dtype; used until the next set_grad. It may be memory
        that another gradient had in an earlier pass; two gradients of one pass must not overlap (ddp_model_mark_ready)
 Local. Errors: INVALID_ARGUMENT (also: it overlaps a parameter, a buffer, or a gradient that libddp owns), INVALID_STATE
-(already marked in this pass, libddp owns the gradient, or it lies in ddp_group_alloc memory and is reduced there).
+(already marked in this pass, libddp owns the gradient, or it is in ddp_group_alloc memory and is reduced there).
 Since 0.1.
 """
 function ddp_model_set_grad(model, index, data)
@@ -941,9 +940,9 @@ The pass is over whatever the result.
 Gradients on a GPU: the call waits until the other ranks have called it. It does not wait for the GPU, unless the group
 was made with recoverable = 1. The reduced gradients are there in the order of `stream`. A pass may be captured into a
 CUDA graph if all its streams are, on all ranks; include/README.md, "CUDA graphs", has what else may be captured.
-With an optimizer that has `shard`, a rank's gradients are the mean in its own slice only, and what a program writes into
-them between this call and the step counts in that slice alone: a gradient that one rank clears is not cleared on the
-others. Use ddp_model_scale_grad, on all ranks.
+With an optimizer that has `shard`, a rank's gradients are the mean in its own slice only, and values that a program
+writes into them between this call and the step counts in that slice alone: a gradient that one rank clears is not cleared
+on the others. Use ddp_model_scale_grad, on all ranks.
 - `stream`: on which the gradients are used next; the reduction comes before what is enqueued there from now on. It
 comes after all uses of gradients that were not marked, or marked as unused Collective in a REDUCE pass (blocks on CPU),
 local in the others. Errors: INVALID_STATE (no open pass; or, with DDP_UNUSED_ERROR, parameters that some rank did not
@@ -1071,7 +1070,7 @@ end
 How much this rank's gradients count in the passes that reduce, from the next bucket that starts on: its number of samples
 or tokens.
 The result of a pass is sum(weight * gradient) / sum(weight) over the ranks. A rank with weight 0 contributes nothing, not
-even a NaN; it receives the result. The weight travels with the gradients, so it must be known before the first bucket
+even a NaN; it receives the result. The weight is sent with the gradients, so it must be known before the first bucket
 starts: set it before the first ddp_model_mark_ready of the pass. It holds until it is set again; at first it is 1.
 - `weight`: 0, or from 2^-40 to 2^40
 Local. Errors: INVALID_ARGUMENT (negative, NaN, out of range), INVALID_STATE (the model option divisor is not
@@ -1110,7 +1109,8 @@ end
 
 Leave the open pass because this rank failed in it: its remaining gradients are not sent, and ddp_model_end_backward
 returns INVALID_STATE with this rank's reason on the other ranks instead of waiting. The gradients of the pass are
-undefined, the group goes on. Marks of the pass do not count. No mark of this pass may be under way on another thread.
+undefined, the group stays usable. Marks of the pass do not count. No mark of this pass may be in progress on another
+thread.
 - `reason`: one sentence for the error text; NULL is allowed
 Collective in a REDUCE pass, as the end that it replaces (blocks), local in an ACCUMULATE or LOCAL pass. Errors:
 INVALID_STATE (no open pass; or all gradients had been sent: the pass then ended well on every rank), and those of
@@ -1139,7 +1139,7 @@ const DDP_NONFINITE_SKIP = Int32(1)
 const DDP_NONFINITE_FAIL = Int32(2)
 
 @doc raw"""
-What every rule shares: where its work runs, how it takes gradients and what it keeps. Since 0.1.
+Common options of all rules: where a rule runs, how it takes gradients, and its state. Since 0.1.
 
 
 - `shard`: 1: each rank keeps the state of its slice of the parameters alone, updates that slice and gives the values to the others; memory of the state divided by the ranks. After a REDUCE pass a rank's gradients hold the mean in its own slice only, and ddp_optimizer_step, ddp_model_get_grad_norm and saving are collective. All ranks the same. Default 0
@@ -1210,7 +1210,7 @@ struct ddp_adam_options
 end
 
 @doc raw"""
-Options of the loss scale: what the caller multiplies the loss with, so that small F16 gradients do not vanish. The
+Options of the loss scale, a factor on the loss that keeps small F16 gradients from vanishing. The
 optimizer divides the gradients by it. Dynamic (interval above 0): a step whose gradients are not finite is left out and
 the scale multiplied by `backoff`; after `interval` good steps in a row it is multiplied by `growth`. Since 0.1.
 
@@ -1235,7 +1235,7 @@ end
 @doc raw"""
     @ddp_release_fn(f)
 
-Called exactly once, when libddp lets go of a callback's user data; may be NULL. A C++ exception that leaves it is
+Called exactly once, when libddp needs a callback's user data no more; may be NULL. A C++ exception that leaves it is
 logged.
 """
 macro ddp_release_fn(f)
@@ -1421,11 +1421,11 @@ max_norm, nonfinite SKIP or a dynamic loss scale if some parameters are in host 
 
 A step may be captured into a CUDA graph, together with its pass or alone, if all parameters are on the GPU, the rule is
 SGD or Adam, in_backward is 0 and nonfinite is not FAIL (or the loss scale is dynamic). Make one step with the same
-options before. Each launch makes a step with the learning rate, groups and counts of its time. include/README.md, "CUDA
-graphs", says what may be launched when.
+options before. Each launch makes a step with the learning rate, groups and counts that are current then.
+include/README.md, "CUDA graphs", lists when a graph may be launched.
 - `stream`: that of ddp_model_end_backward, or one that is ordered after it
 Local; collective with the option shard. Errors: INVALID_STATE (not committed, a pass is open, the stream is captured and
-the step is none of the above;
+the step is not one of these;
 with several ranks, gradients that no pass has made; gradients that this optimizer has stepped with already, that were
 accumulated and not reduced, or that a failed pass left; gradients of which each rank has its slice, because of another
 optimizer with shard; averages in the place of the parameters (ddp_ema_swap); a failed pass or load that changed a part of
@@ -1532,7 +1532,7 @@ What a load found, the same on all ranks. Since 0.1.
 - `step`: as in the ddp_state that was saved
 - `missing`: with `partial`: tensors that the model, optimizer or averages have and the checkpoint has not; ddp_model_get_missing names them
 - `unexpected`: with `partial`: tensors that the checkpoint has and the model has not; ddp_model_get_unexpected names them
-- `skipped`: of ddp_state_load_latest: newer files that were not valid; ddp_model_get_skipped says why
+- `skipped`: of ddp_state_load_latest: newer files that were not valid; ddp_model_get_skipped returns why
 """
 struct ddp_load_report
     struct_size::Int64
@@ -1597,8 +1597,8 @@ end
     ddp_model_get_metadata(model, key, out_value)
 
 Fetch a text.
-- `out_value`: the model's own, valid until the key is set again or the model is destroyed; NULL if there is none
-Local. Errors: INVALID_ARGUMENT. Since 0.1.
+- `out_value`: owned by the model, valid until the key is set again or the model is destroyed; NULL if the key is
+missing Local. Errors: INVALID_ARGUMENT. Since 0.1.
 """
 function ddp_model_get_metadata(model, key, out_value)
     return ccall((:ddp_model_get_metadata, libddp), ddp_status, (Ptr{ddp_model}, Cstring, Ptr{Ptr{UInt8}}), model, key,
@@ -1608,12 +1608,12 @@ end
 @doc raw"""
     ddp_state_save_file(state, path)
 
-Save a checkpoint. Rank 0 writes a temporary file beside `path`, syncs it, renames it and syncs the folder; every rank
-returns after that, so the file may be read at once and no barrier is needed.
-On failure the former file is untouched, the temporary one is gone, and every rank gets the same error.
-Between a pass that made the step (in_backward) and ddp_optimizer_step, the file holds that step as after it.
-Collective, blocks; not in an open pass. Errors: IO (disk full, permission, path, named), INVALID_STATE (also after a
-failed pass or load that changed a part of the parameters), and those of collectives. Since 0.1.
+Save a checkpoint. Rank 0 writes a temporary file in the folder of `path`, syncs it, renames it and syncs the folder;
+every rank returns after that, so the file may be read at once and no barrier is needed. On failure the former file is
+untouched, the temporary one is deleted, and every rank gets the same error. Between a pass that made the step
+(in_backward) and ddp_optimizer_step, the file holds that step as after it. Collective, blocks; not in an open pass.
+Errors: IO (disk full, permission, path, named), INVALID_STATE (also after a failed pass or load that changed a part of
+the parameters), and those of collectives. Since 0.1.
 """
 function ddp_state_save_file(state, path)
     return ccall((:ddp_state_save_file, libddp), ddp_status, (Ptr{ddp_state}, Cstring), state, path)
@@ -1633,9 +1633,10 @@ A step that a pass made (in_backward) and that ddp_optimizer_step has not ended 
 Master weights whose values are loaded without them begin at the values, and PowerSGD's memory begins anew. Gradients
 stay as they are.
 Collective, blocks; with `local` it is local; not in an open pass, nor while ddp_ema_swap has put averages into the
-parameters (INVALID_STATE). A load that fails after it has begun to write says so, and nothing goes on (INVALID_STATE)
-until one succeeds. Errors: IO (missing, truncated or not a checkpoint: what and where), MISMATCH (missing, unexpected or
-different tensors, by name), INVALID_STATE, and those of collectives; the same on every rank. Since 0.1.
+parameters (INVALID_STATE). If a load fails after it has begun to write, its error reports it, and the model's calls
+return INVALID_STATE until a load succeeds. Errors: IO (missing, truncated or not a checkpoint: what and where), MISMATCH
+(missing, unexpected or different tensors, by name), INVALID_STATE, and those of collectives; the same on every rank.
+Since 0.1.
 """
 function ddp_state_load_file(state, path, options, out_report)
     return ccall((:ddp_state_load_file, libddp), ddp_status, (Ptr{ddp_state}, Cstring, Ptr{ddp_load_options},
@@ -1872,8 +1873,8 @@ the thread of that call, whatever the transport. Of the model and its own group 
 ddp_bucket_get_group gives what collectives take there.
 It returns: no longjmp, and no end of its thread.
 - `bucket`: usable until the hook returns
-Answers 0, or any other number if it failed (ddp_bucket_set_error says more). A C++ exception that leaves it is a failure
-with its text. Since 0.1.
+Returns 0, or any other number if it failed (set the text with ddp_bucket_set_error). A C++ exception that leaves it is a
+failure with its text. Since 0.1.
 """
 macro ddp_hook_fn(f)
     return esc(:(@cfunction($f, Int32, (Ptr{Cvoid}, Ptr{$ddp_bucket}))))
@@ -1928,12 +1929,11 @@ end
     ddp_hook_powersgd(user_data, bucket)
 
 Built-in hook: PowerSGD (Vogels, Karimireddy, Jaggi, 2019). Instead of an n x m gradient (n is its first dimension, m the
-product of the others) `rank` vectors of n and of m elements travel; F32 and F64 gradients of which that is too little to
-gain, or that have one dimension, travel as they are. The result has the same bits on all ranks; it approximates the mean,
-exactly for matrices of that rank.
-What a rank's gradient lost is kept and added to its next one. This memory, twice as large as the gradients, and the
-vectors belong to the model; a pass that fails leaves them as they were. They are not part of checkpoints and begin empty
-after a restart or a load. A gradient that is not finite on some rank becomes NaN on all.
+product of the others) `rank` vectors of n and of m elements are sent; F32 and F64 gradients that gain too little by that,
+or have one dimension, are sent unchanged. The result has the same bits on all ranks; it approximates the mean, exactly
+for matrices of that rank. The error of a rank's gradient is kept and added to its next one. This memory, twice as large
+as the gradients, and the vectors belong to the model; a pass that fails leaves them as they were. They are not part of
+checkpoints and begin empty after a restart or a load. A gradient that is not finite on some rank becomes NaN on all.
 - `user_data`: given to ddp_model_set_hook: const ddp_powersgd_options *, copied; NULL: the defaults. The same where a
        hook of your own calls it (collective); the first call's options stay.
 Local as a name. Errors (called on a bucket): INVALID_ARGUMENT, OUT_OF_MEMORY, and as ddp_group_all_reduce. Since 0.1.
@@ -1962,10 +1962,9 @@ The next bucket of the open pass. Buckets come in the same order on all ranks.
 - `rest`: 0: only if all its gradients are marked on this rank; 1: nothing more will be marked on this rank
 - `out_bucket`: usable until ddp_model_finish_bucket; NULL: none now (rest 0), or none any more (rest 1, or the pass has
        failed)
-Collective when it gives a bucket: waits until every rank has come to it. Not while other threads mark gradients with rest
-1.
-Errors: INVALID_ARGUMENT, INVALID_STATE (no open pass, the last bucket was not finished, not a pulled hook), and those of
-collectives. Since 0.1.
+Collective when it gives a bucket: waits until every rank has come to it. Do not call it while other threads mark
+gradients with rest 1. Errors: INVALID_ARGUMENT, INVALID_STATE (no open pass, the last bucket was not finished, not a
+pulled hook), and those of collectives. Since 0.1.
 """
 function ddp_model_next_bucket(model, rest, out_bucket)
     return ccall((:ddp_model_next_bucket, libddp), ddp_status, (Ptr{ddp_model}, Int32, Ptr{Ptr{ddp_bucket}}), model, rest,
@@ -1975,9 +1974,9 @@ end
 @doc raw"""
     ddp_model_finish_bucket(model, status, text)
 
-Done with the bucket that ddp_model_next_bucket gave: its contents go to the gradients if every rank says 0.
+Finish the bucket that ddp_model_next_bucket returned: its contents become the gradients if every rank passes 0.
 - `status`: 0, or any other number if it failed here
-- `text`: what went wrong, for all ranks; NULL: what ddp_bucket_set_error said
+- `text`: what went wrong, for all ranks; NULL: the text of ddp_bucket_set_error
 Collective. Errors: CALLBACK (it failed on some rank; the pass is void, end it), MISMATCH (the ranks made different
 calls), INVALID_STATE (no bucket was given), and those of collectives. Since 0.1.
 """
@@ -2040,7 +2039,7 @@ end
 @doc raw"""
     ddp_bucket_is_used(bucket, position)
 
-Did any rank contribute to the gradient at `position` of the bucket? 1 yes; 0 no: what the hook makes of it is dropped; -1
+Did any rank contribute to the gradient at `position` of the bucket? 1 yes; 0 no: the hook's result is dropped; -1
 if the arguments are wrong. Local. Since 0.1.
 """
 function ddp_bucket_is_used(bucket, position)
@@ -2066,8 +2065,8 @@ end
 @doc raw"""
     ddp_bucket_set_error(bucket, text)
 
-Say what went wrong with the bucket, before the hook returns a number other than 0: every rank gets the text.
-- `text`: copied; at most 479 bytes travel
+Set the error text of a bucket, before the hook returns a number other than 0: every rank gets the text.
+- `text`: copied; at most 479 bytes are sent
 Local. Errors: INVALID_ARGUMENT, INVALID_STATE (not in a hook now). Since 0.1.
 """
 function ddp_bucket_set_error(bucket, text)
@@ -2078,14 +2077,14 @@ end
     ddp_model_join(model, stream)
 
 This rank is out of data: answer the other ranks' passes without contributing, until every rank has joined. Then all ranks
-hold the parameters, buffers, optimizers and averages of the lowest of those that trained to the last, and go on together.
-Meanwhile the others may open passes of this model, call ddp_model_sync_buffers, and make local calls (optimizer,
-averages). Their other collectives on the group are refused with INVALID_STATE; one that is made before a pass or
-ddp_model_sync_buffers has told them of the joined rank breaks the group with DIFFERENT_CALLS. Collectives on other groups
-are not answered: ddp_group_abort those first. The model needs the option uneven_inputs, which excludes optimizers with
-shard and pulled hooks. Optimizers and averages must have been made in the same order on every rank. Collective, blocks;
-not in an open pass. Errors: INVALID_ARGUMENT, INVALID_STATE (without uneven_inputs, or a pass is open), MISMATCH (other
-ranks have other optimizers or averages), and those of collectives. Since 0.1.
+hold the parameters, buffers, optimizers and averages of the lowest rank among those that trained to the end, and continue
+together. Meanwhile the other ranks may open passes of this model, call ddp_model_sync_buffers, and make local calls
+(optimizer, averages). Their other collectives on the group are refused with INVALID_STATE; one that is made before they
+learn of the joined rank, from a pass or ddp_model_sync_buffers, breaks the group with DIFFERENT_CALLS. Collectives on
+other groups are not answered: call ddp_group_abort on those first. The model needs the option uneven_inputs, which
+excludes optimizers with shard and pulled hooks. Optimizers and averages must have been made in the same order on every
+rank. Collective, blocks; not in an open pass. Errors: INVALID_ARGUMENT, INVALID_STATE (without uneven_inputs, or a pass
+is open), MISMATCH (other ranks have other optimizers or averages), and those of collectives. Since 0.1.
 """
 function ddp_model_join(model, stream)
     return ccall((:ddp_model_join, libddp), ddp_status, (Ptr{ddp_model}, Ptr{Cvoid}), model, stream)
@@ -2095,8 +2094,8 @@ end
     ddp_model_average_parameters(model, stream)
 
 Every parameter becomes its mean over the ranks, with the same bits on all of them: local SGD makes some steps after
-DDP_PASS_LOCAL passes and then this. Until then the replicas differ: ddp_model_check says so (MISMATCH), and a checkpoint
-holds rank 0's parameters, so average before saving. Buffers and the state of optimizers stay each rank's own
+DDP_PASS_LOCAL passes and then this. Until then the replicas differ: ddp_model_check reports it (MISMATCH), and a
+checkpoint holds rank 0's parameters, so average before saving. Buffers and the state of optimizers stay each rank's own
 (ddp_model_sync_buffers copies buffers).
 Collective, blocks, not in an open pass. Errors: INVALID_STATE (also while ddp_ema_swap has put averages into the
 parameters), and those of collectives (parameters may then be averaged in part). Since 0.1.
@@ -2108,7 +2107,7 @@ end
 @doc raw"""
     ddp_group_all_reduce_rows(group, indices, rows, op, out_count, stream)
 
-Reduce rows of a table, of which every rank has some: the gradient of an embedding, without the rows that nobody touched.
+Reduce rows of a table, of which every rank has some: the gradient of an embedding, without the rows that no rank touched.
 All ranks get the union of the indices, in rising order, and for each the sum or mean over all ranks, a rank without the
 row counting as zero: the same bits that dense gradients would have given. ddp_group_get_rows() fetches the result.
 - `indices`: I64 [k], each 0 or more, in any order; k may differ from rank to rank and be 0. Rows of an index that is
@@ -2130,7 +2129,7 @@ end
 Copy the result of the last ddp_group_all_reduce_rows on this group.
 - `indices`: receives I64 [count]
 - `rows`: receives [count, ...], of the dtype and with rows of the size that were reduced
-Local. Errors: INVALID_ARGUMENT (they do not fit the result), INVALID_STATE (there is none). Since 0.1.
+Local. Errors: INVALID_ARGUMENT (they do not fit the result), INVALID_STATE (there is no result). Since 0.1.
 """
 function ddp_group_get_rows(group, indices, rows)
     return ccall((:ddp_group_get_rows, libddp), ddp_status, (Ptr{ddp_group}, Ptr{ddp_tensor}, Ptr{ddp_tensor}), group,
@@ -2181,7 +2180,7 @@ fails and the batch is repeated, its statistics count twice, so a program that r
 - `saved_mean`: F64 [C], for backward; NULL when none follows
 - `saved_invstd`: F64 [C], as saved_mean
 - `out_count`: values per channel over all ranks, for backward; may be NULL
-Collective with `training` (one message), otherwise local; blocks. No two of the tensors may overlap, but for x and y.
+Collective with `training` (one message), otherwise local; blocks. No two of the tensors may overlap, except x and y.
 Errors: INVALID_ARGUMENT (shapes, dtypes; on every rank: a single value per channel in training, which has no variance),
 MISMATCH (another number of channels, or other options on another rank), and those of collectives; then nothing was
 written. Without any value on any rank nothing happens. Since 0.1.
@@ -2219,10 +2218,10 @@ end
 @doc raw"""
     ddp_memory_retain(data)
 
-Keep memory of the library readable and writable, with what it holds, after its owner is gone: after the model, the group,
-ddp_group_free. For languages whose slices and arrays may outlive the object that they came from. The memory is given back
-when its owner and as many ddp_memory_release as there were ddp_memory_retain are done; nothing else of a destroyed group
-or model stays.
+Keep memory of the library readable and writable, with its contents, after its owner was destroyed: after the model, the
+group, ddp_group_free. For languages whose slices and arrays may outlive the object that they came from. The memory is
+given back when its owner and as many ddp_memory_release as there were ddp_memory_retain are done; nothing else of a
+destroyed group or model stays.
 - `data`: any address in a gradient that libddp owns, in memory of ddp_group_alloc, or in the contents of a bucket; all
        of the block around it is kept, which for a gradient is its bucket
 Local, never blocks, any thread, also within callbacks. Errors: INVALID_ARGUMENT (not such memory, or on a GPU).
@@ -2286,12 +2285,12 @@ struct ddp_recovery
 end
 
 @doc raw"""
-What was last heard of a rank. The caller sets struct_size. Since 0.1.
+The last known progress of a rank. The caller sets struct_size. Since 0.1.
 
 - `pass_index`: backward pass in which it was, counted from 0; -1: none yet
 - `bucket`: bucket of that pass; -1: none
 - `in_call`: 1: it was in `call`; 0: it had returned from it, and computed
-- `silent`: seconds since it was heard; about 0 for this rank
+- `silent`: seconds since its last heartbeat; about 0 for this rank
 - `call`: the last collective call that it made, for ddp_call_name(); 0: none yet
 - `reserved`: 0
 """
@@ -2334,8 +2333,8 @@ end
 @doc raw"""
     ddp_group_get_progress(group, rank, out_progress)
 
-Where a rank was when it was last heard: ranks say so every heartbeat_ms. With ranks that are threads, and in a group of
-one, all are heard now. Of groups of more than 64 ranks those are up to date that are furthest behind.
+The last known progress of a rank: ranks send it every heartbeat_ms. With ranks that are threads, and in a group of one,
+it is current. In groups of more than 64 ranks it is up to date for the ranks that are furthest behind.
 - `rank`: 0 to size - 1
 - `out_progress`: filled; struct_size set by the caller
 Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
@@ -2358,21 +2357,21 @@ end
 @doc raw"""
     ddp_group_recover(group, options, out_recovery)
 
-Go on with the ranks that are left. The group, its models, optimizers, averages and memory keep their handles and
-addresses; a pass that is open ends, and its gradients are void. All ranks then hold the parameters, buffers and optimizer
-of the last step that every one of them has made, and repeat the next one. With an optimizer that has shard = 1 and ranks
-that are gone, a part of its state is lost: load a checkpoint with the optimizer (until then INVALID_STATE).
+Continue with the surviving ranks. The group, its models, optimizers, averages and memory keep their handles and
+addresses; an open pass ends, and its gradients are undefined. All ranks then hold the parameters, buffers and optimizer
+of the last step that every one of them has made, and repeat the next one. If ranks were lost, part of the state of an
+optimizer with shard = 1 is lost: load a checkpoint with the optimizer (until then INVALID_STATE).
 - `options`: NULL: all defaults
 - `out_recovery`: filled if not NULL; struct_size set by the caller
 Collective over the ranks that are left, blocks: less than a second where deaths are seen (one host), and for ranks that
 only fell silent about a second after dead_after_ms. If another rank dies meanwhile it begins again by itself; if a new
 rank fails or does not fit (another model, other options), it begins again without new ranks. No other call may use the
 group or what was made from it meanwhile. Groups made by ddp_group_split recover by themselves. After an error the group
-is as it was before the call, broken, and the call may be repeated, unless the error says otherwise. Errors: INVALID_STATE
-(the group is not broken, or was made without recoverable), INVALID_ARGUMENT, TOO_FEW_RANKS (on all ranks that are here;
-nothing has changed, and the call may be repeated), NO_MAJORITY (the same where ranks that are out of reach may go on: end
-this process), FENCED (this rank was silent, and the others have gone on without it), MISMATCH (what was sent to make the
-replicas equal has not come; the group can be used, the model after a checkpoint was loaded), OUT_OF_MEMORY. Since 0.1.
+is broken as before the call, and the call may be repeated, unless stated otherwise below. Errors: INVALID_STATE (the
+group is not broken, or was made without recoverable), INVALID_ARGUMENT, TOO_FEW_RANKS (on all present ranks; nothing has
+changed, and the call may be repeated), NO_MAJORITY (the same, but unreachable ranks may continue: end this process),
+FENCED (this rank was silent, and the other ranks have continued without it), MISMATCH (the replicas still differ after
+the state was sent; the group can be used, the model after a checkpoint was loaded), OUT_OF_MEMORY. Since 0.1.
 """
 function ddp_group_recover(group, options, out_recovery)
     return ccall((:ddp_group_recover, libddp), ddp_status, (Ptr{ddp_group}, Ptr{ddp_recover_options}, Ptr{ddp_recovery}),
@@ -2382,7 +2381,7 @@ end
 @doc raw"""
     ddp_group_get_gone(group, ranks, capacity, out_count)
 
-Ranks that the last recovery went on without, numbered as before it.
+Ranks that were lost in the last recovery, by their numbers before it.
 - `ranks`: filled with at most `capacity` ranks, ascending; NULL if capacity is 0
 - `out_count`: how many there are, whatever the capacity; 0 also before the first recovery with this rank
 Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
@@ -2408,7 +2407,7 @@ end
 @doc raw"""
     ddp_group_get_renumbered(group, ranks, capacity, out_count)
 
-What became of each rank in the last recovery: element r is what rank r of before is now, or -1 if it is gone.
+New number of each rank after the last recovery: element r is the new number of old rank r, or -1 if it was lost.
 - `ranks`: filled with at most `capacity` ranks; NULL if capacity is 0
 - `out_count`: number of ranks before it, whatever the capacity; 0 before the first recovery with this rank
 Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
@@ -2517,8 +2516,8 @@ end
 
 Load the newest valid checkpoint of a folder that ddp_state_save_latest has filled. Rank 0 looks at the files from the
 greatest step down, verifies each as a whole, and skips what is damaged or cannot be read, with a warning to the log; all
-ranks get the same file. `step` of the report says which, ddp_model_get_loaded_file has its name. A folder may be loaded
-from while another job saves to it.
+ranks get the same file. `step` of the report is its step, ddp_model_get_loaded_file returns its name. A job may load from
+a folder while another job saves to it.
 - `folder`: rank 0's counts, the others may pass NULL; with `local` this rank's
 A valid file of another model is not skipped: MISMATCH.
 As ddp_state_load_file in all else. Errors: NO_CHECKPOINT (the folder has no such file: begin anew), IO (there is no such
@@ -2533,7 +2532,7 @@ end
 @doc raw"""
     ddp_model_get_loaded_file(model)
 
-The file of the last load on rank 0: its path, or "" after a stream. The same on all ranks.
+The file of the last load on rank 0: its path, or "" after a stream. It is the same on all ranks.
 Local. The text is the model's own, valid until the next load or ddp_model_destroy. NULL before the first load, and if
 `model` is not a model. Since 0.1.
 """
@@ -2576,7 +2575,7 @@ Options of an outer optimizer, equal on all ranks. Fill with ddp_outer_options_i
 - `keep`: share of a rank's own values in what follows an exchange, 0 to below 1: value = keep * own + (1 - keep) * global. 0 (default): all ranks go on from the global values. With overlap, 0.5 keeps a part of the steps that were made meanwhile; the replicas then differ until ddp_outer_sync
 - `fragments`: parts of the model that are exchanged at different steps, spread evenly over `every`, 1 to 1,024 (default 1): the bytes of a step at most shrink by so much
 - `nesterov`: 1 (default): Nesterov's momentum; 0: the plain one
-- `bits`: of an element of a movement as it travels: 32 (default; F64 parameters: 64), 16 (BF16), 8 or 4. With 8 and 4, blocks of 256 elements are scaled by their largest magnitude, rounded to integers and gathered; every rank adds them in F32, in the tree over the ranks, so all hold the same bits. F64 parameters always travel as they are
+- `bits`: of an element of a movement when it is sent: 32 (default; F64 parameters: 64), 16 (BF16), 8 or 4. With 8 and 4, blocks of 256 elements are scaled by their largest magnitude, rounded to integers and gathered; every rank adds them in F32, in the tree over the ranks, so all hold the same bits. F64 parameters always travel as they are
 - `error_feedback`: with 8 and 4 bits: 1 (default): what rounding lost is added to the next movement; 0: it is lost. Costs 4 bytes a parameter
 """
 struct ddp_outer_options
@@ -2651,11 +2650,10 @@ end
 One step of the rank's own optimizer has been made: begin the exchanges that are due, and take what the others that have
 ended bring. Call after every step, on all ranks as often.
 The first call makes a group of the model's ranks for the exchanges (as ddp_group_split), so passes and collectives of the
-program go on beside them.
-With d = global value at the last exchange - own value now, averaged over the ranks, and m = momentum * m + d:
-global -= rate * (d + momentum * m), with nesterov = 0 rate * m.
-Collective, blocks only when an exchange that must have ended has not, not in an open pass. Errors: those of collectives;
-INVALID_STATE (also after an exchange that failed: recover the group, or load a checkpoint). Since 0.1.
+program can run at the same time. With d = global value at the last exchange - own value now, averaged over the ranks, and
+m = momentum * m + d: global -= rate * (d + momentum * m), with nesterov = 0 rate * m. Collective, blocks only when an
+exchange that must have ended has not, not in an open pass. Errors: those of collectives; INVALID_STATE (also after an
+exchange that failed: recover the group, or load a checkpoint). Since 0.1.
 """
 function ddp_outer_step(outer)
     return ccall((:ddp_outer_step, libddp), ddp_status, (Ptr{ddp_outer},), outer)
@@ -2664,10 +2662,10 @@ end
 @doc raw"""
     ddp_outer_sync(outer)
 
-End what is under way, exchange all fragments at once, and go on from the global values, whatever `keep` is: afterwards
-the replicas are equal. Call before evaluation and before a checkpoint, which holds rank 0's parameters. Rounding errors
-that were kept for the next exchange are sent with this one as they are, without rounding (32 bits). Collective, blocks,
-not in an open pass. Errors: as ddp_outer_step. Since 0.1.
+Complete pending exchanges, exchange all fragments at once, and continue from the global values, whatever `keep` is:
+afterwards the replicas are equal. Call before evaluation and before a checkpoint, which holds rank 0's parameters.
+Rounding errors that were kept for the next exchange are sent with this one as they are, without rounding (32 bits).
+Collective, blocks, not in an open pass. Errors: as ddp_outer_step. Since 0.1.
 """
 function ddp_outer_sync(outer)
     return ccall((:ddp_outer_sync, libddp), ddp_status, (Ptr{ddp_outer},), outer)
@@ -2685,7 +2683,7 @@ end
 @doc raw"""
     ddp_group_get_waits(group, seconds, capacity, out_count)
 
-What stragglers cost: how long this rank's program stood still in collectives and at the end of passes because another
+The cost of stragglers: how long this rank's program waited in collectives and at the end of passes because another
 rank had not come yet, or its data had not, since the group was made or recovered. It is counted for the rank that came
 last, whose message was awaited, or that those had to wait for on their host. Waiting that computation hides is not
 counted. The sum of each element over the ranks (ddp_group_reduce_metrics) tells who holds up the others. Tensors on GPUs:
@@ -2725,14 +2723,14 @@ end
     ddp_group_start_trace(group, path, options)
 
 Begin a trace: calls, passes, marks, buckets (waiting, reducing), steps, saves, exchanges over the control plane and what
-GPUs do in their streams are recorded of all ranks from here on. Recording allocates nothing and waits for nobody. What
-sub-groups do that were made while the group was traced is in it.
-- `path`: the file that ddp_group_stop_trace writes; rank 0's counts, the others may pass NULL. Beside it, on each host,
-lies the folder `path`.ranks as long as the trace is on, so the folder that they lie in must exist on all hosts
+GPUs do in their streams are recorded on all ranks from here on. Recording allocates nothing and does not wait. Sub-groups
+that are made while the group is traced are recorded too.
+- `path`: the file that ddp_group_stop_trace writes; rank 0's value counts, other ranks may pass NULL. While the trace
+is on, each host has a folder `path`.ranks, so the parent folder must exist on all hosts
 - `options`: NULL: all defaults
-While a launcher traces the job (DDP_TRACE) it keeps what it has, and this trace has its own part of it. A rank that dies
+While a launcher traces the job (DDP_TRACE) its trace continues, and this trace is a separate one. A rank that dies
 leaves its last events in the folder. If the group is destroyed, or breaks and is destroyed, without ddp_group_stop_trace,
-its ranks on each host write what lies there.
+its ranks on each host write the events that the folder holds.
 Collective. Errors: INVALID_STATE (a trace is on already; a pass is open), INVALID_ARGUMENT, IO (the same on all ranks),
 and those of collectives. Since 0.1.
 """
@@ -2745,9 +2743,9 @@ end
     ddp_group_stop_trace(group)
 
 End the trace; rank 0 writes the file, which is there on return. The clocks of ranks on other hosts are aligned by bounds
-that hold whatever the network does; the file says how far they may be wrong. A trace that cannot be written is over too.
-Collective. Errors: INVALID_STATE (no rank has a trace that this group began; a pass is open), IO (the same on all
-ranks), and those of collectives. Since 0.1.
+that hold for any network delay; the file has the bound of the error. A trace that cannot be written ends too. Collective.
+Errors: INVALID_STATE (no rank has a trace that this group began; a pass is open), IO (the same on all ranks), and those
+of collectives. Since 0.1.
 """
 function ddp_group_stop_trace(group)
     return ccall((:ddp_group_stop_trace, libddp), ddp_status, (Ptr{ddp_group},), group)

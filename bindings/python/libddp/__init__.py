@@ -5,7 +5,7 @@ Lend parameters and gradients, mark each gradient when it is ready, and every ra
 
     import libddp, numpy as np
 
-    with libddp.Group() as group:                       # who takes part: what ddprun (torchrun, mpirun, srun) said
+    with libddp.Group() as group:                       # rank and size come from ddprun (torchrun, mpirun, srun)
         model = libddp.Model(group)
         w = np.zeros(1000, np.float32)
         model.add_parameter("w", w)

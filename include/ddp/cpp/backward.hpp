@@ -19,7 +19,7 @@ inline namespace cpp17_v1 {
  *     pass.end();
  *
  * A scope that is left without end(), by an exception or a return, abandons the pass: end() throws INVALID_STATE on the
- * other ranks, with a sentence that says so, and nobody waits. The model outlives the pass.
+ * other ranks, with that cause in the text, and no rank waits. The model outlives the pass.
  */
 class Backward {
  public:
@@ -41,7 +41,7 @@ class Backward {
   /** This rank has no batch after this pass; before the first mark. */
   void set_last() { checked(ddp_model_set_last_pass(model_or_throw().get())); }
 
-  /** The gradient is complete; it travels from here on. Any thread. */
+  /** The gradient is complete: libddp may start to average it. Any thread. */
   void mark_ready(int index, void* stream = nullptr) {
     checked(ddp_model_mark_ready(model_or_throw().get(), index, stream));
   }
@@ -64,7 +64,7 @@ class Backward {
     model_ = nullptr;
     model.checked(ddp_model_abandon_backward(model.get(), reason.c_str(), stream_));
   }
-  /** What the others are told if the scope ends before the pass. */
+  /** The reason that the other ranks get if the scope ends before the pass. */
   void set_reason(std::string reason) { reason_ = std::move(reason); }
 
  private:

@@ -17,7 +17,7 @@ using BatchNormOptions = Options<ddp_batch_norm_options, ddp_batch_norm_options_
  * group is a second one. The group outlives the layer. */
 class BatchNorm {
  public:
-  /** What a layer reads and writes beside its input. A tensor that is not there is nullptr. */
+  /** What a layer reads and writes in addition to its input. A missing tensor is nullptr. */
   struct Tensors {
     const Tensor* weight = nullptr;       /**< [C]; without: 1 */
     const Tensor* bias = nullptr;         /**< [C]; without: 0 */

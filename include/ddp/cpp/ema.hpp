@@ -32,7 +32,7 @@ class Ema {
   ddp_group* group_;
 };
 
-/** In its scope an average stands in the place of the parameters: `ddp::Averaged evaluate(ema, 0);`. */
+/** In its scope an average replaces the parameters: `ddp::Averaged evaluate(ema, 0);`. */
 class Averaged {
  public:
   explicit Averaged(Ema& ema, int which = 0, void* stream = nullptr) : ema_(ema), which_(which), stream_(stream) {

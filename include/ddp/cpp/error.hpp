@@ -33,7 +33,7 @@ class Error : public std::runtime_error {
   /** Such as "DDP_ERROR_TIMED_OUT". */
   const char* status_name() const noexcept { return ddp_status_name(status_); }
   /** Does each error with this status break the group of the call, so that later calls fail too, until Group::recover()?
-   * Another error (no memory, a defect) may have broken it all the same: Group::status() says that after any error. */
+   * Another error (no memory, a defect) may have broken it too: check Group::status() after any error. */
   bool breaks_group() const noexcept {
     return status_ == DDP_ERROR_TIMED_OUT || status_ == DDP_ERROR_PEER_FAILED || status_ == DDP_ERROR_ABORTED ||
            status_ == DDP_ERROR_DIFFERENT_CALLS;
@@ -83,7 +83,7 @@ class Handle {
 
 namespace detail {
 
-/** A std::function on its way through `user_data`: release() deletes it. */
+/** A std::function that is passed as `user_data`: release() deletes it. */
 template <class Function>
 struct Boxed {
   static Function* make(Function function) { return new Function(std::move(function)); }
@@ -105,7 +105,7 @@ inline void set_log(ddp_log_level min_level, Log log = {}) {
   const ddp_log_fn call = [](void* user_data, ddp_log_level level, const char* text) {
     detail::Boxed<Log>::in(user_data)(level, text);
   };
-  check(ddp_set_log(min_level, next ? call : nullptr, next.get())); /* nothing is on its way to the former one afterwards */
+  check(ddp_set_log(min_level, next ? call : nullptr, next.get())); /* no call of the former one is in progress afterwards */
   delete std::exchange(receiver, next.release());
 }
 

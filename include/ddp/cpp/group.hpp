@@ -58,7 +58,7 @@ class Memory {
  * reason (abort() does). */
 class Group {
  public:
-  /** Meet the others where the launcher says; alone: a group of one. As ddp_group_create. */
+  /** Meet the other ranks at the launcher's rendezvous; without a launcher: a group of one. As ddp_group_create. */
   Group() : Group("env://") {}
   explicit Group(const std::string& rendezvous) {
     ddp_group* made = nullptr;
@@ -79,7 +79,7 @@ class Group {
   ddp_backend backend() const noexcept { return ddp_group_backend(get()); }
   /** Throws the first cause if the group is broken. */
   void check_status() const { check(ddp_group_status(get()), get()); }
-  /** By rank: seconds that this rank stood still because that one came late. As ddp_group_get_waits. */
+  /** By rank: seconds that this rank waited because that rank was late. As ddp_group_get_waits. */
   std::vector<double> waits() const {
     std::int32_t count = 0;
     check(ddp_group_get_waits(get(), nullptr, 0, &count), get());
@@ -141,19 +141,19 @@ class Group {
   }
   /** Ranks that broke the group. Before recover(). */
   std::vector<std::int32_t> failed() const { return ranks(ddp_group_get_failed); }
-  /** Ranks (of before) that the last recovery went on without. */
+  /** Ranks, by their old numbers, that were lost in the last recovery. */
   std::vector<std::int32_t> gone() const { return ranks(ddp_group_get_gone); }
   /** Ranks (of now) that the last recovery took in. */
   std::vector<std::int32_t> joined() const { return ranks(ddp_group_get_joined); }
-  /** By rank before the last recovery: the rank now, -1 if it is gone. */
+  /** By rank before the last recovery: its rank now, -1 if it was lost. */
   std::vector<std::int32_t> renumbered() const { return ranks(ddp_group_get_renumbered); }
-  /** Where a rank was when it was last heard; ddp_call_name() names its call. */
+  /** The last known position of a rank; ddp_call_name() returns the name of its call. */
   ddp_rank_progress progress(int rank_asked) const {
     auto found = sized<ddp_rank_progress>();
     check(ddp_group_get_progress(get(), rank_asked, &found), get());
     return found;
   }
-  /** Go on with the ranks that are left. As ddp_group_recover. */
+  /** Continue with the surviving ranks. As ddp_group_recover. */
   ddp_recovery recover(const RecoverOptions& options = {}) {
     auto found = sized<ddp_recovery>();
     check(ddp_group_recover(get(), &options, &found), get());

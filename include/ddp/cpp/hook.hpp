@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /** @file
- * Hooks as functions: what stands in the place of a bucket's plain reduction.
+ * Hooks as functions: they replace the plain reduction of a bucket.
  */
 #ifndef DDP_CPP_HOOK_HPP
 #define DDP_CPP_HOOK_HPP

@@ -21,7 +21,7 @@ class Model {
   Model(const Group& group, const ddp_model_options& options) : Model(group.get(), &options) {}
 
   ddp_model* get() const noexcept { return handle_.get(); }
-  /** The group's C handle; calls on it fail when the group is gone. */
+  /** The group's C handle; calls on it fail after the group was destroyed. */
   ddp_group* group() const noexcept { return group_; }
   /** Throws what a call on this model answered, with this process's rank. */
   void checked(ddp_status status) const { check(status, group_); }

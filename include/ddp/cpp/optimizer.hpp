@@ -71,7 +71,7 @@ class Optimizer {
   double loss_scale() const { return number(ddp_optimizer_get_loss_scale); }
   /** Steps left out because gradients were not finite. */
   std::int64_t skipped_count() const { return number(ddp_optimizer_get_skipped_count); }
-  /** 2-norm of the gradients at the last step; -1 where nobody looked at it. */
+  /** 2-norm of the gradients at the last step; -1 if that step did not compute it. */
   double grad_norm() const { return number(ddp_optimizer_get_grad_norm); }
 
  private:

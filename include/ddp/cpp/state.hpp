@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /** @file
- * Checkpoints: what is saved and loaded, into files, folders and functions.
+ * Checkpoints in files, folders and functions of the program.
  */
 #ifndef DDP_CPP_STATE_HPP
 #define DDP_CPP_STATE_HPP
@@ -16,8 +16,8 @@ using LoadOptions = Options<ddp_load_options, ddp_load_options_init>;
 
 /** Takes the next bytes of a checkpoint, on rank 0. An exception fails the save. */
 using Write = std::function<void(Span<const std::uint8_t>)>;
-/** Fills memory with the next bytes of a checkpoint, on rank 0, and says how many; 0 at the end. An exception fails the
- * load. */
+/** Fills memory with the next bytes of a checkpoint, on rank 0, and returns their number; 0 at the end. An exception fails
+ * the load. */
 using Read = std::function<std::int64_t(Span<std::uint8_t>)>;
 
 /** What a load found. */
@@ -30,7 +30,7 @@ struct LoadReport {
   std::string file;                    /**< of load_latest: the file that was loaded */
 };
 
-/** What a checkpoint holds: a model, and what is added to it. All that is named here outlives the state. All but
+/** The contents of a checkpoint: a model, and the objects added to it. All of these outlive the state. All but
  * metadata and save_local is collective. */
 class State {
  public:

@@ -15,8 +15,8 @@
 namespace ddp {
 inline namespace cpp17_v1 {
 
-/** Elements one after the other, of somebody else: pointer and number. Made from arrays and from whatever has data() and
- * size(). As std::span of C++20. */
+/** A view of contiguous elements: pointer and number. Made from arrays and from any object with data() and size(). As
+ * std::span of C++20. */
 template <class T>
 class Span {
  public:
@@ -40,7 +40,7 @@ class Span {
   std::size_t size_ = 0;
 };
 
-/** Element type of a C++ type. A program with 16-bit types of its own says so:
+/** Element type of a C++ type. A program with its own 16-bit types specializes it:
  * `template <> struct ddp::DtypeOf<my_half> { static constexpr ddp_dtype value = DDP_F16; };` */
 template <class T>
 struct DtypeOf;
@@ -76,8 +76,8 @@ struct DtypeOf<std::complex<double>> {
 /** Sizes of the dimensions of a tensor. */
 using Shape = std::initializer_list<std::int64_t>;
 
-/** A dense, row-major tensor of the program: a ddp_tensor, and nothing beside it. Device and device_index are changed by
- * hand for a GPU. */
+/** A dense, row-major tensor of the program: a ddp_tensor without other members. For a GPU set device and device_index by
+ * hand. */
 struct Tensor : ddp_tensor {
   /** What the C API gave. */
   explicit Tensor(const ddp_tensor& tensor) : ddp_tensor(tensor) {}

@@ -140,7 +140,7 @@ func run(data, checkpoint string, epochs int64, resume bool) error {
 	if err != nil {
 		return err
 	}
-	group, err := ddp.NewGroup("", nil) // what the launcher said; started alone, the group has one rank
+	group, err := ddp.NewGroup("", nil) // rank and size come from the launcher; started alone, the group has one rank
 	if err != nil {
 		return err
 	}

@@ -101,7 +101,7 @@ fn learn(model: &mut Model, layers: &[Parameter<f32>; 4], adam: &mut Optimizer, 
 
 fn train(data: &str, epochs: i64, checkpoint: &str, resume: bool) -> Result<(), Failure> {
     let (learned, tested) = read_digits(data)?;
-    let group = Group::new()?; // who takes part: what the launcher said; started alone, the group has one rank
+    let group = Group::new()?; // rank and size come from the launcher; started alone, the group has one rank
     let mut model = Model::new(&group, Default::default())?;
     let mut random = 1; // ranks need not agree: rank 0's weights reach everybody at commit
     let layers = [

@@ -6,7 +6,7 @@
 //! use ddp::{Group, Model, Optimizer, PassKind, SgdOptions};
 //!
 //! fn main() -> ddp::Result<()> {
-//!     let group = Group::new()?; // who takes part: what the launcher said
+//!     let group = Group::new()?; // rank and size come from the launcher
 //!     let mut model = Model::new(&group, Default::default())?;
 //!     let line = model.add_parameter("line", vec![0f32; 2], &[2])?;
 //!     model.commit()?; // now every rank has rank 0's values
