@@ -18,7 +18,7 @@ ddp_status ddp_ema_create(ddp_model* model, const double* decays, int32_t count,
       throw ddp::make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_ema_create: count is %d; 1 to 16 decays are possible", count);
     auto ema = std::make_shared<ddp::optim::Ema>(std::move(of), std::vector<double>(decays, decays + count));
     ema->model().replicas().keep_equal(ema);
-    *out_ema = EmaTable::instance().add(ema);  // last: whoever has no handle could not destroy it
+    *out_ema = EmaTable::instance().add(ema);  // last: without a handle the program could not destroy it
   });
 }
 

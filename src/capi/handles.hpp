@@ -38,7 +38,7 @@ class HandleTable {
     return table;
   }
 
-  /// Is it, or was it ever, a handle of this kind, whatever its type says?
+  /// Is it, or was it ever, a handle of this kind, independent of its type?
   [[nodiscard]] static bool is_kind(const void* handle) noexcept {
     return (reinterpret_cast<uint64_t>(handle) & ((uint64_t{1} << kKindBits) - 1)) == kKind;
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ddp/hook.h. A bucket's handle is made when a hook first sees it and goes with the model; the bucket itself says whether it
-// is in a hook.
+// ddp/hook.h. A bucket's handle is made when a hook first sees it and is destroyed with the model; the bucket itself knows
+// whether it is in a hook.
 #include "ddp/hook.h"
 
 #include "capi/hook.hpp"
@@ -70,7 +70,7 @@ ddp_bucket* ddp::capi::handle_of(pass::HookBucket& bucket) {
 
 ddp_status ddp_model_set_hook(ddp_model* model, ddp_hook_fn fn, void* user_data, ddp_release_fn release) {
   return guarded([&] {
-    optim::UserData owned(user_data, release);  // first, so that it is let go of whatever fails
+    optim::UserData owned(user_data, release);  // first, so that it is released whatever fails
     const auto object = model_of(model, "ddp_model_set_hook");
     or_first_cause(object->group(), [&] { object->set_hook(hook_of(object->group(), fn, std::move(owned))); });
   });

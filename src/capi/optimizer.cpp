@@ -23,7 +23,7 @@ ddp_optimizer* add(const std::shared_ptr<ddp::optim::Optimizer>& optimizer) {
     or_first_cause(model.group(),
                    [&] { model.optimizer_slot().attach(std::shared_ptr<ddp::pass::BlockUpdate>(optimizer, in_passes)); });
   model.replicas().keep_equal(optimizer);
-  return OptimizerTable::instance().add(optimizer);  // last: whoever has no handle could not destroy it
+  return OptimizerTable::instance().add(optimizer);  // last: without a handle the program could not destroy it
 }
 
 ddp_optimizer_options read_shared(ddp::model::Model& model, const ddp_optimizer_options* options, const char* function) {
@@ -112,7 +112,7 @@ ddp_status ddp_optimizer_create_custom(ddp_model* model, const ddp_custom_option
                                        void* user_data, ddp_release_fn release, ddp_optimizer** out_optimizer) {
   return guarded([&] {
     constexpr const char* kFunction = "ddp_optimizer_create_custom";
-    ddp::optim::UserData owned(user_data, release);  // first, so that it is let go of whatever fails
+    ddp::optim::UserData owned(user_data, release);  // first, so that it is released whatever fails
     auto of = model_of(model, kFunction);
     if (fn == nullptr) throw ddp::make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: fn is NULL", kFunction);
     require(out_optimizer, kFunction, "out_optimizer");

@@ -137,7 +137,7 @@ ddp_status ddp_group_recover(ddp_group* group, const ddp_recover_options* option
   return guarded([&] {
     const auto object = group_of(group, kName);
     require_outside_program(*object, kName);
-    // What it refuses is not replaced by the first cause, which the program has been told.
+    // Its refusals are not replaced by the first cause, which the program already has.
     group::or_break(*object, group::Part::kCall, kName, [&] { recover(*object, options, out_recovery, kName); });
   });
 }

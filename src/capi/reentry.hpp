@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions of the program that the library calls, and what they may not do: work on what the outer call has in its hands. A
+// Functions of the program that the library calls must not use the objects of the outer call. A
 // collective call of the same group would wait for an exchange that waits for this function to return, and the end of
 // a pass would end the thread that it runs on.
 // Like the text of the last error it belongs to the thread, because a hook runs on one of the library's own. A thread may

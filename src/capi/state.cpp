@@ -20,8 +20,8 @@ using namespace ddp::capi;
 
 namespace {
 
-// What a ddp_state names, kept alive for the call. Only a wrong model ends the call here: anything else that is wrong is
-// told to all ranks (`refusal`), which would wait for this one otherwise.
+// The objects that a ddp_state names, kept alive for the call. Only a wrong model ends the call here: any other error is
+// sent to all ranks (`refusal`), which would otherwise wait for this one.
 struct Call {
   std::shared_ptr<ddp::model::Model> model;
   std::shared_ptr<ddp::optim::Optimizer> optimizer;

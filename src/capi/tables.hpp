@@ -147,7 +147,7 @@ inline Tensor host_tensor(const ddp_tensor* tensor, const char* what) {
   return checked;
 }
 
-/// The tensor, wherever it lies, checked; for calls that take tensors on a GPU too.
+/// The tensor, on any device, checked; for calls that also take tensors on a GPU.
 inline Tensor bound_tensor(group::Group& group, const ddp_tensor* tensor, const char* what) {
   Tensor checked = checked_any_tensor(tensor, what);
   group.gpu().bind(checked, what);

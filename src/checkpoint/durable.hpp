@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A file that appears whole or not at all, and stays: written under a temporary name beside its target, synced, renamed over
-// it, and the folder synced. Until commit() succeeds the former file is untouched; without commit() the temporary file is
-// removed.
+// A file that appears complete or not at all, and survives a crash: written under a temporary name in the folder of its
+// target, synced, renamed over it, and the folder synced. Until commit() succeeds the former file is untouched; without
+// commit() the temporary file is removed.
 //
-// temporary.hpp says what the temporary file is called, and how those of dead owners go away.
+// temporary.hpp has the name of the temporary file, and the removal of those of dead owners.
 // Promises: space for all bytes is set aside first, so a full disk is found before anything is written. An error of sync or
 // close is final. A link at the target is replaced, not followed; a target that is a device, pipe or folder is refused.
 // Cost: one pass of writes, two syncs.  Threads: one object, one thread.
@@ -33,7 +33,7 @@ class DurableFile {
   /// All bytes are there: they survive a power cut from here on, under the temporary name.
   void sync();
   /// Make them the target, for good; syncs first if that was not done. If only the last step (sync of the folder) fails, the
-  /// new file is in place and whole but may not survive a power cut; the text says so.
+  /// new file is in place and complete but may not survive a power cut; the error's text reports that.
   void commit();
 
  private:
@@ -49,7 +49,7 @@ class DurableFile {
     Temporary(const Temporary&) = delete;
     Temporary& operator=(const Temporary&) = delete;
     const os::Fd& folder;
-    std::string name;  // empty while there is none
+    std::string name;  // empty: no file
   };
 
   std::string path_;

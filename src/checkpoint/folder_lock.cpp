@@ -72,12 +72,12 @@ void FolderLock::look_at_kernel() {
   } else {
     os::log(DDP_LOG_INFO, "the folder \"%s\" cannot be locked against other jobs: %s", folder_.c_str(),
             std::strerror(errno));
-    lock_ = Kernel::kNoLocks;  // said once
+    lock_ = Kernel::kNoLocks;  // logged once
   }
 }
 
 void FolderLock::claim(const Saver& saver) {
-  if (!file_.is_open()) return;  // the save itself says what is wrong with the folder
+  if (!file_.is_open()) return;  // the save itself reports the problem of the folder
   look_at_kernel();
   const Owner owner = read_owner(file_, folder_);
   const bool is_this_process = owner.process == process_text();

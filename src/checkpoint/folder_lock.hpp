@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // One job saves to a folder, and of a job one generation: the rank that writes holds a lock (flock) on the file
-// `.ddp-folder.lock` in it, in which it says which process it is, of which job, and how many times its group has formed. The
-// kernel lets go of the lock when the process ends, however it ends. What the file says is looked at before every save:
-// another process of the same job with a smaller number was replaced (it is stopped, and still has the lock; what it wrote
-// is taken away by the next save); one with a greater or the same number has gone on in another part of the group, and this
-// part's save fails. The same process is no conflict (a new model after an old one that was not destroyed yet). A file
-// system without locks does not guard against other jobs, and one save logs that. What is no regular file is no lock: the
-// save fails. Threads: one object, one thread. Tested by unit/checkpoint/folder_test.cpp and
-// process/checkpoint_folder_test.cpp.
+// `.ddp-folder.lock` in it, in which it writes its process, its job, and how many times its group has formed. The kernel
+// releases the lock when the process ends, however it ends. The file is read before every save: another process of the same
+// job with a smaller number was replaced (it is stopped, and still has the lock; the next save removes the files that it
+// wrote); one with a greater or the same number has continued in another part of the group, and this part's save fails. The
+// same process is no conflict (a new model after an old one that was not destroyed yet). A file system without locks does
+// not guard against other jobs, and one save logs that. If the lock is not a regular file, the save fails. Threads: one
+// object, one thread. Tested by unit/checkpoint/folder_test.cpp and process/checkpoint_folder_test.cpp.
 #pragma once
 
 #include <cstdint>

@@ -2,12 +2,12 @@
 // The safetensors header as a value: bytes to Header and back. No file, no group, no model.
 //
 // A file is: header length (8 bytes, little-endian), header (JSON, padded with spaces), tensors. The reader is strict,
-// because a checkpoint may come from anywhere: no key twice, texts only in __metadata__, nothing but dtype, shape and
-// data_offsets in a tensor, plain decimal integers, checked arithmetic, and tensors that tile the data exactly (no hole, no
-// overlap). Every refusal is an Error with status IO and a text that starts after the file's name ("the header ...").
-// Promises: memory in proportion to the header; linear time but for one sort; no recursion.
-// Source of the rules: the safetensors format description and its reference reader, with further limits (README.md).
-// Tested by unit/checkpoint/format_test.cpp and fuzz/safetensors_fuzz.cpp.
+// because a checkpoint may come from anywhere: no key twice, texts only in __metadata__, only dtype, shape and data_offsets
+// in a tensor, plain decimal integers, checked arithmetic, and tensors that tile the data exactly (no hole, no overlap).
+// Every refusal is an Error with status IO and a text that starts after the file's name ("the header ..."). Promises: memory
+// in proportion to the header; linear time except for one sort; no recursion. Source of the rules: the safetensors format
+// description and its reference reader, with further limits (README.md). Tested by unit/checkpoint/format_test.cpp and
+// fuzz/safetensors_fuzz.cpp.
 #pragma once
 
 #include <cstdint>

@@ -22,7 +22,7 @@ bool is_gone(const std::string& path) {
   return os::file_table().status_at(AT_FDCWD, path.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0 && errno == ENOENT;
 }
 
-/// One look at the folder. Nothing if a file has gone since it was listed, unless this is the last look.
+/// One scan of the folder. Returns nothing if a listed file has vanished, unless this is the last scan.
 std::optional<Picked> look(const std::string& folder, const VerifyFn& verify, bool is_last) {
   const std::vector<SavedStep> steps = list_steps(folder);
   if (steps.empty())

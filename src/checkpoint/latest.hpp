@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which file of a folder is loaded: the newest that is valid as a whole. What was newer and is not valid is told, never
-// taken in silence for something else. A folder may change meanwhile, because a job saves to it: a file that has gone since
-// it was listed was removed as old, so there is a newer one, and the folder is looked at again. Cost: one read of each file
-// that is looked at. Threads: as a load's. Tested by conformance/latest_test.cpp.
+// Which file of a folder is loaded: the newest valid one. Newer files that are not valid are reported, never skipped
+// silently. The folder may change meanwhile, because a job saves to it: a listed file that has vanished was removed as old,
+// so there is a newer one, and the folder is scanned again. Cost: one read of each file that is looked at. Threads: as a
+// load's. Tested by conformance/latest_test.cpp.
 #pragma once
 
 #include <functional>
@@ -25,7 +25,7 @@ struct Picked {
 /// verify(), whose errors name the source.
 using VerifyFn = std::function<Opened(Source& source, bool only_own)>;
 
-/// Throws NO_CHECKPOINT if there is none, IO if none is valid, and what `verify` throws that is not IO.
+/// Throws NO_CHECKPOINT if the folder has no checkpoint, IO if none is valid, and errors of `verify` other than IO.
 [[nodiscard]] Picked pick_latest(const std::string& folder, const VerifyFn& verify);
 
 }  // namespace ddp::checkpoint

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What libddp writes into a safetensors header and reads out of it: the version, the checksums, the prefix of its own
-// tensors, and where everything lies. A value; no file.
+// tensors, and the offsets of all tensors. A value; no file.
 //
 // A file of libddp has `ddp.*` entries in __metadata__. `ddp.tensor_hashes` holds the XXH3 of each tensor (16 digits each,
 // in the order of the data); `ddp.checksum` is the XXH3 of length and header with its own digits as zeros. So the header

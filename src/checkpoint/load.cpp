@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Load: rank 0 verifies the whole file and compares it with what is registered; only then do texts and tensors go to all
+// Load: rank 0 verifies the whole file and compares it with the registered tensors; only then do texts and tensors go to all
 // ranks.
 //
 // Every tensor is read twice by rank 0: once for its hash, and once into its place, where the hash is taken again, so that a
-// file which changes in between does not go unnoticed. Tensors travel from rank 0's own memory, in messages of at most
-// kChunkBytes, in the order of the manifest. If rank 0 can not read in the second pass, it keeps to the protocol with what
-// it has, so the others neither wait nor differ.
-// A local load is the same without the others.
-// Tested by conformance/state_test.cpp, conformance/load_test.cpp and gpu_host/state_test.cpp.
+// file which changes in between is detected. Tensors are sent from rank 0's own memory, in messages of at most kChunkBytes,
+// in the order of the manifest. If rank 0 can not read in the second pass, it follows the protocol with the data that it
+// has, so the others neither wait nor differ. A local load is the same without the others. Tested by
+// conformance/state_test.cpp, conformance/load_test.cpp and gpu_host/state_test.cpp.
 #include <algorithm>
 #include <map>
 #include <string_view>
@@ -109,7 +108,7 @@ class Fields {
     if (kept_) return;
     (void)try_to([&] { give(optimizer_, ema_, outer_); });
   }
-  /// `partial`: what the texts do not say stays.
+  /// `partial`: counters that the texts lack stay.
   void load(const Texts& texts, bool partial) {
     Texts optimizer = with_start(texts, kOptimizerFieldKey);
     Texts ema = with_start(texts, kEmaFieldKey);
@@ -136,8 +135,8 @@ class Fields {
   bool kept_ = false;
 };
 
-/// What travels: the tensors that the file has. On the reading rank each span is brought into place before its message goes;
-/// a tensor of which every rank holds a part goes chunk by chunk, behind the others.
+/// The tensors to send: those of the file. On the reading rank each span is read into its place before its message is sent;
+/// a tensor of which every rank holds a part is sent chunk by chunk, after the others.
 struct Transfer {
   struct Sharded {
     const Item* item;

@@ -4,8 +4,7 @@
 //
 // Parameters and buffers have the user's own names, unchanged. What libddp adds begins with a prefix that no user's name
 // begins with:
-// "ddp:", or if there is such a name "ddp1:", "ddp2:" and so on; the file says which. So names can not collide, whatever
-// they are.
+// "ddp:", or if such a name exists "ddp1:", "ddp2:" and so on; the file records the prefix. So no names can collide.
 // Promises: the same parts give the same list, in the same order (wide elements first, which aligns every tensor in the
 // file).
 // Tested by unit/checkpoint/manifest_test.cpp.
@@ -29,7 +28,7 @@ struct Item {
   Part part = Part::kModel;
   std::string name;  // without the prefix
   Tensor tensor;     // where it lives
-  // By rank, in ascending order, if the ranks hold parts of it: at `tensor.data` this rank's lie one behind the other.
+  // By rank, in ascending order, if the ranks hold parts of it: at `tensor.data` this rank's parts are contiguous.
   std::vector<std::vector<OwnedSpan>> parts{};
 };
 

@@ -36,7 +36,7 @@ inline constexpr const char* kUserKey = "user.";
 /// The entries of `texts` whose key begins with `start`, without it.
 [[nodiscard]] Texts with_start(const Texts& texts, const std::string& start);
 
-/// Epoch and step; 0 where the file has none. Throws IO for what is not a number.
+/// Epoch and step; 0 where the file has none. Throws IO if a text is not a number.
 [[nodiscard]] Counters read_counters(const Texts& texts);
 
 /// Throws MISMATCH unless the file holds what `parts` asks for: an optimizer of the same kind, averages. `partial`: it may

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Save: every rank lists what it has and compares; rank 0 hashes and writes; all learn the outcome. Tensors of which every
-// rank has a part are gathered twice, chunk by chunk, once for the hash, which stands before the data, and once for the
-// data. A local save is the same without the others.
-// Tested by conformance/state_test.cpp and gpu_host/state_test.cpp.
+// rank has a part are gathered twice, chunk by chunk, once for the hash, which precedes the data, and once for the data. A
+// local save is the same without the other ranks. Tested by conformance/state_test.cpp and gpu_host/state_test.cpp.
 #include <fcntl.h>
 
 #include <algorithm>
@@ -124,8 +123,8 @@ void remove_unfinished(model::SaveInfo& saves) {
   saves.unfinished.clear();
 }
 
-/// Every rank learns what rank 0 is about to commit. As all ranks have answered then, none of them has gone on without rank
-/// 0. Gives the file.
+/// Every rank learns which file rank 0 is about to commit. Since all ranks have answered then, none of them has continued
+/// without rank 0. Returns the file.
 std::string announce(group::Group& group, model::SaveInfo& saves, const Output* output) {
   ByteWriter mine;
   mine.text(output != nullptr ? output->temporary_path() : std::string()).text(saves.job);
@@ -173,7 +172,7 @@ void save(const char* function, const Parts& parts, const Counters& counters, co
              [&](size_t, const std::byte* data, int64_t bytes) { output->write(data, bytes); });
   together(group, function, [&] {
     if (problem) {
-      output.reset();  // gone when the others are told
+      output.reset();  // removed before the other ranks get the error
       throw *problem;
     }
     if (writer.writes) output->sync();

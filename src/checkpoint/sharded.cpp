@@ -6,8 +6,8 @@
 namespace ddp::checkpoint {
 namespace {
 
-/// Calls fn(begin, bytes, before) for what lies in [at, at + bytes) of each part of a rank: `begin` in bytes of the flat
-/// tensor, `before` in bytes of what the rank holds.
+/// Calls fn(begin, bytes, before) for the overlap of [at, at + bytes) with each part of a rank: `begin` in bytes of the flat
+/// tensor, `before` in bytes of the rank's own data.
 template <class Fn>
 void each_overlap(const Item& item, int32_t rank, int64_t at, int64_t bytes, const Fn& fn) {
   const int64_t size = dtype_size(item.tensor.dtype);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensors of which every rank holds a part, on their way to rank 0 (saving) and from it (loading), chunk by chunk, so that
+// Sends tensors of which every rank holds a part to rank 0 (saving) and from it (loading), chunk by chunk, so that
 // no rank ever holds the whole. Collective: all ranks go through the same chunks in the same order. Threads: as the group's
 // collectives.
 // Tested by conformance/fused_state_test.cpp and gpu_host/state_test.cpp.

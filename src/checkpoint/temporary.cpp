@@ -27,8 +27,8 @@ std::string hex(uint64_t value) {
   return text;
 }
 
-/// What all temporary names of a target begin with. File names have at most 255 bytes, so a long one is cut and told apart
-/// by its hash.
+/// The prefix of all temporary names of a target. File names have at most 255 bytes, so a long one is cut and made unique by
+/// its hash.
 std::string temporary_prefix(const std::string& base) {
   const std::string stem =
       base.size() <= 180 ? base : base.substr(0, 160) + "-" + hex(content_hash(base.data(), base.size()));

@@ -29,7 +29,7 @@ namespace ddp::checkpoint {
 /// All names in a folder; nothing, and errno, if it can not be listed.
 [[nodiscard]] std::optional<std::vector<std::string>> names_in(int folder);
 
-/// Removes those of a folder that `belongs` says are meant and whose owner is dead. `beside` is for the log.
+/// Removes the temporary files of a folder that `belongs` accepts and whose owner is dead. `beside` is for the log.
 void sweep_temporaries(int folder, const std::function<bool(const std::string& name)>& belongs, const std::string& beside);
 
 }  // namespace ddp::checkpoint

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The first half of a load, on the rank that reads: is the whole file what it says, and does it fit what is registered?
-// Everything that can be refused is refused here, before anything that was registered is touched.
-// Tested by conformance/state_test.cpp and conformance/load_test.cpp.
+// The first half of a load, on the rank that reads: does the whole file match its header, and does it fit the registered
+// tensors? All refusals are made here, before any registered tensor is touched. Tested by conformance/state_test.cpp and
+// conformance/load_test.cpp.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +16,13 @@
 
 namespace ddp::checkpoint {
 
-/// Where one tensor of the manifest lies in the file, and what it must hash to.
+/// The position of one tensor of the manifest in the file, and its expected hash.
 struct Place {
   int64_t offset = 0;
   uint64_t hash = 0;
 };
 
-/// A file that is what it says and fits the model.
+/// A file that matches its header and fits the model.
 struct Opened {
   Layout layout;
   Match match;

@@ -4,7 +4,7 @@
 // Both sides send 32 random bytes; each proves that it knows the token with HMAC-SHA256 over its role, both challenges, the
 // group, the rank and the world size, so that a proof fits one connection, one direction and one slot. From the same inputs
 // come two keys, one a direction, with which every later frame is authenticated together with its number. Nothing is
-// encrypted. Primitives: libsodium. Pure but for random_nonce(). Any thread.
+// encrypted. Primitives: libsodium. Pure, except random_nonce(). Any thread.
 // Tested by unit/control/control_codec_test.cpp.
 #pragma once
 
@@ -22,10 +22,10 @@ using Key = Bytes32;
 using GroupId = std::array<unsigned char, 16>;
 using Tag = std::array<unsigned char, 16>;
 
-/// The shared secret; absent: everybody is believed (loopback, or by the user's wish).
+/// The shared secret; absent: every peer is accepted (loopback, or by the user's wish).
 using Token = std::optional<std::string>;
 
-/// What a connection is about. Both sides build it from what they sent and got.
+/// The parameters of a connection. Both sides build them from the data that they sent and received.
 struct Claim {
   Nonce server{};
   Nonce client{};
@@ -61,7 +61,7 @@ enum class Role { kServer, kClient };
 /// Only with a token.
 [[nodiscard]] SessionKeys session_keys(const Token& token, const Claim& claim);
 
-/// What the ranks of a group have in common for connections beside the control plane. All zero without a token.
+/// A key that the ranks of a group share for connections other than the control plane. All zero without a token.
 [[nodiscard]] Key link_key(const Token& token, const GroupId& group);
 
 /// A frame's body is hashed once, however many ranks it goes to.

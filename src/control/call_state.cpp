@@ -17,8 +17,8 @@ void CallState::tell_watch(UserCall call) const noexcept {
     watch()->enter(this, static_cast<int32_t>(call));
 }
 
-// The numbers of joined exchanges are read between two looks at the same wait. They do not change while it lasts, but for
-// buckets that other threads of the program complete, which nobody waits for before the wait is over.
+// The numbers of joined exchanges are read between two looks at the same wait. They do not change while it lasts, except by
+// buckets that other threads of the program complete, which no rank waits for before the wait is over.
 std::optional<BlockedCall> CallState::blocked() const noexcept {
   if (inside_.load() != 1) return std::nullopt;
   const uint64_t caller = caller_waits_.load();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// In which public call this rank is, and what it waits for there. The control plane tells the others, so that ranks that
-// wait for each other in different calls find out (deadlock.hpp).
+// The public call of this rank, and the exchange that it waits for there. The control plane tells the others, so that ranks
+// that wait for each other in different calls find out (deadlock.hpp).
 //
 // Exchanges are numbered, from 1 and the same on all ranks, because all make the same calls in the same order: the
 // collectives of each channel, and the gathers of the control plane. No rank gets out of an exchange before all ranks have
@@ -56,7 +56,7 @@ struct Whereabouts {
   int32_t bucket = -1;
   UserCall call = UserCall::kNone;  // the last that it made
   bool in_call = false;             // it has not returned from it
-  int32_t awaits = -1;              // rank whose data it waits for over a link; -1: of nobody
+  int32_t awaits = -1;              // rank whose data it waits for over a link; -1: none
   uint64_t moved = 0;               // changes while data comes or goes
 };
 
@@ -157,7 +157,7 @@ class CallState {
 
   /// This thread waits for data of this rank, or no more (-1); of several threads the last one counts.
   void await(int32_t rank) noexcept { awaits_.store(rank, std::memory_order_relaxed); }
-  /// Data has come or gone: any number that is not 0.
+  /// Data was received or sent: any number that is not 0.
   void data_moved(uint64_t number) noexcept { moved_.fetch_add(number, std::memory_order_relaxed); }
   [[nodiscard]] int32_t awaits() const noexcept { return awaits_.load(std::memory_order_relaxed); }
   [[nodiscard]] uint64_t moved() const noexcept { return moved_.load(std::memory_order_relaxed); }
@@ -181,13 +181,13 @@ class CallState {
   /// Threads that are in calls.
   [[nodiscard]] int32_t inside() const noexcept { return inside_.load(); }
 
-  /// What tells of this group to whoever watches the rank from outside; NULL: nobody does.
+  /// Publishes this group's data for observers outside the process; NULL: none.
   [[nodiscard]] trace::Watch* watch() const noexcept { return watch_.load(std::memory_order_relaxed); }
   /// Once, while no thread is in a call.
   void set_watch(std::shared_ptr<trace::Watch> watch) noexcept;
   [[nodiscard]] const std::shared_ptr<trace::Watch>& shared_watch() const noexcept { return owned_watch_; }
 
-  /// What the rank waits in, if one thread is in a call and can do nothing but wait for other ranks. What is returned was
+  /// What the rank waits in, if one thread is in a call and can only wait for other ranks. What is returned was
   /// true at one moment.
   [[nodiscard]] std::optional<BlockedCall> blocked() const noexcept;
 
@@ -225,7 +225,7 @@ class CallState {
   std::atomic<uint64_t> moved_{0};
 };
 
-/// Looks at a rank now and then, and says what the others should be told: a wait that lasts, and its end.
+/// Looks at a rank at intervals, and returns the news for the other ranks: a long wait, and its end.
 class CallWatch {
  public:
   static constexpr int64_t kLookNs = 100'000'000;

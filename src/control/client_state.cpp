@@ -122,7 +122,7 @@ void ClientState::running_frame(Frame&& frame) {
   }
 }
 
-// First this rank knows, then it says so: rank 0 may end when all have.
+// First this rank records it, then it confirms: rank 0 may end when all have confirmed.
 void ClientState::hear(ClientAction::Kind kind, const Error& cause) {
   phase_ = Phase::kBroken;
   act(kind, cause);
@@ -145,7 +145,7 @@ void ClientState::broke(const std::string& how, int64_t now_ns) {
     closed(now_ns);
 }
 
-// Rank 0 is told as well: it may have stood still and go on later.
+// Rank 0 is informed as well: it may have been stopped and resume later.
 void ClientState::lose(const Error& cause) {
   phase_ = Phase::kBroken;
   send(FrameType::kAbort, body(messages::write(cause)));
@@ -154,7 +154,7 @@ void ClientState::lose(const Error& cause) {
 
 void ClientState::tick(int64_t system_ns, const Whereabouts& where) {
   const bool waits = phase_ == Phase::kJoining || phase_ == Phase::kRunning;
-  // What rank 0 said while this process stood still is not read yet: it gets one full period.
+  // Messages of rank 0 that came while this process was stopped are not read yet: it gets one full period.
   const bool stood_still = clock_.tick(system_ns) > config_.dead_after_ms * kMs / 2;
   const int64_t now_ns = clock_.at(system_ns);
   if (stood_still) heard_ns_ = now_ns;
@@ -169,7 +169,7 @@ void ClientState::tick(int64_t system_ns, const Whereabouts& where) {
 }
 
 void ClientState::gather(SharedBody contribution) {
-  if (std::exchange(config_.opening, std::nullopt).has_value()) return;  // it was said with the join
+  if (std::exchange(config_.opening, std::nullopt).has_value()) return;  // it was sent with the join
   if (phase_ == Phase::kRunning) send(FrameType::kGather, std::move(contribution));
 }
 

@@ -29,7 +29,7 @@ struct ClientConfig {
   std::optional<Opening> opening{};
 };
 
-/// What a rank says as soon as it has proved who it is.
+/// The first messages of a rank after its proof.
 struct FirstWord {
   FrameType type = FrameType::kJoin;
   SharedBody body;
@@ -42,7 +42,7 @@ struct ClientAction {
     kSend,      // type, body
     kFinish,    // close once everything is sent
     kJoined,    // rank, members
-    kRefused,   // error: rank 0 does not want this rank, or somebody did not come
+    kRefused,   // error: rank 0 does not want this rank, or a rank did not come
     kLost,      // the connection ended before the group had formed: look for rank 0 again
     kAnswer,    // sequence, blobs or error
     kProgress,  // ranks
@@ -64,7 +64,7 @@ class ClientState {
  public:
   explicit ClientState(ClientConfig config);
 
-  /// The connection is there and admitted. `said`: the first words went with the proof.
+  /// The connection is there and admitted. `said`: the first messages were sent with the proof.
   void start(int64_t now_ns, bool said = false);
   /// Throws for a frame that breaks the protocol; the owner then calls broke().
   void frame(Frame&& frame, int64_t now_ns);
@@ -82,7 +82,7 @@ class ClientState {
   void witness(int32_t id);
   void leave(const messages::Bye& bye);
 
-  /// When this process last went on after it had stood still, long enough for others to count it as dead; 0: never.
+  /// When this process last resumed after a pause that was long enough for others to count it as dead; 0: never.
   [[nodiscard]] int64_t stood_still_until_ns() const noexcept { return stood_still_until_ns_; }
   /// How often to call tick().
   [[nodiscard]] int64_t tick_ms() const noexcept;

@@ -21,7 +21,7 @@ namespace ddp::bootstrap {
 
 enum class FrameType : uint8_t {
   kBanner = 1,  // server: who listens here, and its challenge
-  kHello,       // client: who wants in, its challenge and its proof
+  kHello,       // client: its identity, challenge and proof
   kWelcome,     // server: its proof
   kRefuse,      // server: why not
   kJoin,        // client: host, process, address
@@ -34,7 +34,7 @@ enum class FrameType : uint8_t {
   kFailed,      // server: the group is broken, and why
   kBye,         // client: goodbye
   kBlocked,     // client: what it waits in, or that it waits no longer
-  kHeard,       // client: it knows what kFailed said
+  kHeard,       // client: it has received kFailed
   kDeath,       // client: it saw that the process of another rank has ended
   kPlace,       // server of a signpost: the record of the place where the group is
   kWitness,     // client of a recovery: it saw on its own host that the process with this id has ended
@@ -47,7 +47,7 @@ struct Frame {
   std::string body;
 };
 
-/// A body on its way to one or many receivers; never changed, hashed at most once. Used by one thread.
+/// A body that is sent to one or many receivers; never changed, hashed at most once. Used by one thread.
 class Body {
  public:
   explicit Body(std::string bytes) : bytes_(std::move(bytes)) {}

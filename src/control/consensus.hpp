@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank's problem becomes the answer of all: each does its part, keeps what went wrong, and all throw the same or nobody
-// does.
-// Tested by unit/control/consensus_test.cpp and process/.
+// One rank's problem becomes the result of all: each does its part and keeps its error, and then all throw the same error or
+// none. Tested by unit/control/consensus_test.cpp and process/.
 #pragma once
 
 #include <optional>

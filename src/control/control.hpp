@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The control plane of a group: who is there, small exchanges, and how a failure travels. No gradient passes here.
+// The control plane of a group: its members, small exchanges, and the propagation of failures. It carries no gradients.
 //
 // Two implementations: over TCP with rank 0 as the server, and in memory for ranks that are threads (rendezvous local://).
 // Threads: gather() from one thread at a time; abort(), leave() and member() from any thread; the failure callback comes
@@ -52,7 +52,7 @@ class Control {
   [[nodiscard]] virtual int32_t rank() const noexcept = 0;
   [[nodiscard]] virtual int32_t size() const noexcept = 0;
   [[nodiscard]] virtual const Member& member(int32_t rank) const noexcept = 0;
-  /// auth::link_key: for connections beside the control plane. All zero if nobody set it.
+  /// auth::link_key: for connections other than the control plane. All zero if not set.
   [[nodiscard]] const auth::Key& link_key() const noexcept { return link_key_; }
   void set_link_key(const auth::Key& key) noexcept { link_key_ = key; }
 
@@ -65,8 +65,9 @@ class Control {
   /// Break the group everywhere: the other ranks' failure callbacks get the cause. Never blocks. Only the first counts.
   virtual void abort(const Error& cause) noexcept = 0;
 
-  /// What counts as the cause on all ranks: rank 0's word after an abort(), or the failure that came without one. Waits for
-  /// it up to limits::kFirstCauseMs; nothing if it does not come. A rank that ends after this call is blamed by nobody.
+  /// The cause that counts on all ranks: rank 0's decision after an abort(), or the failure that came without one. Waits for
+  /// it up to limits::kFirstCauseMs; nothing if it does not come. A rank that ends after this call is not reported as the
+  /// cause.
   [[nodiscard]] virtual std::optional<Error> settle() { return std::nullopt; }
 
   /// The process of another rank is seen to have ended, before its connection closes. The cause comes as any other, by
@@ -84,15 +85,15 @@ class Control {
   /// long, left, or aborted). If it is broken already, `fn` is called at once. Set before the first gather by the group.
   virtual void on_failure(std::function<void(const Error&)> fn) = 0;
 
-  /// A word about where this rank is ("pass 17, bucket 2"), sent with heartbeats; shown when somebody waits for it.
+  /// A text with this rank's position ("pass 17, bucket 2"), sent with heartbeats; shown when a rank waits for it.
   /// Wait-free.
   virtual void set_progress(int64_t pass, int32_t bucket) noexcept = 0;
 
-  /// In which call this rank is and what it waits for. The control plane tells the others; if all ranks wait and none can go
-  /// on, it breaks the group with DIFFERENT_CALLS.
+  /// The present call of this rank and the exchange that it waits for. The control plane tells the others; if all ranks wait
+  /// and none can continue, it breaks the group with DIFFERENT_CALLS.
   [[nodiscard]] virtual CallState& calls() noexcept { return calls_; }
 
-  /// What was last heard of a rank.
+  /// The last known progress of a rank.
   struct Sign {
     int64_t at_ns = 0;  // 0: nothing
     Whereabouts where{};

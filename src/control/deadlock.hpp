@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Do the ranks wait for each other in different calls? Pure: what the ranks say goes in, the verdict comes out. Used by the
-// TCP server's state machine and by the in-memory hub.
+// Do the ranks wait for each other in different calls? A pure function from the reports of the ranks to a verdict. Used by
+// the TCP server's state machine and by the in-memory hub.
 //
 // A rank gets out of an exchange only when all ranks have joined it, and one that waits joins nothing else. So rank a is
 // stuck if some stuck rank has not joined what a waits in. Ranks that are left when all others are taken away can never go
@@ -32,16 +32,16 @@ struct Deadlock {
   int32_t absent = 0;
 };
 
-/// By rank; nothing unless every rank is blocked. Prefers two ranks that are in different public calls.
+/// By rank; empty if a rank is not blocked. Prefers two ranks that are in different public calls.
 [[nodiscard]] std::optional<Deadlock> find_deadlock(const std::vector<std::optional<BlockedCall>>& ranks);
 
 class DeadlockWatch {
  public:
   /// `members` outlives the watch; it names the ranks in the error.
   explicit DeadlockWatch(const std::vector<Member>& members);
-  /// What a rank says now: nothing if it is not blocked.
+  /// The present report of a rank: nothing if it is not blocked.
   void report(int32_t rank, const std::optional<BlockedCall>& blocked) noexcept;
-  /// DIFFERENT_CALLS if all ranks are blocked and some can never go on. Without memory for it there is none, this time.
+  /// DIFFERENT_CALLS if all ranks are blocked and some can never continue. Without memory for it, nothing this time.
   [[nodiscard]] std::optional<Error> verdict() const noexcept;
   /// The lowest rank but `but` that is known to wait for others.
   [[nodiscard]] std::optional<texts::Waiting> first_waiting(int32_t but) const noexcept;

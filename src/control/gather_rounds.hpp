@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rounds of gather(): who has brought what, when a round is complete, and when ranks disagree. Pure: no threads, no
-// clock, no sockets; used by the TCP server's state machine and by the in-memory hub.
+// The rounds of gather(): the contribution of each rank, when a round is complete, and when ranks disagree. Pure: no
+// threads, no clock, no sockets; used by the TCP server's state machine and by the in-memory hub.
 //
 // Every rank's n-th call belongs to round n. A round whose names differ fails for all ranks, also for those that come later,
 // and the rounds after it are not touched. Cost: one move per blob. Threads: the owner's lock.
@@ -45,10 +45,10 @@ class GatherRounds {
     int64_t limit_ms = 0;
     std::vector<int32_t> missing;
   };
-  /// The first round in which somebody has waited longer than it wanted.
+  /// The first round in which a rank has waited longer than its limit.
   [[nodiscard]] std::optional<Overdue> overdue(int64_t now_ns) const;
 
-  /// When overdue() may next have something; INT64_MAX if nobody waits.
+  /// When overdue() may next have something; INT64_MAX if no rank waits.
   [[nodiscard]] int64_t next_deadline_ns() const noexcept;
 
  private:

@@ -31,7 +31,7 @@ std::string boot_id() {
   return id;
 }
 
-/// Of a list with commas the rank's own entry, for ranks that are threads; what has none is for all.
+/// Of a list with commas the rank's own entry, for ranks that are threads; a value without commas is for all.
 std::string entry_of(std::string_view list, int32_t rank) {
   for (int32_t k = 0; k < rank && list.find(',') != std::string_view::npos; ++k) list.remove_prefix(list.find(',') + 1);
   return std::string(list.substr(0, list.find(',')));

@@ -34,7 +34,7 @@ struct Interface {
 
 enum class Family { kAny, kV4, kV6 };  // kAny: IPv4 where an interface has both
 
-/// Port 0. Throws INVALID_ARGUMENT with what this host has.
+/// Port 0. Throws INVALID_ARGUMENT with the interfaces of this host.
 [[nodiscard]] Endpoint choose_interface(std::string_view wanted, const std::vector<Interface>& here, Family family);
 
 }  // namespace ddp::bootstrap::net

@@ -18,14 +18,13 @@ inline constexpr int32_t kRanks = 65'536;
 
 inline constexpr size_t kStrangerBytes = 256;          // before a connection has proved who it is
 inline constexpr int64_t kStrangerMs = 5'000;          // and its time for that
-inline constexpr size_t kUnauthenticatedPending = 64;  // so many more than the world size, or as descriptors allow
+inline constexpr size_t kUnauthenticatedPending = 64;  // in addition to the world size, or as descriptors allow
 inline constexpr int64_t kComeAgainMs = 500;           // who loses its connection before the group has formed may come again
 inline constexpr int32_t kPorts = 17;                  // the asked port and the 16 after it
 inline constexpr int64_t kLeaveMs = 1'000;             // bound of leave()
 inline constexpr int64_t kSecondaryCauseMs = 200;      // a cause that is often a consequence waits so long for a better one
-inline constexpr int64_t kTicksInSilence =
-    10;                                  // so many ticks at least go into the silence after which a rank counts as dead
-inline constexpr int64_t kHearMs = 250;  // rank 0's own program hears a cause so much later than the others, at most
+inline constexpr int64_t kTicksInSilence = 10;  // least number of ticks in the silence after which a rank counts as dead
+inline constexpr int64_t kHearMs = 250;         // most delay until rank 0's own program gets a cause after the others
 inline constexpr int64_t kFirstCauseMs =
     600;  // who broke the group, or saw it break, waits so long for the cause that all get
 

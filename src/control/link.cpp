@@ -132,7 +132,7 @@ void Link::wait_to_write() {
 void Link::write() {
   while (!queue_.empty()) {
     if (!write_front()) {
-      // A dead connection is noticed by reading, where what the other side said last is not lost.
+      // A dead connection is detected by reading, so that the last messages of the other side are not lost.
       if (errno == EAGAIN || errno == EWOULDBLOCK) return wait_to_write();
       queue_.clear();
       return;
@@ -141,7 +141,7 @@ void Link::write() {
   if (finishing_ && socket_.is_open()) ::shutdown(socket_.native_handle(), SHUT_WR);
 }
 
-// True when the first frame is through; otherwise errno says why not.
+// True when the first frame is sent; otherwise errno has the reason.
 bool Link::write_front() {
   Outgoing& out = queue_.front();
   const std::array<const std::string*, 3> parts = {&out.ends.head, &out.body->bytes(), &out.ends.tail};

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // One connection of the control plane: frames in, frames out, over a non-blocking socket on the owner's Asio thread.
 //
-// What cannot be sent at once is queued; a body that goes to many is shared, not copied. After finish() everything queued is
-// still sent, then the other side sees the end; what it says from then on is read and dropped, so that no reset overtakes
-// our last words. Only the owner's thread touches a link.
-// Tested by process/control_test.cpp.
+// Data that cannot be sent at once is queued; a body for many receivers is shared, not copied. After finish() everything
+// queued is still sent, then the other side sees the end; its later messages are read and dropped, so that no reset
+// overtakes our last messages. Only the owner's thread touches a link. Tested by process/control_test.cpp.
 #pragma once
 
 #include <asio/generic/stream_protocol.hpp>
@@ -27,7 +26,7 @@ class Link : public std::enable_shared_from_this<Link> {
     std::function<void()> closed;                   // by the other side, or by the network
     std::function<void(const std::string&)> broke;  // the other side sent what cannot be understood
     std::function<void()>
-        no_memory;  // here, for what the other side sent: nothing more is read; none: the exception goes on
+        no_memory;  // here, for data of the other side: nothing more is read; none: the exception propagates
   };
 
   Link(asio::io_context& io, net::Socket socket, FrameReader reader, const FrameWriter& writer);

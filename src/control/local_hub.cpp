@@ -25,7 +25,7 @@ namespace {
 
 constexpr auto kLookAgain = std::chrono::milliseconds(150);
 
-// A rank's place in the hub. Guarded by the hub's lock but for the atomics.
+// A rank's place in the hub. Guarded by the hub's lock, except the atomics.
 struct MemberSlot {
   enum class State { kFree, kPresent, kLeft };
   State state = State::kFree;
@@ -35,7 +35,7 @@ struct MemberSlot {
   uint64_t answered = 0;  // the last round with an answer
   std::vector<std::string> blobs;
   std::optional<Error> error;
-  std::optional<Error> left;  // what is said of this rank when there is no memory for more
+  std::optional<Error> left;  // the error about this rank when there is no memory for more
   std::atomic<int64_t> pass{-1};
   std::atomic<int32_t> bucket{-1};
   std::atomic<int64_t> heard_ns{0};
@@ -104,7 +104,7 @@ class Hub {
     return all_here();
   }
 
-  /// The wait is over: give the place up and say who is missing; nothing if all came at the last moment.
+  /// The wait is over: give the place up and name the missing ranks; nothing if all came at the last moment.
   std::optional<Error> stand_up(int32_t rank, int64_t limit_ms, bool& empty) {
     const std::lock_guard lock(mutex_);
     if (present_ == size()) return std::nullopt;
@@ -195,7 +195,7 @@ class Hub {
   void declare(Cause cause, int32_t by) noexcept {
     if (cause_.has_value()) return;
     if (try_to([&] { cause_.emplace(cause()); })) cause_ = slots_[static_cast<size_t>(by)].left;
-    slots_[static_cast<size_t>(by)].on_failure = nullptr;  // whoever breaks the group knows
+    slots_[static_cast<size_t>(by)].on_failure = nullptr;  // the breaking rank knows
     changed_.notify_all();
   }
 

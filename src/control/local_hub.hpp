@@ -2,10 +2,10 @@
 // The control plane of ranks that are threads of one process (rendezvous local://name): a table under one lock.
 //
 // The first rank that names a hub makes it; it is found in a registry of this process until all ranks came, so that the name
-// can be used again at once. Failures travel as over TCP, with the same texts; a hub thread calls the failure callbacks, so
-// that abort() never runs another rank's code. There are no heartbeats: a thread cannot vanish without its process. Cost: a
-// gather is one lock and one wake-up per rank. Threads: as Control says.
-// Tested by unit/control/local_hub_test.cpp.
+// can be used again at once. Failures are propagated as over TCP, with the same texts; a hub thread calls the failure
+// callbacks, so that abort() never runs another rank's code. There are no heartbeats: a thread cannot vanish without its
+// process. Cost: a gather is one lock and one wake-up per rank. Threads: as for Control. Tested by
+// unit/control/local_hub_test.cpp.
 #pragma once
 
 #include <cstdint>

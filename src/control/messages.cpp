@@ -36,7 +36,7 @@ void expect_end(const ByteReader& reader) {
   if (!reader.at_end()) refuse("something after its end");
 }
 
-// Texts that are those of the member before are left out: ranks of one host stand beside each other.
+// Texts that equal those of the member before are left out: ranks of one host are neighbours.
 enum Shared : uint8_t { kSharedHost = 1, kSharedBoot = 2, kSharedAddress = 4, kSharedAll = 7 };
 
 void put_member(ByteWriter& writer, const Member& member, const Member& before = {}) {

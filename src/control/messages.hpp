@@ -43,7 +43,7 @@ struct Welcome {
 struct Join {
   Member member;
   int64_t left_ms = 0;   // how long this rank still waits for the others; 0: for ever
-  int64_t limit_ms = 0;  // and what it was told to wait, for error texts
+  int64_t limit_ms = 0;  // and its time limit, for error texts
 };
 
 /// Rank 0's clocks hold for all.
@@ -63,7 +63,7 @@ struct Gather {
   std::string blob;
 };
 
-/// By rank. What neighbours have said alike goes over the wire once: mostly all ranks say the same.
+/// By rank. Equal contributions of neighbours are sent once: mostly all ranks contribute the same.
 struct Reply {
   uint64_t sequence = 0;
   std::vector<std::string> blobs;
@@ -74,7 +74,7 @@ struct ReplyError {
   Error error{DDP_ERROR_INTERNAL, ""};
 };
 
-/// Where a rank was when it was last heard.
+/// The last known progress of a rank.
 struct Progress {
   int32_t rank = 0;
   Whereabouts where{};

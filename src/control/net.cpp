@@ -127,7 +127,7 @@ int connect_error(const Socket& socket, const Endpoint& where) {
   socklen_t length = sizeof error;
   if (::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &length) != 0) error = errno;
   if (error != 0) return error;
-  // A port that nobody listens on can, on one host, connect to itself.
+  // A port without a listener can, on one host, connect to itself.
   const Endpoint mine = local_end(socket);
   return mine.port() == where.port() && mine.host() == where.host() ? ECONNREFUSED : 0;
 }

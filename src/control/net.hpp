@@ -71,7 +71,7 @@ struct Endpoint {
 /// 0, or why the connection that was begun failed. ECONNREFUSED too if the socket is connected to itself.
 [[nodiscard]] int connect_error(const Socket& socket, const Endpoint& where);
 
-/// An empty socket and `error` set to errno if nobody answers in time.
+/// An empty socket and `error` set to errno without an answer in time.
 [[nodiscard]] Socket connect_to(const Endpoint& where, os::Deadline deadline, int& error);
 
 [[nodiscard]] Endpoint local_end(const Socket& socket);
@@ -79,8 +79,8 @@ struct Endpoint {
 /// No delay for small frames; the kernel gives up a connection on which nothing is acknowledged for `dead_after_ms`.
 void tune(int fd, int64_t dead_after_ms) noexcept;
 
-/// So many connections may wait unauthenticated: `wanted`, or a quarter of the descriptors that this process may have if
-/// that is less (16 at least), so that strangers leave it enough.
+/// The number of connections that may wait unauthenticated: `wanted`, or a quarter of the descriptors that this process may
+/// have if that is less (16 at least), so that strangers leave it enough.
 [[nodiscard]] size_t unauthenticated_limit(size_t wanted) noexcept;
 
 /// This process, or the system, has no descriptors or memory for another socket.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The first gather of a group that is being made. What a rank brings to it is known before the ranks meet, so it is said
-// with the join and needs no round trip of its own.
+// The first gather of a group that is being made. A rank's contribution to it is known before the ranks meet, so it is sent
+// with the join and needs no extra round trip.
 #pragma once
 
 #include <string>

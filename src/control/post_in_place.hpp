@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Posting a handler to an Asio thread without memory: what must be said when memory has run out has its place from the
-// beginning.
+// Posts a handler to an Asio thread without allocating: the message about a lack of memory has its space from the beginning.
 // Tested by scarce/collectives_test.cpp.
 #pragma once
 

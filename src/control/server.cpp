@@ -92,11 +92,11 @@ class Server::Impl {
   void run() {
     while (const std::optional<Error> error = try_to([this] { io_.run(); })) {
       os::log(DDP_LOG_ERROR, "the control server of rank 0: %s", error->what());
-      if (stage_.formed) give_up();  // before that, whoever it hit is refused or comes again
+      if (stage_.formed) give_up();  // before that, the affected rank is refused or retries
     }
   }
 
-  // A lack of memory: what was to be sent is lost, so nobody may wait for it.
+  // A lack of memory: a message was lost, so no rank may wait for it.
   void give_up() noexcept {
     std::erase_if(links_, [this](const auto& entry) {
       const std::shared_ptr<Link>& link = entry.second;
@@ -133,7 +133,7 @@ class Server::Impl {
         return;
       } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
         break;
-      }  // anything else concerns a connection that is gone again
+      }  // anything else concerns a connection that has closed
     }
     if (listener_.descriptor.is_open()) wait_to_accept();
   }

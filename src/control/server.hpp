@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rank 0's thread that all ranks talk to: sockets and time for ServerState.
 //
-// It listens until the group has formed and then closes that door. Nothing that unauthenticated send blocks it: it never
-// waits for anybody. Threads: construct, stop() and destroy from one thread. Tested by process/control_test.cpp.
+// It listens until the group has formed and then closes the listening socket. Data of unauthenticated peers cannot block it:
+// it never waits for a peer. Threads: construct, stop() and destroy from one thread. Tested by process/control_test.cpp.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ class Server {
   void form(std::vector<int32_t> ids);
   void dismiss(const Error& why);
 
-  /// Everything that is still to be said is sent, then all connections end; at the deadline in any case.
+  /// All pending messages are sent, then all connections end; at the deadline in any case.
   void stop(os::Deadline deadline);
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ServerState for a recovery: ids in the place of ranks, ranks that are new, a group that forms with who is here, and the
-// end of one that has broken.
+// ServerState for a recovery: ids instead of ranks, new ranks, a group that forms with the present ranks, and the end of one
+// that has broken.
 #include <algorithm>
 #include <utility>
 
@@ -39,7 +39,7 @@ void ServerState::form(const std::vector<int32_t>& ids) {
                    config_.most_ranks));
     free_slot(here.back());
   }
-  if (phase_ != Phase::kForming || ids != present()) return;  // somebody has come or gone meanwhile
+  if (phase_ != Phase::kForming || ids != present()) return;  // a rank has come or left meanwhile
   renumber();
   form();
 }
@@ -106,7 +106,7 @@ std::optional<Error> ServerState::make_room(int32_t& id, const Member& of, int64
 void ServerState::settle() {
   if (suspicion_.has_value()) declare(Error(suspicion_->cause));
   tell_rank0();
-  for (const MemberSlot& slot : slots_)  // who is stopped does not end its connection
+  for (const MemberSlot& slot : slots_)  // a stopped rank does not end its connection
     if (slot.state == MemberSlot::State::kTaken && last_.tick_ns - slot.heard_ns > config_.dead_after_ms * kMs / 2)
       drop(slot.connection);
 }

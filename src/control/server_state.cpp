@@ -195,7 +195,7 @@ void ServerState::member_frame(Connection& connection, Frame&& frame, int64_t no
 }
 
 void ServerState::gather(int32_t rank, messages::Gather&& gather, int64_t now_ns) {
-  if (phase_ == Phase::kBroken) return;  // the cause is on its way
+  if (phase_ == Phase::kBroken) return;  // the cause is being sent
   if (gather.sequence != gathers_.next_sequence(rank)) throw Error(DDP_ERROR_IO, "a gather that is out of order");
   const bool limited = gather.left_ms > 0 && gather.left_ms < INT64_MAX / (4 * kMs);
   const int64_t deadline_ns = limited ? now_ns + gather.left_ms * kMs : INT64_MAX;
@@ -215,7 +215,7 @@ void ServerState::beat(int32_t rank, const messages::Beat& beat) {
   slot_of(rank).where = beat.ranks.front().where;
 }
 
-// A rank says that the group is broken. It often saw only what another rank's death did to it.
+// A rank reports that the group is broken. It often saw only the effect of another rank's death.
 void ServerState::reported(int32_t rank, const Error& cause, int64_t now_ns) {
   slot_of(rank).state = MemberSlot::State::kReported;
   if (phase_ == Phase::kBroken) return;
@@ -236,7 +236,7 @@ void ServerState::goodbye(int32_t rank, const messages::Bye& bye) {
   tell_rank0_if_all_heard();
 }
 
-// A rank's process has ended, or its connection. What it said before about another cause still holds.
+// A rank's process has ended, or its connection. Its earlier report of another cause still holds.
 void ServerState::gone(int32_t rank) {
   if (slot_of(rank).state == MemberSlot::State::kTaken) declare(texts::gone(member(rank)));
 }
@@ -289,7 +289,7 @@ void ServerState::broke(ConnectionId id, const std::string& how, int64_t) {
 // ---- time
 
 void ServerState::tick(int64_t system_ns) {
-  // What the others said while this process stood still is not read yet: they all get one full period.
+  // Messages of the others that came while this process was stopped are not read yet: they all get one full period.
   const bool stood_still = clock_.tick(system_ns) > config_.dead_after_ms * kMs / 2;
   const int64_t now_ns = clock_.at(system_ns);
   for (MemberSlot& slot : slots_)
@@ -306,7 +306,7 @@ void ServerState::tick(int64_t system_ns) {
   send_beats(now_ns);
 }
 
-// A rank that is stopped does not say that it heard.
+// A stopped rank does not confirm the cause.
 void ServerState::check_hearing(int64_t now_ns) {
   if (cause_ == nullptr) return;
   if (hearing_since_ns_ == 0) hearing_since_ns_ = now_ns;
@@ -342,7 +342,7 @@ void ServerState::check_deadlines(int64_t now_ns) {
     for (int32_t rank = 0; rank < config_.size; ++rank) {
       if (slot_of(rank).state != MemberSlot::State::kTaken || slot_of(rank).deadline_ns > now_ns) continue;
       const Error why = texts::never_came(absent(), config_.size, slot_of(rank).limit_ms, config_.place, config_.placement);
-      if (rank == 0) return dismiss(why);  // the place is gone for all
+      if (rank == 0) return dismiss(why);  // the place is closed for all
       refuse(slot_of(rank).connection, why);
       free_slot(rank);
     }
@@ -369,7 +369,7 @@ void ServerState::send_beats(int64_t now_ns) {
   send_to_members(FrameType::kBeat, body(messages::write(progress_now(now_ns))));
 }
 
-// Those that are furthest behind: it is they whom the others wait for.
+// The ranks that are furthest behind: the others wait for these.
 messages::Beat ServerState::progress_now(int64_t now_ns) const {
   messages::Beat beat;
   if (phase_ == Phase::kForming) return beat;

@@ -2,13 +2,13 @@
 // Rank 0's side of the control plane as a state machine: what happened goes in, what is to be done comes out. No sockets, no
 // threads, no clock of its own; so every order of events can be tried in a test.
 //
-// A connection is unauthenticated until its greeting was right, then admitted, then joined when it has said who it is. The
-// group forms when every slot is taken; from then on it can only break, once, with one cause that goes to all: to rank 0's
-// own program last, when the others know it, for rank 0 may end as soon as it hears, and its end must not become their
-// cause. Causes that are often consequences (a rank reports that its data connection failed) wait kSecondaryCauseMs for a
-// better one (the connection of the rank that died). Cost: an event is O(1), but for answers to all and ticks, O(ranks). One
-// thread.
-// Tested by unit/control/control_server_test.cpp and unit/control/control_strangers_test.cpp.
+// A connection is unauthenticated until its greeting was right, then admitted, then joined when it has sent its identity.
+// The group forms when every slot is taken; from then on it can only break, once, with one cause that goes to all: to rank
+// 0's own program last, when the others know it, because rank 0 may end as soon as it gets the cause, and its end must not
+// become their cause. Causes that are often consequences (a rank reports that its data connection failed) wait
+// kSecondaryCauseMs for a better one (the connection of the rank that died). Cost: an event is O(1), except for answers to
+// all and ticks, O(ranks). One thread. Tested by unit/control/control_server_test.cpp and
+// unit/control/control_strangers_test.cpp.
 #pragma once
 
 #include <algorithm>
@@ -47,8 +47,8 @@ struct ServerConfig {
   size_t most_unauthenticated = limits::kUnauthenticatedPending;
   bool recovers = false;  // ranks of a broken group meet: `size` is how many it ever had, ranks are their ids, and the
                           // group forms with those that form() names, who are numbered anew
-  std::vector<int32_t> fenced{};  // ids that the others went on without
-  bool takes_new = true;          // ranks that are new; else they are told to come again
+  std::vector<int32_t> fenced{};  // ids that the others continued without
+  bool takes_new = true;          // new ranks; else they are asked to come again
   int32_t most_ranks = 0;         // of them with ranks that are new, which are turned away beyond; 0: any number
   struct KeptOut {
     std::string host;  // as lasting_host() gives it
@@ -56,7 +56,7 @@ struct ServerConfig {
     int64_t until_ns = 0;
   };
   std::vector<KeptOut> kept_out{};  // hosts of which no new rank may come yet
-  std::string signpost{};           // not "": nobody joins here; whoever is admitted is told this record
+  std::string signpost{};           // not "": no rank joins here; an admitted peer gets this record
 };
 
 /// To be done by the owner, in this order.
@@ -66,7 +66,7 @@ struct ServerAction {
     kSecure,  // keys hold from here on, both ways; frames may be long
     kFinish,  // close once everything is sent
     kDrop,    // close now
-    kSeal,    // the group has formed: nobody else may come
+    kSeal,    // the group has formed: no further rank may come
   };
   Kind kind = Kind::kDrop;
   ConnectionId to = 0;
@@ -97,7 +97,7 @@ class ServerState {
   void dismiss(const Error& why);
   /// Drop an unauthenticated peer, whichever chance picks, if there are more than `most`. False if none was dropped.
   bool drop_unauthenticated(size_t most = 0);
-  /// The server is about to end: a cause that waits for a better one is told now, or nobody would hear it.
+  /// The server is about to end: a cause that waits for a better one is sent now, or no rank would get it.
   void settle();
 
   [[nodiscard]] std::vector<ServerAction> take() { return std::exchange(actions_, {}); }
@@ -112,7 +112,13 @@ class ServerState {
     int32_t size = 0;
   };
   struct MemberSlot {
-    enum class State { kFree, kTaken, kReported, kHeard, kLeft };  // reported: it said itself that the group is broken
+    enum class State {
+      kFree,
+      kTaken,
+      kReported,
+      kHeard,
+      kLeft
+    };  // reported: it has reported itself that the group is broken
     State state = State::kFree;
     ConnectionId connection = 0;
     int64_t heard_ns = 0;
@@ -158,7 +164,7 @@ class ServerState {
     free_slot(rank);
     slot_of(rank).lost_ns = std::max<int64_t>(clock_.at(system_ns), 1);
   }
-  /// Has somebody lost its connection before the group had formed, and not come again?
+  /// Has a rank lost its connection before the group had formed, and not come again?
   [[nodiscard]] std::optional<Error> lost_rank(int64_t now_ns) const;
   void form();
   void witness(int32_t id);
@@ -198,7 +204,7 @@ class ServerState {
   GatherRounds gathers_;
   DeadlockWatch deadlocks_;
   SharedBody cause_;              // while rank 0's own program does not know it
-  int64_t hearing_since_ns_ = 0;  // the first tick after it was told to the others
+  int64_t hearing_since_ns_ = 0;  // the first tick after it was sent to the others
   struct Suspicion {
     Error cause;
     int64_t since_ns = 0;

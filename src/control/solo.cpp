@@ -26,7 +26,7 @@ class SoloControl final : public Control {
     if (mine.size() > limits::kBlobBytes) throw texts::gather_too_large(what, mine.size());
     return {std::string(mine)};
   }
-  void abort(const Error&) noexcept override {}  // nobody else is there to be told
+  void abort(const Error&) noexcept override {}  // there is no other rank to inform
   void leave(Leaving) noexcept override { left_ = true; }
   void on_failure(std::function<void(const Error&)>) override {}
   void set_progress(int64_t pass, int32_t bucket) noexcept override {

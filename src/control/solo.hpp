@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The control plane of a group of one: opens nothing, waits for nobody, never fails.
+// The control plane of a group of one: opens nothing, never waits, never fails.
 // Tested by unit/control/local_hub_test.cpp.
 #pragma once
 

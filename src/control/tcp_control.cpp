@@ -127,7 +127,7 @@ class TcpControl final : public Control {
     }
   }
 
-  // What the thread was doing when memory ran out is lost, so nobody may wait for it.
+  // The thread's work at the moment when memory ran out is lost, so no rank may wait for it.
   void give_up(const Error& why) noexcept {
     if (last_words_ == nullptr) {
       const std::lock_guard lock(mutex_);
@@ -145,7 +145,7 @@ class TcpControl final : public Control {
     link_gone();
   }
 
-  // Wait for `ready`, at most `ms`; a step in which this process stood still counts no longer than another. After each step
+  // Wait for `ready`, at most `ms`; a step in which this process was stopped counts no longer than another. After each step
   // `look` runs.
   template <class Ready, class Look>
   bool wait_awake(std::unique_lock<std::mutex>& lock, int64_t ms, int64_t step_ms, Ready ready, Look look) {
@@ -192,7 +192,7 @@ class TcpControl final : public Control {
     explicit Still(int64_t dead_after_ms) : dead_after_ns(dead_after_ms * 1'000'000) {}
     const int64_t dead_after_ns;
     std::atomic<int64_t> broke_ns{INT64_MAX};  // when the first cause came
-    std::atomic<int64_t> until_ns{0};          // when this process last went on after it had stood still
+    std::atomic<int64_t> until_ns{0};          // when this process last resumed after a pause
   } still_;
   struct Posts {
     HandlerMemory abort, leave;
@@ -319,7 +319,7 @@ void TcpControl::abort(const Error& cause) noexcept {
   cause_ = cause;
   still_.broke_ns.store(os::now_ns());
   if (try_to([&] { told_ = words(cause); })) told_ = last_words_;  // without memory for this cause
-  on_failure_ = nullptr;                                           // whoever breaks the group knows
+  on_failure_ = nullptr;                                           // the breaking rank knows
   changed_.notify_all();
   post_in_place(io_, posts_.abort, [this] {
     state_.abort(told_);
@@ -344,14 +344,14 @@ void TcpControl::saw_death(int32_t rank) noexcept {
     os::log(DDP_LOG_ERROR, "rank %d cannot tell the others of a death: %s", rank_, error->what());
 }
 
-// What it said before its end comes first.
+// Its messages from before its end come first.
 void TcpControl::rank0_died() {
   link_->read_all();
   state_.closed(os::now_ns());
   act();
 }
 
-// A process that ends does not wake its threads: what they would do next is nobody's wish any more.
+// A process that ends does not wake its threads: they must not start anything new.
 void TcpControl::leave(Leaving how) noexcept {
   const os::Deadline deadline = os::Deadline::in_ms(limits::kLeaveMs);
   std::unique_lock lock(mutex_);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The control plane over TCP: one thread a rank that talks to rank 0, with the sockets and the time for ClientState.
+// The control plane over TCP: one thread per rank for the connection to rank 0, with the sockets and the time for
+// ClientState.
 //
-// Threads: as Control says; the failure callback comes from the control thread.
+// Threads: as for Control; the failure callback comes from the control thread.
 // Tested by process/control_test.cpp.
 #pragma once
 

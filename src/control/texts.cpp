@@ -201,7 +201,7 @@ std::string expected_on(const std::vector<int32_t>& ranks, std::string_view plac
     if (there.empty()) continue;
     if (++shown > kNamesShown) return text + " and more";
     const std::string_view name = entry.substr(0, colon);
-    const bool by_hand = name.substr(0, 2) == "--";  // nobody has said how the host is called
+    const bool by_hand = name.substr(0, 2) == "--";  // the name of the host is unknown
     text += (text.empty() ? "" : ", ") + list_ranks(there) + (by_hand ? " with " : " on host ") + std::string(name);
   }
   return next == ranks.size() ? text : "";

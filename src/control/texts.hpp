@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sentences with which groups fail, in one place, so that every way to meet and to break says the same.
+// The sentences with which groups fail, in one place, so that every way to meet and to break has the same texts.
 // Pure. Any thread.
 // Tested by unit/control/gather_rounds_test.cpp and unit/control/local_hub_test.cpp.
 #pragma once
@@ -18,8 +18,8 @@ namespace ddp::bootstrap::texts {
 /// "5 s", "0.25 s"
 [[nodiscard]] std::string seconds(int64_t ms);
 
-/// "last heard 0.4 s ago, in pass 17, bucket 1, in ddp_group_barrier" or ", after ddp_group_barrier"; what is not known is
-/// left out.
+/// "last heard 0.4 s ago, in pass 17, bucket 1, in ddp_group_barrier" or ", after ddp_group_barrier"; unknown parts are left
+/// out.
 [[nodiscard]] std::string progress(int64_t silent_ms, const Whereabouts& where);
 
 /// ABORTED: "rank 2 (host b, pid 7) left the group"
@@ -35,7 +35,7 @@ struct Waiting {
                              const std::optional<Waiting>& waiting);
 /// Did a rank leave the group, or its process end, while nothing of it was under way?
 [[nodiscard]] bool is_goodbye(const Control& control, const Error& cause) noexcept;
-/// Is this what left_group says of a member?
+/// Is this the text of left_group about a member?
 [[nodiscard]] bool is_left_group(const Control& control, const Error& cause) noexcept;
 
 /// PEER_FAILED: "rank 2 (host b, pid 7) is gone: its connection closed without a goodbye"
@@ -64,11 +64,11 @@ struct Waiting {
 [[nodiscard]] Error different_calls(const Member& a, std::string_view call_a, const Member& b, std::string_view call_b);
 
 /// TIMED_OUT: "rank 3 (...) did not join ddp_model_commit (\"plan\") within 5 s: last heard 0.4 s ago, in pass 17". `detail`
-/// only for one rank; `call` as describe_call() gives it.
+/// only for one rank; `call` as from describe_call().
 [[nodiscard]] Error gather_timed_out(const std::vector<Member>& missing, std::string_view call, int64_t ms,
                                      std::string_view detail);
 
-/// Who is not there when a meeting ends.
+/// The ranks that are missing when a meeting ends.
 struct Absent {
   std::vector<int32_t> never_came;
   std::vector<int32_t> gone_again;  // was there, but ended or gave up before the others came
@@ -111,7 +111,7 @@ struct Absent {
 /// IO: one side has a token, the other has not.
 [[nodiscard]] Error token_on_one_side(bool rank0_has_it);
 
-/// INVALID_ARGUMENT: an address that other machines can reach needs a token; says how to set one.
+/// INVALID_ARGUMENT: an address that other machines can reach needs a token; explains how to set one.
 [[nodiscard]] Error token_needed(std::string_view address);
 
 /// TIMED_OUT: rank 0 was not found; `detail` is what happened at the last try.
@@ -132,9 +132,9 @@ struct Absent {
 /// TIMED_OUT: the others recover without new ranks, of which one has failed, and take new ones in afterwards.
 [[nodiscard]] Error come_again();
 
-/// TOO_FEW_RANKS: what is missing for a recovery; ids as they were when the group was created.
+/// TOO_FEW_RANKS: the ranks that are missing for a recovery; ids as at the creation of the group.
 [[nodiscard]] Error too_few(const std::vector<int32_t>& here, const std::vector<int32_t>& dead, int32_t min_ranks);
-/// NO_MAJORITY: the others may go on without those who are here.
+/// NO_MAJORITY: the others may continue without the ranks that are here.
 [[nodiscard]] Error minority(const std::vector<int32_t>& here, const std::vector<int32_t>& silent, bool allow_half);
 
 /// INVALID_STATE: a call after leave().

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a body throws: taken as a value, or told on its way. Apart from the entry points from C and calls of the program's
-// functions, whoever would catch uses these. The end of a thread (forced unwinding) passes through.
-// Any thread.
-// Tested by unit/core/attempt_test.cpp.
+// Catch what a body throws: return it as a value, or report and rethrow it. Apart from the entry points from C and calls of
+// the program's functions, all code that would catch uses these. The end of a thread (forced unwinding) passes through. Any
+// thread. Tested by unit/core/attempt_test.cpp.
 #pragma once
 
 #include <exception>
@@ -23,7 +22,8 @@ template <class Thrown = std::exception, class Body>
   return std::nullopt;
 }
 
-/// Gives what `body` gives. `tell` hears of what is thrown there, which then goes on as it is, unless `tell` throws.
+/// Returns the result of `body`. An exception from it is passed to `tell`, and then rethrown unchanged, unless `tell`
+/// throws.
 template <class Thrown = std::exception, class Body, class Tell>
 auto on_error(Body&& body, Tell&& tell) {
   try {

@@ -8,7 +8,7 @@ namespace {
 
 using Globals = abi::__cxa_eh_globals*(void);
 
-/// Of this thread, in one runtime; the C++ ABI for all compilers says where it lies.
+/// Of this thread, in one runtime; its location is defined by the C++ ABI for all compilers.
 unsigned& count_of(Globals& globals) noexcept {
   return *reinterpret_cast<unsigned*>(reinterpret_cast<void**>(globals()) + 1);
 }

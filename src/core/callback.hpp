@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every call of a function of the program: in the program's floating-point environment, and an exception of it becomes an
 // Error with CALLBACK and its text. So it is treated like a callback that returns an error, also on threads of the library,
-// where nobody else would catch it.
+// where no other code would catch it.
 // The end of a thread (forced unwinding) passes through.
 // Threads: any.
 // Tested by capi/callback_test.cpp.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which of the known words somebody meant who made a typing error.
+// Finds the known word that a mistyped word was meant to be.
 // Pure. Any thread.
 // Tested by unit/core/closest_test.cpp.
 #pragma once
@@ -10,7 +10,7 @@
 namespace ddp {
 
 /// The known word that is at most two typing errors away (a letter too much, too few, another, or two swapped; one error in
-/// a word of fewer than 5 letters), the nearest first; "" if there is none.
+/// a word of fewer than 5 letters), the nearest first; "" if no word matches.
 [[nodiscard]] std::string_view closest(std::string_view word, std::span<const std::string_view> known);
 
 }  // namespace ddp

@@ -50,7 +50,7 @@ std::vector<std::string> describe_model(const Parameters& table, const ddp_model
                   (options.divisor == DDP_DIVISOR_WORLD ? "the number of ranks" : "the sum of the weights"));
   lines.push_back("uneven_inputs is " + std::to_string(options.uneven_inputs));
   lines.push_back("own_values is " + std::to_string(options.own_values));
-  // Counts are compared last: the first parameter that is missing or different says more than a number.
+  // Counts are compared last: the first parameter that is missing or different is more useful than a number.
   std::rotate(lines.begin() + 1, lines.begin() + 3, lines.end());
   return lines;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Do all ranks have the same model? A description of it as text lines, and the first difference between the ranks'
-// descriptions as a sentence that names who has what. Pure functions.
+// descriptions as a sentence that names the ranks and their values. Pure functions.
 // Tested by unit/core/description_test.cpp.
 #pragma once
 

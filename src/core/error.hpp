@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one exception type of libddp: a status and one sentence that names the culprit.
-// Thrown where something fails; caught by attempt.hpp, and by whom tests/lint/catch_allowed.txt lists. A copy shares the
+// The one exception type of libddp: a status and one sentence that names the cause.
+// Thrown where something fails; caught by attempt.hpp, and by the files in tests/lint/catch_allowed.txt. A copy shares the
 // text, so copying never fails. Any thread.
 // Tested by unit/core/error_test.cpp.
 #pragma once
@@ -26,7 +26,7 @@ class Error : public std::exception {
   [[nodiscard]] const std::string& text() const noexcept;
   [[nodiscard]] const char* what() const noexcept override { return text().c_str(); }
 
-  /// Do all ranks of the group throw this error in this call, because they told each other? Then nobody waits for this rank.
+  /// Do all ranks of the group throw this error in this call, because they agreed on it? Then no rank waits for this one.
   [[nodiscard]] bool is_agreed() const noexcept { return agreed_; }
   [[nodiscard]] Error as_agreed() const noexcept {
     Error copy(*this);
@@ -49,11 +49,11 @@ class Error : public std::exception {
   std::shared_ptr<const std::string> text_;
 };
 
-/// Any exception as an Error: a lack of memory, threads or descriptors is OUT_OF_MEMORY and says which; what libddp does not
-/// know is INTERNAL.
+/// Any exception as an Error: a lack of memory, threads or descriptors is OUT_OF_MEMORY and names which; an unknown
+/// exception is INTERNAL.
 [[nodiscard]] Error to_error(const std::exception& thrown) noexcept;
 
-/// OUT_OF_MEMORY if errno's value says that memory, descriptors or threads are used up, else `otherwise`.
+/// OUT_OF_MEMORY if errno's value means that memory, descriptors or threads are used up, else `otherwise`.
 [[nodiscard]] ddp_status status_of_errno(int error, ddp_status otherwise) noexcept;
 
 /// What to do when descriptors are used up, to end a text with: "; raise the limit of open files (ulimit -n)". Empty for

@@ -49,7 +49,7 @@ double ExactSum::value() const noexcept {
   digits[kDigits] = carry;
   size_t top = kDigits;
   while (top > 1 && digits[top] == 0) --top;
-  // The highest 64 bits; whatever lies below them matters only by being there.
+  // The highest 64 bits; lower bits matter only by being nonzero.
   uint64_t head = digits[top] << kDigitBits | digits[top - 1];
   if (head == 0) return 0;
   const int spare = std::countl_zero(head);

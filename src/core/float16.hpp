@@ -59,7 +59,7 @@ namespace ddp {
   return static_cast<uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
 }
 
-/// An F64 as an F32 whose last bit says whether anything was lost, so that a second rounding, to 16 bits, ends where a
+/// An F64 as an F32 whose last bit is set if anything was lost, so that a second rounding, to 16 bits, ends where a
 /// single one would (Boldo and Melquiond, "Emulation of a FMA and correctly rounded sums: proved algorithms using rounding
 /// to odd", 2008).
 [[nodiscard]] constexpr float round_to_odd(double value) noexcept {

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which memory is whose: ranges that do not overlap, by address.
-// A gradient may be given another address (move_grad), also one that another gradient had and has not left yet: frameworks
-// that allocate gradients anew hand the same blocks out in another order. So the one that was given the memory last has it,
-// and the other one is contested until it moves or the memory is free again. Who is marked must not be contested.
-// Cost: a gradient that stays where it is costs nothing; one that moves a search among the ranges; nothing is allocated.
-// Threads: contested_by and settle from any; the rest from one thread at a time.
-// Tested by unit/core/memory_ranges_test.cpp.
+// A gradient may be given another address (move_grad), also one that another gradient still has: frameworks that allocate
+// gradients again return the same blocks in another order. So the memory belongs to the gradient that got it last, and the
+// other one is contested until it moves or the memory is free again. A marked gradient must not be contested. Cost: a
+// gradient that stays where it is costs nothing; one that moves a search among the ranges; nothing is allocated. Threads:
+// contested_by and settle from any; the rest from one thread at a time. Tested by unit/core/memory_ranges_test.cpp.
 #pragma once
 
 #include <atomic>
@@ -31,11 +30,11 @@ class MemoryRanges {
   using IsMarked = std::function<bool(int32_t index)>;
   static constexpr int32_t kNobody = -1;
 
-  /// Who has some of this memory.
+  /// The owners of parts of this memory.
   [[nodiscard]] std::optional<Owner> find(const Tensor& tensor) const;
   /// Who of those that never move has some of it.
   [[nodiscard]] std::optional<Owner> find_fixed(const Tensor& tensor) const;
-  /// `tensor` overlaps nobody's.
+  /// `tensor` overlaps no registered memory.
   void claim(const Tensor& tensor, Owner owner);
   void release(const Tensor& tensor);
   /// One more parameter, whose gradient may move.

@@ -14,7 +14,7 @@ struct OwnedSpan {
   int64_t count = 0;
 };
 
-/// What a rank owns of one piece, in ascending order. What it keeps for them (state, a copy) lies one behind the other.
+/// The spans of one piece that a rank owns, in ascending order. Its data for them (state, a copy) is contiguous.
 using OwnedParts = std::span<const OwnedSpan>;
 
 [[nodiscard]] inline int64_t count_of(OwnedParts parts) noexcept {
@@ -23,7 +23,7 @@ using OwnedParts = std::span<const OwnedSpan>;
   return count;
 }
 
-/// Where element `element`, which is owned, lies among them.
+/// The position of the owned element `element` among them.
 [[nodiscard]] inline int64_t place_of(OwnedParts parts, int64_t element) noexcept {
   int64_t before = 0;
   for (const OwnedSpan& part : parts) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the caller lent: parameters with their gradients, and buffers, in registration order. Frozen by commit.
-// A parameter lies on a GPU, with its gradient, iff parameter.value.is_on_gpu(); all such tensors lie on one.
+// A parameter is on a GPU, with its gradient, iff parameter.value.is_on_gpu(); all such tensors are on one GPU.
 // Tested by unit/core/table_test.cpp.
 #pragma once
 

@@ -59,7 +59,7 @@ void append_split(Plan& plan, const PlanItem& item, int32_t parameter, const Pla
   }
 }
 
-/// The bucket that is expected last. Nothing is left to hide it behind, so what comes last in it travels alone: pieces of
+/// The bucket that is expected last. No computation is left to hide it, so its last pieces are sent alone: pieces of
 /// first_bytes together, at least one.
 void append_last(Plan& plan, const PlannedBucket& bucket, const PlanLimits& limits) {
   const int64_t size = dtype_size(bucket.dtype);

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which gradients travel together: a pure function of the registration, so every rank comes to the same plan and overlap
+// Which gradients are sent together: a pure function of the registration, so every rank computes the same plan, and overlap
 // starts with the first pass.
 //
 // Rule: parameters are taken in reverse registration order (the order in which backward reaches them), separately for each
 // dtype, and for GPU and host memory. A bucket is closed before the parameter that would take it over its limit (first_bytes
 // for the first bucket of a dtype, so that communication starts early; host_bytes or gpu_bytes after that). A parameter that
 // is larger than a piece may be is split into pieces of about the same size, of at least kLeastPieceBytes. Each
-// is a bucket of its own, so the last bucket of a pass is never a whole embedding, and the layers of a stacked array travel
-// one after the other; the last elements are expected first. Buckets are then ordered by the moment at which their last
+// is a bucket of its own, so the last bucket of a pass is never a whole embedding, and the layers of a stacked array are
+// sent one after the other; the last elements are expected first. Buckets are then ordered by the moment at which their last
 // gradient is expected, and are sent in that order whatever order gradients come in.
 // In host memory the last of them, if it is long (kLongTailBytes, four times first_bytes), is cut before its last
-// parameters, as many as first_bytes hold and at least one: nothing is computed any more while it travels. On a GPU a bucket
+// parameters, as many as first_bytes hold and at least one: nothing is computed any more while it is sent. On a GPU a bucket
 // is one block of memory that NCCL cuts into slices of one length, one for each rank. So there a piece never crosses a
 // multiple of kPieceUnit elements of the bucket unless it begins at one, a bucket is padded to as many units for each rank,
 // and split parameters are cut at multiples of a unit for each rank. (c10d's reducer inspired the two limits; it lets a
@@ -52,7 +52,7 @@ using Plan = std::vector<PlannedBucket>;
 /// More pieces than this do not fit into the announcement of a bucket.
 inline constexpr size_t kMostPieces = 4096;
 
-/// Elements: a split parameter is cut at multiples of this only, so that what is summed over blocks of a parameter (norms)
+/// Elements: a split parameter is cut at multiples of this only, so that sums over blocks of a parameter (norms)
 /// is summed over the same blocks, split or not.
 inline constexpr int64_t kPieceUnit = 1024;
 

@@ -4,7 +4,7 @@
 // Philox4x32 with 10 rounds (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3", SC 2011). The
 // sequence is frozen: data orders of saved runs depend on it. Every counter gives 128 fresh bits, so a stream can be entered
 // anywhere.
-// Cost: about 20 ns a block; no memory. Any thread. Not for secrets.
+// Cost: about 20 ns a block; no memory. Any thread. Must not be used for secrets.
 // Tested by unit/core/random_test.cpp with the vectors published with Random123.
 #pragma once
 

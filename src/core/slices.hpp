@@ -3,9 +3,9 @@
 // "ZeRO: memory optimizations toward training trillion parameter models", 2020; here flat slices, so no rank gets a whole
 // large tensor).
 //
-// Rule: rank r owns a contiguous stretch of the bucket. A cut lies at the start of a piece or a multiple of kSliceUnit
-// elements behind it, the last such place at or before r / W of the bucket. So the same blocks of a parameter are worked on
-// as a whole whatever the number of ranks: what is summed over blocks (norms) has the same bits, sharded or not. On a GPU
+// Rule: rank r owns a contiguous stretch of the bucket. A cut is at the start of a piece or a multiple of kSliceUnit
+// elements after it: the last such place at or before r / W of the bucket. So the same blocks of a parameter are worked on
+// as a whole whatever the number of ranks: sums over blocks (norms) have the same bits, sharded or not. On a GPU
 // each r / W of a bucket is such a place (core/plan.hpp), so there all slices of a bucket are equally long.
 // For rules that change whole tensors: each parameter has one owner. The largest ones are given away first, each to the rank
 // that has the fewest elements by then.

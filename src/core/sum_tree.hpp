@@ -5,11 +5,10 @@
 //               = sum(lo, mid) + sum(mid, hi)  else; mid = lo + the largest power of two below hi - lo
 //
 // Every aligned block [k * 2^b, (k + 1) * 2^b) of positions is a node, and so is the last, ragged part of such a block. The
-// shape of a node depends only on its width. So whoever holds all leaves of a node can form its sum alone, and the bits are
-// those of one place. A leaf that does not count is -0.0 and changes no bit; no position shifts for its sake.
-// A LeafMap says which rank has which position; positions without a rank are holes, which do not count.
-// Pure functions and values.
-// Tested by unit/core/sum_tree_test.cpp.
+// shape of a node depends only on its width. So a rank that holds all leaves of a node can form its sum alone, with the same
+// bits. A leaf that does not count is -0.0 and changes no bit; no position shifts because of it. A LeafMap maps ranks to
+// positions; positions without a rank are holes, which do not count. Pure functions and values. Tested by
+// unit/core/sum_tree_test.cpp.
 #pragma once
 
 #include <algorithm>
@@ -135,7 +134,7 @@ class LeafMap {
   /// Of the tree: one more than the highest position of a rank.
   [[nodiscard]] int64_t total() const noexcept { return static_cast<int64_t>(ranks_.size()); }
   [[nodiscard]] int64_t position_of(int32_t rank) const noexcept { return positions_[static_cast<size_t>(rank)]; }
-  /// kHole: nobody is there.
+  /// kHole: no rank is there.
   [[nodiscard]] int32_t rank_at(int64_t position) const noexcept { return ranks_[static_cast<size_t>(position)]; }
 
   /// The largest nodes that have leaves of these ranks, and holes, alone; of a single rank its leaf.

@@ -23,7 +23,7 @@ struct Tensor {
   int32_t ndim = 0;
   std::array<int64_t, DDP_MAX_DIMENSIONS> shape{};
   int64_t count = 0;          // elements
-  int32_t device_index = -1;  // of the GPU where it lies; -1: in host memory
+  int32_t device_index = -1;  // of its GPU; -1: in host memory
   const device::Device* device =
       nullptr;  // that GPU, once a group has bound the tensor to it (group::Gpu::bind); NULL: host memory
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The machines that a batch system has given to this job, as it says in the environment: Slurm, PBS (Torque, OpenPBS).
+// The machines that a batch system has allocated to this job, from the environment: Slurm, PBS (Torque, OpenPBS).
 // Pure functions of the environment and of files that it names.
 #pragma once
 
@@ -16,7 +16,7 @@ namespace ddp::ddprun {
 struct Allocation {
   std::string system;       // "Slurm", "PBS"
   std::string name;         // of the variable that names the machines, for texts
-  std::vector<Host> hosts;  // ranks: what the batch system has planned there; 0: it does not say
+  std::vector<Host> hosts;  // ranks that the batch system has planned there; 0: unknown
 };
 
 /// A variable, or NULL; the text of a file, or nothing if it cannot be read.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which processors each rank of this machine may run on. Memory is given by the kernel on the NUMA node of the processor
 // that first writes to it, so a rank that is bound before its program begins has its shared memory on its own node. Pure
-// functions but for the two that read.
+// functions, except the two that read.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ struct Topology {
 
 /// Those that this process may use; empty if the kernel does not say.
 [[nodiscard]] Processors usable_processors();
-/// `root`: "/sys/devices/system". What is missing there is taken for one node, and for cores of one thread.
+/// `root`: "/sys/devices/system". Missing files are taken for one node, and for cores of one thread.
 [[nodiscard]] Topology read_topology(const std::string& root, const Processors& usable);
 
 /// By local rank; empty: not bound. Neighbours share a node. kAuto is kNuma on a machine with several nodes and several

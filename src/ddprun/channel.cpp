@@ -2,7 +2,7 @@
 // Why a pseudo-terminal: a C, C++ or Fortran program that writes into a pipe keeps some kilobytes in its own memory, so its
 // lines come late, and the last ones not at all when it is killed. On a terminal it writes each line when it has ended.
 // The bytes are already in the kernel when the rank dies, and stay readable until we close our end.
-// It is nobody's controlling terminal: Ctrl-C, job control and /dev/tty stay those of the terminal that ddprun runs on.
+// It is no process's controlling terminal: Ctrl-C, job control and /dev/tty stay those of the terminal that ddprun runs on.
 // Tested by process/ddprun_pty_test.sh.
 #include "ddprun/channel.hpp"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A plot is an SVG that stretches to whatever room there is; its words are HTML beside it, so they keep their size on a
-// phone. Tested by unit/ddprun/page_test.cpp.
+// A plot is an SVG that fills the available width; its labels are separate HTML, so they keep their size on a phone. Tested
+// by unit/ddprun/page_test.cpp.
 #include "ddprun/charts.hpp"
 
 #include <algorithm>

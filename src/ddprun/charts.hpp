@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Charts as parts of a page: pure functions. Each has the table of its numbers behind it, which is what a screen reader
-// reads and what the page's script looks up.
+// Charts as parts of a page: pure functions. Each is followed by the table of its numbers, for screen readers and for the
+// page's script.
 #pragma once
 
 #include <functional>
@@ -46,7 +46,7 @@ struct BarChart {
   std::vector<std::string> parts{};
   std::vector<int> colours{};  // of the parts
   std::vector<Bar> bars{};
-  double scale = 0;     // what a full bar stands for at least
+  double scale = 0;     // the least value of a full bar
   bool stacked = true;  // else each part has a row of its own
   std::function<std::string(double)> format{};
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ddprun --check: what is right and wrong with the machines of a job before it is started. It starts itself as the ranks;
+// ddprun --check: checks the machines of a job before it is started. It starts itself as the ranks;
 // rank 0 tells what all of them have found. Tested by process/ddprun_check_test.sh.
 #pragma once
 

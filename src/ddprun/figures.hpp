@@ -38,17 +38,17 @@ struct RunFigures {
   double sent_bytes = -1;  // per pass and rank
   int64_t peak_kib = 0;    // of the largest rank
   int32_t largest = -1;    // that rank
-  int32_t straggler = -1;  // the rank that others wait for, if one stands out
+  int32_t straggler = -1;  // the rank that others wait for, if one is conspicuous
   std::vector<Interval> intervals{};
   std::vector<RunFinding> findings{};
 };
 
 /// How much of the communication was hidden; negative if there was none.
 [[nodiscard]] double share_hidden(const Counts& counts) noexcept;
-/// The rank that the others have waited for, if it stands out; -1. `waited`: by rank, how long others waited for it, summed
-/// over them; `seconds`: how long all ran.
+/// The rank that the others have waited for, if it is conspicuous; else -1. `waited`: by rank, how long others waited for
+/// it, summed over them; `seconds`: how long all ran.
 [[nodiscard]] int32_t find_straggler(const std::vector<double>& waited_s, double seconds);
-/// At most so many intervals.
+/// At most this number of intervals.
 [[nodiscard]] std::vector<Interval> intervals_of(const Run& run, size_t most);
 [[nodiscard]] RunFigures figures_of(const Run& run);
 

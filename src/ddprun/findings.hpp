@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ddprun --check says of a machine: what it has, and what of that should be different, each in one sentence that says
-// what to do. Reading is apart from judging, which is a pure function. Tested by unit/ddprun/findings_test.cpp.
+// The findings of ddprun --check about a machine: its properties, and those that should be changed, each in one sentence
+// with what to do. Reading is separate from judging, which is a pure function. Tested by unit/ddprun/findings_test.cpp.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace ddp::ddprun {
 
-/// How it stands with one thing. `kProblem`: a training fails, or is far slower than it need be.
+/// The state of one property. `kProblem`: a training fails, or is far slower than it need be.
 enum class Level { kFine, kAdvice, kProblem };
 
 struct Finding {
@@ -30,8 +30,8 @@ struct Machine {
   int64_t locked_bytes = -1;      // most memory that a process may lock; INT64_MAX: no limit
   int64_t available_bytes = -1;   // memory
   std::string interface;          // by which the ranks of other machines are reached, with its address; "": one machine
-  std::string gpu_driver;         // its version; "": there is none
-  std::string library;            // what libddp says of itself; "": it was not found
+  std::string gpu_driver;         // its version; "": no driver
+  std::string library;            // libddp's own version text; "": it was not found
   int64_t slow_start_idle = -1;   // net.ipv4.tcp_slow_start_after_idle
   bool several_machines = false;
 };

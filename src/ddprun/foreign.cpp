@@ -80,7 +80,7 @@ constexpr Foreign kForeign[] = {
     {"--time", "write --timeout SECONDS"},
 };
 
-/// "write ...": what other launchers call `word` is called so here; "" if it is none of their options.
+/// "write ...": the name here of the option that other launchers call `word`; "" if they have no such option.
 std::string our_option(std::string_view word) {
   std::string name(word.substr(0, word.find('=')));
   std::replace(name.begin(), name.end(), '_', '-');
@@ -109,7 +109,7 @@ void check_names(const CLI::App& app, std::vector<const char*>& words) {
   for (size_t i = 1; i < words.size(); ++i) {
     const std::string word = words[i];
     if (!word.starts_with('-') || word == "--") return;    // the program begins
-    if (word == "-np" || word == "--np") words[i] = "-n";  // everybody's fingers know it
+    if (word == "-np" || word == "--np") words[i] = "-n";  // a habit of all MPI users
     const std::string name = std::string(words[i]).substr(0, word.find('='));
     const CLI::Option* ours = app.get_option_no_throw(name);
     const std::string answer = ours == nullptr ? our_option(word) : "";
@@ -119,7 +119,7 @@ void check_names(const CLI::App& app, std::vector<const char*>& words) {
   }
 }
 
-// What CLI11 says of a value that is no number is "Could not convert: --ranks = two".
+// CLI11's message for a value that is no number is "Could not convert: --ranks = two".
 void refuse_words(const std::string& text) {
   const size_t name = text.find("--"), equals = text.find(" = ");
   if (!text.starts_with("Could not convert: ") || name == std::string::npos || equals == std::string::npos)

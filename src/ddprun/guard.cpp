@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The helper reads a pipe whose only writer is ddprun: numbers of process groups, then 0 for "all is well". An end of file
-// without the 0 means that ddprun is gone, whatever killed it, and every group gets SIGKILL.
-// The ranks also carry a parent-death signal (launch.cpp); the helper exists for what the ranks have started themselves.
-// It is in a session of its own, so no Ctrl-C and no closing terminal reaches it.
-// Tested by process/ddprun_orphans_test.sh.
+// without the 0 means that ddprun has ended, whatever killed it, and every group gets SIGKILL.
+// The ranks also have a parent-death signal (launch.cpp); the helper exists for processes that the ranks have started
+// themselves. It is in a session of its own, so no Ctrl-C and no closing terminal reaches it. Tested by
+// process/ddprun_orphans_test.sh.
 #include "ddprun/guard.hpp"
 
 #include <fcntl.h>
@@ -70,7 +70,7 @@ Guard::~Guard() {
 
 void Guard::watch(pid_t group) noexcept { send(group); }
 
-// Smaller than PIPE_BUF, so it arrives whole. A helper that somebody killed is no reason to stop: SIGPIPE is ignored here.
+// Smaller than PIPE_BUF, so it arrives whole. A killed helper is no reason to stop: SIGPIPE is ignored here.
 void Guard::send(pid_t value) noexcept {
   while (write(pipe_.get(), &value, sizeof value) < 0 && errno == EINTR) {
   }

@@ -14,7 +14,7 @@ class Guard {
   Guard();
   Guard(const Guard&) = delete;
   Guard& operator=(const Guard&) = delete;
-  /// Stands the helper down and waits for it.
+  /// Ends the helper and waits for it.
   ~Guard();
 
   /// A process group to end should we die.

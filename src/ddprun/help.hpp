@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ddprun --help says before and behind the options.
+// The text of ddprun --help before and after the options.
 #pragma once
 
 namespace ddp::ddprun {

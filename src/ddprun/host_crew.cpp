@@ -71,7 +71,7 @@ void HostCrew::lose(int32_t host, int status) {
     ranks_[rank].runs = false;
     Outcome outcome;
     outcome.rank = static_cast<int32_t>(rank);
-    outcome.status = status != 0 ? status : 1 << 8;  // it has not said how its ranks ended
+    outcome.status = status != 0 ? status : 1 << 8;  // it has not reported how its ranks ended
     outcome.lost = names_[static_cast<size_t>(host)];
     ends_.push_back(outcome);
   }

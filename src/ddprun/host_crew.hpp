@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ranks of a job that survives deaths, on other machines: a ddprun is led on each, starts ranks when it is told to, and
-// reports how they end. A machine whose connection is gone has lost its ranks; it is called again when they shall start.
+// The ranks of a job that survives deaths, on other machines: a ddprun is led on each, starts ranks on order, and reports
+// how they end. A machine whose connection is lost has lost its ranks; it is connected again when they shall start.
 #pragma once
 
 #include <functional>

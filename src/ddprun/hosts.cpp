@@ -23,7 +23,7 @@ int32_t to_ranks(const std::string& text, const std::string& where) {
   return ranks;
 }
 
-// The last colon begins the number, but not one inside an IPv6 address, which stands in brackets.
+// The last colon begins the number, but not one inside an IPv6 address, which is in brackets.
 Host parse_host(const std::string& text, int32_t ranks, const std::string& where) {
   const size_t bracket = text.rfind(']'), colon = text.rfind(':');
   const bool has_number = colon != std::string::npos && (bracket == std::string::npos || colon > bracket);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The machines of a job that has several: who has how many ranks, and how ddprun is started on each. Pure functions.
+// The machines of a job that has several: the number of ranks of each, and how ddprun is started there. Pure functions.
 #pragma once
 
 #include <cstdint>

@@ -34,7 +34,7 @@ bool Input::handle(const pollfd* entries) {
     const ssize_t got = read(0, buffer, sizeof buffer);
     if (got > 0) waiting_.assign(buffer, static_cast<size_t>(got));
     typed = waiting_.find('\n') != std::string::npos;
-    if (got == 0 || (got < 0 && errno != EINTR && errno != EAGAIN)) our_end_.reset();  // Ctrl-D, or the terminal has gone
+    if (got == 0 || (got < 0 && errno != EINTR && errno != EAGAIN)) our_end_.reset();  // Ctrl-D, or the terminal was closed
   }
   if (our_end_.open() && (entries[1].revents & (POLLERR | POLLHUP)) != 0) our_end_.reset();  // rank 0 closed its stdin
   if (our_end_.open() && (entries[1].revents & POLLOUT) != 0) {

@@ -18,7 +18,7 @@ class Input {
 
   /// What rank 0 gets as stdin. Valid until started() is called.
   [[nodiscard]] int for_rank_zero() const noexcept { return child_end_.open() ? child_end_.get() : 0; }
-  /// Rank 0 runs: let go of its end, or we would never see that it has closed it.
+  /// Rank 0 runs: close our copy of its end, or we would never see that it has closed it.
   void started() noexcept { child_end_.reset(); }
 
   /// Two entries; hand the same to handle().

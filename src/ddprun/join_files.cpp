@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rank writes its record beside and renames it: "join.123.0123456789abcdef" is not there for anybody yet. Looking costs a
-// directory and a small file for each group; a machine has one or two.
-// Tested by unit/ddprun/orders_test.cpp.
+// A rank writes its record under a temporary name and renames it: no reader uses "join.123.0123456789abcdef". A scan reads a
+// directory and a small file for each group; a machine has one or two. Tested by unit/ddprun/orders_test.cpp.
 #include "ddprun/join_files.hpp"
 
 #include <fcntl.h>

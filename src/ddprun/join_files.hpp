@@ -14,7 +14,7 @@ namespace ddp::ddprun {
 
 class JoinFiles {
  public:
-  /// "": there is none, and nothing happens.
+  /// "": no folder, and nothing happens.
   explicit JoinFiles(std::string folder) : folder_(std::move(folder)) {}
 
   /// Names and contents that have changed here; looks at most five times a second.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Between fork and exec only async-signal-safe calls are made: everything that allocates is prepared before. A failing exec
-// travels back through a pipe that a successful one closes.
-// Parent death: PR_SET_PDEATHSIG takes effect from the call on, so a parent that died just before is noticed by getppid().
-// Tested by process/ddprun_test.sh, process/ddprun_orphans_test.sh.
+// Between fork and exec only async-signal-safe calls are made: everything that allocates is prepared before. The error of a
+// failing exec is sent back through a pipe that a successful one closes. Parent death: PR_SET_PDEATHSIG takes effect from
+// the call on, so a parent that died just before is noticed by getppid(). Tested by process/ddprun_test.sh,
+// process/ddprun_orphans_test.sh.
 #include "ddprun/launch.hpp"
 
 #include <fcntl.h>
@@ -137,7 +137,7 @@ std::string read_token() {
   return token;
 }
 
-/// `needed`: throws if it cannot be made, else there is none, "".
+/// `needed`: throws if it cannot be made, otherwise returns "".
 std::string make_folder(bool needed) {
   const char* const place = getenv("TMPDIR");
   std::string name = std::string(place != nullptr && *place != '\0' ? place : "/tmp") + "/ddprun-XXXXXX";
@@ -210,7 +210,7 @@ Job prepare_job(const Options& options, const sigset_t& signal_mask) {
   set(job.environment, "WORLD_SIZE=" + std::to_string(options.machines.world_size()));
   set(job.environment, "LOCAL_WORLD_SIZE=" + std::to_string(options.ranks));
   if (options.machines.placement.size() > 1 && !options.machines.led) {
-    std::string placement;  // nobody has said how the hosts are called
+    std::string placement;  // the names of the hosts are unknown
     int32_t node = 0;
     for (const int32_t ranks : options.machines.placement)
       placement += (placement.empty() ? "" : ",") + ("--node-rank " + std::to_string(node++)) + ":" + std::to_string(ranks);
@@ -326,7 +326,7 @@ Rank launch_rank(const Job& job, int32_t rank, int input, const std::vector<std:
                      errno == ENOMEM ? "give them more memory (ulimit -v, the container's limit)" : "raise ulimit -u");
   }
   if (pid == 0) become_rank(plan);
-  setpgid(pid, pid);  // also here: whoever comes first, the group exists before anybody signals it
+  setpgid(pid, pid);  // also here: the group exists before any signal, whichever process is first
   failure.theirs.reset();
   const int cause = read_failure(failure.ours.get());
   if (cause != 0) {

@@ -17,7 +17,7 @@
 
 namespace ddp::ddprun {
 
-/// What the user is told about a job.
+/// The messages to the user about a job.
 struct Said {
   std::string allocation;  // about machines that were found; "": none were
   std::string notes;       // by --verbose
@@ -33,7 +33,7 @@ struct Job {
   int32_t ranks = 1;  // that are started here; of several machines: the machines
   Names names{};
   std::vector<std::vector<std::string>> commands;  // by machine, instead of `program` and `arguments`
-  std::string header;                              // what each machine is told first (lead.hpp)
+  std::string header;                              // the first message to each machine (lead.hpp)
   std::string mark;                                // of their reports (orders.hpp); "": they send none
   sigset_t signal_mask{};                          // ranks start with it
   std::optional<int> prefix_width;                 // columns that the ranks' terminals lack; none: they write to pipes
@@ -61,7 +61,7 @@ struct Rank {
 /// `extra`: variables of this start alone.
 [[nodiscard]] Rank launch_rank(const Job& job, int32_t rank, int input, const std::vector<std::string>& extra = {});
 
-/// Does ddprun set this variable for every rank, so that --env cannot? Then a sentence that says so, else "".
+/// Does ddprun set this variable for every rank, so that --env cannot? Then a sentence with this reason, else "".
 [[nodiscard]] std::string refuse_variable(const std::string& name);
 
 /// An error with the exit code that tells it apart.

@@ -67,7 +67,7 @@ int Leads::open(size_t machine, const std::string& header) {
   theirs_ = Fd(ends[0]);
   if (ours_.size() <= machine) ours_.resize(machine + 1);
   ours_[machine] = Fd(ends[1]);
-  fcntl(ends[1], F_SETFL, O_NONBLOCK);  // nobody reads yet, so what does not fit must not wait
+  fcntl(ends[1], F_SETFL, O_NONBLOCK);  // no process reads yet, so a write that does not fit must not wait
   write_all(ends[1], header);
   return theirs_.get();
 }

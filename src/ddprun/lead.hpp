@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How one ddprun leads those that it has started on other machines: through their stdin. First variables for the ranks, a
-// line each, and an empty line: no secret stands in a command line. Then a line with a number for each signal, the orders of
-// orders.hpp, and 0 now and then, so that silence means that the connection is gone. The end of the stream, or silence
+// line each, and an empty line: no secret is in a command line. Then a line with a number for each signal, the orders of
+// orders.hpp, and 0 at intervals, so that silence means that the connection is lost. The end of the stream, or silence
 // (--silence), ends the ranks of that machine.
 #pragma once
 
@@ -20,7 +20,7 @@ namespace ddp::ddprun {
 /// The leading side: one pipe for each machine.
 class Leads {
  public:
-  /// A machine takes silence of so many seconds for the end of the connection.
+  /// A machine treats silence of this many seconds as the end of the connection.
   explicit Leads(double silence_s) noexcept : beat_ms_(static_cast<int64_t>(silence_s * 1e3) / 6) {}
   /// What the process of this machine gets as its stdin, with `header` in it. Valid until started() or the next call.
   [[nodiscard]] int open(size_t machine, const std::string& header);
@@ -42,14 +42,14 @@ class Leads {
 };
 
 /// The variables that go to every machine: those of `environment` whose names begin with DDP_, NCCL_, OMP_ or GLOO_,
-/// then `assignments`, and the token. What has a newline inside cannot travel, and is left out.
+/// then `assignments`, and the token. A variable with a newline cannot be sent, and is left out.
 [[nodiscard]] std::string lead_header(const std::vector<std::string>& environment,
                                       const std::vector<std::string>& assignments, const std::string& token);
 
 /// The led side. Not led: nothing ever comes.
 class Leash {
  public:
-  /// The connection counts as lost after a silence of so many seconds.
+  /// The connection counts as lost after a silence of this many seconds.
   Leash(bool led, double silence_s) noexcept : led_(led), silence_ms_(static_cast<int64_t>(silence_s * 1e3)) {}
 
   /// Take the variables from stdin into the environment. Throws ExitError.
@@ -60,7 +60,7 @@ class Leash {
   struct Ears {
     std::function<void(int)> on_signal;
     std::function<void(const std::string&)> on_order;
-    std::function<void()> on_loss;  // once, when the connection is gone
+    std::function<void()> on_loss;  // once, when the connection is lost
   };
   void handle(const pollfd& entry, const Ears& ears);
 
@@ -70,7 +70,7 @@ class Leash {
 
   bool led_;
   int64_t silence_ms_;
-  bool stopped_ = false;  // the whole job, by Ctrl-Z: nothing is said meanwhile
+  bool stopped_ = false;  // the whole job, by Ctrl-Z: nothing is sent meanwhile
   std::string waiting_;
   os::Deadline silent_ = os::Deadline::never();
 };

@@ -23,7 +23,7 @@ struct Library {
 #undef DDP_CHECK_MEMBER
 };
 
-/// Beside this program, else as the loader finds it. Throws IO with a sentence that says what to do.
+/// In this program's folder, else as the loader finds it. Throws IO with a sentence about what to do.
 [[nodiscard]] Library open_library();
 
 }  // namespace ddp::ddprun

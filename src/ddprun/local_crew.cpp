@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranks that ended stay zombies until they are started again or the job is over: so their process group numbers cannot be
-// given to strangers, and what they left running can be ended safely.
+// given to strangers, and processes that they left running can be ended safely.
 // Tested by process/ddprun_test.sh, process/ddprun_orphans_test.sh, process/ddprun_restart_test.sh.
 #include "ddprun/local_crew.hpp"
 

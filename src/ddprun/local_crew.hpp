@@ -30,7 +30,7 @@ class LocalCrew final : public Crew {
   void signal(int number) noexcept;
   /// Of a process; -1: it was never started.
   [[nodiscard]] pid_t pid(int32_t process) const noexcept { return processes_[static_cast<size_t>(process)].pid; }
-  /// Has this one been started, and not ended as collect() says?
+  /// Was this one started, and has collect() not returned its end?
   [[nodiscard]] bool running(int32_t process) const noexcept;
 
  private:

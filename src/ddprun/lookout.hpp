@@ -24,7 +24,7 @@ class Lookout {
     int32_t rank = 0;
     pid_t pid = -1;  // of the process that was started; -1: none
   };
-  /// What they have done since the last look. A rank that was started again goes on counting.
+  /// What they have done since the last look. A restarted rank continues its counts.
   [[nodiscard]] Look look(const std::vector<Watched>& ranks);
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What some ranks have done since the last look at them, and how it travels from one ddprun to another: a plain value and
+// What some ranks have done since the last look at them, and how it is sent from one ddprun to another: a plain value and
 // pure functions.
 #pragma once
 

@@ -37,7 +37,7 @@ std::string cgroup_path(const std::string& controller) {
   return "/";
 }
 
-// The number after `key` in a file of "key number" lines; -1 if there is none.
+// The number after `key` in a file of "key number" lines; -1 if the key is missing.
 int64_t number_after(const std::string& path, const std::string& key) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {

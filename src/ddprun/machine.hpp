@@ -14,8 +14,8 @@ namespace ddp::ddprun {
 /// "vm, 2 cores": its name, and the cores that ddprun may use.
 [[nodiscard]] std::string this_machine();
 
-/// A TCP port on which nothing listens. It is not reserved: rank 0 binds it a moment later. The port lies below the range
-/// from which the kernel takes ports for outgoing connections, so nobody takes it by accident meanwhile.
+/// A TCP port on which nothing listens. It is not reserved: rank 0 binds it a moment later. The port is below the range from
+/// which the kernel takes ports for outgoing connections, so no other program gets it by accident meanwhile.
 [[nodiscard]] int32_t find_free_port();
 
 /// 32 bytes from the kernel as 64 hexadecimal digits.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ddprun: the command line. README.md says what it promises; ddprun --help says how to use it.
+// ddprun: the command line. README.md has its contract; ddprun --help shows how to use it.
 // Tested by process/ddprun_test.sh.
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -146,7 +146,7 @@ std::vector<bool> parse_ranks(const std::string& text, int32_t ranks) {
   return chosen;
 }
 
-// CLI11 has parsed numbers; here is what they may be.
+// CLI11 has parsed numbers; their ranges are checked here.
 void check(const Options& options) {
   const auto number = [](double value) {
     char text[32];
@@ -206,7 +206,7 @@ void check_rendezvous(const std::string& text) {
     refuse("--rendezvous needs the first machine and a port, as a:29500, not " + text + ".");
 }
 
-// Inside an allocation whose machines nobody has named otherwise. One machine is started without ssh.
+// Inside an allocation, if the machines were not named otherwise. A single machine is started without ssh.
 void use_allocation(Options& options, Words& words) {
   const auto found = find_allocation([](const char* name) -> const char* { return getenv(name); },
                                      [](const std::string& path) -> std::optional<std::string> {
@@ -280,7 +280,7 @@ std::vector<bool> shown_here(const Options& options) {
   return std::vector<bool>(options.machines.hosts.size(), true);
 }
 
-// Is stderr a terminal that nobody else writes to? Behind a pipe from stdout there is often a program that does.
+// Is stderr a terminal that no other program writes to? A program that reads stdout through a pipe often does.
 bool owns_terminal() {
   struct stat out {};
   return isatty(2) == 1 && (fstat(1, &out) != 0 || !(S_ISFIFO(out.st_mode) || S_ISSOCK(out.st_mode)));

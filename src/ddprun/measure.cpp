@@ -166,7 +166,7 @@ Figures measure(const Library& library, ddp_group* group, const std::function<vo
   }
   notice("AdamW");
   measure_adam(library, group, figures);
-  // The slowest rank is what a training waits for.
+  // A training waits for the slowest rank.
   double slowest[5] = {figures.all_reduce_s, figures.copy_s, figures.barrier_us, figures.adam_s, figures.adam_copy_s};
   require(library, library.group_reduce_metrics(group, slowest, 5, DDP_MAX));
   figures.all_reduce_s = slowest[0], figures.copy_s = slowest[1], figures.barrier_us = slowest[2];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ddprun --check measures with libddp, on all ranks together: links of pairs, an all-reduce beside what memory allows,
-// and an optimizer's step beside that. Tested by process/ddprun_check_test.sh.
+// What ddprun --check measures with libddp, on all ranks together: links of pairs, an all-reduce and an optimizer's step,
+// both compared with the bandwidth of memory. Tested by process/ddprun_check_test.sh.
 #pragma once
 
 #include <cstdint>
@@ -29,13 +29,13 @@ struct Figures {
   double adam_copy_s = 0;  // to copy as many bytes as the step reads and writes, all ranks at once
 };
 
-/// Where the realtime clock of a rank stands beside that of rank 0.
+/// The offset of a rank's realtime clock from that of rank 0.
 struct ClockFigures {
   double offset_s = 0;  // what is to be added to it
   double error_s = 0;   // at most so wrong
 };
 
-/// Throws what libddp says if a call fails. `notice`: what begins now, on rank 0.
+/// Throws libddp's error if a call fails. `notice`: what begins now, on rank 0.
 [[nodiscard]] Figures measure(const Library& library, ddp_group* group, const std::function<void(const char*)>& notice);
 /// By rank.
 [[nodiscard]] std::vector<ClockFigures> compare_clocks(const Library& library, ddp_group* group);

@@ -15,7 +15,7 @@ std::string print(const char* format, double number) {
   return text;
 }
 
-/// Of the UTF-8 character that a text begins with; 0: it is none.
+/// Of the UTF-8 character that a text begins with; 0: not UTF-8.
 size_t character_bytes(std::string_view text) {
   const auto byte = [&](size_t at) { return at < text.size() ? static_cast<unsigned char>(text[at]) : 0U; };
   const unsigned first = byte(0);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Follows a job for its report and for the line that says how it is getting on. It has no thread: the supervisor asks it now
-// and then.
+// Follows a job for its report and for the progress line. It has no thread: the supervisor calls it at intervals.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +18,7 @@ namespace ddp::ddprun {
 
 class Observer {
  public:
-  /// `folder`: where ranks here write what they do; "": nobody watches them.
+  /// `folder`: where ranks here write their live numbers; "": they are not watched.
   Observer(const Options& options, const std::string& folder);
 
   [[nodiscard]] bool is_due() const noexcept { return on_ && (fresh_ || next_.passed()); }
@@ -34,9 +33,9 @@ class Observer {
   [[nodiscard]] Look look(const std::function<pid_t(int32_t)>& pid_of);
   /// What has been seen here, or elsewhere.
   void take(const Look& look);
-  /// Remember how the job stands, and say it in a line; "": there is nothing to say.
+  /// Records the state of the job, and returns it as a line; "": there is nothing to report.
   [[nodiscard]] std::string sample(double seconds);
-  /// Write the report, if one is wanted. `run`: what others know of the job. Returns what is to be said.
+  /// Writes the report, if one is wanted. `run`: data of other modules about the job. Returns the message to print.
   [[nodiscard]] std::string finish(Run run);
 
  private:
@@ -45,7 +44,7 @@ class Observer {
   Lookout lookout_;
   Tally tally_;
   Progress progress_;
-  bool fresh_ = false;  // another machine has told of the rank whose steps count
+  bool fresh_ = false;  // another machine has sent news of the rank whose steps count
   os::Deadline next_ = os::Deadline::in_ms(1);
   int64_t begun_unix_s_;
 };

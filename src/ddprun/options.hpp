@@ -20,7 +20,7 @@ struct Host {
 /// Where the ranks of a job run that has several machines.
 struct Machines {
   std::vector<Host> hosts;         // this ddprun starts one on each of them; empty: it starts ranks
-  std::string found;               // the batch system that has named them, and its variable; "": somebody else has
+  std::string found;               // the batch system that has named them, and its variable; "": not from a batch system
   std::string ssh = "ssh";         // what starts a command there
   std::string ddprun;              // its path there; "": as here
   std::string folder;              // in which the ranks start; "": where ddprun was called
@@ -28,7 +28,7 @@ struct Machines {
   int32_t node = 0;                // which of them this is
   std::string rendezvous;          // host:port where the ranks meet; "": on this machine
   bool led = false;                // by a ddprun on another machine, through stdin (lead.hpp)
-  bool obeys = false;              // and starts ranks when that one says so (orders.hpp)
+  bool obeys = false;              // and starts ranks on its orders (orders.hpp)
   double silence_s = 30;           // after which a led one takes the connection for lost
   std::string show;                // ranks of all machines, as typed; "": all, or none with files
 
@@ -42,7 +42,7 @@ struct Limits {
   double grace_s = 5;    // for ranks that are to exit
 };
 
-/// What is told of the job, beside the output of its ranks.
+/// Reports about the job, in addition to the output of its ranks.
 struct Telling {
   bool verbose = false;
   std::string report;           // the file of a report; "": none
@@ -70,9 +70,9 @@ struct Options {
 
   Machines machines;
 
-  /// Do ranks go on when one has died?
+  /// Do ranks continue when one has died?
   [[nodiscard]] bool survives() const { return max_restarts > 0 || min_ranks > 0 || machines.obeys; }
-  /// Does anybody want to know how the ranks are getting on?
+  /// Is the progress of the ranks needed?
   [[nodiscard]] bool watches() const { return needs_watching() || telling.shows_progress || telling.watched; }
   /// Must it be known, or is it only shown?
   [[nodiscard]] bool needs_watching() const { return !telling.report.empty() || traces(); }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bytes travel in hexadecimal, so that a line stays one.
+// Bytes are sent in hexadecimal, so that a message stays one line.
 // Tested by unit/ddprun/orders_test.cpp.
 #include "ddprun/orders.hpp"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A folder that ends with whoever has it.
+// A folder that is removed with its owner.
 #pragma once
 
 #include <filesystem>
@@ -19,7 +19,7 @@ class OwnFolder {
     return *this;
   }
 
-  /// "": there is none.
+  /// "": no folder.
   [[nodiscard]] const std::string& path() const noexcept { return path_; }
   void remove() noexcept {
     std::error_code ignored;

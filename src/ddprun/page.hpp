@@ -8,7 +8,7 @@
 
 namespace ddp::ddprun {
 
-/// `json_name`: the file with the numbers, beside the page.
+/// `json_name`: the file with the numbers, in the folder of the page.
 [[nodiscard]] std::string write_page(const Run& run, const std::string& json_name);
 
 /// Colours, fonts and layout; what reads a chart under the pointer and by the arrow keys.

@@ -40,7 +40,7 @@ std::string how_to_run(std::string_view name, const std::string& path) {
   return "chmod +x " + path + " makes it so";
 }
 
-/// "": there is none.
+/// Or "".
 std::string search_path(const std::string& name) {
   const char* path = getenv("PATH");
   std::string_view rest = path != nullptr ? path : "/usr/local/bin:/usr/bin:/bin";

@@ -7,7 +7,7 @@
 namespace ddp::ddprun {
 
 /// The path that the name means, as a shell finds it in `folder` ("": this one). Throws ExitError 126 or 127 with a sentence
-/// that says what to do.
+/// about what to do.
 [[nodiscard]] std::string find_program(const std::string& name, const std::string& folder = "");
 
 /// Does the name, which has no '/', mean a program in PATH?

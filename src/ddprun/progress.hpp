@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The line that says how a job is getting on.
+// The line with the progress of a job.
 #pragma once
 
 #include <deque>
@@ -14,7 +14,7 @@ class Progress {
  public:
   void add(const Sample& sample);
   /// "48.2 steps/s, 84 % hidden, waiting for rank 2 (7 %), 5,577 steps in 2:00 min"; "": nothing was done yet. `slowest`:
-  /// the rank that others wait for, -1: none stands out; `share`: of their time.
+  /// the rank that others wait for, -1: none is conspicuous; `share`: of their time.
   [[nodiscard]] std::string line(int32_t slowest, double share) const;
 
  private:

@@ -142,7 +142,7 @@ void Relay::append_poll(std::vector<pollfd>& entries) const {
   for (const auto& stream : streams_) entries.push_back({wants_input(stream) ? stream.end.get() : -1, POLLIN, 0});
   for (const auto& sink : sinks_) {
     pollfd entry = sink.poll_entry();
-    if (entry.events == 0) entry.fd = -1;  // or poll would return at once for a reader that has gone
+    if (entry.events == 0) entry.fd = -1;  // or poll would return at once for a closed reader
     entries.push_back(entry);
   }
 }
@@ -210,7 +210,7 @@ bool Relay::read_some(Stream& stream) {
   char buffer[kReadBytes];
   const ssize_t got = read(stream.end.get(), buffer, sizeof buffer);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return false;
-  if (got <= 0) {  // a terminal that nobody holds any more says EIO
+  if (got <= 0) {  // a terminal that no process has open any more returns EIO
     end_stream(stream);
     return false;
   }
@@ -225,7 +225,7 @@ bool Relay::passes_bytes(const Stream& stream) const noexcept {
   return stream.screen != kNone && reports_.mark.empty() && screens_[stream.screen].passes_bytes();
 }
 
-// What stood before the report is the beginning of a line that goes on behind it.
+// The text before the report is the beginning of a line that continues after it.
 bool Relay::take_report(Stream& stream, std::string_view line) {
   const size_t at = reports_.mark.empty() ? std::string_view::npos : line.find(reports_.mark);
   if (at == std::string_view::npos) return false;

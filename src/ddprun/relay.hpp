@@ -26,7 +26,7 @@ class Relay {
   Relay(const Relay&) = delete;
   Relay& operator=(const Relay&) = delete;
 
-  /// Take over the channels of a process here; when it was started again, in the place of what it had.
+  /// Take over the channels of a process here; when it was started again, replacing its former ones.
   void set_rank(int32_t rank, Fd out, Fd err);
   /// Take what its channels hold now.
   void drain(int32_t rank);
@@ -37,9 +37,9 @@ class Relay {
   void handle(const pollfd* entries);
   /// When show_open_lines() has something to do; Screen::kNever.
   [[nodiscard]] int64_t due_ns() const noexcept;
-  /// Show lines that have not ended but stood still for a moment.
+  /// Show unfinished lines that have not changed for a moment.
   void show_open_lines();
-  /// The user has typed a newline behind what stands on the terminal.
+  /// The user has typed a newline after the present text on the terminal.
   void typed_line();
   /// The terminal's width has changed: the ranks' terminals follow.
   void resize() noexcept;
@@ -51,7 +51,8 @@ class Relay {
   /// Take what is in the channels now and close them: what still holds their other ends is of no interest any more.
   void close_inputs();
 
-  /// What stands on the last row of the terminal now and then, when no rank has it; "": nothing. Elsewhere nothing happens.
+  /// The text of the last row of the terminal at intervals, when no rank uses that row; "": nothing. Has no effect without a
+  /// terminal.
   void show_status(const std::string& text);
   /// A line to stderr as it is, and at once behind what a rank has not ended.
   void report(const std::string& line);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The report starts with what the user needs: which rank failed first, how, and what it said last.
+// The report starts with the most important facts: which rank failed first, how, and its last lines.
 // Tested by process/ddprun_failure_test.sh.
 #include "ddprun/report.hpp"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is said about the end of the ranks: pure functions from outcomes to text and an exit code.
+// Messages about the end of the ranks: pure functions from outcomes to text and an exit code.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct Outcome {
   int status = 0;            // as wait() gives it
   double seconds = 0;        // from the start of the job
   int64_t peak_kib = 0;      // largest resident memory, with its own children
-  bool ended_by_us = false;  // after we had told it to end
+  bool ended_by_us = false;  // after we had ordered it to end
   std::string lost{};        // the host whose connection broke, so that nothing else is known of its end
 };
 
@@ -48,7 +48,7 @@ struct Names {
 /// "SIGTERM".
 [[nodiscard]] std::string signal_name(int signal);
 
-/// 0 to 255, as a shell says it: 128 + signal for signals.
+/// 0 to 255, as in a shell: 128 + signal for signals.
 [[nodiscard]] int exit_code(const Outcome& outcome) noexcept;
 
 /// "exit code 3", "killed by signal 11 (Segmentation fault, SIGSEGV)".
@@ -67,7 +67,7 @@ struct JobEnd {
   int32_t restarts = 0;
   bool each_rank = false;            // say how each ended
   int64_t oom_kills = -1;            // how often the out-of-memory killer struck during the job; -1: unknown
-  std::vector<std::string> story{};  // of a job that went on
+  std::vector<std::string> story{};  // of a job that continued
 };
 
 /// Lines without newlines.

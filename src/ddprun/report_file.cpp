@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A file is written beside and renamed, so that nobody sees half of it, and an older one stays until then.
-// Tested by process/ddprun_report_test.sh.
+// A file is written under a temporary name and renamed, so that no reader sees half of it, and an older one stays until
+// then. Tested by process/ddprun_report_test.sh.
 #include "ddprun/report_file.hpp"
 
 #include <sys/stat.h>
@@ -17,7 +17,7 @@
 namespace ddp::ddprun {
 namespace {
 
-/// A new file beside this one, with its name in `path`.
+/// A new file in the same folder, with its name in `path`.
 Fd make_beside(std::string& path) {
   path += ".XXXXXX";
   return Fd(mkstemp(path.data()));

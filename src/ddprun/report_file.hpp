@@ -10,11 +10,11 @@ namespace ddp::ddprun {
 
 /// FILE.html and, for the numbers, FILE.json.
 [[nodiscard]] std::string json_path(const std::string& page_path);
-/// Why the file, which this option names, cannot be written; "": it can. What is there stays.
+/// Why the file, which this option names, cannot be written; "": it can. An existing file stays.
 [[nodiscard]] std::string refuse_file(const std::string& option, const std::string& path);
 /// The same for both files of --report.
 [[nodiscard]] std::string refuse_report(const std::string& page_path);
-/// Write both, each in the place of what was there at once. Returns what is to be said: where they are, or what went wrong.
+/// Write both, each replacing an older file at once. Returns the message to print: where they are, or what went wrong.
 [[nodiscard]] std::string save_report(const Run& run, const std::string& page_path);
 
 }  // namespace ddp::ddprun

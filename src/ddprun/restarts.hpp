@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What follows when ranks have failed in a job that survives (--max-restarts, --min-ranks): they are started again and join
-// the others, or the others go on without them, or everything starts again, or the job ends. Pure.
-// Tested by unit/ddprun/restarts_test.cpp.
+// What follows when ranks have failed in a job that survives (--max-restarts, --min-ranks): they are restarted and join the
+// others, or the others continue without them, or all ranks restart, or the job ends. Pure. Tested by
+// unit/ddprun/restarts_test.cpp.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace ddp::ddprun {
 
 enum class Answer {
   kJoin,        // the dead ranks start again and join the others
-  kGoOn,        // the others go on without them
+  kGoOn,        // the others continue without them
   kRestartAll,  // too few are left: they end, and all start again
   kEnd          // the job has failed
 };

@@ -100,7 +100,7 @@ struct Run {
   std::vector<RankRun> ranks{};
   std::vector<Sample> samples{};
   std::vector<RunEvent> events{};
-  std::vector<std::string> last_words{};  // lines that ddprun said at the end
+  std::vector<std::string> last_words{};  // ddprun's own lines at the end
 };
 
 }  // namespace ddp::ddprun

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// On a terminal a line without end stands on the last row only until something else is written: the row is erased, and the
+// On a terminal an unfinished line is on the last row only until something else is written: the row is erased, and the
 // line appears again a moment later. With several of them each has the row for a second. So progress bars of many ranks take
 // one row, and the lines above are whole. Elsewhere (file, pipe, TERM=dumb) nothing can be erased. A line that was shown in
 // part and then interrupted by another is written once more, whole, when it ends, unless it is long; a bar is written as a
@@ -82,7 +82,7 @@ void Screen::end_line(size_t stream, std::string_view line, bool bar, bool ended
     if (newline) sink_->put("\n");
     open_ = -1;
   } else if (bar && !erases_ && view.shown > 0 && view.shown == line.size()) {
-    // Its last state stands there as a line.
+    // Its last state stays there as a line.
   } else {
     close_open(now);
     const bool go_on = !prefixed_ || line.size() > kRepeatBytes;

@@ -35,13 +35,12 @@ class Screen {
   void replaced(size_t stream) noexcept;
   /// When show() is due for this stream; kNever.
   [[nodiscard]] int64_t due(size_t stream) const noexcept { return views_[stream].due_ns; }
-  /// Show a line that has not ended. `bar`: it overwrites itself with \r, and this is what it says now.
+  /// Show an unfinished line. `bar`: it overwrites itself with \r, and this is its present text.
   void show(size_t stream, std::string_view line, bool bar, int64_t now);
-  /// A newline was typed on the terminal behind the line that stands open. Returns how many bytes of this stream's line are
-  /// over with it; 0 for the other streams.
+  /// A newline was typed on the terminal after the unfinished line. Returns how many bytes of this stream's line it has
+  /// ended; 0 for the other streams.
   size_t typed(size_t stream) noexcept;
-  /// What stands on the last row of a terminal while nothing else does; "": nothing. Where no row can be erased nothing
-  /// happens.
+  /// The text of the last row of a terminal while it is otherwise free; "": nothing. Has no effect if rows cannot be erased.
   void set_status(std::string_view text, int64_t now);
   /// When show_status() is due; kNever.
   [[nodiscard]] int64_t status_due() const noexcept { return open_ < 0 ? status_.due_ns : kNever; }
@@ -73,7 +72,7 @@ class Screen {
   bool prefixed_;
   bool erases_;         // a terminal whose last row can be erased
   int columns_ = 0;     // of that terminal
-  int64_t open_ = -1;   // the stream whose line stands on the last row without a newline
+  int64_t open_ = -1;   // the stream whose unfinished line is on the last row
   int64_t since_ = 0;   // since then
   int open_width_ = 0;  // columns that it takes
   std::vector<View> views_;

@@ -13,7 +13,7 @@
 namespace ddp::ddprun {
 namespace {
 
-// Passed on to the ranks, but for SIGCHLD (a rank ended) and SIGTSTP (Ctrl-Z). USR1 and USR2: batch systems announce the end
+// Passed on to the ranks, except SIGCHLD (a rank ended) and SIGTSTP (Ctrl-Z). USR1 and USR2: batch systems announce the end
 // with them. WINCH: the terminal has another size.
 constexpr int kHandled[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGWINCH};
 

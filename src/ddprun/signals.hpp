@@ -15,7 +15,7 @@ namespace ddp::ddprun {
 
 class Signals {
  public:
-  /// From here on these signals are read, not delivered. Those that our parent told us to ignore (nohup) stay ignored.
+  /// From here on these signals are read, not delivered. Those that our parent has set to be ignored (nohup) stay ignored.
   Signals();
 
   [[nodiscard]] int fd() const noexcept { return fd_.get(); }

@@ -27,7 +27,7 @@ class Sink {
   [[nodiscard]] bool full() const noexcept { return pending() && queue_.size() - done_ > kFullBytes; }
   [[nodiscard]] bool terminal() const noexcept { return terminal_; }
   [[nodiscard]] pollfd poll_entry() const noexcept { return {fd_, static_cast<short>(pending() ? POLLOUT : 0), 0}; }
-  /// Call when poll says that the place takes more; does not block.
+  /// Call when poll reports that the descriptor accepts more; does not block.
   void write_some();
   /// What went wrong, once; "" otherwise.
   [[nodiscard]] std::string take_complaint();

@@ -130,7 +130,7 @@ void Supervisor::signal_ranks(int signal) noexcept {
 
 void Supervisor::handle_signal(int signal) {
   if (signal == SIGCHLD) return collect_ends();
-  if (signal == SIGTSTP) {  // Ctrl-Z stops the ranks, then us; they go on when we do
+  if (signal == SIGTSTP) {  // Ctrl-Z stops the ranks, then us; they resume when we do
     signal_ranks(SIGSTOP);
     raise(SIGSTOP);
     return signal_ranks(SIGCONT);
@@ -138,7 +138,7 @@ void Supervisor::handle_signal(int signal) {
   if (signal == SIGWINCH) relay_.resize();
   if (asks_to_stop(signal) && now_.phase == Phase::kRunning && stop_.signal == 0) stop_.signal = signal;
   if (asks_to_stop(signal)) ++stop_.requests;
-  if (asks_to_stop(signal) && now_.phase == Phase::kFlushing) now_.phase = Phase::kDone;  // nobody reads the report
+  if (asks_to_stop(signal) && now_.phase == Phase::kFlushing) now_.phase = Phase::kDone;  // the report is not read
   if (signal == SIGINT && stop_.requests > 1 && now_.phase < Phase::kKilled) {
     relay_.note("second interrupt: sending SIGKILL to " + running_ranks());
     signal_ranks(SIGKILL);
@@ -183,7 +183,7 @@ void Supervisor::take_of_host(int32_t host, std::string_view text) {
     observer_.end({report->rank, report->status, seconds(), report->peak_kib, false, {}});
 }
 
-/// The ddprun that leads this one says it.
+/// The ddprun that leads this one prints it.
 void Supervisor::handle_lead(int signal) {
   if (signal != SIGKILL && signal != SIGSTOP && signal != SIGCONT) return handle_signal(signal);
   signal_ranks(signal);
@@ -231,7 +231,7 @@ void Supervisor::advance() {
     relay_.close_inputs();
     end_everything();
     if (!obeys) report();
-    enter(Phase::kFlushing, stop_.requests > 0 ? kDrainMs : 0);  // a slow reader gets all, unless we were told to stop
+    enter(Phase::kFlushing, stop_.requests > 0 ? kDrainMs : 0);  // a slow reader gets all, unless the job is being stopped
   }
   if (now_.phase == Phase::kFlushing && (!relay_.writing() || now_.deadline.passed())) now_.phase = Phase::kDone;
   if (now_.phase < Phase::kDraining && now_.deadline.passed()) on_deadline();
@@ -243,7 +243,7 @@ void Supervisor::on_deadline() {
     signal_ranks(SIGKILL);
     return enter(Phase::kKilled, kLastWordsMs);
   }
-  if (now_.phase == Phase::kKilled) {  // a machine that does not answer: let go of the connection, which ends its ranks
+  if (now_.phase == Phase::kKilled) {  // a machine that does not answer: close the connection, which ends its ranks
     crews_.main().let_go();
     return enter(Phase::kKilled, 0);
   }

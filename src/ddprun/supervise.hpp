@@ -6,7 +6,8 @@
 
 namespace ddp::ddprun {
 
-/// Runs the job and returns ddprun's exit code. Throws Error or ExitError before the ranks run; what was started is ended.
+/// Runs the job and returns ddprun's exit code. Throws Error or ExitError before the ranks run, and ends processes that were
+/// started.
 [[nodiscard]] int run_job(const Options& options);
 
 }  // namespace ddp::ddprun

@@ -97,7 +97,7 @@ class Supervisor {
     Leads leads;  // of the machines that we have started
     Leash leash;  // of the ddprun that has started us
     JoinFiles join_files;
-    bool over = false;  // the one that leads us has said that no rank will be started any more
+    bool over = false;  // the leading ddprun will start no more ranks
   } inputs_;
   struct Crews {
     LocalCrew local;

@@ -67,7 +67,7 @@ void Supervisor::collect_ends() {
   }
 }
 
-/// Of a rank; a machine that is led as a whole is none.
+/// Of a rank; a machine that is led as a whole has none.
 void Supervisor::observe_end(const Outcome& outcome) {
   if (!observer_.is_on() || (!options_.machines.hosts.empty() && crews_.hosts == nullptr)) return;
   Outcome of_rank = outcome;

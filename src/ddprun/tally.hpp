@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Adds up what is seen of the ranks of a job: pure, but for its own state.
+// Adds up the live numbers of the ranks of a job: pure, except for its own state.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ class Tally {
   void end(int32_t rank, double seconds, const std::string& how, bool failed, int64_t peak_kib);
   /// What has been seen of some ranks; others are left out.
   void add(const Look& look);
-  /// Remember how the job stands. Of too many samples every second one goes.
+  /// Records the state of the job. Drops every second sample when there are too many.
   void sample(double seconds);
   /// What the next look of this rank brings makes a sample worth while: the job's steps are those of this rank.
   [[nodiscard]] int32_t followed() const noexcept { return first_ + static_cast<int32_t>(followed_); }
@@ -51,7 +51,7 @@ class Tally {
   int idle_ = 0;  // samples since it has done something
   Sample now_{};
   std::vector<Sample> samples_;
-  int64_t every_ = 1;  // sample of so many is kept
+  int64_t every_ = 1;  // one of this many samples is kept
   int64_t seen_ = 0;
   size_t most_;
 };

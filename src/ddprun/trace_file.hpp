@@ -24,9 +24,9 @@ class TraceFile {
 
   /// Led: give away what is new.
   void pass_on(const std::function<void(const Report&)>& give);
-  /// Leads: what a host has passed on.
+  /// On the leading machine: events that a host has forwarded.
   void keep(int32_t host, const Report& report) noexcept;
-  /// All ranks have ended. What is said of it: where it is, or why there is none; "": there is nothing to say.
+  /// All ranks have ended. Returns the message about it: where the file is, or why it is missing; "": no message.
   [[nodiscard]] std::string write();
 
  private:

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The seam between walks over tensors and where their memory lies: host memory (device/cpu/host) or a GPU
+// The seam between walks over tensors and their memory: host memory (device/cpu/host) or a GPU
 // (device/gpu/device). A walk is written once: it takes the device of a tensor with of(), and lists of spans
-// (device/span_lists), of parts of a norm (device/norms) or of updates (device/updates), which keep what lies on one device
-// together. A GPU then gets one launch for many parameters.
+// (device/span_lists), of parts of a norm (device/norms) or of updates (device/updates), which group the parts of each
+// device. A GPU then gets one launch for many parameters.
 //
-// Work on a GPU is done in the order of a stream, and its host waits only where a function says so. Host memory has no
-// streams: what is asked of it is done when the call returns. Errors: OUT_OF_MEMORY for memory; else what a GPU throws
+// Work on a GPU is done in the order of a stream, and its host waits only where a function's comment states it. Host memory
+// has no streams: its work is done when the call returns. Errors: OUT_OF_MEMORY for memory; else what a GPU throws
 // (device/gpu/device.hpp). Work in host memory throws nothing. Threads: any. Tested by unit/device/host_test.cpp,
 // unit/device/gpu_device_test.cpp and gpu_host/gradients_test.cpp.
 #pragma once
@@ -50,7 +50,7 @@ inline constexpr size_t kMostDecays = 16;
 /// When it is done, on a device that has streams.
 struct Order {
   void* stream = nullptr;
-  ddp_gpu_stop stop = nullptr;  // nothing is changed once this word is set; NULL: there is none
+  ddp_gpu_stop stop = nullptr;  // nothing is changed once this word is set; NULL: no word
 };
 
 /// `count` updates of elements of one type, by `rule_count` rules that they name.
@@ -83,7 +83,7 @@ class Device {
   /// Calls body() with the device current on this thread, for a program's own work there.
   virtual void within(const std::function<void()>& body) const = 0;
 
-  /// Zeroed memory; may wait. `what` says what for.
+  /// Zeroed memory; may wait. `what` names its purpose.
   [[nodiscard]] virtual Memory allocate(int64_t bytes, const char* what) const = 0;
   /// What allocate() took from the device itself.
   virtual void free(void* memory) const noexcept = 0;
@@ -93,7 +93,7 @@ class Device {
   virtual void apply(const Operation& operation, const Span* spans, int64_t count, ddp_dtype from_dtype, ddp_dtype to_dtype,
                      const Order& order) const = 0;
   /// Averages follow values: to = decay * to + (1 - decay) * from. `count` spans for each decay, in the order of the decays
-  /// and alike but for `to`. `dtype` is that of the values.
+  /// and equal except `to`. `dtype` is that of the values.
   virtual void follow(const Span* spans, int64_t count, const double* decays, int32_t decay_count, ddp_dtype dtype,
                       const Order& order) const = 0;
   /// Sums over what is added to it later; device/norms.hpp.
@@ -109,12 +109,12 @@ class Device {
 /// Host memory.
 [[nodiscard]] const Device& host() noexcept;
 
-/// Where a tensor lies. On a GPU: a group has bound it (group::Gpu::bind).
+/// The device of a tensor. On a GPU: a group has bound it (group::Gpu::bind).
 [[nodiscard]] inline const Device& of(const Tensor& tensor) noexcept {
   return tensor.device != nullptr ? *tensor.device : host();
 }
 
-/// In whose streams work on these parameters is ordered: the GPU if any lies on one.
+/// The device in whose streams work on these parameters is ordered: the GPU if any is on one.
 [[nodiscard]] inline const Device& of(const Parameters& table) noexcept {
   return table.device() != nullptr ? *table.device() : host();
 }

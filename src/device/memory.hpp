@@ -15,7 +15,7 @@ namespace ddp::device {
 class Memory {
  public:
   Memory() = default;
-  /// Throws OUT_OF_MEMORY; `what` says what for.
+  /// Throws OUT_OF_MEMORY; `what` names its purpose.
   Memory(const Device& device, int64_t bytes, const char* what) : Memory(device.allocate(bytes, what)) {}
   /// In host memory.
   explicit Memory(os::LargeArray array) noexcept : in_host_(std::move(array)) {}
@@ -38,7 +38,7 @@ class Memory {
  private:
   os::LargeArray in_host_;
   const Device* device_ = nullptr;
-  void* memory_ = nullptr;  // of the device; NULL: there is none, or it is in the host
+  void* memory_ = nullptr;  // of the device; NULL: no memory, or in the host
 };
 
 }  // namespace ddp::device

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Norms of many arrays, wherever they lie: parts are noted, then each device adds the terms of its own, and the sums are
-// joined exactly. So the bits do not depend on where an array lies.
+// Norms of many arrays, on any device: parts are noted, then each device adds the terms of its own, and the sums are joined
+// exactly. So the bits do not depend on the device of an array.
 //
-// The host waits for a GPU once, where it asks for the number; meanwhile it adds what lies in its own memory.
+// The host waits for a GPU once, when it reads the number; meanwhile it adds the arrays in its own memory.
 // Cost on a GPU: one read of the parts, and 560 bytes to the host. Nothing is allocated there after the first use.
 // Threads: one at a time, and in one order of streams.
 // Tested by gpu_host/norms_test.cpp, gpu_host/gradients_test.cpp and unit/device/host_test.cpp.

@@ -15,7 +15,7 @@ class SpanLists {
  public:
   /// Nothing if `count` is 0.
   void add(const Device& device, ddp_dtype from_dtype, ddp_dtype to_dtype, void* from, void* to, int64_t count);
-  /// A tensor that is read or changed where it lies.
+  /// A tensor that is read or changed in place.
   void add(const Tensor& tensor) { add(of(tensor), tensor.dtype, tensor.dtype, tensor.data, tensor.data, tensor.count); }
   void clear() noexcept;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Blocks of parameters that an optimizer's rule changes. In host memory that happens at once, so that a block is still in
 // cache; on a GPU blocks are noted one by one, then launched together, one call for each type of parameter. A block that
-// goes on where the last one of its type ended, under the same rule, becomes part of it, and equal rules are noted once; so
+// begins where the last one of its type ended, under the same rule, becomes part of it, and equal rules are noted once; so
 // a step over whole parameters and one in small blocks end as the same few launches.
 //
 // Threads: one at a time. Nothing is allocated once there was room for all parameters.
@@ -36,7 +36,7 @@ class Updates {
   virtual void reserve(const Parameters& table) = 0;
   virtual void clear() noexcept = 0;
   [[nodiscard]] virtual bool empty() const noexcept = 0;
-  /// From the next update on: these, and not the rules that come with an update. For what has such rules.
+  /// From the next update on: these, and not the rules that come with an update. For optimizers with such rules.
   virtual void set_planned(const PlannedRules&) noexcept {}
   /// Launch what was noted, in the order of the stream, and forget it. Throws what a GPU throws.
   virtual void launch(const Device& device, const GradShape& shape, const Order& order) = 0;

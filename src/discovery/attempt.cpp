@@ -44,8 +44,8 @@ auto if_ours(Read&& read) -> std::optional<decltype(read())> {
   return result;
 }
 
-/// Takes no more bytes than the next frame needs, because what comes behind it belongs to whoever goes on with the
-/// connection. False if nothing more is there now; throws what is no frame. `ended`: the other side has.
+/// Takes no more bytes than the next frame needs, because the following bytes belong to the next user of the connection.
+/// False if nothing more is there now; throws if the bytes are no frame. `ended`: the other side has ended.
 bool read_on(const net::Socket& socket, FrameReader& reader, std::optional<Frame>& frame, bool& ended) {
   std::array<char, 256> bytes;
   ssize_t seen = 0;

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// One connection to a place where a rank of our group may serve, from its beginning to that rank's proof, or to what speaks
-// against it. It never waits.
+// One connection to a place where a rank of our group may serve, from its beginning to that rank's proof, or to a refusal.
+// It never waits.
 //
-// The server speaks first, so that a foreign service is told nothing: its banner says which group it is. Then both sides
-// prove that they know the token. A peer that has not proved it is believed one thing only: that it is not ours.
-// Threads: one.
-// Tested by process/impostor_test.cpp and process/rendezvous_test.cpp.
+// The server sends first, so that a foreign service gets no data: its banner names the group. Then both sides prove that
+// they know the token. Only one claim of a peer without proof is believed: that it is not ours. Threads: one. Tested by
+// process/impostor_test.cpp and process/rendezvous_test.cpp.
 #pragma once
 
 #include <functional>
@@ -23,7 +22,7 @@
 
 namespace ddp::bootstrap {
 
-/// A place where rank 0 may be, and what it must show there.
+/// A possible address of rank 0, and the identity that it must show there.
 struct Address {
   net::Endpoint where;
   auth::GroupId group{};
@@ -35,7 +34,7 @@ struct Probe {
   enum class Answer {
     kAdmitted,    // it has proved that it is of our group, and this rank has too
     kNobody,      // nothing listens, or it went away
-    kSilent,      // something accepts connections, and does not say in time what a rank says at once
+    kSilent,      // something accepts connections, and does not send in time what a rank sends at once
     kForeign,     // another program
     kOtherGroup,  // libddp, but not our group
     kUnproved,    // it shows our group's banner, and does not prove that it knows the token
@@ -44,13 +43,13 @@ struct Probe {
   Answer answer = Answer::kNobody;
   std::optional<Admission> admission;
   std::optional<Error> refusal;
-  std::string record;   // for the error text of whoever gives up
+  std::string record;   // for the error text when the caller gives up
   int error = 0;        // kNobody: errno of the connection, if there was none
   net::Endpoint where;  // that was asked
 };
 
-/// What a rank says at once, behind its proof and before it has rank 0's: whoever knows the group, but not its token, and
-/// takes rank 0's place is told no more than this. Made when there is a connection.
+/// The data that a rank sends at once, after its proof and before it has rank 0's: an impostor that knows the group, but not
+/// its token, gets no more than this. Made when there is a connection.
 using FirstWords = std::function<std::vector<FirstWord>(const net::Socket&)>;
 
 /// The rank that asks, and the world size that it expects.
@@ -61,10 +60,10 @@ struct Caller {
 
 class Attempt {
  public:
-  enum class State { kConnecting, kConnected, kGreeting, kOver };  // connected: nothing has been said yet
+  enum class State { kConnecting, kConnected, kGreeting, kOver };  // connected: nothing was received yet
   enum class Patience {
     kShort,  // for the connection and the first word too, which are then kNobody and kSilent
-    kLong    // for both; what has begun to speak must go on at once
+    kLong    // for both; a peer that has begun to send must continue at once
   };
   Attempt(Address target, const Caller& caller, FirstWords words, Patience patience);
 

@@ -25,7 +25,8 @@ class CoolDown {
 
   /// Ranks of these hosts have died. Those that die together count once.
   void note_deaths(const std::set<std::string>& hosts, int64_t now_ns);
-  /// Who is kept out now: for `first_ms` after the third death, and twice as long after each further one. 0: nobody.
+  /// The hosts that are kept out now: for `first_ms` after the third death, and twice as long after each further one. 0:
+  /// none.
   [[nodiscard]] std::vector<Kept> kept_out(int64_t first_ms, int64_t now_ns) const;
 
  private:

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keeps a listening socket within reach while nobody accepts there: connections wait in the kernel's queue, and if strangers
-// have filled half of it, all of them are dropped. Whoever has reason to be there connects again at once.
-// A thread, which sleeps until somebody connects. Cost: one descriptor, and nothing for a connection that waits.
-// Threads: one makes and destroys it.
+// Keeps a listening socket reachable while no code accepts there: connections wait in the kernel's queue, and if strangers
+// have filled half of it, all of them are dropped. A rank of the group connects again at once. A thread, which sleeps until
+// a connection comes. Cost: one descriptor, and nothing for a connection that waits. Threads: one makes and destroys it.
 // Tested by process/recovery_strangers_test.cpp.
 #pragma once
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where ranks that are new find a group that stands: a file, the caller's store, or the address of a rendezvous tcp:// or
+// Where new ranks find an existing group: a file, the caller's store, or the address of a rendezvous tcp:// or
 // env://.
 //
-// In a file rank 0 says where it is, whoever rank 0 is. Into a store each rank puts its own place, once, under its id,
-// because a store is used in ddp_group_create alone; new ranks try one after the other. At an address there is a signpost.
+// The current rank 0 writes its address to the file. Into a store each rank puts its own address, once, under its id,
+// because a store is used only in ddp_group_create; new ranks try one after the other. At an address there is a signpost.
 // Threads: one.
 // Tested by capi/recovery_test.cpp and capi/join_places_test.cpp.
 #pragma once
@@ -27,7 +27,7 @@ class JoinPlace {
  public:
   /// Nowhere: no rank can join.
   JoinPlace() = default;
-  /// `path`: what DDP_JOIN_FILE says, or NULL.
+  /// `path`: the value of DDP_JOIN_FILE, or NULL.
   JoinPlace(const Meeting& meeting, const ddp_group_options& options, const char* path);
   ~JoinPlace();
   JoinPlace(const JoinPlace&) = delete;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What launchers put into the environment: torchrun and ddprun, Open MPI, MPICH and PMI, Slurm, Kubernetes indexed jobs.
-// Pure but for the environment, which tests replace.
+// The variables of launchers: torchrun and ddprun, Open MPI, MPICH and PMI, Slurm, Kubernetes indexed jobs.
+// Pure, except for the environment, which tests replace.
 // Sources: the launchers' manuals; the variable names were also read off real Open MPI 4 and MPICH 4 runs.
 // Tested by unit/discovery/rendezvous_launchers_test.cpp.
 #pragma once
@@ -13,9 +13,9 @@
 
 namespace ddp::bootstrap {
 
-/// What one launcher says; an absent value was not said.
+/// The values of one launcher; an absent value was not set.
 struct Launch {
-  std::string launcher;  // "torchrun", "Open MPI", ...; "" if there is none
+  std::string launcher;  // "torchrun", "Open MPI", ...; "" without a launcher
   std::optional<int32_t> rank;
   std::optional<int32_t> size;
   std::optional<int32_t> local_rank;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Meet the other ranks, by whatever way the Meeting names. Rank 0 starts the server and then joins it like everybody else.
+// Meet the other ranks, in the way that the Meeting names. Rank 0 starts the server and then joins it like all other ranks.
 #include <unistd.h>
 
 #include <algorithm>
@@ -54,7 +54,7 @@ class Encounter {
     return meeting_.kind == Meeting::Kind::kTcp || meeting_.kind == Meeting::Kind::kEnvironment ? at_address() : by_record();
   }
 
-  /// Rank 0 listens at `here`, on a port of the range; what the others must know is in the record.
+  /// Rank 0 listens at `here`, on a port of the range; the data for the others is in the record.
   std::pair<Listening, Record> listen(net::Endpoint here);
   /// See signpost.hpp.
   std::unique_ptr<Server> set_up(const std::string& record);
@@ -64,7 +64,7 @@ class Encounter {
 
  private:
   std::vector<net::Endpoint> addresses_of(const std::string& host);
-  /// Where new ranks are told the way: not where the ranks of a group that forms meet.
+  /// Where new ranks get the address of the group: not where the ranks of a forming group meet.
   std::pair<Address, std::vector<net::Endpoint>> signpost(bool asks);
   std::unique_ptr<Control> at_address();
   std::unique_ptr<Control> by_record();
@@ -89,7 +89,7 @@ class Encounter {
   os::Deadline doubt_ends_ = os::Deadline::never();
   std::string trouble_;                                       // what the last round met, for the error text
   std::string advice_;                                        // and what that means
-  std::set<std::string> warned_;                              // of who answers in rank 0's place, told already
+  std::set<std::string> warned_;                              // warnings about an impostor of rank 0 that were already given
   std::string reached_;                                       // where rank 0 was looked for
   std::optional<std::pair<std::string, os::Deadline>> lost_;  // where rank 0 was; it counts as dead from then on
   bool is_meant_for_here_ = false;  // all ranks are on this host: nothing has to be reached from elsewhere
@@ -249,7 +249,7 @@ std::optional<Address> Encounter::follow(const Record& record) {
   return target;
 }
 
-// The record may be an earlier run's. What is wrong with it counts when rank 0 has not replaced it for a while.
+// The record may be an earlier run's. An error in it counts when rank 0 has not replaced it for a while.
 void Encounter::doubt(const Record& record, const Error& why) {
   if (doubted_ != record.word) {
     doubted_ = record.word;
@@ -293,7 +293,7 @@ std::unique_ptr<Control> Encounter::join(const std::function<std::vector<Address
   throw texts::rank0_never_came(place, options_.rendezvous_timeout_ms, trouble_);
 }
 
-// One round. A refusal counts only if no other place lets us in: it may come from somebody else's group.
+// One round. A refusal counts only if no other place admits us: it may come from another group.
 std::unique_ptr<Control> Encounter::try_spots(const std::vector<Address>& targets, std::unique_ptr<Server>& server) {
   std::optional<Error> refusal;
   std::string nobody, somebody, advice;

@@ -15,7 +15,7 @@ namespace {
 constexpr int kClosingTries = 20;  // a port that is taken but does not answer may be about to be given up
 constexpr auto kClosingPause = std::chrono::milliseconds(25);
 
-// Listen here; an empty socket if the walk should go on.
+// Listen here; an empty socket if the walk should continue.
 net::Socket try_port(const Meeting& meeting, const Address& target, const os::Deadline& deadline, int& error) {
   for (int i = 0; i < kClosingTries; ++i) {
     net::Socket socket = net::listen_at(target.where, error);

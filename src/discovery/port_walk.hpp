@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where rank 0 listens when a host and a port are given: there, or on one of the 16 ports after it if the port is taken.
 //
-// The others walk the same ports and know the right one by its banner, which holds the asked port: jobs whose ports lie side
-// by side walk over the same ports and never meet. It must prove that it knows the token, too: whoever only shows the banner
-// is passed over as another group is. Past whom rank 0 may walk: other groups of libddp
-// always; other programs only where the port was a launcher's choice and not the user's.
-// Tested by process/rendezvous_test.cpp and process/rendezvous_neighbours_test.cpp.
+// The others walk the same ports and know the right one by its banner, which holds the asked port: jobs with neighbouring
+// ports walk over the same ports and never meet. It must prove that it knows the token, too: a server that only shows the
+// banner is passed over like another group. Rank 0 may always walk past other groups of libddp, but past other programs only
+// where the port was a launcher's choice and not the user's. Tested by process/rendezvous_test.cpp and
+// process/rendezvous_neighbours_test.cpp.
 #pragma once
 
 #include <vector>
@@ -25,7 +25,7 @@ struct Listening {
   net::Endpoint where;
 };
 
-/// Past whoever is there, without a look at him: for a place that is found wherever in the walk it is. Throws IO.
+/// Walks past any program, without checking it: for a place that is found anywhere in the walk. Throws IO.
 [[nodiscard]] Listening listen_past_all(const Meeting& meeting, const std::vector<net::Endpoint>& addresses,
                                         const std::vector<int32_t>& ports);
 

@@ -58,7 +58,7 @@ Probe probe(const Address& target, const Caller& caller, os::Deadline deadline, 
   return none;
 }
 
-// Whatever speaks there and is not ours has taken the place of the process that had it.
+// A program there that is not ours has taken the port of the former process.
 void Watch::take(Probe answer) {
   attempt_.reset();
   switch (answer.answer) {
@@ -68,7 +68,7 @@ void Watch::take(Probe answer) {
       return;
     case Probe::Answer::kNobody:
       if (answer.error == ECONNREFUSED) state_ = State::kGone;
-      if (answer.error == 0) state_ = State::kConnecting;  // of whoever served, or with connections that it never took
+      if (answer.error == 0) state_ = State::kConnecting;  // of the former server, or with connections that it never took
       return;
     case Probe::Answer::kSilent: return;
     case Probe::Answer::kForeign:
@@ -117,7 +117,7 @@ std::string read_signpost(const Admission& admission, os::Deadline deadline) {
   if (admission.keys.has_value()) reader.secure(admission.keys->to_client);
   const os::Deadline by = os::Deadline::in_ms(std::clamp<int64_t>(deadline.left_ms(), 1, kSignMs));
   std::string place;
-  // What cannot be read says nothing.
+  // An unreadable answer has no meaning.
   static_cast<void>(try_to<Error>([&] {
     std::array<char, 256> bytes;
     while (place.empty() && net::wait_for(admission.socket, POLLIN, by)) {

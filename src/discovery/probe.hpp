@@ -16,28 +16,28 @@ namespace ddp::bootstrap {
 /// Blocking, with a limit at every step. Any thread.
 [[nodiscard]] Probe probe(const Address& target, const Caller& caller, os::Deadline deadline, const FirstWords& words = {});
 
-/// The same at all of them, each begun when the one before it has ended or is slow, so that a stranger who holds the
-/// connection keeps nobody from the others. One answer for each that was asked; if one admits, it is the last, and the rest
-/// is not waited for.
+/// The same at all of them, each begun when the one before it has ended or is slow, so that a stranger who holds one
+/// connection does not block the others. One answer for each probed address; if one admits, it is the last, and the others
+/// are not awaited.
 [[nodiscard]] std::vector<Probe> probe_all(const std::vector<Address>& targets, const Caller& caller, os::Deadline deadline,
                                            const FirstWords& words = {});
 
-/// A place where somebody may come to serve later. A connection to it is held open, which shows whether its process lives.
+/// A place where a rank may serve later. A connection to it is held open, which shows whether its process lives.
 /// One thread.
 class Watch {
  public:
   enum class State {
     kConnecting,
     kUnreachable,  // nothing has answered for a while; it may still
-    kListening,    // its process, or at least its kernel, is there, but nobody serves who has proved to be of our group
+    kListening,    // its process, or at least its kernel, is there, but no rank serves that has proved to be of our group
     kServing,      // and has proved it
-    kGone          // nothing listens any more, or somebody else does: for good
+    kGone          // nothing listens any more, or another program does: for good
   };
   Watch(Address target, const Caller& caller) : target_(std::move(target)), caller_(caller) {}
 
   /// Never waits. Throws OUT_OF_MEMORY.
   [[nodiscard]] State look();
-  /// Whoever serves there has let this rank in. Only while it serves; afterwards the connection is made anew.
+  /// The server there has admitted this rank. Only while it serves; afterwards the connection is made anew.
   [[nodiscard]] Admission enter();
   [[nodiscard]] const Address& target() const noexcept { return target_; }
 
@@ -54,7 +54,7 @@ class Watch {
   os::Deadline reached_by_ = os::Deadline::never();
 };
 
-/// What a signpost that has let us in says; "" if it says nothing.
+/// The record of a signpost that has admitted us; "" if it sent none.
 [[nodiscard]] std::string read_signpost(const Admission& admission, os::Deadline deadline);
 
 }  // namespace ddp::bootstrap

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which ranks of a broken group may go on, so that never two parts of it do, and whom a rank follows. Pure.
+// Which ranks of a broken group may continue, so that never two parts of it do, and which rank another one follows. Pure.
 // Tested by unit/discovery/quorum_test.cpp.
 #pragma once
 
@@ -13,15 +13,15 @@ namespace ddp::bootstrap {
 /// What the rank that decides knows of another, or of itself.
 enum class Standing {
   kHere,
-  kExpected,  // alive, as far as anybody knows: it may still come
+  kExpected,  // alive, as far as is known: it may still come
   kSilent,    // it may be dead, or on the other side of a cut
-  kEnded,     // its process is no more, as its launcher says: it may have gone on with others first, and ended then
+  kEnded,     // its process has ended, according to its launcher: it may have continued with others first, and ended then
   kDead       // seen to be, by its own host: by a rank there which was with it until it ended
 };
 
 struct RecoveryRule {
   int32_t min_ranks = 1;
-  bool allow_half = false;   // half of the ranks may go on, if the lowest one is among them
+  bool allow_half = false;   // half of the ranks may continue, if the lowest one is among them
   int64_t wait_ms = 60'000;  // for ranks that live but do not come
   int64_t cool_down_ms = 0;  // of a host whose ranks die again and again; 0: none
 };
@@ -37,8 +37,9 @@ enum class Verdict {
 using Membership = std::vector<int32_t>;
 
 /// `by_id`: the standing of every id. `memberships`: the last one that all its ranks have confirmed, and each that was
-/// formed after it: those who are here must be able to go on in every one of them. If ranks are only silent, that takes more
-/// than half of those that are not dead. Who has ended counts as dead if those who are not here were too few to go on alone.
+/// formed after it: the present ranks must be able to continue in every one of them. If ranks are only silent, that takes
+/// more than half of those that are not dead. An ended rank counts as dead if the absent ranks were too few to continue
+/// alone.
 [[nodiscard]] Verdict judge(const std::vector<Standing>& by_id, const std::vector<Membership>& memberships,
                             const RecoveryRule& rule);
 
@@ -51,8 +52,8 @@ struct Sight {
 /// Ranks that are expected and are looked at together: more than one host has, which may end as a whole.
 inline constexpr int32_t kLookedAt = 64;
 
-/// Whom rank `self` follows: the lowest rank below it that serves, else the lowest that is expected. Nothing: it serves
-/// itself. What is behind the first that serves, or behind kLookedAt that are expected, is not looked at: each look is a
+/// The rank that rank `self` follows: the lowest rank below it that serves, else the lowest that is expected. Nothing: it
+/// serves itself. Ranks above the first that serves, or above kLookedAt expected ones, are not looked at: each look is a
 /// connection.
 [[nodiscard]] std::optional<int32_t> find_leader(const Membership& members, int32_t self,
                                                  const std::function<Sight(int32_t)>& look);

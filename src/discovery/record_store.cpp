@@ -43,7 +43,8 @@ class FileBoard final : public RecordStore {
   explicit FileBoard(std::string path) : path_(std::move(path)) {}
 
   void put(const std::string& record) override {
-    // Written beside and renamed: nobody reads half a record, and a stale one is replaced, whoever wrote it.
+    // Written under a temporary name and renamed: no reader gets half a record, and a stale one is replaced, even of another
+    // process.
     const std::string beside = path_ + "." + std::to_string(getpid()) + "." + auth::random_token().substr(0, 16);
     net::Socket file(::open(beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
     const bool written = file && ::write(file.get(), record.data(), record.size()) == static_cast<ssize_t>(record.size());

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A record with which rank 0 says where it is, for ways to meet that have no fixed address: a file, or the caller's store.
+// A record with the address of rank 0, for ways to meet that have no fixed address: a file, or the caller's store.
 //
 // The record carries a random word that only this start's rank 0 shows in its banner, so that a record left behind by an
-// earlier run leads nowhere. If the user gave no token it carries one as well: whoever can read the record may join. Records
-// in files can be read by their owner only. Tested by unit/discovery/rendezvous_token_test.cpp and
+// earlier run leads nowhere. If the user gave no token it holds one as well: a process that can read the record may join.
+// Records in files can be read by their owner only. Tested by unit/discovery/rendezvous_token_test.cpp and
 // process/rendezvous_test.cpp.
 #pragma once
 

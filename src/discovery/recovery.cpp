@@ -32,7 +32,7 @@ namespace ddp::bootstrap {
 namespace {
 
 constexpr int64_t kSuspectMs = 1'000;  // for a rank that was silent when the group broke
-constexpr int64_t kFencedMs = 5'000;   // for others, if this rank was silent itself: they have gone on by then, or come
+constexpr int64_t kFencedMs = 5'000;   // for others, if this rank was silent itself: they have continued by then, or come
 constexpr int64_t kFollowMs =
     3'000;  // for others to see that this rank serves: they may have waited for a lower one, as it did
 constexpr int64_t kProofMs = 2'000;    // for word that ranks have ended which are only silent here, after the last one came
@@ -76,7 +76,7 @@ ClientConfig client_config(int32_t id, int32_t world_rank, const Admission& admi
   return config;
 }
 
-/// Of any membership in which those who meet must be able to go on.
+/// Of any membership in which the meeting ranks must be able to continue.
 std::set<int32_t> members_of(const LostGroup& lost) {
   std::set<int32_t> ids;
   for (const Membership& members : lost.memberships) ids.insert(members.begin(), members.end());
@@ -121,7 +121,7 @@ class Recovery {
   static size_t at(int32_t id) noexcept { return static_cast<size_t>(id); }
   [[nodiscard]] bool is_suspected(int32_t id) const { return suspected_[at(id)]; }
 
-  /// This process stood still, so others may have counted it as dead, and ended by now.
+  /// This process was stopped, so others may have counted it as dead, and ended by now.
   void suspect_this() {
     suspected_[at(lost_.id)] = true;
     came_by_ = os::Deadline::in_ms(kFencedMs);
@@ -134,7 +134,7 @@ class Recovery {
   [[nodiscard]] Standing look_at(int32_t id) {
     if (id == lost_.id) return Standing::kHere;
     Other& other = others_.at(id);
-    // The kernel's word: whoever answers at its port is somebody else, or nobody.
+    // Known from the kernel: another program, or none, answers at its port.
     if (other.is_of_this_host && os::has_ended(other.life))
       return is_suspected(lost_.id) ? Standing::kSilent : Standing::kDead;
     const Standing standing = standing_of(id, other.watch.look());
@@ -156,7 +156,7 @@ class Recovery {
         return others_.at(id).is_end_seen_here && !is_suspected(lost_.id) ? Standing::kDead : Standing::kSilent;
       case Watch::State::kUnreachable: return Standing::kSilent;
       case Watch::State::kListening: return came_by(id).passed() ? Standing::kSilent : Standing::kExpected;
-      // A higher one that is in this meeting gives way; else it serves a group that has gone on.
+      // A higher one that is in this meeting gives way; else it serves a group that has continued.
       case Watch::State::kServing:
         return (id > lost_.id ? came_by(id) : gave_up_by_).passed() ? Standing::kSilent : Standing::kExpected;
       case Watch::State::kConnecting: break;
@@ -295,7 +295,7 @@ class Recovery {
   const os::Deadline suspect_came_by_ = os::Deadline::in_ms(kSuspectMs);
 };
 
-/// Of a refusal of a new rank: the host is kept out for a while, or the others may not go on as they are.
+/// Of a refusal of a new rank: the host is kept out for a while, or the others may not continue as they are.
 bool may_pass(const Error& refusal) noexcept {
   return refusal.status() == DDP_ERROR_TIMED_OUT || refusal.status() == DDP_ERROR_TOO_FEW_RANKS ||
          refusal.status() == DDP_ERROR_NO_MAJORITY;

@@ -15,7 +15,7 @@
 
 namespace ddp::bootstrap {
 
-/// Where and as whom a rank meets the others; everything the environment and the options had to say.
+/// Where a rank meets the others, and its rank and size: the values of the environment and the options.
 struct Meeting {
   enum class Kind { kEnvironment, kTcp, kFile, kLocal, kStore };
   Kind kind = Kind::kEnvironment;
@@ -34,7 +34,7 @@ struct Meeting {
 /// Looks up an environment variable; NULL if unset. Replaced in tests.
 using EnvironmentFn = const char* (*)(const char* name);
 
-/// Pure but for `environment`. Throws INVALID_ARGUMENT with what was found and what is missing.
+/// Pure, except for `environment`. Throws INVALID_ARGUMENT with the found and the missing values.
 [[nodiscard]] Meeting resolve_meeting(const char* rendezvous, const ddp_group_options& options, EnvironmentFn environment);
 
 /// Meet all ranks; blocks up to options.rendezvous_timeout_ms. For a size of 1 nothing is opened. The first gather has to be

@@ -142,14 +142,14 @@ Meeting resolve_meeting(const char* rendezvous, const ddp_group_options& options
   Meeting meeting = parse(rendezvous, options);
   const bool by_environment = meeting.kind == Meeting::Kind::kEnvironment;
   const Launch launch = meeting.kind == Meeting::Kind::kLocal ? Launch{} : read_launch(environment);
-  if (options.join != 0 && meeting.kind != Meeting::Kind::kLocal) {  // the group says what its rank and size are
+  if (options.join != 0 && meeting.kind != Meeting::Kind::kLocal) {  // the group decides its rank and size
     meeting.local_rank = launch.local_rank.value_or(0);
     if (by_environment) meeting.place = place_at(launch.host, launch.port);
     return meeting;
   }
   find_rank_and_size(meeting, options, launch, environment);
   meeting.local_rank = launch.local_rank.value_or(meeting.kind == Meeting::Kind::kLocal ? meeting.rank : 0);
-  if (meeting.size == 1) {  // nobody has to be met, but others may join
+  if (meeting.size == 1) {  // there is no rank to meet, but others may join
     if (by_environment && options.recoverable != 0) find_place(meeting, launch, environment);
     return meeting;
   }

@@ -18,7 +18,7 @@ namespace ddp::bootstrap {
 namespace {
 
 constexpr size_t kTokenBytes = 4096;
-constexpr size_t kLeastTokenBytes = 16;  // whoever sees a proof can try tokens as fast as he computes
+constexpr size_t kLeastTokenBytes = 16;  // an attacker who sees a proof can try tokens offline
 
 std::string checked(std::string token, const char* source) {
   if (token.size() < kLeastTokenBytes)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the shared secret comes from: DDP_TOKEN, or a file that DDP_TOKEN_FILE names and nobody else can read.
+// Where the shared secret comes from: DDP_TOKEN, or a file that DDP_TOKEN_FILE names and no other user can read.
 // Tested by unit/discovery/rendezvous_token_test.cpp.
 #pragma once
 
@@ -11,7 +11,7 @@ namespace ddp::bootstrap {
 /// Nothing if neither variable is set. Throws IO or INVALID_ARGUMENT naming the file and the cure; never shows the token.
 [[nodiscard]] auth::Token read_token(EnvironmentFn environment);
 
-/// DDP_INSECURE=1: the user says that the network is trusted.
+/// DDP_INSECURE=1: the user declares that the network is trusted.
 [[nodiscard]] bool is_insecure_wanted(EnvironmentFn environment);
 
 }  // namespace ddp::bootstrap

@@ -18,8 +18,8 @@ class Arena {
   [[nodiscard]] virtual void* alloc(int64_t bytes) = 0;
   /// False if it does not come from alloc.
   [[nodiscard]] virtual bool free(void* data) noexcept = 0;
-  /// Other processes that reach this memory reach it no more: it is moved to other pages, at the same addresses. Once;
-  /// nobody writes to it meanwhile. Throws OUT_OF_MEMORY; then nothing has changed.
+  /// Ends the access of other processes to this memory: it is moved to other pages, at the same addresses. Once; no thread
+  /// may write to it meanwhile. Throws OUT_OF_MEMORY; then nothing has changed.
   virtual void fence() {}
 };
 

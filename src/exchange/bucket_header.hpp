@@ -12,7 +12,7 @@
 
 namespace ddp::collective {
 
-/// The part of a bucket header with a fixed size. Plain bytes: it lies in shared pages and frame headers.
+/// The part of a bucket header with a fixed size. Plain bytes: it is in shared pages and frame headers.
 struct Participation {
   double weight =
       1;  // how much this rank's gradients count; 0: not at all, its memory is only written. Joined: the sum in the tree
@@ -22,7 +22,7 @@ struct Participation {
 
   /// A rank that counts this much.
   [[nodiscard]] static Participation of(double weight) noexcept { return Participation{weight, weight > 0 ? 1 : 0, 0, 0}; }
-  /// Nobody yet.
+  /// No rank yet.
   [[nodiscard]] static Participation none() noexcept { return Participation{0, 0, 0, 0}; }
 
   /// Joins the node to the right of this one. Of all ranks: sum_weights().
@@ -36,7 +36,7 @@ struct Participation {
 static_assert(sizeof(Participation) == 24);
 
 /// Joined, participation_of(0) to participation_of(n - 1): the sum of the weights is formed in the tree of core/sum_tree.hpp
-/// over the ranks' positions, with Participation::none() where nobody is. None at all: Participation::none().
+/// over the ranks' positions, with Participation::none() where no rank is. Without any: Participation::none().
 template <class ParticipationOf>
 [[nodiscard]] Participation sum_weights(int64_t n, const ParticipationOf& participation_of) {
   if (n == 0) return Participation::none();

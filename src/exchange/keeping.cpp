@@ -13,7 +13,7 @@ size_t host_before(const RanksOfHosts& hosts, int32_t host) noexcept {
   return (static_cast<size_t>(host) + hosts.size() - 1) % hosts.size();
 }
 
-/// The `local`-th rank of a host; -1 if it has not so many.
+/// The `local`-th rank of a host; -1 if it has fewer.
 int32_t rank_at(const RanksOfHosts& hosts, size_t host, int32_t local) noexcept {
   return local < size_of(hosts, host) ? hosts[host][static_cast<size_t>(local)] : -1;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who keeps a copy of what is whose, so that it outlives a host: the ranks of each host have theirs on the next host, shared
-// out evenly over the ranks there, whatever the numbers of ranks. Values and pure functions; every rank finds the same.
-// Tested by unit/exchange/keeping_test.cpp.
+// Which rank keeps a copy of which rank's data, so that it outlives a host: the ranks of each host have theirs on the next
+// host, shared out evenly over the ranks there, whatever the numbers of ranks. Values and pure functions; every rank finds
+// the same. Tested by unit/exchange/keeping_test.cpp.
 #pragma once
 
 #include <cstdint>

@@ -9,8 +9,7 @@
 namespace ddp::collective {
 
 MemoryHolds& MemoryHolds::instance() noexcept {
-  // In memory of its own, so that no call fails here, and never destroyed: languages let go of memory while the process
-  // ends.
+  // In memory of its own, so that no call fails here, and never destroyed: languages release memory while the process ends.
   alignas(MemoryHolds) static std::byte memory[sizeof(MemoryHolds)];
   static MemoryHolds& holds = *new (memory) MemoryHolds;
   holds.process_.enter([] { holds.begin_anew(); });
@@ -84,7 +83,7 @@ bool MemoryHolds::release(const void* data) noexcept {
   return true;
 }
 
-/// The block that an address lies in.
+/// The block that contains an address.
 MemoryHolds::Blocks::iterator MemoryHolds::find(const void* data) noexcept {
   auto* const address = static_cast<std::byte*>(const_cast<void*>(data));
   const auto after = blocks_.upper_bound(address);
@@ -93,7 +92,7 @@ MemoryHolds::Blocks::iterator MemoryHolds::find(const void* data) noexcept {
   return address < entry->second.end ? entry : blocks_.end();
 }
 
-/// Gives a block back to its arena if nobody uses it, and gives the arena, which this may have been the last block of.
+/// Returns a block to its arena if it has no user, and returns the arena, of which this may have been the last block.
 std::shared_ptr<Arena> MemoryHolds::erase_unused(Blocks::iterator entry) noexcept {
   if (entry->second.owned || entry->second.holds > 0) return nullptr;
   std::shared_ptr<Arena> arena = std::move(entry->second.arena);

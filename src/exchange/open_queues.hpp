@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The progress queues of the passes that are open in a group, by channel. A caller that marks a gradient or waits on one
-// channel also works on the buckets of the others, so that passes that are open together go on together.
+// channel also works on the buckets of the others, so that passes that are open together progress together.
 // Threads: any.
 // Tested by conformance/channels_test.cpp.
 #pragma once
@@ -19,7 +19,7 @@ class ProgressQueue;
 class OpenQueues {
  public:
   void add(int32_t channel, ProgressQueue& queue) noexcept;
-  /// When it returns, nobody works on the channel's queue from here.
+  /// When it returns, no thread works on the channel's queue from here.
   void remove(int32_t channel) noexcept;
 
   /// A bounded share of work on the queues of other channels than this one; never waits. False if there was nothing to do.

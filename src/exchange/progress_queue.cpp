@@ -60,7 +60,7 @@ void ProgressQueue::tell_thread_works(bool works) noexcept {
   if (waits_.calls != nullptr) waits_.calls->set_queue_works(waits_.channel, works);
 }
 
-/// So many are done: one more than before.
+/// The number that is done: one more than before.
 void ProgressQueue::set_done(size_t count) noexcept {
   if (events_[count - 1].kind != trace::EventKind::kNone) waits_.calls->watch()->record_end(events_[count - 1]);
   done_.store(count, std::memory_order_release);
@@ -144,7 +144,7 @@ void ProgressQueue::run() {
     if (stop_) return;
     const size_t at = done_.load();
     lock.unlock();
-    struct Unwound {  // by a function of the program: whoever waits for the thread, now or in a later pass, gets an error
+    struct Unwound {  // by a function of the program: a wait for the thread, now or in a later pass, gets an error
       ProgressQueue* queue;
       ~Unwound() {
         if (queue == nullptr) return;

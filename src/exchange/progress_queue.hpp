@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The queue: the buckets under way, in the one order that all ranks share. Somebody has to work on them; who does is the
-// `driver`:
+// The queue: the buckets in progress, in the order that all ranks share. The `driver` decides which thread works on them:
 //   kCaller:  the threads that mark gradients, a bounded share each time (poke), and the one that ends the pass (drain). No
 //             helper thread takes a core from the computation.
-//   kProgram: the same, and no thread of the library, whoever it works for: what the operations call runs on threads of the
-//             program.
+//   kProgram: the same, and never a thread of the library: functions that the operations call run on threads of the program.
 //   kEnd:     the thread that ends the pass, alone: kProgram where the transport blocks.
 //   kThread:  a thread of the group, where a core is free or the transport blocks.
 //   kThreadOrEnd: kThread as long as the operations call no function of the program, else kEnd.
@@ -35,7 +33,7 @@ class ProgressQueue {
  public:
   enum class Driver { kCaller, kProgram, kEnd, kThread, kThreadOrEnd };
 
-  /// At most `capacity` operations are under way at once. `calls` learns when a caller waits for the thread; NULL: nobody.
+  /// At most `capacity` operations are in progress at once. `calls` learns when a caller waits for the thread; may be NULL.
   ProgressQueue(Driver driver, size_t capacity, bootstrap::CallState* calls = nullptr, int32_t channel = 0);
   ~ProgressQueue();
   ProgressQueue(const ProgressQueue&) = delete;
@@ -49,8 +47,8 @@ class ProgressQueue {
   /// A started operation. Order is everything. `event`: what a trace records when it is done, or NULL.
   void push(BucketOperation& operation, const trace::Event* event = nullptr);
 
-  /// kCaller and kProgram: work for about `budget_bytes` if the other ranks have come so far and nobody else is at it; never
-  /// waits. Errors are kept for drain. False if nothing was done.
+  /// kCaller and kProgram: work for about `budget_bytes` if the other ranks have come as far and no other thread works on
+  /// it; never waits. Errors are kept for drain. False if nothing was done.
   bool poke(int64_t budget_bytes) noexcept;
 
   /// Until all operations are done; then the queue is empty. Throws the first error.
@@ -82,12 +80,12 @@ class ProgressQueue {
     int32_t channel;
   } waits_;                                   // who learns of them
   std::vector<BucketOperation*> operations_;  // in order; the first done_ are done
-  std::vector<trace::Event> events_;          // beside them; of no kind: none
+  std::vector<trace::Event> events_;          // one for each; of no kind: none
   std::atomic<size_t> pushed_{0};
   std::atomic<size_t> done_{0};
   std::optional<Error> error_;  // written by the driver, read after drain has joined it
 
-  std::mutex work_;  // but for kThread: held by whoever works
+  std::mutex work_;  // except with kThread: held by the working thread
 
   std::mutex mutex_;  // kThread: guards stop_ and the wake-ups
   std::condition_variable changed_;

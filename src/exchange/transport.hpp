@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Seam 2: how the bytes of a group travel. Implementations: shm/ (ranks of one host, and ranks that are threads), socket/
+// Seam 2: how the bytes of a group are sent. Implementations: shm/ (ranks of one host, and ranks that are threads), socket/
 // (point-to-point links such as Gloo's), hosts/ (both), and single rank.
 //
 // Every collective carries a stamp. It is compared between the ranks before any result is written; a difference is
 // DIFFERENT_CALLS on all ranks and ends the group. Arithmetic is always device/cpu/reduce.hpp's rule, so that every
-// transport gives the same bits. Threads: one at a time on each channel, but for wake().
+// transport gives the same bits. Threads: one at a time on each channel, except wake().
 #pragma once
 
 #include <cstddef>
@@ -37,8 +37,8 @@ enum class Collective : uint16_t {
   kFusedStep
 };
 
-/// What a rank is about to do; equal on all ranks, or nobody does it. Plain bytes: it lies in shared pages and frame
-/// headers.
+/// The call that a rank is about to make; if it differs between ranks, no rank makes it. Plain bytes: it is in shared pages
+/// and frame headers.
 struct Stamp {
   Collective kind = Collective::kBarrier;
   /// The public call, as it is compared; kNone for buckets, which begin where the program marks.
@@ -90,7 +90,7 @@ struct BucketSpec {
     std::byte* data = nullptr;
     int64_t count = 0;   // elements
     bool owned = false;  // libddp's own memory, from alloc(), laid out as the plan says, padded with zeros to the next
-                         // piece; or the program's, of a bucket that lies so without padding and is tied
+                         // piece; or the program's, of a bucket that has this layout without padding and is tied
     int64_t offset = 0;  // elements, of the piece in the plan's bucket; for a bucket on a GPU
   };
   std::vector<Piece> pieces;
@@ -98,7 +98,7 @@ struct BucketSpec {
   int64_t largest_bytes = 0;  // of the buckets of the model on a GPU
   bool on_gpu = false;        // where all pieces lie
   bool all_on_gpu = false;    // and those of all buckets of the model
-  bool dense = false;         // on a GPU, on all ranks: the pieces lie one behind the other, in the same order, and are tied
+  bool dense = false;         // on a GPU, on all ranks: the pieces are contiguous, in the same order, and are tied
   bool partial_allowed =
       false;  // a rank need not have all of them, or weighs what it has: nothing is known before all ranks have spoken
   [[nodiscard]] size_t used_words() const noexcept { return (pieces.size() + 63) / 64; }  // length of BucketHeader::used
@@ -115,17 +115,15 @@ class SliceWork {
   virtual void flush(void*) {}
 };
 
-/// One exchange over lists of pieces: what a transport is asked for, fixed when it is prepared. Its phases, in this order:
-///   header   what each rank says: stamp and bucket header. All ranks know all of it before a result is written; it may
-///            end the exchange void.
-///   collect  the others' parts of what this rank owns are added to its own, by the rule.
-///   work     on what this rank owns.
-///   give     what this rank owns goes to all ranks.
-///   release  nobody touches this rank's memory any more.
+/// One exchange over lists of pieces: the request to a transport, fixed when it is prepared. Its phases, in this order:
+///   header the announcement of each rank: stamp and bucket header. All ranks know all of it before a result is written; it
+///   may make the exchange fail. collect  the others' parts of what this rank owns are added to its own, by the rule. work
+///   on the part that this rank owns. give this rank's part is sent to all ranks. release no other rank touches this rank's
+///   memory any more.
 /// The header and the release are always there. The usual combinations:
 ///   all-reduce      collect and give, without an owner: the transport divides the work as it likes
-///   reduce-scatter  collect; afterwards the sum lies in the own slice of the pieces, and what else is in them is undefined
-///   all-gather      give, behind the work that writes the own slice (of a root that owns everything: a broadcast)
+///   reduce-scatter  collect; afterwards the own slice of the pieces has the sum, and the rest of them is undefined
+///   all-gather give, after the work that writes the own slice (of a root that owns everything: a broadcast)
 ///   step            collect, work and give: gradients in, parameters out
 struct ExchangeSpec : BucketSpec {
   ExchangeSpec() = default;
@@ -134,8 +132,8 @@ struct ExchangeSpec : BucketSpec {
 
   bool collects = true;
   bool gives = true;
-  /// What is given, of the rule's dtype, piece for piece beside `pieces`; empty: the pieces themselves. From the exchange's
-  /// start to its end it belongs to the operation.
+  /// The data to send, of the rule's dtype, piece for piece as in `pieces`; empty: the pieces themselves. From the
+  /// exchange's start to its end it belongs to the operation.
   std::vector<Piece> outputs;
   const Ownership* ownership = nullptr;  // outlives the operation; NULL: of an all-reduce
   SliceWork* work = nullptr;             // NULL: none
@@ -168,8 +166,8 @@ class BucketOperation {
   /// Do up to `budget_bytes` of work if the other ranks have come so far; never waits. Throws on failure or mismatch.
   /// Only for transports that are pollable().
   [[nodiscard]] virtual Progress advance(int64_t budget_bytes) = 0;
-  /// Work and wait until the exchange is complete on this rank and nobody touches this rank's memory any more. Throws: first
-  /// cause, TIMED_OUT, DIFFERENT_CALLS.
+  /// Work and wait until the exchange is complete on this rank and no other rank touches this rank's memory any more.
+  /// Throws: first cause, TIMED_OUT, DIFFERENT_CALLS.
   virtual void finish() = 0;
   /// This rank's own share of the work is finished; it only waits for the others, so the next bucket may be advanced
   /// meanwhile.
@@ -209,15 +207,15 @@ class Transport {
   /// Collective; in the same order on all ranks. Only what it can.
   [[nodiscard]] virtual std::unique_ptr<BucketOperation> prepare(const ExchangeSpec& spec) = 0;
 
-  // Blocking collectives; arguments were checked. Not while a bucket is under way.
+  // Blocking collectives; arguments were checked. Must not be called while a bucket is in progress.
   virtual void barrier() = 0;
   virtual void all_reduce(const Tensor& tensor, ddp_reduce op) = 0;
   virtual void all_gather(const Tensor& input, const Tensor& output) = 0;
   virtual void reduce_scatter(const Tensor& input, const Tensor& output, ddp_reduce op) = 0;
   virtual void broadcast(const Tensor& tensor, int32_t root) = 0;
 
-  /// Bytes that this rank has put on their way so far: sent to another host, with headers and frames, or copied to where the
-  /// others read them. What they read where it lies is not counted. Not while a bucket is under way.
+  /// Bytes that this rank has sent so far: to another host, with headers and frames, or copied to where the other ranks read
+  /// them. Data that they read in place is not counted. Must not be called while a bucket is in progress.
   [[nodiscard]] virtual int64_t sent_bytes() const noexcept { return 0; }
 
   /// The last call of an orderly end: stay until the others can complete what this rank has completed, a second at most.
@@ -237,8 +235,8 @@ struct TransportContext {
   ddp_group_options options{};
   OpenQueues* queues = nullptr;  // those of other channels are worked on while a caller waits; NULL: there are none
   int32_t channel = 0;
-  std::shared_ptr<Arena> arena{};  // of the group before it recovered: what lies there stays where it is; NULL: none
-  Waits* waits = nullptr;          // learns of every wait for another rank; NULL: nobody does
+  std::shared_ptr<Arena> arena{};  // of the group before it recovered: its contents stay in place; or NULL
+  Waits* waits = nullptr;          // learns of every wait for another rank; may be NULL
 };
 
 /// Which leaf of a sum each rank is, where the order does not depend on hosts: leaf r is rank r, or with virtual ranks the

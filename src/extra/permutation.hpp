@@ -5,7 +5,7 @@
 // shift, in turn, the row by a keyed hash of the column and the column by a keyed hash of the row: a Feistel network over
 // residues (Black and Rogaway: "Ciphers with arbitrary finite domains", CT-RSA 2002). Shifts alone make even permutations
 // only where both sides are odd, so a last keyed bit swaps cells 0 and 1 or leaves them. A result outside 0 ... n-1 is sent
-// through again ("cycle walking"), which keeps the map a bijection; at most a share of 1/columns of the grid lies outside,
+// through again ("cycle walking"), which keeps the map a bijection; at most a share of 1/columns of the grid is outside,
 // so this is rare.
 // 24 rounds are what small n needs: over 1000 n! epochs every one of the n! orders came up equally often, n = 2 to 8 (with
 // 12 rounds a chi-square test fails from n = 5 on).
@@ -26,7 +26,7 @@ class Permutation {
   /// An order of `count` things, 1 to 2^63 - 1 of them.
   Permutation(uint64_t count, uint64_t seed, uint64_t epoch) noexcept;
 
-  /// What stands at `position`, which must be below the count.
+  /// The value at `position`, which must be below the count.
   [[nodiscard]] uint64_t operator()(uint64_t position) const noexcept;
 
  private:

@@ -72,7 +72,7 @@ class PowerSgd final : public pass::HookState {
   ddp_dtype dtype_;
   int64_t size_;  // bytes of an element
   std::vector<Matrix> matrices_;
-  std::vector<size_t> rest_;  // pieces that travel as they are
+  std::vector<size_t> rest_;  // pieces that are sent unchanged
   int64_t lefts_ = 0;         // elements of all P's, all Q's, the rest
   int64_t rights_ = 0;
   int64_t rest_count_ = 0;

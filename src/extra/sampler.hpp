@@ -4,10 +4,9 @@
 // The semantics are those of PyTorch's DistributedSampler: the order is a permutation or the identity; with `drop_last` its
 // tail is dropped, otherwise it starts over until the ranks are even (several times if there are fewer samples than ranks);
 // rank r takes positions r, r + size, r + 2 size ... With `seen` they begin at that position of the same order, so that the
-// epoch goes on over another number of ranks. The orders themselves are our own (extra/permutation.hpp) and depend on
-// seed and epoch as a pair, not on their sum. Pure functions of the fields, which serve every size that int64_t can hold.
-// Cost: constant time per index, no allocation. Any thread.
-// Tested by unit/extra/sampler_test.cpp and capi/sampler_test.c.
+// epoch continues on another number of ranks. The orders themselves are our own (extra/permutation.hpp) and depend on seed
+// and epoch as a pair, not on their sum. Pure functions of the fields, which serve every size that int64_t can hold. Cost:
+// constant time per index, no allocation. Any thread. Tested by unit/extra/sampler_test.cpp and capi/sampler_test.c.
 #pragma once
 
 #include <cstdint>

@@ -5,10 +5,9 @@
 // the blocking calls get a channel of their own, because a pass may end (and compare or repair replicas) while another is
 // open.
 //
-// A model's channel is used again when the model is destroyed. A model for which there is none left shares the first one;
-// then only one of the two may have a pass open. What stands in the way of a pass or of a blocking call is known here too.
-// Threads: take() and own() from one thread at a time; passes open and close on any.
-// Tested by conformance/channels_test.cpp.
+// A model's channel is used again when the model is destroyed. A model without a free channel shares the first one; then
+// only one of the two may have a pass open. This class also knows what prevents a pass or a blocking call. Threads: take()
+// and own() from one thread at a time; passes open and close on any. Tested by conformance/channels_test.cpp.
 #pragma once
 
 #include <array>
@@ -63,7 +62,7 @@ class Channels {
   void set_shadowing(const void* owner, std::string text) { shadowing_ = {owner, std::move(text)}; }
   /// Throws INVALID_STATE if some rank only answers calls on the model of another owner.
   void check_owner(const void* owner) const;
-  /// Throws INVALID_STATE while a pass is open (but for `in_passes`) or some rank only answers.
+  /// Throws INVALID_STATE while a pass is open (except with `in_passes`) or some rank only answers.
   void check_idle(const char* function, bool in_passes) const;
 
   /// How long this rank has waited for each other one.
@@ -71,7 +70,7 @@ class Channels {
   [[nodiscard]] collective::OpenQueues& queues() noexcept { return queues_; }
   /// In good order; the last call but stop().
   void shutdown() noexcept;
-  /// The transports end; nobody uses them any more.
+  /// The transports end; they are not used any more.
   void stop() noexcept;
 
  private:
@@ -88,7 +87,7 @@ class Channels {
   uint64_t numbered_ = 0;
   struct Shadowing {
     const void* owner = nullptr;
-    std::string text;  // empty: there is none
+    std::string text;  // may be empty
   } shadowing_;
 };
 

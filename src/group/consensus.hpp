@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// In a collective nobody fails alone. A problem that the ranks tell each other is the answer of all, and the group lives
-// (all_or_none). Any other breaks the group at once, so that nobody waits for timeout_ms (or_break).
+// A collective fails on all ranks or on none. An error that the ranks exchange becomes the result of all, and the group
+// stays usable (all_or_none). Any other error breaks the group at once, so that no rank waits for timeout_ms (or_break).
 // Tested by scarce/collectives_test.cpp, gpu_host/sync_failure_test.cpp and gpu_host/batch_norm_test.cpp.
 #pragma once
 
@@ -28,8 +28,8 @@ void agree(Group& group, std::string_view what, const Error* mine);
 enum class Part {
   kOwn,       // the other ranks wait for what comes of it: all
   kExchange,  // the other ranks are in it: that a rank is lost or late, or that ranks differ (Health::fail)
-  kCall,      // the whole of a call: what is_own() says
-  kLocal      // nobody waits for it: none
+  kCall,      // the whole of a call: the errors of is_own()
+  kLocal      // no rank waits for it: none
 };
 [[nodiscard]] constexpr Part call_if(bool collective) noexcept { return collective ? Part::kCall : Part::kLocal; }
 
@@ -40,7 +40,7 @@ enum class Part {
 /// Breaks the group if the part asks for it. Throws what is thrown in place of `error`, if anything is.
 void break_for(Group& group, Part part, const char* function, const Error& error);
 
-/// Gives what the body gives. What is thrown there breaks the group, if the part asks for it, and goes on as an exception.
+/// Returns the result of the body. An exception from it breaks the group, if the part requires it, and is rethrown.
 /// `function` is the public call, or NULL.
 template <class Body>
 auto or_break(Group& group, Part part, const char* function, Body&& body) {

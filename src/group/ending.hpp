@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What becomes of a group whose process ends, or that has broken and does not recover.
-// Threads: any, but for what is said there.
+// The end of a group whose process ends, or that has broken and does not recover. Threads: any, unless stated otherwise.
 // Tested by capi/exit_test.cpp, gpu_host/exit_test.c and capi/woken_rank_test.cpp.
 #pragma once
 
@@ -20,8 +19,8 @@ struct Ending {
   /// other threads do; not while the group recovers, which then is a death.
   static void exit(Group& group) noexcept;
 
-  /// If the group has broken: a rank that was left behind, and goes on later, reaches nothing that this one has any more.
-  /// The memory that the group gave out is moved to other pages, at the same addresses; nobody writes to it meanwhile.
+  /// If the group has broken: a rank that was left behind, and resumes later, must not reach this one's memory any more. The
+  /// memory that the group gave out is moved to other pages, at the same addresses; no thread may write to it meanwhile.
   /// Nothing if the ranks are threads. Local. Throws OUT_OF_MEMORY.
   static void fence_memory(Group& group);
   /// The same for one arena that outlives its group; what goes wrong is logged.

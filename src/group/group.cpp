@@ -143,10 +143,10 @@ void Group::Impl::confirm() {
   survival->confirm(*control, options, os::Deadline::in_ms(options.timeout_ms));
 }
 
-/// The group has broken: the transports end, and what says so stays.
+/// The group has broken: the transports end, and the failure stays.
 void Group::Impl::retire() noexcept {
   gpu->close(false);
-  failure.set(Error());  // if somebody left in good order, nobody was woken yet
+  failure.set(Error());  // if a rank left in good order, no wait was ended yet
   failure.quiesce();
   channels.stop();
   gpu->end();
@@ -195,7 +195,7 @@ std::shared_ptr<Group> Group::form(std::unique_ptr<bootstrap::Control> control, 
            [&](const Error& error) {
              if (error.is_agreed()) return;
              impl->health.give_up(function, error);
-             impl->control->leave();  // not before the others have been told
+             impl->control->leave();  // not before the others have been informed
            });
   std::shared_ptr<Group> group(new Group(std::move(impl)));
   if (options.backend == DDP_BACKEND_NCCL || options.nccl_comm != nullptr) static_cast<void>(group->gpu().nccl());
@@ -222,7 +222,7 @@ void Group::check_idle(const char* function) const {
   impl_->channels.check_idle(function, calls.call() == UserCall::kCheck && calls.is_caller());
 }
 
-/// A collective that fails for the group's sake fails for everybody, with one cause.
+/// A collective that fails because of the group fails on all ranks, with one cause.
 template <class Body>
 void Group::run_collective(UserCall call, Body&& body) {
   check_idle(ddp::bootstrap::name_of(call));
@@ -232,7 +232,7 @@ void Group::run_collective(UserCall call, Body&& body) {
 }
 
 /// A collective on tensors in one memory: body(transport), or on a GPU body(NCCL's nccl, stream). There the ranks compare
-/// what they do before anybody waits inside NCCL.
+/// their calls before any rank waits inside NCCL.
 template <class Body>
 void Group::run_on_tensors(UserCall call, const Tensor& tensor, const Stamp& stamp, void* stream, Body&& body) {
   if (!tensor.is_on_gpu()) return run_collective(call, [&] { body(channels().own()); });

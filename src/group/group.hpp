@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A group: ranks that act together. Owns the control plane, the data transport, the first cause of failure and the thread
 // that watches. Collectives here are blocking and in order; a pass drives its buckets through its channel itself.
-// Threads: one thread at a time, but for health() and the constants.
+// Threads: one thread at a time, except for health() and the constants.
 // Tested by conformance/.
 #pragma once
 
@@ -83,7 +83,7 @@ class Group {
   /// Of the models, and for the blocking calls.
   [[nodiscard]] Channels& channels() noexcept;
   [[nodiscard]] bootstrap::Control& control() noexcept;
-  /// A public collective call says here that it has begun, after its checks (CallState::In).
+  /// A public collective call records here that it has begun, after its checks (CallState::In).
   [[nodiscard]] bootstrap::CallState& calls() noexcept;
 
   struct Impl;
@@ -98,7 +98,7 @@ class Group {
   void run_on_tensors(bootstrap::UserCall call, const Tensor& tensor, const collective::Stamp& stamp, void* stream,
                       Body&& body);
   std::unique_ptr<Impl> impl_;
-  std::mutex replacing_;  // held while impl_ is replaced, and by whom a call of another thread does not keep away from it
+  std::mutex replacing_;  // held while impl_ is replaced, and by threads that may use it at that time
 };
 
 }  // namespace ddp::group

@@ -51,7 +51,7 @@ void Health::give_up(const char* function, const Error& why) noexcept {
 }
 
 void Health::fail(const Error& error) {
-  const bool differs = error.status() == DDP_ERROR_MISMATCH;  // and nobody can leave the exchange together
+  const bool differs = error.status() == DDP_ERROR_MISMATCH;  // and the ranks cannot leave the exchange together
   if (!breaks_group(error.status()) && !differs) return;
   const Error cause = differs ? Error(DDP_ERROR_DIFFERENT_CALLS, error.text()) : error;
   control_.abort(cause);

@@ -32,17 +32,17 @@ class Health {
   [[nodiscard]] bool has_fault() const noexcept;
 
   void abort(const Error& cause) noexcept;
-  /// Break the group because this rank cannot go on: the others learn who and why, and where if `function` is not NULL. Also
-  /// without memory. Nothing happens in a group of one, or in one that is broken.
+  /// Break the group because this rank cannot continue: the others get its rank and reason, and the call if `function` is
+  /// not NULL. Works without memory. Has no effect in a group of one, or in a broken one.
   void give_up(const char* function, const Error& why) noexcept;
-  /// An error of an exchange: break the group for everybody if it is of that kind, and throw the first cause then.
+  /// An error of an exchange: break the group on all ranks if it is of that kind, and then throw the first cause.
   void fail(const Error& error);
 
   /// The group ends: from now on it is destroyed. False if it was before.
   [[nodiscard]] bool begin_close() noexcept { return end(Life::kDestroyed); }
   /// This rank leaves. After it no thread of the control plane touches the transports.
   void leave() noexcept;
-  /// The same where the process ends by exit(): who waits here is not woken.
+  /// The same when the process ends by exit(): waiting threads here are not woken.
   [[nodiscard]] bool begin_exit() noexcept { return end(Life::kExits); }
   void exit(bootstrap::Leaving how) noexcept;
 

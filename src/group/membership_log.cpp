@@ -45,7 +45,7 @@ std::string utc_now() {
   return text.data();
 }
 
-/// Of the last line; 0 if there is none.
+/// Of the last line; 0 without lines.
 int64_t last_generation(int fd, int64_t size, const std::string& path) {
   std::string end(static_cast<size_t>(std::min<int64_t>(size, 1 << 20)), '\0');
   end.resize(static_cast<size_t>(

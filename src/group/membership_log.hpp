@@ -15,7 +15,7 @@
 
 namespace ddp::group {
 
-/// What a line says besides the ranks.
+/// The contents of a line other than the ranks.
 struct Formation {
   static constexpr std::string_view kCreated = "created", kRecovered = "recovered", kLoaded = "loaded";
   std::string_view event = kCreated;
@@ -28,7 +28,7 @@ struct Formation {
                                           const Formation& formation, std::string_view time);
 
 /// On rank 0, if the variable is set. A rank that joined later counts generations from its own first one: then the number
-/// goes on from the file's last line.
+/// continues from the file's last line.
 void log_membership(const bootstrap::Control& control, const ddp_group_options& options, Formation formation);
 
 }  // namespace ddp::group

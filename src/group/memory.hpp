@@ -18,7 +18,7 @@ namespace ddp::group {
 class Gpu;
 class Health;
 
-/// Where a group's host memory lies: what is allocated comes from the last one; the others are of before a recovery.
+/// The arenas of a group's host memory: allocations come from the last one; the others are from before a recovery.
 using Arenas = std::vector<std::shared_ptr<collective::Arena>>;
 
 class Memory {
@@ -29,7 +29,7 @@ class Memory {
 
   /// Shared memory, or memory of the GPU in a group that was made for NCCL.
   [[nodiscard]] void* alloc(int64_t bytes);
-  /// Shared memory, whatever the group was made for; or on the tensor's GPU if it lies on one.
+  /// Shared memory, whatever the group was made for; or memory of the tensor's GPU.
   [[nodiscard]] void* alloc_beside(const Tensor& tensor, int64_t bytes);
   void free(void* data);
   /// Does all of this lie in one piece of memory of a GPU that was given out here?

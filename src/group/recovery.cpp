@@ -63,7 +63,7 @@ Changes Recovery::changes(const Group& group) {
 
 int32_t Recovery::take_place(Group& group, const std::vector<std::shared_ptr<Follower>>& mine) {
   Survival& survival = *group.impl_->survival;
-  // Some ranks may have been on their way to one more.
+  // Some ranks may have started one more.
   size_t common = SIZE_MAX;
   for (const std::string& count : group.gather("followers", survival.is_member() ? std::to_string(mine.size()) : kNewcomer))
     if (count != kNewcomer) common = std::min(common, static_cast<size_t>(std::stoul(count)));

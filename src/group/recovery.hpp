@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Going on with the ranks that are left: what a group needs for that is in survival.hpp.
+// Continues with the surviving ranks; the data for that is in survival.hpp.
 // Threads: run() alone; the rest from any, but not while it runs.
 // Tested by capi/recovery_test.cpp and chaos/kills.cpp.
 #pragma once
@@ -17,7 +17,7 @@ namespace ddp::group {
 using bootstrap::RecoveryRule;
 
 struct Recovery {
-  /// What a rank that joins says in the place of the number of its models: it commits those of the others.
+  /// A joining rank's value instead of the number of its models: it commits those of the others.
   static constexpr const char* kNewcomer = "new";
 
   /// NULL unless the option recoverable is set.
@@ -47,7 +47,7 @@ struct Recovery {
   static void note_commit(Group& group);
 
   struct Outcome {
-    int32_t source = -1;  // rank whose state the models of all have now; -1: they had the same, or there is none
+    int32_t source = -1;  // rank whose state the models of all have now; -1: they had the same, or no model
     int64_t step = -1;    // of that state; -1: none is counted, or a checkpoint has to be loaded
   };
   /// In the place of the broken group. No other call uses it meanwhile. Collective over the ranks that are left.

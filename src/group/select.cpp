@@ -20,12 +20,12 @@ constexpr double kNotableTraffic = 1.5;
   return make_error(DDP_ERROR_NOT_SUPPORTED, "the backend %s is not available: %s", wanted, why.c_str());
 }
 
-/// One rank says what all do.
+/// One rank decides for all.
 void say(const collective::TransportContext& context, const std::string& what) {
   if (context.control->rank() == 0) os::log(DDP_LOG_INFO, "%d ranks: %s", context.control->size(), what.c_str());
 }
 
-/// Each rank says how it reaches the others.
+/// Each rank announces how it reaches the others.
 void say_ways(const collective::TransportContext& context, const char* inside_hosts, const char* between_hosts) {
   constexpr int32_t kMostSaid = 64;
   if (!os::log_enabled(DDP_LOG_DEBUG)) return;
@@ -44,8 +44,8 @@ std::unique_ptr<collective::Transport> sockets(const collective::TransportContex
   return transport;
 }
 
-/// False, with one line that says why, if there is no shared memory. All ranks throw the same reason, so all choose alike.
-/// A newcomer that cannot share it slows nobody down.
+/// False, with the reason in one line, without shared memory. All ranks throw the same reason, so all make the same choice.
+/// A new rank that cannot share memory does not slow the others down.
 template <class Body>
 bool share_memory(const char* who, const std::vector<int32_t>& newcomers, Body&& body) {
   const std::optional<Error> error = try_to(body);
@@ -57,7 +57,7 @@ bool share_memory(const char* who, const std::vector<int32_t>& newcomers, Body&&
   return false;
 }
 
-/// Shared memory, or Gloo with one line that says why.
+/// Shared memory, or Gloo with the reason in one line.
 std::unique_ptr<collective::Transport> on_one_host(const collective::TransportContext& context,
                                                    const std::vector<int32_t>& newcomers, os::Deadline deadline) {
   std::unique_ptr<collective::Transport> transport;
@@ -68,7 +68,7 @@ std::unique_ptr<collective::Transport> on_one_host(const collective::TransportCo
   return transport;
 }
 
-/// Shared memory inside the hosts, rails between them; or Gloo between all ranks, with one line that says why.
+/// Shared memory inside the hosts, rails between them; or Gloo between all ranks, with the reason in one line.
 std::unique_ptr<collective::Transport> on_many_hosts(const collective::TransportContext& context, const Choice& choice,
                                                      os::Deadline deadline) {
   const hierarchy::Layout layout = hierarchy::lay_out(*context.control, context.options);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which transport a group uses: by the ranks' hosts and by what the caller asked for; the same choice on all ranks.
+// Which transport a group uses: by the ranks' hosts and by the caller's option; the same choice on all ranks.
 // Tested by process/.
 #pragma once
 
@@ -30,7 +30,7 @@ void require_gpu_sums(const bootstrap::Control& control, const ddp_group_options
 /// whether a communicator is lent, else MISMATCH. Collective.
 void agree_on_options(bootstrap::Control& control, const ddp_group_options& options, const char* function,
                       os::Deadline deadline);
-/// This is the first gather of a group, and this is what a rank brings to it.
+/// A rank's contribution to the first gather of a group.
 [[nodiscard]] bootstrap::Opening opening_of(const ddp_group_options& options);
 
 }  // namespace ddp::group

@@ -2,9 +2,9 @@
 // Sparse sums: every rank gives some rows of a table with their indices, and all get the union with the sum or mean of each
 // row.
 //
-// The indices travel first (they are small); every rank then knows the sorted union, lays its rows into a dense array of as
-// many rows, with zeros where it has none, and that array is reduced as any other. So the result has the bits that the dense
-// gradients of all ranks would have given, for every dtype; rows that many ranks share travel once, not once a rank.
+// The indices are sent first (they are small); every rank then knows the sorted union, lays its rows into a dense array of
+// as many rows, with zeros where it has none, and that array is reduced as any other. So the result has the bits that the
+// dense gradients of all ranks would have given, for every dtype; rows that many ranks share are sent once, not once a rank.
 // Cost: two small messages and an all-reduce of the union. Promises: the same bits on every rank; memory in proportion to
 // the union.
 // Threads: those of the group.
@@ -29,7 +29,7 @@ class Rows {
   /// throw.
   int64_t all_reduce(Group& group, const Tensor& indices, const Tensor& rows, ddp_reduce op);
 
-  /// Copies the last result. Throws INVALID_ARGUMENT unless the tensors fit it, INVALID_STATE if there is none.
+  /// Copies the last result. Throws INVALID_ARGUMENT unless the tensors fit it, INVALID_STATE without a result.
   void get(const Tensor& indices, const Tensor& rows) const;
 
  private:

@@ -143,7 +143,7 @@ void Survival::open_lobby(const bootstrap::Control& control, const ddp_group_opt
             "ranks have died %zu times on host %s within 10 minutes: no new rank of it is taken in for %.1f s", each.deaths,
             each.host.c_str(), static_cast<double>(each.until_ns - os::now_ns()) * 1e-9);
   const auto open = [&] { lobby_ = bootstrap::open_lobby(*standby_, standing, options); };
-  if (const std::optional<Error> problem = try_to(open))  // the group stands
+  if (const std::optional<Error> problem = try_to(open))  // the group is formed
     os::log(DDP_LOG_WARNING, "no new ranks are taken in before the next recovery: %s", problem->what());
 }
 
@@ -160,7 +160,7 @@ void Survival::note_deaths() {
   left_ = -1;
 }
 
-/// A host without which nobody would be there is not kept out.
+/// A host is not kept out if no rank would be left without it.
 std::vector<bootstrap::ServerConfig::KeptOut> Survival::kept_out(const bootstrap::Control& control) const {
   std::vector<bootstrap::ServerConfig::KeptOut> kept;
   for (const bootstrap::CoolDown::Kept& each : cool_down_.kept_out(cool_down_ms_, os::now_ns())) {
@@ -213,7 +213,7 @@ std::unique_ptr<bootstrap::Control> Survival::meet(bootstrap::Control& old, cons
   bootstrap::LostGroup lost = describe(old);
   lost.new_ranks = new_ranks;
   std::vector<int32_t> silent = suspects(old, failure, options.dead_after_ms);
-  if (!old.settle().has_value()) silent.push_back(0);  // it was told that the group has broken, and does not answer
+  if (!old.settle().has_value()) silent.push_back(0);  // it knows that the group has broken, and does not answer
   for (const int32_t rank : silent)
     if (const int32_t id = old.member(rank).id; is_known(id)) lost.suspects.push_back(id);
   return bootstrap::meet_again(*standby_, lost, rule, options, std::move(lobby_));

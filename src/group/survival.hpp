@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What lets a group go on after ranks have died: where every rank can be found then, who belongs to the group, and what has
-// to follow when the others have met again. It outlives what a recovery replaces.
+// The data that lets a group continue after ranks have died: the addresses of all ranks, the members of the group, and the
+// work to do when the others have met again. It outlives the objects that a recovery replaces.
 //
-// Ranks that have met are no group yet. They introduce themselves, build what a group is made of, and confirm it in a last
-// exchange; before that nothing changes of what a later recovery needs, so an attempt may fail at any point. A rank that is
-// new is no member before, whatever it was told: if it fails, the others go on without it, and it joins again.
-// Threads: one.
-// Tested by capi/recovery_test.cpp.
+// Ranks that have met are no group yet. They introduce themselves, build the objects of a group, and confirm it in a last
+// exchange. Before that, data that a later recovery needs does not change, so an attempt may fail at any point. A new rank
+// is no member before, whatever it has received: if it fails, the others continue without it, and it joins again. Threads:
+// one. Tested by capi/recovery_test.cpp.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +29,7 @@ namespace ddp::group {
 class Follower {
  public:
   virtual ~Follower() = default;
-  /// The group has broken, and its transports end: let go of them.
+  /// The group has broken, and its transports end: release them.
   virtual void leave_group() noexcept = 0;
   /// The ranks have met. Collective; followers come in the order in which they began to follow. Gives the rank whose state
   /// all have now, -1 if they had the same.
@@ -39,13 +38,13 @@ class Follower {
   [[nodiscard]] virtual int64_t steps() { return -1; }
   /// Is it the state of one step? False: a checkpoint has to be loaded.
   [[nodiscard]] virtual bool is_whole() const noexcept { return true; }
-  /// What went wrong in that, once, the same on all ranks; the group stands nevertheless.
+  /// The error of that, once, the same on all ranks; the group is usable nevertheless.
   [[nodiscard]] virtual std::optional<Error> take_problem() noexcept { return std::nullopt; }
 };
 
-/// What a recovery has changed in who is there.
+/// The change of members by a recovery.
 struct Changes {
-  std::vector<int32_t> renumbered;  // by rank of before: the rank of now, -1: gone
+  std::vector<int32_t> renumbered;  // by old rank: the new rank, -1: lost
   std::vector<int32_t> joined;      // ranks of now that are new
 
   [[nodiscard]] static Changes between(const std::vector<bootstrap::Member>& before, const bootstrap::Control& now);
@@ -64,13 +63,13 @@ class Survival {
   /// These ranks have met: tell each other where they are found and which of them are new. If all are, the group is
   /// confirmed with that. Collective. Throws the same on all ranks.
   void introduce(bootstrap::Control& control, const ddp_group_options& options, os::Deadline deadline);
-  /// What the group is made of stands: the ranks that introduced themselves are the group from here on. Collective.
+  /// The objects of the group are built: the ranks that introduced themselves are the group from here on. Collective.
   void confirm(bootstrap::Control& control, const ddp_group_options& options, os::Deadline deadline);
   /// Those of the ranks that introduced themselves that join the others; ascending.
   [[nodiscard]] const std::vector<int32_t>& newcomers() const noexcept { return met_.newcomers; }
   /// Is this rank in a group that was confirmed, as far as it can know? Not while it joins one.
   [[nodiscard]] bool is_member() const noexcept { return !memberships_.empty(); }
-  /// Of a rank that joins: the others have so many more models than it has committed. Its last commit confirms.
+  /// Of a rank that joins: how many more models the others have than it has committed. Its last commit confirms.
   void owe(size_t commits) noexcept { owed_ = commits; }
   /// True for the last commit that is owed.
   [[nodiscard]] bool pay() noexcept { return owed_ > 0 && --owed_ == 0; }
@@ -114,7 +113,7 @@ class Survival {
 
   const std::unique_ptr<bootstrap::JoinPlace> place_;
   std::unique_ptr<bootstrap::Standby> standby_;
-  std::vector<std::string> records_;                // by id; "" of a rank that is gone
+  std::vector<std::string> records_;                // by id; "" of a lost rank
   std::vector<bootstrap::Membership> memberships_;  // the last that is confirmed, and those that may be
   struct Met {                                      // those who introduced themselves last
     bootstrap::Membership members;
@@ -130,7 +129,7 @@ class Survival {
   bootstrap::CoolDown cool_down_;
   int64_t cool_down_ms_ = 0;                  // as the last recovery was asked
   int32_t left_ = -1;                         // id of a rank that has left in good order
-  std::unique_ptr<bootstrap::Server> lobby_;  // of rank 0, while the group stands
+  std::unique_ptr<bootstrap::Server> lobby_;  // of rank 0, while the group exists
 };
 
 }  // namespace ddp::group

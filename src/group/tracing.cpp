@@ -45,7 +45,7 @@ trace::Watch& watch_of(Group& group) {
   return *group.calls().watch();
 }
 
-/// Its own; who is last removes the folder.
+/// Its own; the last one removes the folder.
 void remove_ring(const trace::Session& session, const std::string& own) {
   if (session.folder.empty()) return;
   (void)os::file_table().unlink(AT_FDCWD, own.c_str());
@@ -78,7 +78,7 @@ void write_rest(const trace::Session& session, const bootstrap::Member& self, in
   if (!lock.is_open()) throw os::file_error("open", lock_path, errno);
   os::lock_file(lock, lock_path, kLockMs);
   const std::vector<trace::RingHead::Owner> owners = trace::read_owners(session.folder);
-  bool is_last = true, is_lowest = !owners.empty();  // none: the last one was here, but for this lock
+  bool is_last = true, is_lowest = !owners.empty();  // none: the last one was here, except for this lock
   for (const trace::RingHead::Owner& owner : owners) {
     if (!may_go_on(owner, self)) continue;
     is_last = false;
@@ -111,7 +111,7 @@ trace::Ring since(trace::Ring ring, int64_t begin_ns) {
   return ring;
 }
 
-/// What a rank says of its ring.
+/// A rank's announcement about its ring.
 struct Place {
   std::string path;
   int64_t bytes = 0;  // 0: it has none
@@ -119,7 +119,7 @@ struct Place {
   std::string becomes;  // the file of the trace
 };
 
-/// A new rank 0 has not heard it when the trace began.
+/// A new rank 0 did not get it when the trace began.
 std::string path_of(const std::vector<Place>& places) {
   return std::find_if(places.begin(), places.end(), [](const Place& place) { return place.bytes > 0; })->becomes;
 }
@@ -277,7 +277,7 @@ void end_trace(Group& group) noexcept {
   const bootstrap::Member& self = group.control().member(group.rank());
   std::optional<trace::Session> session = watch->sessions().of(&group);
   watch->sessions().drop(&group);
-  // One that goes on beside the launcher's has no folder.
+  // A trace in parallel with the launcher's has no folder.
   if (session && session->folder.empty()) session.reset();
   if (!session && self.world_rank < 0) session = watch->sessions().take_launchers();
   if (!session) return;

@@ -16,15 +16,15 @@ struct TraceSettings {
   int64_t events = 0;  // that a rank keeps
 };
 
-/// The group has been made, the n-th generation of it: what the launcher's variables say. Not for sub-groups. Local: what
-/// cannot be done is said in the log.
+/// The group has been made, its n-th generation: applies the launcher's variables. Not called for sub-groups. Local: errors
+/// are logged.
 void follow_launcher(Group& group, int64_t generation);
 
 /// Collective. `path` is rank 0's, and "" elsewhere if need be. INVALID_STATE if a trace is on; IO.
 void start_trace(Group& group, const std::string& path, const TraceSettings& settings);
 /// Collective. The file is there when it returns. INVALID_STATE if no rank has a trace; IO.
 void stop_trace(Group& group);
-/// The group ends, and did not stop its trace, or is broken: what lies on this machine is written, by the first rank here
+/// The group ends, and did not stop its trace, or is broken: the events on this machine are written, by the first rank here
 /// that ends.
 void end_trace(Group& group) noexcept;
 

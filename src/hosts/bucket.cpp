@@ -44,7 +44,7 @@ Bucket::~Bucket() {
   if (memory_ != nullptr) static_cast<void>(host_.region().free(memory_));
 }
 
-// Where each piece lies in the own region; private ones get a place.
+// The offset of each piece in the own region; private ones get a place.
 std::vector<int64_t> Bucket::place_pieces(const collective::BucketSpec& spec, os::Deadline deadline) {
   shm::Region& region = host_.region();
   std::vector<int64_t> offsets;

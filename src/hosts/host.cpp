@@ -21,7 +21,7 @@ collective::TransportContext with_control(collective::TransportContext context, 
   return context;
 }
 
-// The combined bucket header lies where a bucket's announcement carries no payload.
+// The combined bucket header is in the part of the announcement that has no payload for a bucket.
 struct SharedHeader {
   uint64_t incomplete;
   collective::Participation participation;
@@ -29,8 +29,9 @@ struct SharedHeader {
 };
 static_assert(sizeof(SharedHeader) <= shm::kInlineBytes);
 
-/// The last exchange of a host's meeting, in which a problem of one host becomes the answer of all, and where the rails
-/// listen is told. `memory` is whole when `last` has run. What a rail lacks is its rank's own trouble, and breaks the group.
+/// The last exchange of a host's meeting, in which a problem of one host becomes the result of all, and the addresses of the
+/// rails are exchanged. `memory` is complete when `last` has run. A missing resource of a rail is its rank's own error, and
+/// breaks the group.
 template <class Last>
 void meet_hosts(const collective::TransportContext& context, const Layout& layout, const Carrier& carrier,
                 os::Deadline deadline, HostMemory& memory, const Last& last) {
@@ -189,7 +190,7 @@ void Host::cross(uint64_t sequence, collective::Stamp stamp) {
   engine_.advance(shm::Counter::kFinished, sequence);
 }
 
-// The rail is done. Who waits behind it learns for whom it waited itself.
+// The rail is done. The ranks that wait for it learn for which rank it waited itself.
 void Host::show_done(uint64_t sequence) noexcept {
   const collective::Late late = rail_->take_longest_wait();
   shm::Page& page = engine_.mesh().own_page();

@@ -7,8 +7,8 @@
 //            kFinished. What is small takes rail 0 alone
 //   part     a rank that did not cross waits for the others' counters and takes the combined bucket header from one of them
 //
-// Who is named when somebody is late: those who wait for it directly are the least patient. That is its own host first
-// (timeout_ms), then the rails (a little more), then those who wait for a rail of their own host (twice timeout_ms).
+// Which rank is named when one is late: the ranks that wait for it directly time out first. That is its own host first
+// (timeout_ms), then the rails (a little more), then the ranks that wait for a rail of their own host (twice timeout_ms).
 // Promises: an error in a collective is the group's first cause, or the first cause is thrown in its place; all ranks
 // learn it at once.
 // Threads: as shm::Engine.
@@ -38,7 +38,7 @@ struct Carrier {
   socket::SocketOptions options;
 };
 
-/// The ranks of a host with their memory connected, and what the rails need to be.
+/// The ranks of a host with their memory connected, and the resources of the rails.
 struct HostMemory {
   shm::Mesh mesh;
   std::byte* exchange = nullptr;            // kExchangeBytes of the own region
@@ -53,8 +53,8 @@ struct HostMemory {
 [[nodiscard]] HostMemory add_channel(const collective::TransportContext& context, const Layout& layout,
                                      const Carrier& carrier, const shm::Mesh& mesh, os::Deadline deadline);
 
-/// How a collective crosses: which rails take part, and what this rank's rail does. The same on all ranks but for what is
-/// its own.
+/// How a collective crosses: which rails take part, and the work of this rank's rail. The same on all ranks, except for the
+/// rank's own part.
 struct Crossing {
   int32_t rails = 1;
   socket::Schedule schedule;
@@ -77,13 +77,13 @@ class Host {
 
   /// The sum goes to all ranks.
   [[nodiscard]] Crossing all_reduce(int64_t count, const cpu::ReduceRule& rule, size_t words) const;
-  /// Each rank owns what `by_rank` says, in ascending order.
+  /// Each rank owns its part in `by_rank`, in ascending order.
   [[nodiscard]] Crossing exchange(const socket::FlatOwnership& by_rank, int64_t count, const cpu::ReduceRule& rule,
                                   size_t words, socket::Phases phases) const;
 
   /// All ranks of the host have announced, or will: wait for them, compare.
   void gather_here(uint64_t sequence);
-  /// After that: nobody passes before all ranks of all hosts have come.
+  /// After that: no rank continues before all ranks of all hosts have come.
   void cross(uint64_t sequence, collective::Stamp stamp);
   /// After that, on a rank with a rail: bytes to the next host, and bytes of the one before.
   void pass_on(uint64_t sequence, collective::Stamp stamp, const Tensor& sent, const Tensor& received);

@@ -77,7 +77,7 @@ const void* HostReduceInput::node(size_t index, socket::Span span, void* scratch
   return scratch;
 }
 
-// One rank's elements as they travel.
+// One rank's elements as they are sent.
 const void* HostReduceInput::leaf(int32_t rank, socket::Span span, void* scratch) noexcept {
   const void* whole = nullptr;
   each(span, [&](size_t piece, int64_t element, int64_t done, int64_t count) {
@@ -99,7 +99,7 @@ void HostReduceInput::form(const std::vector<int32_t>& leaves, socket::Span span
     counts = counts || weights_[leaf] > 0;
     weighted = weighted || (weights_[leaf] > 0 && weights_[leaf] != 1.0);
   }
-  if (!counts) return;  // nobody reads it
+  if (!counts) return;  // no rank reads it
   const auto number = static_cast<int32_t>(leaves.size());
   each(span, [&](size_t piece, int64_t element, int64_t done, int64_t count) {
     for (size_t leaf = 0; leaf < leaves.size(); ++leaf)
@@ -140,7 +140,7 @@ void HostReduceInput::deliver(const void* result, socket::Span span) noexcept {
       std::byte* const to = at(piece, rank, element);
       if (is_packed() && rank == first)
         cpu::unpack(rule(), from, to, count);
-      else if (to != from)  // where it lies already it may be under way to another host
+      else if (to != from)  // data that is in place may be in transfer to another host
         std::memcpy(to, is_packed() ? at(piece, first, element) : from, static_cast<size_t>(count * size_));
     }
   });

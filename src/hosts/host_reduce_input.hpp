@@ -66,7 +66,7 @@ class HostReduceInput final : public socket::ReduceInput {
   int64_t carry_size_;                       // of an accumulator
   int64_t travel_size_;                      // of an element between hosts
   std::vector<bool> used_;                   // by piece: some rank contributes
-  std::vector<std::vector<int32_t>> nodes_;  // local ranks by leaf; kHole: nobody
+  std::vector<std::vector<int32_t>> nodes_;  // local ranks by leaf; kHole: none
   std::vector<OwnSpan> owned_;
   bool to_owner_ = false;
   std::vector<const void*> in_;  // of one node

@@ -18,7 +18,7 @@ bool Layout::shares() const noexcept {
   return std::any_of(hosts.begin(), hosts.end(), [](const auto& members) { return members.size() > 1; });
 }
 
-// A host sends its nodes of what the others own, and the sum of what it owns to all others; it owns one part of `hosts`.
+// A host sends its nodes of the others' parts, and the sum of its own part to all others; it owns one part of `hosts`.
 double Layout::traffic() const {
   size_t most = 1;
   for (const std::vector<int32_t>& members : hosts) most = std::max(most, map.subtrees_of(members).size());

@@ -164,7 +164,7 @@ class HierarchyTransport final : public collective::Transport, public collective
     });
   }
 
-  /// Where the local ranks said that their elements are.
+  /// The announced positions of the local ranks' elements.
   [[nodiscard]] HostArray array_of(uint64_t sequence, int64_t count) {
     shm::Engine& engine = host_.engine();
     HostArray array;

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Seam 2 for several hosts with several ranks each: shared memory inside a host, one rail per local rank between hosts.
 //
-// Promises: sums in the order of the tree with the bits of every other transport; a mismatch or a failure anywhere is
-// everybody's first cause. Not pollable: a thread of ours blocks in finish().
-// Cost: README.md of this folder. Threads: as Transport.
-// Tested by process/hierarchy_test.cpp and process/hierarchy_netns_test.sh.
+// Promises: sums in the order of the tree with the bits of every other transport; a mismatch or a failure on any rank is the
+// first cause on all. Not pollable: a thread of ours blocks in finish(). Cost: README.md of this folder. Threads: as
+// Transport. Tested by process/hierarchy_test.cpp and process/hierarchy_netns_test.sh.
 #pragma once
 
 #include <memory>

@@ -14,8 +14,8 @@ namespace {
 
 constexpr int64_t kGpuPackBytes = int64_t{16} << 20;
 
-/// Tensors of one device on their way to messages of up to `limit` bytes, large ones in parts. On a GPU all of them go
-/// through a pack, because what NCCL leaves behind when a rank is lost must not reach a parameter.
+/// Packs tensors of one device into messages of up to `limit` bytes, large ones in parts. On a GPU all of them go through a
+/// pack, because partial results of NCCL after the loss of a rank must not reach a parameter.
 class Messages {
  public:
   Messages(group::Group& group, int64_t limit, void* stream) : group_(group), limit_(limit), stream_(stream) {}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The state of an optimizer (or of averages) that the other ranks have, on a new rank that has not made the object yet: it
-// stands in its place among the replica's states, until the object comes and takes it.
-// Tested by capi/recovery_test.cpp.
+// takes the object's place among the replica's states, until the object is made and takes it. Tested by
+// capi/recovery_test.cpp.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ class AwaitedState final : public ReplicaState {
   [[nodiscard]] int64_t steps() const override { return steps_; }
   [[nodiscard]] int64_t optimizer_steps() const override { return optimizer_steps_; }
 
-  /// The object is there, and goes on from this. Throws MISMATCH, without any effect, if it is another one.
+  /// The object was made, and continues from this state. Throws MISMATCH, without any effect, if it is another one.
   void give(ReplicaState& to) const;
 
   /// Of a state that all ranks hold whole.

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Many tensors from one rank to all others, in few messages: what is small travels together, what is large goes straight
-// from and into its own memory.
+// Many tensors from one rank to all others, in few messages: small tensors are sent together, large ones directly from and
+// into their own memory.
 //
 // A message has a cost of its own (a round over all ranks) that a tensor of a few hundred bytes does not repay; a copy of a
 // small tensor into a staging buffer costs less. So consecutive tensors are packed until a message would pass kPackBytes; a
 // tensor above kSmallBytes is a message alone, or several if a limit is given.
-// What lies on a GPU travels by itself: small tensors are packed there, and the host waits for nothing (commit, buffers in
-// every step).
-// Promises: the messages depend on the sizes and on where tensors lie, so all ranks agree on them without talking.
+// Tensors on a GPU are sent separately: small ones are packed there, and the host does not wait (commit, buffers in every
+// step). Promises: the messages depend on the sizes and on where tensors lie, so all ranks agree on them without talking.
 // Tested by unit/model/coalesced_broadcast_test.cpp, conformance/state_test.cpp and gpu_host/sync_test.cpp.
 #pragma once
 

@@ -18,10 +18,10 @@ namespace ddp::model {
 
 enum class Compare { kParameters, kAll };
 
-/// How ranks differ: the first tensor, and who has what.
+/// How ranks differ: the first tensor, and the contents of each rank.
 struct Drift {
   std::string text;           // `parameter "w" is different on rank 2 from what most ranks hold`
-  int32_t source = -1;        // the lowest rank that holds of every tensor what most ranks hold; -1: a tie, nobody is right
+  int32_t source = -1;        // the lowest rank that holds of every tensor what most ranks hold; -1: a tie
   std::vector<int32_t> odd;   // ranks that differ from the source; empty on a tie
   size_t first = 0;           // the tensor that the text names
   bool only_buffers = false;  // all parameters are equal

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of libddp's own for gradients or values of a model, laid out as its plan says, so that buckets are reduced and
-// given in place: a block for each bucket, its pieces at their offsets; one block for a parameter that is split over
-// buckets. On a GPU all blocks are one allocation. Threads: as Model. Tested by conformance/own_values_test.cpp and
+// Memory of libddp's own for gradients or values of a model, laid out by its plan, so that buckets are reduced and sent in
+// place: a block for each bucket, its pieces at their offsets; one block for a parameter that is split over buckets. On a
+// GPU all blocks are one allocation. Threads: as Model. Tested by conformance/own_values_test.cpp and
 // gpu_host/in_place_test.cpp.
 #pragma once
 
@@ -21,8 +21,8 @@ class FlatMemory {
   FlatMemory(const FlatMemory&) = delete;
   FlatMemory& operator=(const FlatMemory&) = delete;
 
-  /// Zeroed memory for the parameters that `wanted` says; place(index, data) is told where. Collective: what one rank cannot
-  /// get, all throw.
+  /// Zeroed memory for the parameters that `wanted` selects; place(index, data) gets each address. Collective: if one rank
+  /// cannot get its memory, all throw.
   void allocate(const Parameters& table, const Plan& plan, const char* what,
                 const std::function<bool(const Parameter&)>& wanted,
                 const std::function<void(int32_t index, std::byte* data)>& place);

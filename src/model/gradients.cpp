@@ -93,7 +93,7 @@ double Gradients::clip_norm(double max_norm, double p, void* stream) {
                                         bootstrap::UserCall::kClipGradNorm, model_.number());
   const double before = norm(p, stream);
   const double factor = max_norm / (before + kGuard);
-  if (!(factor >= 1)) scale(factor, stream);  // a NaN goes on to the gradients
+  if (!(factor >= 1)) scale(factor, stream);  // a NaN is passed on to the gradients
   return before;
 }
 

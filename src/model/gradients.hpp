@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gradients of a model: what the program does with all of them between passes, and whether they are good for a step.
+// The gradients of a model: operations on all of them between passes, and whether they are valid for a step.
 // They may lie anywhere; on a GPU they are read and written in the order of `stream`, and only norms make the host wait, for
 // that one stream. Threads: as Model. Nothing is allocated after the first use of each call. Tested by
 // gpu_host/gradients_test.cpp, conformance/pass_semantics.hpp and capi/clipping_test.c.
@@ -48,7 +48,7 @@ class Gradients {
  private:
   /// One operation on all of them.
   void change(const device::Operation& operation, void* stream);
-  /// The norms of what this rank knows of each gradient: all of it, or what it owns.
+  /// The norms of this rank's part of each gradient: all of it, or the part that it owns.
   [[nodiscard]] device::Norms& own_norms();
   [[nodiscard]] double largest_magnitude(void* stream);
   [[nodiscard]] ExactSum sum_of_terms(int32_t p, void* stream);

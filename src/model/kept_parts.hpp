@@ -19,15 +19,16 @@ class KeptParts {
   virtual void leave() noexcept = 0;
   /// What this rank can give.
   [[nodiscard]] virtual std::string tell() const = 0;
-  /// All ranks decide alike, from what all have told, which step they go on from, and this rank goes back to it.
+  /// All ranks choose the same step to continue from, based on the data that all have exchanged, and this rank returns to
+  /// it.
   virtual void agree(const std::vector<std::string>& told) = 0;
   /// Are all parts of a step left, for all ranks? Since the last agree().
   [[nodiscard]] virtual bool is_whole() const noexcept = 0;
-  /// Parameters and state of that step for everybody, in the parts that the ranks have now. Collective.
+  /// Sends parameters and state of that step to all ranks, in the parts that the ranks have now. Collective.
   virtual void deal() = 0;
   /// All ranks have the parts of the division that holds: from now on they outlive the ranks. Collective.
   virtual void meet() = 0;
-  /// A load begins to change parameters or state: what is kept is of no use until it has ended.
+  /// A load begins to change parameters or state: kept copies are invalid until it has ended.
   virtual void begin_load() noexcept = 0;
   /// It has ended on all ranks. Collective once they have met.
   virtual void end_load() = 0;

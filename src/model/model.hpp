@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model: the table of what was lent, agreed on by all ranks, with the machinery of its passes. What is an idea of its own
-// has a class of its own (gradients, replicas, values, the optimizer in the passes), and what needs no state is a function
-// on a model (uneven.hpp, join.hpp, sync_buffers.hpp, average.hpp, requirements.hpp). Threads: one at a time, but for those
-// that mark. Tested by conformance/ and capi/.
+// A model: the table of lent tensors, agreed on by all ranks, with the machinery of its passes. Each idea has its own class
+// (gradients, replicas, values, the optimizer in the passes), and code without state is a function on a model (uneven.hpp,
+// join.hpp, sync_buffers.hpp, average.hpp, requirements.hpp). Threads: one at a time, except those that mark. Tested by
+// conformance/ and capi/.
 #pragma once
 
 #include <cstdint>
@@ -73,7 +73,7 @@ class Model {
   void set_hook(pass::Hook hook);
   void commit(void* stream = nullptr);
   void set_grad(int32_t index, void* data);
-  /// The model's handle is gone: lent memory is not used any more.
+  /// The model's handle was destroyed: lent memory is not used any more.
   void close() noexcept;
 
   void begin_backward(ddp_pass mode);
@@ -81,7 +81,7 @@ class Model {
   /// For a model whose hook is kPulled; see Pass.
   [[nodiscard]] std::shared_ptr<pass::HookBucket> next_bucket(bool rest);
   void finish_bucket(const std::optional<Error>& problem);
-  /// Where gradients are marked, and what the passes have come to. Throws INVALID_STATE unless committed.
+  /// Where gradients are marked, and the results of the passes. Throws INVALID_STATE unless committed.
   [[nodiscard]] pass::Pass& pass() const;
 
   [[nodiscard]] Gradients& gradients() noexcept { return gradients_; }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small tensors of one device side by side in memory of their own, so that they travel as one message: in a buffer in host
-// memory, or in the group's scratch memory on a GPU. There everything is enqueued on one stream; the host waits for nothing.
+// Copies small tensors of one device into contiguous memory, so that they are sent as one message: in a buffer in host
+// memory, or in the group's scratch memory on a GPU. There everything is enqueued on one stream; the host does not wait.
 // A GPU writes nothing back once the group's `stop` word is set; so what NCCL leaves behind when a rank is lost
 // reaches no parameter. Promises: if something fails here on one rank, the group is broken for all, because the others wait
 // for this rank's message. Tested by unit/model/coalesced_broadcast_test.cpp, gpu_host/sync_test.cpp and
@@ -24,7 +24,7 @@ class Pack {
   Pack(group::Group& group, const std::vector<Tensor>& parts, std::vector<std::byte>& buffer, void* stream);
 
   void fill() { move(Way::kIn); }
-  /// The pack as one flat tensor: what travels.
+  /// The pack as one flat tensor: the message.
   [[nodiscard]] Tensor tensor() const noexcept;
   /// Back to the parts.
   void empty() { move(Way::kOut); }

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a model does when its group recovers: it lets go of what is built on the old ranks, and is built again on those that
-// are left, with the state of one of them.
-// Threads: as Model.
-// Tested by capi/recovery_test.cpp.
+// What a model does when its group recovers: it releases the objects built on the old ranks, and is built again on the
+// surviving ranks, with the state of one of them. Threads: as Model. Tested by capi/recovery_test.cpp.
 #pragma once
 
 #include <cstdint>
@@ -27,11 +25,11 @@ class Rejoin final : public group::Follower {
   [[nodiscard]] int64_t steps() override;
   [[nodiscard]] bool is_whole() const noexcept override;
   [[nodiscard]] std::optional<Error> take_problem() noexcept override;
-  /// The program's commit has built the model: ranks that wait for it in a recovery go on. Collective then.
+  /// The program's commit has built the model: ranks that wait for it in a recovery continue. Collective then.
   void note_commit();
   /// True once after a recovery that did what a commit which failed was to do.
   [[nodiscard]] bool take_commit() noexcept;
-  /// If a rank waits to join: the group that stands ends, because a recovery takes that rank in.
+  /// If a rank waits to join: the present group ends, because a recovery admits that rank.
   void let_others_join();
 
  private:

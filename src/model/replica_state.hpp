@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // State that belongs to a model's replicas besides the table: an optimizer's moments, averages. Equal on all ranks as
-// parameters are, unless its owner says that each rank holds another part.
-// Tested by conformance/drift_test.cpp.
+// parameters are, unless each rank holds another part. Tested by conformance/drift_test.cpp.
 #pragma once
 
 #include <map>
@@ -13,8 +12,8 @@
 
 namespace ddp::model {
 
-/// One tensor of an optimizer's (or average's) state, by name: "w1.exp_avg". If the ranks hold parts of it, `parts` says
-/// which, by rank, in elements of the flat tensor, and at `tensor.data` this rank's lie one behind the other.
+/// One tensor of an optimizer's (or average's) state, by name: "w1.exp_avg". If the ranks hold parts of it, `parts` lists
+/// them, by rank, in elements of the flat tensor, and at `tensor.data` this rank's parts are contiguous.
 struct StateTensor {
   std::string name;
   Tensor tensor;
@@ -34,8 +33,7 @@ class ReplicaState {
   [[nodiscard]] virtual std::map<std::string, std::string> state_fields() const = 0;
   /// Throws MISMATCH or IO without any effect when a field is missing or cannot be understood.
   virtual void load_fields(const std::map<std::string, std::string>& fields) = 0;
-  /// Values of these parameters (by index) were loaded without what this state holds beside them. Nothing may be under way
-  /// on a GPU.
+  /// Values of these parameters (by index) were loaded without their part of this state. No work may be pending on a GPU.
   virtual void follow_loaded_values(const std::vector<bool>&) {}
   /// Steps that have made it what it is: the state of a rank that has made more is ahead.
   [[nodiscard]] virtual int64_t steps() const { return 0; }
@@ -43,7 +41,7 @@ class ReplicaState {
   [[nodiscard]] virtual int64_t optimizer_steps() const { return -1; }
   /// Has the last pass ended well, with gradients that this state has not taken?
   [[nodiscard]] virtual bool awaits_step() const noexcept { return false; }
-  /// The ranks of the group are others now, so what this rank holds of a state in parts is nobody's: forget it.
+  /// The ranks of the group have changed, so this rank's part of a sharded state belongs to no rank: drop it.
   virtual void lose_parts() noexcept {}
   /// Does every rank hold all of the state?
   [[nodiscard]] virtual bool is_replicated() const noexcept { return true; }

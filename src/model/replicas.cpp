@@ -179,7 +179,7 @@ int32_t Replicas::make_equal(void* stream) {
   return found.is_recovery && found.sends != ReplicaSource::Sends::kNothing ? found.rank : -1;
 }
 
-/// A new rank may commit before it makes its optimizers. What the others have of them is kept for these.
+/// A new rank may commit before it makes its optimizers. The others' state is kept for these.
 void Replicas::await_states(int32_t source, const std::vector<ReplicaVersion>& all) {
   group::Group& group = model_.group();
   const std::vector<std::shared_ptr<ReplicaState>> mine = kept_equal();
@@ -187,7 +187,7 @@ void Replicas::await_states(int32_t source, const std::vector<ReplicaVersion>& a
   for (const std::string& count : group.gather("states", std::to_string(mine.size()))) counts.push_back(std::stoul(count));
   const size_t wanted = counts[static_cast<size_t>(source)];
   size_t least = wanted;
-  int32_t fewest = -1;  // the rank that has so many
+  int32_t fewest = -1;  // the rank with the fewest
   for (size_t rank = 0; rank < counts.size(); ++rank)
     if (all[rank].is_new && counts[rank] < least) least = counts[rank], fewest = static_cast<int32_t>(rank);
   if (least == wanted) return;

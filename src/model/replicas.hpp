@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The replicas of a model, one on each rank, which are to hold the same bits: whether they do (drift.hpp), and one rank's
-// state for everybody when they do not (replicate.hpp).
-// Threads: as Model, but for keep_equal().
-// Tested by conformance/drift_test.cpp, conformance/load_test.cpp, gpu_host/sync_test.cpp and
-// process/recovery_equal_test.cpp.
+// state for all ranks when they do not (replicate.hpp). Threads: as Model, except keep_equal(). Tested by
+// conformance/drift_test.cpp, conformance/load_test.cpp, gpu_host/sync_test.cpp and process/recovery_equal_test.cpp.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +28,7 @@ class Replicas {
   explicit Replicas(Model& model) noexcept : model_(model) {}
 
   /// State that is to stay as equal as the parameters (an optimizer's); the same ones in the same order on all ranks. On a
-  /// rank that has joined others it goes on from theirs: throws MISMATCH if it is another one. Any thread.
+  /// rank that has joined others it continues from theirs: throws MISMATCH if it is another one. Any thread.
   void keep_equal(std::weak_ptr<ReplicaState> state);
   [[nodiscard]] std::vector<std::shared_ptr<ReplicaState>> kept_equal();
 
@@ -44,11 +42,11 @@ class Replicas {
   /// What the checks after passes have come to.
   void fill(ddp_model_stats& stats) const noexcept;
 
-  /// This rank loaded what others may not have; commit gives rank 0's to everybody.
+  /// This rank loaded data that others may not have; commit sends rank 0's to all ranks.
   void set_loaded() noexcept { has_loaded_ = true; }
-  /// The ranks have met: the values of one of them for everybody, and the kept states, if any rank has loaded or a recovery
-  /// needs it (replica_source.hpp). Gives that rank, -1 if all had the same. Collective. After a recovery the ranks compare
-  /// what they have then; if it still differs, the values count as torn, and take_difference() says how.
+  /// The ranks have met: sends the values of one of them to all, and the kept states, if any rank has loaded or a recovery
+  /// needs it (replica_source.hpp). Returns that rank, -1 if all had the same. Collective. After a recovery the ranks
+  /// compare their data; if it still differs, the values count as torn, and take_difference() describes the difference.
   int32_t make_equal(void* stream);
   /// Have the parameters yet to take a step from the last gradients?
   [[nodiscard]] bool await_step() noexcept;
@@ -60,7 +58,7 @@ class Replicas {
   [[nodiscard]] std::vector<device::Memory>& buffers_before() noexcept { return buffers_before_; }
   /// Of all ranks, the most when they met.
   [[nodiscard]] int64_t final_passes() const noexcept { return final_passes_; }
-  /// Parameters, buffers and kept states of `source` for everybody. `function` names the caller in errors. Collective.
+  /// Sends parameters, buffers and kept states of `source` to all ranks. `function` names the caller in errors. Collective.
   void replicate_from(int32_t source, const char* function, void* stream);
 
  private:

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank's state for everybody: when replicas differ, that of the ranks that most agree with; at commit, what rank 0 has
-// loaded.
+// Sends one rank's state to all: when replicas differ, that of the majority; at commit, the state that rank 0 has loaded.
 // Tensors on a GPU are read and written in the order of the stream. Collective.
 // Tested by conformance/drift_test.cpp and conformance/load_test.cpp.
 #pragma once
@@ -17,8 +16,8 @@
 
 namespace ddp::model {
 
-/// `tensors` and all replicated states from `source` to everybody. `function` names the caller in errors. Throws MISMATCH if
-/// the ranks have different states; nothing was changed then. `begin` is called before anything is changed.
+/// Sends `tensors` and all replicated states from `source` to all ranks. `function` names the caller in errors. Throws
+/// MISMATCH if the ranks have different states; nothing was changed then. `begin` is called before anything is changed.
 void replicate(group::Group& group, const char* function, std::vector<Tensor> tensors,
                const std::vector<std::shared_ptr<ReplicaState>>& states, int32_t source, void* stream = nullptr,
                const std::function<void()>& begin = {});

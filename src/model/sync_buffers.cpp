@@ -19,8 +19,8 @@ namespace {
 
 constexpr const char* kFunction = "ddp_model_sync_buffers";
 
-/// Buffers may be half received when the group breaks: those of before are as good for a rank that goes on, and no replica
-/// is whole if the one that sent them has died.
+/// Buffers may be half received when the group breaks: a rank that continues can use the old ones, and no replica is
+/// complete if the sender has died.
 void receive_buffers(Model& model, const std::vector<Tensor>& buffers, void* stream, const std::function<void()>& receive) {
   if (group::Recovery::survival(model.group()) == nullptr) return model.values().change_together(receive);
   std::vector<device::Memory>& before = model.replicas().buffers_before();

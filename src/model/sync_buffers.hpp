@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Buffers of one rank for everybody, also for the ranks that have joined.
+// Sends the buffers of one rank to all, also to the ranks that have joined.
 // Collective.
 // Tested by conformance/state_test.cpp, conformance/join_semantics.hpp and gpu_host/sync_test.cpp.
 #pragma once
@@ -14,7 +14,7 @@ class Model;
 
 /// `stream`: as for a model.
 void sync_buffers(Model& model, int32_t root, void* stream = nullptr);
-/// The half of a rank that has joined; `roll` is the roll call that it heard.
+/// The half of a rank that has joined; `roll` is the roll call that it received.
 void answer_sync_buffers(Model& model, const pass::JoinHeader& roll, void* stream);
 
 }  // namespace ddp::model

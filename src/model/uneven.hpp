@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rank does that has more or less data than the others (ddp/uneven.h): it weighs, skips or abandons passes, and
-// announces its last one. Who has run out of data joins (join.hpp).
-// Threads: as Model.
-// Tested by conformance/weight_semantics.hpp and capi/uneven_test.c.
+// For a rank with more or less data than the others (ddp/uneven.h): it weighs, skips or abandons passes, and announces its
+// last one. A rank without more data joins (join.hpp). Threads: as Model. Tested by conformance/weight_semantics.hpp and
+// capi/uneven_test.c.
 #pragma once
 
 #include <string>

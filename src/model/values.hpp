@@ -28,7 +28,7 @@ class Values {
   void set_averages_of(const void* owner) noexcept { averages_of_ = owner; }
   [[nodiscard]] const void* averages_of() const noexcept { return averages_of_; }
 
-  /// What only a part of a change has reached, so that nothing may go on from it.
+  /// Values that were only partly changed, so that training cannot continue from them.
   struct Torn {
     bool parameters = false;
     bool optimizer = false;
@@ -36,7 +36,7 @@ class Values {
   };
   /// Parameters and the optimizer's state are changed in part, for good.
   void tear() noexcept { torn_ = Torn{true, true}; }
-  /// Ranks that are gone had a part of the optimizer's state.
+  /// Lost ranks had a part of the optimizer's state.
   void lose_optimizer() noexcept { torn_ = Torn{false, true, true}; }
   /// Gives what the body gives, which changes parameters or buffers together with the other ranks. If the group breaks in
   /// it, this replica may be changed in part, and a recovery takes another one's.

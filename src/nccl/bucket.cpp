@@ -57,7 +57,7 @@ Block::Block(NcclTransport& transport, const collective::ExchangeSpec& spec, ddp
   data_ = static_cast<std::byte*>(kept ? transport.alloc(bytes) : transport.staging(std::max(bytes, spec.largest_bytes)));
 }
 
-/// NCCL's sum is the same wherever a gradient lies in it.
+/// NCCL's sum is the same at any position of a gradient.
 void Block::lie_on(const collective::ExchangeSpec& spec) noexcept {
   in_place_ = true;
   count_ = 0;
@@ -108,7 +108,7 @@ void Operation::announce(uint64_t order_word) {
   metadata_->start(mine_);
 }
 
-/// Before NCCL is called by those that capture, and before anybody waits for it.
+/// Before the capturing ranks call NCCL, and before any rank waits for it.
 void Operation::compare_ranks() const {
   const std::vector<uint64_t>& used = metadata_->header().used;
   if (words_.has_captures())
@@ -186,7 +186,7 @@ void Operation::write_unused(void* stream) {
   timed_.end();
 }
 
-/// What lies in one block does not move: the model refuses that.
+/// Gradients in one block do not move: the model refuses that.
 bool Operation::set_address(int32_t piece, std::byte* data) noexcept {
   if (spec_.collects) spec_.pieces[static_cast<size_t>(piece)].data = data;  // else they are values
   return true;

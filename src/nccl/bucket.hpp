@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Buckets of gradients on a GPU: what is enqueued when one is complete, and when its result may be written.
+// Buckets of gradients on a GPU: the work enqueued when one is complete, and when its result may be written.
 //
 // Data and metadata are sent in two ways. The gradients go through NCCL, on the communication stream. The bucket header
 // (what each rank contributes, misses, weighs; the stamp) goes over the group's host transport as a bucket without data. So
@@ -13,7 +13,7 @@
 // unused gradient is left as it was. A gradient that this rank does not contribute is ordered by none of its streams until
 // the pass ends, so a bucket with one is written back then.
 // In a capture NCCL is called by finish(), when the headers of all ranks have come (captured_start.hpp).
-// mean.hpp says where the sum is divided and in which type it travels.
+// mean.hpp decides where the sum is divided and in which type it is sent.
 // Cost: on the host two calls for each stream, none to three launches and one message; nothing is allocated after prepare.
 // Tested by gpu_host/pass_test.cpp and gpu_host/in_place_test.cpp.
 #pragma once
@@ -46,14 +46,14 @@ struct HeaderWords {
   [[nodiscard]] bool has_captures() const noexcept { return end > captures; }
 };
 
-/// Where the block of these pieces begins, if they are laid out as the plan says; NULL: they are not.
+/// The start of the block of these pieces, if they are laid out by the plan; otherwise NULL.
 [[nodiscard]] std::byte* block_of(const std::vector<collective::BucketSpec::Piece>& pieces, ddp_dtype dtype) noexcept;
 
 /// The block of device memory in which NCCL works on a bucket: its pieces at their offsets, with padding between them and
 /// behind them, so that it has a slice of the same length for each rank.
 class Block {
  public:
-  /// The pieces where they are, if they are laid out so and travel as they are; of an all-reduce by NCCL also if they are
+  /// The pieces where they are, if they are laid out so and sent unchanged; of an all-reduce by NCCL also if they are
   /// `dense`, and then the block has no more than them. Else a copy: memory that
   /// the buckets of a group use one after the other (the next one is packed when this one is unpacked), or, if `kept`, its
   /// own, where something waits in it for the other ranks. Throws OUT_OF_MEMORY.
@@ -108,11 +108,11 @@ class Operation : public collective::BucketOperation {
   [[nodiscard]] bool local_done() const noexcept final { return captured_ || metadata_->local_done(); }
   [[nodiscard]] const collective::BucketHeader& header() const noexcept final { return metadata_->header(); }
   [[nodiscard]] bool set_address(int32_t piece, std::byte* data) noexcept final;
-  /// In place alone: what is written back is divided on its way.
+  /// Only in place: results are divided when they are written back.
   [[nodiscard]] double leave_sum(bool may) noexcept final;
 
   /// So that no mark waits while NCCL connects what launch() uses (first_uses.hpp), it is used once in advance, on memory
-  /// whose contents are nobody's. First, on each rank, what that needs; throws OUT_OF_MEMORY. Then, if no rank threw,
+  /// with unused contents. First, on each rank, the allocations for it; throws OUT_OF_MEMORY. Then, if no rank threw,
   /// together; not in a capture. Throws as collectives.
   void prepare_use();
   void use_once();
@@ -161,7 +161,7 @@ class Operation : public collective::BucketOperation {
   void settle_once();
   [[nodiscard]] bool writes_unused() const noexcept;
   void pack(const collective::BucketHeader& mine, const Scale& by);
-  /// Of each piece what lies in the range.
+  /// Of each piece the part in the range.
   template <class Fn>
   void each_part(const Range& range, const Fn& fn) const;
   /// One launch of the spans that were noted, in the order of the communication stream.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which ranks capture what they do into a CUDA graph: a bit for each, joined over the ranks by a bitwise or. All do or none
-// does: what is captured is carried out when the graph is launched, and a rank that captures nothing waits inside NCCL now.
+// does: captured work is carried out when the graph is launched, and a rank that does not capture waits inside NCCL now.
 // Tested by gpu_host/capture_ranks_test.cpp.
 #pragma once
 

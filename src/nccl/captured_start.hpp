@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a bucket starts while its stream is captured into a CUDA graph.
 //
-// NCCL registers the memory of a captured collective by itself (NCCL_GRAPH_REGISTER, on by default), whoever allocated it.
-// With NVLS the hosts of a node's ranks meet for that (ncclShmemAllgather in NCCL's transport/nvls.cc), and since 2.28 they
-// look at no abort.
-// So a mark must not make the call, and nobody makes it before all ranks are about to. Here are the producers' events until
-// then: what is enqueued when the call is made comes after the bucket's own gradients, not after what was marked meanwhile.
-// Cost: an event for each stream of a bucket in a capture; without one, two questions to the runtime.
-// Tested by gpu_host/capture_ranks_test.cpp.
+// NCCL registers the memory of a captured collective by itself (NCCL_GRAPH_REGISTER, on by default), including memory of the
+// program. With NVLS the hosts of a node's ranks meet for that (ncclShmemAllgather in NCCL's transport/nvls.cc), and
+// since 2.28 they look at no abort. So a mark must not make the call, and no rank makes it before all are about to. This
+// class keeps the producers' events until then: work that is enqueued with the call comes after the bucket's own gradients,
+// not after gradients that were marked meanwhile. Cost: an event for each stream of a bucket in a capture; without one, two
+// questions to the runtime. Tested by gpu_host/capture_ranks_test.cpp.
 #pragma once
 
 #include <vector>

@@ -17,8 +17,8 @@
 namespace ddp::nccl {
 namespace {
 
-constexpr int64_t kAbortLimitMs = 1000;  // for whoever is inside to leave, and then for NCCL
-constexpr int64_t kBrokenMs = 1000;      // for an orderly end that goes on when a rank is lost
+constexpr int64_t kAbortLimitMs = 1000;  // for threads inside to leave, and then for NCCL
+constexpr int64_t kBrokenMs = 1000;      // for an orderly end that continues when a rank is lost
 constexpr int64_t kLookMs = 1;
 constexpr int64_t kLookAtEndMs = 10;
 constexpr int64_t kLooksAtOnce = 100;  // at a call under way, before the thread pauses between looks
@@ -26,7 +26,7 @@ constexpr int64_t kPauseUs = 20;
 
 }  // namespace
 
-/// What threads share that nobody may be able to wait for.
+/// Data that threads share which may have to be left behind.
 struct Communicator::Link {
   explicit Link(const ddp_nccl_table& nccl) : table(nccl) {}
 
@@ -40,10 +40,10 @@ struct Communicator::Link {
   std::mutex mutex;  // guards what follows
   std::condition_variable changed;
   bool returned = false;  // the thread that connects, or closes
-  bool left = false;      // that thread, by everybody
+  bool left = false;      // was that thread left behind?
   int32_t result = 0;
 
-  /// False: nobody is there who would hear it.
+  /// False: there is no receiver for it.
   bool report(int32_t code) {
     bool is_left = false;
     {
@@ -74,7 +74,7 @@ struct Communicator::Link {
     return asked != 0 ? asked : said;
   }
 
-  /// Runs end(link) on a thread that has its device, and leaves it behind when `is_late` says so.
+  /// Runs end(link) on a thread that has its device, and leaves it behind when `is_late` returns true.
   template <class End, class IsLate>
   static void end_unless(IsLate&& is_late, const std::shared_ptr<Link>& link, const gpu::Device& device, End end) {
     link->returned = false;
@@ -289,15 +289,15 @@ void Communicator::exchange(const std::vector<Transfer>& transfers, void* stream
       if (code != 0) break;
       code = each.sends ? nccl.send(each.data, each.count, each.dtype, each.peer, comm, stream)
                         : nccl.receive(each.data, each.count, each.dtype, each.peer, comm, stream);
-      if (link_->is_in_progress(code)) code = 0;  // the end of the group says how it went
+      if (link_->is_in_progress(code)) code = 0;  // the end of the group has the result
     }
     const int32_t ended = nccl.group_end();
     return code != 0 ? code : ended;
   });
 }
 
-/// NCCL says no more than that CUDA failed. So the runtime is asked for as much, which says why, or gives it: then it is
-/// NCCL's own failure.
+/// NCCL reports only that CUDA failed. So the same amount is requested from the runtime, whose error has the reason; if it
+/// succeeds, it is NCCL's own failure.
 void Communicator::fail_alloc(int32_t code, int64_t bytes) const {
   const ddp_gpu_table& runtime = device_.table();
   void* plain = nullptr;
@@ -338,7 +338,7 @@ void Communicator::leave() noexcept { link_->usable.store(false); }
 
 void Communicator::abort() noexcept {
   if (!link_->usable.exchange(false)) return;
-  // Whoever waits for a call of NCCL sees that and leaves.
+  // Threads that wait for a call of NCCL see that and leave.
   std::unique_lock lock(link_->calling, std::defer_lock);
   for (int64_t waited_ms = 0; !lock.try_lock() && waited_ms < kAbortLimitMs; ++waited_ms)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));

@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// One NCCL communicator: made with a deadline, used by one thread at a time, ended by whoever must; or one that the program
-// lends, which is used alone.
+// One NCCL communicator: made with a deadline, used by one thread at a time, ended by any thread; or one that the program
+// lends, which is only used.
 //
-// No call of NCCL may hold a thread for ever when a rank is gone. The communicator is one that does not block: whoever calls
-// it looks until the call is over, and stops looking when the group breaks. What may block nevertheless (making it where
-// NCCL_COMM_BLOCKING=1 asks for that, and ending it) runs on threads of their own, and who waits for them stops waiting when
-// the time is up; what such a thread uses belongs to it as well.
-// Collectives are enqueued on a stream and return. They are the same on all ranks, in the same order: whoever calls has seen
-// to that.
-// Threads: any.
-// Tested by gpu_host/communicator_test.cpp and gpu_host/failure_test.cpp.
+// No call of NCCL may hold a thread for ever when a rank is lost. The communicator does not block: the caller polls until
+// the call is over, and stops polling when the group breaks. Calls that may block nevertheless (making it with
+// NCCL_COMM_BLOCKING=1, and ending it) run on separate threads, and waits for them have a limit; such a thread owns what it
+// uses. Collectives are enqueued on a stream and return. They are the same on all ranks, in the same order: the caller
+// ensures that. Threads: any. Tested by gpu_host/communicator_test.cpp and gpu_host/failure_test.cpp.
 #pragma once
 
 #include <cstddef>
@@ -47,9 +44,9 @@ class Communicator {
   /// One that is still to connect.
   Communicator(const gpu::Device& device, const ddp_nccl_table& table);
   /// Collective, once. Throws TIMED_OUT when the others have not come by the deadline (then this process should not try
-  /// again), PEER_FAILED, and what `check` throws, which says whether the group still stands.
+  /// again), PEER_FAILED, and the errors of `check`, which checks whether the group is still usable.
   void connect(const Place& place, os::Deadline deadline, const std::function<void()>& check);
-  /// Has the GPU not come so far that NCCL could look for the other ranks? (NCCL that blocks: nobody knows.)
+  /// Is the GPU not yet at the point where NCCL could look for the other ranks? (Unknown if NCCL blocks.)
   [[nodiscard]] bool is_inside_init() const;
   /// Uses one that is lent, and never ends it. Local. Throws INVALID_ARGUMENT if it has another size, rank or device, or has
   /// failed, TIMED_OUT if a call of the lender is still under way, and what `check` throws.
@@ -70,7 +67,7 @@ class Communicator {
     timeout_ms_ = timeout_ms;
     check_ = std::move(check);
   }
-  /// The first collective has been made; from now on whoever knows of a failure calls abort().
+  /// The first collective has been made; from now on the code that detects a failure calls abort().
   void settle(int64_t timeout_ms) noexcept {
     timeout_ms_ = timeout_ms;
     is_settled_ = true;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// NCCL between all ranks of a group, or who is late. A rank does not know why NCCL does not connect it, but all of them
-// together may: each says how far it has come.
-// Tested by gpu_host/communicator_test.cpp.
+// Connects NCCL between all ranks of a group, or names the late ranks. A rank does not know why NCCL does not connect it,
+// but all of them together may: each reports its progress. Tested by gpu_host/communicator_test.cpp.
 #pragma once
 
 #include <functional>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which collectives NCCL has carried out so far. Since 2.22 it connects an algorithm when that is used first, which the
-// hosts of all ranks do together: whoever comes first waits. A mark must wait for nobody, so what passes will use is used
+// hosts of all ranks do together: the first one waits. A mark must not wait, so the collectives of later passes are used
 // once before, when all ranks are there (Operation::use_once). Which algorithm NCCL takes depends on kind, type and size,
-// and between two sizes of which one is at most twice the other it takes one of theirs. The same on all ranks. Threads: one
-// at a time. Tested by unit/exchange/first_uses_test.cpp.
+// and between two sizes of which one is at most twice the other it takes one of theirs. They are the same on all ranks.
+// Threads: one at a time. Tested by unit/exchange/first_uses_test.cpp.
 #pragma once
 
 #include <algorithm>

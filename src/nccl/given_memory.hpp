@@ -28,7 +28,7 @@ class GivenMemory {
   /// Takes over memory of the device. Throws OUT_OF_MEMORY.
   void take(device::Memory memory, int64_t bytes);
 
-  /// The piece in which all of this lies; none: no such piece.
+  /// The piece that contains all of this, if any.
   struct Piece {
     std::byte* begin = nullptr;
     int64_t bytes = 0;

@@ -12,7 +12,7 @@
 
 namespace ddp::nccl {
 
-/// What a rank says before NCCL connects; rank 0's id counts.
+/// A rank's message before NCCL connects; rank 0's id counts.
 struct Greeting {
   std::string nccl_id;    // empty: it is lent
   uint64_t group_id = 0;  // of LaunchOrder

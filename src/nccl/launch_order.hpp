@@ -6,9 +6,9 @@
 // calls on the GPU itself from 2.26 on, where NCCL_LAUNCH_ORDER_IMPLICIT=1 asks for that; without it a process has one group
 // with GPUs at a time, and NcclTransport refuses a second one.
 //
-// What the hosts do in different orders cannot be repaired, but it is detected: word() says how far this rank has come in
-// the other groups that all ranks of this one are in, or that are within it, and is compared before, or beside, each
-// collective. Cost: a mutex for each collective. Threads: any. Tested by gpu_host/several_groups_test.cpp.
+// Different orders of the hosts cannot be repaired, but are detected: word() returns this rank's progress in the other
+// groups that all ranks of this one are in, or that are within it. It is compared before, or together with, each collective.
+// Cost: a mutex for each collective. Threads: any. Tested by gpu_host/several_groups_test.cpp.
 #pragma once
 
 #include <atomic>

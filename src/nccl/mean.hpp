@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a mean over NCCL is divided, for all collectives and buckets alike: NCCL only adds, in the type that travels.
-// A sum of F16 may not fit although the mean does, so its terms are divided; so are terms sent with 16 bits. All else is
-// divided behind the sum. With weights a term of F16 may not fit either, and the sum of the weights is known too late to
-// divide by it: such terms travel as F32, as do all of 16 bits if the rule is widened.
-// Where the library adds (tree_sum.hpp), owners multiply by the weights and divide, and terms travel as they are; terms of
+// Where a mean over NCCL is divided, for all collectives and buckets alike: NCCL only adds, in the type that is sent.
+// A sum of F16 may not fit although the mean does, so its terms are divided; so are terms sent with 16 bits. All other sums
+// are divided afterwards. With weights a term of F16 may not fit either, and the sum of the weights is known too late to
+// divide by it: such terms are sent as F32, as are all of 16 bits if the rule is widened.
+// Where the library adds (tree_sum.hpp), owners multiply by the weights and divide, and terms are sent unchanged; terms of
 // 16 bits on the wire are made as the CPU makes them. Tested by gpu_host/mean_test.cpp and gpu_host/reproducible_test.cpp.
 #pragma once
 
@@ -18,7 +18,7 @@ namespace ddp::nccl {
 /// Who adds.
 enum class Adder { kNccl, kTree };
 
-/// The type in which terms and sums of a bucket travel.
+/// The type in which terms and sums of a bucket are sent.
 [[nodiscard]] ddp_dtype travel_dtype(const cpu::ReduceRule& rule, Adder adder = Adder::kNccl) noexcept;
 
 /// x * factor / divisor, each rounded: the division of the CPU, where a product with 1 / divisor would have other bits.
@@ -42,7 +42,7 @@ struct Factors {
 [[nodiscard]] Scale late_scale(const cpu::ReduceRule& rule, const collective::BucketHeader& joined,
                                Adder adder = Adder::kNccl) noexcept;
 
-/// What a move does on its way.
+/// The conversion during a move.
 struct Conversion {
   ddp_dtype from;
   ddp_dtype to;

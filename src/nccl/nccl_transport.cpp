@@ -163,7 +163,7 @@ bool NcclTransport::comes_to_an_end(os::Deadline deadline) noexcept {
   return !problem || problem->status() != DDP_ERROR_TIMED_OUT;
 }
 
-/// NCCL has ended, or nobody waits for it any more: what the device still works on now may keep it busy for ever.
+/// NCCL has ended, or no thread waits for it any more: pending work may keep the device busy for ever.
 void NcclTransport::decide_about_memory() noexcept {
   if (communicator_ == nullptr) return;
   const auto ends = [this, by = os::Deadline::in_ms(kFreeMs)] { return comes_to_an_end(by); };

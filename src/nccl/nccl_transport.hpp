@@ -2,7 +2,7 @@
 // The GPU transport of a group: one communication stream, NCCL between the ranks, and what keeps a failure from doing harm.
 //
 // Order. Everything that is communicated runs on one stream of high priority. It waits for the streams that wrote the data
-// (order_after), and the stream of whoever uses the result waits for it (order_before). The host waits for no device. With
+// (order_after), and the stream that uses the result waits for it (order_before). The host waits for no device. With
 // one rank there is no NCCL.
 //
 // Failure. When the group breaks, a word in page-locked memory (stop_words) is set first and NCCL is ended then, off this
@@ -36,7 +36,7 @@ class Operation;
 struct Scale;
 class TreeOrder;
 
-/// Who reads the word that stops kernels.
+/// The reader of the word that stops kernels.
 enum class StopRead { kByMany, kOnce };
 
 class NcclTransport {
@@ -55,15 +55,15 @@ class NcclTransport {
   /// Throws the group's cause once it is broken, and ABORTED after end_sequence().
   [[nodiscard]] Communicator& communicator();
   /// A collective that the other ranks make is missing here. So NCCL gets none of those that follow: it would take them for
-  /// the one that is missing. Nor does an update follow from what is not reduced; the group will break.
+  /// the one that is missing. No update uses unreduced data either; the group will break.
   void end_sequence() noexcept;
   /// LaunchOrder's words, now or at the last collective; 0 with one rank.
   enum class At { kNow, kLastCollective };
   [[nodiscard]] uint64_t order_word(At at = At::kNow) const;
   [[nodiscard]] const bootstrap::Control& control() const noexcept { return *context_.control; }
 
-  /// What comes on the communication stream waits for what is on `stream` now, or the other way round. Nothing if that is
-  /// the communication stream.
+  /// Later work on the communication stream waits for the present work on `stream` now, or the other way round. Nothing if
+  /// that is the communication stream.
   void order_after(void* stream);
   void order_before(void* stream);
 
@@ -100,7 +100,7 @@ class NcclTransport {
   /// where it is as long as the transport. Throws OUT_OF_MEMORY.
   [[nodiscard]] void* staging(int64_t bytes);
   /// Waits until the device is idle, for timeout_ms at most (0: a minute), and a second once the group is broken; memory
-  /// that may still be in use then is kept for ever. For what comes from alloc, here or of a transport before a recovery.
+  /// that may still be in use then is kept for ever. For memory from alloc, of this transport or of one before a recovery.
   void free(void* data) noexcept;
 
   /// The group broke. Any thread, quick.
@@ -127,7 +127,7 @@ class NcclTransport {
   const int32_t rank_;
   const int32_t size_;
   std::unique_ptr<gpu::Stream> stream_;
-  std::unique_ptr<gpu::Stream> side_stream_;  // of fork(); NULL: nobody has
+  std::unique_ptr<gpu::Stream> side_stream_;  // of fork(); NULL: not forked
   struct {
     std::mutex mutex;  // guards event between record and wait
     std::unique_ptr<gpu::Event> event;

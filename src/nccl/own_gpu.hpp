@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The GPU on which a rank works: opened by the first who asks, so a program without CUDA tensors never looks for one.
+// The GPU on which a rank works: opened at the first use, so a program without CUDA tensors never looks for one.
 //
 // Which: options.device_index, else the rank's number on its host (LOCAL_RANK), or the only GPU that the process sees.
 // Threads: any.
@@ -28,13 +28,13 @@ class OwnGpu {
 
   /// Throws NOT_SUPPORTED (module, driver or GPU missing), INVALID_ARGUMENT (no GPU of that number).
   [[nodiscard]] const gpu::Device& open();
-  /// NULL as long as nobody has asked.
+  /// NULL before the first use.
   [[nodiscard]] const gpu::Device* opened() const noexcept { return device_.get(); }
   /// Memory for what goes through several calls' hands on that GPU. Throws as open().
   [[nodiscard]] gpu::Scratch& scratch();
   /// What the group gives out of that GPU's memory. Throws as open().
   [[nodiscard]] GivenMemory& memory();
-  /// NULL as long as nobody has asked.
+  /// NULL before the first use.
   [[nodiscard]] GivenMemory* existing_memory() const noexcept { return memory_.get(); }
   /// The rank has another number now.
   void rename(const std::string& owner);

@@ -3,10 +3,10 @@
 //
 // Every rank gets its slice from all others and adds the slices in the order of core/sum_tree.hpp, by one kernel that also
 // divides and rounds (ddp_gpu_table::tree_sum). The ranks share a host.
-// Terms travel as they are, or rounded to the wire type; weights are sent beside them, because an owner multiplies.
+// Terms are sent unchanged, or rounded to the wire type; weights are sent with them, because an owner multiplies.
 // A rank that does not count sends -0.0, which changes no bit.
 // Cost: a rank sends and receives (n - 1) / n of the bytes once, as in a reduce-scatter of NCCL's, but straight to all
-// others; it needs memory for that, as much as what is summed, which all sums of a group share, because they follow each
+// others; it needs memory for that, as much as the summed array, which all sums of a group share, because they follow each
 // other on the communication stream. Nothing is allocated after a TreeSum was made.
 // Threads: as the transport.
 // Tested by gpu_host/reproducible_test.cpp and gpu_host/reproducible_training_test.cpp.
@@ -71,7 +71,7 @@ class TreeSum {
   /// `out` may be this rank's slice, and is else apart from all of them.
   void reduce_scatter(const Slices& slices, double weight, std::byte* out, ddp_gpu_stop stop);
 
-  /// What all_reduce() asks of NCCL beside the exchange.
+  /// What all_reduce() needs from NCCL in addition to the exchange.
   [[nodiscard]] BlockCollective uses() const noexcept {
     return {BlockCollective::Kind::kAllGather, shape_.slice, shape_.dtype()};
   }

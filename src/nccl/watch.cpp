@@ -46,7 +46,7 @@ struct Watch::Shared {
   const std::shared_ptr<Communicator> communicator;
   int64_t trouble_since = 0;  // of the thread
 
-  std::mutex telling;  // guards `group`; held while the group is told, which is quick
+  std::mutex telling;  // guards `group`; held while the group is notified, which is quick
   std::optional<Group> group;
 
   std::mutex mutex;  // guards what follows
@@ -66,8 +66,7 @@ struct Watch::Shared {
     group->control->abort(error);
     group->failure->set(error);
   }
-  /// A rank has left in good order, and nothing that was enqueued has to come to its end: what NCCL lacks then, nobody
-  /// lacks.
+  /// A rank has left in good order, and no enqueued work has to finish: a failure of NCCL then does not matter.
   [[nodiscard]] bool is_left_in_order() {
     const std::lock_guard lock(telling);
     if (!group || !group->failure->broken() || group->failure->woken()) return false;
@@ -118,7 +117,7 @@ void Watch::Shared::run() {
     changed.wait_for(lock, std::chrono::milliseconds(kLookMs), [this] { return stop || broken; });
     if (stop || broken) break;
     lock.unlock();
-    // Without memory for the sentence: the next look says it.
+    // Without memory for the text: the next look reports it.
     static_cast<void>(
         try_to([this] { on_error<Error>([this] { look(); }, [this](const Error& error) { report(error); }); }));
     lock.lock();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The thread that looks after NCCL: it asks NCCL for trouble ten times a second, sees that enqueued work comes to an end,
-// and ends the communicator when the group breaks, because that call may block and nobody else has the time.
+// and ends the communicator when the group breaks, because that call may block, and no other thread may wait for it.
 //
 // A connection that fails is usually a rank that died, and the control plane knows its name a moment later; so trouble that
 // NCCL reports is kept back for half a second to let the better cause come first.
@@ -32,12 +32,13 @@ class Watch {
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
 
-  /// Work was enqueued on this stream; it has to be done within the group's timeout. Not on a stream that is captured.
+  /// Work was enqueued on this stream; it has to be done within the group's timeout. Must not be called for a captured
+  /// stream.
   void expect_end_of(void* stream);
   /// The group broke: end NCCL. Any thread, quick.
   void wake() noexcept;
-  /// Look no more, within two seconds; false: the thread is inside NCCL and will be left behind, so nobody may end the
-  /// communicator. wake() may still come.
+  /// Look no more, within two seconds; false: the thread is inside NCCL and will be left behind, so no other code may end
+  /// the communicator. wake() may still come.
   bool stop() noexcept;
   /// Wait until NCCL was ended after wake(), at most this long. Was it?
   bool await_end(int64_t limit_ms) noexcept;

@@ -38,8 +38,8 @@ void BuiltinOptimizer::require_new_gradients() const {
                 "whole gradients: give it shard = 1, or none of the model's optimizers");
 }
 
-/// A step that needs no other rank is made whatever has become of them, if it has its gradients. On a GPU what runs when the
-/// group breaks is stopped, so nobody knows whether they are there.
+/// A step that needs no other rank is made even after their death, if it has its gradients. On a GPU the work that runs when
+/// the group breaks is stopped, so it is unknown whether the gradients are complete.
 void BuiltinOptimizer::require_group() const {
   group::Group& group = model().group();
   if (policy_.shard) return group.check_idle("ddp_optimizer_step");
@@ -63,7 +63,7 @@ void BuiltinOptimizer::change_progress(const Change& change) {
   keep_counts();
 }
 
-/// The host has counted: launches of a captured step go on from there.
+/// The host has counted: launches of a captured step continue from these counts.
 void BuiltinOptimizer::keep_counts() {
   if (gpu_steps_ != nullptr) gpu_steps_->put(progress_);
 }
@@ -179,7 +179,7 @@ std::vector<pass::BlockUpdate::Beside> BuiltinOptimizer::beside(int32_t index) {
   return arrays;
 }
 
-/// A planned step goes on from what the GPU has counted, which the host does not know.
+/// A planned step continues from the counts of the GPU, which the host does not know.
 bool BuiltinOptimizer::takes_part(int32_t index) const noexcept {
   return model().pass().results().was_used(index) && (planned_ || !progress_.groups.is_frozen(index));
 }

@@ -51,7 +51,7 @@ struct Block {
   ddp_dtype dtype = DDP_F32;  // of the two arrays below
   void* value = nullptr;
   const void* grad = nullptr;
-  float* master = nullptr;  // of an F16 or BF16 parameter: its F32 copy, which the rule works on; NULL: there is none
+  float* master = nullptr;  // of an F16 or BF16 parameter: its F32 copy, which the rule works on, or NULL
 };
 
 /// As devices take it; nothing is left for one to decide.
@@ -101,7 +101,7 @@ class BuiltinOptimizer : public Optimizer, public pass::BlockUpdate, public pass
   [[nodiscard]] virtual bool takes_whole_tensors() const noexcept { return false; }
   /// What a GPU makes a rule's scalars from; none: it cannot.
   [[nodiscard]] virtual std::optional<ddp_gpu_rule_options> gpu_rule() const noexcept { return std::nullopt; }
-  /// Before every step: what the rule needs besides its state. Throws OUT_OF_MEMORY or NOT_SUPPORTED.
+  /// Before every step: prepares the rule's data other than its state. Throws OUT_OF_MEMORY or NOT_SUPPORTED.
   virtual void prepare_rule() {}
   /// Change a block, or note it. Throws nothing; but a rule of the program may end the thread.
   virtual void update(const Block& block, const device::GradShape& shape) = 0;

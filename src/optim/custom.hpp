@@ -16,7 +16,7 @@
 
 namespace ddp::optim {
 
-/// The caller's data, let go of exactly once.
+/// The caller's data, released exactly once.
 class UserData {
  public:
   UserData(void* data, ddp_release_fn release) noexcept : data_(data), release_(release) {}
@@ -32,7 +32,7 @@ class UserData {
 
 [[nodiscard]] ddp_custom_options default_custom_options() noexcept;
 
-/// What ddp_optimizer_create_custom was told, checked.
+/// The arguments of ddp_optimizer_create_custom, checked.
 struct CustomRule {
   /// Throws INVALID_ARGUMENT that names the field.
   CustomRule(const ddp_custom_options& options, const char* state_names, const char* where);

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which step the parts of a sharded optimizer's state are dealt out of after a recovery, and who gives the part of each rank
-// of before. Pure: every rank decides the same from what all have told.
-// A deal is a division of the state over ranks, with a number. A rank that gets its part of a new deal keeps the old one
-// until all have theirs, so after a death in between all still have one in common.
-// Tested by unit/optim/deal_test.cpp.
+// The step from which the parts of a sharded optimizer's state are dealt out after a recovery, and which rank sends the part
+// of each old rank. Pure: every rank decides the same from the data that all have exchanged. A deal is a division of the
+// state over ranks, with a number. A rank that gets its part of a new deal keeps the old one until all have theirs, so after
+// a death in between all still have one in common. Tested by unit/optim/deal_test.cpp.
 #pragma once
 
 #include <cstdint>

@@ -64,7 +64,7 @@ void Ema::update(void* stream) {
   ++updates_;
 }
 
-/// Each value beside each of its averages; decays in their order, alike but for the average.
+/// Each value with each of its averages; decays in their order, equal except for the average.
 void Ema::list_averages() {
   spans_.clear();
   for (size_t k = 0; k < decays_.size(); ++k)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rank keeps of ranks on other hosts, and what it sends there: state arrays as they lie, of the last two steps.
-// Values are not sent, because this rank has them. Threads: as the optimizer. Tested by capi/kept_copy_test.cpp.
+// The copies that a rank keeps for ranks on other hosts, and those that it sends there: state arrays, unchanged, of the last
+// two steps. Values are not sent, because this rank has them. Threads: as the optimizer. Tested by capi/kept_copy_test.cpp.
 #pragma once
 
 #include <array>
@@ -33,17 +33,17 @@ class FarCopies {
     int64_t bytes = 0;
   };
 
-  /// Room for what this rank keeps.
+  /// Room for the copies that this rank keeps.
   FarCopies(const PartLayout& layout, const Ownership& ownership, std::vector<collective::KeepRound> rounds);
 
   [[nodiscard]] const std::vector<collective::KeepRound>& rounds() const noexcept { return rounds_; }
   /// What the round sends, from now on.
   void lend(size_t round, PartArrays::Kind kind, Lent lent) { lent_[round][kind] = std::move(lent); }
-  /// Collective of all ranks of the transport: what they have now is `version`, on its way to those who keep it.
+  /// Collective of all ranks of the transport: their present data is `version`, which is sent to the ranks that keep it.
   void exchange(collective::Outliving& others, int64_t version);
 
   [[nodiscard]] Versions versions_of(int32_t rank) const noexcept;
-  /// NULL: there is none.
+  /// Or NULL.
   [[nodiscard]] const Copy* find(int32_t rank, int64_t version) const noexcept;
   void forget() noexcept;
   [[nodiscard]] int64_t bytes() const noexcept;
@@ -60,7 +60,7 @@ class FarCopies {
   bool has_masters_;
   std::vector<collective::KeepRound> rounds_;
   std::vector<std::array<Lent, PartArrays::kUndo>> lent_;  // by round
-  std::vector<std::unique_ptr<Kept>> kept_;                // the same; NULL: nobody's
+  std::vector<std::unique_ptr<Kept>> kept_;                // the same; NULL: of no rank
 };
 
 }  // namespace ddp::optim

@@ -22,7 +22,7 @@ namespace ddp::optim {
 
 class GpuSteps {
  public:
-  /// For a model of so many parameters. Throws OUT_OF_MEMORY.
+  /// For a model with this number of parameters. Throws OUT_OF_MEMORY.
   GpuSteps(const gpu::Device& device, int32_t parameters);
 
   [[nodiscard]] bool has_counts() const noexcept { return has_counts_; }
@@ -32,7 +32,7 @@ class GpuSteps {
   void hand_over(const Progress& progress) noexcept;
   /// What steps have changed, once they are done: the host waits for the last one, or if any was captured for the device.
   void get(Progress& progress);
-  /// If a step was captured: launches that follow go on from these numbers. Waits for the device.
+  /// If a step was captured: later launches continue from these numbers. Waits for the device.
   void put(const Progress& progress);
   void put_rate(double rate);
 

@@ -128,14 +128,15 @@ std::unique_ptr<PartArrays> KeptCopy::find_slice(int32_t rank, const Ownership& 
   return slice;
 }
 
-/// NULL: nobody keeps anything.
+/// NULL: no rank keeps a copy.
 std::unique_ptr<FarCopies> KeptCopy::make_far_copies(const Ownership& ownership) const {
   if (outliving() == nullptr) return nullptr;
   std::vector<collective::KeepRound> rounds = outliving()->keep_rounds();
   return rounds.empty() ? nullptr : std::make_unique<FarCopies>(of_.layout(), ownership, std::move(rounds));
 }
 
-/// The arrays of this rank, and of others of its host for which it sends; `areas`: what ranks have told of theirs.
+/// The arrays of this rank, and of others of its host for which it sends; `areas`: the announcements of the ranks about
+/// theirs.
 void KeptCopy::lend_arrays(Hand& hand, const std::vector<std::string>& areas) const {
   for (size_t round = 0; round < hand.far->rounds().size(); ++round) {
     const int32_t rank = hand.far->rounds()[round].sent;
@@ -260,7 +261,7 @@ std::string KeptCopy::tell() const {
   return write_holdings(holdings);
 }
 
-/// The arrays of this rank in the deal that goes on, away from where new ones will be.
+/// The arrays of this rank in the current deal, moved away from the place of new ones.
 void KeptCopy::put_aside() {
   if (hand_ != nullptr && hand_->number == deal_.number) {
     if (of_.undo.ledger()->counted == deal_.version + 1) {

@@ -1,21 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// The option keep_copy: when a rank dies, its part of a sharded optimizer's state does not die with it, and all go on from
+// The option keep_copy: when a rank dies, its part of a sharded optimizer's state is not lost, and all ranks continue from
 // the same step.
 //
-// State arrays, and what takes back the last step, lie in shared memory. The other ranks of the host map it, so it stays as
-// it was when its rank is killed, and the ledger (ledger.hpp) says what of it is which step. So at each moment two steps can
-// be read: the last whole one, and the one before it or the one that is under way. Values that a rank has not changed in the
-// step under way are with all the others.
+// State arrays, and the undo data of the last step, are in shared memory. The other ranks of the host map it, so it stays
+// unchanged when its rank is killed, and the ledger (ledger.hpp) records which part belongs to which step. So at each moment
+// two steps can be read: the last complete one, and the one before it or the one in progress. Values that a rank has not
+// changed in the step in progress are on all other ranks.
 //
-// A recovery takes the newest step that all ranks have made and that is left of every part (deal.hpp). Whoever has a part
-// sends it, values too, and every rank takes what it owns now; so values that were given in part are whole again. Until all
-// have theirs, every rank keeps what it had.
-// Between hosts the memory of a rank dies with its host. There each rank's part also goes to a rank of another one before a
-// step counts (FarCopies), which holds the last two.
-// Cost: values are saved before they change, as with undo; state arrays change sides (optimizer_state.hpp), but where parts
-// go to other hosts. Memory: values and state of the own part once more.
-// Threads: as the optimizer.
-// Tested by capi/kept_copy_test.cpp.
+// A recovery takes the newest step that all ranks have made and of which every part is left (deal.hpp). The rank that has a
+// part sends it, with its values, and every rank takes what it owns now; so values that were sent only in part are complete
+// again. Until all have theirs, every rank keeps what it had. Between hosts the memory of a rank dies with its host. There
+// each rank's part also goes to a rank of another one before a step counts (FarCopies), which holds the last two. Cost:
+// values are saved before they change, as with undo; state arrays change sides (optimizer_state.hpp), but where parts go to
+// other hosts. Memory: values and state of the own part once more. Threads: as the optimizer. Tested by
+// capi/kept_copy_test.cpp.
 #pragma once
 
 #include <array>
@@ -67,7 +65,7 @@ class KeptCopy final : public model::KeptParts {
   void send_copy();
   /// A step is whole.
   void count() noexcept;
-  /// Nothing is kept any more, and the arrays are gone.
+  /// Ends the keeping of copies, and frees the arrays.
   void forget() noexcept;
 
   void leave() noexcept override;
@@ -109,7 +107,7 @@ class KeptCopy final : public model::KeptParts {
   std::array<Area, PartArrays::kKinds> areas_;  // of the optimizer's arrays
   std::unique_ptr<Hand> hand_;                  // its arrays are the optimizer's; NULL: the ranks have not met
   std::unique_ptr<Hand> aside_;                 // that before it, until all have theirs
-  Deal deal_;                                   // that goes on
+  Deal deal_;                                   // the current one
   bool deals_ = false;
   bool has_loaded_ = false;
 };

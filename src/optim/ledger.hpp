@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tells, beside a rank's part of the state in shared memory, which steps can be read there, at each moment in which the
-// rank may die: a block is saved, then its count is raised, then the block changes. So either the block is as it was, or
-// what it was is saved. Arrays with two sides stay as they were: the word of a part says on which side that is, and after a
-// whole step what is new is on the other one.
-// A process that is killed leaves behind what it had stored, in the order of the program; so only the compiler must keep it.
-// Threads: one writes. Who reads while the writer lives (it was stopped, and is left behind) reads the ledger before and
-// after what it tells of, and begins again if it has changed.
-// Tested by unit/optim/ledger_test.cpp and capi/kept_copy_test.cpp.
+// Records, next to a rank's part of the state in shared memory, which steps can be read there at each moment in which the
+// rank may die: a block is saved, then its count is raised, then the block changes. So either the block is unchanged, or its
+// old contents are saved. Arrays with two sides keep the old contents on one side, which the word of a part names; after a
+// complete step the new contents are on the other side. The stores of a killed process remain, in the order of the program;
+// so only the compiler must keep that order. Threads: one writes. A reader whose writer still runs (it was stopped, and is
+// left behind) reads the ledger before and after the data that it describes, and retries if it has changed. Tested by
+// unit/optim/ledger_test.cpp and capi/kept_copy_test.cpp.
 #pragma once
 
 #include <atomic>
@@ -42,7 +41,7 @@ struct Ledger {
   [[nodiscard]] static int64_t get(const int64_t& word) noexcept {
     return std::atomic_ref<int64_t>(const_cast<int64_t&>(word)).load(std::memory_order_acquire);
   }
-  /// Of a rank that is gone. It has all of `most` if another rank has counted that step.
+  /// Of a lost rank. It has all of `most` if another rank has counted that step.
   [[nodiscard]] Versions versions() const noexcept {
     const int64_t whole = get(counted), back = get(step);
     if (whole < 0) return {};

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // F32 copies of parameters that are F16 or BF16 (master weights): a rule works on the copy, whose small changes do not
 // vanish in rounding, and the parameter is the copy rounded. Where a parameter is no longer its copy rounded, its owner has
-// changed it (a load, an average swapped in), and the copy starts anew from it. Whoever runs a rule does both: loops in host
-// memory (device/cpu/master_copies), kernels on a GPU. Tested by unit/optim/masters_test.cpp.
+// changed it (a load, an average swapped in), and the copy starts again from it. The code that runs a rule does both: loops
+// in host memory (device/cpu/master_copies), kernels on a GPU. Tested by unit/optim/masters_test.cpp.
 #pragma once
 
 #include <cstdint>

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Zeroed memory beside the parameters: for each parameter the same few arrays, as long as the parts of it that this rank
-// owns (one behind the other), of the type that its arithmetic uses, and on the GPU on which it lies.
-// In host memory the arrays of all parameters that come together are one array, so that those of small parameters lie on
-// huge pages too.
-// Pages that nothing was written to cost no memory, so a frozen parameter's arrays are free there. Addresses never change
-// but for clear().
-// Two sides (keep_two_sides), in host memory: each array is there twice. A block of a step is read from one side and written
-// to the other one, so what was before the step stays without a copy of it; when the step counts, the sides change places.
-// Tested by unit/optim/optimizer_state_test.cpp and unit/optim/ledger_test.cpp.
+// Zeroed memory for the parameters: for each parameter the same few arrays, as long as the parts of it that this rank owns
+// (contiguous), of the type that its arithmetic uses, and on its GPU. In host memory the arrays of all parameters that come
+// together are one array, so that those of small parameters are on huge pages too. Pages that nothing was written to cost no
+// memory, so a frozen parameter's arrays are free there. Addresses change only by clear(). Two sides (keep_two_sides), in
+// host memory: each array is there twice. A block of a step is read from one side and written to the other one, so what was
+// before the step stays without a copy of it; when the step counts, the sides change places. Tested by
+// unit/optim/optimizer_state_test.cpp and unit/optim/ledger_test.cpp.
 #pragma once
 
 #include <cstddef>
@@ -109,7 +107,7 @@ class OptimizerState {
   void go_to_side(int32_t index, int side) noexcept {
     if (arrays_of(index) > 0) side_[static_cast<size_t>(index)] = static_cast<int8_t>(side);
   }
-  /// With two sides: the block can be changed, and has been changed. Elements that lie one behind the other; one at a time.
+  /// With two sides: the block can be changed, and has been changed. Contiguous elements; one at a time.
   void start_block(const Parameter& parameter, int32_t index, int64_t first, int64_t count) noexcept;
   void end_block() noexcept;
   /// Elements of a block that stays in the caches meanwhile.

@@ -60,11 +60,11 @@ class ParamGroups {
   double rate_;
   double weight_decay_;
   int64_t step_count_ = 0;
-  std::vector<Entry> entries_;  // by parameter; those at the end that nothing was said of may be missing
+  std::vector<Entry> entries_;  // by parameter; parameters at the end without an entry may be missing
 };
 
-/// The fields of a checkpoint of another model on top of one's own: what it says of parameters that `own` does not know is
-/// dropped, and what it does not say stays.
+/// The fields of a checkpoint of another model on top of one's own: entries of parameters that `own` does not have are
+/// dropped, and entries that it lacks stay.
 [[nodiscard]] Fields merge_fields(Fields own, const Fields& other);
 
 }  // namespace ddp::optim

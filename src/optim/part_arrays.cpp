@@ -23,7 +23,7 @@ std::unique_ptr<PartArrays> view(const PartLayout& layout, int32_t rank, const O
   arrays->store.allocate(table, parts);
   if (layout.has_masters) arrays->masters.allocate(table, halves);
   if (has_undo) arrays->undo.allocate(table, stores, parts);
-  arrays->store.lie_in(nullptr);  // found is gone
+  arrays->store.lie_in(nullptr);  // found is destroyed
   arrays->masters.lie_in(nullptr);
   arrays->undo.lie_in(nullptr);
   return arrays;

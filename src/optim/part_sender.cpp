@@ -13,7 +13,7 @@ namespace ddp::optim {
 namespace {
 
 constexpr int64_t kChunkBytes = int64_t{4} << 20;
-constexpr int kLooks = 1'000;  // at memory whose owner was stopped, and goes on while it is read
+constexpr int kLooks = 1'000;  // at memory whose owner was stopped, and resumes while it is read
 
 }  // namespace
 
@@ -51,7 +51,7 @@ bool PartSender::is_values(const Segment& segment) const noexcept {
   return segment.array == layout_.arrays + (has_master ? 1 : 0);
 }
 
-/// Bytes of values before it, if the spans lie one behind the other.
+/// Bytes of values before it, if the spans are contiguous.
 int64_t PartSender::place_among(const Ownership::Slice& part, const Segment& segment) const noexcept {
   int64_t before = 0;
   for (const OwnedSpan& span : part) {

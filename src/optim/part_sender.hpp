@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts of an optimizer's state on their way from who has them to everybody, with the values that belong to them: chunk
-// by chunk, so that no rank ever holds the whole. Each rank takes all values, and of the arrays what it owns now.
+// Sends the parts of an optimizer's state from the ranks that have them to all ranks, with the values that belong to them:
+// chunk by chunk, so that no rank ever holds the whole. Each rank takes all values, and of the arrays what it owns now.
 // Threads: as the group's collectives.
 // Tested by capi/kept_copy_test.cpp.
 #pragma once
@@ -20,7 +20,7 @@ namespace ddp::optim {
 struct PartSource {
   const OptimizerState* store = nullptr;
   const OptimizerState* masters = nullptr;
-  Undo* shared = nullptr;             // of another rank, in reach: what lies over the arrays and the values
+  Undo* shared = nullptr;             // of another rank, in reach: saved data that replaces parts of the arrays and values
   const std::byte* values = nullptr;  // in the order of the spans; NULL: the parameters'
 };
 

@@ -31,7 +31,7 @@ void check_not_negative(double value, const char* where, const char* what, ddp_s
 [[nodiscard]] cpu::AdamStep adam_step(const ddp_adam_options& options, double rate, double weight_decay,
                                       int64_t steps_before) noexcept;
 
-/// The scalars of a step as a device takes them; the shape goes beside them.
+/// The scalars of a step as a device takes them; the shape is passed separately.
 [[nodiscard]] device::AdamRule rule_of(const cpu::AdamStep& step) noexcept;
 [[nodiscard]] device::SgdRule rule_of(const cpu::SgdStep& step) noexcept;
 

@@ -10,7 +10,7 @@
 
 namespace ddp::optim {
 
-/// Memory of so many bytes, on a 64-byte boundary; zeroed, or with what was found. Throws OUT_OF_MEMORY.
+/// Memory of this many bytes, on a 64-byte boundary; zeroed, or with the contents that were found. Throws OUT_OF_MEMORY.
 using StateMemory = std::function<std::shared_ptr<std::byte>(int64_t bytes)>;
 
 }  // namespace ddp::optim

@@ -78,7 +78,7 @@ std::byte* Undo::make_ledger(int64_t bytes, size_t parts) {
   return shared_.get() + begin;
 }
 
-/// Nothing that the ledger says is untrue at any moment in between.
+/// The ledger is correct at every moment in between.
 void Undo::begin_ledger() noexcept {
   begins_ = false;
   Ledger::put(ledger_->step, 0);

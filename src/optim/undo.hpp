@@ -39,9 +39,9 @@ class Undo {
     }
     if (!first.empty()) add(table, parts, first);
   }
-  /// What is allocated from now on lies there; all parameters are in host memory.
+  /// Later allocations are made there; all parameters are in host memory.
   void lie_in(StateMemory memory) { memory_of_ledger_ = std::move(memory); }
-  /// NULL unless it lies in shared memory and has been allocated.
+  /// NULL unless it is in shared memory and has been allocated.
   [[nodiscard]] Ledger* ledger() const noexcept { return ledger_; }
   /// What another rank has written into its ledger, as it is now. True: it is another than when it was read before.
   bool read_ledger() noexcept;
@@ -52,7 +52,7 @@ class Undo {
                 std::byte* to) const noexcept;
   /// A step is whole, which has this number: arrays with two sides that it has changed are on the other one from now on.
   void count(int64_t step) noexcept;
-  /// The last whole step goes back, which the ledger says can: the one before is the last whole one then.
+  /// Undoes the last complete step, if the ledger allows it: the one before is the last complete one then.
   void go_back(const Parameters& table) noexcept;
 
   /// A new step: nothing is saved yet. Not between a restoration and its flush.
@@ -61,8 +61,8 @@ class Undo {
   /// Saves a block and lets it change.
   void start_block(const Parameter& parameter, int32_t index, int64_t first, int64_t count) noexcept;
   void end_block() noexcept;
-  /// Everything saved goes back; what was only noted to be saved is forgotten. With a ledger the step before stays if this
-  /// one has saved nothing.
+  /// Restores everything saved; blocks that were only noted to be saved are dropped. With a ledger the step before stays if
+  /// this one has saved nothing.
   void restore(const Parameters& table) noexcept;
   /// Carry out what was noted, on the GPU of the table. A restoration is carried out whatever has happened to the group.
   /// Throws what a GPU throws.
@@ -91,7 +91,7 @@ class Undo {
   /// Adds what a part on a GPU has live and saved, for `count` elements from `at` on, as spans to or from where it is saved.
   void add_spans(const Parameters& table, const Saved& saved, int64_t at, int64_t count);
   enum class Way { kSave, kRestore };
-  /// Done, if the parameter lies where work is immediate.
+  /// Done, if work on the parameter's device is immediate.
   [[nodiscard]] bool copy_now(const Parameter& parameter, const Saved& saved, int64_t at, int64_t count,
                               Way way) const noexcept;
   /// Calls fn(live, saved, dtype, count) for the values and each array of `count` elements, `at` behind the part's first.
@@ -109,7 +109,7 @@ class Undo {
   Ledger* ledger_ = nullptr;  // in it
   bool is_own_ledger_ = false;
   int64_t step_read_ = -1;   // of another rank's
-  bool begins_ = false;      // nothing is saved of the step that goes on; with a ledger
+  bool begins_ = false;      // nothing is saved of the current step; with a ledger
   device::SpanLists spans_;  // of a flush
 };
 

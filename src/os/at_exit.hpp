@@ -26,7 +26,7 @@ class HoldExit {
   ~HoldExit();
   HoldExit(const HoldExit&) = delete;
   HoldExit& operator=(const HoldExit&) = delete;
-  /// False: exit() has gone on, so such a library must not be called any more.
+  /// False: exit() has proceeded, so such a library must not be called any more.
   [[nodiscard]] explicit operator bool() const noexcept { return held_; }
 
  private:

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Time as far as this process ran. Who was stopped (a signal, a debugger, a machine that was paused) or got no core has read
-// nothing of what the others said meanwhile; so that time counts against nobody. Between two ticks pass at most `most_ms`,
-// however late the second comes. One thread.
-// Tested by unit/os/awake_clock_test.cpp.
+// Time during which this process ran. A process that was stopped (a signal, a debugger, a paused machine) or got no core has
+// read no messages of the other ranks meanwhile, so that time must not count against them. Between two ticks at most
+// `most_ms` pass, however late the second comes. One thread. Tested by unit/os/awake_clock_test.cpp.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +11,7 @@ namespace ddp::os {
 
 class AwakeClock {
  public:
-  /// Ticks come more often than this, unless the process stood still.
+  /// Ticks come more often than this, unless the process was stopped.
   void set_most_ms(int64_t most_ms) noexcept { most_ns_ = std::max<int64_t>(most_ms, 1) * 1'000'000; }
 
   /// This clock's time when the system's is `now_ns`.

@@ -37,7 +37,7 @@ ForkList& ForkList::all() noexcept {
   return list;
 }
 
-/// Before anybody asks for the list there.
+/// Before the list is used there.
 void ForkList::in_the_fork() {
   for (const ClosedInForks* each = list.first; each != nullptr; each = each->after_) ::close(each->fd_);
   static_cast<void>(all());

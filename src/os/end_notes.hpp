@@ -11,7 +11,7 @@ namespace ddp::os {
 /// The name of the file about this process (life.hpp), whose content is the life; no file has it for "".
 [[nodiscard]] std::string end_note_name(const std::string& life);
 
-/// False also if somebody else could have written it.
+/// False also if another user could have written it.
 [[nodiscard]] bool has_end_note(const std::string& folder, const std::string& life);
 
 }  // namespace ddp::os

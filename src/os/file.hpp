@@ -40,7 +40,7 @@ struct FileTable {
 [[nodiscard]] const FileTable& file_table() noexcept;
 [[nodiscard]] const FileTable& system_file_table() noexcept;
 
-/// Replace the table; NULL restores the system's. Tests only, while nobody uses files.
+/// Replace the table; NULL restores the system's. Tests only, while no file is in use.
 void set_file_table(const FileTable* table) noexcept;
 
 /// Owns a descriptor; closes it through the table.
@@ -55,7 +55,7 @@ class Fd {
   [[nodiscard]] int get() const noexcept { return fd_; }
   [[nodiscard]] bool is_open() const noexcept { return fd_ >= 0; }
   [[nodiscard]] int release() noexcept;
-  /// Close, forgetting what it says.
+  /// Close, and ignore errors.
   void reset() noexcept;
 
  private:

@@ -16,7 +16,7 @@
 namespace ddp::os {
 namespace {
 
-// Blocks that are moved by one call: so many that calls cost nothing, so few that a limit is kept.
+// Blocks that are moved by one call: enough to make the cost of calls negligible, few enough to keep a limit.
 constexpr int64_t kAtOnce = 8 * kHugePage;
 
 uintptr_t up(uintptr_t address) noexcept { return (address + kHugePage - 1) / kHugePage * kHugePage; }

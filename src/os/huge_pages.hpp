@@ -2,13 +2,13 @@
 // Large arrays on pages of 2 MiB: one entry of the processor's translation table for 2 MiB instead of 4 KiB. Where pages are
 // translated twice, on virtual machines, that is the difference between half and all of what memory can deliver.
 //
-// Two ways, both best effort: fresh private memory can be told before it is touched (map_zeroed); memory of any kind that is
-// in use already, files in memory among them, can be moved with its contents and its addresses (to_huge_pages; Linux 6.1 and
+// Two ways, both best effort: fresh private memory can be marked before it is touched (map_zeroed); memory of any kind that
+// is already in use, including files in memory, can be moved with its contents and addresses (to_huge_pages; Linux 6.1 and
 // later).
-// Where the system's setting for programs says "never" (/sys/kernel/mm/transparent_hugepage/enabled), or memory is marked
+// If the system's setting for programs is "never" (/sys/kernel/mm/transparent_hugepage/enabled), or memory is marked
 // MADV_NOHUGEPAGE, nothing is done. The setting for shared memory (shmem_enabled) is "never" by default and keeps other
 // programs' files as they are;
-// memory that this library made for itself is moved all the same, unless it says "deny".
+// this library's own memory is moved anyway, unless that setting is "deny".
 // Threads: any.
 // Tested by unit/os/huge_pages_test.cpp.
 #pragma once
@@ -22,22 +22,23 @@ namespace ddp::os {
 
 inline constexpr int64_t kHugePage = int64_t{2} << 20;
 
-/// Does the system's setting, as its file says it, let programs have huge pages when they ask? A pure function.
+/// Does the system's setting, given as the text of its file, allow huge pages to programs that request them? A pure
+/// function.
 [[nodiscard]] bool allows_huge_pages(const char* setting) noexcept;
 /// The same for this system; false if it has none.
 [[nodiscard]] bool huge_pages_allowed() noexcept;
 
-/// Move what lies in whole huge pages within [data, data + bytes) onto such pages. Addresses and contents stay, also while
-/// other threads use them. Returns how many bytes lie on huge pages now; stops at what the system refuses and when `limit`
-/// has passed.
+/// Move the whole huge pages within [data, data + bytes) onto huge pages. Addresses and contents stay, also while other
+/// threads use them. Returns how many bytes are on huge pages now; stops when the system refuses and when `limit` has
+/// passed.
 int64_t to_huge_pages(void* data, int64_t bytes, Deadline limit) noexcept;
 
 /// Addresses for `bytes`, beginning on a huge page's boundary, with nothing behind them; to be mapped over. NULL if there
 /// are none.
 [[nodiscard]] void* reserve_addresses(size_t bytes) noexcept;
 
-/// Zeroed private memory on a huge page's boundary, on huge pages where the system has some; NULL if there is none. What is
-/// not touched costs nothing.
+/// Zeroed private memory on a huge page's boundary, on huge pages where the system has some; NULL without memory. Untouched
+/// pages cost nothing.
 [[nodiscard]] void* map_zeroed(size_t bytes) noexcept;
 void unmap(void* memory, size_t bytes) noexcept;
 

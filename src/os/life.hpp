@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Has another process of this host ended? The kernel's word, which nobody else can give: a port may be taken by another
-// program, and a process number given to another process.
-// Threads: any. Cost: a system call while the process is there, and a short file of /proc.
-// Tested by unit/os/life_test.cpp.
+// Has another process of this host ended? The answer comes from the kernel, the only reliable source: a port may be taken by
+// another program, and a process number given to another process. Threads: any. Cost: a system call while the process is
+// there, and a short file of /proc. Tested by unit/os/life_test.cpp.
 #pragma once
 
 #include <cstdint>

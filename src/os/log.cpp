@@ -59,7 +59,7 @@ Sink& sink() noexcept {
   return instance;
 }
 
-/// Whoever logs goes on, whatever the program's function does; what it could not take goes to stderr.
+/// The caller continues, whatever the program's function does; a message that the function fails on is written to stderr.
 void hand_over(const Receiver& receiver, ddp_log_level level, const char* text) noexcept {
   const auto call = [&] { call_program("the log function", [&] { receiver.fn(receiver.user_data, level, text); }); };
   if (const std::optional<Error> error = try_to(call))

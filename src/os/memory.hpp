@@ -10,7 +10,7 @@
 namespace ddp::os {
 
 struct MemoryTable {
-  void* (*allocate)(size_t bytes) noexcept;  // zeroed, aligned as malloc aligns; NULL if there is none
+  void* (*allocate)(size_t bytes) noexcept;  // zeroed, aligned as malloc aligns; NULL without memory
   void (*release)(void* memory, size_t bytes) noexcept;
 };
 
@@ -22,7 +22,7 @@ void set_memory_table(const MemoryTable* table) noexcept;
 class LargeArray {
  public:
   LargeArray() = default;
-  /// Throws OUT_OF_MEMORY; `what` says what for.
+  /// Throws OUT_OF_MEMORY; `what` names the purpose.
   LargeArray(size_t bytes, const char* what);
   LargeArray(LargeArray&& other) noexcept;
   LargeArray& operator=(LargeArray&& other) noexcept;

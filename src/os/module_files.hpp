@@ -32,7 +32,7 @@ struct OpenedModule {
 /// it, and NOT_SUPPORTED in a program that is linked statically as a whole: it would get a second C library.
 [[nodiscard]] OpenedModule open_module(const char* module, const std::vector<std::string>& files, const char* advice);
 
-/// The error of a module that the system does not load, with what it said (dlerror): OUT_OF_MEMORY if it had no memory or
+/// The error of a module that the system does not load, with its message (dlerror): OUT_OF_MEMORY if it had no memory or
 /// descriptors, else NOT_SUPPORTED with the advice.
 [[nodiscard]] Error not_loaded(const char* module, const char* said, const char* advice);
 

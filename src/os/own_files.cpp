@@ -49,7 +49,7 @@ void make_own_folder(const std::string& path) {
 Fd make_new_file(const std::string& path, int access, unsigned mode) {
   const int flags = access | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
   Fd file = open_file(AT_FDCWD, path.c_str(), flags, mode);
-  // What is there was left by a process that was killed, or is somebody's trap.
+  // An existing file was left by a killed process, or is another user's trap.
   if (!file.is_open() && errno == EEXIST && file_table().unlink(AT_FDCWD, path.c_str()) == 0)
     file = open_file(AT_FDCWD, path.c_str(), flags, mode);
   if (!file.is_open()) throw file_error("create", path, errno);

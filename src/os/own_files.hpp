@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Folders and files in places where other users can write, such as /tmp. Another user may make a name there first, as a
-// folder, link or FIFO of his own; what is opened here belongs to this user, or it is an error that says so.
-// Any thread; a call that waits has a limit.
-// Tested by unit/os/own_files_test.cpp.
+// folder, link or FIFO of his own; files opened here belong to this user, or opening them is an error with that text. Any
+// thread; a call that waits has a limit. Tested by unit/os/own_files_test.cpp.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +11,7 @@
 
 namespace ddp::os {
 
-/// The folder `path` belongs to this user, nobody else may write into it, and it is no link. Throws IO.
+/// The folder `path` belongs to this user, no other user may write into it, and it is no link. Throws IO.
 void check_own_folder(const std::string& path);
 
 /// Makes the folder with mode 700, or uses one of this user alone that is there. Throws IO.

@@ -20,7 +20,7 @@ namespace ddp::os {
 /// number.
 [[nodiscard]] uint64_t process_number() noexcept;
 
-/// Runs something once in every process, before anybody there goes on.
+/// Runs something once in every process, before any other thread there continues.
 class PerProcess {
  public:
   template <class Renew>

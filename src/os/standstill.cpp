@@ -31,7 +31,7 @@ bool Standstill::take() noexcept {
   return stood_.exchange(false);
 }
 
-// The older time is read first, so that another thread's look between the two cannot make a gap that is none.
+// The older time is read first, so that another thread's update between the two reads cannot make a false gap.
 void Standstill::look() noexcept {
   const int64_t before = looked_ns_.load();
   const int64_t now = now_ns();

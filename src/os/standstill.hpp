@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Has this process stood still: stopped by a signal or a debugger, on a machine that was paused, or without a core? A thread
-// of its own looks at the clock, so that the program may wait as long as it likes. Tested by unit/os/standstill_test.cpp.
+// Was this process paused: stopped by a signal or a debugger, on a paused machine, or without a core? A separate thread
+// reads the clock, so that the program may wait as long as it likes. Tested by unit/os/standstill_test.cpp.
 #pragma once
 
 #include <atomic>
@@ -19,7 +19,8 @@ class Standstill {
   Standstill& operator=(const Standstill&) = delete;
   ~Standstill();
 
-  /// Since the last call, or the start. Also right after it went on, before the thread has looked. Any thread.
+  /// Since the last call, or the start. Also directly after the process has resumed, before the thread has checked. Any
+  /// thread.
   [[nodiscard]] bool take() noexcept;
 
  private:

@@ -19,13 +19,12 @@ class AttachedOptimizer {
     stage_ = std::move(stage);
     update_ = std::move(update);
   }
-  /// NULL if there is none.
+  /// NULL without an optimizer.
   [[nodiscard]] OptimizerStage* stage() const noexcept { return update_.expired() ? nullptr : stage_.get(); }
   /// Its stage, also if it does not live any more.
   [[nodiscard]] OptimizerStage* last_stage() const noexcept { return stage_.get(); }
 
-  /// A pass begins. What it returns is held while the pass is open, and not longer: whoever holds the optimizer holds the
-  /// model.
+  /// A pass begins. The result is held while the pass is open, and not longer, because the optimizer keeps the model alive.
   [[nodiscard]] std::shared_ptr<BlockUpdate> begin_pass() noexcept {
     std::shared_ptr<BlockUpdate> held = update_.lock();
     if (held == nullptr) stage_.reset();

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How this rank takes part in the passes of its model, and what it hears of the others: a rank may have no batch, weigh
-// less, give up, or have run out of data and only answer (uneven_inputs).
-// Threads: one at a time, but for mine(), which whoever starts a bucket calls.
-// Tested by conformance/uneven_threads_test.cpp and conformance/uneven_processes_test.cpp.
+// How this rank takes part in the passes of its model, and the reports of the others: a rank may have no batch, weigh less,
+// give up, or have no more data and only answer (uneven_inputs). Threads: one at a time, except mine(), which the thread
+// that starts a bucket calls. Tested by conformance/uneven_threads_test.cpp and conformance/uneven_processes_test.cpp.
 #pragma once
 
 #include <cstdint>
@@ -50,7 +49,7 @@ class Attendance {
   void fill_report(ddp_pass_report& report) const noexcept;
   /// A pass that reduces begins: announce it; never waits.
   void announce_pass(collective::ProgressQueue& queue);
-  /// Tell the others what comes and hear what they do. Collective, waits.
+  /// Announce this rank's next call and get those of the others. Collective, waits.
   const JoinHeader& call_roll(collective::ProgressQueue& queue, Call call, int32_t argument, bool joined);
   /// From now on (-1: no longer) this rank only answers, so the group refuses what it has no part in.
   void set_absent(int32_t joined_rank);

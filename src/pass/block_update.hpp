@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How an optimizer takes part in the passes of its model: it changes parts of parameters when the pass says that their
-// gradients are final.
-// Threads: update_block, restore and flush from one thread at a time, which may be the queue's.
-// Tested by conformance/fused_test.cpp.
+// How an optimizer takes part in the passes of its model: it changes parts of parameters when the pass reports that their
+// gradients are final. Threads: update_block, restore and flush from one thread at a time, which may be the queue's. Tested
+// by conformance/fused_test.cpp.
 #pragma once
 
 #include <cstddef>
@@ -34,7 +33,7 @@ class BlockUpdate {
   /// To take a step back, does this rank keep its slice of parameters and state alone (OptimizerStage::kept)? Then the
   /// others have the rest.
   [[nodiscard]] virtual bool keeps_slices() const noexcept { return false; }
-  /// What changes beside a parameter: whole arrays, of an update that is not sharded.
+  /// The arrays that change together with a parameter: whole arrays, of an update that is not sharded.
   struct Beside {
     std::byte* data = nullptr;
     ddp_dtype dtype = DDP_F32;

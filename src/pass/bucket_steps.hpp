@@ -20,7 +20,7 @@
 
 namespace ddp::pass {
 
-/// The norm of what this rank owns, taken while it is in cache, if the plan says so.
+/// The norm of this rank's part, taken while it is in cache, if the plan requires it.
 class NormWork final : public collective::SliceWork {
  public:
   NormWork(const Parameters& table, const PlannedBucket& bucket, const StepPlan& plan)
@@ -91,7 +91,7 @@ class BucketStep final : public collective::SliceWork, public collective::Bucket
   int64_t at_ = 0;
 };
 
-/// The all-gather of a bucket's values as the operation behind its reduction, whose header it takes. So values travel while
+/// The all-gather of a bucket's values as the operation after its reduction, whose header it takes. So values are sent while
 /// later gradients are computed. For exchanges in host memory, over a transport that blocks: there an exchange takes its
 /// place among the collectives when the queue comes to it.
 class GatherBehind final : public collective::BucketOperation {

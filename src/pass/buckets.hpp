@@ -50,7 +50,7 @@ class Buckets {
   [[nodiscard]] bool partial_allowed() const noexcept {
     return options_.unused == DDP_UNUSED_ALLOW || options_.divisor == DDP_DIVISOR_WEIGHTS;
   }
-  /// Of a hook that works on copies; NULL: there is none.
+  /// Of a hook that works on copies; NULL without one.
   [[nodiscard]] HookedBuckets* hooked() const noexcept { return hooked_.get(); }
   /// Is some bucket reduced in another place than its gradients?
   [[nodiscard]] bool reduce_copies() const noexcept;
@@ -103,8 +103,8 @@ class Buckets {
     for (size_t bucket = 0; bucket < size(); ++bucket)
       if (plan_[bucket].on_gpu) buckets_[bucket]->active->write_unused(stream);
   }
-  /// A pass on a GPU ends without a reduction: the next one comes after the streams of its marks, which may be gone by then.
-  /// So does what comes on `stream`.
+  /// A pass on a GPU ends without a reduction: the next one comes after the streams of its marks, which may be destroyed by
+  /// then. So does later work on `stream`.
   void order_marks(nccl::NcclTransport& transport, void* stream);
   /// Calls fn(whether a bucket has started) while none starts.
   template <class Fn>

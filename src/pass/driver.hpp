@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who works on the buckets: a pure decision from what the caller asked for, what the transport can do, and how many cores
-// there are.
-// Who asks for its own threads gets them, whatever the transport, because functions of the program may be bound to them: a
-// language may not be called on others; where the transport blocks, only while there are such functions. A hook blocks, so
-// it has a thread of its own otherwise; buckets that are pulled are driven by the program. Measured: with as many ranks as
-// cores a helper thread takes its core from the computation, so the ranks reduce for themselves. Tested by
-// conformance/pass_threads_test.cpp.
+// Which thread works on the buckets: a pure decision from the caller's option, the abilities of the transport, and the
+// number of cores. A caller that asks for its own threads gets them, whatever the transport, because functions of the
+// program may be bound to them: a language may not be called on others; where the transport blocks, only while there are
+// such functions. A hook blocks, so it has a thread of its own otherwise; buckets that are pulled are driven by the program.
+// Measured: with as many ranks as cores a helper thread takes its core from the computation, so the ranks reduce for
+// themselves. Tested by conformance/pass_threads_test.cpp.
 #pragma once
 
 #include "ddp/model.h"

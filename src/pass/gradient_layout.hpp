@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where gradients of the program lie in memory that the group gave out on a GPU, and which buckets can be reduced there.
+// The layout of the program's gradients in memory that the group gave out on a GPU, and which buckets can be reduced there.
 //
-// A bucket is one block if its gradients lie one behind the other without a gap, in one piece of such memory. There are two
+// A bucket is one block if its gradients are contiguous in one piece of such memory. There are two
 // kinds. In the plan's order and at its offsets, so that it has no padding either: then it has the plan's length, and each
-// rank decides alone. In any order: then NCCL sums it as it is, if it lies alike on all ranks, which they tell each other.
-// A gap is never written, because the program may use it. What is reduced in place cannot move.
+// rank decides alone. In any order: then NCCL sums it unchanged, if it has the same layout on all ranks, which they check
+// with each other. A gap is never written, because the program may use it. Gradients that are reduced in place cannot move.
 // Collective once for each model with gradients on GPUs; costs nothing in a pass.
 // Tested by gpu_host/own_gradients_test.cpp.
 #pragma once

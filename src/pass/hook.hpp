@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What stands in the place of a bucket's plain reduction. Set while the model is built and compared between the ranks at
+// The replacement of a bucket's plain reduction. Set while the model is built and compared between the ranks at
 // commit, so that every rank reduces in the same way. A value.
 //   kWire      the transport itself sends gradients in another type: F32 and F64 with 16 bits (device/cpu/reduce.hpp, "Two
 //              bytes on the wire"), or those of 16 bits between GPUs as F32
@@ -38,7 +38,7 @@ struct Hook {
     const bool narrows = wire != DDP_F32 && (dtype == DDP_F32 || dtype == DDP_F64);
     return narrows ? wire : cpu::ReduceRule::kAsItIs;
   }
-  /// Do gradients of 16 bits travel as F32?
+  /// Are gradients of 16 bits sent as F32?
   [[nodiscard]] bool widens(ddp_dtype dtype) const noexcept {
     return wire == DDP_F32 && (dtype == DDP_F16 || dtype == DDP_BF16);
   }

@@ -48,7 +48,7 @@ class HookBucket : public std::enable_shared_from_this<HookBucket> {
   [[nodiscard]] const std::vector<Piece>& pieces() const noexcept { return pieces_; }
   [[nodiscard]] int32_t rank() const noexcept { return session_.group().rank(); }
   [[nodiscard]] int32_t size() const noexcept { return session_.group().size(); }
-  /// What the model's option says.
+  /// The value of the model's option.
   [[nodiscard]] ddp_reduce reduce() const noexcept { return session_.reduce(); }
   [[nodiscard]] Tensor contents() const;
   /// Does any rank contribute to this piece? What becomes of another is dropped.
@@ -64,7 +64,7 @@ class HookBucket : public std::enable_shared_from_this<HookBucket> {
   void reduce_scatter(const Tensor& input, const Tensor& output, ddp_reduce op);
   void broadcast(const Tensor& tensor, int32_t root);
 
-  /// What the hook says about the failure that it is about to return.
+  /// The hook's text about the failure that it is about to return.
   void set_error(std::string text) { error_ = std::move(text); }
   [[nodiscard]] std::string take_error() { return std::exchange(error_, {}); }
 

@@ -76,7 +76,7 @@ void HookOperation::finish() {
   close(run_hook());
 }
 
-/// On the queue nobody stands above it, and the other ranks must hear of it.
+/// On the queue no caller would catch it, and the other ranks must get it.
 std::optional<Error> HookOperation::run_hook() {
   return try_to([&] { session_.hook().body(*bucket_); });
 }

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // What all buckets of a model with a hook share: one copy of a bucket at a time, and the rounds that keep the ranks in step.
 //
-// Before every collective of a hook, and when it ends, each rank tells the others what it is about to do, in one small
-// message. Only if all do the same does it happen. So a hook that fails on one rank, or takes another turn there, is known
-// to all ranks in the same round: the pass is void, its text is everybody's, and the group stays whole. Cost: one gather of
-// half a KiB a rank for each round.
-// Threads: one at a time (the queue's, or the program's for buckets that are pulled).
-// Tested by conformance/hook_threads_test.cpp and conformance/hook_processes_test.cpp.
+// Before every collective of a hook, and when it ends, each rank announces its next call, in one small message. It is made
+// only if all ranks announce the same. So if a hook fails on one rank, or takes another branch there, all ranks know it in
+// the same round: the pass fails on all with its text, and the group stays usable. Cost: one gather of half a KiB a rank for
+// each round. Threads: one at a time (the queue's, or the program's for buckets that are pulled). Tested by
+// conformance/hook_threads_test.cpp and conformance/hook_processes_test.cpp.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +25,7 @@ namespace ddp::pass {
 
 class HookSession {
  public:
-  /// What a rank is about to do; equal on all ranks, or nobody does it. Plain bytes.
+  /// The next call of a rank; if it differs between ranks, no rank makes it. Plain bytes.
   struct Step {
     enum class Kind : int32_t { kAllReduce = 1, kAllGather, kReduceScatter, kBroadcast, kEnd, kFailure };
     Kind kind = Kind::kEnd;
@@ -56,7 +55,7 @@ class HookSession {
   }
   /// The copy of the bucket that is open.
   [[nodiscard]] std::byte* contents() const noexcept { return contents_; }
-  /// Memory of at least so many bytes in the group's reach, kept for the next time.
+  /// Memory of at least this many bytes in the group's reach, kept for the next time.
   [[nodiscard]] std::byte* scratch(int64_t bytes);
 
   void begin_pass() noexcept { failure_.reset(); }
@@ -100,7 +99,7 @@ class HookSession {
   std::byte* contents_ = nullptr;
   std::byte* scratch_ = nullptr;
   int64_t scratch_bytes_ = 0;
-  std::vector<uint64_t> header_;   // this rank's, as it travels
+  std::vector<uint64_t> header_;   // this rank's, as it is sent
   std::vector<uint64_t> headers_;  // of all ranks
   Frame frame_{};
   std::vector<Frame> frames_;

@@ -32,8 +32,7 @@ class HookedBuckets {
   void check() const;
   [[nodiscard]] bool has_failed() const noexcept { return session_.failure().has_value(); }
 
-  /// The next bucket that is complete on this rank and has something to reduce; NULL if there is none. Collective if there
-  /// is one.
+  /// The next bucket that is complete on this rank and has something to reduce; or NULL. Collective if it returns a bucket.
   [[nodiscard]] std::shared_ptr<HookBucket> next();
   /// The bucket that next() gave. `problem`: on this rank. Collective; throws why the pass is void.
   void finish(const std::optional<Error>& problem);

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the ranks of a model with uneven_inputs tell each other before they act together, so that a rank that has run out of
-// data and only answers (join.hpp) knows what the others do next.
+// data and only answers (join.hpp) knows the next call of the others.
 //
-// It is a bucket without gradients that goes before the buckets of a pass, on the same queue: nobody who trains waits for
-// it, and the order of collectives stays the same on all ranks. Before anything else that concerns the model (buffers,
-// checks, checkpoints) it is waited for.
-// Cost: one announcement (shared memory) or one header round (sockets), beside the pass.
-// Threads: those of the pass.
-// Tested by conformance/uneven_threads_test.cpp and conformance/uneven_processes_test.cpp.
+// It is a bucket without gradients that goes before the buckets of a pass, on the same queue: no training rank waits for it,
+// and the order of collectives stays the same on all ranks. Other calls on the model (buffers, checks, checkpoints) wait for
+// it first. Cost: one announcement (shared memory) or one header round (sockets), during the pass. Threads: those of the
+// pass. Tested by conformance/uneven_threads_test.cpp and conformance/uneven_processes_test.cpp.
 #pragma once
 
 #include <cstdint>
@@ -20,13 +18,12 @@
 
 namespace ddp::pass {
 
-/// What a rank is about to do, as bits, because that is how bucket headers are combined. A rank that has joined says
-/// nothing.
+/// The next call of a rank, as bits, because bucket headers are combined bit by bit. A rank that has joined sends none.
 enum class Call : uint64_t {
   kNothing = 0,
   kPass = 1,
   kSyncBuffers = 2,
-  kRootIsHere = 4,  // with kSyncBuffers: said by the root
+  kRootIsHere = 4,  // with kSyncBuffers: sent by the root
   kRefused = 8      // what a joined rank has no part in
 };
 

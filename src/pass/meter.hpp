@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The numbers of a model's passes: how much is sent, how long it takes, how much of that the caller waits for.
-// Threads: one at a time, but for start(), which whoever starts the first bucket calls.
+// Threads: one at a time, except start(), which the thread that starts the first bucket calls.
 // Tested by capi/model_test.c.
 #pragma once
 
@@ -30,7 +30,7 @@ class Meter {
   void drain(int64_t since_ns) noexcept;
   /// It ended well. `alone`: there are no other ranks.
   void finish(collective::ProgressQueue& queue, bool alone) noexcept;
-  /// That pass, to whoever watches the rank.
+  /// Publishes that pass for observers of the rank.
   void tell(trace::Watch& watch) const noexcept;
 
   /// `step()` sends for the pass that has ended.

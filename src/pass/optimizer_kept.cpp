@@ -8,8 +8,8 @@
 
 namespace ddp::pass {
 
-/// What each rank has kept goes to all: values, and what lies beside them. It happens once in a while, so the exchanges are
-/// made when they are needed.
+/// Sends the kept copies of each rank to all: values, and their state. This is rare, so the exchanges are made when they are
+/// needed.
 void OptimizerStage::give_kept() {
   for (size_t b = 0; b < plan_.size(); ++b) {
     const PlannedBucket& bucket = plan_[b];

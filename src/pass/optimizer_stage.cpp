@@ -181,13 +181,13 @@ const collective::BucketHeader& OptimizerStage::header_of_all(size_t bucket) noe
   return header;
 }
 
-/// On a GPU the order of streams does what the queue does elsewhere: the step is enqueued behind the reduction, beside the
-/// next one.
+/// On a GPU the order of streams does what the queue does elsewhere: the step is enqueued after the reduction, in parallel
+/// with the next one.
 void OptimizerStage::update_now(size_t bucket) {
   BucketStep& step = parts_[bucket]->step;
   step.work_on_all();
   if (problem_) return;
-  // This may be the thread that marks; the pass's end says it.
+  // This may be the thread that marks; the pass's end reports it.
   problem_ = try_to([&] { step.flush(channel_.group().gpu().nccl().fork()); });
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of a model's passes that an optimizer takes: reduce-scatter to slices, updates of slices or buckets, all-gather
-// of the values. StepPlan (step_plan.hpp) says what is done with a bucket, and when. A step that the pass makes is counted
-// by the pass; ddp_optimizer_step then changes nothing. If the pass turns out void, every rank takes its changes back.
+// The optimizer's part in a model's passes: reduce-scatter to slices, updates of slices or buckets, all-gather
+// of the values. StepPlan (step_plan.hpp) decides what is done with a bucket, and when. A step that the pass makes is
+// counted by the pass; ddp_optimizer_step then changes nothing. If the pass fails, every rank undoes its changes.
 //
 // The transport's operations are prepared at the end of the first pass (its reduction is an ordinary one), so that attaching
 // an optimizer needs no other rank. All ranks attach the same; if not, the stamps differ and the group ends with MISMATCH.
@@ -42,7 +42,7 @@ class OptimizerStage {
 
   [[nodiscard]] const BlockUpdate& update() const noexcept { return update_; }
   [[nodiscard]] bool is_sharded() const noexcept { return request_.sharded; }
-  /// Who owns what of the parameters, by number: everybody everything unless sharded.
+  /// The owners of the parameters, by number: unless sharded, each rank owns all.
   [[nodiscard]] const Ownership& ownership() const noexcept { return owners_.all.parameters; }
   /// This rank's parts of a parameter: one for each bucket in which it owns some of it.
   [[nodiscard]] OwnedParts owned(int32_t index) const noexcept { return ownership().parts(channel_.group().rank(), index); }

@@ -47,8 +47,8 @@ class PartBuffers {
     save(before_);
     has_first_ = false;
   }
-  /// The group has broken, and ranks go on from the last step that all have made. `awaits_step`: the last pass ended well,
-  /// and the parameters do not have its step.
+  /// The group has broken, and ranks continue from the last step that all have made. `awaits_step`: the last pass ended
+  /// well, and the parameters do not have its step.
   void go_back(bool awaits_step) const noexcept { restore(awaits_step ? last_ : before_); }
 
  private:

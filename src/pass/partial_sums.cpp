@@ -91,7 +91,7 @@ PartialSums::Nodes PartialSums::nodes_of(int32_t carries, double weight) const n
   return nodes;
 }
 
-/// Elements [from, from + count) of a piece; `to` may be where the leaf lies.
+/// Elements [from, from + count) of a piece; `to` may be the leaf itself.
 void PartialSums::add(const Nodes& nodes, size_t bucket, const PlannedPiece& piece, int64_t from, int64_t count,
                       void* to) const noexcept {
   const cpu::ReduceRule& rule = rules_[bucket];

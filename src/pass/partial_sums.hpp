@@ -29,7 +29,7 @@ class PartialSums {
   PartialSums(group::Group& group, const Parameters& table, const Plan& plan, std::vector<cpu::ReduceRule> rules,
               int32_t parts);
 
-  /// Does the bucket travel as F32, in an array of its own?
+  /// Is the bucket sent as F32, in a separate array?
   [[nodiscard]] bool is_widened(size_t bucket) const noexcept {
     return rules_[bucket].carry_dtype() != rules_[bucket].dtype && !rules_[bucket].is_wired();
   }

@@ -57,7 +57,7 @@ void Pass::begin(ddp_pass mode, Role role) {
   std::shared_ptr<BlockUpdate> held = optimizer_.begin_pass();
   queue_.set_calls_program(held != nullptr && held->may_fail());
   if (mode != DDP_PASS_ACCUMULATE && role != Role::kJoined) require_step();
-  optimizer_.set_active(mode == DDP_PASS_REDUCE && role != Role::kJoined);  // who has joined gets the state in the end
+  optimizer_.set_active(mode == DDP_PASS_REDUCE && role != Role::kJoined);  // a joined rank gets the state in the end
   opened_.emplace(channel_, this, mode == DDP_PASS_REDUCE && buckets_.are_on_gpu(), queue_);
   mode_ = mode;
   if (mode == DDP_PASS_LOCAL) results_.go_alone();
@@ -256,7 +256,7 @@ bool Pass::abandon(std::string reason, void* stream) {
   if (!failure) return false;
   channel_.group().health().check_usable();
   if (!incomplete_) throw Error(*failure);
-  return true;  // what the others were told
+  return true;  // the text that the others got
 }
 
 void Pass::leave_open() noexcept {
@@ -280,7 +280,7 @@ void Pass::end_local() {
   results_.finish(false, false);
 }
 
-/// What is missing in a part is told to all ranks by the pass that reduces: nobody fails alone.
+/// A missing gradient in a part is reported to all ranks by the pass that reduces: no rank fails alone.
 void Pass::end_part() {
   MissingGradients missing;
   if (attendance_.is(Role::kTraining)) missing = marks_.missing(options_.unused == DDP_UNUSED_ALLOW);
@@ -307,7 +307,7 @@ void Pass::end_reduce(void* stream) {
                     group::Health& health = channel_.group().health();
                     if (error.status() == DDP_ERROR_CALLBACK) health.give_up("ddp_model_end_backward", error);
                     const std::optional<Error> cause = try_to<Error>([&] { health.fail(error); });
-                    // A broken group ends the operations under way: nobody changes a parameter while it is taken back.
+                    // A broken group ends the operations in progress: no operation changes a parameter during its undo.
                     if (cause) static_cast<void>(try_to([this] { queue_.drain(); }));
                     // What it takes back on a GPU may fail with it; the first cause counts.
                     if (optimizer_.active() != nullptr)
@@ -361,7 +361,7 @@ bool Pass::is_void() const noexcept {
          (buckets_.hooked() != nullptr && buckets_.hooked()->has_failed());
 }
 
-/// Of a void pass only the report stays, and that gradients are undefined; or, if nobody contributed, as they were before.
+/// Of a failed pass only the report stays. Its gradients are undefined, or unchanged if no rank contributed.
 void Pass::take_headers() {
   const bool none = buckets_.size() == 0;
   collective::Participation all = none ? collective::Participation::none() : buckets_.joined(0).participation;

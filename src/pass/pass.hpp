@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One backward pass after another: gradients are marked, buckets that are complete start in plan order (buckets.hpp), an
-// optimizer may take part (optimizer_stage.hpp), and the end says what the ranks found out.
+// optimizer may take part (optimizer_stage.hpp), and the end returns the common result of the ranks.
 //
 // Cost: a mark is two atomic operations and, while buckets are under way in caller mode, a bounded share of their work;
 // nothing is allocated.
@@ -54,8 +54,8 @@ class Pass {
   /// For the passes that reduce; refused once the first bucket of such a pass has started.
   void set_weight(double weight);
   void set_last();
-  /// Tell the other ranks what comes and hear what they do (uneven_inputs). `joined`: this rank only answers. Collective,
-  /// waits.
+  /// Announce this rank's next call and get those of the others (uneven_inputs). `joined`: this rank only answers.
+  /// Collective, waits.
   const JoinHeader& call_roll(Call call, int32_t argument, bool joined);
   [[nodiscard]] Attendance& attendance() noexcept { return attendance_; }
   /// Of the global batch, on this rank.
@@ -66,7 +66,7 @@ class Pass {
   [[nodiscard]] std::shared_ptr<HookBucket> next_bucket(bool rest);
   void finish_bucket(const std::optional<Error>& problem);
 
-  /// The model is destroyed while the pass is open, and the group was broken for that: whoever took part is let go.
+  /// The model is destroyed while the pass is open, and the group was broken for that: releases the objects that took part.
   void leave_open() noexcept;
 
   /// False if the others reach into the gradient's memory, so that it cannot move.
@@ -75,7 +75,7 @@ class Pass {
 
   /// An optimizer takes part in the passes that follow, as long as it lives.
   void attach(std::weak_ptr<BlockUpdate> update);
-  /// The optimizer's part; NULL if there is none.
+  /// The optimizer's part; NULL without an optimizer.
   [[nodiscard]] OptimizerStage* stage() const noexcept { return optimizer_.stage(); }
   /// Parameters and state are others now: a step that the last pass made is over.
   void forget_made_step() noexcept;

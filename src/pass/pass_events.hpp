@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The events of a model's passes, for a trace that is on: marks, buckets that wait and are reduced, passes.
-// Cost: nothing is on: a look at two pointers. Else a look at the clock and an event each. Nothing is allocated, but that
-// the first pass of a trace says what its parameters are called. Threads: mark() from any; the rest from one at a time.
-// Tested by process/trace_test.cpp.
+// Cost: without a trace a test of two pointers. With a trace a reading of the clock and an event each. Only the first pass
+// of a trace allocates, for the names of its parameters. Threads: mark() from any; the rest from one at a time. Tested by
+// process/trace_test.cpp.
 #pragma once
 
 #include <atomic>
@@ -31,7 +31,7 @@ class PassEvents {
   /// The n-th pass of the model.
   void begin(int64_t pass);
   [[nodiscard]] bool are_on() const noexcept { return on_.load(std::memory_order_relaxed); }
-  /// While they are on: a gradient was marked, or a part of it, which lies there.
+  /// With a trace: a gradient was marked, or the part of it in this range.
   void mark(int32_t parameter, std::span<const PiecePlace> places) noexcept;
   /// The bucket starts. What is to be recorded when it is done; NULL: nothing.
   [[nodiscard]] const trace::Event* start(size_t bucket) noexcept;

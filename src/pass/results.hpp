@@ -34,7 +34,7 @@ class Results {
   [[nodiscard]] bool has_reduced() const noexcept { return final_passes_ > 0; }
   /// By any rank in the last one; all are before the first.
   [[nodiscard]] bool was_used(int32_t index) const noexcept { return used_[static_cast<size_t>(index)] != 0; }
-  /// A pass was captured into a graph: a launch of it makes gradients that nobody here hears of.
+  /// A pass was captured into a graph: a launch of it makes gradients that are not recorded here.
   [[nodiscard]] bool was_captured() const noexcept { return was_captured_; }
   /// There was a LOCAL pass: ranks may hold different values and states.
   [[nodiscard]] bool went_alone() const noexcept { return went_alone_; }
@@ -43,8 +43,8 @@ class Results {
 
   /// A pass has ended with gradients that are not final.
   void set(Gradients gradients) noexcept { gradients_ = gradients; }
-  /// A pass has ended well; use() says what was used. `sliced`: each rank has the mean in its own slice only. `sums`: there
-  /// are sums in place of means.
+  /// A pass has succeeded; use() returns which gradients were used. `sliced`: each rank has the mean in its own slice only.
+  /// `sums`: gradients are sums instead of means.
   void finish(bool sliced, bool sums) noexcept {
     gradients_ = Gradients::kFinal;
     sliced_ = sliced;
@@ -63,7 +63,7 @@ class Results {
   void go_alone() noexcept { went_alone_ = true; }
   void tear() noexcept { torn_ = true; }
   [[nodiscard]] bool take_torn() noexcept { return std::exchange(torn_, false); }
-  /// The passes of before are those of another group; what is in the gradients is nobody's.
+  /// The earlier passes are those of another group; the contents of the gradients are invalid.
   void go_on_from(int64_t final_passes) noexcept {
     final_passes_ = final_passes;
     if (final_passes > 0) gradients_ = Gradients::kVoid;

@@ -15,7 +15,7 @@ struct StepRequest {
   bool whole_gradient = false;  // the whole gradient is needed first: clipping by norm, non-finite check, dynamic loss scale
   bool whole_tensors = false;   // the rule changes a parameter as a whole
   bool divides = false;         // on a GPU its blocks may find gradients that are sums, and make means of them; all of them
-  bool divides_late = false;    // they may find them at ddp_optimizer_step too: nobody uses the gradients before
+  bool divides_late = false;    // updates may divide at ddp_optimizer_step too: the gradients are not used before
 
   /// Is the step made by the pass, and not by ddp_optimizer_step?
   [[nodiscard]] bool in_pass() const noexcept { return in_backward && !whole_gradient && !whole_tensors; }
@@ -34,7 +34,7 @@ struct StepSetting {
   [[nodiscard]] bool some_on_gpu() const noexcept { return on_gpu || mixed; }
 };
 
-/// The exchanges of a bucket that passes may ask for, beside its ordinary reduction. They are prepared once.
+/// The exchanges of a bucket that passes may use, in addition to its ordinary reduction. They are prepared once.
 struct StepExchanges {
   bool reduce_scatter = false;
   bool all_gather = false;
@@ -97,7 +97,7 @@ class StepState {
   void take_back() noexcept {
     if (is_ == Is::kPending) is_ = Is::kTakenBack;
   }
-  /// ddp_optimizer_step hears of it, once.
+  /// ddp_optimizer_step gets it, once.
   [[nodiscard]] bool take_made() noexcept {
     if (is_ != Is::kMade) return false;
     is_ = Is::kNone;

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rank says of a bucket before it works on it, and what all ranks have said: the stamp, the bucket header, and whose
-// gradients count how much.
-// One for each operation, used again in every pass; allocates nothing after it was made.
-// Threads: start() and try_show() from the thread that starts a bucket, the rest from the one that drives it.
-// Tested by conformance/.
+// The announcement of a rank about a bucket before it works on it, and those of all ranks: the stamp, the bucket header, and
+// the weight of each rank's gradients. One for each operation, used again in every pass; allocates nothing after it was
+// made. Threads: start() and try_show() from the thread that starts a bucket, the rest from the one that drives it. Tested
+// by conformance/.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +28,7 @@ class Announcement {
   [[nodiscard]] uint64_t sequence() const noexcept { return sequence_; }
   [[nodiscard]] const collective::BucketHeader& header() const noexcept { return header_; }
   [[nodiscard]] bool is_used(size_t piece) const noexcept { return (header_.used[piece / 64] >> (piece % 64) & 1) != 0; }
-  /// Do a rank's gradients count? Who does not is no input, and moves nobody else.
+  /// Do a rank's gradients count? A rank that does not count is no input, and does not move the others' places.
   [[nodiscard]] bool counts(int32_t rank) const noexcept {
     return weights_[static_cast<size_t>(engine_->leaves().position_of(rank))] > 0;
   }

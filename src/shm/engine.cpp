@@ -59,7 +59,7 @@ bool Engine::slot_free(uint64_t sequence) noexcept {
   return sequence <= announced_.finished_by_all + static_cast<uint64_t>(kSlots) || misses(last);
 }
 
-// Who waits behind a rail waits for whom the rail waits.
+// A rank that waits for a rail waits for the rank that the rail waits for.
 collective::Late Engine::note_wait(int64_t begin_ns, Behind behind) noexcept {
   const int32_t last = waits_.late.load(std::memory_order_relaxed);
   if (last < 0 || last == mesh_.rank) return {};
@@ -81,7 +81,7 @@ void Engine::check_stamps(uint64_t sequence) const {
 }
 
 std::string Engine::describe_missing(uint64_t sequence) const {
-  // The ranks that are furthest behind are the ones everybody waits for.
+  // The ranks that are furthest behind are the ones that all others wait for.
   uint64_t least = UINT64_MAX;
   const auto progress = [&](int32_t rank) {
     const Page& page = mesh_.page(rank);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The common part of every collective over shared memory: numbering, announcing, comparing stamps, counters of all ranks,
 // and the staging slots. One engine per group and rank.
-// Threads: one at a time, but for next_sequence, take_chunks and try_announce (the thread that starts a bucket) and wake().
-// Tested by conformance/.
+// Threads: one at a time, except for next_sequence, take_chunks and try_announce (the thread that starts a bucket) and
+// wake(). Tested by conformance/.
 #pragma once
 
 #include <array>
@@ -41,8 +41,8 @@ class Engine {
 
   [[nodiscard]] const Slot& slot(int32_t of, uint64_t sequence) const noexcept { return mesh_.page(of).slot(sequence); }
 
-  /// Fill the own slot and show it, if it is free again on all ranks and every earlier collective was announced. May run
-  /// beside the thread that drives buckets: announcing early is what lets the others go on.
+  /// Fill the own slot and show it, if it is free again on all ranks and every earlier collective was announced. May run in
+  /// parallel with the thread that drives buckets: an early announcement lets the other ranks continue.
   template <class Fill>
   [[nodiscard]] bool try_announce(uint64_t sequence, Fill&& fill) {
     const std::lock_guard lock(announcing_);
@@ -61,7 +61,8 @@ class Engine {
   /// announced.
   void check_stamps(uint64_t sequence) const;
 
-  /// Have all ranks announced it? So many bytes of each one's payload are fetched meanwhile, as early as that is of use.
+  /// Have all ranks announced it? This number of bytes of each one's payload is prefetched meanwhile, as early as that is of
+  /// use.
   [[nodiscard]] bool all_shown(uint64_t sequence, int64_t payload_bytes = 0) noexcept;
 
   /// Announce with `fill(slot)`, wait for all ranks, compare stamps. For blocking collectives; returns the number.
@@ -82,8 +83,8 @@ class Engine {
     return sequence;
   }
 
-  /// This rank has read what it wants of a blocking collective's slots, and nobody waits for that: nobody is woken either
-  /// (README.md, "Rules").
+  /// This rank has read its data from a blocking collective's slots. No rank waits for that, so none is woken (README.md,
+  /// "Rules").
   void leave(uint64_t sequence) noexcept { mesh_.own_page().finished.store(sequence, std::memory_order_release); }
   /// Publish an own counter.
   void advance(Counter counter, uint64_t value) noexcept { waiter_.publish(*own_[static_cast<size_t>(counter)], value); }
@@ -91,7 +92,7 @@ class Engine {
   [[nodiscard]] bool all_reached(Counter counter, uint64_t value) noexcept;
   [[nodiscard]] bool reached(int32_t of, Counter counter, uint64_t value) noexcept;
 
-  /// Wait for `ready`, whose looks at other ranks note who is missing; the collective's number is for the error text.
+  /// Wait for `ready`, which notes the missing ranks at each look; the collective's number is for the error text.
   template <class Ready>
   void wait(Ready&& ready, uint64_t sequence, Behind behind = Behind::kNobody) {
     const auto ready_or_help = [&] {
@@ -104,12 +105,12 @@ class Engine {
         ready_or_help, [&] { return describe_missing(sequence); }, behind, sequence);
     waits_.last = begin == 0 ? collective::Late{} : note_wait(begin, behind);
   }
-  /// For whom the last wait was, of the group's ranks, and how long.
+  /// The rank of the group for which the last wait was, and how long.
   [[nodiscard]] const collective::Late& waited() const noexcept { return waits_.last; }
 
   [[nodiscard]] StageRing& stages() noexcept { return stages_; }
 
-  /// Private memory of kBlockSize bytes, for whoever drives a collective.
+  /// Private memory of kBlockSize bytes, for the thread that drives a collective.
   [[nodiscard]] std::byte* block() const noexcept { return block_.data(); }
 
   /// For Transport::sent_bytes.
@@ -146,7 +147,7 @@ class Engine {
     int32_t by = 0;  // ranks below this one have shown it
   } shown_;
   struct {
-    std::atomic<int32_t> late{-1};  // who was missing at the last look; try_announce may run beside a wait
+    std::atomic<int32_t> late{-1};  // the missing rank at the last look; try_announce may run during a wait
     collective::Late last;
   } waits_;
   uint64_t sequence_ = 0;

@@ -130,9 +130,9 @@ void Exchange::work_in_place(const Route& route, int64_t at, int64_t count) noex
   if (shape_.gives) cpu::stream_fence();
 }
 
-/// Elements [begin, end) of a rank's staged ones as one stretch, as they travel: where they lie, if they are of one piece
-/// that is to be written and travel as they are, else copied to the engine's block. So small gradients leave and come as
-/// whole lines too.
+/// Elements [begin, end) of a rank's staged ones as one stretch, in the type of the wire: in place, if they are of one piece
+/// that is to be written and need no conversion, else copied to the engine's block. So small gradients are sent and received
+/// as whole lines too.
 std::byte* Exchange::gather(int32_t rank, int64_t begin, int64_t end) noexcept {
   const auto route = routes_.route_at(rank, begin);
   if (!is_packed() && is_used(route->piece) && end <= route->begin + route->count)
@@ -148,7 +148,7 @@ std::byte* Exchange::gather(int32_t rank, int64_t begin, int64_t end) noexcept {
   return block;
 }
 
-/// The way back, of pieces that somebody uses. Outputs of a step are no terms, so they are not packed.
+/// The way back, of pieces that some rank uses. Outputs of a step are no terms, so they are not packed.
 void Exchange::scatter(int32_t rank, int64_t begin, int64_t end, const std::byte* from, bool to_outputs) noexcept {
   const bool packed = is_packed() && (shape_.is_shared || !to_outputs);
   routes_.for_staged(rank, begin, end, [&](const Route& route, int64_t first, int64_t at, int64_t count) {
@@ -161,7 +161,7 @@ void Exchange::scatter(int32_t rank, int64_t begin, int64_t end, const std::byte
   });
 }
 
-// What this rank will reduce itself is read where it lies, so only the others' parts travel.
+// The part that this rank reduces itself is read in place, so only the others' parts are copied.
 void Exchange::fill(uint64_t k, uint64_t chunk) noexcept {
   std::byte* const stage = engine_->stages().stage(engine_->rank(), chunk);
   for (int32_t rank = 0; rank < engine_->size() && announcement_.own_weight() > 0; ++rank) {
@@ -237,7 +237,7 @@ void Exchange::show() noexcept {
     if (is_used(route.piece)) work_->on_block(route.piece, route.first, route.count);
 }
 
-/// Nobody reads the others' memory any more, nor writes into it.
+/// This rank no longer reads or writes the others' memory.
 void Exchange::release_when_read() noexcept {
   if (released_ || !in_place_done_ || (routes_.reads_directly() && !chunks_.all_reduced())) return;
   released_ = true;

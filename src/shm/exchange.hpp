@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// One exchange over shared memory, as a state machine that never waits by itself: announce, read what all have said, work in
-// place, work on staged chunks, tell that the own part is finished, wait until nobody touches the own memory any more.
+// One exchange over shared memory, as a state machine that never waits by itself: announce, read all announcements, work in
+// place, work on staged chunks, publish that the own part is finished, wait until no other rank touches the own memory any
+// more.
 //
 // In place: the owner adds up its part of all ranks' pieces in the tree, works on it, and writes it into all ranks'
 // memory, block by block while it is in cache; one announcement before, one counter after, no copy. Staged: chunks.hpp, past
-// the caches (stream.hpp); what a rank owns itself is read and written where it lies. Of a rule with two bytes on the wire,
+// the caches (stream.hpp); a rank's own part is read and written in place. Of a rule with two bytes on the wire,
 // chunks hold packed terms.
 //
 // Why a step may write outputs before every rank has reduced: they are the parameters of the bucket's own gradients, and
-// every rank has said by its announcement that it is done with them in this pass.
-// Threads: one at a time. Allocates nothing after it was made.
-// Tested by conformance/, of a step by conformance/fused_test.cpp.
+// every rank's announcement confirms that it is done with them in this pass. Threads: one at a time. Allocates nothing after
+// it was made. Tested by conformance/, of a step by conformance/fused_test.cpp.
 #pragma once
 
 #include <cstdint>
@@ -105,12 +105,12 @@ class Exchange final : public collective::BucketOperation {
   Announcement announcement_;
   cpu::ReduceRule rule_;
   collective::SliceWork* work_;
-  /// What the specification says, and what follows from it.
+  /// The specification, and values derived from it.
   struct Shape {
     bool collects;
     bool gives;
-    bool is_shared;   // without an owner: whoever adds writes to all
-    int64_t element;  // bytes where it lies
+    bool is_shared;   // without an owner: the adding rank writes to all
+    int64_t element;  // bytes in memory
     int64_t travel;   // bytes in a stage slot
     int64_t lane;     // elements of a chunk that one rank owns
     size_t pieces;
@@ -120,13 +120,13 @@ class Exchange final : public collective::BucketOperation {
 
   const Shape shape_;
   Chunks chunks_;
-  std::vector<const void*> in_;  // by leaf; NULL where nobody is
+  std::vector<const void*> in_;  // by leaf; NULL where no rank is
   std::vector<void*> out_;       // by rank
 
   State state_ = State::kIdle;
   bool all_used_ = true;
   bool in_place_done_ = false;
-  bool released_ = false;  // this rank touches nobody's memory any more
+  bool released_ = false;  // this rank touches no other memory any more
   bool shown_ = false;     // the work saw the staged part
   struct Position {
     size_t route = 0;

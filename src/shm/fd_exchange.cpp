@@ -144,7 +144,7 @@ Fd receive_fd(int socket_fd, int32_t rank, const Patience& patience) {
   }
 }
 
-/// The rank that says hello with the right secret; -1 for anybody else.
+/// The rank that sends the right secret; -1 for any other peer.
 int32_t read_hello(int fd, const std::string& secret, size_t ranks, const Patience& patience) {
   Hello hello{};
   size_t got = 0;
@@ -209,7 +209,7 @@ std::vector<Fd> FdExchange::swap_all(int fd, int32_t rank, const std::vector<std
   const size_t size = addresses.size();
   std::vector<Fd> links(size);
   std::vector<Fd> received(size);
-  // Connecting needs no accept on the other side, so nobody waits for anybody here.
+  // Connecting needs no accept on the other side, so no rank waits here.
   for (size_t peer = 0; peer < size; ++peer) {
     if (static_cast<int32_t>(peer) == rank) continue;
     links[peer] = connect_to(addresses[peer].substr(0, kNameBytes), static_cast<int32_t>(peer));
@@ -233,7 +233,7 @@ std::vector<Fd> FdExchange::swap_all(int fd, int32_t rank, const std::vector<std
     send_fd(link.get(), fd, patience);
     served[static_cast<size_t>(peer)] = true;
     watched[static_cast<size_t>(peer)] = -1;
-    // Closing right away is safe: what was sent stays readable.
+    // Closing at once is safe: sent data stays readable.
   }
   for (size_t peer = 0; peer < size; ++peer)
     if (static_cast<int32_t>(peer) != rank)

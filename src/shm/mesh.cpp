@@ -25,7 +25,7 @@ void use_first_pages(Mesh& mesh) {
   for (int32_t rank = 0; rank < mesh.size; ++rank) mesh.pages.push_back(&mesh.first_page(rank));
 }
 
-/// What this rank lacks is said with its name, because all ranks throw it.
+/// The error names this rank, because all ranks throw it.
 std::shared_ptr<Region> make_region(const bootstrap::Control& control) {
   std::shared_ptr<Region> made;
   const std::optional<Error> refused =

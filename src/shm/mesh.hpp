@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// All ranks of one host with their regions: who is who, and where everybody's memory is mapped here.
+// All ranks of one host with their regions, and the addresses of all ranks' memory in this process.
 // Two makers: ranks that are processes pass their memfds over UNIX sockets; ranks that are threads share the mappings.
 // Tested by conformance/.
 #pragma once
@@ -29,15 +29,15 @@ struct Mesh {
   [[nodiscard]] std::byte* base(int32_t of) const noexcept { return mappings[static_cast<size_t>(of)]->base(); }
 };
 
-/// How ranks that are processes share their memory: each offers its own, the ranks tell each other their offers, and each
-/// takes what all have offered. The last step is everybody's: one rank that lacks it is a problem of all.
+/// How ranks that are processes share their memory: each offers its own, the ranks exchange their offers, and each maps all
+/// offered memory. The last step must succeed on all ranks: the failure of one is an error of all.
 class MemoryOffer {
  public:
   /// `kept`: the own region of before, whose memory stays where it is; NULL, or another arena: a new one. Throws
   /// NOT_SUPPORTED, OUT_OF_MEMORY.
   MemoryOffer(const bootstrap::Control& control, const std::shared_ptr<collective::Arena>& kept);
 
-  /// What the others must hear.
+  /// The message for the other ranks.
   [[nodiscard]] std::string bytes() const;
   /// `offers` by rank. `patience.check` throws when the group has broken: ranks that have died send no descriptor. Once.
   [[nodiscard]] Mesh take(const std::vector<std::string>& offers, const Patience& patience);

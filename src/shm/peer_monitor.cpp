@@ -58,8 +58,7 @@ bool PeerMonitor::is_dead(int32_t peer) noexcept {
   return true;
 }
 
-// Whom this rank sees dead may have heard of another's death and ended for that: the control plane knows who was first, and
-// tells all.
+// A dead rank may have ended because of another rank's death: the control plane knows which was first, and informs all.
 // If it does not answer (rank 0 is stopped), what was seen is the cause, in the same words.
 void PeerMonitor::look() {
   for (int32_t peer = 0; peer < mesh_->size && !dead_.has_value(); ++peer) {
@@ -85,7 +84,7 @@ void PeerMonitor::watch() {
   while (!stop_) {
     changed_.wait_for(lock, kLook);
     lock.unlock();
-    // Without memory for the sentence: the next look says it.
+    // Without memory for the text: the next look reports it.
     if (!context_.failure->woken()) static_cast<void>(try_to([this] { look(); }));
     lock.lock();
   }

@@ -32,7 +32,7 @@ class PeerMonitor {
   std::condition_variable changed_;
   bool stop_ = false;
   bool holding_ = false;
-  std::optional<int32_t> dead_;  // told to the control plane, which decides on the cause
+  std::optional<int32_t> dead_;  // reported to the control plane, which decides on the cause
   os::Deadline decides_by_ = os::Deadline::never();
   std::thread thread_;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What collective::Outliving says of the memory of a host's ranks.
+// The part of collective::Outliving for the memory of a host's ranks.
 #pragma once
 
 #include "exchange/outliving.hpp"

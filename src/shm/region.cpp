@@ -71,7 +71,7 @@ int64_t Region::default_limit(int32_t ranks) noexcept {
   struct sysinfo info {};
   int64_t memory = int64_t{16} << 30;
   if (sysinfo(&info) == 0) memory = static_cast<int64_t>(info.totalram) * info.mem_unit;
-  // Addresses of all ranks together stay below 2^46, half of what a process has.
+  // Addresses of all ranks together stay below 2^46, half of a process's address space.
   const int64_t share = (int64_t{1} << 46) / std::max(ranks, 1);
   return round_up(std::max(std::min(memory, share), kSmallest), os::kHugePage);
 }
@@ -90,7 +90,7 @@ Region::Region(int64_t limit) {
   new (mapping_->base()) Page;
 }
 
-/// The blocks that an allocation touches and that are nobody else's.
+/// The blocks that only this allocation touches.
 Region::Blocks Region::blocks_of(Used::const_iterator entry) const noexcept {
   Blocks blocks{entry->first / os::kHugePage * os::kHugePage, round_up(entry->second, os::kHugePage)};
   const int64_t before = entry == used_.begin() ? kHeader : std::prev(entry)->second;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank's shared memory: an anonymous file (memfd) that exists only as long as somebody maps it, so nothing is left
+// One rank's shared memory: an anonymous file (memfd) that exists only as long as it is mapped, so nothing is left
 // behind by a killed process and the size of /dev/shm does not matter. Large in addresses, small in memory: blocks of 2 MiB
 // are reserved when memory is handed out, so running out is an error at that call and never a SIGBUS later. Each is one huge
 // page where the system can give one (os/huge_pages.hpp), for this rank and for all that map it.
-// Layout: Page, then memory for alloc (first fit, 64-byte units; blocks that nobody uses any more go back to the system).
+// Layout: Page, then memory for alloc (first fit, 64-byte units; unused blocks go back to the system).
 // Threads: alloc and free under a lock; the mapping itself is constant.
 // Tested by unit/exchange/region_test.cpp.
 #pragma once
@@ -60,14 +60,14 @@ class Region final : public collective::Arena {
   /// Memory of the transport itself, until the region is renewed.
   [[nodiscard]] void* alloc_for_transport(int64_t bytes);
 
-  /// Other memory with the same contents at the same addresses, and a new page: who mapped the old one, and may still write
-  /// to it, does not reach this rank any more. Nobody uses the region meanwhile. Throws as the constructor; then nothing
-  /// has changed.
+  /// Other memory with the same contents at the same addresses, and a new page: a process that mapped the old one, and may
+  /// still write to it, does not reach this rank any more. The region must not be used meanwhile. Throws as the constructor;
+  /// then nothing has changed.
   void renew();
   /// The same for all but the page, which threads of this rank may still use.
   void fence() override;
 
-  /// Offset of memory that lies wholly inside one allocation; kNotInReach otherwise.
+  /// Offset of memory that is wholly inside one allocation; kNotInReach otherwise.
   [[nodiscard]] int64_t offset_of(const void* data, int64_t bytes) const noexcept;
 
  private:

@@ -6,7 +6,7 @@ namespace {
 
 constexpr int64_t kLine = 64;
 
-/// What of `routes` lies in the share, counted from its beginning.
+/// The part of `routes` in the share, counted from its beginning.
 std::vector<Routes::Route> clip(const std::vector<Routes::Route>& routes, const Share& share) {
   std::vector<Routes::Route> clipped;
   for (const Routes::Route& route : routes) {
@@ -96,7 +96,7 @@ void Routes::divide_equally(const collective::ExchangeSpec& spec, const std::vec
       staged_count += count;
       continue;
     }
-    bool padded = true;  // libddp's own memory on every rank: what lies between two gradients is padding
+    bool padded = true;  // libddp's own memory on every rank: the space between two gradients is padding
     for (size_t rank = 0; rank < size_; ++rank) padded = padded && reach[rank * spec.pieces.size() + piece].owned != 0;
     if (int64_t gap = 0; !joined.empty() && follows(joined.back(), bases[piece], padded && was_padded, &gap)) {
       in_place_count += gap / element_;

@@ -18,7 +18,7 @@
 
 namespace ddp::shm {
 
-/// Where one rank's piece lies, as the ranks tell each other when an exchange is prepared.
+/// The place of one rank's piece, as exchanged when an exchange is prepared.
 struct PieceReach {
   int64_t offset = kNotInReach;  // in its region; kNotInReach: private memory
   int64_t owned = 0;             // 1: libddp's own memory, padded with zeros to the next piece
@@ -71,7 +71,7 @@ class Routes {
   /// False if others reach into the piece.
   [[nodiscard]] bool set_address(int32_t piece, std::byte* data) noexcept;
 
-  /// copy(route, first element of its piece, elements from `begin`, count) for what lies in [begin, end) of a rank's staged
+  /// copy(route, first element of its piece, elements from `begin`, count) for the part in [begin, end) of a rank's staged
   /// elements.
   template <class Copy>
   void for_staged(int32_t rank, int64_t begin, int64_t end, Copy&& copy) const {
@@ -105,7 +105,7 @@ class Routes {
   int64_t element_;
   size_t size_;
   int32_t self_;
-  bool is_shared_;  // nobody owns anything
+  bool is_shared_;  // without owners
   bool touches_others_ = false;
   bool reads_directly_ = false;
   std::vector<std::byte*> pieces_;   // own memory

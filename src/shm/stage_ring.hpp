@@ -25,7 +25,7 @@ class StageRing {
   /// May this rank overwrite its stage slot for `chunk`?
   [[nodiscard]] bool stage_free(uint64_t chunk) noexcept;
   [[nodiscard]] bool result_free(uint64_t chunk) noexcept;
-  /// Everybody reads the stage slot of `chunk` until all have reached it in `until`.
+  /// All ranks read the stage slot of `chunk` until all have reached it in `until`.
   void use_stage(uint64_t chunk, Counter until) noexcept;
 
  private:

@@ -176,7 +176,7 @@ void ShmTransport::reduce_staged(uint64_t sequence, const Tensor& tensor, const 
     cpu::stream_copy(stage, at(k), own.begin * element);
     cpu::stream_copy(stage + own.end * element, at(k) + own.end * element, (length(k) - own.end) * element);
   };
-  const auto add = [&](uint64_t k, uint64_t chunk) {  // the own part, where it lies
+  const auto add = [&](uint64_t k, uint64_t chunk) {  // the own part, in place
     const Share own = part(k, self);
     std::byte* mine = at(k) + own.begin * element;
     for (int32_t rank = 0; rank < engine_.size(); ++rank)

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Seam 2 over shared memory: for ranks of one host, processes or threads.
 // Cost: an all-reduce of S bytes in place reads S and writes S per rank, and two waits; staged, it costs about one copy in
-// and one out besides; up to kInlineBytes travel inside the announcement, with one wait.
-// Tested by conformance/.
+// and one out in addition; up to kInlineBytes are sent inside the announcement, with one wait. Tested by conformance/.
 #pragma once
 
 #include <memory>

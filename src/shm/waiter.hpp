@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Waiting for other ranks of the host: look for a short while, give way to whoever else needs this core and look again, then
-// sleep on a futex in the own page until a counter of somebody changes. The library does not own the cores: how long a rank
-// looks before it sleeps depends on whether there are cores enough.
-// A sleeper says so (Page::sleeping) before its last look, and a publisher looks for sleepers after its store; both orders
-// are sequentially consistent, so no wake-up is lost.
-// Threads: one waits; wake() from any.
-// Tested by unit/exchange/waiter_test.cpp, conformance/collectives_test.cpp and conformance/pass_processes_test.cpp.
+// Waiting for other ranks of the host: poll for a short while, yield this core and poll again, then sleep on a futex in the
+// own page until a counter of another rank changes. The library does not own the cores: how long a rank looks before it
+// sleeps depends on whether there are cores enough. A sleeper announces it (Page::sleeping) before its last look, and a
+// publisher looks for sleepers after its store; both orders are sequentially consistent, so no wake-up is lost. Threads: one
+// waits; wake() from any. Tested by unit/exchange/waiter_test.cpp, conformance/collectives_test.cpp and
+// conformance/pass_processes_test.cpp.
 #pragma once
 
 #include <cstdint>
@@ -17,16 +16,16 @@
 
 namespace ddp::shm {
 
-/// Whom a wait is for. A rail's rank waits for other hosts itself. Who waits for it gives it twice the time, so that the one
-/// that is late is named by those who wait for it directly; and a rank that left in good order does not end the wait: all
-/// ranks of this host take part, and another host may be through already.
+/// The kind of rank that a wait is for. A rail's rank waits for other hosts itself. Ranks that wait for it give it twice the
+/// time, so that the late rank is named by those that wait for it directly; and a rank that left in good order does not end
+/// the wait: all ranks of this host take part, and another host may be through already.
 enum class Behind { kNobody, kARail };
 
 class Waiter {
  public:
   Waiter(const Mesh& mesh, const collective::TransportContext& context);
 
-  /// Publish an own counter and wake whoever sleeps.
+  /// Publish an own counter and wake sleeping ranks.
   void publish(std::atomic<uint64_t>& counter, uint64_t value) const noexcept;
 
   /// Until `ready()`. Looks at the counters before it looks at the failure, so what is complete completes.
@@ -60,8 +59,8 @@ class Waiter {
   // A turn is over in microseconds, unless the core goes to a program that keeps it for milliseconds. Then sleeping is
   // better: a sleeper that is woken gets its core back at once, and its deadline runs.
   static constexpr int64_t kLongestTurnsNs = 2'000'000;
-  /// How long to look before sleeping: `looks` without a pause, then `turns` times the core to whoever wants it and some
-  /// looks, but not for longer than kLongestTurnsNs.
+  /// How long to poll before sleeping: `looks` without a pause, then `turns` times a yield and some looks, but not for
+  /// longer than kLongestTurnsNs.
   struct Patience {
     int32_t looks;
     int32_t turns;

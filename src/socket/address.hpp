@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Under which numeric address this rank's links listen. Never a host name: Debian maps the own name to a loopback address,
-// so every other host would be told to connect to itself.
-// Tested by unit/exchange/socket_test.cpp.
+// The numeric address at which this rank's links listen. Never a host name: Debian maps the own name to a loopback address,
+// so every other host would connect to itself. Tested by unit/exchange/socket_test.cpp.
 #pragma once
 
 #include <string>

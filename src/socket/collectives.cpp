@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kMostAtOnce = int64_t{16} << 20;  // bytes of a message that is passed on
 constexpr int64_t kLongSlice = int64_t{256} << 10;  // of a shorter one too little is sent in a row to gain by turns
-constexpr int64_t kPartAlignment = 16;              // of a segment among those that travel together
+constexpr int64_t kPartAlignment = 16;              // of a segment among those that are sent together
 
 int64_t aligned(int64_t bytes) noexcept { return (bytes + kPartAlignment - 1) / kPartAlignment * kPartAlignment; }
 
@@ -122,7 +122,7 @@ Course Collectives::course_of(const Schedule& schedule, const cpu::ReduceRule& r
   return Course{1, 1 + (options_.ahead > 0 ? options_.ahead : Slicing::ahead(links_.size(), links_.are_long()))};
 }
 
-// Did this member lose something? Over long links turns would cost more than what is lost.
+// Did this member lose something? Over long links turns would cost more than the losses.
 bool Collectives::exchange(Exchange& direct, const Schedule& schedule, const cpu::ReduceRule& rule) {
   const int64_t phases = int64_t{schedule.phases.collect} + int64_t{schedule.phases.give};
   const int64_t bytes = phases * (links_.size() - 1) * schedule.slicing.longest() * dtype_size(rule.travel_dtype());

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The collectives of members that are linked by sockets. Each opens with a header round (header_round.hpp); after it every
-// member knows what all of them do, who counts and how much. How the array goes on is a function of its size, the members
-// and the options alone:
+// member knows the calls of all of them, which ranks count, and their weights. The way of the array is a function of its
+// size, the members and the options alone:
 //
-//   inline     it lies in the header's payload: everybody has all inputs after the header, and adds them itself
+//   inline it is in the header's payload: each member has all inputs after the header, and adds them itself
 //   short      the header's payload has a part for its owner, who adds; results go into receives that are always posted
-//   whole      more than 16 members, few bytes: everybody sends its nodes to everybody, and adds all of them
+//   whole      more than 16 members, few bytes: each member sends its nodes to all others, and adds all of them
 //   direct     exchange.hpp: owners collect, add and give, segment by segment, with no copy where memory is one piece
 //
 // Promises: the stamp is compared by all before a result is written; if the bucket header is void nothing is written; when a
@@ -27,12 +27,12 @@
 
 namespace ddp::socket {
 
-/// Bytes that a member sends at most so that everybody adds everything.
+/// Most bytes that a member sends so that each member adds everything.
 inline constexpr int64_t kMostWhole = int64_t{64} << 10;
-/// An array of at most so many bytes travels whole beside the header of any exchange.
+/// An array of at most this many bytes is sent whole with the header of any exchange.
 inline constexpr int64_t kAlwaysInline = 4096;
 
-/// What is exchanged, by whom and how it is cut: fixed for a bucket.
+/// The data of an exchange, its owners and its cuts: fixed for a bucket.
 struct Schedule {
   Phases phases;
   Slicing slicing;
@@ -45,7 +45,7 @@ enum class Algorithm { kInline, kShort, kWhole, kDirect };
 [[nodiscard]] constexpr bool is_shared_out(Algorithm algorithm) noexcept {
   return algorithm == Algorithm::kShort || algorithm == Algorithm::kDirect;
 }
-/// How an array of `count` elements with a bucket header of so many words goes.
+/// The way of an array of `count` elements with a bucket header of this many words.
 [[nodiscard]] Algorithm algorithm_of(const Shares& shares, const Schedule& schedule, int64_t count,
                                      const cpu::ReduceRule& rule, size_t words, const SocketOptions& options) noexcept;
 

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// In which order the members exchange segments, decided alike by all of them. Many senders at a time keep every link busy
-// at once, but their bursts meet at a switch, and one with little memory drops what it cannot hold. A drop is noticed where
-// packets arrive behind a gap; that member says so beside its next header, and from the next collective on members take
-// turns, for so many exchanges. Then they try again. Each time that finds gaps again, they wait twice as long.
-// A state that follows from what all said, and so is the same on all members.
-// Tested by unit/exchange/congestion_test.cpp.
+// The order in which the members exchange segments, decided equally by all of them. Many senders at a time keep every link
+// busy at once, but their bursts meet at a switch, and one with little memory drops what it cannot hold. A drop is noticed
+// where packets arrive behind a gap; that member reports it with its next header, and from the next collective on members
+// take turns, for a number of exchanges. Then they try again. Each time they find gaps again, that number doubles. The state
+// follows from the reports of all, so it is the same on all members. Tested by unit/exchange/congestion_test.cpp.
 #pragma once
 
 #include <algorithm>
@@ -35,7 +34,7 @@ class Congestion {
     --left_;
     return Order::kByMember;
   }
-  /// Beside the headers of a collective: had anybody lost something? Returns how many exchanges will be by member because of
+  /// With the headers of a collective: has any member lost packets? Returns how many exchanges will take turns because of
   /// it.
   [[nodiscard]] int64_t learn(bool lost) noexcept {
     if (!lost || left_ > 0) return 0;

@@ -91,7 +91,7 @@ void Connector::wait(std::vector<pollfd>& polled, os::Deadline deadline) {
                      advice_of_errno(errno));
 }
 
-// A member that lost its connection before it heard our proof comes again.
+// A member that lost its connection before it got our proof comes again.
 bool Connector::place_link(int32_t peer, int32_t lane, net::Socket socket) {
   net::Socket& slot = links_[static_cast<size_t>(peer) * static_cast<size_t>(lanes_) + static_cast<size_t>(lane)];
   if (!slot) --missing_;
@@ -99,7 +99,7 @@ bool Connector::place_link(int32_t peer, int32_t lane, net::Socket socket) {
   return true;
 }
 
-// Who refuses comes before who is silent, and whom we were to reach before who was to reach us.
+// Members that refuse come before silent ones, and members that we connect to before those that connect to us.
 Connected Connector::unfinished(LinkResult result) const {
   const LinkDialer* worst = nullptr;
   for (const LinkDialer& dialer : dialers_)

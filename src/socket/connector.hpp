@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Makes the connections between the members of a set: each listens, connects to the members before it, and admits those
-// behind it. What it gives away are connections whose both ends have proved that they belong to the group; nobody else has
-// read from them or written to them.
+// after it. It returns connections whose both ends have proved that they belong to the group; no other code has read from
+// them or written to them.
 //
 // Blocks in connect() only. Descriptors: one for each link, the listener, a few for strangers. The listener is closed with
-// the connector, so a group that has formed can be reached at no port.
-// Threads: one at a time, but for abort().
+// the connector, so a group that has formed can be reached at no port. Threads: one at a time, except abort().
 // Tested by unit/exchange/connector_test.cpp and process/hostile_links_test.cpp.
 #pragma once
 
@@ -21,7 +20,7 @@
 
 namespace ddp::socket {
 
-/// How connect() ended, and with whom it did not.
+/// The result of connect(), and the members that are not connected.
 struct Connected {
   LinkResult result = LinkResult::kDone;  // kTimedOut, kAborted, or kFailed: the other side refuses
   int32_t peer = -1;
@@ -40,7 +39,7 @@ class Connector {
   /// "10.0.0.1:50000", where the others connect to.
   [[nodiscard]] std::string place() const;
 
-  /// With everybody's invitation, in order; this member's own is not looked at. Throws OUT_OF_MEMORY.
+  /// With the invitations of all members, in order; this member's own is not used. Throws OUT_OF_MEMORY.
   [[nodiscard]] Connected connect(const std::vector<Invitation>& members, os::Deadline deadline);
   /// The connections to this member, after kDone. They are the caller's.
   [[nodiscard]] std::vector<net::Socket> take(int32_t peer);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One member's end of the links, as an owned object: messages to other members, tickets to wait for. What carries the bytes
-// is a table of C functions (socket_abi.h): Gloo between processes, queues between the threads of a test.
-// A result other than kDone and kTimedOut ends the endpoint; error() says why. Only abort() may come from another thread.
+// One member's end of the links, as an owned object: messages to other members, tickets to wait for. The bytes are sent
+// through a table of C functions (socket_abi.h): Gloo between processes, queues between the threads of a test. A result
+// other than kDone and kTimedOut ends the endpoint; error() has the reason. Only abort() may come from another thread.
 // Tested by unit/exchange/socket_test.cpp.
 #pragma once
 
@@ -28,12 +28,12 @@ class Endpoint {
   [[nodiscard]] int32_t index() const noexcept { return index_; }
   [[nodiscard]] int32_t size() const noexcept { return size_; }
 
-  /// How many connections a link needs, and what is said over them.
+  /// The number of connections of a link, and their protocol.
   [[nodiscard]] int32_t lanes() const noexcept { return table_.lanes; }
   [[nodiscard]] const char* wire() const noexcept { return table_.wire; }
-  /// Bytes beside a message, of its sender and of its receiver each.
+  /// Bytes in addition to a message, of its sender and of its receiver each.
   [[nodiscard]] int64_t frame_bytes() const noexcept { return table_.frame_bytes; }
-  /// What the others have to be told, if anything.
+  /// The message for the other members, if any.
   [[nodiscard]] std::string address() const;
   /// Make the link to `peer` of these descriptors, which are the endpoint's from here on, and its address.
   [[nodiscard]] LinkResult attach(int32_t peer, const std::vector<int32_t>& descriptors,
@@ -44,7 +44,7 @@ class Endpoint {
   [[nodiscard]] LinkResult receive(int32_t peer, uint64_t slot, void* data, int64_t bytes, Ticket& ticket) noexcept;
   /// After kTimedOut it may be made again.
   [[nodiscard]] LinkResult wait(Ticket ticket, int64_t timeout_ms) noexcept;
-  /// A number that changes while bytes come or go on any link, also within a message.
+  /// A number that changes while bytes are received or sent on any link, also within a message.
   [[nodiscard]] uint64_t moved() noexcept;
   /// Packets that arrived behind a gap; 0 where it is not known.
   [[nodiscard]] int64_t gaps() noexcept;

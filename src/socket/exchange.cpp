@@ -80,7 +80,7 @@ const void* nodes_as_they_travel(ReduceInput& mine, const std::vector<SumNode>& 
   return scratch;
 }
 
-// Where a result lies from its arrival on.
+// The place of a result after its arrival.
 std::byte* Exchange::place(int32_t owner, int64_t t) noexcept {
   void* landing = mine_.landing(slicing_.span(owner, t));
   return landing != nullptr ? static_cast<std::byte*>(landing) : memory_.slot(ExchangeMemory::kResult, owner, t);
@@ -107,7 +107,7 @@ void Exchange::receive_next() {
   ++receiving_;
 }
 
-// A result may land where the part lies that it is formed from: that was read by then.
+// A result may overwrite the part that it is formed from: that was read by then.
 void Exchange::send_next() {
   const Turn turn = sent_;
   sent_.advance(links_.size());

@@ -2,21 +2,21 @@
 // The direct exchange between members that are all linked with each other. Each member owns a slice of the array
 // (slicing.hpp):
 //
-//   collect:  everybody sends its nodes of the sum for a slice to the slice's owner
+//   collect: each member sends its nodes of the sum for a slice to the slice's owner
 //   sum:      the owner adds them in the order of the tree
-//   give:     the owner sends the finished slice to everybody, where it lands in the array
+//   give: the owner sends the finished slice to all, directly into the array
 //
 // All-reduce has all phases, reduce-scatter ends before give, all-gather and broadcast are give alone. Where each
 // member is one rank, a member sends and receives (n - 1) / n of the array in each phase, as in a ring; it adds 1 / n
-// of it, and is one hop from everybody. The order of the sum is that of the tree, so the bits are those of cpu::reduce
+// of it, and is one hop from all others. The order of the sum is that of the tree, so the bits are those of cpu::reduce
 // over all inputs.
 //
 // Slices are cut into segments, which all members exchange in one order (congestion.hpp): in each turn a member sends to one
-// and receives from another. It adds a segment when the last part of it has come. What a turn needs was posted in an earlier
-// turn of somebody, so no cycle can arise.
+// and receives from another. It adds a segment when the last part of it has come. The messages of a turn were posted in an
+// earlier turn of some member, so no cycle can arise.
 //
 // Needs: a header round, because sizes follow from the stamps, and what counts from the participations. The receives of the
-// first steps are posted before it, so that what they wait for is sent as soon as its sender knows all headers.
+// first steps are posted before it, so that their data is sent as soon as its sender knows all headers.
 // Threads: one at a time. Allocates nothing; ExchangeMemory does, for the first exchange of either order.
 // Tested by unit/exchange/exchange_test.cpp and unit/exchange/turns_test.cpp.
 #pragma once
@@ -41,9 +41,9 @@ class TreeSum {
 
   /// `participations`: by leaf. A node without a leaf that counts is not read.
   void begin(const cpu::ReduceRule& rule, const std::vector<collective::Participation>& participations) noexcept;
-  /// The member's nodes of `count` elements, one behind the other.
+  /// The member's nodes of `count` elements, contiguous.
   void set(int32_t member, const void* data, int64_t count) noexcept;
-  /// The result as it travels. It may lie where a node of its element size does.
+  /// The result as it is sent. It may share the place of a node of its element size.
   void sum(void* result, int64_t count) const noexcept;
 
  private:
@@ -100,7 +100,7 @@ struct Phases {
   bool give = true;
 };
 
-/// The member's nodes of a span one behind the other, or where its only one lies.
+/// The member's nodes of a span, contiguous, or the place of its only one.
 [[nodiscard]] const void* nodes_as_they_travel(ReduceInput& mine, const std::vector<SumNode>& nodes, Span span,
                                                std::byte* scratch) noexcept;
 
@@ -130,8 +130,8 @@ class Exchange {
   void call_off();
 
  private:
-  /// A message to one member and one from another: everybody sends to the one `distance` behind it. All members finish turns
-  /// in this order: round 2 s has the parts of step s, the round behind it the results of step s - 1. A step has `burst`
+  /// A message to one member and one from another: each member sends to the one `distance` after it. All members finish
+  /// turns in this order: round 2 s has the parts of step s, the next round the results of step s - 1. A step has `burst`
   /// segments of each slice.
   struct Turn {
     int64_t round = 0;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a connection becomes a link: the connector says which link it wants to be and proves that it belongs to the group, and
-// the listener proves the same. One round trip. Until then nobody but this code reads from it.
+// How a connection becomes a link: the connector names its link and proves that it belongs to the group, and
+// the listener proves the same. One round trip. Until then only this code reads from it.
 //
 // The proofs are those of the control plane (control/auth.hpp). Their secret is made of the group's (from the
-// token) and of 32 random bytes that each listener told the others over the control plane. These are the listener's
+// token) and of 32 random bytes that each listener sent to the others over the control plane. These are the listener's
 // challenge, which members know before they connect: a proof fits one listener, and a group without a token still admits
-// nobody who has not heard them. The connector's 32 random bytes are new for each connection; the listener takes each once,
-// so a proof fits one connection (link_listener.hpp). Pure. Any thread.
-// Tested by unit/exchange/handshake_test.cpp.
+// only processes that have received them. The connector's 32 random bytes are new for each connection; the listener takes
+// each once, so a proof fits one connection (link_listener.hpp). Pure. Any thread. Tested by
+// unit/exchange/handshake_test.cpp.
 #pragma once
 
 #include <cstddef>
@@ -38,7 +38,7 @@ struct Invitation {
   auth::Key secret{};
 };
 [[nodiscard]] std::string write_invitation(const Invitation& invitation);
-/// Throws INTERNAL for what is none.
+/// Throws INTERNAL for invalid bytes.
 [[nodiscard]] Invitation read_invitation(std::string_view bytes);
 
 /// What both sides of a listener's connections must know.
@@ -55,7 +55,7 @@ struct Hello {
   LinkName link;
   auth::Nonce client{};
 };
-/// Nothing unless it was proved. `link` may be none of those that are expected.
+/// Empty without a valid proof. `link` may be none of those that are expected.
 [[nodiscard]] std::optional<Hello> read_hello(const auth::Token& token, std::string_view bytes);
 [[nodiscard]] bool is_welcome(const auth::Token& token, LinkName link, const auth::Nonce& client, std::string_view bytes);
 

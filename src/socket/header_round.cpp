@@ -33,7 +33,7 @@ HeaderRound::HeaderRound(Links& links, const Shares& shares)
   }
   long_.in.resize(steps_.size());
   long_.out.resize(steps_.size());
-  // It may have left while we were sending to it, before we looked at what it said.
+  // It may have left while we were sending to it, before we looked at its message.
   links_.set_goodbye_probe(
       [this](int32_t peer) { return head(0, peer).magic == kGoodbye || head(1, peer).magic == kGoodbye; });
   arm(0);
@@ -57,7 +57,7 @@ int64_t HeaderRound::room(const Shares& shares, size_t words) noexcept {
   return header <= room ? room - header : room;
 }
 
-// A peer may have left after the last collective; that is nobody's failure until the next one.
+// A peer may have left after the last collective; that is no failure until the next one.
 void HeaderRound::arm(size_t turn) noexcept {
   for (size_t s = 0; s < steps_.size(); ++s) {
     const Step& step = steps_[s];

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The header round that opens every collective: an all-gather of one record a member. A record holds the stamp, the
 // bucket header with the participation of each of the member's ranks, and an inline payload: an array that is small enough
-// travels inside and needs no other message.
+// is sent inside and needs no other message.
 //
 // Up to kMostDirect members every member sends its record to every other one: one hop. The payload may differ from receiver
-// to receiver, and no more bytes travel than a record has; receives are posted for the most. Above that Bruck's all-gather
-// is taken (Bruck et al., "Efficient algorithms for all-to-all communications in multiport message-passing systems", 1997):
-// in step k a member sends all records that it has to the member 2^k before it, ceil(log2 n) hops. The receives of the next
-// two rounds are always posted, so a record never waits for its receiver.
+// to receiver, and no more bytes are sent than a record has; receives are posted for the largest record. Above that Bruck's
+// all-gather is taken (Bruck et al., "Efficient algorithms for all-to-all communications in multiport message-passing
+// systems", 1997): in step k a member sends all records that it has to the member 2^k before it, ceil(log2 n) hops. The
+// receives of the next two rounds are always posted, so a record never waits for its receiver.
 //
 // Promises: swap() returns on no member before all stamps were compared with each other. DIFFERENT_CALLS on all members
 // names the same two ranks. Threads: one at a time. Allocates when it is made, the first time that payloads differ, and the
@@ -40,17 +40,18 @@ class HeaderRound {
   HeaderRound(Links& links, const Shares& shares);
 
   [[nodiscard]] static constexpr bool is_direct(int32_t members) noexcept { return members <= kMostDirect; }
-  /// Bytes of payload that a record has room for, beside a bucket header of so many words.
+  /// Bytes of payload that a record can hold, in addition to a bucket header of this many words.
   [[nodiscard]] static int64_t room(const Shares& shares, size_t words) noexcept;
 
-  /// Before a round: for whom this member has waited before it, and how long. The others then wait for that rank.
+  /// Before a round: the rank for which this member has waited before, and how long. The others' waits then count for that
+  /// rank.
   void set_late(const collective::Late& late) noexcept {
     head(turn_, links_.position()).late_rank = late.rank;
     head(turn_, links_.position()).late_ns = late.ns;
   }
   /// Before a round: did this member's links lose what was sent to it?
   void set_lost(bool lost) noexcept { head(turn_, links_.position()).flags = lost ? kLost : 0; }
-  /// After swap: did anybody's?
+  /// After swap: did any member's?
   [[nodiscard]] bool anybody_lost() const noexcept;
   /// Fill the own record. `cut` is compared between the members, like the stamp. `participations`: of this member's ranks;
   /// empty: they do not matter. Then fill payload() or each payload_to(), say how many bytes of it count, then swap().
@@ -69,8 +70,8 @@ class HeaderRound {
   [[nodiscard]] const std::vector<collective::Participation>& participations() const noexcept { return participations_; }
   void close();
 
-  /// This member makes no more collectives. Wait until all members say the same, one makes a call that will fail or is gone;
-  /// at most until the deadline.
+  /// This member makes no more collectives. Wait until all members have sent the same, or one makes a call that will fail or
+  /// is lost; at most until the deadline.
   void leave(os::Deadline deadline) noexcept;
 
   /// Hops of a round.
@@ -84,7 +85,7 @@ class HeaderRound {
     collective::Stamp stamp;
     int64_t cut;
     int32_t words;
-    int32_t late_rank;  // for whom the member waited before, and
+    int32_t late_rank;  // for which the member waited before, and
     int64_t late_ns;    // how long
   };
   static_assert(std::is_trivially_copyable_v<Head> && sizeof(Head) == 80);

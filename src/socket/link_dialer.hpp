@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One link that this member makes to another one: connect, prove who we are, hear the proof of the other side. Whatever
-// fails on the way is tried again, a little later each time, until the owner gives up. Non-blocking; the owner polls. One
-// thread. Tested by unit/exchange/connector_test.cpp and process/hostile_links_test.cpp.
+// One link that this member makes to another one: connect, prove our identity, receive the proof of the other side. Failed
+// steps are retried, with a growing delay, until the owner gives up. Non-blocking; the owner polls. One thread. Tested by
+// unit/exchange/connector_test.cpp and process/hostile_links_test.cpp.
 #pragma once
 
 #include <poll.h>
@@ -25,11 +25,12 @@ class LinkDialer {
   [[nodiscard]] int32_t peer() const noexcept { return peer_; }
   [[nodiscard]] int32_t lane() const noexcept { return link_.lane; }
 
-  /// What to poll; a descriptor of -1 while there is nothing but time to wait for.
+  /// The descriptor to poll; -1 while it only waits for a time.
   [[nodiscard]] pollfd watched() const noexcept;
-  /// When serve() is to be called at the latest, whatever poll() says.
+  /// The latest time of the next serve(), whatever poll() returns.
   [[nodiscard]] int64_t due_ns() const noexcept { return due_ns_; }
-  /// Go on. The connection when it is a link, else empty. Throws OUT_OF_MEMORY when this process has no descriptors.
+  /// Continue. Returns the connection when it is a link, else empty. Throws OUT_OF_MEMORY when this process has no
+  /// descriptors.
   [[nodiscard]] net::Socket serve(short revents);
 
   /// How long the other side has answered nothing but "no" (refused, unreachable).

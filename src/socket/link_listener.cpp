@@ -66,7 +66,7 @@ void LinkListener::accept_some() {
       return;
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       return;
-    }  // anything else concerns a connection that is gone again
+    }  // anything else concerns a connection that has closed
   }
 }
 
@@ -78,7 +78,7 @@ void LinkListener::add(net::Socket socket) {
   if (pending_.size() > most_pending_) drop_one();
 }
 
-// No more is read than a hello has: what follows it is for whoever gets the connection.
+// Only a hello is read: the following bytes are for the user of the connection.
 LinkListener::Step LinkListener::read(Pending& pending, const std::function<bool(LinkName, net::Socket)>& admit) {
   const ssize_t got = ::recv(pending.socket.get(), pending.bytes.data() + pending.filled,
                              pending.bytes.size() - pending.filled, MSG_DONTWAIT);

@@ -38,8 +38,8 @@ class LinkListener {
 
   /// Add what is to be polled.
   void watch(std::vector<pollfd>& polled);
-  /// Go on with what poll() said, where watch() began to add. `admit` gets connections that proved which link they are; it
-  /// says false for a link that is not expected.
+  /// Continue with the result of poll(), from where watch() began to add. `admit` gets connections that proved their link;
+  /// it returns false for a link that is not expected.
   void serve(const pollfd* polled, const std::function<bool(LinkName, net::Socket)>& admit);
 
  private:

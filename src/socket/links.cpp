@@ -73,7 +73,7 @@ Links::Message Links::receive(int32_t peer, Tag tag, void* data, int64_t bytes, 
   check_usable(peer);
   Message message{0, peer, level, true, tag == Tag::kHeader};
   const LinkResult result = endpoint_.receive(peer, static_cast<uint64_t>(tag), data, bytes, message.ticket);
-  sent_bytes_ += endpoint_.frame_bytes();  // the sender is told
+  sent_bytes_ += endpoint_.frame_bytes();  // the sender gets a notice
   if (result != LinkResult::kDone) explain(result, message);
   return message;
 }
@@ -178,7 +178,7 @@ Error Links::timed_out(const Message& message) const {
 
 void Links::explain(LinkResult result, const Message& message) {
   const int32_t peer = message.peer;
-  endpoint_.close();  // first, because what follows may throw: nobody writes into the caller's memory from here
+  endpoint_.close();  // first, because the rest may throw: from here on no data is written into the caller's memory
   const std::string reason = endpoint_.error();
   failure_.check();
   const int32_t rank = rank_at(peer);
@@ -186,7 +186,7 @@ void Links::explain(LinkResult result, const Message& message) {
   switch (result) {
     case LinkResult::kTimedOut: give_up(timed_out(message));
     case LinkResult::kAborted: was_aborted();
-    case LinkResult::kExhausted:  // nobody is to blame but this rank
+    case LinkResult::kExhausted:  // only this rank is to blame
       throw Error(DDP_ERROR_OUT_OF_MEMORY, reason);
     default:
       if (goodbye_probe_ && goodbye_probe_(peer)) peer_left(peer);

@@ -2,17 +2,17 @@
 // A member's links to the other members: messages to each that it is linked with, and what becomes of a failure.
 // Every failing call closes the endpoint first, so that no memory is touched when the error arrives at the caller.
 //
-// Who is named: the first cause of the group if there is one (a broken connection gives the control plane half a second
-// to find the dead rank, because the peer that closed may be innocent); else the peer that was waited for. When one
-// member is late, others wait for it directly or for somebody who waits. Each message has a level: who waits for a
-// message of level k waits for a peer that may itself wait for messages of lower levels only. A higher level is more
-// patient, so whoever waits for the late one directly names it first.
+// Which rank is named: the first cause of the group if there is one (a broken connection gives the control plane half a
+// second to find the dead rank, because the peer that closed may be innocent); else the peer that was waited for. When one
+// member is late, others wait for it directly or for a waiting member. Each message has a level: a wait for a message of
+// level k is for a peer that may itself wait only for messages of lower levels. A higher level has a longer limit, so a
+// member that waits for the late one directly names it first.
 //
-// A link on which bytes flow is slow, not dead: a wait is over when for timeout_ms no byte has come or gone on any link of
-// this member, and none of those that it waits for in turn has moved anything either (they say so over the control plane
+// A link on which bytes flow is slow, not dead: a wait is over when for timeout_ms no byte was received or sent on any link
+// of this member, and none of those that it waits for in turn has moved data either (they report it over the control plane
 // with their heartbeats). The end of that row is named.
 //
-// Threads: one at a time, but for wake(). Allocates nothing after construction but for error texts.
+// Threads: one at a time, except wake(). Allocates nothing after construction except error texts.
 // Tested by unit/exchange/collectives_failure_test.cpp and process/gloo_test.cpp.
 #pragma once
 
@@ -43,17 +43,17 @@ class Links {
   [[nodiscard]] int32_t position() const noexcept { return endpoint_.index(); }
   [[nodiscard]] int32_t size() const noexcept { return static_cast<int32_t>(ranks_.size()); }
   [[nodiscard]] int32_t rank_at(int32_t position) const noexcept { return ranks_[static_cast<size_t>(position)]; }
-  /// The member `steps` further on, round and round; negative: so many before this one.
+  /// The member `steps` after this one, cyclically; negative: before this one.
   [[nodiscard]] int32_t after(int32_t steps) const noexcept { return (position() + size() + steps) % size(); }
 
-  /// Make the link to the member at this position of these connections, which are the endpoint's from here on, and of what
-  /// its endpoint told.
+  /// Make the link to the member at this position of these connections, which are the endpoint's from here on, with the data
+  /// from its endpoint.
   void attach(int32_t peer, const std::vector<int32_t>& descriptors, const std::string& address);
 
   /// Does a round trip take longer than 5 ms?
   [[nodiscard]] bool are_long() const noexcept { return long_; }
 
-  /// A message on its way. Waiting for it twice, or for none, is nothing.
+  /// A message in transfer. Waiting for it twice, or for none, has no effect.
   struct Message {
     Endpoint::Ticket ticket = 0;
     int32_t peer = 0;
@@ -64,10 +64,10 @@ class Links {
   [[nodiscard]] Message send(int32_t peer, Tag tag, const void* data, int64_t bytes, int32_t level);
   [[nodiscard]] Message receive(int32_t peer, Tag tag, void* data, int64_t bytes, int32_t level);
   void wait(Message& message) { note(wait_for(message), {}); }
-  /// The same in two steps, for a message that may say whom its sender waited for itself.
+  /// The same in two steps, for a message that may name the rank for which its sender waited itself.
   [[nodiscard]] collective::Wait wait_for(Message& message);
   void note(const collective::Wait& wait, const collective::Late& late) noexcept;
-  /// For whom this member has waited longest since this was asked last.
+  /// The member for which this one has waited longest since the last call.
   [[nodiscard]] collective::Late take_longest() noexcept { return std::exchange(longest_, {}); }
 
   // The same without consequences: for what may fail because a peer has left in good order.
@@ -76,16 +76,16 @@ class Links {
   /// Did it complete in time?
   bool try_wait(Message& message, os::Deadline deadline) noexcept;
 
-  /// Two ranks did different things: DIFFERENT_CALLS for everybody.
+  /// Two ranks did different things: DIFFERENT_CALLS on all ranks.
   [[noreturn]] void refuse(int32_t position_a, const collective::Stamp& a, int32_t position_b, const collective::Stamp& b);
-  /// A peer said goodbye where a collective was expected: ABORTED, or the first cause.
+  /// A peer sent a goodbye where a collective was expected: ABORTED, or the first cause.
   [[noreturn]] void peer_left(int32_t peer);
   /// The group broke meanwhile: the first cause.
   [[noreturn]] void was_aborted();
   /// Break the group with this cause (or the first one, if there is one) and throw it.
   [[noreturn]] void give_up(const Error& cause);
 
-  /// Asked when a connection broke, after the endpoint was closed: had this peer said goodbye?
+  /// Asked when a connection broke, after the endpoint was closed: had this peer sent a goodbye?
   void set_goodbye_probe(std::function<bool(int32_t)> probe) { goodbye_probe_ = std::move(probe); }
   /// Levels are below this.
   void set_levels(int32_t levels) noexcept { levels_ = levels; }
@@ -105,7 +105,7 @@ class Links {
   [[nodiscard]] LinkResult await(const Message& message) noexcept;
   /// What this rank waits for when it waits for a rank.
   struct Row {
-    int32_t end = -1;   // who waits for nobody
+    int32_t end = -1;   // the one that does not wait
     uint64_t mark = 0;  // changes while any of them moves anything
     [[nodiscard]] bool operator==(const Row&) const noexcept = default;
   };

@@ -3,11 +3,9 @@
 // sets of members (one of all ranks; or one for each local rank, between hosts); each rank makes them in the same order.
 //
 // Leaving: closing a connection can lose bytes that its peer has not read yet, and the news that a rank left ends the
-// waits of all others that wait in shared memory. So a member that goes in good order leaves first: it waits a moment
-// until all have what they need.
-// Threads: one at a time, but for wake().
-// Tested by unit/exchange/collectives_test.cpp, process/gloo_test.cpp, process/hostile_links_test.cpp and
-// process/hierarchy_test.cpp.
+// waits of all others that wait in shared memory. So a member that ends in good order leaves first: it waits a moment until
+// all have the data that they need. Threads: one at a time, except wake(). Tested by unit/exchange/collectives_test.cpp,
+// process/gloo_test.cpp, process/hostile_links_test.cpp and process/hierarchy_test.cpp.
 #pragma once
 
 #include <memory>

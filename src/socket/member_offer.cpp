@@ -19,7 +19,7 @@ int32_t position_of(int32_t rank, const std::vector<int32_t>& ranks) {
   return static_cast<int32_t>(found - ranks.begin());
 }
 
-// Said before anybody connects, because then it is a rank's own trouble and no broken connection.
+// Reported before any member connects, because then it is a rank's own error and not a broken connection.
 void require_descriptors(const Endpoint& endpoint) {
   rlimit limit{};
   const int64_t needed = int64_t{endpoint.lanes()} * (endpoint.size() - 1) + 16;
@@ -38,7 +38,7 @@ MemberOffer::MemberOffer(const collective::TransportContext& context, const ddp_
                          const std::string& address, const std::vector<int32_t>& ranks)
     : endpoint_(std::make_shared<Endpoint>(table, position_of(context.control->rank(), ranks),
                                            static_cast<int32_t>(ranks.size()), address, on_one_host(*context.control))) {
-  // The group may break while we connect, before anybody can call wake().
+  // The group may break while we connect, before wake() can be called.
   context.failure->add_waker([weak = std::weak_ptr<Endpoint>(endpoint_)] {
     if (const auto endpoint = weak.lock()) endpoint->abort();
   });

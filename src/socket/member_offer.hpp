@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A member before it is connected: its endpoint, and where the others reach it. Each member offers itself, hears what all
-// have offered in one exchange over the control plane, and becomes a SocketMember. The exchange may carry other things too.
+// A member before it is connected: its endpoint, and where the others reach it. Each member offers itself, gets the offers
+// of all in one exchange over the control plane, and becomes a SocketMember. The exchange may carry other things too.
 //
-// Its listener is open from the beginning, so the others may connect as soon as they have heard.
+// Its listener is open from the beginning, so the others may connect as soon as they have its offer.
 // Threads: one.
 // Tested by process/gloo_test.cpp and process/hierarchy_test.cpp.
 #pragma once
@@ -23,7 +23,7 @@ class MemberOffer {
   MemberOffer(const collective::TransportContext& context, const ddp_socket_table& table, const std::string& address,
               const std::vector<int32_t>& ranks);
 
-  /// What the others must hear.
+  /// The message for the other members.
   [[nodiscard]] std::string bytes() const;
 
   [[nodiscard]] const std::shared_ptr<Endpoint>& endpoint() const noexcept { return endpoint_; }
@@ -35,11 +35,11 @@ class MemberOffer {
   std::shared_ptr<Connector> connector_;
 };
 
-/// What one member has offered, read. Throws INTERNAL for what is none.
+/// The offer of one member, parsed. Throws INTERNAL for invalid bytes.
 struct HeardOffer {
   HeardOffer(const std::string& bytes, bool has_invitation);
 
-  std::string wire;     // what its links speak
+  std::string wire;     // the protocol of its links
   std::string address;  // of its endpoint
   Invitation invitation;
 };

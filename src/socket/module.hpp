@@ -13,7 +13,7 @@
 
 namespace ddp::socket {
 
-/// Throws NOT_SUPPORTED: there is none, Gloo is missing, or it belongs to another version of libddp.
+/// Throws NOT_SUPPORTED: the module or Gloo is missing, or it belongs to another version of libddp.
 [[nodiscard]] const ddp_socket_table& open_socket_module(const std::vector<std::string>& candidates);
 
 /// The module, found as above.

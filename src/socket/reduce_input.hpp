@@ -27,13 +27,13 @@ class ReduceInput {
   [[nodiscard]] const cpu::ReduceRule& rule() const noexcept { return rule_; }
   [[nodiscard]] int64_t count() const noexcept { return count_; }
 
-  /// What each of this member's ranks says, in the order of the ranks. Before the exchange.
+  /// The announcements of this member's ranks, in the order of the ranks. Before the exchange.
   [[nodiscard]] std::vector<collective::Participation>& participations() noexcept { return participations_; }
   /// The sum of all weights, before anything is added.
   void set_weight_sum(double sum) noexcept { rule_.weight_sum = sum; }
 
-  /// The member's index-th node of the sum as it travels, either where it lies or formed in `scratch`. What lies in the
-  /// array stays unchanged until the result of this span arrives.
+  /// The member's index-th node of the sum as it is sent, either in place or formed in `scratch`. The array stays unchanged
+  /// until the result of this span arrives.
   [[nodiscard]] virtual const void* node(size_t index, Span span, void* scratch) noexcept = 0;
   /// Where nothing is added: the owner's values of a span that belongs to this member, where they lie or copied to
   /// `scratch`.
@@ -41,13 +41,13 @@ class ReduceInput {
 
   /// Memory where the result of the span may lie at once and for good; NULL: give it to deliver().
   [[nodiscard]] virtual void* landing(Span span) noexcept = 0;
-  /// The result, as it travels (rule().travel_dtype()).
+  /// The result, as it is sent (rule().travel_dtype()).
   virtual void deliver(const void* result, Span span) noexcept = 0;
   /// What all members know of the bucket, before the first result of it is placed anywhere.
   virtual void learn(const collective::BucketHeader& header) noexcept { static_cast<void>(header); }
 
  protected:
-  /// Do elements travel in another type than they lie in?
+  /// Are elements sent in another type than they have in memory?
   [[nodiscard]] bool is_packed() const noexcept { return rule_.travel_dtype() != rule_.dtype; }
   /// By which the rank's elements are multiplied; 0: they do not count.
   [[nodiscard]] double weight_of(size_t rank) const noexcept {
@@ -95,16 +95,16 @@ class PieceInput : public ReduceInput {
   std::vector<Run> runs_;
 };
 
-/// The slices of a sharded optimizer: `work` sees the own slice, when its sum is complete or before its values travel.
+/// The slices of a sharded optimizer: `work` sees the own slice, when its sum is complete or before its values are sent.
 class SliceInput final : public PieceInput {
  public:
   /// `own`: this rank's spans; it outlives this. `work` may be NULL.
   SliceInput(const cpu::ReduceRule& rule, const std::vector<collective::BucketSpec::Piece>& pieces,
              const std::vector<OwnedSpan>& own, collective::SliceWork* work);
 
-  /// Does the work on what is used of the own slice.
+  /// Does the work on the used part of the own slice.
   void work() noexcept;
-  /// The values of an own span are about to travel: before that, the work on it.
+  /// The values of an own span are about to be sent: does the work on it before.
   [[nodiscard]] const void* values(Span span, void* scratch) noexcept override;
 
  private:

@@ -16,7 +16,7 @@ ResultRound::ResultRound(Links& links, int64_t most)
   for (int32_t member = 0; member < links.size(); ++member) arm(member);
 }
 
-// A peer may have left after the last collective; that is nobody's failure until the next one.
+// A peer may have left after the last collective; that is no failure until the next one.
 void ResultRound::arm(int32_t member) noexcept {
   if (member != links_.position())
     in_[static_cast<size_t>(member)] = links_.try_receive(member, Tag::kShortResult, of(member), most_, 1);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The results of short exchanges (collectives.hpp): each member sends its slice of the sum to all others. A receive from
-// each of them is always posted, so a result never waits for its receiver. Who waits for none, because the bucket was void
-// or the member owns nothing, leaves the receive for the next exchange.
+// each of them is always posted, so a result never waits for its receiver. A member that waits for none, because the bucket
+// was void or it owns nothing, leaves the receive for the next exchange.
 //
 // A result follows the header round of its exchange, and a member sends its next header after close(). So one receive from
 // each is enough.

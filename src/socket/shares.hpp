@@ -17,7 +17,7 @@ namespace ddp::socket {
 
 [[nodiscard]] constexpr bool is_leaf(const SumNode& node) noexcept { return node.hi - node.lo == 1; }
 
-/// Of a node as it travels: a leaf as it lies, another node unfinished.
+/// Of a node as it is sent: a leaf unchanged, another node unfinished.
 [[nodiscard]] inline int64_t node_bytes(const SumNode& node, const cpu::ReduceRule& rule) noexcept {
   return dtype_size(is_leaf(node) ? rule.travel_dtype() : rule.carry_dtype());
 }

@@ -17,7 +17,7 @@ struct Span {
   int64_t count = 0;
 };
 
-/// By member: what it owns. Together they cover every element once.
+/// The owned parts, by member. Together they cover every element once.
 using FlatOwnership = std::vector<std::vector<Span>>;
 
 /// A slice for each member, of about the same size.
@@ -61,7 +61,7 @@ struct Course {
   int64_t depth = 3;  // segments of a slice in flight. With bursts of one, members may differ
 };
 
-/// The segments of each member's slice. A segment lies within one span.
+/// The segments of each member's slice. A segment is within one span.
 class Slicing {
  public:
   Slicing() = default;

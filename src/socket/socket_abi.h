@@ -7,10 +7,11 @@
  * been admitted (socket/connector), or addresses, which the control plane carries. Over a link go messages; a
  * message is sent only when the receiver has posted memory for it, messages of one slot arrive in the order in which they
  * were posted, and A SENDER POSTS AT MOST AS MANY BYTES AS THE RECEIVER (and 1 or more): Gloo ends the process when more
- * bytes arrive than were expected. How many came is not said; what comes first in a message says it. A link that fails ends
- * the whole endpoint: the only calls that make sense then are close and destroy. A wait that timed out may be made again.
+ * bytes arrive than were expected. The number of received bytes is not reported; the first bytes of a message have it. A
+ * link that fails ends the whole endpoint: the only calls that make sense then are close and destroy. A wait that timed out
+ * may be made again.
  *
- * Threads: one at a time, but for abort, which any thread may call at any time between create and destroy.
+ * Threads: one at a time, except abort, which any thread may call at any time between create and destroy.
  * Errors: functions return a ddp_socket_result; when it is not DONE, one line of text was written to `error` (if `capacity`
  * > 0).
  * Implemented by modules/gloo/module.cpp and, between threads, by tests/support/local_endpoint.cpp.
@@ -33,10 +34,10 @@ typedef struct ddp_socket_endpoint ddp_socket_endpoint;
 enum ddp_socket_result {
   DDP_SOCKET_DONE = 0,
   DDP_SOCKET_TIMED_OUT = 1, /* it was not over within the time that the caller allowed */
-  DDP_SOCKET_FAILED = 2,    /* the link or the endpoint is unusable; the text says what the system said */
+  DDP_SOCKET_FAILED = 2,    /* the link or the endpoint is unusable; the text has the system's message */
   DDP_SOCKET_ABORTED = 3,   /* abort was called */
   DDP_SOCKET_EXHAUSTED =
-      4 /* this process has no memory, threads or descriptors left; the text says which. As FAILED otherwise */
+      4 /* this process has no memory, threads or descriptors left; the text names which. As FAILED otherwise */
 };
 
 typedef struct ddp_socket_table {
@@ -46,7 +47,7 @@ typedef struct ddp_socket_table {
   int32_t backend; /* the ddp_backend that a group over it reports */
   int32_t reserved;
   const char *name; /* "Gloo" */
-  const char *wire; /* what is said over a connection: endpoints whose texts differ cannot talk to each other */
+  const char *wire; /* the protocol of a connection: endpoints with different texts cannot communicate */
 
   /* Open endpoint `index` of `size`. `set` names the set of endpoints that belong together, for tests. `one_host` is 1 if
    * all of them are on this host: then none may be reached from outside. */
@@ -56,8 +57,8 @@ typedef struct ddp_socket_table {
    * destroy. */
   const void *(*address)(ddp_socket_endpoint *endpoint, int64_t *out_bytes);
   /* Make the link to `peer` of `lanes` connected TCP sockets; the n-th is the peer's n-th. Both ends have been admitted, and
-   * nobody has read or written what comes next. The descriptors are the endpoint's when this returns, whatever it returns.
-   * `address` is what the peer's address() gave. */
+   * the next bytes were neither read nor written. The descriptors are the endpoint's when this returns, whatever it returns.
+   * `address` is the result of the peer's address(). */
   int32_t (*attach)(ddp_socket_endpoint *endpoint, int32_t peer, const int32_t *descriptors, const void *address,
                     int64_t address_bytes, char *error, int64_t capacity);
   /* The memory stays untouched by the caller (send: unchanged) until the ticket was waited for, or close returned. */
@@ -72,12 +73,11 @@ typedef struct ddp_socket_table {
   /* Close all links. When it returns, no posted memory is read or written any more. */
   void (*close)(ddp_socket_endpoint *endpoint);
   void (*destroy)(ddp_socket_endpoint *endpoint);
-  /* A number that changes while bytes come or go on any link, also within a message. */
+  /* A number that changes while bytes are received or sent on any link, also within a message. */
   uint64_t (*moved)(ddp_socket_endpoint *endpoint);
-  /* Packets that arrived behind a gap, on all links: what was dropped on its way, and what overtook. 0 where it is not
-   * known. */
+  /* Packets that arrived after a gap, on all links: dropped ones, and reordered ones. 0 where unknown. */
   int64_t (*gaps)(ddp_socket_endpoint *endpoint);
-  int64_t frame_bytes; /* beside a message: of its sender, and of its receiver, who says that it is ready */
+  int64_t frame_bytes; /* in addition to a message: of its sender, and of its receiver's ready message */
 } ddp_socket_table;
 
 /* The table of this module, or NULL when it has not this `version`. Valid as long as the module is loaded. */

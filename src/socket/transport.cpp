@@ -118,7 +118,7 @@ class BucketExchange final : public collective::BucketOperation {
   collective::BucketHeader header_;
 };
 
-/// Values on their way from the owners of slices to all ranks.
+/// Values that the owners of slices send to all ranks.
 class BucketAllGather final : public collective::BucketOperation {
  public:
   BucketAllGather(SocketMember& member, SequenceNumbers& numbers, const collective::ExchangeSpec& spec)

@@ -3,7 +3,7 @@
 // endpoint (endpoint.hpp): Gloo's.
 //
 // Promises: sums in the order of the tree with the bits of every other transport; each waiting call ends when the group
-// breaks, or when a peer made no progress for options.timeout_ms, and names who is to blame. Not pollable: a thread of
+// breaks, or when a peer made no progress for options.timeout_ms, and names the rank to blame. Not pollable: a thread of
 // ours blocks in finish().
 // Cost: a rank sends and receives 2 (n - 1) / n of a large bucket, in the header's hops and two more; half of it for a
 // sharded optimizer's gradients, and half for its values.

@@ -15,7 +15,7 @@ enum class EventKind : uint8_t {
   kReducing,  // a bucket, from its start until it was done; number: the bucket
   kStep,      // of an optimizer
   kSave,
-  kWait,    // the program stood still; peer: for whom
+  kWait,    // the program waited; peer: for which rank
   kGather,  // an exchange over the control plane; number: the same on all ranks
   kGpu,     // work on a GPU; number: the bucket
   kVoid     // a moment: a pass was void

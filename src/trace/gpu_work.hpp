@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an event of the kind kGpu says: work in a stream of a GPU. `number` is the bucket, or kNoBucket; `peer` is a GpuRow;
-// `pass` is a GpuWork. Plain values.
+// Contents of an event of the kind kGpu: work in a stream of a GPU. `number` is the bucket, or kNoBucket; `peer` is a
+// GpuRow; `pass` is a GpuWork. Plain values.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ inline constexpr uint32_t kNoBucket = 0xffff'ffff;
 /// A stream of a GPU, as a number.
 struct GpuRow {
   static constexpr int32_t kCommunication = 0;
-  static constexpr int32_t kUpdates = 1;  // the library's own, beside the communication
+  static constexpr int32_t kUpdates = 1;  // the library's own, separate from the communication
   static constexpr int32_t kProgram = 2;  // the first one of the program, and so on
   static constexpr int32_t kLast = 31;    // that one and all others
   int32_t device = 0;

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The live page: what a rank has done so far, in a small file that it writes through memory. A launcher reads it while the
-// rank runs, and after it has died. One for each process of a launcher, named by the number that the launcher knows it by.
-// Who reads needs nothing else of libddp.
-// Threads: claim() and the end from one; the numbers from any.
-// Tested by unit/trace/live_test.cpp and process/live_test.cpp.
+// The live page: the progress of a rank, in a small file that it writes through memory. A launcher reads it while the
+// rank runs, and after it has died. One for each process of a launcher, named by the launcher's number of the process. A
+// reader needs nothing else of libddp. Threads: claim() and the end from one; the numbers from any. Tested by
+// unit/trace/live_test.cpp and process/live_test.cpp.
 #pragma once
 
 #include <atomic>
@@ -67,7 +66,7 @@ struct LivePage {
   } work;
 };
 
-/// What stood in a page, at about one moment.
+/// The contents of a page, at about one moment.
 struct LiveNumbers : LivePage {
   std::vector<int64_t> waited_ns;  // by rank; `size` numbers, or fewer if the page has no place for more
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A file that is written through memory, so that what was written last is there when the process dies, however it dies. Its
+// A file that is written through memory, so that the last writes are there when the process dies, however it dies. Its
 // space is taken when it is made: no later write can find the disk full.
 // Threads: one makes and ends it; the memory from any.
 // Tested by unit/trace/live_test.cpp.
@@ -18,7 +18,8 @@ class MappedFile {
   MappedFile(MappedFile&& other) noexcept;
   MappedFile& operator=(MappedFile&& other) noexcept;
 
-  /// So many zeros, in a file beside `path` that nobody looks for: show() names it. Throws what os::file_error makes.
+  /// A file with this many zeros, under a temporary name in the folder of `path`; show() gives it its name. Throws the
+  /// errors of os::file_error.
   [[nodiscard]] static MappedFile make(const std::string& path, int64_t bytes);
   /// One that is there. Throws as above; IO if it is smaller than `least` bytes.
   [[nodiscard]] static MappedFile open(const std::string& path, int64_t least);

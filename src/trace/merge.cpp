@@ -105,7 +105,7 @@ std::string name_of(const Event& event, const Ring& ring) {
   }
 }
 
-/// Which row of several each span gets, so that in a row spans lie beside or inside one another.
+/// Which row of several each span gets, so that spans of a row are disjoint or nested.
 class Lanes {
  public:
   int32_t of(const Event& event) {

@@ -42,7 +42,7 @@ struct RingHead {
     int32_t pid = 0;
     int32_t rank = 0;  // when the trace began, or the number by which a launcher knows the process
     int32_t size = 0;
-    int32_t ended = 0;  // 1: the rank has said so
+    int32_t ended = 0;  // 1: the rank has recorded its end
     int64_t start_ns = 0;
     int64_t start_realtime_ns = 0;
     char host[64] = {};
@@ -81,7 +81,7 @@ class Recorder {
   [[nodiscard]] static std::unique_ptr<Recorder> make(const std::string& path, const Settings& settings);
 
   void record(const Event& event) noexcept;
-  /// A line that says what a number means: "p 1 3 weight" for parameter 3 of model 1, "c 5 ddp_group_broadcast". Left out
+  /// A line with the meaning of a number: "p 1 3 weight" for parameter 3 of model 1, "c 5 ddp_group_broadcast". Left out
   /// when there is no room.
   void name(std::string_view line) noexcept;
   void note_gather(const GatherTimes& times) noexcept;
@@ -90,7 +90,7 @@ class Recorder {
   [[nodiscard]] bool is_ours() const noexcept { return file_.is_ours(); }
   [[nodiscard]] const std::string& path() const noexcept { return file_.path(); }
   [[nodiscard]] int32_t rank() const noexcept { return head().owner.rank; }
-  /// What stands in the file, without slots that were never used.
+  /// The contents of the file, without slots that were never used.
   [[nodiscard]] std::string_view bytes() const noexcept;
 
  private:
@@ -121,7 +121,7 @@ struct Ring {
 [[nodiscard]] std::vector<std::string> ring_files(const std::string& folder);
 /// Is it the head of a ring?
 [[nodiscard]] bool is_head(const RingHead& head) noexcept;
-/// "DIR/rank-R-PID.ring", or with a number behind if that is there: nobody writes over what another one left.
+/// "DIR/rank-R-PID.ring", or with a number appended if that exists: no process overwrites the file of another one.
 [[nodiscard]] std::string ring_path(const std::string& folder, int32_t number);
 
 }  // namespace ddp::trace

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rings that are read while they are written, so that what has happened so far is elsewhere when a machine dies: pieces of
-// their files, which somebody else puts together again.
-// One thread.
-// Tested by unit/trace/ring_test.cpp and process/ddprun_trace_test.sh.
+// Reads rings while they are written, so that their events are on another machine when this one dies: pieces of their files,
+// which the other side joins again. One thread. Tested by unit/trace/ring_test.cpp and process/ddprun_trace_test.sh.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +23,7 @@ inline constexpr int64_t kPieceBytes = int64_t{128} * 1024;  // at most
 class RingNews {
  public:
   explicit RingNews(std::string folder) : folder_(std::move(folder)) {}
-  /// What was written since the last call; what was half written then comes again. A file that cannot be read is left out.
+  /// The events since the last call; events that were half written then come again. A file that cannot be read is left out.
   [[nodiscard]] std::vector<Piece> take();
 
  private:

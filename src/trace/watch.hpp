@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a group tells of itself while it works, for whoever watches the rank from outside. Nobody watches: the group has no
-// Watch, and whoever would tell something looks at one pointer.
-// Cost: some relaxed stores, and a look at the clock where none was taken; an event more if a trace is on. Nothing is
-// allocated.
-// Threads: any, but for start() and regroup(); start() is for the group that has claimed the session.
-// Tested by unit/trace/watch_test.cpp, unit/trace/live_test.cpp, process/live_test.cpp and process/trace_test.cpp.
+// Data that a group publishes while it works, for observers outside the process. Without an observer the group has no Watch,
+// and each event costs one test of a pointer. Cost: some relaxed stores, and a reading of the clock where the time is not
+// known; one event more if a trace is on. Nothing is allocated. Threads: any, except for start() and regroup(); start() is
+// for the group that has claimed the session. Tested by unit/trace/watch_test.cpp, unit/trace/live_test.cpp,
+// process/live_test.cpp and process/trace_test.cpp.
 #pragma once
 
 #include <array>
@@ -37,11 +36,11 @@ struct PassNumbers {
 struct Session {
   const void* group = nullptr;  // who began it, and ends it
   std::string path{};           // of the file that becomes of it
-  std::string folder{};         // of its rings, which ends with it; "": somebody else's
+  std::string folder{};         // of its rings, which is removed at its end; "": owned by another
   int64_t begin_ns = 0;         // what ended before is no part of it
 };
 
-/// Traces of the groups that share a Watch: one that a group began, and the launcher's, which goes on beside it.
+/// Traces of the groups that share a Watch: one that a group began, and the launcher's, which continues in parallel.
 class Sessions {
  public:
   /// This group has a trace now, and no other one begins. False: there is one, for `other` if that is known here.
@@ -62,8 +61,8 @@ class Sessions {
 class Watch {
  public:
   explicit Watch(std::unique_ptr<LiveFile> live = nullptr) noexcept : live_(std::move(live)) {}
-  /// What this process writes into the folder that its launcher watches (DDP_WATCH_DIR). NULL: none does, or another group
-  /// of the process writes already, or it cannot be written, which is said in the log.
+  /// The writer of this process to the folder that its launcher watches (DDP_WATCH_DIR). NULL: no launcher watches, or
+  /// another group of the process writes already, or it cannot be written, which is logged.
   [[nodiscard]] static std::unique_ptr<LiveFile> live_of_launcher(const char* folder, int32_t number,
                                                                   const std::string& host, int32_t size) noexcept;
 
@@ -101,7 +100,7 @@ class Watch {
   void void_pass() noexcept;
   void end_step(int64_t begin_ns) noexcept;
   void end_save(int64_t begin_ns) noexcept;
-  /// The program stood still, for that rank.
+  /// The program waited for that rank.
   void end_wait(int32_t rank, int64_t begin_ns, int64_t end_ns) noexcept;
   /// The n-th gather of the control plane; `of_all`: of the group itself, and not of a sub-group.
   void end_gather(uint64_t number, int64_t begin_ns, bool of_all) noexcept;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Conversions between vectors of element types, in the compiler's notation: what an instruction set uses where it has
 // nothing better. W is the number of 32-bit lanes. Anonymous namespace: see vectors.hpp. Source of the binary16 constants:
-// IEEE 754-2019, 3.6; the additions that round are explained beside them.
+// IEEE 754-2019, 3.6; the additions that round are explained where they are.
 #pragma once
 
 #include "device/cpu/vectors.hpp"

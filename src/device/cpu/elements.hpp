@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a loop must know of an element type: how it lies in memory (Raw), what it is added in (Acc), how the two become each
+// What a loop must know of an element type: its type in memory (Raw), what it is added in (Acc), how the two become each
 // other, and how a sum becomes a mean. Lanes is the number of elements in one vector. Anonymous namespace: see vectors.hpp.
 #pragma once
 
@@ -27,7 +27,7 @@ struct FloatElement {
 
   [[gnu::always_inline]] static Acc add(Acc a, Acc b) noexcept { return a + b; }
   [[gnu::always_inline]] static Acc times(Acc a, F weight) noexcept { return a * weight; }
-  /// Equal numbers have equal bits, but for the zeros: there `or` yields -0 and `and` yields +0.
+  /// Equal numbers have equal bits, except zeros: there `or` yields -0 and `and` yields +0.
   [[gnu::always_inline]] static Acc min(Acc a, Acc b) noexcept {
     const Acc less = a < b ? a : b;  // b when unordered
     const Acc ordered = a == b ? as<Acc>(as<Bits>(a) | as<Bits>(b)) : less;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The reduction loops: inputs are read once into registers, joined in the tree of core/sum_tree.hpp, finished, and written
-// to one output or over all inputs; or left unfinished, alone or behind a sum that stands to their left. The number of
+// to one output or over all inputs; or left unfinished, alone or added to a sum on their left. The number of
 // inputs is a template argument, so that their pointers live in registers. Counts are multiples of kGroup; reduce.cpp and
 // tree.cpp bring the ends of an array into that form.
 // Anonymous namespace: see vectors.hpp.
@@ -16,7 +16,7 @@ template <int N>
 constexpr auto kUpTo = std::make_integer_sequence<int, N>{};
 
 /// Calls store(i, load(i)) for every vector. Several at a time, and all loads before all stores: several chains of additions
-/// are in flight, and no store stands before a load.
+/// are in flight, and no store comes before a load.
 template <int Lanes, class Load, class Store, int... U>
 [[gnu::always_inline]] inline void each_vector(int64_t count, Load load, Store store,
                                                std::integer_sequence<int, U...>) noexcept {

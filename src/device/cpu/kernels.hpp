@@ -4,8 +4,7 @@
 // kernels_portable.cpp, kernels_avx2.cpp, kernels_avx512.cpp and kernels_neon.cpp build the same templates
 // (make_kernels.hpp) with other vector widths and other compiler flags; each exports one constant table. Nothing else leaves
 // those files, because an inline function that was compiled with wide instructions must never be the copy that the linker
-// keeps for everybody. Any thread.
-// Tested by unit/device/reduce_test.cpp and unit/device/arrays_test.cpp.
+// keeps for the whole library. Any thread. Tested by unit/device/reduce_test.cpp and unit/device/arrays_test.cpp.
 #pragma once
 
 #include <cstdint>

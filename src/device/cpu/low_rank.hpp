@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products of a matrix with a few vectors, and an orthonormal basis: the arithmetic of PowerSGD. A matrix is row-major; a
-// set of `rank` vectors lies one after the other. dtype is F32 or F64.
+// set of `rank` vectors is stored one after the other. dtype is F32 or F64.
 //
 // Every sum has one order, whatever the machine: dots take 16 partial sums over blocks of 4,096 elements, which are added in
 // F64; products with the transposed matrix add its rows in order. So ranks that start from the same bits end with the same
@@ -34,7 +34,7 @@ void expand(const LowRank& of, const void* left, const void* right, void* out) n
 void subtract_expanded(const LowRank& of, const void* left, const void* right, void* out) noexcept;
 
 /// Makes the `count` vectors of `length` elements orthonormal (modified Gram-Schmidt, each vector twice). A vector that is
-/// zero, or that the ones before it span but for rounding, becomes zero.
+/// zero, or that the ones before it span up to rounding, becomes zero.
 void orthonormalize(ddp_dtype dtype, void* vectors, int64_t length, int32_t count) noexcept;
 
 /// target += source.

@@ -134,7 +134,7 @@ void fold_blocks(const Fold& fold, void* const* out, int32_t out_count, int64_t 
   }
 }
 
-/// Up to kMaxFold inputs in one loop. False: there is none for them.
+/// Up to kMaxFold inputs in one loop. False: there is no loop for them.
 bool try_fold(const ReduceRule& rule, const void* const* in, int32_t in_count, void* const* out, int32_t out_count,
               int64_t count, const double* weights) noexcept {
   if (in_count > kMaxFold || rule.is_wired() || !adds(rule)) return false;

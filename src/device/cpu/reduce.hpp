@@ -13,14 +13,14 @@
 // A rank that does not count (weight 0) is a leaf of -0.0, which changes no bit: its memory is not read, so a NaN in it
 //   stays where it is, and the positions of the others do not shift.
 // With weights the leaves are x[k] * w[k]: every weight is rounded to the accumulator type once, every product is rounded
-//   before it is added, and AVERAGE divides by rule.weight_sum, rounded likewise. The product is taken where the input is
-//   loaded, by whoever adds it, so weights cost no pass over memory and change nobody's input. Weights that are all 1 give
+//   before it is added, and AVERAGE divides by rule.weight_sum, rounded likewise. The product is taken when the input is
+//   loaded, by the rank that adds it, so weights cost no pass over memory and change no input. Weights that are all 1 give
 //   the bits of a sum without weights.
 // Two bytes on the wire (rule.wire is F16 or BF16; sums of F32 or F64): a rank's term is w = x / divisor (SUM: x), formed in
 //   dtype and rounded once to the wire type; the tree's leaves are these terms; every addition is in F32, and every node is
-//   rounded once to the wire type; the result is the last node, which dtype holds exactly. So a sum under way between hosts
-//   has 16 bits as well, wherever hosts and chunks begin, and whoever adds in place gives the same bits although nothing
-//   travels. Dividing first keeps F16 in range; what overflows is infinite on all ranks, a NaN is one. With weights x is
+//   rounded once to the wire type; the result is the last node, which dtype holds exactly. So a partial sum between hosts
+//   has 16 bits as well, wherever hosts and chunks begin, and a rank that adds in place gets the same bits although nothing
+//   is sent. Dividing first keeps F16 in range; what overflows is infinite on all ranks, a NaN is one. With weights x is
 //   multiplied before the division, and the result by divisor / weight_sum (rule.by_weight). A rule whose dtype is its wire
 //   type adds terms that were rounded already.
 // No fused multiply-add, no reordering: AVX-512, AVX2, NEON and portable code give the same bits.
@@ -47,7 +47,7 @@ struct ReduceRule {
   static constexpr ddp_dtype kAsItIs{};
 
   [[nodiscard]] bool is_wired() const noexcept { return wire != kAsItIs; }
-  /// Of terms and results as they travel.
+  /// Of terms and results as they are sent.
   [[nodiscard]] ddp_dtype travel_dtype() const noexcept { return is_wired() ? wire : dtype; }
   /// Of unfinished sums.
   [[nodiscard]] ddp_dtype carry_dtype() const noexcept { return is_wired() ? wire : accumulator_dtype(dtype); }

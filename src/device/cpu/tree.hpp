@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Unfinished sums in the tree of core/sum_tree.hpp, block by block, so that what is under way stays in the nearest cache.
+// Unfinished sums in the tree of core/sum_tree.hpp, block by block, so that the data in use stays in the nearest cache.
 // Internal to this folder:
 // reduce.hpp is what others call. Any thread; allocates nothing.
 // Tested by unit/device/reduce_test.cpp, weights_test.cpp, wire_test.cpp and combine_test.cpp.
@@ -64,7 +64,7 @@ class NodeLoops {
 class Slots {
  public:
   static constexpr int64_t kBytes = 65536;
-  static constexpr int64_t kMostBlock = 16384;  // README.md, "More than eight inputs", says why
+  static constexpr int64_t kMostBlock = 16384;  // README.md, "More than eight inputs", has the reason
 
   /// For a tree of `levels` nodes that are under way at once.
   Slots(int levels, int64_t node_size) noexcept {
@@ -105,7 +105,7 @@ struct Part {
 };
 
 /// The sum of [lo, hi) for n elements: in slots[level], or where the source has it; NULL: nothing counts.
-/// `source.part(lo, hi, part)` says what is known; kParts for a single position is not an answer.
+/// `source.part(lo, hi, part)` returns the known part; kParts for a single position is not an answer.
 template <class Source>
 const void* evaluate(const NodeLoops& loops, const Source& source, int64_t lo, int64_t hi, Slots& slots, int level,
                      int64_t n) noexcept {

@@ -15,8 +15,8 @@ namespace {
 
 using cpu::Byte;
 
-/// The arrays of a rule, as bytes: what it reads, and what it changes. New moments go so many
-/// bytes behind the old ones; 0: in their place.
+/// The arrays of a rule, as bytes: those that it reads, and those that it changes. New moments are written at this byte
+/// distance from the old ones; 0: in their place.
 struct Place {
   const Byte* read;
   Byte* value;

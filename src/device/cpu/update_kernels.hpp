@@ -2,12 +2,12 @@
 // The arithmetic of the update rules as flat loops: pure functions over arrays, one pass over memory, no allocation, no
 // model.
 // Any sub-range of an array gives the bits that the whole array gives, so a rule can be applied to the slice of a bucket
-// that was reduced a moment ago and still lies in cache.
+// that was reduced a moment ago and is still in cache.
 //
 // Compute type T is the parameter's type, F32 for F16 and BF16. Values and gradients are of the parameter's type, moments
 // and averages of type T. Every scalar below is computed in F64 and rounded to T once, at entry; an element is widened to T,
 // computed without fused multiply-add, with IEEE division and square root, and rounded to its type once. So all instruction
-// sets give the same bits (but for the payload of a NaN), whatever the calling thread's rounding mode is and whether it
+// sets give the same bits (except the payload of a NaN), whatever the calling thread's rounding mode is and whether it
 // flushes subnormal numbers.
 // Arrays must not overlap; any alignment of the element type works, 64 bytes are fastest. Any thread.
 // Tested by unit/device/update_kernels_test.cpp.
@@ -48,7 +48,7 @@ struct SgdStep {
 };
 
 /// One step of Adam or AdamW:
-///   p = p * keep                                                (1 but for AdamW: 1 - rate * decay)
+///   p = p * keep                                                (AdamW: 1 - rate * decay; else 1)
 ///   g = g + weight_decay * p                                    (if weight_decay is not 0: Adam)
 ///   m = beta1 * m + share1 * g
 ///   v = beta2 * v + share2 * g * g                              (from left to right)

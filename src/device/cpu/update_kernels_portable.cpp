@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Vectors of 16 bytes, which every 64-bit machine has in its basic instruction set (also used where device/cpu says "neon").
-// Built with -fno-math-errno, so that the square root is the machine's instruction.
-// Tested by unit/device/update_kernels_test.cpp.
+// Vectors of 16 bytes, which every 64-bit machine has in its basic instruction set (also used where device/cpu chooses
+// "neon"). Built with -fno-math-errno, so that the square root is the machine's instruction. Tested by
+// unit/device/update_kernels_test.cpp.
 #include "device/cpu/isa_portable.hpp"
 #include "device/cpu/update_kernel_loops.hpp"
 

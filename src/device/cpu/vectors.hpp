@@ -2,8 +2,8 @@
 // Vectors of a chosen width in the compiler's own notation (GCC and Clang), so that one text serves every instruction set.
 //
 // Everything is in an anonymous namespace on purpose: these files are compiled with different flags, and no copy of a
-// function may be shared between them (kernels.hpp says why). For the same reason only headers without code of their own are
-// included here.
+// function may be shared between them (kernels.hpp explains why). For the same reason only headers without code of their own
+// are included here.
 #pragma once
 
 #include <cstdint>

@@ -2,14 +2,11 @@
 // One GPU, as this process uses it: errors with names, the caller's current device left as it was, memory and streams that
 // free themselves.
 //
-// Every call makes the device current and restores what was current before, unless nobody has used that device: making it
-// current would take memory there, on the first GPU for every rank of a host. Nothing blocks unless it says so.
-// Errors: OUT_OF_MEMORY; INVALID_ARGUMENT (a stream or pointer that the runtime refuses); INVALID_STATE (not while a stream
-// is captured);
-// PEER_FAILED when the GPU is lost to this process, which no call can repair, so the group ends for everybody; INTERNAL
-// otherwise.
-// Threads: any.
-// Tested by unit/device/gpu_device_test.cpp.
+// Every call makes the device current and restores what was current before, unless that device was not used before: making
+// it current would take memory there, on the first GPU for every rank of a host. Functions block only where their comment
+// states it. Errors: OUT_OF_MEMORY; INVALID_ARGUMENT (a stream or pointer that the runtime refuses); INVALID_STATE (not
+// while a stream is captured); PEER_FAILED when the GPU is lost to this process, which no call can repair, so the group ends
+// on all ranks; INTERNAL otherwise. Threads: any. Tested by unit/device/gpu_device_test.cpp.
 #pragma once
 
 #include <cstddef>
@@ -129,7 +126,7 @@ class Device final : public device::Device, public std::enable_shared_from_this<
   mutable Timeline timeline_{*this};
 };
 
-/// Throws INVALID_ARGUMENT unless `memory` lies on this device; `what` names it.
+/// Throws INVALID_ARGUMENT unless `memory` is on this device; `what` names it.
 void require_on(const Device& device, const void* memory, const char* what);
 
 /// A stream of the library's own.
@@ -170,7 +167,7 @@ class Event {
 /// Zeroed memory on the device. Making it may wait for the device.
 using Array = device::Memory;
 
-/// The GPU on which a tensor lies that a group has bound to it.
+/// The GPU of a tensor, to which a group has bound it.
 [[nodiscard]] inline const Device& of(const Tensor& tensor) noexcept { return static_cast<const Device&>(*tensor.device); }
 /// That of the parameters that lie on one.
 [[nodiscard]] inline const Device& of(const Parameters& table) noexcept {

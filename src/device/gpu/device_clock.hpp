@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The clock of a GPU beside the host's. They may run at different speeds, so what is known last counts. Pure. One thread.
-// Tested by unit/device/device_clock_test.cpp.
+// Maps the clock of a GPU to the host's. They may run at different speeds, so the latest pair of times counts. Pure. One
+// thread. Tested by unit/device/device_clock_test.cpp.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Before memory of a device is freed, the device must be done with it, and it may never be: a kernel that waits for a rank
-// that is gone. So before each free the device is waited for, for a limited time; what it does not finish in that time keeps
-// its memory, which is left to the process.
+// Before memory of a device is freed, the device must be done with it, and it may never be: a kernel may wait for a lost
+// rank. So each free first waits for the device, for a limited time; memory of work that has not finished by then is left to
+// the process.
 //
 // The runtime has no wait with a limit, so a thread waits, and is left behind when the time is over. It owns what it uses.
 // Not while a stream of the device is captured: CUDA allows no wait then, and nothing is freed.
@@ -25,12 +25,12 @@ class FreeGuard {
 
   /// For how long the device may work; 0: for a minute, as at first. Also for waits that have begun. Never blocks.
   void set_limit(int64_t ms) noexcept { limit_ms_.store(ms > 0 ? ms : kLimitMs); }
-  /// `ends()` is asked first from now on: what the device does with other ranks, does it come to an end? An empty function:
-  /// it is as it said last.
+  /// From now on `ends()` is called first: does the device's work with other ranks end? An empty function: its last answer
+  /// stays.
   void ask(std::function<bool()> ends);
   /// Asks that once more, and not again.
   void ask_last(const std::function<bool()>& ends, const std::string& device, const std::string& owner);
-  /// `device` and `owner` are for the one line that says that it may not.
+  /// `device` and `owner` are for the warning that memory is left.
   [[nodiscard]] bool may_free(const std::string& device, const std::string& owner) noexcept;
 
  private:
@@ -43,7 +43,7 @@ class FreeGuard {
   std::atomic<int64_t> limit_ms_{kLimitMs};
   std::mutex mutex_;  // guards what follows
   std::function<bool()> ends_;
-  bool hangs_ = false;  // what ends_ said
+  bool hangs_ = false;  // the last answer of ends_
   bool stuck_ = false;  // that, or the device did not become idle
 };
 

@@ -7,11 +7,10 @@
  * to do about a failure is decided in the core (device/gpu, nccl), so that it can be tested with a table that
  * needs no GPU (tests/support/fake_gpu).
  *
- * Functions return 0 or a code of the runtime (NCCL functions: of NCCL); error_text says what it means, error_kind what to
- * do about it.
- * They work on the calling thread's current device. Nothing blocks unless it says so. Threads: any; one NCCL communicator is
- * used by one thread at a time, but for nccl_abort and nccl_async_error.
- * Arrays of spans, updates and rules are host memory, read before the call returns. Kernels run in the order of the stream.
+ * Functions return 0 or a code of the runtime (NCCL functions: of NCCL); error_text returns its meaning, error_kind what to
+ * do about it. They work on the calling thread's current device. Functions block only where their comment states it.
+ * Threads: any; one NCCL communicator is used by one thread at a time, except for nccl_abort and nccl_async_error. Arrays of
+ * spans, updates and rules are host memory, read before the call returns. Kernels run in the order of the stream.
  */
 #ifndef DDP_GPU_ABI_H
 #define DDP_GPU_ABI_H
@@ -31,7 +30,7 @@ extern "C" {
 enum ddp_gpu_error_kind {
   DDP_GPU_OK = 0,
   DDP_GPU_OUT_OF_MEMORY = 1,
-  DDP_GPU_BAD_ARGUMENT = 2, /* a stream or pointer that is none */
+  DDP_GPU_BAD_ARGUMENT = 2, /* an invalid stream or pointer */
   DDP_GPU_NO_DRIVER = 3,    /* no driver, or older than the module needs */
   DDP_GPU_NO_DEVICE = 4,
   DDP_GPU_CAPTURE = 5, /* not possible while a stream is captured into a graph */
@@ -87,7 +86,7 @@ typedef struct ddp_gpu_bn_slopes {
 /* How NCCL, and tree_sum, reduce. */
 enum ddp_gpu_reduce { DDP_GPU_SUM = 0, DDP_GPU_MIN = 2, DDP_GPU_MAX = 3 };
 
-/* One slice of the tensors of all ranks, to be added as device/cpu/reduce.hpp says: a tree over the ranks. */
+/* One slice of the tensors of all ranks, to be added by the rule of device/cpu/reduce.hpp: a tree over the ranks. */
 typedef struct ddp_gpu_tree {
   const void *parts; /* device memory: the slice of rank r begins at element r * stride; that of `rank` is not read */
   const void *own;   /* the slice of `rank` */
@@ -117,7 +116,7 @@ enum ddp_nccl_error_kind {
 
 typedef struct ddp_nccl_table {
   int64_t struct_size;
-  int32_t library_version; /* as ncclGetVersion says: 22809 */
+  int32_t library_version; /* as from ncclGetVersion: 22809 */
   int32_t reserved;
   const char *path; /* the file that was opened; valid for ever */
   const char *(*error_text)(int32_t result);
@@ -125,8 +124,8 @@ typedef struct ddp_nccl_table {
   const char *(*last_error)(void *comm); /* comm may be NULL; never NULL */
   int32_t (*get_unique_id)(void *id);
   /* A communicator whose calls do not block: a call may return a result of the kind IN_PROGRESS, and the communicator then
-   * takes no other but comm_async_error, until that says something else, and comm_abort. So does comm_init, until all ranks
-   * have come. (The user's environment may make NCCL block all the same.) max_ctas 0: NCCL's choice. */
+   * accepts only comm_async_error, until that returns another result, and comm_abort. The same applies to comm_init, until
+   * all ranks have come. (The user's environment may still make NCCL block.) max_ctas 0: NCCL's choice. */
   int32_t (*comm_init)(void **out, int32_t size, const void *id, int32_t rank, const char *name, int32_t max_ctas);
   int32_t (*comm_abort)(void *comm);    /* ends what runs on the device, frees the communicator; may block. Not while another
                                            thread is inside comm_init */
@@ -150,7 +149,7 @@ typedef struct ddp_nccl_table {
   /* Collectives on registered memory may then wait for the hosts of the other ranks, whatever happens to them. */
   int32_t (*comm_register)(void *comm, void *memory, int64_t bytes, void **out_handle);
   int32_t (*comm_deregister)(void *comm, void *handle);
-  /* Of a communicator that somebody else made: ranks, own rank, the number of its device in this process. */
+  /* Of a communicator that the program made: ranks, own rank, the number of its device in this process. */
   int32_t (*comm_count)(void *comm, int32_t *out_size);
   int32_t (*comm_user_rank)(void *comm, int32_t *out_rank);
   int32_t (*comm_device)(void *comm, int32_t *out_device);
@@ -232,7 +231,7 @@ typedef struct ddp_gpu_table {
   int32_t (*hash)(const ddp_gpu_span *spans, int64_t count, uint64_t *out, void *stream);
 
   /* Open NCCL: `path`, or if that is NULL or empty a copy that the process has loaded already, or else the loader's search.
-   * 0, or 1 with one line in `error` that says what was tried. The table is valid for ever. */
+   * 0, or 1 with one line in `error` about the attempts. The table is valid for ever. */
   int32_t (*open_nccl)(const char *path, const ddp_nccl_table **out, char *error, int64_t capacity);
 
   /* Batch normalisation: arithmetic in F64, results rounded once; the same input gives the same bits. All pointers are

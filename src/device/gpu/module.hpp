@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Finding and opening libddp_cuda.so, the module that knows a GPU. The core depends on no CUDA: on a machine without GPU,
-// driver or module everything else works, and whoever asks for a GPU is told which of these is missing.
+// driver or module everything else works, and a call that needs a GPU gets an error that names the missing one.
 //
 // The first file of that name (os/module_files.hpp) is taken, opened with RTLD_NOW | RTLD_LOCAL and never closed: threads of
 // the driver may still run in it.
@@ -15,7 +15,7 @@
 
 namespace ddp::gpu {
 
-/// Throws NOT_SUPPORTED: there is none, or it belongs to another version of libddp.
+/// Throws NOT_SUPPORTED: it is missing, or it belongs to another version of libddp.
 [[nodiscard]] const ddp_gpu_table& open_module(const std::vector<std::string>& candidates);
 
 /// The module, found as above, or the table that a test has set.
@@ -29,7 +29,7 @@ namespace ddp::gpu {
 [[nodiscard]] int32_t count_devices(const ddp_gpu_table& table);
 
 /// NCCL as the module opens it: the file in DDP_NCCL_LIBRARY, a copy that the process has already, or the loader's search.
-/// Throws NOT_SUPPORTED with what was tried.
+/// Throws NOT_SUPPORTED with the attempts.
 [[nodiscard]] const ddp_nccl_table& load_nccl(const ddp_gpu_table& table);
 
 /// The NCCL that made the communicators of this process: the copy that it has loaded. Throws NOT_SUPPORTED.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Norms of arrays on a GPU: parts are noted, then one kernel for each type adds their terms on the device, with the bits of
-// device/cpu/arrays.hpp. What is added comes to the host only when it is asked for.
+// device/cpu/arrays.hpp. The sum comes to the host only when it is read.
 //
 // Cost: one read of the parts, and 560 bytes to the host. Nothing is allocated after the first use.
 // Threads: one at a time, and in one order of streams.

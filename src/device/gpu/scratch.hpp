@@ -3,10 +3,8 @@
 //
 // Each use waits, on the device, for the one before it: an event is recorded behind every use, and the stream of the next is
 // held back by it.
-// Promises: no host wait, but for growing (freeing waits for the device); it never shrinks, so a training loop allocates in
-// its first step.
-// Threads: one at a time, as the group's collectives.
-// Tested by gpu_host/transfer_test.cpp.
+// Promises: no host wait, except when it grows (freeing waits for the device); it never shrinks, so a training loop
+// allocates in its first step. Threads: one at a time, as the group's collectives. Tested by gpu_host/transfer_test.cpp.
 #pragma once
 
 #include <cstddef>

@@ -2,11 +2,10 @@
 // What a GPU did when, in its streams, for a trace that is on: events with times before and after each piece of work, read
 // back when they are done, on the host's clock (device_clock.hpp).
 //
-// Cost: no trace is on: a look at one word. Else an event where work begins or ends; those of work that follows on are
-// shared. Events are made when the first trace begins, and nothing is allocated later. Where none is free the work is left
-// out. A thread of its own reads back, which disturbs no capture. Nobody waits for the device, but in settle() and start().
-// Work that is captured into a graph is left out: it runs later.
-// Nothing throws but start(): what the runtime refuses is left out.
+// Cost: without a trace one test of a word. With a trace an event where work begins or ends; consecutive work shares events.
+// Events are made when the first trace begins, and nothing is allocated later. If no event is free the work is left out. A
+// separate thread reads the events back, which disturbs no capture. Only settle() and start() wait for the device. Work that
+// is captured into a graph is left out: it runs later. Only start() throws: work that the runtime refuses is left out.
 // Threads: any; start() and the end from one at a time.
 // Tested by gpu_host/trace_test.cpp.
 #pragma once
@@ -63,7 +62,7 @@ class Timeline {
   /// A point in the stream's order, where work begins: its number, or kNone.
   enum class Rows { kOwn, kNone };  // does the stream get a row?
   [[nodiscard]] int32_t mark(void* stream, Rows rows = Rows::kOwn) noexcept;
-  /// This work lies between two of them. The first is used up.
+  /// This work is between two of them. The first is used up.
   void add(int32_t from, int32_t to, const Work& work) noexcept;
   /// It is not used.
   void drop(int32_t mark) noexcept;
@@ -105,7 +104,7 @@ class Timeline {
   const Device& device_;
   std::atomic<bool> on_{false};
   std::atomic<uint32_t> tried_{0};
-  std::mutex mutex_;  // guards what follows, but for the times of marks
+  std::mutex mutex_;  // guards the following, except the times of marks
   std::shared_ptr<trace::Watch> watch_;
   std::vector<Mark> marks_;
   std::vector<int32_t> free_;

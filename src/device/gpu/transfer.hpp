@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parts of tensors on their way from and to host memory, wherever the tensor lies: chunk by chunk, and while one chunk is
-// used the next is copied.
+// Moves parts of tensors from and to host memory, whatever the tensor's device: chunk by chunk, and while one chunk is used
+// the next is copied.
 //
 // A tensor on a GPU goes through two blocks of page-locked memory on a stream of their own; the bytes of a tensor in host
-// memory are used where they lie. Blocking: what read() has shown was there, and what write() was given is there after
-// finish().
-// Whoever calls has seen to it that what wrote the tensors is done (Device::synchronize).
-// Cost: 8 MiB of page-locked memory for the object's life, none if no tensor lies on a GPU. Threads: one at a time.
-// Tested by gpu_host/transfer_test.cpp.
+// memory are used without a copy. Blocking: read() shows complete data, and data given to write() is in place after
+// finish(). The caller ensures that the work that wrote the tensors is done (Device::synchronize). Cost: 8 MiB of
+// page-locked memory for the object's life, none if no tensor is on a GPU. Threads: one at a time. Tested by
+// gpu_host/transfer_test.cpp.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +20,7 @@
 
 namespace ddp::gpu {
 
-/// The GPU of the first tensor that lies on one; NULL if none does.
+/// The GPU of the first tensor that is on one; NULL if no tensor is.
 [[nodiscard]] const Device* device_of(const std::vector<Tensor>& tensors) noexcept;
 
 /// Bytes of a tensor as a flat tensor, where they are.
@@ -31,7 +30,7 @@ class Transfer {
  public:
   static constexpr int64_t kBlockBytes = int64_t{4} << 20;
 
-  /// `device` NULL: for tensors in host memory. Throws OUT_OF_MEMORY and what a GPU can throw.
+  /// `device` NULL: for tensors in host memory. Throws OUT_OF_MEMORY and the errors of a GPU.
   explicit Transfer(const Device* device);
   ~Transfer();
   Transfer(const Transfer&) = delete;

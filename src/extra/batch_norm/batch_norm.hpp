@@ -2,7 +2,7 @@
 // Batch normalisation over the samples of all ranks: each rank measures its own, one message joins the measures in rank
 // order (not in the tree of device/cpu/reduce.hpp: every rank has all measures, and joins them with Chan's rule).
 //
-// What travels is [options, count, mean of each channel, sum of squared differences of each channel] in F64 forward, and the
+// The message is [options, count, mean of each channel, sum of squared differences of each channel] in F64 forward, and the
 // two sums that the gradient needs backward: 2C and a few numbers, once each. Unequal and empty batches need no case of
 // their own.
 // Tensors on a GPU are normalised there (gpu.hpp).

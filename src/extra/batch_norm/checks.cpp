@@ -40,7 +40,7 @@ void check_saved(const char* function, const char* name, const MaybeTensor& tens
   if (tensor && tensor->dtype != DDP_F64) refuse(function, std::string(name) + " is " + describe(*tensor) + "; it is F64");
 }
 
-/// All lie where x lies: in host memory, or on its GPU (a group has one).
+/// All are in the memory of x: host memory, or its GPU (a group has one).
 void check_place(const char* function, const char* name, const MaybeTensor& tensor, const Tensor& x) {
   if (tensor && tensor->is_on_gpu() != x.is_on_gpu())
     refuse(function,

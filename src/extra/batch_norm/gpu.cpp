@@ -24,7 +24,7 @@ ddp_gpu_channels channels_of(const MaybeTensor& tensor) noexcept {
   return tensor ? ddp_gpu_channels{tensor->data, tensor->dtype, 0} : ddp_gpu_channels{nullptr, DDP_F32, 0};
 }
 
-/// Doubles on the GPU, as a tensor that can travel.
+/// Doubles on the GPU, as a tensor that can be sent.
 Tensor numbers(const Tensor& like, double* data, int64_t count) noexcept {
   Tensor tensor = flat_tensor(data, DDP_F64, count);
   tensor.device_index = like.device_index;
@@ -86,7 +86,7 @@ ddp_gpu_bn_join join_of(const ddp_batch_norm_options& options, const Forward& ca
   return join;
 }
 
-/// Factors from what is joined, and y.
+/// Factors from the joined moments, and y.
 void normalise(const gpu::Device& device, const ddp_gpu_batch& batch, const Forward& call, const ddp_gpu_bn_join& join,
                ddp_gpu_stop stop, void* stream) {
   if (batch.channels == 0) return;

@@ -136,8 +136,8 @@ void Outer::require_usable(const char* function) const {
                      function);
 }
 
-/// If it fails the group breaks, because the other ranks may have gone on. This rank's own state is whole: nothing of a
-/// fragment is changed before its exchange has ended well.
+/// If it fails the group breaks, because the other ranks may have continued. This rank's own state stays consistent: a
+/// fragment changes only after its exchange has succeeded.
 template <class Body>
 void Outer::change(const char* function, Body&& body) {
   require_usable(function);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The outer optimizer of a model whose ranks make steps on their own: DiLoCo (Douillard et al., 2023), with fragments that
-// are exchanged at different steps and may be under way while local steps go on (Streaming DiLoCo, Douillard et al., 2025).
+// The outer optimizer of a model whose ranks make independent steps: DiLoCo (Douillard et al., 2023), with fragments that
+// are exchanged at different steps, also during local steps (Streaming DiLoCo, Douillard et al., 2025).
 //
 // Exchanges go over a group of their own, made of the model's ranks at the first step, so the program's passes and
 // collectives are not in their way. Each fragment is a model there; begin and end of its pass come after the same steps on

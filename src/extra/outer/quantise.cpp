@@ -59,7 +59,7 @@ Numbers unpack(const std::byte* from, int32_t bits) noexcept {
 float quantise_block(const float* data, int64_t count, int32_t most, Numbers& numbers, float* lost) noexcept {
   const float scale = largest(data, count) / static_cast<float>(most);
   std::memset(numbers.of, 0, sizeof numbers.of);
-  if (!std::isnormal(scale)) {  // nothing, too little to be told apart, or not finite
+  if (!std::isnormal(scale)) {  // zero, too small to be distinguished, or not finite
     if (lost != nullptr)
       for (int64_t i = 0; i < count; ++i) lost[i] = std::isnan(scale) ? 0.0F : data[i];
     return std::isnan(scale) ? scale : 0.0F;

@@ -10,7 +10,7 @@ const char* error_text(int32_t code) noexcept { return cudaGetErrorString(static
 
 namespace {
 
-/// The context is gone, and with it every later call.
+/// The context is lost, and every later call fails.
 bool is_sticky(int32_t code) noexcept {
   switch (static_cast<int>(code)) {
     case cudaErrorIllegalAddress:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Codes of the CUDA runtime: their texts, and what they mean for the caller. Pure functions but for settled().
+// Codes of the CUDA runtime: their texts, and their meaning for the caller. Pure functions, except settled().
 // Any thread.
 // Tested by unit/cuda/module_test.cpp.
 #pragma once

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The part of NCCL's interface that libddp calls, declared here so that the module builds without nccl.h and runs with any
-// NCCL from kOldest on. nccl_header_check.cpp compares it with the real header where there is one.
+// NCCL from kOldest on. nccl_header_check.cpp compares it with the real header if there is one.
 //
-// The config struct is NCCL 2.28's. It says its own size: an older library reads the fields that it knows, a newer one fills
-// in what is not there. Results and types are plain numbers, for a newer library may have more of them.
-// Tested by unit/cuda/nccl_test.cpp.
+// The config struct is NCCL 2.28's. It has its own size as a field: an older library reads the fields that it knows, a newer
+// one fills in missing fields. Results and types are plain numbers, for a newer library may have more of them. Tested by
+// unit/cuda/nccl_test.cpp.
 #pragma once
 
 #include <climits>
@@ -38,7 +38,7 @@ struct Config {
   size_t size = sizeof(Config);
   unsigned magic = 0xcafebeef;
   unsigned version = 22809;
-  int blocking = INT_MIN;  // INT_MIN, NULL: not said
+  int blocking = INT_MIN;  // INT_MIN, NULL: not set
   int cga_cluster_size = INT_MIN;
   int min_ctas = INT_MIN;
   int max_ctas = INT_MIN;

@@ -20,7 +20,7 @@ static_assert(sizeof(UniqueId) == sizeof(ncclUniqueId) && std::is_trivially_copy
 static_assert(sizeof(ncclResult_t) == sizeof(Result) && sizeof(ncclDataType_t) == sizeof(DataType) &&
               sizeof(ncclRedOp_t) == sizeof(RedOp));
 
-/// As many parameters, each of the same size and kind: what a call through our declaration hands over.
+/// As many parameters, each of the same size and kind as in a call through our declaration.
 template <class Theirs, class Ours>
 struct SameCall : std::false_type {};
 template <class R, class... Theirs, class S, class... Ours>

@@ -19,7 +19,7 @@ struct Library {
   std::string path;  // of the file that was opened
 };
 
-/// Returns an empty text, or one line that says what was tried. `path` may be NULL or empty.
+/// Returns an empty text, or one line with the attempts. `path` may be NULL or empty.
 std::string open_library(const char* path, Library& out);
 /// As open_library, but only the copy that the process has already.
 std::string find_library(Library& out);

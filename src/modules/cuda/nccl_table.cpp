@@ -18,7 +18,7 @@ using nccl::Comm;
 using nccl::DataType;
 using nccl::RedOp;
 
-/// The one NCCL of this process. Lives as long as the process: NCCL's threads may outlast whoever opened it.
+/// The one NCCL of this process. Lives as long as the process: NCCL's threads may outlast the code that opened it.
 struct Opened {
   std::mutex mutex;
   bool open = false;

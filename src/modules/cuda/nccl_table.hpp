@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// NCCL as the table of the module has it: dtypes and operations translated, calls handed on.
-// Threads: as gpu_abi.h says.
+// NCCL as the table of the module has it: dtypes and operations translated, calls forwarded. Threads: as in gpu_abi.h.
 // Tested by unit/cuda/nccl_test.cpp.
 #pragma once
 

@@ -52,7 +52,7 @@ int32_t pointer_device(const void* memory, int32_t* out_device, int32_t* out_hos
                                   CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
   void* results[] = {&type, &managed, &ordinal};
   const CUresult result = attributes_of(3, wanted, results, reinterpret_cast<CUdeviceptr>(memory));
-  // An address that the driver does not know is success with type 0. A driver that nobody has started yet has given out no
+  // An address that the driver does not know is success with type 0. A driver that was not started yet has given out no
   // memory.
   if (result == CUDA_ERROR_NOT_INITIALIZED || result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_INVALID_CONTEXT)
     return 0;

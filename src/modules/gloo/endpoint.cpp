@@ -129,7 +129,7 @@ void Endpoint::abort() noexcept {
   if (waiting_ != nullptr && !waiting_->is_send) waiting_->buffer->abortWaitRecv();
 }
 
-// Pairs first: a buffer that is gone while its bytes still arrive keeps Gloo's thread spinning.
+// Pairs first: a buffer that is freed while its bytes still arrive keeps Gloo's thread spinning.
 void Endpoint::close() {
   closed_ = true;
   for (const auto& context : contexts_)

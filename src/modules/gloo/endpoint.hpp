@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // An endpoint over Gloo: a TCP device, pairs over connections that were admitted elsewhere (pairs.hpp), and an unbound
-// buffer for each message under way. Two pairs lead to each peer, one for each direction of the bytes, because Gloo holds a
-// pair's lock while it reads: what streams in would keep us from sending out. Nothing else of Gloo is used: its collectives
-// cannot be aborted, do not know whom they wait for, and add in another order; its rendezvous knows no admission.
+// buffer for each message in progress. Two pairs lead to each peer, one for each direction of the bytes, because Gloo holds
+// a pair's lock while it reads: received data would keep us from sending. Nothing else of Gloo is used: its collectives
+// cannot be aborted, do not know the rank that they wait for, and add in another order; its rendezvous has no admission.
 //
-// Threads: one at a time, but for abort(). Throws what Gloo throws (std::exception); module.cpp turns it into results.
+// Threads: one at a time, except abort(). Throws what Gloo throws (std::exception); module.cpp turns it into results.
 // Tested by process/gloo_test.cpp.
 #pragma once
 

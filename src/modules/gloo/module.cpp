@@ -36,7 +36,7 @@ bool is_exhausted(const std::exception& thrown) noexcept {
          std::strstr(thrown.what(), std::strerror(ENOMEM)) != nullptr;
 }
 
-// Runs `body`; Gloo's errors share no base but std::exception. Its texts begin with "[file:line] ".
+// Runs `body`; the only common base of Gloo's errors is std::exception. Its texts begin with "[file:line] ".
 template <class Body>
 int32_t guarded(char* error, int64_t capacity, const Body& body) {
   try {

@@ -19,14 +19,14 @@ namespace tcp = ::gloo::transport::tcp;
 
 // Gloo listens, whether it is to be connected to or not: each pair in older releases, the device in newer ones. So it
 // listens at the broadcast address of the loopback network: a TCP socket may be bound to it, and the kernel neither connects
-// to a broadcast address nor answers who asks to be connected to one (RFC 1122, 4.2.3.10). No packet ever reaches Gloo's
+// to a broadcast address nor answers a connection request to one (RFC 1122, 4.2.3.10). No packet ever reaches Gloo's
 // accept().
 constexpr const char* kUnreachable = "127.255.255.255";
 
 // Of Gloo's waits that we do not use.
 constexpr std::chrono::minutes kUnused{30};
 
-/// Closes what nobody took.
+/// Closes untaken descriptors.
 struct Owned {
   int descriptor;
   explicit Owned(int fd) : descriptor(fd) {}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gloo's pairs over connections that were admitted by somebody else. Gloo alone would take whoever connects first for the
-// peer, and read what he sends; here it connects to nobody, and nobody can connect to it.
+// Gloo's pairs over connections that other code has admitted. Gloo alone would take the first connection for the peer, and
+// read its data; here it makes and accepts no connections.
 //
 // A pair gets its descriptor where Gloo puts one itself, in members that are meant for classes derived from Pair. They have
 // the same names and meaning in the releases of Debian 12, 13 and sid.
@@ -29,7 +29,8 @@ class AdmittedPair final : public ::gloo::transport::tcp::Pair {
   /// The descriptor is the pair's unless this throws.
   AdmittedPair(::gloo::transport::tcp::Context* context, ::gloo::transport::tcp::Device* device, int peer, int descriptor);
 
-  /// Changes while bytes come or go: what the kernel has received, and what the peer's has acknowledged.
+  /// Changes while bytes are received or sent: the bytes that the kernel has received, and those that the peer's has
+  /// acknowledged.
   [[nodiscard]] uint64_t moved() noexcept;
   /// Packets that arrived behind a gap.
   [[nodiscard]] int64_t gaps() noexcept;
@@ -75,7 +76,7 @@ class Transfer final : public ::gloo::transport::tcp::UnboundBuffer {
                           std::chrono::milliseconds timeout);
 };
 
-/// A device whose listening sockets nobody can reach.
+/// A device whose listening sockets cannot be reached.
 [[nodiscard]] std::shared_ptr<::gloo::transport::tcp::Device> make_unreachable_device();
 
 }  // namespace ddp::gloo

@@ -12,7 +12,7 @@
 
 namespace ddp::cuda {
 
-/// A channel's number in F64; `otherwise` when there is none.
+/// A channel's number in F64; `otherwise` without an array.
 DDP_HD double channel_of(const ddp_gpu_channels& from, int64_t c, double otherwise) noexcept {
   if (from.data == nullptr) return otherwise;
   switch (from.dtype) {
@@ -78,7 +78,7 @@ DDP_HD void slope_channel(const ddp_gpu_bn_slopes& s, int64_t c) noexcept {
   set_channel(s.dbias, c, s.accumulate != 0 ? dbias + channel_of(s.dbias, c, 0) : dbias);
 }
 
-/// The channel of an element of the flat array, and how far into its stretch it is. Goes on element by element.
+/// The channel of an element of the flat array, and how far into its stretch it is. Advances element by element.
 struct Place {
   int64_t channel;
   int64_t inside;

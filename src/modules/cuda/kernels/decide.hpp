@@ -38,7 +38,7 @@ DDP_HD double sum_of_words(const int64_t* words) noexcept {
   if (head == 0) return 0;
   const int spare = leading_zeros(head);
   head <<= spare;
-  bool trace = false;  // of what lies below the highest 64 bits
+  bool trace = false;  // is any lower bit than the highest 64 set?
   if (top >= 2) {
     const uint64_t below = digits[top - 2] << 32;
     if (spare > 0) head |= below >> (64 - spare);

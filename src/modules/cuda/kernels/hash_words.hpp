@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A hash of an array that many threads can form in any order: the sum, modulo 2^64, of one mixed number for each 8 bytes and
 // their place, and one for the length. For comparing replicas: two arrays that differ anywhere have equal hashes with a
-// probability of 2^-64, unless somebody makes them so on purpose. The mixing is splitmix64's (Steele, Lea, Flood, "Fast
-// splittable pseudorandom number generators", 2014).
-// Pure functions, also for the host.
-// Tested by unit/cuda/hash_words_test.cpp.
+// probability of 2^-64, unless made so on purpose. The mixing is splitmix64's (Steele, Lea, Flood, "Fast splittable
+// pseudorandom number generators", 2014). Pure functions, also for the host. Tested by unit/cuda/hash_words_test.cpp.
 #pragma once
 
 #include <cstdint>

@@ -24,7 +24,7 @@ inline constexpr uint32_t kBlocksPerProcessor = 8;
 inline constexpr size_t kSmall = 4000;
 inline constexpr size_t kLarge = 32764;
 static_assert(CUDART_VERSION >= kOldestCuda, "kernels have no more than 4,096 bytes of parameters before CUDA 12.1");
-/// Pieces that fit beside a header of some bytes.
+/// Pieces that fit in addition to a header of some bytes.
 template <class Entry>
 constexpr int capacity(size_t bytes, size_t header) {
   return static_cast<int>((bytes - header - 2 * sizeof(uint64_t)) / sizeof(Entry));

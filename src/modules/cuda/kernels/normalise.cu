@@ -48,7 +48,7 @@ struct Coefficients {
   }
 };
 
-/// A vector that begins at `element`: compute(k, coefficients) for each of its elements. Mostly it lies in one channel.
+/// A vector that begins at `element`: compute(k, coefficients) for each of its elements. Mostly it is in one channel.
 template <int numbers, class E, uint32_t width, class Compute>
 __device__ __forceinline__ void store_computed(E* to, const double* all, int64_t element, int64_t channels, int64_t inner,
                                                Compute compute) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A step of an optimizer, decided and counted by one block: what is page-locked is read and written once, and what the
-// update kernels read lies in device memory.
-// Tested by unit/cuda/plan_test.cpp.
+// A step of an optimizer, decided and counted by one block: page-locked memory is read and written once, and the data for
+// the update kernels is in device memory. Tested by unit/cuda/plan_test.cpp.
 #include "modules/cuda/kernels/launch.cuh"
 #include "modules/cuda/kernels/plan.hpp"
 

@@ -16,7 +16,7 @@ struct SpanPiece {
   uint32_t first_tile;
 };
 
-/// Extra: what else the kernel is told.
+/// Extra: further arguments of the kernel.
 template <class Extra, int pieces>
 struct SpanParameters {
   Extra extra;

@@ -169,7 +169,7 @@ struct SgdRule {
   __device__ __forceinline__ void operator()(T grad, T& value, T& buffer, T&) const { sgd(scalars, grad, value, buffer); }
 };
 
-/// With or without a momentum buffer, which the rule of the piece says.
+/// With or without a momentum buffer, according to the rule of the piece.
 template <class E, bool has_master, class T>
 __device__ __forceinline__ void sgd_tile(const UpdatePiece& piece, uint32_t first, uint32_t count, const Shaping<T>& shaping,
                                          const SgdRule<T>& rule) {

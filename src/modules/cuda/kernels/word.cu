@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The word that stops kernels, on its way from the host's memory: one thread reads it, in the order of the stream. A copy
-// would queue behind what the copy engine does for other streams, such as a program's prefetch of its next batch.
-// Tested by unit/cuda/word_test.cpp and gpu/kernels_test.cpp.
+// Fetches the word that stops kernels from the host's memory: one thread reads it, in the order of the stream. A copy would
+// queue behind copies of other streams in the copy engine, such as a program's prefetch of its next batch. Tested by
+// unit/cuda/word_test.cpp and gpu/kernels_test.cpp.
 #include "modules/cuda/kernels/launch.cuh"
 
 namespace ddp::cuda {

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-// Stands in for a header of Gloo that the packages of Debian 12, 13 and sid leave out, although the headers of its TCP pairs
-// include it. It comes last in the search path, so Gloo's own wins where there is one. Of these classes Gloo's headers need
-// no more than their size: libgloo makes, uses and destroys them. AdmittedPair compares an address in memory with one that
-// libgloo says, so that another layout is refused.
-// Tested by process/gloo_test.cpp.
+// Replaces a header of Gloo that the packages of Debian 12, 13 and sid leave out, although the headers of its TCP pairs
+// include it. It comes last in the search path, so Gloo's own wins if it exists. Of these classes Gloo's headers need
+// no more than their size: libgloo makes, uses and destroys them. AdmittedPair compares an address in memory with the one
+// from libgloo, so that another layout is refused. Tested by process/gloo_test.cpp.
 #pragma once
 
 #include <memory>
