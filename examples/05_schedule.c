@@ -9,7 +9,7 @@
  * ddp_optimizer_set_rate gives its value to libddp, which saves it.
  *
  * The optimizer is sharded: every rank keeps the momentum of its part of the parameters only, updates that part, and gives
- * the values to the others. Parameters lie in ddp_group_alloc memory, so ranks of one host write them straight to each
+ * the values to the others. Parameters are in ddp_group_alloc memory, so ranks of one host write them straight to each
  * other.
  */
 #include <ddp/ddp.h>

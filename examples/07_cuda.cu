@@ -3,7 +3,7 @@
  *
  *   ddprun -n 2 07_cuda
  *
- * Parameters, gradients and data lie in GPU memory, and all work of a rank goes to one stream. A gradient is marked when the
+ * Parameters, gradients and data are in GPU memory, and all work of a rank goes to one stream. A gradient is marked when the
  * kernel that writes it has been launched, not when it has run: libddp gets the stream, and waits on the GPU, never on the
  * host.
  *

@@ -604,7 +604,7 @@ module ddp
     integer(c_int32_t) :: state_count = 0
       ! as many as state_names has
     integer(c_int32_t) :: device = 0
-      ! where value, grad and state lie
+      ! of value, grad and state
     integer(c_int32_t) :: device_index = 0
       ! which GPU; 0 on the CPU
     integer(c_int32_t) :: reserved = 0
@@ -1353,7 +1353,7 @@ contains
     call finish(answer, stat)
   end subroutine
 
-  ! Memory within reach of the other ranks of this host: parameters and gradients that lie in it are reduced in place,
+  ! Memory within reach of the other ranks of this host: parameters and gradients in it are reduced in place,
   ! without a copy. Zeroed, aligned to 64 bytes. In a group made with DDP_BACKEND_NCCL it is memory of this rank's GPU,
   ! from ncclMemAlloc.
   ! @param bytes 1 or more
@@ -2505,7 +2505,7 @@ contains
   end subroutine
 
   ! Take the current parameters into every average, in one pass over memory. Call after each step.
-  ! @param stream of parameters on a GPU: that of ddp_optimizer_step; their averages lie on the GPU too, and the host waits in
+  ! @param stream of parameters on a GPU: that of ddp_optimizer_step; their averages are on the GPU too, and the host waits in
   !        the first update only (it allocates)
   ! Local. Errors: INVALID_STATE (not committed, swapped, or the stream is being captured into a CUDA graph), OUT_OF_MEMORY
   ! (first update).

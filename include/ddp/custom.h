@@ -42,7 +42,7 @@ typedef struct ddp_update_slice {
   void
       *state[DDP_MAX_STATES]; /**< state_count arrays of count elements, to be changed: F64 for an F64 parameter, else F32 */
   int32_t state_count;        /**< as many as state_names has */
-  ddp_device_kind device;     /**< where value, grad and state lie */
+  ddp_device_kind device;     /**< of value, grad and state */
   int32_t device_index;       /**< which GPU; 0 on the CPU */
   int32_t reserved;
   int64_t first;       /**< the first element's place in the flattened parameter */

@@ -27,7 +27,7 @@ DDP_API void ddp_ema_destroy(ddp_ema *ema);
 
 /**
  * Take the current parameters into every average, in one pass over memory. Call after each step.
- * @param stream of parameters on a GPU: that of ddp_optimizer_step; their averages lie on the GPU too, and the host waits in
+ * @param stream of parameters on a GPU: that of ddp_optimizer_step; their averages are on the GPU too, and the host waits in
  *        the first update only (it allocates)
  * Local. Errors: INVALID_STATE (not committed, swapped, or the stream is being captured into a CUDA graph), OUT_OF_MEMORY
  * (first update).

@@ -225,7 +225,7 @@ DDP_API ddp_status ddp_group_broadcast(ddp_group *group, const ddp_tensor *tenso
 DDP_API ddp_status ddp_group_reduce_metrics(ddp_group *group, double *values, int64_t count, ddp_reduce op);
 
 /**
- * Memory within reach of the other ranks of this host: parameters and gradients that lie in it are reduced in place,
+ * Memory within reach of the other ranks of this host: parameters and gradients in it are reduced in place,
  * without a copy. Zeroed, aligned to 64 bytes. In a group made with DDP_BACKEND_NCCL it is memory of this rank's GPU,
  * from ncclMemAlloc.
  * @param bytes 1 or more

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file
- * Going on in the same processes when ranks have died. The group must have been made with recoverable = 1. Models may lie in
+ * Recovery in the same processes after ranks have died. The group must have been made with recoverable = 1. Models may be in
  * host memory or on GPUs (include/README.md, "Recovery").
  *
  * When a rank dies, calls on the other ranks fail with PEER_FAILED, as always, and ddp_group_status gives that cause. Then

@@ -21,7 +21,7 @@ ddp_batch_norm_options default_options() noexcept {
   return options;
 }
 
-/// The tensors of a call, bound to the group's GPU if they lie there.
+/// The tensors of a call, bound to the group's GPU if they are there.
 struct Reader {
   group::Group& group;
   const char* function;

@@ -26,7 +26,7 @@ inline constexpr const char* kUserKey = "user.";
 /// Allocates the state tensors of optimizer and averages if they were not yet.
 [[nodiscard]] Manifest list_parts(const Parts& parts);
 
-/// The GPU where tensors of the manifest lie, once everything that was enqueued there is done; NULL if all are in host
+/// The GPU of tensors of the manifest, once everything that was enqueued there is done; NULL if all are in host
 /// memory.
 [[nodiscard]] const gpu::Device* settled_gpu(const Manifest& manifest);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Frames: how messages of the control plane lie on a byte stream.
+// Frames: the layout of control messages on a byte stream.
 //
 //   length of the body (32 bits, little-endian) | type (8 bits) | body | tag (16 bytes, on authenticated connections only)
 //

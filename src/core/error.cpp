@@ -22,7 +22,7 @@ Error made_or_out_of_memory(ddp_status status, const char* text) noexcept {
 }  // namespace
 
 const std::string& Error::text() const noexcept {
-  static const std::string out_of_memory("out of memory");  // short enough to lie in the object itself
+  static const std::string out_of_memory("out of memory");  // short enough to be in the object itself
   return text_ != nullptr ? *text_ : out_of_memory;
 }
 

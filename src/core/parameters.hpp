@@ -24,7 +24,7 @@ struct Parameter {
   bool owned_value = false;  // libddp provides the value's memory, since commit
   bool replanned = false;    // on a GPU: since a recovery the buckets are not those by which that memory is laid out
 
-  /// Does it lie where its bucket's plan has it, in one block with the others of the bucket that libddp provides?
+  /// Is it at the place of its bucket's plan, in one block with the others of the bucket that libddp provides?
   [[nodiscard]] bool lies_in_grad_block() const noexcept { return owned_grad && !replanned; }
   [[nodiscard]] bool lies_in_value_block() const noexcept { return owned_value && !replanned; }
   /// Elements of `grad` for one of the program's: 2 of a complex parameter.
@@ -62,7 +62,7 @@ class Parameters {
   [[nodiscard]] Parameter& parameter(int32_t index) { return parameters_[static_cast<size_t>(index)]; }
   [[nodiscard]] const Parameter& parameter(int32_t index) const { return parameters_[static_cast<size_t>(index)]; }
   [[nodiscard]] int32_t parameter_count() const noexcept { return static_cast<int32_t>(parameters_.size()); }
-  /// The GPU on which parameters lie; NULL: all are in host memory.
+  /// The GPU of the parameters; NULL: all are in host memory.
   [[nodiscard]] const device::Device* device() const noexcept { return device_; }
 
  private:

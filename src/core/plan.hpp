@@ -42,7 +42,7 @@ struct PlannedPiece {
 
 struct PlannedBucket {
   ddp_dtype dtype = DDP_F32;
-  bool on_gpu = false;               // where all of its gradients lie
+  bool on_gpu = false;               // the device of all of its gradients
   std::vector<PlannedPiece> pieces;  // in the order in which they are expected
   int64_t count = 0;                 // elements with padding; on a GPU a multiple of kPieceUnit for each rank
 };

@@ -36,7 +36,7 @@ struct Tensor {
 /// NOT_SUPPORTED for one on a GPU.
 [[nodiscard]] Tensor checked_tensor(const ddp_tensor* tensor, const char* what);
 
-/// The same of a tensor that may lie on a GPU.
+/// The same of a tensor that may be on a GPU.
 [[nodiscard]] Tensor checked_any_tensor(const ddp_tensor* tensor, const char* what);
 
 /// A flat tensor of `count` elements.

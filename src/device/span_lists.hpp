@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Spans of many tensors, sorted by where they lie and by their types, so that each device is called once for each pair of
+// Spans of many tensors, sorted by device and type, so that each device is called once for each pair of
 // types. Room is kept from one use to the next. Threads: one at a time. Tested by gpu_host/gradients_test.cpp and
 // unit/device/host_test.cpp.
 #pragma once

@@ -126,7 +126,7 @@ Launch slurm(const Environment& env) {
   const bool is_one_job = !env.has("SLURM_HET_SIZE");  // the components of a heterogeneous job have numbers of their own
   if (is_one_job) launch.job = std::to_string(job.value_or(0)) + "." + std::to_string(step.value_or(0));
   if (is_one_job && env.has("SLURM_RESTART_COUNT")) launch.job += "/" + env.text("SLURM_RESTART_COUNT");
-  // Below the range from which the kernel gives out ports; steps of one job lie apart by the length of the port walk.
+  // Below the range from which the kernel gives out ports; the ports of a job's steps differ by the length of the port walk.
   const int64_t spread = (job.value_or(0) % 900) * 7 + step.value_or(0) % 900;
   launch.port = static_cast<int32_t>(15'000 + (spread % 900 + 900) % 900 * limits::kPorts);
   return launch;

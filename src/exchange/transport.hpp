@@ -96,7 +96,7 @@ struct BucketSpec {
   std::vector<Piece> pieces;
   int64_t count = 0;          // elements of the plan's bucket with padding; for a bucket on a GPU
   int64_t largest_bytes = 0;  // of the buckets of the model on a GPU
-  bool on_gpu = false;        // where all pieces lie
+  bool on_gpu = false;        // the device of all pieces
   bool all_on_gpu = false;    // and those of all buckets of the model
   bool dense = false;         // on a GPU, on all ranks: the pieces are contiguous, in the same order, and are tied
   bool partial_allowed =

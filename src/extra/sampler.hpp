@@ -21,7 +21,7 @@ void check_sampler(const ddp_sampler& sampler, const char* function);
 /// Indices per rank and epoch, of a checked sampler.
 [[nodiscard]] int64_t sampler_count(const ddp_sampler& sampler) noexcept;
 
-/// Indices [first, first + count) of this rank's share; the range must lie within sampler_count.
+/// Indices [first, first + count) of this rank's share; the range must be within sampler_count.
 void sampler_fill(const ddp_sampler& sampler, int64_t epoch, int64_t first, int64_t count, int64_t* indices) noexcept;
 
 }  // namespace ddp::extra

@@ -106,7 +106,7 @@ class Channel {
 
   /// Can it do such an exchange? Pure, the same on all ranks.
   [[nodiscard]] bool can(collective::Collective kind, bool on_gpu) const noexcept;
-  /// An exchange, by NCCL if its pieces lie on a GPU, else by the transport. Collective; in the same order on all ranks.
+  /// An exchange, by NCCL if its pieces are on a GPU, else by the transport. Collective; in the same order on all ranks.
   /// Only what it can.
   [[nodiscard]] std::unique_ptr<collective::BucketOperation> prepare(const collective::ExchangeSpec& spec) const;
 

@@ -67,7 +67,7 @@ class Gpu {
   /// happened when a rank dies. Must not be called while the communication stream is captured. Throws the group's cause if
   /// it broke before.
   void settle();
-  /// Does all of this lie in one piece of memory that nccl() has given out, now or before a recovery?
+  /// Is all of this in one piece of memory that nccl() has given out, now or before a recovery?
   [[nodiscard]] bool gave(const std::byte* data, int64_t bytes) const noexcept;
   /// Is it such a piece?
   bool free(void* data) noexcept;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One bucket between hosts. Every local rank's pieces lie in shared memory: gradients in library memory are reduced
+// One bucket between hosts. Every local rank's pieces are in shared memory: gradients in library memory are reduced
 // where they are; for private ones a copy of the piece is kept in the group's memory, filled before the bucket is
 // announced and copied back at the end.
 //

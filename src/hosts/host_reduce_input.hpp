@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What one host adds to an exchange between hosts: the nodes of the sum that have leaves of its ranks alone, formed
-// from their arrays where they lie in shared memory. Results are written to all of its ranks, or to the one that owns
+// from their arrays in shared memory. Results are written to all of its ranks, or to the one that owns
 // them. So the sum over all ranks is the tree's, with the bits of every other transport, wherever the ranks run.
 //
 // Cost: a node reads the span once for each rank, delivering writes it once for each rank. Threads: the rail's.

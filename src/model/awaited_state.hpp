@@ -19,7 +19,7 @@ namespace ddp::model {
 
 class AwaitedState final : public ReplicaState {
  public:
-  /// What describe() wrote on another rank; memory is made where the parameters lie. Throws OUT_OF_MEMORY.
+  /// The text of describe() on another rank; memory is made on the device of the parameters. Throws OUT_OF_MEMORY.
   AwaitedState(std::string_view description, const Parameters& table);
 
   [[nodiscard]] const char* kind() const noexcept override { return kind_.c_str(); }

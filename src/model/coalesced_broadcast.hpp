@@ -6,8 +6,8 @@
 // small tensor into a staging buffer costs less. So consecutive tensors are packed until a message would pass kPackBytes; a
 // tensor above kSmallBytes is a message alone, or several if a limit is given.
 // Tensors on a GPU are sent separately: small ones are packed there, and the host does not wait (commit, buffers in every
-// step). Promises: the messages depend on the sizes and on where tensors lie, so all ranks agree on them without talking.
-// Tested by unit/model/coalesced_broadcast_test.cpp, conformance/state_test.cpp and gpu_host/sync_test.cpp.
+// step). Promises: the messages depend on the sizes and devices of the tensors, so all ranks agree on them without a
+// message. Tested by unit/model/coalesced_broadcast_test.cpp, conformance/state_test.cpp and gpu_host/sync_test.cpp.
 #pragma once
 
 #include <cstddef>

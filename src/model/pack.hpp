@@ -20,7 +20,7 @@ namespace ddp::model {
 
 class Pack {
  public:
-  /// Room for `parts`, which lie on one device and have one dtype; in host memory it is in `buffer`, which may grow.
+  /// Room for `parts`, which are on one device and have one dtype; in host memory it is in `buffer`, which may grow.
   Pack(group::Group& group, const std::vector<Tensor>& parts, std::vector<std::byte>& buffer, void* stream);
 
   void fill() { move(Way::kIn); }

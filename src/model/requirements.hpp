@@ -21,7 +21,7 @@ void refuse_capture(const Model& model, const char* function, void* stream);
 void refuse_virtual_ranks(const Model& model);
 /// Throws NOT_SUPPORTED if the model has tensors on a GPU, and an optimizer that keeps copies for others.
 void refuse_kept_copies(Model& model);
-/// Does a parameter or a buffer lie on a GPU?
+/// Is a parameter or a buffer on a GPU?
 [[nodiscard]] bool has_gpu_tensors(const Parameters& table) noexcept;
 
 }  // namespace ddp::model

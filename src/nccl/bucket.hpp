@@ -6,7 +6,7 @@
 // everything that holds for gradients in host memory holds here too: what is missing is named, ranks that do different
 // things find out, weights and skipped ranks count. The host waits for the metadata of other hosts, never for a device.
 //
-// Where the gradients lie in one block they are reduced in place: the library's, or the program's
+// If the gradients are one block they are reduced in place: the library's, or the program's
 // (pass/gradient_layout.hpp). Otherwise one kernel packs them into a block of the same layout and one writes the result
 // back, so ranks may differ. It does so at once if every rank must contribute everything (`partial_allowed` is false); then
 // a pass that turns out void leaves gradients undefined. Otherwise it waits for the bucket headers, and a void pass or an

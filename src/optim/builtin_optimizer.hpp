@@ -10,7 +10,7 @@
 // becomes one at ddp_optimizer_step.
 //
 // Blocks of parameters on a GPU are noted, and flush launches them in the order of a stream (device/updates.hpp). A step
-// that may be left out, or is captured into a graph, is decided and counted on the GPU if all parameters lie there
+// that may be left out, or is captured into a graph, is decided and counted on the GPU if all parameters are there
 // (optim/gpu_steps.hpp); then the host learns how it went when it is asked. The host waits for a GPU in a step only where
 // it must decide itself.
 // Tested by unit/optim/optimizer_test.cpp, conformance/fused_test.cpp, gpu_host/optimizer_test.cpp.

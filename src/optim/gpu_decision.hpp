@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a step takes gradients that lie on a GPU. Their squares are added up there. If the only question is by how much they
+// How a step takes gradients on a GPU. Their squares are added up there. If the only question is by how much they
 // are too long, the device answers that itself and the host waits for nothing; what the norm was comes to the host behind
 // it.
 //

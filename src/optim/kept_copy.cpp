@@ -80,7 +80,7 @@ void KeptCopy::place_arrays() {
       return made;
     };
   };
-  // A rank of another host is sent the arrays as they lie, so there is one of each.
+  // A rank of another host gets the arrays unchanged, so there is one of each.
   const bool two_sides = outliving() == nullptr || outliving()->keep_rounds().empty();
   of_.store.keep_two_sides(two_sides);
   of_.masters.keep_two_sides(two_sides);
@@ -160,7 +160,7 @@ void KeptCopy::send_copy(int64_t version) {
 
 void KeptCopy::send_copy() { send_copy(of_.steps() + 1); }
 
-/// `hash`: of all that has arrived in a deal. All ranks have their parts, and know then where those of the others lie.
+/// `hash`: of all that has arrived in a deal. All ranks have their parts, and then know the places of the others' parts.
 void KeptCopy::exchange_areas(Hand& hand, uint64_t hash) {
   std::vector<std::string> areas;
   for (const std::string& theirs :

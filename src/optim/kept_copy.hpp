@@ -59,7 +59,7 @@ class KeptCopy final : public model::KeptParts {
   explicit KeptCopy(Of of);
   ~KeptCopy() override;
 
-  /// Arrays that are allocated from now on lie where the other ranks find them.
+  /// Arrays that are allocated from now on are in memory that the other ranks reach.
   void place_arrays();
   /// All blocks of a step have changed on all ranks: what other hosts are to keep goes there. Collective.
   void send_copy();
@@ -73,7 +73,7 @@ class KeptCopy final : public model::KeptParts {
   void agree(const std::vector<std::string>& told) override;
   [[nodiscard]] bool is_whole() const noexcept override { return deal_.kind != Deal::Kind::kLost; }
   void deal() override;
-  /// All ranks have arrays: they tell each other where these lie, if they have not done so yet.
+  /// All ranks have arrays: they exchange the places of these, if they have not done so yet.
   void meet() override;
   void begin_load() noexcept override;
   void end_load() override;

@@ -23,7 +23,7 @@
 
 namespace ddp::optim {
 
-/// Where arrays come to lie. On a GPU large ones begin on 256 bytes, as its own allocations do; small ones on 16, which is
+/// The placement of arrays. On a GPU large ones begin on 256 bytes, as its own allocations do; small ones on 16, which is
 /// what a kernel loads at once, because a thousand of them would be mostly padding.
 struct StateSpace {
   static constexpr int64_t kApart = 256;
@@ -43,7 +43,7 @@ class OptimizerState {
  public:
   explicit OptimizerState(size_t arrays) : arrays_(arrays) {}
 
-  /// Arrays in host memory that are allocated from now on lie there.
+  /// Arrays in host memory that are allocated from now on are there.
   void lie_in(StateMemory memory) { memory_ = std::move(memory); }
   /// Arrays have two sides, or one. No effect once there are arrays.
   void keep_two_sides(bool two) noexcept {

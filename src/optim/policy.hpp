@@ -32,7 +32,7 @@ void check_policy(const Policy& policy, const char* where, ddp_status status = D
 /// Must the whole gradient be known before the first parameter changes?
 [[nodiscard]] bool needs_whole_gradient(const Policy& policy, const LossScale& scale) noexcept;
 
-/// What happens to a step. `norm`: the 2-norm of the gradients as they lie in memory; `finite`: they are.
+/// What happens to a step. `norm`: the 2-norm of the gradients in memory; `finite`: they are.
 struct Decision {
   enum class Kind { kStep, kSkip, kFail } kind = Kind::kStep;
   cpu::GradShape shape;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where arrays of an optimizer lie if not in memory of its own: in shared memory, where they are found when this rank has
+// The place of an optimizer's arrays if not in memory of its own: in shared memory, where they are found when this rank has
 // died, or where those of such a rank were found.
 #pragma once
 

@@ -17,7 +17,7 @@ struct MemoryTable {
 /// Replace the table; NULL restores the system's. Tests only, while no array exists.
 void set_memory_table(const MemoryTable* table) noexcept;
 
-/// Zeroed memory on a 64-byte boundary that frees itself. Pages that nothing was written to cost nothing. Large ones lie on
+/// Zeroed memory on a 64-byte boundary that frees itself. Pages that nothing was written to cost nothing. Large ones are on
 /// huge pages where the system has some (huge_pages.hpp).
 class LargeArray {
  public:

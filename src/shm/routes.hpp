@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the pieces of an exchange lie, and which rank works on what of them.
+// The places of an exchange's pieces, and the part of each rank.
 //   in place  pieces that all ranks reach: the owner reads and writes them where they are
 //   staged    the others: they go through the stages, rank by rank, in the order of their owner's slice
 // With an ownership the owners' spans are taken. Without one (an all-reduce) the elements are divided equally, and pieces

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a span of elements is divided among the ranks: rank r owns [cut(r), cut(r + 1)). Cuts lie on cache lines, and on pages
+// How a span of elements is divided among the ranks: rank r owns [cut(r), cut(r + 1)). Cuts are at cache lines, and at pages
 // when the span is large, so that no two ranks write to one line. A pure function.
 // Tested by unit/exchange/share_test.cpp.
 #pragma once

@@ -206,7 +206,7 @@ void Collectives::put_parts(ReduceInput& mine, const Schedule& schedule) {
   }
 }
 
-// The own slice is delivered when all have been sent: a node may lie where a result goes.
+// The own slice is delivered when all have been sent: a node may be in the place of a result.
 void Collectives::swap_parts(ReduceInput& mine, const Schedule& schedule) {
   const int32_t level = header_.hops();
   const int64_t size = dtype_size(mine.rule().travel_dtype());

@@ -54,7 +54,7 @@ class TreeSum {
   std::vector<std::vector<size_t>> parts_of_;  // by member: its nodes among the parts
 };
 
-/// Segments in flight from and to each member, and their messages. Only a third of it is ever touched if all segments lie
+/// Segments in flight from and to each member, and their messages. Only a third of it is ever touched if all segments are
 /// within pieces.
 class ExchangeMemory {
  public:

@@ -35,11 +35,11 @@ class ReduceInput {
   /// The member's index-th node of the sum as it is sent, either in place or formed in `scratch`. The array stays unchanged
   /// until the result of this span arrives.
   [[nodiscard]] virtual const void* node(size_t index, Span span, void* scratch) noexcept = 0;
-  /// Where nothing is added: the owner's values of a span that belongs to this member, where they lie or copied to
+  /// Where nothing is added: the owner's values of a span that belongs to this member, in place or copied to
   /// `scratch`.
   [[nodiscard]] virtual const void* values(Span span, void* scratch) noexcept { return node(0, span, scratch); }
 
-  /// Memory where the result of the span may lie at once and for good; NULL: give it to deliver().
+  /// Memory where the result of the span may be put at once and for good; NULL: give it to deliver().
   [[nodiscard]] virtual void* landing(Span span) noexcept = 0;
   /// The result, as it is sent (rule().travel_dtype()).
   virtual void deliver(const void* result, Span span) noexcept = 0;

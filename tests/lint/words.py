@@ -12,7 +12,7 @@ import re
 LINE, CELL = 125, 120
 
 WORDS = re.compile(
-    r"\b(?:whoever|whom|nobody|somebody|everybody|anybody|told|hears?|heard|speaks?|says|said|let go|lets go|lets? of|gone|stood|stands|lies|lay|"
+    r"\b(?:whoever|whom|nobody|somebody|everybody|anybody|told|hears?|heard|speaks?|says|said|let go|lets go|lets? of|gone|stood|stands|lies?|lay|"
     r"beside|as ever|one behind the other|on (?:its|their) way|is none|but for|so many|goes on|go on|went on|travels?|travelled|"
     r"who (?:is|was|has|waits|looks|reads|finds|uses|comes|asks|serves|wants|begins|leaves|sends|calls|joins))\b", re.I)
 

@@ -544,7 +544,7 @@ end
 @doc raw"""
     ddp_group_alloc(group, bytes, out_data)
 
-Memory within reach of the other ranks of this host: parameters and gradients that lie in it are reduced in place,
+Memory within reach of the other ranks of this host: parameters and gradients in it are reduced in place,
 without a copy. Zeroed, aligned to 64 bytes. In a group made with DDP_BACKEND_NCCL it is memory of this rank's GPU,
 from ncclMemAlloc.
 - `bytes`: 1 or more
@@ -1465,7 +1465,7 @@ end
     ddp_ema_update(ema, stream)
 
 Take the current parameters into every average, in one pass over memory. Call after each step.
-- `stream`: of parameters on a GPU: that of ddp_optimizer_step; their averages lie on the GPU too, and the host waits in
+- `stream`: of parameters on a GPU: that of ddp_optimizer_step; their averages are on the GPU too, and the host waits in
        the first update only (it allocates)
 Local. Errors: INVALID_STATE (not committed, swapped, or the stream is being captured into a CUDA graph), OUT_OF_MEMORY
 (first update).
@@ -1783,7 +1783,7 @@ clipped. On a GPU (`device` DDP_CUDA) they are the parameter's own memory, of it
 - `grad`: count elements
 - `state`: state_count arrays of count elements, to be changed: F64 for an F64 parameter, else F32
 - `state_count`: as many as state_names has
-- `device`: where value, grad and state lie
+- `device`: of value, grad and state
 - `device_index`: which GPU; 0 on the CPU
 - `first`: the first element's place in the flattened parameter
 - `count`: elements, 1 or more

@@ -60,7 +60,7 @@ class NodeLoops {
   bool repeats_;  // MIN, MAX: an input may stand twice
 };
 
-/// Where unfinished nodes lie while a block is worked on.
+/// The memory of unfinished nodes while a block is worked on.
 class Slots {
  public:
   static constexpr int64_t kBytes = 65536;

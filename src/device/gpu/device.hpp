@@ -169,7 +169,7 @@ using Array = device::Memory;
 
 /// The GPU of a tensor, to which a group has bound it.
 [[nodiscard]] inline const Device& of(const Tensor& tensor) noexcept { return static_cast<const Device&>(*tensor.device); }
-/// That of the parameters that lie on one.
+/// That of the parameters that are on one.
 [[nodiscard]] inline const Device& of(const Parameters& table) noexcept {
   return static_cast<const Device&>(*table.device());
 }

@@ -66,7 +66,7 @@ static_assert(kRemoteError == ncclRemoteError && kInProgress == ncclInProgress);
 #endif
 #undef DDP_SAME_CALL
 
-// Fields are only ever appended, so those that the header has must lie where ours lie.
+// Fields are only ever appended, so those of the header must have the offsets of ours.
 #define DDP_SAME_PLACE(ours, theirs) static_assert(offsetof(Config, ours) == offsetof(ncclConfig_t, theirs))
 #if NCCL_VERSION_CODE >= 21903
 DDP_SAME_PLACE(magic, magic);

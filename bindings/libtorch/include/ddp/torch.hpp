@@ -10,7 +10,7 @@
  *     loss_of(net(input), target).backward();                 // every rank has the mean of all ranks' gradients
  *     optimizer.step();
  *
- * Gradients lie in libddp's buckets: a parameter's grad() is a tensor of that memory, reduced without a copy, while the rest
+ * Gradients are in libddp's buckets: a parameter's grad() is a tensor of that memory, reduced without a copy, while the rest
  * of the backward pass still computes. It needs what LibTorch needs of a compiler; bindings/libtorch/README.md has the rest.
  */
 #ifndef DDP_TORCH_HPP

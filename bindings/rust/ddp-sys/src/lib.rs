@@ -627,7 +627,7 @@ pub struct ddp_update_slice {
     pub state: [*mut c_void; 16],
     /// as many as state_names has
     pub state_count: i32,
-    /// where value, grad and state lie
+    /// of value, grad and state
     pub device: ddp_device_kind,
     /// which GPU; 0 on the CPU
     pub device_index: i32,
@@ -1028,7 +1028,7 @@ extern "C" {
     /// Collective, blocks. Errors: as ddp_group_all_reduce. Since 0.1.
     pub fn ddp_group_reduce_metrics(group: *mut ddp_group, values: *mut f64, count: i64, op: ddp_reduce) -> ddp_status;
 
-    /// Memory within reach of the other ranks of this host: parameters and gradients that lie in it are reduced in place,
+    /// Memory within reach of the other ranks of this host: parameters and gradients in it are reduced in place,
     /// without a copy. Zeroed, aligned to 64 bytes. In a group made with DDP_BACKEND_NCCL it is memory of this rank's GPU,
     /// from ncclMemAlloc.
     /// @param bytes 1 or more
@@ -1385,7 +1385,7 @@ extern "C" {
     pub fn ddp_ema_destroy(ema: *mut ddp_ema);
 
     /// Take the current parameters into every average, in one pass over memory. Call after each step.
-    /// @param stream of parameters on a GPU: that of ddp_optimizer_step; their averages lie on the GPU too, and the host waits in
+    /// @param stream of parameters on a GPU: that of ddp_optimizer_step; their averages are on the GPU too, and the host waits in
     ///        the first update only (it allocates)
     /// Local. Errors: INVALID_STATE (not committed, swapped, or the stream is being captured into a CUDA graph), OUT_OF_MEMORY
     /// (first update).

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an element is on the device: a type to lie in memory, the type it is computed in, and the way between them. The same
+// An element on the device: its type in memory, the type it is computed in, and the conversions between them. The same
 // functions compile for the host, where the tests compare them with the CPU's loops.
 //
 // Conversions round to nearest even, once, and keep a NaN's sign and payload, as core/float16.hpp does, whose code it is but
