@@ -221,7 +221,7 @@ ddp_status ddp_group_all_reduce(ddp_group* group, const ddp_tensor* tensor, ddp_
   constexpr const char* kName = "ddp_group_all_reduce";
   return in_hook_or_not(
       group, kName,
-      [&](pass::HookBucket& bucket) {
+      [&](parts::HookBucket& bucket) {
         check_reduce(op, kName);
         bucket.all_reduce(host_tensor(tensor, "ddp_group_all_reduce: tensor"), op);
       },
@@ -235,7 +235,7 @@ ddp_status ddp_group_all_gather(ddp_group* group, const ddp_tensor* input, const
   constexpr const char *kInput = "ddp_group_all_gather: input", *kOutput = "ddp_group_all_gather: output";
   return in_hook_or_not(
       group, "ddp_group_all_gather",
-      [&](pass::HookBucket& bucket) { bucket.all_gather(host_tensor(input, kInput), host_tensor(output, kOutput)); },
+      [&](parts::HookBucket& bucket) { bucket.all_gather(host_tensor(input, kInput), host_tensor(output, kOutput)); },
       [&](group::Group& object) {
         object.all_gather(bound_tensor(object, input, kInput), bound_tensor(object, output, kOutput), stream);
       });
@@ -247,7 +247,7 @@ ddp_status ddp_group_reduce_scatter(ddp_group* group, const ddp_tensor* input, c
   constexpr const char *kInput = "ddp_group_reduce_scatter: input", *kOutput = "ddp_group_reduce_scatter: output";
   return in_hook_or_not(
       group, kName,
-      [&](pass::HookBucket& bucket) {
+      [&](parts::HookBucket& bucket) {
         check_reduce(op, kName);
         bucket.reduce_scatter(host_tensor(input, kInput), host_tensor(output, kOutput), op);
       },
@@ -260,7 +260,7 @@ ddp_status ddp_group_reduce_scatter(ddp_group* group, const ddp_tensor* input, c
 ddp_status ddp_group_broadcast(ddp_group* group, const ddp_tensor* tensor, int32_t root, void* stream) {
   constexpr const char* kTensor = "ddp_group_broadcast: tensor";
   return in_hook_or_not(
-      group, "ddp_group_broadcast", [&](pass::HookBucket& bucket) { bucket.broadcast(host_tensor(tensor, kTensor), root); },
+      group, "ddp_group_broadcast", [&](parts::HookBucket& bucket) { bucket.broadcast(host_tensor(tensor, kTensor), root); },
       [&](group::Group& object) { object.broadcast(bound_tensor(object, tensor, kTensor), root, stream); });
 }
 

@@ -9,7 +9,7 @@
 #include "core/callback.hpp"
 #include "extra/powersgd.hpp"
 #include "optim/custom.hpp"
-#include "pass/hook_bucket.hpp"
+#include "parts/hooks/hook_bucket.hpp"
 
 using namespace ddp;
 using namespace ddp::capi;
@@ -17,11 +17,11 @@ using namespace ddp::capi;
 namespace {
 
 /// The caller's function as a hook of a model of this group.
-pass::Hook callback_hook(const group::Group& group, ddp_hook_fn fn, optim::UserData user_data) {
-  pass::Hook hook;
-  hook.kind = pass::Hook::Kind::kCallback;
+parts::Hook callback_hook(const group::Group& group, ddp_hook_fn fn, optim::UserData user_data) {
+  parts::Hook hook;
+  hook.kind = parts::Hook::Kind::kCallback;
   hook.name = "a callback";
-  hook.body = [&group, fn, data = std::make_shared<optim::UserData>(std::move(user_data))](pass::HookBucket& bucket) {
+  hook.body = [&group, fn, data = std::make_shared<optim::UserData>(std::move(user_data))](parts::HookBucket& bucket) {
     ddp_bucket* const handle = handle_of(bucket);
     const InProgram inside(group);
     const int32_t status = call_program("it", [&] { return fn(data->get(), handle); });
@@ -40,13 +40,13 @@ ddp_powersgd_options read_powersgd(const void* user_data, const char* function) 
   return options;
 }
 
-pass::Hook hook_of(const group::Group& group, ddp_hook_fn fn, optim::UserData user_data) {
-  if (fn == nullptr) return pass::Hook{};
+parts::Hook hook_of(const group::Group& group, ddp_hook_fn fn, optim::UserData user_data) {
+  if (fn == nullptr) return parts::Hook{};
   if (fn == &ddp_hook_powersgd) return extra::powersgd_hook(read_powersgd(user_data.get(), "ddp_model_set_hook"));
   return callback_hook(group, fn, std::move(user_data));
 }
 
-void check_position(const pass::HookBucket& bucket, int32_t position, const char* function) {
+void check_position(const parts::HookBucket& bucket, int32_t position, const char* function) {
   const auto count = static_cast<int32_t>(bucket.pieces().size());
   if (position < 0 || position >= count)
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: position is %d; the bucket has %d parameters, counted from 0",
@@ -55,7 +55,7 @@ void check_position(const pass::HookBucket& bucket, int32_t position, const char
 
 }  // namespace
 
-ddp_bucket* ddp::capi::handle_of(pass::HookBucket& bucket) {
+ddp_bucket* ddp::capi::handle_of(parts::HookBucket& bucket) {
   struct Handle {
     ddp_bucket* value;
     explicit Handle(ddp_bucket* made) : value(made) {}
@@ -90,8 +90,8 @@ ddp_status ddp_powersgd_options_init(ddp_powersgd_options* options, int64_t stru
 
 ddp_status ddp_model_set_pulled_hook(ddp_model* model) {
   return run_local(model, "ddp_model_set_pulled_hook", [](model::Model& object) {
-    pass::Hook hook;
-    hook.kind = pass::Hook::Kind::kPulled;
+    parts::Hook hook;
+    hook.kind = parts::Hook::Kind::kPulled;
     hook.name = "pulled";
     object.set_hook(std::move(hook));
   });
@@ -140,7 +140,7 @@ ddp_status ddp_bucket_get_parameter(const ddp_bucket* bucket, int32_t position, 
   return guarded([&] {
     const auto object = bucket_of(bucket, "ddp_bucket_get_parameter");
     check_position(*object, position, "ddp_bucket_get_parameter");
-    const pass::HookBucket::Piece& piece = object->pieces()[static_cast<size_t>(position)];
+    const parts::HookBucket::Piece& piece = object->pieces()[static_cast<size_t>(position)];
     if (out_index != nullptr) *out_index = piece.parameter;
     if (out_grad == nullptr) return;
     Tensor grad = piece.shape;

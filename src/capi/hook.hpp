@@ -4,11 +4,11 @@
 #pragma once
 
 #include "ddp/hook.h"
-#include "pass/hook_bucket.hpp"
+#include "parts/hooks/hook_bucket.hpp"
 
 namespace ddp::capi {
 
 /// Made when it is first asked for; the same every time.
-[[nodiscard]] ddp_bucket* handle_of(pass::HookBucket& bucket);
+[[nodiscard]] ddp_bucket* handle_of(parts::HookBucket& bucket);
 
 }  // namespace ddp::capi

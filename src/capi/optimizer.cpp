@@ -19,9 +19,9 @@ namespace {
 /// Give the optimizer its handle, and its part in the model's passes if it asked for one.
 ddp_optimizer* add(const std::shared_ptr<ddp::optim::Optimizer>& optimizer) {
   ddp::model::Model& model = optimizer->model();
-  if (ddp::pass::BlockUpdate* const in_passes = optimizer->in_passes(); in_passes != nullptr)
+  if (ddp::parts::BlockUpdate* const in_passes = optimizer->in_passes(); in_passes != nullptr)
     or_first_cause(model.group(),
-                   [&] { model.optimizer_slot().attach(std::shared_ptr<ddp::pass::BlockUpdate>(optimizer, in_passes)); });
+                   [&] { model.optimizer_slot().attach(std::shared_ptr<ddp::parts::BlockUpdate>(optimizer, in_passes)); });
   model.replicas().keep_equal(optimizer);
   return OptimizerTable::instance().add(optimizer);  // last: without a handle the program could not destroy it
 }

@@ -18,7 +18,7 @@
 #include "model/model.hpp"
 #include "optim/ema.hpp"
 #include "optim/optimizer.hpp"
-#include "pass/hook_bucket.hpp"
+#include "parts/hooks/hook_bucket.hpp"
 
 namespace ddp::capi {
 
@@ -27,18 +27,18 @@ using ModelTable = HandleTable<model::Model, ddp_model, 0xd2>;
 using OptimizerTable = HandleTable<optim::Optimizer, ddp_optimizer, 0xd3>;
 using EmaTable = HandleTable<optim::Ema, ddp_ema, 0xd4>;
 using OuterTable = HandleTable<outer::Outer, ddp_outer, 0xd6>;
-using BucketTable = HandleTable<pass::HookBucket, ddp_bucket, 0xd5>;
+using BucketTable = HandleTable<parts::HookBucket, ddp_bucket, 0xd5>;
 
 /// Is it the group that a hook got for its bucket (ddp_bucket_get_group)? Its handle is that of the bucket.
 inline bool is_in_hook(const ddp_group* handle) noexcept { return BucketTable::is_kind(handle); }
 
 /// The bucket that is open in a hook.
-inline std::shared_ptr<pass::HookBucket> bucket_of(const ddp_bucket* handle, const char* function) {
+inline std::shared_ptr<parts::HookBucket> bucket_of(const ddp_bucket* handle, const char* function) {
   auto bucket = resolve(BucketTable::instance(), handle, function, "bucket");
   bucket->require_open(function);
   return bucket;
 }
-inline std::shared_ptr<pass::HookBucket> bucket_of(const ddp_group* handle, const char* function) {
+inline std::shared_ptr<parts::HookBucket> bucket_of(const ddp_group* handle, const char* function) {
   return bucket_of(reinterpret_cast<const ddp_bucket*>(handle), function);
 }
 

@@ -301,8 +301,8 @@ void settle(const Parts& parts, const Manifest& manifest, const Arrived& arrived
     parts.model.values().know_file(*arrived.report.file);
   if (mode.local || mode.partial) parts.model.replicas().set_loaded();
   for (const auto& state : parts.model.replicas().kept_equal())
-    if (model::KeptParts* const kept = model::kept_parts_of(*state)) kept->end_load();
-  if (model::KeptParts* const kept = parts.optimizer != nullptr ? model::kept_parts_of(*parts.optimizer) : nullptr)
+    if (model::KeptParts* const kept = state->kept_parts()) kept->end_load();
+  if (model::KeptParts* const kept = parts.optimizer != nullptr ? parts.optimizer->kept_parts() : nullptr)
     if (!mode.local && parts.model.is_committed()) kept->meet();
 }
 
@@ -353,7 +353,7 @@ Counters load(const char* function, const Parts& parts, const std::optional<Erro
     copies.emplace(settled_gpu(manifest));
     fields.emplace(parts);
     for (const auto& state : parts.model.replicas().kept_equal())
-      if (model::KeptParts* const kept = model::kept_parts_of(*state)) kept->begin_load();
+      if (model::KeptParts* const kept = state->kept_parts()) kept->begin_load();
     const std::optional<Error> wrong = try_to([&] { fields->load(arrived.texts, mode.partial); });
     if (wrong) throw Error(wrong->status(), "the checkpoint \"" + *arrived.report.file + "\": " + wrong->text());
   });

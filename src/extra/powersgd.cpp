@@ -12,7 +12,7 @@
 #include "device/cpu/arrays.hpp"
 #include "device/cpu/low_rank.hpp"
 #include "os/memory.hpp"
-#include "pass/hook_bucket.hpp"
+#include "parts/hooks/hook_bucket.hpp"
 
 namespace ddp::extra {
 namespace {
@@ -38,34 +38,34 @@ double random_entry(uint64_t seed, uint64_t stream, uint64_t at) noexcept {
   return (static_cast<double>(sum) - 131070.0) / 65536.0;
 }
 
-class PowerSgd final : public pass::HookState {
+class PowerSgd final : public parts::HookState {
  public:
-  PowerSgd(const pass::HookBucket& bucket, const ddp_powersgd_options& options);
-  void reduce(pass::HookBucket& bucket);
+  PowerSgd(const parts::HookBucket& bucket, const ddp_powersgd_options& options);
+  void reduce(parts::HookBucket& bucket);
   void end_pass(bool is_void) noexcept override;
   void forget() noexcept override;
 
  private:
   [[nodiscard]] std::byte* at(std::byte* base, int64_t element) const noexcept { return base + element * size_; }
-  [[nodiscard]] std::byte* gradient(const pass::HookBucket& bucket, const Matrix& matrix) const noexcept {
+  [[nodiscard]] std::byte* gradient(const parts::HookBucket& bucket, const Matrix& matrix) const noexcept {
     return at(bucket.contents().data, bucket.pieces()[matrix.piece].offset);
   }
   void copy(std::byte* to, const std::byte* from, int64_t count) const noexcept {
     if (count > 0) std::memcpy(to, from, static_cast<size_t>(count * size_));
   }
-  [[nodiscard]] std::byte* error(const pass::HookBucket& bucket, const Matrix& matrix, int32_t copy) noexcept {
+  [[nodiscard]] std::byte* error(const parts::HookBucket& bucket, const Matrix& matrix, int32_t copy) noexcept {
     return at(error_[copy].data(), bucket.pieces()[matrix.piece].offset);
   }
   [[nodiscard]] std::byte* right(const Matrix& matrix, int32_t copy) noexcept {
     return at(right_[copy].data(), matrix.right);
   }
   void fill_right(const Matrix& matrix, int32_t copy, int32_t first, int64_t pass) noexcept;
-  void begin(const pass::HookBucket& bucket) noexcept;
-  [[nodiscard]] int64_t gather(const pass::HookBucket& bucket, std::byte* message) noexcept;
-  void unpack_rest(const pass::HookBucket& bucket, const std::byte* message) const noexcept;
-  [[nodiscard]] int64_t project_back(const pass::HookBucket& bucket, const std::byte* sums, std::byte* message) noexcept;
-  void finish(const pass::HookBucket& bucket, const std::byte* rights) noexcept;
-  void finish(const pass::HookBucket& bucket, Matrix& matrix, const std::byte* sums) noexcept;
+  void begin(const parts::HookBucket& bucket) noexcept;
+  [[nodiscard]] int64_t gather(const parts::HookBucket& bucket, std::byte* message) noexcept;
+  void unpack_rest(const parts::HookBucket& bucket, const std::byte* message) const noexcept;
+  [[nodiscard]] int64_t project_back(const parts::HookBucket& bucket, const std::byte* sums, std::byte* message) noexcept;
+  void finish(const parts::HookBucket& bucket, const std::byte* rights) noexcept;
+  void finish(const parts::HookBucket& bucket, Matrix& matrix, const std::byte* sums) noexcept;
   void keep_right(const Matrix& matrix, const std::byte* sums, int64_t pass) noexcept;
 
   const ddp_powersgd_options options_;
@@ -84,7 +84,7 @@ class PowerSgd final : public pass::HookState {
   bool seeded_ = false;
 };
 
-PowerSgd::PowerSgd(const pass::HookBucket& bucket, const ddp_powersgd_options& options)
+PowerSgd::PowerSgd(const parts::HookBucket& bucket, const ddp_powersgd_options& options)
     : options_(options), dtype_(bucket.contents().dtype), size_(dtype_size(dtype_)) {
   for (size_t piece = 0; piece < bucket.pieces().size(); ++piece) {
     const Tensor& shape = bucket.pieces()[piece].shape;
@@ -131,7 +131,7 @@ void PowerSgd::fill_right(const Matrix& matrix, int32_t copy, int32_t first, int
   }
 }
 
-void PowerSgd::begin(const pass::HookBucket& bucket) noexcept {
+void PowerSgd::begin(const parts::HookBucket& bucket) noexcept {
   for (Matrix& matrix : matrices_) {
     matrix.taking_part = bucket.is_used(matrix.piece);
     for (int32_t k = 0; k < matrix.shape.rank && (!seeded_ || options_.warm_start == 0); ++k)
@@ -156,10 +156,10 @@ void PowerSgd::forget() noexcept {
 }
 
 /// The rest and the P's, one after the other; answers their number of elements.
-int64_t PowerSgd::gather(const pass::HookBucket& bucket, std::byte* message) noexcept {
+int64_t PowerSgd::gather(const parts::HookBucket& bucket, std::byte* message) noexcept {
   int64_t count = 0;
   for (const size_t piece : rest_) {
-    const pass::HookBucket::Piece& where = bucket.pieces()[piece];
+    const parts::HookBucket::Piece& where = bucket.pieces()[piece];
     copy(at(message, count), at(bucket.contents().data, where.offset), where.shape.count);
     count += where.shape.count;
   }
@@ -175,16 +175,16 @@ int64_t PowerSgd::gather(const pass::HookBucket& bucket, std::byte* message) noe
   return count;
 }
 
-void PowerSgd::unpack_rest(const pass::HookBucket& bucket, const std::byte* message) const noexcept {
+void PowerSgd::unpack_rest(const parts::HookBucket& bucket, const std::byte* message) const noexcept {
   for (const size_t piece : rest_) {
-    const pass::HookBucket::Piece& where = bucket.pieces()[piece];
+    const parts::HookBucket::Piece& where = bucket.pieces()[piece];
     copy(at(bucket.contents().data, where.offset), message, where.shape.count);
     message += where.shape.count * size_;
   }
 }
 
 /// P made orthonormal from the sums of the ranks, and the Q's of this rank; answers their number of elements.
-int64_t PowerSgd::project_back(const pass::HookBucket& bucket, const std::byte* sums, std::byte* message) noexcept {
+int64_t PowerSgd::project_back(const parts::HookBucket& bucket, const std::byte* sums, std::byte* message) noexcept {
   int64_t count = 0;
   for (const Matrix& matrix : matrices_) {
     if (!matrix.taking_part) continue;
@@ -213,7 +213,7 @@ void PowerSgd::keep_right(const Matrix& matrix, const std::byte* sums, int64_t p
   }
 }
 
-void PowerSgd::finish(const pass::HookBucket& bucket, Matrix& matrix, const std::byte* sums) noexcept {
+void PowerSgd::finish(const parts::HookBucket& bucket, Matrix& matrix, const std::byte* sums) noexcept {
   std::byte* const mine = gradient(bucket, matrix);
   const int64_t elements = matrix.shape.rows * matrix.shape.columns;
   const std::byte* const left = at(left_.data(), matrix.left);
@@ -232,7 +232,7 @@ void PowerSgd::finish(const pass::HookBucket& bucket, Matrix& matrix, const std:
   matrix.is_new = true;
 }
 
-void PowerSgd::finish(const pass::HookBucket& bucket, const std::byte* rights) noexcept {
+void PowerSgd::finish(const parts::HookBucket& bucket, const std::byte* rights) noexcept {
   for (Matrix& matrix : matrices_) {
     if (!matrix.taking_part) continue;
     finish(bucket, matrix, rights);
@@ -240,7 +240,7 @@ void PowerSgd::finish(const pass::HookBucket& bucket, const std::byte* rights) n
   }
 }
 
-void PowerSgd::reduce(pass::HookBucket& bucket) {
+void PowerSgd::reduce(parts::HookBucket& bucket) {
   begin(bucket);
   std::byte* const message = bucket.scratch((rest_count_ + lefts_ + rights_) * size_);
   std::byte* const rights = at(message, rest_count_ + lefts_);
@@ -280,7 +280,7 @@ void check_powersgd_options(const ddp_powersgd_options& options, const char* fun
                      options.warm_start, options.error_feedback);
 }
 
-void reduce_by_powersgd(pass::HookBucket& bucket, const ddp_powersgd_options& options) {
+void reduce_by_powersgd(parts::HookBucket& bucket, const ddp_powersgd_options& options) {
   const Tensor whole = bucket.contents();
   if (bucket.size() == 1) return;
   if (bucket.pass_number() <= options.start_pass || (whole.dtype != DDP_F32 && whole.dtype != DDP_F64))
@@ -289,13 +289,13 @@ void reduce_by_powersgd(pass::HookBucket& bucket, const ddp_powersgd_options& op
   static_cast<PowerSgd*>(bucket.state.get())->reduce(bucket);
 }
 
-pass::Hook powersgd_hook(const ddp_powersgd_options& options) {
-  pass::Hook hook;
-  hook.kind = pass::Hook::Kind::kCallback;
+parts::Hook powersgd_hook(const ddp_powersgd_options& options) {
+  parts::Hook hook;
+  hook.kind = parts::Hook::Kind::kCallback;
   hook.name = "powersgd of rank " + std::to_string(options.rank) + " after " + std::to_string(options.start_pass) +
               " passes, rate " + std::to_string(options.min_compression_rate) + ", seed " + std::to_string(options.seed) +
               (options.warm_start != 0 ? ", warm start" : "") + (options.error_feedback != 0 ? ", error feedback" : "");
-  hook.body = [options](pass::HookBucket& bucket) { reduce_by_powersgd(bucket, options); };
+  hook.body = [options](parts::HookBucket& bucket) { reduce_by_powersgd(bucket, options); };
   return hook;
 }
 

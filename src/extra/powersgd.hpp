@@ -22,11 +22,11 @@
 #include <string>
 
 #include "ddp/hook.h"
-#include "pass/hook.hpp"
+#include "parts/hooks/hook.hpp"
 
-namespace ddp::pass {
+namespace ddp::parts {
 class HookBucket;
-}  // namespace ddp::pass
+}  // namespace ddp::parts
 
 namespace ddp::extra {
 
@@ -36,9 +36,9 @@ void check_powersgd_options(const ddp_powersgd_options& options, const char* fun
 
 /// Reduce the contents of the bucket. What it remembers is kept with the bucket and made at the first call, with these
 /// options.
-void reduce_by_powersgd(pass::HookBucket& bucket, const ddp_powersgd_options& options);
+void reduce_by_powersgd(parts::HookBucket& bucket, const ddp_powersgd_options& options);
 
 /// As the hook of a model.
-[[nodiscard]] pass::Hook powersgd_hook(const ddp_powersgd_options& options);
+[[nodiscard]] parts::Hook powersgd_hook(const ddp_powersgd_options& options);
 
 }  // namespace ddp::extra

@@ -101,10 +101,19 @@ void Channels::stop() noexcept {
   for (auto transport = transports_.rbegin(); transport != transports_.rend(); ++transport) transport->reset();
 }
 
-Channel::Channel(Group& group) : group_(group), number_(group.channels().take(group)), queues_(group.channels().queues()) {}
+Channel::Channel(Group& group) : group_(group), number_(group.channels().take(group)) {}
 Channel::~Channel() { group_.channels().give_back(number_); }
 
 collective::Transport& Channel::transport() const noexcept { return group_.channels().of(number_); }
+int32_t Channel::rank() const noexcept { return group_.rank(); }
+int32_t Channel::size() const noexcept { return group_.size(); }
+std::string Channel::name_of(int32_t rank) const { return group_.name_of(rank); }
+collective::Ranks::Place Channel::place() const noexcept { return {group_.channels().queues(), &group_.calls(), number_}; }
+bool Channel::pollable() const noexcept { return group_.channels().own().pollable(); }
+
+std::vector<std::string> Channel::gather(std::string_view what, std::string_view mine) const {
+  return group_.gather(what, mine);
+}
 
 // What only gives can always be had by gathering.
 bool Channel::can(collective::Collective kind, bool on_gpu) const noexcept {
@@ -132,15 +141,36 @@ std::unique_ptr<collective::BucketOperation> Channel::prepare_on_gpu(const colle
   return made;
 }
 
-Channel::Open::Open(const Channel& channel, const void* owner, bool on_gpu, collective::ProgressQueue& queue)
-    : group_(channel.group_), pass_{channel.number_, on_gpu, &queue} {
-  group_.health().check_usable();
-  group_.channels().check_owner(owner);
-  group_.channels().open(pass_);
+void Channel::check_usable() const { group_.health().check_usable(); }
+void Channel::fail(const Error& error) const { group_.health().fail(error); }
+void Channel::give_up(const char* function, const Error& why) const noexcept { group_.health().give_up(function, why); }
+
+void Channel::open_pass(bool on_gpu, collective::ProgressQueue& queue) const {
+  check_usable();
+  group_.channels().check_owner(this);
+  group_.channels().open({number_, on_gpu, &queue});
   on_error([&] { group_.health().check_open(); },  // again: exit() looks in the other order
-           [&](const Error&) { group_.channels().close(pass_); });
+           [&](const Error&) { close_pass(on_gpu, queue); });
 }
 
-Channel::Open::~Open() { group_.channels().close(pass_); }
+void Channel::close_pass(bool on_gpu, collective::ProgressQueue& queue) const noexcept {
+  group_.channels().close({number_, on_gpu, &queue});
+}
+
+void Channel::order_after(void* stream) const { group_.gpu().nccl().order_after(stream); }
+void Channel::order_before(void* stream) const { group_.gpu().nccl().order_before(stream); }
+bool Channel::is_capturing(void* stream) const { return group_.gpu().device().is_capturing(stream); }
+
+void Channel::settle(const char* function) const {
+  if (group_.options().recoverable == 0) return;
+  Gpu& gpu = group_.gpu();
+  gpu.device().refuse_capture(gpu.nccl().stream(), function,
+                              "the group can recover (recoverable = 1), so the host waits for what the ranks exchange");
+  gpu.settle();
+}
+
+bool Channel::gave_on_gpu(const std::byte* data, int64_t bytes) const noexcept {
+  return group_.memory().gave_on_gpu(data, bytes);
+}
 
 }  // namespace ddp::group

@@ -16,10 +16,12 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "exchange/open_queues.hpp"
+#include "exchange/ranks.hpp"
 #include "exchange/transport.hpp"
 
 namespace ddp::group {
@@ -92,46 +94,44 @@ class Channels {
 };
 
 /// A model's channel, as an owned object.
-class Channel {
+class Channel final : public collective::Ranks {
  public:
   /// Collective.
   explicit Channel(Group& group);
-  ~Channel();
+  ~Channel() override;
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
 
   [[nodiscard]] Group& group() const noexcept { return group_; }
-  [[nodiscard]] int32_t number() const noexcept { return number_; }
   [[nodiscard]] collective::Transport& transport() const noexcept;
-
   /// Can it do such an exchange? Pure, the same on all ranks.
   [[nodiscard]] bool can(collective::Collective kind, bool on_gpu) const noexcept;
-  /// An exchange, by NCCL if its pieces are on a GPU, else by the transport. Collective; in the same order on all ranks.
-  /// Only what it can.
-  [[nodiscard]] std::unique_ptr<collective::BucketOperation> prepare(const collective::ExchangeSpec& spec) const;
 
-  /// A pass of the channel's model is open as long as the object lives.
-  class Open {
-   public:
-    /// Throws as Channels::open.
-    Open(const Channel& channel, const void* owner, bool on_gpu, collective::ProgressQueue& queue);
-    ~Open();
-    Open(const Open&) = delete;
-    Open& operator=(const Open&) = delete;
-
-   private:
-    Group& group_;
-    Channels::OpenPass pass_;
-  };
-  /// A bounded share of work on the other open passes of the group.
-  void poke_others() const noexcept { queues_.poke_others(number_); }
+  [[nodiscard]] int32_t rank() const noexcept override;
+  [[nodiscard]] int32_t size() const noexcept override;
+  [[nodiscard]] std::string name_of(int32_t rank) const override;
+  [[nodiscard]] Place place() const noexcept override;
+  [[nodiscard]] std::vector<std::string> gather(std::string_view what, std::string_view mine) const override;
+  /// By NCCL if its pieces lie on a GPU, else by the transport. Only what it can.
+  [[nodiscard]] std::unique_ptr<collective::BucketOperation> prepare(const collective::ExchangeSpec& spec) const override;
+  [[nodiscard]] bool pollable() const noexcept override;
+  void check_usable() const override;
+  void fail(const Error& error) const override;
+  void give_up(const char* function, const Error& why) const noexcept override;
+  /// Who opens passes is known as this object (Channels::set_shadowing).
+  void open_pass(bool on_gpu, collective::ProgressQueue& queue) const override;
+  void close_pass(bool on_gpu, collective::ProgressQueue& queue) const noexcept override;
+  void order_after(void* stream) const override;
+  void order_before(void* stream) const override;
+  void settle(const char* function) const override;
+  [[nodiscard]] bool is_capturing(void* stream) const override;
+  [[nodiscard]] bool gave_on_gpu(const std::byte* data, int64_t bytes) const noexcept override;
 
  private:
   [[nodiscard]] std::unique_ptr<collective::BucketOperation> prepare_on_gpu(const collective::ExchangeSpec& spec) const;
 
   Group& group_;
   const int32_t number_;
-  collective::OpenQueues& queues_;
 };
 
 }  // namespace ddp::group

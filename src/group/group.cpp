@@ -1,27 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "group/group.hpp"
 
-#include <algorithm>
-#include <cstdlib>
 #include <mutex>
-#include <optional>
 
 #include "bootstrap/failure.hpp"
 #include "control/call_state.hpp"
 #include "control/control.hpp"
-#include "control/port_range.hpp"
 #include "control/texts.hpp"
 #include "core/attempt.hpp"
 #include "core/float_environment.hpp"
-#include "discovery/rendezvous.hpp"
 #include "exchange/memory_holds.hpp"
 #include "exchange/transport.hpp"
 #include "group/channels.hpp"
 #include "group/consensus.hpp"
+#include "group/create.hpp"
 #include "group/ending.hpp"
 #include "group/group_impl.hpp"
-#include "group/membership_log.hpp"
-#include "group/recovery.hpp"
 #include "group/select.hpp"
 #include "group/sparse_rows.hpp"
 #include "group/survival.hpp"
@@ -29,8 +23,6 @@
 #include "nccl/nccl_transport.hpp"
 #include "nccl/own_gpu.hpp"
 #include "nccl/stamps.hpp"
-#include "os/environment.hpp"
-#include "os/log.hpp"
 
 namespace ddp::group {
 
@@ -52,37 +44,6 @@ void check_operation(const Group& group, const char* function, const Tensor& ten
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: %s has no minimum and no maximum; complex numbers have no order",
                      function, describe(tensor).c_str());
   if (tensor.is_on_gpu()) nccl::check_reduction(function, tensor, op, group.options().reproducible != 0);
-}
-
-std::shared_ptr<Survival> make_survival(const ddp_group_options& options, bool threads,
-                                        std::unique_ptr<bootstrap::JoinPlace> place) {
-  if (options.recoverable == 0) return nullptr;
-  if (threads)
-    throw Error(DDP_ERROR_NOT_SUPPORTED,
-                "ddp_group_create: recoverable is 1, but the ranks are threads of one process (local://), of which none can "
-                "die alone; leave it 0");
-  if (options.nccl_comm != nullptr)
-    throw Error(
-        DDP_ERROR_NOT_SUPPORTED,
-        "ddp_group_create: recoverable is 1, but nccl_comm is a communicator of the program, which has these ranks for "
-        "ever; leave one of them out");
-  return std::make_shared<Survival>(std::move(place));
-}
-
-std::shared_ptr<Survival> make_survival(const ddp_group_options& options, const bootstrap::Meeting& meeting) {
-  return make_survival(options, meeting.kind == bootstrap::Meeting::Kind::kLocal,
-                       std::make_unique<bootstrap::JoinPlace>(meeting, options, secure_getenv("DDP_JOIN_FILE")));
-}
-
-std::shared_ptr<Group> join_standing(const ddp_group_options& options, const Group::Origin& origin,
-                                     const std::shared_ptr<Survival>& survival, const os::Deadline& deadline) {
-  std::shared_ptr<Group> group =
-      Group::form(survival->join(options, deadline), options, origin, "ddp_group_create", survival);
-  Changes changes;
-  changes.joined = survival->newcomers();
-  Recovery::take_place(*group, {});
-  survival->set_changes(std::move(changes));
-  return group;
 }
 
 }  // namespace
@@ -156,35 +117,6 @@ void Group::Impl::give_up(const char* function, const Error& why) noexcept {
   if (failure.broken()) return;
   const ddp_status status = breaks_group(why.status()) ? why.status() : DDP_ERROR_ABORTED;
   if (try_to([&] { health.abort(make_error(status, "%s: %s", function, why.what())); })) health.abort(Error());
-}
-
-std::shared_ptr<Group> Group::create(const char* rendezvous, const ddp_group_options& asked) {
-  ddp_group_options options = asked;
-  bootstrap::resolve_ports(options, secure_getenv("DDP_PORT_RANGE"));
-  const bootstrap::Meeting meeting =
-      bootstrap::resolve_meeting(rendezvous, options, [](const char* name) -> const char* { return ::getenv(name); });
-  if (meeting.rank == 0) os::check_environment();
-  const Origin origin{meeting.kind == bootstrap::Meeting::Kind::kLocal, meeting.local_rank};
-  std::shared_ptr<Survival> survival = make_survival(options, meeting);
-  if (options.join == 0) {
-    auto made = form(bootstrap::meet(meeting, options, opening_of(options)), options, origin, "ddp_group_create",
-                     std::move(survival));
-    log_membership(made->control(), options, {});
-    follow_launcher(*made, 1);
-    return made;
-  }
-  // A rank that dies while this one joins ends that; the others meet again, and so does this one.
-  for (const os::Deadline deadline = os::Deadline::in_ms(options.rendezvous_timeout_ms);;) {
-    std::shared_ptr<Group> group;
-    const std::optional<Error> failed = try_to([&] { group = join_standing(options, origin, survival, deadline); });
-    if (!failed) {
-      follow_launcher(*group, survival->generation());
-      return group;
-    }
-    if (!breaks_group(failed->status()) || deadline.passed()) throw Error(*failed);
-    os::log(DDP_LOG_WARNING, "ddp_group_create: this rank joins again: %s", failed->what());
-    survival = make_survival(options, meeting);
-  }
 }
 
 std::shared_ptr<Group> Group::form(std::unique_ptr<bootstrap::Control> control, const ddp_group_options& options,

@@ -20,7 +20,7 @@ constexpr const char* kTooLate =
 
 void Gradients::zero(void* stream) {
   model_.require_ready("ddp_model_zero_grad");
-  model_.pass().forget_gradients();
+  model_.pass().changed(pass::Change::kGradientsZeroed);
   spans_.clear();
   for (const Parameter& parameter : table_.parameters())
     spans_.add(device::of(parameter.grad), parameter.grad.dtype, parameter.grad.dtype, nullptr, parameter.grad.data,
@@ -47,7 +47,7 @@ double Gradients::norm(double p, void* stream) {
 }
 
 device::Norms& Gradients::own_norms() {
-  const pass::OptimizerStage* const stage = model_.optimizer_slot().is_sharded() ? model_.pass().stage() : nullptr;
+  const parts::OptimizerStage* const stage = model_.optimizer_slot().is_sharded() ? model_.pass().stage() : nullptr;
   norms_.clear();
   for (int32_t index = 0; index < table_.parameter_count(); ++index) {
     const Tensor& grad = table_.parameter(index).grad;
@@ -107,7 +107,7 @@ void Gradients::clip_value(double limit, void* stream) {
 }
 
 void Gradients::change(const device::Operation& operation, void* stream) {
-  if (pass::OptimizerStage* const stage = model_.pass().stage(); stage != nullptr) stage->forget_norm();
+  model_.pass().changed(pass::Change::kGradientsScaled);
   spans_.clear();
   for (const Parameter& parameter : table_.parameters()) spans_.add(parameter.grad);
   spans_.apply(operation, {stream});
@@ -118,12 +118,12 @@ void Gradients::take_reduced() {
   model_.require_ready(kFunction);
   require_no_made_step(kFunction, "with the gradients of that pass; call ddp_optimizer_step first");
   require_means(kFunction);
-  pass::Pass& pass = model_.pass();
+  parts::ModelPass& pass = model_.pass();
   if (!pass.parts().is_first())
     throw make_error(
         DDP_ERROR_INVALID_STATE,
         "%s: parts of a step are done and not reduced (DDP_PASS_PART); end the step with a DDP_PASS_REDUCE pass", kFunction);
-  pass.forget_gradients();
+  pass.changed(pass::Change::kGradientsZeroed);
   pass.results().take_reduced();
 }
 
@@ -169,7 +169,7 @@ void Gradients::require_means(const char* function) const {
 }
 
 void Gradients::require_no_made_step(const char* function, const char* why) const {
-  const pass::OptimizerStage* const stage =
+  const parts::OptimizerStage* const stage =
       model_.is_committed() ? model_.pass().stage() : nullptr;  // NULL: also if the optimizer was destroyed
   if (stage != nullptr && stage->step_is_made())
     throw make_error(DDP_ERROR_INVALID_STATE,

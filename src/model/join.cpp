@@ -27,7 +27,7 @@ int32_t newest(group::Group& group, int64_t rounds) {
 }
 
 void answer_pass(pass::Pass& pass, group::Group& group, void* stream) {
-  pass.begin(DDP_PASS_REDUCE, pass::Pass::Role::kJoined);
+  pass.begin(DDP_PASS_REDUCE, pass::Role::kJoined);
   const std::optional<Error> failure = try_to<Error>([&] { pass.end(stream); });
   if (!failure) return;
   group.health().check_usable();  // a void pass is the others' affair
@@ -37,17 +37,17 @@ void answer_pass(pass::Pass& pass, group::Group& group, void* stream) {
 /// Until every rank has joined. Returns the lowest rank that trained to the last: its state is the newest.
 int32_t answer_until_all_joined(Model& model, void* stream) {
   group::Group& group = model.group();
-  pass::Pass& pass = model.pass();
+  parts::ModelPass& pass = model.pass();
   const int64_t rounds = pass.attendance().rounds();
   pass.attendance().set_absent(
       -1);  // that others joined before is a reason to refuse what this rank begins, and it begins nothing any more
   for (;;) {
-    const pass::JoinHeader& roll = pass.call_roll(pass::Call::kNothing, 0, true);
-    if (roll.heard(pass::Call::kPass))
+    const parts::JoinHeader& roll = pass.call_roll(parts::Call::kNothing, 0, true);
+    if (roll.heard(parts::Call::kPass))
       answer_pass(pass, group, stream);
-    else if (roll.heard(pass::Call::kSyncBuffers))
+    else if (roll.heard(parts::Call::kSyncBuffers))
       answer_sync_buffers(model, roll, stream);
-    else if (!roll.heard(pass::Call::kRefused))
+    else if (!roll.heard(parts::Call::kRefused))
       break;
   }
   pass.attendance().set_absent(-1);
@@ -65,7 +65,7 @@ void join(Model& model, void* stream) {
   model.group().health().check_usable();
   const bootstrap::CallState::In inside(model.group().calls(), bootstrap::UserCall::kJoin, model.number());
   const int32_t newest = answer_until_all_joined(model, stream);
-  model.pass().forget_made_step();  // what all have in the end holds that step, or another
+  model.pass().changed(pass::Change::kStep);  // what all have in the end holds that step, or another
   model.replicas().replicate_from(newest, kFunction, stream);
 }
 

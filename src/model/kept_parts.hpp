@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is kept of a state that the ranks hold in parts, so that it outlives ranks that die.
+// What is kept of a state that the ranks hold in parts (ReplicaState::kept_parts), so that it outlives ranks that die.
 // After a recovery, in this order: tell(); agree(), before anything else of the state changes; then, when the model has its
 // passes again, deal().
 // Tested by capi/kept_copy_test.cpp.
@@ -7,8 +7,6 @@
 
 #include <string>
 #include <vector>
-
-#include "model/replica_state.hpp"
 
 namespace ddp::model {
 
@@ -33,18 +31,5 @@ class KeptParts {
   /// It has ended on all ranks. Collective once they have met.
   virtual void end_load() = 0;
 };
-
-/// A state (ReplicaState) that is held in parts, of which something may be kept. It is one of these too.
-class HasKeptParts {
- public:
-  virtual ~HasKeptParts() = default;
-  /// NULL: nothing is kept.
-  [[nodiscard]] virtual KeptParts* kept_parts() = 0;
-};
-
-[[nodiscard]] inline KeptParts* kept_parts_of(ReplicaState& state) {
-  auto* const has = dynamic_cast<HasKeptParts*>(&state);
-  return has != nullptr ? has->kept_parts() : nullptr;
-}
 
 }  // namespace ddp::model

@@ -79,7 +79,7 @@ Model::Model(std::shared_ptr<group::Group> group, const ddp_model_options& optio
     : group_(std::move(group)), options_(options) {
   check_options(options_);
   group_->health().check_usable();
-  if (options_.wire != cpu::ReduceRule::kAsItIs) hook_ = pass::Hook::sent_as(options_.wire);
+  if (options_.wire != cpu::ReduceRule::kAsItIs) hook_ = parts::Hook::sent_as(options_.wire);
 }
 
 Model::~Model() { close(); }
@@ -123,7 +123,7 @@ int32_t Model::add_buffer(std::string name, const Tensor& value) {
   return table_.add_buffer(std::move(name), value);
 }
 
-void Model::set_hook(pass::Hook hook) {
+void Model::set_hook(parts::Hook hook) {
   require_building("ddp_model_set_hook");
   if (options_.wire != cpu::ReduceRule::kAsItIs)
     throw Error(
@@ -155,7 +155,7 @@ void Model::commit_now(void* stream) {
         "before ddp_model_commit");
   refuse_capture(*this, "ddp_model_commit", stream);
   const bootstrap::CallState::In inside(group_->calls(), bootstrap::UserCall::kCommit);
-  if (options_.uneven_inputs != 0 && hook_.kind == pass::Hook::Kind::kPulled)
+  if (options_.uneven_inputs != 0 && hook_.kind == parts::Hook::Kind::kPulled)
     throw Error(
         DDP_ERROR_NOT_SUPPORTED,
         "ddp_model_commit: a rank that has joined cannot pull buckets; use a hook that is called, or leave uneven_inputs 0");
@@ -184,11 +184,11 @@ int32_t Model::join_group(void* stream) {
   allocate(plan, stream);
   const int32_t source = replicas_.make_equal(stream);
   const uint64_t plan_hash = hash_plan(plan, model_hash) + number_;
-  pass_ = std::make_unique<pass::Pass>(*group_, table_, options_, std::move(plan), plan_hash, hook_);
+  pass_ = std::make_unique<parts::ModelPass>(*group_, table_, options_, std::move(plan), plan_hash, hook_);
   pass_->attach(optimizer_slot_.update());
   pass_->results().go_on_from(replicas_.final_passes());
   for (const auto& state : replicas_.kept_equal())
-    if (KeptParts* const kept = kept_parts_of(*state)) kept->deal();
+    if (KeptParts* const kept = state->kept_parts()) kept->deal();
   return source;
 }
 
@@ -296,7 +296,7 @@ void Model::end_backward(void* stream) {
   if (mode_ == DDP_PASS_REDUCE) replicas_.check_after_pass(stream);
 }
 
-std::shared_ptr<pass::HookBucket> Model::next_bucket(bool rest) {
+std::shared_ptr<parts::HookBucket> Model::next_bucket(bool rest) {
   require_pulled("ddp_model_next_bucket");
   const bootstrap::CallState::In inside(group_->calls(), bootstrap::UserCall::kNextBucket);
   return pass().next_bucket(rest);
@@ -310,13 +310,13 @@ void Model::finish_bucket(const std::optional<Error>& problem) {
 
 void Model::require_pulled(const char* function) const {
   require_live(function);
-  if (hook_.kind != pass::Hook::Kind::kPulled)
+  if (hook_.kind != parts::Hook::Kind::kPulled)
     throw make_error(DDP_ERROR_INVALID_STATE,
                      "%s: the model's buckets are not pulled; call ddp_model_set_pulled_hook before ddp_model_commit",
                      function);
 }
 
-pass::Pass& Model::pass() const {
+parts::ModelPass& Model::pass() const {
   if (pass_ == nullptr) throw Error(DDP_ERROR_INVALID_STATE, "the model is not committed; call ddp_model_commit first");
   return *pass_;
 }

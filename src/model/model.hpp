@@ -22,8 +22,8 @@
 #include "model/rejoin.hpp"
 #include "model/replicas.hpp"
 #include "model/values.hpp"
-#include "pass/hook.hpp"
-#include "pass/pass.hpp"
+#include "parts/hooks/hook.hpp"
+#include "parts/model_pass.hpp"
 
 namespace ddp::checkpoint {
 class FolderLock;
@@ -62,7 +62,7 @@ class Model {
 
   [[nodiscard]] group::Group& group() const noexcept { return *group_; }
   [[nodiscard]] const ddp_model_options& options() const noexcept { return options_; }
-  [[nodiscard]] const pass::Hook& hook() const noexcept { return hook_; }
+  [[nodiscard]] const parts::Hook& hook() const noexcept { return hook_; }
   [[nodiscard]] const Parameters& table() const noexcept { return table_; }
   /// Which of the group's models it is, the same on all ranks; 0 before the ranks have agreed on it.
   [[nodiscard]] uint64_t number() const noexcept { return number_; }
@@ -70,7 +70,7 @@ class Model {
 
   int32_t add_parameter(std::string name, const Tensor& value, const Tensor* grad);
   int32_t add_buffer(std::string name, const Tensor& value);
-  void set_hook(pass::Hook hook);
+  void set_hook(parts::Hook hook);
   void commit(void* stream = nullptr);
   void set_grad(int32_t index, void* data);
   /// The model's handle was destroyed: lent memory is not used any more.
@@ -78,11 +78,11 @@ class Model {
 
   void begin_backward(ddp_pass mode);
   void end_backward(void* stream = nullptr);
-  /// For a model whose hook is kPulled; see Pass.
-  [[nodiscard]] std::shared_ptr<pass::HookBucket> next_bucket(bool rest);
+  /// For a model whose hook is kPulled; see ModelPass.
+  [[nodiscard]] std::shared_ptr<parts::HookBucket> next_bucket(bool rest);
   void finish_bucket(const std::optional<Error>& problem);
-  /// Where gradients are marked, and the results of the passes. Throws INVALID_STATE unless committed.
-  [[nodiscard]] pass::Pass& pass() const;
+  /// Where gradients are marked, and what the passes have come to. Throws INVALID_STATE unless committed.
+  [[nodiscard]] parts::ModelPass& pass() const;
 
   [[nodiscard]] Gradients& gradients() noexcept { return gradients_; }
   [[nodiscard]] Replicas& replicas() noexcept { return replicas_; }
@@ -115,7 +115,7 @@ class Model {
   std::shared_ptr<group::Group> group_;
   ddp_model_options options_;
   Parameters table_;
-  pass::Hook hook_;
+  parts::Hook hook_;
   uint64_t number_ = 0;
   struct Memory {
     FlatMemory gradients, values;
@@ -127,8 +127,8 @@ class Model {
   Values values_{*this};
   OptimizerSlot optimizer_slot_{*this};
   CheckpointInfo checkpoint_info_;
-  std::unique_ptr<pass::Pass> pass_;  // from commit on; destroyed before the gradients that it reduces
-  ddp_pass mode_ = DDP_PASS_REDUCE;   // of the last pass
+  std::unique_ptr<parts::ModelPass> pass_;  // from commit on; destroyed before the gradients that it reduces
+  ddp_pass mode_ = DDP_PASS_REDUCE;         // of the last pass
   bool closed_ = false;
   std::shared_ptr<Rejoin> rejoin_;  // from commit on, in a group that can recover
 };

@@ -6,7 +6,7 @@
 
 namespace ddp::model {
 
-void OptimizerSlot::attach(const std::shared_ptr<pass::BlockUpdate>& update) {
+void OptimizerSlot::attach(const std::shared_ptr<parts::BlockUpdate>& update) {
   model_.require_no_pass("ddp_optimizer_create");
   if (update->request().sharded && model_.options().uneven_inputs != 0)
     throw Error(DDP_ERROR_NOT_SUPPORTED,
@@ -21,18 +21,18 @@ void OptimizerSlot::attach(const std::shared_ptr<pass::BlockUpdate>& update) {
   if (model_.is_committed()) model_.pass().attach(update_);
 }
 
-pass::OptimizerStage* OptimizerSlot::stage_of(const pass::BlockUpdate& update) const noexcept {
-  pass::OptimizerStage* const stage = model_.is_committed() ? model_.pass().stage() : nullptr;
+parts::OptimizerStage* OptimizerSlot::stage_of(const parts::BlockUpdate& update) const noexcept {
+  parts::OptimizerStage* const stage = model_.is_committed() ? model_.pass().stage() : nullptr;
   return stage != nullptr && &stage->update() == &update ? stage : nullptr;
 }
 
 bool OptimizerSlot::is_sharded() const noexcept {
-  const std::shared_ptr<pass::BlockUpdate> update = update_.lock();
+  const std::shared_ptr<parts::BlockUpdate> update = update_.lock();
   return model_.is_committed() && update != nullptr && update->request().sharded;
 }
 
-void OptimizerSlot::run_step(const pass::BlockUpdate& update, void* stream) {
-  pass::OptimizerStage* const stage = stage_of(update);
+void OptimizerSlot::run_step(const parts::BlockUpdate& update, void* stream) {
+  parts::OptimizerStage* const stage = stage_of(update);
   if (stage == nullptr) throw make_error(DDP_ERROR_INTERNAL, "a step of an optimizer that is not attached");
   model_.pass().meter().add([&] {
     group::or_break(model_.group(), group::Part::kExchange, [&] {

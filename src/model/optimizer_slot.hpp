@@ -6,8 +6,8 @@
 
 #include <memory>
 
-#include "pass/block_update.hpp"
-#include "pass/optimizer_stage.hpp"
+#include "parts/step/block_update.hpp"
+#include "parts/step/optimizer_stage.hpp"
 
 namespace ddp::model {
 
@@ -18,19 +18,19 @@ class OptimizerSlot {
   explicit OptimizerSlot(Model& model) noexcept : model_(model) {}
 
   /// Local; before or after commit.
-  void attach(const std::shared_ptr<pass::BlockUpdate>& update);
+  void attach(const std::shared_ptr<parts::BlockUpdate>& update);
   /// Its part in the passes once the model is committed; NULL if `update` is not attached.
-  [[nodiscard]] pass::OptimizerStage* stage_of(const pass::BlockUpdate& update) const noexcept;
+  [[nodiscard]] parts::OptimizerStage* stage_of(const parts::BlockUpdate& update) const noexcept;
   /// The step of the attached optimizer. Collective if sharded.
-  void run_step(const pass::BlockUpdate& update, void* stream = nullptr);
+  void run_step(const parts::BlockUpdate& update, void* stream = nullptr);
   /// Does it leave each rank its slice of the gradients alone? False before commit.
   [[nodiscard]] bool is_sharded() const noexcept;
   /// The one that is attached, as long as it lives.
-  [[nodiscard]] const std::weak_ptr<pass::BlockUpdate>& update() const noexcept { return update_; }
+  [[nodiscard]] const std::weak_ptr<parts::BlockUpdate>& update() const noexcept { return update_; }
 
  private:
   Model& model_;
-  std::weak_ptr<pass::BlockUpdate> update_;
+  std::weak_ptr<parts::BlockUpdate> update_;
 };
 
 }  // namespace ddp::model

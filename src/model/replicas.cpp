@@ -126,7 +126,7 @@ void Replicas::leave() noexcept {
   size_before_ = model_.group().size();
   static_cast<void>(try_to([this] {
     for (const auto& state : kept_equal())
-      if (KeptParts* const kept = kept_parts_of(*state)) kept->leave();
+      if (KeptParts* const kept = state->kept_parts()) kept->leave();
   }));
 }
 
@@ -171,7 +171,7 @@ int32_t Replicas::make_equal(void* stream) {
   if (found.is_recovery) await_states(found.rank, all);
   if (found.is_recovery)  // before anything else of a state changes
     for (const auto& state : kept_equal())
-      if (KeptParts* const kept = kept_parts_of(*state)) kept->agree(model_.group().gather("kept parts", kept->tell()));
+      if (KeptParts* const kept = state->kept_parts()) kept->agree(model_.group().gather("kept parts", kept->tell()));
   // Who holds the same stays whole, so that the death of the source costs nothing.
   send(found, !are_alike(mine, all[static_cast<size_t>(found.rank)]), stream);
   is_whole_ = true;
@@ -242,7 +242,7 @@ void Replicas::settle(const ReplicaSource& found) {
 
 void Replicas::lose_parts() {
   for (const auto& state : kept_equal()) {
-    KeptParts* const kept = kept_parts_of(*state);
+    KeptParts* const kept = state->kept_parts();
     if (state->is_replicated() || (kept != nullptr && kept->is_whole())) continue;
     state->lose_parts();
     model_.values().lose_optimizer();

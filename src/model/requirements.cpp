@@ -5,7 +5,6 @@
 #include <string>
 
 #include "device/gpu/device.hpp"
-#include "model/kept_parts.hpp"
 #include "model/model.hpp"
 
 namespace ddp::model {
@@ -13,7 +12,7 @@ namespace ddp::model {
 void require_everybody(Model& model, const char* function) {
   if (!model.is_committed() || model.options().uneven_inputs == 0) return;
   model.group().check_idle(function);
-  (void)model.pass().call_roll(pass::Call::kRefused, 0, false);
+  (void)model.pass().call_roll(parts::Call::kRefused, 0, false);
   model.group().check_idle(function);  // refuses while a rank only answers
 }
 
@@ -44,7 +43,7 @@ void refuse_virtual_ranks(const Model& model) {
 void refuse_kept_copies(Model& model) {
   if (!has_gpu_tensors(model.table())) return;
   for (const auto& state : model.replicas().kept_equal())
-    if (kept_parts_of(*state) != nullptr)
+    if (state->kept_parts() != nullptr)
       throw Error(DDP_ERROR_NOT_SUPPORTED,
                   "ddp_model_commit: an optimizer has keep_copy = 1, which is for models in host memory, and this one has "
                   "tensors on a GPU; leave it 0, and load a checkpoint when a rank has died, or leave shard 0");

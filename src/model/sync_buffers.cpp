@@ -47,20 +47,20 @@ void send_buffers(Model& model, int32_t root, void* stream) {
     send();
   else
     receive_buffers(model, tensors, stream, send);
-  model.pass().parts().restart();
+  model.pass().changed(pass::Change::kBuffers);
 }
 
 /// The joined ranks learn from the roll call that buffers are sent, and from which rank.
 void sync_buffers_with_joined(Model& model, int32_t root, void* stream) {
   group::Group& group = model.group();
-  pass::Pass& pass = model.pass();
+  parts::ModelPass& pass = model.pass();
   group.health().check_usable();
   const bootstrap::CallState::In inside(group.calls(), bootstrap::UserCall::kSyncBuffers, model.number());
   const bool is_root = root == group.rank();
   const auto call =
-      static_cast<uint64_t>(pass::Call::kSyncBuffers) | (is_root ? static_cast<uint64_t>(pass::Call::kRootIsHere) : 0);
-  const pass::JoinHeader& roll = pass.call_roll(static_cast<pass::Call>(call), root, false);
-  if (!roll.heard(pass::Call::kRootIsHere))
+      static_cast<uint64_t>(parts::Call::kSyncBuffers) | (is_root ? static_cast<uint64_t>(parts::Call::kRootIsHere) : 0);
+  const parts::JoinHeader& roll = pass.call_roll(static_cast<parts::Call>(call), root, false);
+  if (!roll.heard(parts::Call::kRootIsHere))
     throw make_error(DDP_ERROR_INVALID_STATE,
                      "ddp_model_sync_buffers: root is rank %d, which is out of data (ddp_model_join); take the values of a "
                      "rank that trains",
@@ -91,9 +91,9 @@ void sync_buffers(Model& model, int32_t root, void* stream) {
   send_buffers(model, root, stream);
 }
 
-void answer_sync_buffers(Model& model, const pass::JoinHeader& roll, void* stream) {
+void answer_sync_buffers(Model& model, const parts::JoinHeader& roll, void* stream) {
   const bootstrap::CallState::Answering answering(model.group().calls(), bootstrap::UserCall::kSyncBuffers);
-  if (roll.heard(pass::Call::kRootIsHere)) send_buffers(model, std::min(roll.argument(), model.group().size() - 1), stream);
+  if (roll.heard(parts::Call::kRootIsHere)) send_buffers(model, std::min(roll.argument(), model.group().size() - 1), stream);
 }
 
 }  // namespace ddp::model

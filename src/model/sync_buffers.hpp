@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "pass/join_header.hpp"
+#include "parts/batch/join_header.hpp"
 
 namespace ddp::model {
 
@@ -14,7 +14,7 @@ class Model;
 
 /// `stream`: as for a model.
 void sync_buffers(Model& model, int32_t root, void* stream = nullptr);
-/// The half of a rank that has joined; `roll` is the roll call that it received.
-void answer_sync_buffers(Model& model, const pass::JoinHeader& roll, void* stream);
+/// The half of a rank that has joined; `roll` is the roll call that it heard.
+void answer_sync_buffers(Model& model, const parts::JoinHeader& roll, void* stream);
 
 }  // namespace ddp::model

@@ -35,14 +35,14 @@ void skip_backward(Model& model, void* stream) {
   constexpr const char* kFunction = "ddp_model_skip_backward";
   model.require_ready(kFunction);
   model.values().require_whole(kFunction);
-  if (model.hook().kind == pass::Hook::Kind::kPulled)
+  if (model.hook().kind == parts::Hook::Kind::kPulled)
     throw make_error(
         DDP_ERROR_NOT_SUPPORTED,
         "%s: this model's buckets are pulled; open a pass with the weight 0, mark everything and pull its buckets",
         kFunction);
   const bootstrap::CallState::In inside(model.group().calls(), bootstrap::UserCall::kSkipBackward);
   const bool is_last = model.pass().parts().is_last();
-  model.pass().begin(is_last ? DDP_PASS_REDUCE : DDP_PASS_PART, pass::Pass::Role::kSkipping);
+  model.pass().begin(is_last ? DDP_PASS_REDUCE : DDP_PASS_PART, pass::Role::kSkipping);
   model.pass().end(stream);
   if (is_last) model.replicas().check_after_pass(stream);
 }
@@ -58,7 +58,7 @@ void abandon_backward(Model& model, std::string reason, void* stream) {
 
 void fill_report(const Model& model, ddp_pass_report& report) {
   model.require_committed("ddp_model_get_pass_report");
-  pass::Pass& pass = model.pass();
+  parts::ModelPass& pass = model.pass();
   if (pass.attendance().rounds() - (pass.is_open() ? 1 : 0) <= 0)
     throw Error(DDP_ERROR_INVALID_STATE, "ddp_model_get_pass_report: no pass with DDP_PASS_REDUCE has ended yet");
   model.pass().attendance().fill_report(report);

@@ -44,8 +44,7 @@ void Values::require_own(const char* function, const void* owner) const {
 Values::Torn Values::begin_load(bool optimizer) noexcept {
   Torn before = torn_;
   if (!model_.is_committed()) return before;  // commit gives rank 0's values to all ranks
-  model_.pass().forget_made_step();
-  model_.pass().forget_hooks();
+  model_.pass().changed(pass::Change::kLoad);
   if (model_.pass().results().take_torn()) before = Torn{true, true};
   torn_ = Torn{true, before.optimizer || optimizer};
   return before;
@@ -54,7 +53,7 @@ Values::Torn Values::begin_load(bool optimizer) noexcept {
 void Values::end_load(const Torn& torn) noexcept {
   torn_ = torn;
   broke_off_ = false;
-  if (model_.is_committed()) model_.pass().parts().restart();
+  if (model_.is_committed()) model_.pass().changed(pass::Change::kBuffers);
 }
 
 }  // namespace ddp::model

@@ -143,7 +143,7 @@ bool BuiltinOptimizer::decides_in_stream() const noexcept {
 }
 
 Decision BuiltinOptimizer::look_at_gradients(void* stream) {
-  const pass::OptimizerStage* const stage = model().optimizer_slot().stage_of(*this);
+  const parts::OptimizerStage* const stage = model().optimizer_slot().stage_of(*this);
   ExactSum sum;
   if (stage != nullptr && stage->norm()) {
     sum = *stage->norm();

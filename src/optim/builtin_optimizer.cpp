@@ -26,7 +26,7 @@ void BuiltinOptimizer::require_new_gradients() const {
   model().values().require_whole("ddp_optimizer_step");
   model().values().require_own("ddp_optimizer_step");
   model().gradients().require_final("ddp_optimizer_step", stepped_);
-  const pass::OptimizerStage* const stage = model().optimizer_slot().stage_of(*this);
+  const parts::OptimizerStage* const stage = model().optimizer_slot().stage_of(*this);
   const bool divides_now = stage != nullptr && stage->leaves_sums() && divides() &&
                            !needs_whole_gradient(policy_, progress_.loss_scale);  // a load may have changed that
   if (!divides_now) model().gradients().require_means("ddp_optimizer_step");
@@ -85,14 +85,14 @@ void BuiltinOptimizer::set_loss_scale(const ddp_loss_scale_options& options) {
   change_progress([&] { progress_.loss_scale = LossScale(options); });
 }
 
-pass::StepRequest BuiltinOptimizer::request() const noexcept {
-  return pass::StepRequest{policy_.shard,         policy_.in_backward, needs_whole_gradient(policy_, progress_.loss_scale),
-                           takes_whole_tensors(), divides(),           policy_.divide_in_step};
+parts::StepRequest BuiltinOptimizer::request() const noexcept {
+  return parts::StepRequest{policy_.shard,         policy_.in_backward, needs_whole_gradient(policy_, progress_.loss_scale),
+                            takes_whole_tensors(), divides(),           policy_.divide_in_step};
 }
 
 /// Once there is memory for state.
 OwnedParts BuiltinOptimizer::owned(int32_t index) const noexcept {
-  const pass::OptimizerStage* const stage = model().optimizer_slot().stage_of(*this);
+  const parts::OptimizerStage* const stage = model().optimizer_slot().stage_of(*this);
   return stage != nullptr ? stage->owned(index) : OwnedParts(&whole_[static_cast<size_t>(index)], 1);
 }
 
@@ -157,7 +157,7 @@ void BuiltinOptimizer::prepare_undo() {
 }
 
 void BuiltinOptimizer::allocate_undo() {
-  const pass::OptimizerStage* const stage = model().optimizer_slot().stage_of(*this);
+  const parts::OptimizerStage* const stage = model().optimizer_slot().stage_of(*this);
   const bool sliced = stage != nullptr && stage->may_keep_slices() && !model().pass().results().went_alone();
   if (sliced != undo_.sliced) undo_.all = Undo();
   undo_.sliced = sliced;
@@ -167,7 +167,7 @@ void BuiltinOptimizer::allocate_undo() {
   undo_.all.allocate(model().table(), stores, [&](int32_t index) { return sliced ? stage->kept(index) : owned(index); });
 }
 
-std::vector<pass::BlockUpdate::Beside> BuiltinOptimizer::beside(int32_t index) {
+std::vector<parts::BlockUpdate::Beside> BuiltinOptimizer::beside(int32_t index) {
   const Parameter& parameter = model().table().parameter(index);
   std::vector<Beside> arrays;
   const auto add = [&](const OptimizerState& from) {
@@ -225,7 +225,7 @@ void BuiltinOptimizer::follow_loaded_values(const std::vector<bool>& loaded) {
 }
 
 bool BuiltinOptimizer::awaits_step() const noexcept {
-  const pass::OptimizerStage* const stage = model().optimizer_slot().stage_of(*this);
+  const parts::OptimizerStage* const stage = model().optimizer_slot().stage_of(*this);
   const bool is_made = stage != nullptr && stage->step_is_made();
   const pass::Results& results = model().pass().results();
   return !is_made && results.gradients() == pass::Results::Gradients::kFinal && results.final_passes() > stepped_;
@@ -272,7 +272,7 @@ void BuiltinOptimizer::make_any_step(void* stream) {
   model().require_ready("ddp_optimizer_step");
   const bool captured = device::of(model().table()).is_capturing(stream);
   if (captured) require_capturable();
-  pass::OptimizerStage* const stage = model().optimizer_slot().stage_of(*this);
+  parts::OptimizerStage* const stage = model().optimizer_slot().stage_of(*this);
   if (stage != nullptr && stage->take_made_step()) {
     stepped_ = model().pass().results().final_passes();
     return;
@@ -361,7 +361,7 @@ void BuiltinOptimizer::add_tensor(std::vector<model::StateTensor>& tensors, cons
                                   size_t array, const std::string& field) const {
   const Parameters& table = model().table();
   model::StateTensor made{table.parameter(index).name + "." + field, from.tensor(table, index, array), {}};
-  const pass::OptimizerStage* const stage = model().optimizer_slot().stage_of(*this);
+  const parts::OptimizerStage* const stage = model().optimizer_slot().stage_of(*this);
   for (int32_t rank = 0; policy_.shard && stage != nullptr && rank < model().group().size(); ++rank) {
     const OwnedParts theirs = stage->ownership().parts(rank, index);
     made.parts.emplace_back(theirs.begin(), theirs.end());

@@ -5,7 +5,7 @@
 // or when its rate factor is 0. After the first step nothing is allocated.
 //
 // A step is made in one of three places, with the same bits: here, over whole parameters; sharded, over the own slices,
-// which are then published (pass/optimizer_stage.hpp); or in the pass, bucket by bucket. Clipping by norm, a check for
+// which are then published (parts/step/optimizer_stage.hpp); or in the pass, bucket by bucket. Clipping by norm, a check for
 // numbers that are not finite and a dynamic loss scale need all gradients before the first change; then a step in the pass
 // becomes one at ddp_optimizer_step.
 //
@@ -36,9 +36,8 @@
 #include "optim/policy.hpp"
 #include "optim/progress.hpp"
 #include "optim/undo.hpp"
-#include "pass/block_update.hpp"
-#include "pass/kept_update.hpp"
-#include "pass/optimizer_stage.hpp"
+#include "parts/step/block_update.hpp"
+#include "parts/step/optimizer_stage.hpp"
 
 namespace ddp::optim {
 
@@ -57,7 +56,7 @@ struct Block {
 /// As devices take it; nothing is left for one to decide.
 [[nodiscard]] device::GradShape for_devices(const cpu::GradShape& shape) noexcept;
 
-class BuiltinOptimizer : public Optimizer, public pass::BlockUpdate, public pass::KeptUpdate, public model::HasKeptParts {
+class BuiltinOptimizer : public Optimizer, public parts::BlockUpdate {
  public:
   BuiltinOptimizer(std::shared_ptr<model::Model> model, ParamGroups schedule, const Policy& policy = Policy{})
       : Optimizer(std::move(model)), progress_{std::move(schedule)}, policy_(policy) {}
@@ -75,12 +74,12 @@ class BuiltinOptimizer : public Optimizer, public pass::BlockUpdate, public pass
   void copy_loss_scale(const Tensor& to, void* stream) final;
   [[nodiscard]] int64_t skipped_count() const final { return progress().skipped; }
   [[nodiscard]] double grad_norm() const final;
-  [[nodiscard]] pass::BlockUpdate* in_passes() noexcept final {
+  [[nodiscard]] parts::BlockUpdate* in_passes() noexcept final {
     return policy_.shard || policy_.in_backward || policy_.divide_in_step ? this : nullptr;
   }
 
   [[nodiscard]] bool is_replicated() const noexcept final { return !policy_.shard; }
-  [[nodiscard]] pass::StepRequest request() const noexcept final;
+  [[nodiscard]] parts::StepRequest request() const noexcept final;
   void prepare_blocks() final;
   [[nodiscard]] bool takes_part(int32_t index) const noexcept final;
   void update_block(int32_t index, int64_t first, int64_t count) noexcept final;

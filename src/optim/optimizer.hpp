@@ -11,7 +11,7 @@
 #include "ddp/optimizer.h"
 #include "model/model.hpp"
 #include "model/replica_state.hpp"
-#include "pass/block_update.hpp"
+#include "parts/step/block_update.hpp"
 
 namespace ddp::optim {
 
@@ -42,7 +42,7 @@ class Optimizer : public model::ReplicaState {
   [[nodiscard]] int64_t steps() const override { return step_count(); }
   [[nodiscard]] int64_t optimizer_steps() const override { return step_count(); }
   /// Its part in the model's passes, to be attached; NULL: it has none.
-  [[nodiscard]] virtual pass::BlockUpdate* in_passes() noexcept { return nullptr; }
+  [[nodiscard]] virtual parts::BlockUpdate* in_passes() noexcept { return nullptr; }
 
   [[nodiscard]] model::Model& model() const noexcept { return *model_; }
 

@@ -20,54 +20,46 @@
 #include "core/float_environment.hpp"
 #include "core/parameters.hpp"
 #include "core/plan.hpp"
-#include "ddp/model.h"
+#include "exchange/ranks.hpp"
 #include "exchange/transport.hpp"
-#include "group/channels.hpp"
+#include "pass/bucket_rules.hpp"
 #include "pass/gradient_layout.hpp"
-#include "pass/hook.hpp"
-#include "pass/hooked_buckets.hpp"
-#include "pass/optimizer_stage.hpp"
-#include "pass/parts.hpp"
-
-namespace ddp::nccl {
-class NcclTransport;
-}  // namespace ddp::nccl
+#include "pass/part.hpp"
 
 namespace ddp::pass {
 
 class Buckets {
  public:
-  /// Collective: prepares every bucket. Gradients in `table` have their addresses.
-  Buckets(const group::Channel& channel, const Parameters& table, const ddp_model_options& options, Plan plan,
-          uint64_t plan_hash, Hook hook);
+  /// What the buckets are made of; all of it outlives them.
+  struct Of {
+    const collective::Ranks& ranks;
+    const Parameters& table;  // gradients have their addresses
+    const Plan& plan;
+    uint64_t plan_hash;
+    BucketRules rules;
+    bool partial_allowed;  // what a rank contributes is known only when the pass ends
+    std::vector<PassPart*> parts;
+  };
+  /// Collective: prepares every bucket.
+  explicit Buckets(Of of);
 
-  [[nodiscard]] const Plan& plan() const noexcept { return plan_; }
-  [[nodiscard]] size_t size() const noexcept { return plan_.size(); }
-  [[nodiscard]] const ddp_model_options& options() const noexcept { return options_; }
+  [[nodiscard]] const Plan& plan() const noexcept { return of_.plan; }
+  [[nodiscard]] size_t size() const noexcept { return of_.plan.size(); }
   /// Some of them.
   [[nodiscard]] bool are_on_gpu() const noexcept { return layout_.some_on_gpu(); }
-  /// Is what a rank contributes known only when the pass ends?
-  [[nodiscard]] bool partial_allowed() const noexcept {
-    return options_.unused == DDP_UNUSED_ALLOW || options_.divisor == DDP_DIVISOR_WEIGHTS;
-  }
-  /// Of a hook that works on copies; NULL without one.
-  [[nodiscard]] HookedBuckets* hooked() const noexcept { return hooked_.get(); }
-  /// Is some bucket reduced in another place than its gradients?
-  [[nodiscard]] bool reduce_copies() const noexcept;
-  [[nodiscard]] Parts& parts() noexcept { return parts_; }
   /// What a bucket asks of the transport, with the gradients where they are now.
   [[nodiscard]] collective::BucketSpec describe(size_t bucket) const;
   [[nodiscard]] std::string describe_plan() const;
   /// The places of a gradient in the plan.
   [[nodiscard]] std::span<const PiecePlace> places(int32_t index) const noexcept { return places_.of(index); }
   [[nodiscard]] const PlannedPiece& piece(const PiecePlace& place) const noexcept {
-    return plan_[static_cast<size_t>(place.bucket)].pieces[static_cast<size_t>(place.piece)];
+    return of_.plan[static_cast<size_t>(place.bucket)].pieces[static_cast<size_t>(place.piece)];
   }
-  /// False if the others reach into the gradient's memory, so that it cannot move. `stage`: of an optimizer, or NULL.
-  [[nodiscard]] bool set_address(int32_t index, std::byte* data, OptimizerStage* stage) noexcept;
+  /// False if the others reach into the gradient's memory, so that it cannot move.
+  [[nodiscard]] bool set_address(int32_t index, std::byte* data) noexcept;
 
-  /// `stage`: it takes part in the pass; NULL: none does.
-  void begin_pass(OptimizerStage* stage) noexcept;
+  /// `reduces`: the parts choose the operations of this pass.
+  void begin_pass(bool reduces) noexcept;
   /// Another piece is complete. True: it was the last one of its bucket.
   [[nodiscard]] bool count_mark(size_t bucket) noexcept {
     return pending_[bucket].fetch_sub(1, std::memory_order_acq_rel) == 1;
@@ -77,7 +69,7 @@ class Buckets {
   }
   /// The gradients of the bucket were written on this stream of a GPU. In host memory nothing is ordered by streams.
   void add_stream(size_t bucket, void* stream) {
-    if (layout_.some_on_gpu() && plan_[bucket].on_gpu) note_stream(bucket, stream);
+    if (layout_.some_on_gpu() && of_.plan[bucket].on_gpu) note_stream(bucket, stream);
   }
   /// Calls begin(bucket) for each bucket that is complete and whose turn it is.
   template <class Begin>
@@ -99,13 +91,13 @@ class Buckets {
   /// All are done: gradients to which this rank does not contribute are written in the order of `stream`, on which they were
   /// used last.
   void write_unused(void* stream) {
-    if (!layout_.some_on_gpu() || !partial_allowed()) return;
+    if (!layout_.some_on_gpu() || !of_.partial_allowed) return;
     for (size_t bucket = 0; bucket < size(); ++bucket)
-      if (plan_[bucket].on_gpu) buckets_[bucket]->active->write_unused(stream);
+      if (of_.plan[bucket].on_gpu) buckets_[bucket]->active->write_unused(stream);
   }
-  /// A pass on a GPU ends without a reduction: the next one comes after the streams of its marks, which may be destroyed by
-  /// then. So does later work on `stream`.
-  void order_marks(nccl::NcclTransport& transport, void* stream);
+  /// A pass on a GPU ends without a reduction: the next one comes after the streams of its marks, which may be gone by then.
+  /// So does what comes on `stream`.
+  void order_marks(void* stream);
   /// Calls fn(whether a bucket has started) while none starts.
   template <class Fn>
   void between_starts(const Fn& fn) {
@@ -122,9 +114,7 @@ class Buckets {
   }
 
  private:
-  [[nodiscard]] cpu::ReduceRule rule_of(ddp_dtype dtype) const noexcept;
-  [[nodiscard]] std::vector<cpu::ReduceRule> rules() const;
-  [[nodiscard]] std::unique_ptr<collective::BucketOperation> prepare(const group::Channel& channel, size_t bucket);
+  [[nodiscard]] std::unique_ptr<collective::BucketOperation> prepare(size_t bucket) const;
 
   struct Bucket {
     std::unique_ptr<collective::BucketOperation> operation;
@@ -150,18 +140,10 @@ class Buckets {
     for (; next_ < end; ++next_) begin(next_);
   }
 
-  const Parameters& table_;
-  const ddp_model_options options_;
-  const int32_t divisor_;  // of a mean: ranks, or virtual ranks
-  const Plan plan_;
-  const uint64_t plan_hash_;
-  const Hook hook_;
+  const Of of_;
   const PlanPlaces places_;
   const GradientLayout layout_;
-  const int64_t largest_bytes_;  // of a bucket on a GPU
-  Parts parts_;
   std::vector<std::atomic<int32_t>> pending_;  // by bucket: pieces of this pass that are still to come
-  std::unique_ptr<HookedBuckets> hooked_;
   std::vector<std::unique_ptr<Bucket>> buckets_;
   std::mutex starting_;  // guards next_ and the order of starting
   size_t next_ = 0;

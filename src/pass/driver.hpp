@@ -9,24 +9,22 @@
 
 #include "ddp/model.h"
 #include "exchange/progress_queue.hpp"
-#include "exchange/transport.hpp"
-#include "group/group.hpp"
+#include "exchange/ranks.hpp"
 #include "os/cores.hpp"
-#include "pass/hook.hpp"
+#include "pass/part.hpp"
 
 namespace ddp::pass {
 
-[[nodiscard]] inline collective::ProgressQueue::Driver choose_driver(group::Group& group, ddp_progress wanted,
-                                                                     const Hook& hook) noexcept {
+[[nodiscard]] inline collective::ProgressQueue::Driver choose_driver(const collective::Ranks& ranks, ddp_progress wanted,
+                                                                     const Traits& traits) noexcept {
   using Driver = collective::ProgressQueue::Driver;
-  if (hook.kind == Hook::Kind::kPulled) return Driver::kCaller;
-  const bool is_pollable = group.channels().own().pollable();
+  if (traits.pulled) return Driver::kCaller;
   if (wanted == DDP_PROGRESS_CALLER)
-    return hook.kind == Hook::Kind::kCallback ? Driver::kEnd : is_pollable ? Driver::kProgram : Driver::kThreadOrEnd;
-  if (hook.kind == Hook::Kind::kCallback) return Driver::kThread;
-  if (group.size() == 1) return Driver::kCaller;
-  if (!is_pollable || wanted == DDP_PROGRESS_THREAD) return Driver::kThread;
-  return 2 * group.size() <= os::usable_cores() ? Driver::kThread : Driver::kCaller;
+    return traits.waits ? Driver::kEnd : ranks.pollable() ? Driver::kProgram : Driver::kThreadOrEnd;
+  if (traits.waits) return Driver::kThread;
+  if (ranks.size() == 1) return Driver::kCaller;
+  if (!ranks.pollable() || wanted == DDP_PROGRESS_THREAD) return Driver::kThread;
+  return 2 * ranks.size() <= os::usable_cores() ? Driver::kThread : Driver::kCaller;
 }
 
 }  // namespace ddp::pass

@@ -38,7 +38,7 @@ struct Found {
   uint64_t order = 0;  // of the gradients in the block
 };
 
-Found find_block(const group::Group& group, const Parameters& table, const PlannedBucket& bucket) {
+Found find_block(const collective::Ranks& ranks, const Parameters& table, const PlannedBucket& bucket) {
   const std::vector<Place> places = bucket.on_gpu ? places_of(table, bucket) : std::vector<Place>{};
   if (places.empty()) return {};
   const std::byte* end = places.front().data;
@@ -51,24 +51,24 @@ Found find_block(const group::Group& group, const Parameters& table, const Plann
     end += place.bytes;
   }
   const int64_t bytes = end - places.front().data;
-  if (!group.memory().gave_on_gpu(places.front().data, bytes)) return {};
+  if (!ranks.gave_on_gpu(places.front().data, bytes)) return {};
   planned = planned && bytes == bucket.count * dtype_size(bucket.dtype);
   return {planned ? Block::kPlanned : Block::kDense, order.value()};
 }
 
 }  // namespace
 
-GradientLayout::GradientLayout(group::Group& group, const Parameters& table, const Plan& plan)
+GradientLayout::GradientLayout(const collective::Ranks& ranks, const Parameters& table, const Plan& plan)
     : some_on_gpu_(std::any_of(plan.begin(), plan.end(), [](const PlannedBucket& bucket) { return bucket.on_gpu; })),
       blocks_(plan.size(), Block::kNone) {
-  if (group.size() == 1 || !some_on_gpu_) return;
+  if (ranks.size() == 1 || !some_on_gpu_) return;
   ByteWriter mine;
   for (size_t b = 0; b < plan.size(); ++b) {
-    const Found found = find_block(group, table, plan[b]);
+    const Found found = find_block(ranks, table, plan[b]);
     blocks_[b] = found.block;
     mine.number(found.block != Block::kNone ? found.order : 0);
   }
-  const std::vector<std::string> all = group.gather("gradient layout", mine.bytes());
+  const std::vector<std::string> all = ranks.gather("gradient layout", mine.bytes());
   std::vector<ByteReader> theirs(all.begin(), all.end());
   for (Block& block : blocks_) {
     const auto order = theirs.front().number<uint64_t>();

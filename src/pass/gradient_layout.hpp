@@ -14,7 +14,7 @@
 
 #include "core/parameters.hpp"
 #include "core/plan.hpp"
-#include "group/group.hpp"
+#include "exchange/ranks.hpp"
 
 namespace ddp::pass {
 
@@ -27,7 +27,7 @@ class GradientLayout {
   };
 
   /// Collective if some bucket is on a GPU. Gradients in `table` have their addresses.
-  GradientLayout(group::Group& group, const Parameters& table, const Plan& plan);
+  GradientLayout(const collective::Ranks& ranks, const Parameters& table, const Plan& plan);
 
   [[nodiscard]] bool some_on_gpu() const noexcept { return some_on_gpu_; }
   [[nodiscard]] Block of(size_t bucket) const noexcept { return blocks_[bucket]; }

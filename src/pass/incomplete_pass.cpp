@@ -33,16 +33,16 @@ std::string names_of(const MissingGradients& theirs) {
   return unnamed > 0 ? text + " and " + std::to_string(unnamed) + " more" : text;
 }
 
-void report_void_pass(group::Group& group, const MissingGradients& mine) {
+void report_void_pass(const collective::Ranks& ranks, const MissingGradients& mine) {
   std::string text;
   bool marks = false;
-  const std::vector<std::string> all = group.gather("missing gradients", pack(mine));
+  const std::vector<std::string> all = ranks.gather("missing gradients", pack(mine));
   for (size_t rank = 0; rank < all.size(); ++rank) {
     const MissingGradients theirs = unpack(all[rank]);
     const char* const separator = text.empty() ? "" : "; ";
     const std::string part = theirs.virtual_rank < 0 ? "" : " (virtual rank " + std::to_string(theirs.virtual_rank) + ")";
     if (!theirs.reason.empty()) {
-      text += separator + group.name_of(static_cast<int32_t>(rank)) + part + " abandoned the pass: " + theirs.reason;
+      text += separator + ranks.name_of(static_cast<int32_t>(rank)) + part + " abandoned the pass: " + theirs.reason;
     } else if (theirs.missing > 0) {
       text += separator + ("rank " + std::to_string(rank)) + part + " did not mark " + names_of(theirs);
       marks = true;

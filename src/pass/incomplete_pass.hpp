@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "group/group.hpp"
+#include "exchange/ranks.hpp"
 
 namespace ddp::pass {
 
@@ -24,6 +24,6 @@ inline constexpr size_t kNamedGradients = 5;
 [[nodiscard]] std::string names_of(const MissingGradients& theirs);
 
 /// Collective. Throws INVALID_STATE, the same text on every rank.
-[[noreturn]] void report_void_pass(group::Group& group, const MissingGradients& mine);
+[[noreturn]] void report_void_pass(const collective::Ranks& ranks, const MissingGradients& mine);
 
 }  // namespace ddp::pass

@@ -4,7 +4,7 @@
 // unit/optim/optimizer_test.cpp.
 #include <csignal>
 
-#include "pass/hook_bucket.hpp"
+#include "parts/hooks/hook_bucket.hpp"
 #include "support/fused_world.hpp"
 
 namespace ddp::test {
@@ -78,8 +78,8 @@ void clipping_has_the_same_bits_in_every_way(Path path) {
 void clipping_behind_a_hook_has_the_same_bits_in_every_way(Path path) {
   Ways ways;
   ways.max_norm = 3;
-  ways.hook = pass::Hook{pass::Hook::Kind::kCallback, "mean", cpu::ReduceRule::kAsItIs,
-                         [](pass::HookBucket& bucket) { bucket.all_reduce(bucket.contents(), bucket.reduce()); }};
+  ways.hook = parts::Hook{parts::Hook::Kind::kCallback, "mean", cpu::ReduceRule::kAsItIs,
+                          [](parts::HookBucket& bucket) { bucket.all_reduce(bucket.contents(), bucket.reduce()); }};
   expect_bits_of_the_ordinary_step(path, ways);
 }
 
@@ -94,7 +94,7 @@ void master_weights_have_the_same_bits_in_every_way(Path path) {
 void sixteen_bits_halve_what_a_sharded_pass_sends(Path path) {
   if (path == Path::kGloo) return;  // reduces everywhere; conformance/wire_hook_processes_test.cpp counts there
   run_on(path, 3, [](group::Group& group, int rank) {
-    const auto sent = [&](const pass::Hook& hook, bool shard) {
+    const auto sent = [&](const parts::Hook& hook, bool shard) {
       Ways ways;
       ways.shard = shard;
       ways.owned_grads = false;
@@ -108,8 +108,8 @@ void sixteen_bits_halve_what_a_sharded_pass_sends(Path path) {
       }
       return std::pair{stats.sent_bytes, world.bytes()};
     };
-    const pass::Hook none;
-    const pass::Hook bf16 = pass::Hook::sent_as(DDP_BF16);
+    const parts::Hook none;
+    const parts::Hook bf16 = parts::Hook::sent_as(DDP_BF16);
     const auto plain = sent(none, true);
     const auto packed = sent(bf16, true);
     expect(plain.first > 0 && packed.first * 2 == plain.first,

@@ -21,7 +21,7 @@ struct HookTrainer {
   std::shared_ptr<model::Model> model;
   std::shared_ptr<optim::Sgd> sgd;
 
-  HookTrainer(group::Group& group, const pass::Hook& hook, bool shard, bool in_backward) {
+  HookTrainer(group::Group& group, const parts::Hook& hook, bool shard, bool in_backward) {
     ddp_model_options options = wire_options();
     options.bucket_bytes = 6'000;
     model = std::make_shared<model::Model>(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), options);
@@ -76,15 +76,15 @@ struct HookTrainer {
   }
 };
 
-inline std::vector<pass::Hook> all_hooks() {
-  return {pass::Hook::sent_as(DDP_BF16), pass::Hook::sent_as(DDP_F16), callback(average),
+inline std::vector<parts::Hook> all_hooks() {
+  return {parts::Hook::sent_as(DDP_BF16), parts::Hook::sent_as(DDP_F16), callback(average),
           extra::powersgd_hook(powersgd_options(2))};
 }
 
 inline void every_way_of_an_optimizer_gives_the_same_parameters(const RunGroups& run_groups) {
   for (const int size : {1, 3})
     run_groups(size, [&](group::Group& group, int rank) {
-      for (const pass::Hook& hook : all_hooks()) {
+      for (const parts::Hook& hook : all_hooks()) {
         std::vector<std::vector<float>> plain;
         for (const auto& [shard, in_backward] : {std::pair{false, false}, {false, true}, {true, false}, {true, true}}) {
           const HookTrainer trainer(group, hook, shard, in_backward);
@@ -105,7 +105,7 @@ inline void a_failed_hook_leaves_the_parameters_as_they_were(const RunGroups& ru
   run_groups(3, [&](group::Group& group, int rank) {
     for (const auto& [shard, in_backward] : {std::pair{false, true}, {true, true}}) {
       bool fails = false;
-      const HookTrainer trainer(group, callback([&](pass::HookBucket& bucket) {
+      const HookTrainer trainer(group, callback([&](parts::HookBucket& bucket) {
                                   average(bucket);
                                   if (fails && rank == 2 && bucket.is_last())
                                     throw Error(DDP_ERROR_CALLBACK, "at the very end");
@@ -134,15 +134,15 @@ inline int kind_of_void(int pass) { return pass == 0 ? 1 : pass == 2 ? 2 : pass 
 /// of a run without them.
 inline void a_void_pass_that_is_made_again_leaves_no_trace(const RunGroups& run_groups) {
   run_groups(3, [&](group::Group& group, int rank) {
-    std::vector<pass::Hook> hooks = all_hooks();
-    hooks.push_back(pass::Hook{});
+    std::vector<parts::Hook> hooks = all_hooks();
+    hooks.push_back(parts::Hook{});
     for (const bool warm_start : {true, false}) {
       ddp_powersgd_options options = powersgd_options(1);
       options.warm_start = warm_start ? 1 : 0;
       options.start_pass = 2;
       hooks.push_back(extra::powersgd_hook(options));
     }
-    for (const pass::Hook& hook : hooks)
+    for (const parts::Hook& hook : hooks)
       for (const auto& [shard, in_backward] : {std::pair{false, false}, {false, true}, {true, false}, {true, true}}) {
         const HookTrainer clean(group, hook, shard, in_backward), broken(group, hook, shard, in_backward);
         for (int pass = 0; pass < 6; ++pass) {
@@ -167,7 +167,7 @@ inline void local_passes_step_alike_in_backward(const RunGroups& run_groups) {
   run_groups(2, [&](group::Group& group, int rank) {
     std::vector<std::vector<float>> plain;
     for (const bool in_backward : {false, true}) {
-      const HookTrainer trainer(group, pass::Hook{}, false, in_backward);
+      const HookTrainer trainer(group, parts::Hook{}, false, in_backward);
       for (int pass = 0; pass < 6; ++pass) {
         trainer.backward(rank, pass, pass % 3 == 2 ? DDP_PASS_REDUCE : DDP_PASS_LOCAL);
         trainer.sgd->step();
@@ -176,7 +176,7 @@ inline void local_passes_step_alike_in_backward(const RunGroups& run_groups) {
       if (plain.empty()) plain = trainer.values;
       trainer.expect_same(plain, "in backward");
     }
-    const HookTrainer sliced(group, pass::Hook{}, true, false);
+    const HookTrainer sliced(group, parts::Hook{}, true, false);
     (void)expect_error(DDP_ERROR_NOT_SUPPORTED, [&] { sliced.model->begin_backward(DDP_PASS_LOCAL); });
     group.barrier();
   });

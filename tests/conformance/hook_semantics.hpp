@@ -9,23 +9,23 @@
 #include "conformance/wire_semantics.hpp"
 #include "model/join.hpp"
 #include "model/uneven.hpp"
-#include "pass/hook_bucket.hpp"
+#include "parts/hooks/hook_bucket.hpp"
 
 namespace ddp::test {
 
-using HookBody = std::function<void(pass::HookBucket&)>;
+using HookBody = std::function<void(parts::HookBucket&)>;
 
-inline pass::Hook callback(HookBody body) {
-  pass::Hook hook;
-  hook.kind = pass::Hook::Kind::kCallback;
+inline parts::Hook callback(HookBody body) {
+  parts::Hook hook;
+  hook.kind = parts::Hook::Kind::kCallback;
   hook.name = "a callback";
   hook.body = std::move(body);
   return hook;
 }
 
-inline pass::Hook pulled() {
-  pass::Hook hook;
-  hook.kind = pass::Hook::Kind::kPulled;
+inline parts::Hook pulled() {
+  parts::Hook hook;
+  hook.kind = parts::Hook::Kind::kPulled;
   hook.name = "pulled";
   return hook;
 }
@@ -47,7 +47,7 @@ struct HookWorld {
   std::vector<std::vector<float>> values, grads;
   std::unique_ptr<model::Model> model;
 
-  HookWorld(group::Group& group, pass::Hook hook, ddp_progress progress = DDP_PROGRESS_AUTO,
+  HookWorld(group::Group& group, parts::Hook hook, ddp_progress progress = DDP_PROGRESS_AUTO,
             ddp_unused unused = DDP_UNUSED_ERROR) {
     ddp_model_options options{};
     options.first_bucket_bytes = 4'000;
@@ -93,7 +93,7 @@ struct HookWorld {
   }
 };
 
-inline void average(pass::HookBucket& bucket) { bucket.all_reduce(bucket.contents(), DDP_AVERAGE); }
+inline void average(parts::HookBucket& bucket) { bucket.all_reduce(bucket.contents(), DDP_AVERAGE); }
 
 inline void a_hook_that_averages_gives_the_mean(const RunGroups& run_groups) {
   for (const int size : {1, 2, 4})
@@ -110,7 +110,7 @@ inline void a_hook_that_averages_gives_the_mean(const RunGroups& run_groups) {
 }
 
 /// Sums by all-gather, by reduce-scatter and all-gather, and by way of one rank, bucket for bucket.
-inline void every_collective(pass::HookBucket& bucket) {
+inline void every_collective(parts::HookBucket& bucket) {
   const Tensor whole = bucket.contents();
   auto* data = reinterpret_cast<float*>(whole.data);
   const auto size = static_cast<size_t>(bucket.size());
@@ -153,7 +153,7 @@ inline void a_hook_that_fails_on_one_rank_voids_the_pass_on_all(const RunGroups&
   run_groups(3, [&](group::Group& group, int rank) {
     for (const int when : {0, 1, 2}) {  // before its collective, between two, after the last
       bool fails = true;
-      const HookWorld world(group, callback([&](pass::HookBucket& bucket) {
+      const HookWorld world(group, callback([&](parts::HookBucket& bucket) {
                               const bool here = fails && rank == 1 && bucket.index() == 1;
                               for (int step = 0; step < 3; ++step) {
                                 if (here && step == when) throw Error(DDP_ERROR_CALLBACK, "the quantiser has no table");
@@ -166,7 +166,7 @@ inline void a_hook_that_fails_on_one_rank_voids_the_pass_on_all(const RunGroups&
       expect_contains(text, "the quantiser has no table");
       group.barrier();  // the group is whole
       if (when == 0) {
-        const HookWorld poor(group, callback([&](pass::HookBucket&) {
+        const HookWorld poor(group, callback([&](parts::HookBucket&) {
                                if (rank == 2) throw std::bad_alloc();
                              }));
         expect_contains(expect_error(DDP_ERROR_CALLBACK, [&] { poor.run(rank, 0); }), "out of memory");
@@ -182,7 +182,7 @@ inline void a_hook_that_fails_on_one_rank_voids_the_pass_on_all(const RunGroups&
 inline void hooks_that_do_different_things_are_a_mismatch_and_the_group_stays(const RunGroups& run_groups) {
   run_groups(3, [&](group::Group& group, int rank) {
     int pass = 0;
-    const HookWorld world(group, callback([&](pass::HookBucket& bucket) {
+    const HookWorld world(group, callback([&](parts::HookBucket& bucket) {
                             if (pass == 0 && rank == 2 && bucket.index() == 2) return;
                             if (pass == 1 && rank == 0) return bucket.broadcast(bucket.contents(), 1);
                             average(bucket);
@@ -272,7 +272,7 @@ inline void what_is_wrong_with_a_pulled_bucket_is_told_to_all(const RunGroups& r
 inline void missing_and_unused_gradients_keep_their_promises(const RunGroups& run_groups) {
   run_groups(3, [&](group::Group& group, int rank) {
     int calls = 0;
-    const HookWorld strict(group, callback([&](pass::HookBucket& bucket) {
+    const HookWorld strict(group, callback([&](parts::HookBucket& bucket) {
                              ++calls;
                              average(bucket);
                            }));
@@ -323,7 +323,7 @@ inline void weights_and_ranks_without_data_count_the_same_with_hooks(const RunGr
       options.uneven_inputs = 1;
       options.divisor = DDP_DIVISOR_WEIGHTS;
       model::Model model(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), options);
-      model.set_hook(own ? callback(average) : pass::Hook::sent_as(DDP_BF16));
+      model.set_hook(own ? callback(average) : parts::Hook::sent_as(DDP_BF16));
       std::vector<float> values(900), more(70);
       model.add_parameter("a", flat_tensor(values.data(), DDP_F32, 900), nullptr);
       model.add_parameter("b", flat_tensor(more.data(), DDP_F32, 70), nullptr);

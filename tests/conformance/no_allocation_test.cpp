@@ -43,7 +43,7 @@ namespace {
 
 constexpr int kParameters = 40;
 
-int64_t allocations_in_passes(int size, bool owned, ddp_progress progress, ddp_unused unused, const pass::Hook& hook = {},
+int64_t allocations_in_passes(int size, bool owned, ddp_progress progress, ddp_unused unused, const parts::Hook& hook = {},
                               bool uneven = false, const TemporaryFolder* traces = nullptr) {
   allocations = 0;
   run_groups(size, [&](group::Group& group, int rank) {
@@ -121,7 +121,7 @@ void passes_with_weights_and_skipping_ranks_allocate_nothing(void**) {
 void passes_with_16_bits_on_the_wire_allocate_nothing(void**) {
   for (const bool owned : {true, false})
     for (const ddp_progress progress : {DDP_PROGRESS_CALLER, DDP_PROGRESS_THREAD})
-      expect_equal(allocations_in_passes(3, owned, progress, DDP_UNUSED_ALLOW, pass::Hook::sent_as(DDP_BF16)), int64_t{0},
+      expect_equal(allocations_in_passes(3, owned, progress, DDP_UNUSED_ALLOW, parts::Hook::sent_as(DDP_BF16)), int64_t{0},
                    "allocations");
 }
 

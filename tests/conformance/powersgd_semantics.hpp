@@ -36,7 +36,7 @@ struct PowerWorld {
   std::vector<std::vector<std::byte>> values;
   std::unique_ptr<model::Model> model;
 
-  PowerWorld(group::Group& group, const pass::Hook& hook, ddp_unused unused = DDP_UNUSED_ERROR) {
+  PowerWorld(group::Group& group, const parts::Hook& hook, ddp_unused unused = DDP_UNUSED_ERROR) {
     ddp_model_options options = wire_options();
     options.unused = unused;
     model = std::make_unique<model::Model>(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), options);

@@ -4,7 +4,7 @@
 #include <thread>
 
 #include "checkpoint/state.hpp"
-#include "pass/hook_bucket.hpp"
+#include "parts/hooks/hook_bucket.hpp"
 #include "support/fused_world.hpp"
 
 namespace ddp::test {
@@ -93,8 +93,8 @@ void a_rule_of_whole_tensors_gets_them(Path path) {
 void hooks_see_whole_gradients(Path path) {
   run_on(path, 2, [](group::Group& group, int) {
     Ways plain = ways_with(kSplit), hooked = plain;
-    hooked.hook = pass::Hook{pass::Hook::Kind::kCallback, "mean", cpu::ReduceRule::kAsItIs,
-                             [](pass::HookBucket& bucket) { bucket.all_reduce(bucket.contents(), bucket.reduce()); }};
+    hooked.hook = parts::Hook{parts::Hook::Kind::kCallback, "mean", cpu::ReduceRule::kAsItIs,
+                              [](parts::HookBucket& bucket) { bucket.all_reduce(bucket.contents(), bucket.reduce()); }};
     FusedWorld world(group, Rule::kSgd, hooked), other(group, Rule::kSgd, plain);
     expect(buckets_of(world) < buckets_of(other), "nothing is split");
     expect(train(group, Rule::kAdamW, hooked) == train(group, Rule::kAdamW, plain), "the bits");

@@ -125,7 +125,7 @@ void two_bytes_on_the_wire_are_added_in_the_tree(void**) {
       int pass = 0;
       for (const WirePlace place : {WirePlace::kOwned, WirePlace::kPrivate}) {
         const ddp_dtype wire = (size + pass) % 2 == 0 ? DDP_F16 : DDP_BF16;
-        const WireWorld world(group, place, pass::Hook::sent_as(wire), wire_options());
+        const WireWorld world(group, place, parts::Hook::sent_as(wire), wire_options());
         world.run(rank, pass);
         if (rank == size - 1 - pass) expect_wire_results(world, size, pass, wire, DDP_AVERAGE);
         ++pass;

@@ -197,7 +197,8 @@ void what_depends_on_the_ranks_is_refused(Path path) {
     ways.uneven_inputs = 1;
     expect_refusal(DDP_ERROR_NOT_SUPPORTED, "uneven_inputs", [&] { const FusedWorld refused(*group, Rule::kSgd, ways); });
     ways = plain_case().ways;
-    ways.hook = pass::Hook{pass::Hook::Kind::kCallback, "own", cpu::ReduceRule::kAsItIs, [](pass::HookBucket&) {}};
+    ways.hook =
+        ddp::parts::Hook{ddp::parts::Hook::Kind::kCallback, "own", cpu::ReduceRule::kAsItIs, [](ddp::parts::HookBucket&) {}};
     expect_refusal(DDP_ERROR_NOT_SUPPORTED, "the hook \"own\"", [&] { const FusedWorld refused(*group, Rule::kSgd, ways); });
     group->barrier();
   });

@@ -54,7 +54,7 @@ struct WireWorld {
   std::vector<std::vector<std::byte>> values, grads;
   std::unique_ptr<model::Model> model;
 
-  WireWorld(group::Group& group, WirePlace place, const pass::Hook& hook, const ddp_model_options& options) {
+  WireWorld(group::Group& group, WirePlace place, const parts::Hook& hook, const ddp_model_options& options) {
     model = std::make_unique<model::Model>(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), options);
     model->set_hook(hook);
     for (size_t p = 0; p < kWireParameters.size(); ++p) {
@@ -156,7 +156,7 @@ inline void values_are_rounded_by_the_rule_on_every_way(const RunGroups& run_gro
             ddp_model_options options = wire_options();
             options.reduce = reduce;
             options.progress = pass % 2 == 0 ? DDP_PROGRESS_CALLER : DDP_PROGRESS_THREAD;
-            const WireWorld world(group, place, pass::Hook::sent_as(wire), options);
+            const WireWorld world(group, place, parts::Hook::sent_as(wire), options);
             for (int i = 0; i < 2; ++i, ++pass) {
               world.run(rank, pass);
               expect_wire_results(world, size, pass, wire, reduce);
@@ -166,7 +166,7 @@ inline void values_are_rounded_by_the_rule_on_every_way(const RunGroups& run_gro
     });
 }
 
-inline int64_t sent_in_a_pass(group::Group& group, int rank, const pass::Hook& hook) {
+inline int64_t sent_in_a_pass(group::Group& group, int rank, const parts::Hook& hook) {
   const WireWorld world(group, WirePlace::kPrivate, hook, wire_options());
   ddp_model_stats stats{};
   for (int pass = 0; pass < 3; ++pass) world.run(rank, pass);
@@ -179,9 +179,9 @@ inline int64_t sent_in_a_pass(group::Group& group, int rank, const pass::Hook& h
 inline void half_as_many_bytes_travel(const RunGroups& run_groups) {
   for (const int size : {2, 3, 4})
     run_groups(size, [&](group::Group& group, int rank) {
-      const int64_t plain = sent_in_a_pass(group, rank, pass::Hook{});
-      const int64_t half = sent_in_a_pass(group, rank, pass::Hook::sent_as(DDP_BF16));
-      expect_equal(sent_in_a_pass(group, rank, pass::Hook::sent_as(DDP_F16)), half, "bytes as F16");
+      const int64_t plain = sent_in_a_pass(group, rank, parts::Hook{});
+      const int64_t half = sent_in_a_pass(group, rank, parts::Hook::sent_as(DDP_BF16));
+      expect_equal(sent_in_a_pass(group, rank, parts::Hook::sent_as(DDP_F16)), half, "bytes as F16");
       int64_t whole = 0, two = 0;
       for (const WireParameter& of : kWireParameters) {
         whole += of.count * dtype_size(of.dtype);
@@ -202,7 +202,7 @@ inline void half_as_many_bytes_travel(const RunGroups& run_groups) {
 inline void hooks_that_differ_are_a_mismatch_at_commit(const RunGroups& run_groups) {
   run_groups(2, [&](group::Group& group, int rank) {
     const std::string text = expect_error(DDP_ERROR_MISMATCH, [&] {
-      const WireWorld world(group, WirePlace::kOwned, rank == 0 ? pass::Hook{} : pass::Hook::sent_as(DDP_F16),
+      const WireWorld world(group, WirePlace::kOwned, rank == 0 ? parts::Hook{} : parts::Hook::sent_as(DDP_F16),
                             wire_options());
     });
     expect_contains(text, "hook is none on rank 0, but wire = DDP_F16 on rank 1");
@@ -215,7 +215,7 @@ inline void what_nobody_uses_is_untouched_and_what_was_accumulated_counts(const 
     for (const WirePlace place : kPlaces) {
       ddp_model_options options = wire_options();
       options.unused = DDP_UNUSED_ALLOW;
-      const WireWorld world(group, place, pass::Hook::sent_as(DDP_BF16), options);
+      const WireWorld world(group, place, parts::Hook::sent_as(DDP_BF16), options);
       for (size_t p = 0; p < kWireParameters.size(); ++p) world.fill(rank, 0, p);
       world.model->begin_backward(DDP_PASS_ACCUMULATE);
       if (rank == 1) world.model->pass().mark_ready(1);
@@ -247,7 +247,7 @@ inline void what_nobody_uses_is_untouched_and_what_was_accumulated_counts(const 
 
 inline void a_forgotten_gradient_is_named_and_the_next_pass_works(const RunGroups& run_groups) {
   run_groups(3, [&](group::Group& group, int rank) {
-    const WireWorld world(group, WirePlace::kMixed, pass::Hook::sent_as(DDP_F16), wire_options());
+    const WireWorld world(group, WirePlace::kMixed, parts::Hook::sent_as(DDP_F16), wire_options());
     world.model->begin_backward(DDP_PASS_REDUCE);
     for (int32_t p = 0; p < world.model->table().parameter_count(); ++p)
       if (rank != 2 || p != 1) world.model->pass().mark_ready(p);

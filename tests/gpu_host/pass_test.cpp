@@ -289,7 +289,7 @@ void sixteen_bits_on_the_wire_halve_what_travels(void**) {
     const Tensor lent = grad.tensor(group, DDP_F32);
     value.poke(std::vector<float>(4096, 0));
     model.add_parameter("w", value.tensor(group, DDP_F32), &lent);
-    model.set_hook(pass::Hook::sent_as(DDP_BF16));
+    model.set_hook(parts::Hook::sent_as(DDP_BF16));
     model.commit(stream.get());
     std::vector<float> data(4096);
     for (size_t i = 0; i < data.size(); ++i) data[i] = static_cast<float>(static_cast<int>(i % 64) * (rank + 1));

@@ -59,7 +59,7 @@ struct RecoverableTrainee {
     else
       optimizer = std::make_shared<optim::Sgd>(model, sgd, shared);
     if (optimizer->in_passes() != nullptr)
-      model->optimizer_slot().attach(std::shared_ptr<pass::BlockUpdate>(optimizer, optimizer->in_passes()));
+      model->optimizer_slot().attach(std::shared_ptr<parts::BlockUpdate>(optimizer, optimizer->in_passes()));
     model->replicas().keep_equal(optimizer);
     model->commit(at());
   }

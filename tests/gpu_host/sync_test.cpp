@@ -297,9 +297,9 @@ void ranks_that_differ_in_where_a_tensor_lies_do_not_fit(void**) {
 void hooks_that_need_host_memory_are_refused(void**) {
   const FakeGpus gpus;
   run_gpu_groups(2, [&](group::Group& group, int rank) {
-    for (const pass::Hook::Kind kind : {pass::Hook::Kind::kCallback, pass::Hook::Kind::kPulled}) {
+    for (const parts::Hook::Kind kind : {parts::Hook::Kind::kCallback, parts::Hook::Kind::kPulled}) {
       MixedModel world(group, rank, Place::kMixed);
-      pass::Hook hook;
+      parts::Hook hook;
       hook.kind = kind;
       hook.name = "powersgd";
       world.model->set_hook(hook);

@@ -18,7 +18,7 @@ void dies_inside_a_hook(Hosts hosts, bool is_pulled) {
     const auto group = join_process_group(folder, rank, 3, options_on(hosts));
     bool told = false;
     int calls = 0;
-    const auto body = [&](pass::HookBucket& bucket) {
+    const auto body = [&](parts::HookBucket& bucket) {
       if (rank == 1 && ++calls == 5) kill(getpid(), SIGKILL);
       try {
         average(bucket);

@@ -37,29 +37,29 @@ class CallWorld {
  public:
   /// `uneven`: with a model that ranks may join; its group meets before every exchange of the control plane.
   CallWorld(std::shared_ptr<group::Group> made, bool uneven) : group(std::move(made)) {
-    plain = make_model(DDP_PROGRESS_CALLER, pass::Hook{});
+    plain = make_model(DDP_PROGRESS_CALLER, parts::Hook{});
     plain->commit();
-    threaded = make_model(DDP_PROGRESS_THREAD, pass::Hook{});
+    threaded = make_model(DDP_PROGRESS_THREAD, parts::Hook{});
     threaded->commit();
-    pass::Hook pulled;
-    pulled.kind = pass::Hook::Kind::kPulled;
+    parts::Hook pulled;
+    pulled.kind = parts::Hook::Kind::kPulled;
     pulled.name = "pulled";
     by_hand = make_model(DDP_PROGRESS_CALLER, pulled);
     by_hand->commit();
-    sharded = make_model(DDP_PROGRESS_CALLER, pass::Hook{});
+    sharded = make_model(DDP_PROGRESS_CALLER, parts::Hook{});
     sharded->commit();
     SgdOptions options;
     options.shard = 1;
     optimizer = std::make_shared<optim::Sgd>(sharded, options, options);
-    sharded->optimizer_slot().attach(std::shared_ptr<pass::BlockUpdate>(optimizer, optimizer->in_passes()));
+    sharded->optimizer_slot().attach(std::shared_ptr<parts::BlockUpdate>(optimizer, optimizer->in_passes()));
     if (uneven) {
-      joining = make_model(DDP_PROGRESS_CALLER, pass::Hook{}, 1);
+      joining = make_model(DDP_PROGRESS_CALLER, parts::Hook{}, 1);
       joining->commit();
     }
-    uncommitted = make_model(DDP_PROGRESS_CALLER, pass::Hook{});
+    uncommitted = make_model(DDP_PROGRESS_CALLER, parts::Hook{});
   }
 
-  std::shared_ptr<model::Model> make_model(ddp_progress progress, pass::Hook hook, int32_t uneven = 0) {
+  std::shared_ptr<model::Model> make_model(ddp_progress progress, parts::Hook hook, int32_t uneven = 0) {
     ddp_model_options options{};
     options.first_bucket_bytes = 16;
     options.bucket_bytes = 16;

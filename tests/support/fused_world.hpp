@@ -48,7 +48,7 @@ struct Ways {
   ddp_dtype dtype = DDP_F32;
   ddp_unused unused = DDP_UNUSED_ALLOW;
   ddp_divisor divisor = DDP_DIVISOR_WORLD;
-  pass::Hook hook{};
+  parts::Hook hook{};
   bool custom = false;         // the rule is the program's
   bool whole_tensors = false;  // and wants them
   int32_t uneven_inputs = 0;

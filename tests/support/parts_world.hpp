@@ -56,9 +56,9 @@ inline std::vector<Case> all_cases() {
     c.loss_scale = 64;
     c.scale_adapts = true;
   });
-  add("F16 on the wire", Rule::kAdamW, [](Case& c) { c.ways.hook = pass::Hook::sent_as(DDP_F16); });
+  add("F16 on the wire", Rule::kAdamW, [](Case& c) { c.ways.hook = ddp::parts::Hook::sent_as(DDP_F16); });
   add("BF16 on the wire, shard, in backward", Rule::kAdamW, [](Case& c) {
-    c.ways.hook = pass::Hook::sent_as(DDP_BF16);
+    c.ways.hook = ddp::parts::Hook::sent_as(DDP_BF16);
     c.ways.shard = c.ways.in_backward = true;
   });
   add("BF16 with master weights", Rule::kAdamW, [](Case& c) {
@@ -75,7 +75,7 @@ inline std::vector<Case> all_cases() {
   });
   add("weights, BF16, F16 on the wire", Rule::kAdamW, [](Case& c) {
     c.ways.divisor = DDP_DIVISOR_WEIGHTS;
-    c.ways.hook = pass::Hook::sent_as(DDP_F16);
+    c.ways.hook = ddp::parts::Hook::sent_as(DDP_F16);
     c.weighted = true;
   });
   return cases;

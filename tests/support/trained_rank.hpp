@@ -39,7 +39,7 @@ struct TrainedRank {
     rule.momentum = 0.5;
     sgd = std::make_shared<optim::Sgd>(model, rule, shared);
     if (sgd->in_passes() != nullptr)
-      model->optimizer_slot().attach(std::shared_ptr<pass::BlockUpdate>(sgd, sgd->in_passes()));
+      model->optimizer_slot().attach(std::shared_ptr<parts::BlockUpdate>(sgd, sgd->in_passes()));
     model->replicas().keep_equal(sgd);
     model->commit();
     step();

@@ -8,7 +8,7 @@
 
 #include "device/cpu/arrays.hpp"
 #include "device/cpu/update_kernels.hpp"
-#include "pass/pass.hpp"
+#include "parts/model_pass.hpp"
 
 namespace ddp::outer {
 namespace {
@@ -87,7 +87,7 @@ void Fragment::connect(std::shared_ptr<group::Group> group, const ddp_outer_opti
   exchange.reduce = DDP_AVERAGE;
   exchange.progress = options.overlap > 0 ? DDP_PROGRESS_THREAD : DDP_PROGRESS_AUTO;
   auto made = std::make_unique<model::Model>(std::move(group), exchange);
-  if (pass::Hook hook = movement_hook(options, exactness); hook.kind != pass::Hook::Kind::kNone)
+  if (parts::Hook hook = movement_hook(options, exactness); hook.kind != parts::Hook::Kind::kNone)
     made->set_hook(std::move(hook));
   for (size_t i = 0; i < parameters_.size(); ++i)
     static_cast<void>(made->add_parameter(parameter(i).name, global(i), nullptr));

@@ -6,13 +6,13 @@
 
 #include "extra/outer/quantise.hpp"
 #include "os/memory.hpp"
-#include "pass/hook_bucket.hpp"
+#include "parts/hooks/hook_bucket.hpp"
 
 namespace ddp::outer {
 namespace {
 
 /// What rounding lost of a bucket's movements. A pass that is void breaks the outer optimizer, so it is kept once.
-class Lost final : public pass::HookState {
+class Lost final : public parts::HookState {
  public:
   explicit Lost(int64_t count)
       : data_(static_cast<size_t>(std::max<int64_t>(count, 1)) * sizeof(float), "movements that rounding lost"),
@@ -26,13 +26,13 @@ class Lost final : public pass::HookState {
   int64_t count_;
 };
 
-void add_lost(pass::HookBucket& bucket, float* movement, int64_t count) {
+void add_lost(parts::HookBucket& bucket, float* movement, int64_t count) {
   if (bucket.state == nullptr) return;
   const float* const lost = static_cast<Lost&>(*bucket.state).data();
   for (int64_t i = 0; i < count; ++i) movement[i] = movement[i] + lost[i];
 }
 
-void exchange(pass::HookBucket& bucket, const ddp_outer_options& options, const Exactness& exactness) {
+void exchange(parts::HookBucket& bucket, const ddp_outer_options& options, const Exactness& exactness) {
   const Tensor whole = bucket.contents();
   if (bucket.size() == 1) return;
   if (whole.dtype != DDP_F32) return bucket.all_reduce(whole, bucket.reduce());
@@ -54,14 +54,14 @@ void exchange(pass::HookBucket& bucket, const ddp_outer_options& options, const 
 
 }  // namespace
 
-pass::Hook movement_hook(const ddp_outer_options& options, std::shared_ptr<const Exactness> exactness) {
+parts::Hook movement_hook(const ddp_outer_options& options, std::shared_ptr<const Exactness> exactness) {
   if (options.bits == 32) return {};
-  if (options.bits == 16) return pass::Hook::sent_as(DDP_BF16);
-  pass::Hook hook;
-  hook.kind = pass::Hook::Kind::kCallback;
+  if (options.bits == 16) return parts::Hook::sent_as(DDP_BF16);
+  parts::Hook hook;
+  hook.kind = parts::Hook::Kind::kCallback;
   hook.name =
       "movements with " + std::to_string(options.bits) + " bits" + (options.error_feedback != 0 ? ", error feedback" : "");
-  hook.body = [options, exactness = std::move(exactness)](pass::HookBucket& bucket) {
+  hook.body = [options, exactness = std::move(exactness)](parts::HookBucket& bucket) {
     exchange(bucket, options, *exactness);
   };
   return hook;

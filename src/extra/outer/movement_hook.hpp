@@ -10,7 +10,7 @@
 #include <memory>
 
 #include "ddp/outer.h"
-#include "pass/hook.hpp"
+#include "parts/hooks/hook.hpp"
 
 namespace ddp::outer {
 
@@ -19,6 +19,6 @@ struct Exactness {
   bool is_exact = false;
 };
 
-[[nodiscard]] pass::Hook movement_hook(const ddp_outer_options& options, std::shared_ptr<const Exactness> exactness);
+[[nodiscard]] parts::Hook movement_hook(const ddp_outer_options& options, std::shared_ptr<const Exactness> exactness);
 
 }  // namespace ddp::outer
