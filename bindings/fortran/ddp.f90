@@ -50,11 +50,13 @@ module ddp
   integer(c_int32_t), parameter :: DDP_CPU = 1
   integer(c_int32_t), parameter :: DDP_CUDA = 2
 
-  ! How values of all ranks become one. AVERAGE is the sum divided by the world size. Since 0.1.
+  ! How values of all ranks become one. AVERAGE is the sum divided by the world size. PRODUCT is for the collectives of
+  ! groups, not for gradients. Since 0.1.
   integer(c_int32_t), parameter :: DDP_AVERAGE = 0
   integer(c_int32_t), parameter :: DDP_SUM = 1
   integer(c_int32_t), parameter :: DDP_MIN = 2
   integer(c_int32_t), parameter :: DDP_MAX = 3
+  integer(c_int32_t), parameter :: DDP_PRODUCT = 4
 
   ! How the bytes of a group are sent. AUTO chooses: shared memory between ranks of one host, Gloo between hosts; and NCCL for
   ! tensors on a GPU, from the first model or collective with one. Since 0.1.
@@ -176,7 +178,7 @@ module ddp
 
   ! Options of a group. Fill with ddp_group_options_init(), then change what you need. Since 0.1.
   type, bind(c) :: ddp_group_options
-    integer(c_int64_t) :: struct_size = 104
+    integer(c_int64_t) :: struct_size = 112
       ! set by init
     integer(c_int32_t) :: rank = 0
       ! 0 to world_size - 1; -1: from the rendezvous (default)
@@ -228,9 +230,14 @@ module ddp
     integer(c_int32_t) :: virtual_ranks = 0
       ! parts of the global batch, of which each rank has some: training gives the same bits at any number of ranks up
       ! to this one (see ddp/virtual_ranks.h). 0 (default): none. Equal on all ranks
+    integer(c_int32_t) :: connect_all = 0
+      ! 1: all connections for messages (see ddp/messages.h) are made with the group, so that no rank listens for them
+      ! later. 0 (default): each when two ranks have their first message. Equal on all ranks
   end type
 
   integer(c_int32_t), parameter :: DDP_NO_COLOR = -1
+
+  integer(c_int32_t), parameter :: DDP_ANY_SOURCE = -1
 
   ! What a pass does with parameters that were not marked. Since 0.1.
   integer(c_int32_t), parameter :: DDP_UNUSED_ERROR = 0
@@ -1395,6 +1402,238 @@ contains
       end function
     end interface
     answer = c_ddp_group_free(group%handle, data)
+    call finish(answer, stat)
+  end subroutine
+
+  ! Send a tensor to one other rank. Messages of one rank to another with one tag are received in the order in which they
+  ! were sent. A message of up to 64 KiB is copied and returns at once, until the receiver has 1 MiB of this rank that it has
+  ! not received; a longer one, or one more, waits for its receive.
+  ! @param tensor not changed until the call returns; any size, also empty
+  ! @param peer rank of the receiver; not this rank
+  ! @param tag 0 or more, for ddp_group_receive to tell messages apart
+  ! @param stream NULL; for tensors on a GPU, which are not sent yet
+  ! Local to the two ranks, blocks up to timeout_ms. Any thread, beside other calls on the group and while a pass is open; not
+  ! from a function that the library has called.
+  ! Errors: INVALID_ARGUMENT, NOT_SUPPORTED (a GPU), INVALID_STATE (destroyed); MISMATCH (the receive there is for another
+  ! type or number of elements, which that rank gets as well; the group stays whole. The sender of a message that was copied
+  ! has returned by then, and says it in its log); TIMED_OUT (names the rank that did not receive, and the tag), PEER_FAILED,
+  ! ABORTED, OUT_OF_MEMORY, each of which breaks the group; IO (no port of DDP_PORT_RANGE is free). Since 0.1.
+  subroutine ddp_group_send(group, tensor, peer, tag, stream, stat)
+    type(ddp_group), intent(in) :: group
+    type(ddp_tensor), intent(in) :: tensor
+    integer(c_int32_t), intent(in) :: peer
+    integer(c_int64_t), intent(in) :: tag
+    type(c_ptr), intent(in), optional :: stream
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_group_send(group, tensor, peer, tag, stream) bind(c, name='ddp_group_send') result(answer)
+        import
+        type(c_ptr), value :: group
+        type(ddp_tensor), intent(in) :: tensor
+        integer(c_int32_t), value :: peer
+        integer(c_int64_t), value :: tag
+        type(c_ptr), value :: stream
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_group_send(group%handle, tensor, peer, tag, address(stream))
+    call finish(answer, stat)
+  end subroutine
+
+  ! Receive a tensor that another rank sends with the same tag, type and number of elements.
+  ! @param tensor filled; not used by others until the call returns
+  ! @param source rank of the sender; not this rank. DDP_ANY_SOURCE: whichever has sent first; which one that is may differ
+  !        from run to run, and so may what is computed from it
+  ! @param tag 0 or more
+  ! @param out_source the rank that sent; may be NULL
+  ! @param stream NULL; for tensors on a GPU, which are not sent yet
+  ! Local to the two ranks, blocks up to timeout_ms. Threads as ddp_group_send: one may send while another receives.
+  ! Errors: as ddp_group_send; MISMATCH (the message has another type or number of elements; it is dropped); TIMED_OUT (names
+  ! the rank that did not send, the tag, and the tags of messages of it that nobody has received). A rank that left in good
+  ! order has sent what it sent: that is received, and what it did not send is ABORTED. Since 0.1.
+  subroutine ddp_group_receive(group, tensor, source, tag, out_source, stream, stat)
+    type(ddp_group), intent(in) :: group
+    type(ddp_tensor), intent(in) :: tensor
+    integer(c_int32_t), intent(in) :: source
+    integer(c_int64_t), intent(in) :: tag
+    integer(c_int32_t), intent(out), optional :: out_source
+    type(c_ptr), intent(in), optional :: stream
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_group_receive(group, tensor, source, tag, out_source, stream) bind(c, name='ddp_group_receive') &
+          result(answer)
+        import
+        type(c_ptr), value :: group
+        type(ddp_tensor), intent(in) :: tensor
+        integer(c_int32_t), value :: source
+        integer(c_int64_t), value :: tag
+        integer(c_int32_t), intent(out), optional :: out_source
+        type(c_ptr), value :: stream
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_group_receive(group%handle, tensor, source, tag, out_source, address(stream))
+    call finish(answer, stat)
+  end subroutine
+
+  ! Reduce a tensor over all ranks, to one of them, in place: `root` gets the bits that ddp_group_all_reduce gives.
+  ! @param tensor this rank's contribution; the result on `root`, undefined afterwards on the others; same type and element
+  !        count on all ranks
+  ! @param op AVERAGE, SUM, MIN, MAX or PRODUCT
+  ! @param root rank that gets the result; equal on all ranks
+  ! @param stream of a tensor on a GPU, as in ddp_group_all_reduce
+  ! Collective, blocks on CPU. The algorithm is that of ddp_group_all_reduce, as all ranks share the work. Errors: as
+  ! ddp_group_all_reduce. Since 0.1.
+  subroutine ddp_group_reduce(group, tensor, op, root, stream, stat)
+    type(ddp_group), intent(in) :: group
+    type(ddp_tensor), intent(in) :: tensor
+    integer(c_int32_t), intent(in) :: op
+    integer(c_int32_t), intent(in) :: root
+    type(c_ptr), intent(in), optional :: stream
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_group_reduce(group, tensor, op, root, stream) bind(c, name='ddp_group_reduce') result(answer)
+        import
+        type(c_ptr), value :: group
+        type(ddp_tensor), intent(in) :: tensor
+        integer(c_int32_t), value :: op
+        integer(c_int32_t), value :: root
+        type(c_ptr), value :: stream
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_group_reduce(group%handle, tensor, op, root, address(stream))
+    call finish(answer, stat)
+  end subroutine
+
+  ! Collect the tensors of all ranks on one rank.
+  ! @param input n elements, the same n and type on all ranks
+  ! @param output size * n elements on `root`: rank r's input is put at element r * n; may contain `input` at its own place.
+  !        On the other ranks NULL is allowed
+  ! @param root rank that collects; equal on all ranks
+  ! @param stream NULL
+  ! Collective, blocks on CPU: each other rank sends one message. Errors: as ddp_group_barrier; INVALID_ARGUMENT,
+  ! NOT_SUPPORTED (a GPU). Since 0.1.
+  subroutine ddp_group_gather(group, input, root, output, stream, stat)
+    type(ddp_group), intent(in) :: group
+    type(ddp_tensor), intent(in) :: input
+    integer(c_int32_t), intent(in) :: root
+    type(ddp_tensor), intent(in), optional :: output
+    type(c_ptr), intent(in), optional :: stream
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_group_gather(group, input, output, root, stream) bind(c, name='ddp_group_gather') result(answer)
+        import
+        type(c_ptr), value :: group
+        type(ddp_tensor), intent(in) :: input
+        type(ddp_tensor), intent(in), optional :: output
+        integer(c_int32_t), value :: root
+        type(c_ptr), value :: stream
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_group_gather(group%handle, input, output, root, address(stream))
+    call finish(answer, stat)
+  end subroutine
+
+  ! Give each rank a part of one rank's tensor.
+  ! @param input size * n elements on `root`: rank r gets those from element r * n on. On the other ranks NULL is allowed
+  ! @param output n elements, the same n and type on all ranks; may be the own part of `input`
+  ! @param root rank that gives; equal on all ranks
+  ! @param stream NULL
+  ! Collective, blocks on CPU: each other rank gets one message. Errors: as ddp_group_gather. Since 0.1.
+  subroutine ddp_group_scatter(group, output, root, input, stream, stat)
+    type(ddp_group), intent(in) :: group
+    type(ddp_tensor), intent(in) :: output
+    integer(c_int32_t), intent(in) :: root
+    type(ddp_tensor), intent(in), optional :: input
+    type(c_ptr), intent(in), optional :: stream
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_group_scatter(group, input, output, root, stream) bind(c, name='ddp_group_scatter') result(answer)
+        import
+        type(c_ptr), value :: group
+        type(ddp_tensor), intent(in), optional :: input
+        type(ddp_tensor), intent(in) :: output
+        integer(c_int32_t), value :: root
+        type(c_ptr), value :: stream
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_group_scatter(group%handle, input, output, root, address(stream))
+    call finish(answer, stat)
+  end subroutine
+
+  ! Give each rank a part of this rank's tensor, and get one of each: the parts lie one behind the other, by rank.
+  ! @param input what this rank gives
+  ! @param output what it gets; of the same type, and it does not overlap `input`
+  ! @param input_counts for each rank the elements that it gets; size numbers, which add up to those of `input`. NULL: as many
+  !        for each
+  ! @param output_counts for each rank the elements that come from it, as that rank's input_counts say; NULL: as many of each
+  ! @param stream NULL
+  ! Collective, blocks on CPU: the ranks compare their counts, then each pair exchanges two messages, all pairs at once.
+  ! Errors: as ddp_group_gather; MISMATCH on all ranks (a rank gives another one more or fewer elements than that one expects;
+  ! both are named, nothing is written, and the group stays whole). Since 0.1.
+  subroutine ddp_group_all_to_all(group, input, output, input_counts, output_counts, stream, stat)
+    type(ddp_group), intent(in) :: group
+    type(ddp_tensor), intent(in) :: input
+    type(ddp_tensor), intent(in) :: output
+    integer(c_int64_t), intent(in), optional :: input_counts(*)
+    integer(c_int64_t), intent(in), optional :: output_counts(*)
+    type(c_ptr), intent(in), optional :: stream
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_group_all_to_all(group, input, output, input_counts, output_counts, stream) bind(c, &
+          name='ddp_group_all_to_all') result(answer)
+        import
+        type(c_ptr), value :: group
+        type(ddp_tensor), intent(in) :: input
+        type(ddp_tensor), intent(in) :: output
+        integer(c_int64_t), intent(in), optional :: input_counts(*)
+        integer(c_int64_t), intent(in), optional :: output_counts(*)
+        type(c_ptr), value :: stream
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_group_all_to_all(group%handle, input, output, input_counts, output_counts, address(stream))
+    call finish(answer, stat)
+  end subroutine
+
+  ! Collect tensors of different sizes of all ranks on every rank.
+  ! @param input counts[rank] elements
+  ! @param output the inputs of all ranks, one behind the other; may contain `input` at its own place
+  ! @param counts for each rank the elements that it gives; size numbers, equal on all ranks
+  ! @param stream NULL
+  ! Collective, blocks on CPU: the ranks compare their counts; then small inputs are gathered at once, and larger ones are
+  ! broadcast one after the other. Errors: as ddp_group_gather; MISMATCH on all ranks (counts or types differ; the group stays
+  ! whole). Since 0.1.
+  subroutine ddp_group_all_gather_counts(group, input, output, counts, stream, stat)
+    type(ddp_group), intent(in) :: group
+    type(ddp_tensor), intent(in) :: input
+    type(ddp_tensor), intent(in) :: output
+    integer(c_int64_t), intent(in) :: counts(*)
+    type(c_ptr), intent(in), optional :: stream
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_group_all_gather_counts(group, input, output, counts, stream) bind(c, name='ddp_group_all_gather_counts') &
+          result(answer)
+        import
+        type(c_ptr), value :: group
+        type(ddp_tensor), intent(in) :: input
+        type(ddp_tensor), intent(in) :: output
+        integer(c_int64_t), intent(in) :: counts(*)
+        type(c_ptr), value :: stream
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_group_all_gather_counts(group%handle, input, output, counts, address(stream))
     call finish(answer, stat)
   end subroutine
 

@@ -28,7 +28,7 @@ func TestConstantsAreThoseOfTheHeader(t *testing.T) {
 		{int(F32), int(low.DDP_F32)}, {int(F64), int(low.DDP_F64)}, {int(F16), int(low.DDP_F16)}, {int(BF16), int(low.DDP_BF16)},
 		{int(I32), int(low.DDP_I32)}, {int(I64), int(low.DDP_I64)}, {int(U8), int(low.DDP_U8)}, {int(C64), int(low.DDP_C64)}, {int(C128), int(low.DDP_C128)},
 		{int(CPU), int(low.DDP_CPU)}, {int(CUDA), int(low.DDP_CUDA)},
-		{int(Average), int(low.DDP_AVERAGE)}, {int(Sum), int(low.DDP_SUM)}, {int(Min), int(low.DDP_MIN)}, {int(Max), int(low.DDP_MAX)},
+		{int(Average), int(low.DDP_AVERAGE)}, {int(Sum), int(low.DDP_SUM)}, {int(Min), int(low.DDP_MIN)}, {int(Max), int(low.DDP_MAX)}, {int(Product), int(low.DDP_PRODUCT)},
 		{int(BackendAuto), int(low.DDP_BACKEND_AUTO)}, {int(BackendGloo), int(low.DDP_BACKEND_GLOO)},
 		{int(BackendNCCL), int(low.DDP_BACKEND_NCCL)}, {int(BackendShm), int(low.DDP_BACKEND_SHM)},
 		{int(BackendLocal), int(low.DDP_BACKEND_LOCAL)},

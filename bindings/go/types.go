@@ -38,6 +38,7 @@ const (
 	Sum     Op = 1
 	Min     Op = 2
 	Max     Op = 3
+	Product Op = 4
 )
 
 // Backend says how the bytes of a group travel.

@@ -12,6 +12,7 @@
 #include "ddp/types.h"
 #include "ddp/library.h"
 #include "ddp/group.h"
+#include "ddp/messages.h"
 #include "ddp/model.h"
 #include "ddp/backward.h"
 #include "ddp/uneven.h"

@@ -70,6 +70,9 @@ typedef struct ddp_group_options {
   int32_t virtual_ranks; /**< parts of the global batch, of which each rank has some: training gives the same bits at any
                             number of ranks up to this one (see ddp/virtual_ranks.h). 0 (default): none. Equal on all
                             ranks */
+  int32_t connect_all;   /**< 1: all connections for messages (see ddp/messages.h) are made with the group, so that no rank
+                            listens for them later. 0 (default): each when two ranks have their first message. Equal on all
+                            ranks */
 } ddp_group_options;
 
 /**

@@ -87,8 +87,9 @@ typedef enum ddp_dtype DDP_INT32 {
 /** Where a tensor's memory is. The numbers are DLPack's. Since 0.1. */
 typedef enum ddp_device_kind DDP_INT32 { DDP_CPU = 1, DDP_CUDA = 2 } ddp_device_kind;
 
-/** How values of all ranks become one. AVERAGE is the sum divided by the world size. Since 0.1. */
-typedef enum ddp_reduce DDP_INT32 { DDP_AVERAGE = 0, DDP_SUM = 1, DDP_MIN = 2, DDP_MAX = 3 } ddp_reduce;
+/** How values of all ranks become one. AVERAGE is the sum divided by the world size. PRODUCT is for the collectives of
+ * groups, not for gradients. Since 0.1. */
+typedef enum ddp_reduce DDP_INT32 { DDP_AVERAGE = 0, DDP_SUM = 1, DDP_MIN = 2, DDP_MAX = 3, DDP_PRODUCT = 4 } ddp_reduce;
 
 /**
  * How the bytes of a group are sent. AUTO chooses: shared memory between ranks of one host, Gloo between hosts; and NCCL for

@@ -89,6 +89,8 @@ void check_options(const ddp_group_options& options, const char* function) {
     throw make_error(DDP_ERROR_INVALID_ARGUMENT,
                      "%s: join is %d and recoverable %d; a rank that joins has 1 for both, other ranks 0 for join", function,
                      options.join, options.recoverable);
+  if (options.connect_all != 0 && options.connect_all != 1)
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: connect_all is %d; it is 0 or 1", function, options.connect_all);
   if (options.virtual_ranks < 0)
     throw make_error(DDP_ERROR_INVALID_ARGUMENT,
                      "%s: virtual_ranks is %d; it is the number of parts of the global batch, or 0 for none", function,

@@ -71,8 +71,8 @@ inline void fence_broken_groups() {
 }
 
 inline void check_reduce(ddp_reduce op, const char* function) {
-  if (op < DDP_AVERAGE || op > DDP_MAX)
-    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: op is %d; it is 0 to 3", function, static_cast<int>(op));
+  if (op < DDP_AVERAGE || op > DDP_PRODUCT)
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: op is %d; it is 0 to 4", function, static_cast<int>(op));
 }
 
 inline std::shared_ptr<group::Group> object_of(const ddp_group* handle, const char* function) {

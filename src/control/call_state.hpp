@@ -115,6 +115,21 @@ class CallState {
     UserCall before_;
   };
 
+  /// This thread sends or receives a message, as other threads may that are in calls: no rank compares it with theirs.
+  class InMessage {
+   public:
+    InMessage(CallState& state, UserCall call) noexcept : state_(state) {
+      state.messages_.fetch_add(1);
+      if (state.inside_.load(std::memory_order_relaxed) == 0) state.last_.store(call, std::memory_order_relaxed);
+    }
+    ~InMessage() { state_.messages_.fetch_sub(1); }
+    InMessage(const InMessage&) = delete;
+    InMessage& operator=(const InMessage&) = delete;
+
+   private:
+    CallState& state_;
+  };
+
   /// This thread waits in an exchange, or for its progress queue, as long as the object lives. Number 0: in one that is not
   /// counted.
   class Waiting {
@@ -179,7 +194,7 @@ class CallState {
   /// Is this the thread that is in the call? If not, it works on a backward pass.
   [[nodiscard]] bool is_caller() const noexcept { return caller_.load(std::memory_order_relaxed) == pthread_self(); }
   /// Threads that are in calls.
-  [[nodiscard]] int32_t inside() const noexcept { return inside_.load(); }
+  [[nodiscard]] int32_t inside() const noexcept { return inside_.load() + messages_.load(); }
 
   /// Publishes this group's data for observers outside the process; NULL: none.
   [[nodiscard]] trace::Watch* watch() const noexcept { return watch_.load(std::memory_order_relaxed); }
@@ -204,6 +219,7 @@ class CallState {
   }
 
   std::atomic<int32_t> inside_{0};
+  std::atomic<int32_t> messages_{0};  // threads that send or receive one
   std::atomic<pthread_t> caller_{};
   std::atomic<UserCall> call_{UserCall::kNone};
   std::atomic<UserCall> last_{UserCall::kNone};

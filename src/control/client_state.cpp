@@ -117,6 +117,15 @@ void ClientState::running_frame(Frame&& frame) {
       actions_.back().ranks = std::move(beat.ranks);
       return;
     }
+    case FrameType::kLetter: {
+      messages::Letter letter = messages::read_letter(frame.body);
+      if (letter.rank < 0 || letter.rank >= config_.size)
+        throw Error(DDP_ERROR_IO, "a letter of a rank that does not exist");
+      act(ClientAction::Kind::kLetter);
+      actions_.back().rank = letter.rank;
+      actions_.back().blobs.push_back(std::move(letter.text));
+      return;
+    }
     case FrameType::kFailed: return hear(ClientAction::Kind::kFailed, messages::read_error(frame.body));
     default: throw Error(DDP_ERROR_IO, "a frame that has no place here");
   }
@@ -187,6 +196,10 @@ void ClientState::abort(SharedBody cause) {
 
 void ClientState::saw_death(int32_t rank) {
   if (phase_ == Phase::kRunning) send(FrameType::kDeath, body(messages::write(messages::Death{rank})));
+}
+
+void ClientState::write_letter(int32_t to, std::string text) {
+  if (phase_ == Phase::kRunning) send(FrameType::kLetter, body(messages::write(messages::Letter{to, std::move(text)})));
 }
 
 void ClientState::witness(int32_t id) {

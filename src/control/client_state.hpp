@@ -48,6 +48,7 @@ struct ClientAction {
     kProgress,  // ranks
     kFailed,    // error: the group is broken
     kSettled,   // error: the cause that all ranks get; this rank had one of its own
+    kLetter,    // rank, blobs: one, from that rank
   };
   Kind kind = Kind::kFinish;
   FrameType type = FrameType::kBeat;
@@ -78,6 +79,7 @@ class ClientState {
   /// The same with an Error as messages write it: written in time, it needs little memory.
   void abort(SharedBody cause);
   void saw_death(int32_t rank);
+  void write_letter(int32_t to, std::string text);
   /// Of a recovery, before the group has formed.
   void witness(int32_t id);
   void leave(const messages::Bye& bye);

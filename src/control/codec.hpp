@@ -38,8 +38,9 @@ enum class FrameType : uint8_t {
   kDeath,       // client: it saw that the process of another rank has ended
   kPlace,       // server of a signpost: the record of the place where the group is
   kWitness,     // client of a recovery: it saw on its own host that the process with this id has ended
+  kLetter,      // client: a few bytes for one other rank; server: they came from one
 };
-inline constexpr uint8_t kLastFrameType = static_cast<uint8_t>(FrameType::kWitness);
+inline constexpr uint8_t kLastFrameType = static_cast<uint8_t>(FrameType::kLetter);
 inline constexpr size_t kFrameHead = 5;
 
 struct Frame {

@@ -2,7 +2,7 @@
 // The control plane of a group: its members, small exchanges, and the propagation of failures. It carries no gradients.
 //
 // Two implementations: over TCP with rank 0 as the server, and in memory for ranks that are threads (rendezvous local://).
-// Threads: gather() from one thread at a time; abort(), leave() and member() from any thread; the failure callback comes
+// Threads: gather() from one thread at a time; abort(), leave(), member() and letters from any thread; callbacks come
 // from a library thread.
 // Tested by unit/control/control_*_test.cpp and process/control_test.cpp.
 #pragma once
@@ -16,6 +16,7 @@
 
 #include "control/auth.hpp"
 #include "control/call_state.hpp"
+#include "control/letters.hpp"
 #include "core/error.hpp"
 #include "os/clock.hpp"
 
@@ -85,6 +86,13 @@ class Control {
   /// long, left, or aborted). If it is broken already, `fn` is called at once. Set before the first gather by the group.
   virtual void on_failure(std::function<void(const Error&)> fn) = 0;
 
+  /// A few bytes for one other rank, at most limits::kLetterBytes; letters of one rank to another come in their order. Never
+  /// blocks. A letter to a rank that has left, or in a group that has broken, is lost.
+  void write_letter(int32_t to, std::string_view text) const { letters_.write(to, text); }
+  /// Call `fn` with each letter that comes, from a library thread; with those that have come already at once. `fn` is quick.
+  /// An empty `fn`: no letter is given out any more, and none is being given out when this returns.
+  void on_letter(Letters::Reader fn) { letters_.set_reader(std::move(fn)); }
+
   /// A text with this rank's position ("pass 17, bucket 2"), sent with heartbeats; shown when a rank waits for it.
   /// Wait-free.
   virtual void set_progress(int64_t pass, int32_t bucket) noexcept = 0;
@@ -108,9 +116,11 @@ class Control {
 
  protected:
   [[nodiscard]] const CallState& own_calls() const noexcept { return calls_; }
+  [[nodiscard]] Letters& letters() noexcept { return letters_; }
 
  private:
   CallState calls_;
+  Letters letters_;
   auth::Key link_key_{};
 };
 

@@ -7,11 +7,12 @@
 
 namespace ddp::bootstrap::limits {
 
-inline constexpr uint32_t kProtocol = 10;  // raised whenever the frames change
+inline constexpr uint32_t kProtocol = 11;  // raised whenever the frames change
 
 inline constexpr size_t kBlobBytes = size_t{8} << 20;    // of one rank in a gather
 inline constexpr size_t kGatherBytes = size_t{1} << 30;  // of all ranks together
 inline constexpr size_t kNameBytes = 256;                // a gather's name
+inline constexpr size_t kLetterBytes = 512;              // for one other rank
 inline constexpr size_t kTextBytes = 2048;               // an error's text
 inline constexpr size_t kHostBytes = 256;                // host name, boot id, address of a member
 inline constexpr int32_t kRanks = 65'536;

@@ -41,6 +41,11 @@ struct MemberSlot {
   std::atomic<int64_t> heard_ns{0};
   CallState calls;
   CallWatch watch;
+  struct {
+    Letters* letters = nullptr;                          // of the rank, while its object lives
+    int32_t delivering = 0;                              // letters to it
+    std::vector<std::pair<int32_t, std::string>> early;  // letters that came before that
+  } post;
 };
 
 // Wait for `changed` until `deadline`; false when it has passed.
@@ -169,6 +174,32 @@ class Hub {
     fn(cause);
   }
 
+  /// NULL: when this returns, none is being delivered any more.
+  void set_letters(int32_t rank, Letters* letters) {
+    std::unique_lock lock(mutex_);
+    MemberSlot& slot = slots_[static_cast<size_t>(rank)];
+    slot.post.letters = letters;
+    if (letters != nullptr)  // it has no reader yet
+      for (const auto& [from, text] : std::exchange(slot.post.early, {})) letters->deliver(from, text);
+    if (letters == nullptr) changed_.wait(lock, [&slot] { return slot.post.delivering == 0; });
+  }
+
+  // Whoever reads it may break the group, so it is read without the lock.
+  void write_letter(int32_t from, int32_t to, const std::string& text) {
+    std::unique_lock lock(mutex_);
+    MemberSlot& slot = slots_[static_cast<size_t>(to)];
+    Letters* const letters = slot.post.letters;
+    if (letters == nullptr && slot.state == MemberSlot::State::kPresent) slot.post.early.emplace_back(from, text);
+    if (letters == nullptr) return;
+    ++slot.post.delivering;
+    lock.unlock();
+    const std::optional<Error> failed = try_to([&] { letters->deliver(from, text); });
+    lock.lock();
+    --slot.post.delivering;
+    changed_.notify_all();
+    if (failed.has_value()) throw Error(*failed);
+  }
+
   void set_progress(int32_t rank, int64_t pass, int32_t bucket) noexcept {
     MemberSlot& slot = slots_[static_cast<size_t>(rank)];
     slot.pass.store(pass, std::memory_order_relaxed);
@@ -278,8 +309,14 @@ Registry& registry() {
 
 class LocalControl final : public Control {
  public:
-  LocalControl(std::shared_ptr<Hub> hub, int32_t rank) : hub_(std::move(hub)), rank_(rank) {}
-  ~LocalControl() override { hub_->leave(rank_, false); }
+  LocalControl(std::shared_ptr<Hub> hub, int32_t rank) : hub_(std::move(hub)), rank_(rank) {
+    letters().set_carrier([this](int32_t to, std::string_view text) { hub_->write_letter(rank_, to, std::string(text)); });
+    hub_->set_letters(rank, &letters());
+  }
+  ~LocalControl() override {
+    hub_->set_letters(rank_, nullptr);
+    hub_->leave(rank_, false);
+  }
   LocalControl(const LocalControl&) = delete;
   LocalControl& operator=(const LocalControl&) = delete;
 

@@ -367,6 +367,16 @@ Death read_death(std::string_view body) {
   return death;
 }
 
+std::string write(const Letter& message) { return ByteWriter().number(message.rank).text(message.text).bytes(); }
+
+Letter read_letter(std::string_view body) {
+  ByteReader reader(body);
+  Letter letter{reader.number<int32_t>(), std::string(reader.text())};
+  if (letter.text.size() > limits::kLetterBytes) refuse("a letter that is too long");
+  expect_end(reader);
+  return letter;
+}
+
 std::string write(const Bye& message) {
   ByteWriter writer;
   writer.number(static_cast<uint8_t>(message.how));

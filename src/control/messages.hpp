@@ -91,6 +91,12 @@ struct Death {
   int32_t rank = 0;
 };
 
+/// A few bytes from one rank to one other.
+struct Letter {
+  int32_t rank = 0;  // from a client: who gets it; from the server: who wrote it
+  std::string text;
+};
+
 /// The last of a client, and where it was.
 struct Bye {
   Leaving how = Leaving::kGroup;
@@ -110,6 +116,7 @@ struct Bye {
 [[nodiscard]] std::string write(const Error& message);
 [[nodiscard]] std::string write(const std::optional<BlockedCall>& message);
 [[nodiscard]] std::string write(const Death& message);
+[[nodiscard]] std::string write(const Letter& message);
 [[nodiscard]] std::string write(const Bye& message);
 
 [[nodiscard]] Banner read_banner(std::string_view body);
@@ -124,6 +131,7 @@ struct Bye {
 [[nodiscard]] Error read_error(std::string_view body);
 [[nodiscard]] std::optional<BlockedCall> read_blocked(std::string_view body);
 [[nodiscard]] Death read_death(std::string_view body);
+[[nodiscard]] Letter read_letter(std::string_view body);
 [[nodiscard]] Bye read_bye(std::string_view body);
 
 }  // namespace ddp::bootstrap::messages

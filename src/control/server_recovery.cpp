@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // ServerState for a recovery: ids instead of ranks, new ranks, a group that forms with the present ranks, and the end of one
-// that has broken.
+// that has broken. And letters.
 #include <algorithm>
 #include <utility>
 
@@ -101,6 +101,15 @@ std::optional<Error> ServerState::make_room(int32_t& id, const Member& of, int64
   members_.resize(static_cast<size_t>(config_.size));
   slots_.resize(static_cast<size_t>(config_.size));
   return std::nullopt;
+}
+
+// Who is stopped reads it later. A rank that has left gets none.
+void ServerState::pass_on(int32_t from, messages::Letter&& letter) {
+  if (phase_ == Phase::kForming || letter.rank < 0 || letter.rank >= config_.size)
+    throw Error(DDP_ERROR_IO, "a letter to a rank that does not exist");
+  if (phase_ == Phase::kBroken || !is_waiting_for(letter.rank)) return;
+  send(slot_of(letter.rank).connection, FrameType::kLetter,
+       std::make_shared<const Body>(messages::write(messages::Letter{from, std::move(letter.text)})));
 }
 
 void ServerState::settle() {

@@ -188,6 +188,7 @@ void ServerState::member_frame(Connection& connection, Frame&& frame, int64_t no
       if (phase_ == Phase::kForming || dead <= 0 || dead >= config_.size || dead == rank) break;
       return gone(dead);
     }
+    case FrameType::kLetter: return pass_on(rank, messages::read_letter(frame.body));
     case FrameType::kWitness: return witness(messages::read_death(frame.body).rank);
     default: break;
   }

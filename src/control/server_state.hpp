@@ -171,6 +171,7 @@ class ServerState {
   void renumber();
   void member_frame(Connection& connection, Frame&& frame, int64_t now_ns);
   void gather(int32_t rank, messages::Gather&& gather, int64_t now_ns);
+  void pass_on(int32_t from, messages::Letter&& letter);
   void beat(int32_t rank, const messages::Beat& beat);
   void reported(int32_t rank, const Error& cause, int64_t now_ns);
   void gone(int32_t rank);

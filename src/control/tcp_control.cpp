@@ -34,6 +34,9 @@ class TcpControl final : public Control {
   TcpControl(Admission admission, ClientConfig config)
       : rank_(config.me.rank), size_(config.size), still_(config.dead_after_ms), state_(std::move(config)), timer_(io_) {
     set_link_key(admission.link_key);
+    letters().set_carrier([this](int32_t to, std::string_view text) {
+      asio::post(io_, [this, to, copy = std::string(text)] { state_.write_letter(to, copy), act(); });
+    });
     FrameReader reader(kServerBytes);
     if (admission.keys.has_value()) reader.secure(admission.keys->to_client);
     link_ = std::make_shared<Link>(io_, std::move(admission.socket), std::move(reader), admission.writer);
@@ -238,6 +241,7 @@ void TcpControl::act() {
       case ClientAction::Kind::kFinish: link_->finish(); break;
       case ClientAction::Kind::kProgress: note_progress(action.ranks); break;
       case ClientAction::Kind::kFailed: break_group(*action.error); break;
+      case ClientAction::Kind::kLetter: letters().deliver(action.rank, action.blobs.front()); break;
       case ClientAction::Kind::kSettled: note([&] { settled_ = std::move(action.error); }); break;
       case ClientAction::Kind::kJoined: {
         const std::lock_guard lock(mutex_);

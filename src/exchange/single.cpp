@@ -75,8 +75,8 @@ class SingleTransport final : public Transport {
   [[nodiscard]] std::unique_ptr<BucketOperation> prepare(const ExchangeSpec& spec) override {
     return std::make_unique<SingleExchange>(spec);
   }
-  void barrier() override {}
-  void all_reduce(const Tensor&, ddp_reduce) override {}
+  void meet(const Stamp&) override {}
+  void reduce(const Tensor&, ddp_reduce, int32_t) override {}
   void all_gather(const Tensor& input, const Tensor& output) override { copy_bytes(input, output); }
   void reduce_scatter(const Tensor& input, const Tensor& output, ddp_reduce) override { copy_bytes(input, output); }
   void broadcast(const Tensor&, int32_t) override {}

@@ -12,6 +12,7 @@ const char* op_name(ddp_reduce op) noexcept {
     case DDP_SUM: return "sum";
     case DDP_MIN: return "min";
     case DDP_MAX: return "max";
+    case DDP_PRODUCT: return "product";
   }
   return "unknown operation";
 }
@@ -39,6 +40,10 @@ std::string Stamp::describe_kind() const {
     case Collective::kAllGather: return "all-gather " + number + " of " + amount + " a rank";
     case Collective::kReduceScatter: return "reduce-scatter " + number + " of " + amount + " a rank (" + op_name(op) + ")";
     case Collective::kBroadcast: return "broadcast " + number + " of " + amount + " from rank " + std::to_string(root);
+    case Collective::kReduce:
+      return "reduce " + number + " of " + amount + " (" + op_name(op) + ") to rank " + std::to_string(root);
+    case Collective::kGather: return "gather " + number + " of " + amount + " a rank to rank " + std::to_string(root);
+    case Collective::kScatter: return "scatter " + number + " of " + amount + " a rank from rank " + std::to_string(root);
     case Collective::kBucket: return "bucket " + std::to_string(bucket) + ", collective " + number + ", " + amount;
     case Collective::kBucketReduceScatter:
       return "bucket " + std::to_string(bucket) + ", reduced to slices for a sharded optimizer, collective " + number +
@@ -61,6 +66,11 @@ Stamp stamp_of(Collective kind, const Tensor& tensor, ddp_reduce op, int32_t roo
   stamp.root = root;
   stamp.count = tensor.count;
   return stamp;
+}
+
+Stamp stamp_of_reduce(const Tensor& tensor, ddp_reduce op, int32_t root) noexcept {
+  const bool all = root == Transport::kAll;
+  return stamp_of(all ? Collective::kAllReduce : Collective::kReduce, tensor, op, all ? 0 : root);
 }
 
 Stamp stamp_of(Collective kind, const BucketSpec& spec) noexcept {

@@ -20,6 +20,9 @@ void Channels::start(std::unique_ptr<collective::Transport> first, const collect
   context_ = context;
   transports_.front() = std::move(first);
   own_ = transports_.front().get();
+  if (std::unique_ptr<messages::Streams> streams = own_->make_streams(); streams != nullptr)
+    messenger_ = std::make_unique<messages::Messenger>(std::move(streams), *context.control, *context.failure,
+                                                       context.options.timeout_ms);
 }
 
 void Channels::add(int32_t number) {
@@ -92,11 +95,13 @@ void Channels::check_idle(const char* function, bool in_passes) const {
 }
 
 void Channels::shutdown() noexcept {
+  if (messenger_ != nullptr) messenger_->finish();
   for (const auto& transport : transports_)
     if (transport != nullptr) transport->shutdown();
 }
 
 void Channels::stop() noexcept {
+  messenger_.reset();
   own_ = nullptr;
   for (auto transport = transports_.rbegin(); transport != transports_.rend(); ++transport) transport->reset();
 }

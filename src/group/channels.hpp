@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "exchange/messages/messenger.hpp"
 #include "exchange/open_queues.hpp"
 #include "exchange/ranks.hpp"
 #include "exchange/transport.hpp"
@@ -70,6 +71,8 @@ class Channels {
   /// How long this rank has waited for each other one.
   [[nodiscard]] const collective::Waits& waits() const noexcept { return *context_.waits; }
   [[nodiscard]] collective::OpenQueues& queues() noexcept { return queues_; }
+  /// Messages from one rank to one other (messages.hpp). Any thread; not in a group of one.
+  [[nodiscard]] messages::Messenger& messenger() const noexcept { return *messenger_; }
   /// In good order; the last call but stop().
   void shutdown() noexcept;
   /// The transports end; they are not used any more.
@@ -81,6 +84,7 @@ class Channels {
   collective::TransportContext context_;
   std::array<std::unique_ptr<collective::Transport>, bootstrap::kMostChannels> transports_;
   collective::Transport* own_ = nullptr;
+  std::unique_ptr<messages::Messenger> messenger_;
   std::array<std::atomic<int32_t>, kMostModels> models_{};  // that have the channel
   collective::OpenQueues queues_;
   std::mutex opening_;  // guards passes_

@@ -12,6 +12,7 @@
 #include "exchange/memory_holds.hpp"
 #include "exchange/transport.hpp"
 #include "group/channels.hpp"
+#include "group/collective_call.hpp"
 #include "group/consensus.hpp"
 #include "group/create.hpp"
 #include "group/ending.hpp"
@@ -41,8 +42,9 @@ void check_together(const char* function, const Tensor& input, const Tensor& out
 
 void check_operation(const Group& group, const char* function, const Tensor& tensor, ddp_reduce op) {
   if (is_complex(tensor.dtype) && op != DDP_SUM && op != DDP_AVERAGE)
-    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: %s has no minimum and no maximum; complex numbers have no order",
-                     function, describe(tensor).c_str());
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT,
+                     "%s: %s has no minimum, maximum or product here; complex numbers are added and averaged", function,
+                     describe(tensor).c_str());
   if (tensor.is_on_gpu()) nccl::check_reduction(function, tensor, op, group.options().reproducible != 0);
 }
 
@@ -97,6 +99,9 @@ void Group::Impl::build(const char* function) {
   backend = options.backend == DDP_BACKEND_NCCL ? DDP_BACKEND_NCCL : channels.first().backend();
   if (arenas.empty() || arenas.back() != channels.first().arena()) arenas.push_back(channels.first().arena());
   failure.add_waker([this] { channels.first().wake(); });
+  if (control->size() == 1) return;
+  failure.add_waker([this] { channels.messenger().wake(); });
+  if (options.connect_all != 0) channels.messenger().open_all(deadline);
 }
 
 void Group::Impl::confirm() {
@@ -167,9 +172,9 @@ void Group::run_collective(UserCall call, Body&& body) {
 /// their calls before any rank waits inside NCCL.
 template <class Body>
 void Group::run_on_tensors(UserCall call, const Tensor& tensor, const Stamp& stamp, void* stream, Body&& body) {
-  if (!tensor.is_on_gpu()) return run_collective(call, [&] { body(channels().own()); });
+  if (!tensor.is_on_gpu()) return run_collective(*this, call, [&] { body(channels().own()); });
   const StandardFloats floats;  // for threads that are made here
-  run_collective(call, [&] {
+  run_collective(*this, call, [&] {
     const nccl::NcclTransport* const nccl = gpu().existing_nccl();
     nccl::compare_stamps(channels().own(), *impl_->control, stamp, nccl != nullptr ? nccl->order_word() : 0,
                          nccl != nullptr && gpu().device().is_capturing(stream));
@@ -179,7 +184,7 @@ void Group::run_on_tensors(UserCall call, const Tensor& tensor, const Stamp& sta
 }
 
 void Group::barrier() {
-  run_collective(UserCall::kBarrier, [&] { channels().own().barrier(); });
+  run_collective(*this, UserCall::kBarrier, [&] { channels().own().barrier(); });
 }
 
 void Group::all_reduce(const Tensor& tensor, ddp_reduce op, void* stream) {
@@ -213,15 +218,13 @@ void Group::reduce_scatter(const Tensor& input, const Tensor& output, ddp_reduce
 }
 
 void Group::broadcast(const Tensor& tensor, int32_t root, void* stream) {
-  if (root < 0 || root >= size())
-    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_group_broadcast: root is %d; the group has the ranks 0 to %d", root,
-                     size() - 1);
+  check_root(*this, "ddp_group_broadcast", root);
   run_on_tensors(UserCall::kBroadcast, tensor, stamp_of(Collective::kBroadcast, tensor, DDP_SUM, root), stream,
                  [&](auto& by, auto... order) { by.broadcast(real_view(tensor), root, order...); });
 }
 
 void Group::reduce_metrics(const Tensor& values, ddp_reduce op) {
-  run_collective(UserCall::kReduceMetrics, [&] { channels().own().all_reduce(values, op); });
+  run_collective(*this, UserCall::kReduceMetrics, [&] { channels().own().all_reduce(values, op); });
 }
 
 int64_t Group::all_reduce_rows(const Tensor& indices, const Tensor& rows, ddp_reduce op) {

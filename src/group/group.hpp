@@ -93,8 +93,6 @@ class Group {
   friend struct Recovery;
   explicit Group(std::unique_ptr<Impl> impl);
   template <class Body>
-  void run_collective(bootstrap::UserCall call, Body&& body);
-  template <class Body>
   void run_on_tensors(bootstrap::UserCall call, const Tensor& tensor, const collective::Stamp& stamp, void* stream,
                       Body&& body);
   std::unique_ptr<Impl> impl_;

@@ -97,7 +97,7 @@ bootstrap::Opening opening_of(const ddp_group_options& options) {
                            std::to_string(static_cast<int>(options.sum_order)) + ", virtual_ranks " +
                            std::to_string(options.virtual_ranks) + ", reproducible " + std::to_string(options.reproducible) +
                            ", nccl_max_ctas " + std::to_string(options.nccl_max_ctas) + ", recoverable " +
-                           std::to_string(options.recoverable) +
+                           std::to_string(options.recoverable) + ", connect_all " + std::to_string(options.connect_all) +
                            (options.nccl_comm != nullptr ? " and a communicator of its own (nccl_comm)" : "");
   return {"group options", mine};
 }

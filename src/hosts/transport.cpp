@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "hosts/bucket.hpp"
+#include "hosts/host_streams.hpp"
 #include "shm/reach.hpp"
 #include "socket/address.hpp"
 
@@ -65,11 +66,11 @@ class HierarchyTransport final : public collective::Transport, public collective
     return std::make_unique<Bucket>(host_, spec, limit());
   }
 
-  void barrier() override { meet_all(collective::Stamp{}); }
+  void meet(const collective::Stamp& stamp) override { meet_all(stamp); }
 
-  void all_reduce(const Tensor& tensor, ddp_reduce op) override {
+  void reduce(const Tensor& tensor, ddp_reduce op, int32_t root) override {
     const int64_t step = kExchangeBytes / dtype_size(tensor.dtype);
-    collective::Stamp stamp = collective::stamp_of(collective::Collective::kAllReduce, tensor, op);
+    const collective::Stamp stamp = collective::stamp_of_reduce(tensor, op, root);
     int64_t done = 0;
     do {  // once for an empty tensor too: all ranks must have made the same call
       const int64_t count = std::min(step, tensor.count - done);
@@ -116,6 +117,9 @@ class HierarchyTransport final : public collective::Transport, public collective
     } while (done < tensor.count);
   }
 
+  [[nodiscard]] std::unique_ptr<messages::Streams> make_streams() override {
+    return std::make_unique<HostStreams>(context_, host_.mesh(), host_.layout().local_ranks(), carrier_.address);
+  }
   [[nodiscard]] int64_t sent_bytes() const noexcept override { return host_.sent_bytes(); }
   void shutdown() noexcept override { host_.shutdown(); }
   void wake() noexcept override { host_.wake(); }

@@ -37,12 +37,17 @@ int64_t idle_limit_ms(int64_t timeout_ms) noexcept { return timeout_ms > 0 ? tim
 
 int32_t nccl_reduction(ddp_reduce op) noexcept {
   if (op == DDP_MIN) return DDP_GPU_MIN;
+  if (op == DDP_PRODUCT) return DDP_GPU_PRODUCT;
   return op == DDP_MAX ? DDP_GPU_MAX : DDP_GPU_SUM;
 }
 
 }  // namespace
 
 void check_reduction(const char* function, const Tensor& tensor, ddp_reduce op, bool reproducible) {
+  if (op == DDP_PRODUCT && reproducible)
+    throw make_error(DDP_ERROR_NOT_SUPPORTED,
+                     "%s: %s cannot be multiplied there with the group option reproducible; reduce it in host memory",
+                     function, describe(tensor).c_str());
   if (op == DDP_AVERAGE && !is_floating(tensor.dtype) && !reproducible)
     throw make_error(DDP_ERROR_NOT_SUPPORTED,
                      "%s: %s cannot be averaged there; take DDP_SUM and divide, reduce it in host memory, or set the group "

@@ -55,6 +55,9 @@ struct alignas(4096) Page {
   std::atomic<uint64_t> reduced{0};
   std::atomic<uint64_t> taken{0};
 
+  alignas(64) std::atomic<int64_t> outbox{0};  // where the owner's table of rings lies (mailboxes.hpp); 0: it has none
+  std::atomic<uint32_t> opened{0};             // rings that the others have made for the owner
+
   alignas(64) std::atomic<uint32_t> bell{0};  // futex word: changes when something happened for a sleeping owner
   std::atomic<uint32_t> sleeping{0};          // threads of the owner that are asleep, or about to be, in any channel
 

@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <optional>
 
 #include "shm/chunks.hpp"
 #include "shm/exchange.hpp"
+#include "shm/mailboxes.hpp"
 #include "shm/peer_monitor.hpp"
 #include "shm/reach.hpp"
 
@@ -39,6 +41,11 @@ class ShmTransport final : public collective::Transport, public collective::Outl
   [[nodiscard]] std::shared_ptr<std::byte> reach(int32_t rank, int64_t place) const noexcept override {
     return shm::reach(engine_.mesh(), rank, place);
   }
+  [[nodiscard]] std::unique_ptr<messages::Streams> make_streams() override {
+    std::vector<int32_t> ranks(static_cast<size_t>(engine_.size()));
+    std::iota(ranks.begin(), ranks.end(), 0);
+    return std::make_unique<Mailboxes>(engine_.mesh(), ranks, engine_.size());
+  }
   void shutdown() noexcept override { monitor_.reset(); }  // or the end of the process is a death
   void wake() noexcept override { engine_.wake(); }
 
@@ -46,10 +53,10 @@ class ShmTransport final : public collective::Transport, public collective::Outl
   [[nodiscard]] std::unique_ptr<collective::Transport> open_channel(int32_t number) override;
   [[nodiscard]] std::unique_ptr<collective::BucketOperation> prepare(const collective::ExchangeSpec& spec) override;
 
-  void barrier() override {
-    engine_.leave(engine_.meet(collective::Stamp{}, 0, [](Slot&) {}));
+  void meet(const collective::Stamp& stamp) override {
+    engine_.leave(engine_.meet(stamp, 0, [](Slot&) {}));
   }
-  void all_reduce(const Tensor& tensor, ddp_reduce op) override;
+  void reduce(const Tensor& tensor, ddp_reduce op, int32_t root) override;
   [[nodiscard]] int64_t sent_bytes() const noexcept override { return engine_.sent_bytes(); }
   void all_gather(const Tensor& input, const Tensor& output) override;
   void reduce_scatter(const Tensor& input, const Tensor& output, ddp_reduce op) override;
@@ -129,9 +136,10 @@ std::unique_ptr<collective::BucketOperation> ShmTransport::prepare(const collect
   return std::make_unique<Exchange>(engine_, spec, Routes(engine_, spec, pieces, outputs));
 }
 
-void ShmTransport::all_reduce(const Tensor& tensor, ddp_reduce op) {
+// To one rank as to all: the ranks share the work.
+void ShmTransport::reduce(const Tensor& tensor, ddp_reduce op, int32_t root) {
   cpu::ReduceRule how = rule(tensor, op);
-  collective::Stamp stamp = collective::stamp_of(collective::Collective::kAllReduce, tensor, op);
+  const collective::Stamp stamp = collective::stamp_of_reduce(tensor, op, root);
   const bool small = tensor.bytes() <= kInlineBytes;
   const uint64_t sequence = engine_.meet(stamp, small ? tensor.bytes() : 0, [&](Slot& slot) {
     if (small)

@@ -11,6 +11,7 @@
 #include "exchange/outliving.hpp"
 #include "socket/address.hpp"
 #include "socket/member.hpp"
+#include "socket/message_links.hpp"
 
 namespace ddp::socket {
 namespace {
@@ -223,10 +224,11 @@ class SocketTransport : public collective::Transport, public collective::Outlivi
     return std::make_unique<BucketExchange>(member_, numbers_, spec);
   }
 
-  void barrier() override { member_.collectives().barrier(numbered(collective::Stamp{})); }
+  void meet(const collective::Stamp& stamp) override { member_.collectives().barrier(numbered(stamp)); }
 
-  void all_reduce(const Tensor& tensor, ddp_reduce op) override {
-    const collective::Stamp made = numbered(collective::stamp_of(collective::Collective::kAllReduce, tensor, op));
+  // To one rank as to all: from three ranks on, that one's link would have more to carry.
+  void reduce(const Tensor& tensor, ddp_reduce op, int32_t root) override {
+    const collective::Stamp made = numbered(collective::stamp_of_reduce(tensor, op, root));
     cpu::ReduceRule rule{tensor.dtype, op, size_};
     PieceInput mine(rule, {{tensor.data, tensor.count, false}});
     run(made, mine, equal_slices(tensor.count, size_), Phases{});
@@ -251,6 +253,9 @@ class SocketTransport : public collective::Transport, public collective::Outlivi
     give(made, tensor, all_of(tensor.count, root, size_));
   }
 
+  [[nodiscard]] std::unique_ptr<messages::Streams> make_streams() override {
+    return std::make_unique<MessageLinks>(context_, address_, std::nullopt);
+  }
   [[nodiscard]] int64_t sent_bytes() const noexcept override { return member_.sent_bytes(); }
   void shutdown() noexcept override { member_.leave(); }
   void wake() noexcept override { member_.wake(); }

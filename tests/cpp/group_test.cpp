@@ -30,6 +30,41 @@ void a_tensor_knows_its_type_and_shape() {
   REQUIRE(error_of([] { ddp::Tensor(nullptr, DDP_F32, {-1}); }).status() == DDP_ERROR_INVALID_ARGUMENT);
 }
 
+void messages_go_from_one_rank_to_another() {
+  on_ranks(3, "cpp_messages", [](ddp::Group& group) {
+    const int rank = group.rank();
+    const std::vector<std::int32_t> mine{10 * rank, 10 * rank + 1, 10 * rank + 2};
+    std::vector<std::int32_t> got(3), six(6), part(1);
+    if (rank > 0) group.send(mine, 0, 4);
+    for (int from = 1; rank == 0 && from < 3; ++from) {
+      REQUIRE(group.receive(got, from, 4) == from && got[2] == 10 * from + 2);
+    }
+    if (rank == 2) group.send(mine, 0);
+    if (rank == 0) REQUIRE(group.receive(got, DDP_ANY_SOURCE) == 2);
+    if (rank == 1) {
+      std::vector<std::int32_t> all(9);
+      group.gather(mine, all, 1);
+      REQUIRE(all[8] == 22);
+      group.scatter(got, part, 1);
+    } else {
+      group.gather(mine, nullptr, 1);
+      group.scatter(nullptr, part, 1);
+    }
+    REQUIRE(part[0] == 0);
+    group.all_to_all(mine, got);
+    REQUIRE((got == std::vector<std::int32_t>{rank, 10 + rank, 20 + rank}));
+    const std::vector<std::int64_t> counts{1, 2, 3};
+    group.all_gather_counts(ddp::Span<const std::int32_t>(mine.data(), static_cast<std::size_t>(rank) + 1), six, counts);
+    REQUIRE((six == std::vector<std::int32_t>{0, 10, 11, 20, 21, 22}));
+    REQUIRE(error_of([&] { group.all_to_all(mine, got, ddp::Span<const std::int64_t>(counts.data(), 2)); }).status() ==
+            DDP_ERROR_INVALID_ARGUMENT);
+    double product[1] = {rank + 2.0};
+    group.reduce(product, DDP_PRODUCT);
+    if (rank == 0) REQUIRE(product[0] == 24);
+    group.barrier();
+  });
+}
+
 void collectives_give_what_a_loop_gives() {
   on_ranks(3, "cpp_collectives", [](ddp::Group& group) {
     const int rank = group.rank();
@@ -121,8 +156,8 @@ void the_log_goes_to_a_function() {
 }  // namespace
 
 int main() {
-  const CMUnitTest tests[] = {TEST(a_tensor_knows_its_type_and_shape), TEST(collectives_give_what_a_loop_gives),
-                              TEST(groups_move_split_and_own_their_memory), TEST(errors_have_status_rank_and_text),
-                              TEST(the_log_goes_to_a_function)};
+  const CMUnitTest tests[] = {TEST(a_tensor_knows_its_type_and_shape),  TEST(messages_go_from_one_rank_to_another),
+                              TEST(collectives_give_what_a_loop_gives), TEST(groups_move_split_and_own_their_memory),
+                              TEST(errors_have_status_rank_and_text),   TEST(the_log_goes_to_a_function)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

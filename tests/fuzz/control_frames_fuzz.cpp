@@ -59,6 +59,7 @@ void read_body(const bootstrap::Frame& frame) {
     case bootstrap::FrameType::kWitness:
       read_again(bootstrap::messages::read_death(body), bootstrap::messages::read_death);
       break;
+    case bootstrap::FrameType::kLetter: (void)bootstrap::messages::read_letter(body); break;
     case bootstrap::FrameType::kPlace:  // a record of a rendezvous, which has a target of its own
     case bootstrap::FrameType::kHeard: break;
     case bootstrap::FrameType::kBye: (void)bootstrap::messages::read_bye(body); break;

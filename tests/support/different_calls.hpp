@@ -19,6 +19,7 @@
 
 #include "checkpoint/state.hpp"
 #include "extra/batch_norm/batch_norm.hpp"
+#include "group/messages.hpp"
 #include "group/split.hpp"
 #include "model/average.hpp"
 #include "model/join.hpp"
@@ -123,10 +124,40 @@ struct CollectiveCall {
   bool uneven = false;
 };
 
+/// Those of ddp/messages.h, and the others behind them.
+inline std::vector<CollectiveCall> with_messages(const std::vector<CollectiveCall>& others) {
+  const auto numbers = [](std::vector<double>& values, int64_t count) { return flat_tensor(values.data(), DDP_F64, count); };
+  std::vector<CollectiveCall> calls = {
+      {{"ddp_group_reduce"}, [=](CallWorld& w) { group::reduce(*w.group, numbers(w.in, 4), DDP_SUM, 0); }},
+      {{"ddp_group_gather"},
+       [=](CallWorld& w) {
+         const Tensor all = numbers(w.out, 4 * w.group->size());
+         group::gather(*w.group, numbers(w.in, 4), &all, 0);
+       }},
+      {{"ddp_group_scatter"},
+       [=](CallWorld& w) {
+         const Tensor all = numbers(w.in, 4 * w.group->size());
+         group::scatter(*w.group, &all, numbers(w.out, 4), 0);
+       }},
+      {{"ddp_group_all_to_all"},
+       [=](CallWorld& w) {
+         const int64_t count = 4 * w.group->size();
+         group::all_to_all(*w.group, numbers(w.in, count), numbers(w.out, count), {});
+       }},
+      {{"ddp_group_all_gather_counts"},
+       [=](CallWorld& w) {
+         const std::vector<int64_t> counts(static_cast<size_t>(w.group->size()), 4);
+         group::all_gather_counts(*w.group, numbers(w.in, 4), numbers(w.out, 4 * w.group->size()), counts);
+       }},
+  };
+  calls.insert(calls.end(), others.begin(), others.end());
+  return calls;
+}
+
 /// The list of the headers: whatever their comments call collective.
 inline const std::vector<CollectiveCall>& collective_calls() {
   const auto numbers = [](std::vector<double>& values, int64_t count) { return flat_tensor(values.data(), DDP_F64, count); };
-  static const std::vector<CollectiveCall> calls = {
+  static const std::vector<CollectiveCall> calls = with_messages({
       {{"ddp_group_barrier"}, [](CallWorld& w) { w.group->barrier(); }},
       {{"ddp_group_all_reduce"}, [=](CallWorld& w) { w.group->all_reduce(numbers(w.in, 4), DDP_SUM); }},
       {{"ddp_group_all_gather"},
@@ -179,7 +210,7 @@ inline const std::vector<CollectiveCall>& collective_calls() {
        [](CallWorld& w) {
          (void)group::split_group(*w.group, {0, 0}, w.group->options());
        }},
-  };
+  });
   return calls;
 }
 

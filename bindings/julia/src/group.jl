@@ -109,7 +109,7 @@ barrier(group::Group) = check(Low.ddp_group_barrier(group.handle))
 """
     allreduce!(group, a, op = +)
 
-Reduce an array over all ranks, in place: with `+`, `average`, `min` or `max`. Every rank then holds the same bits.
+Reduce an array over all ranks, in place: with `+`, `average`, `min`, `max` or `*`. Every rank then holds the same bits.
 """
 function allreduce!(group::Group, a::AbstractArray, op = +)
     GC.@preserve a check(Low.ddp_group_all_reduce(group.handle, Ref(describe(a)), reduction(op), group.stream))

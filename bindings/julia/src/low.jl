@@ -55,13 +55,14 @@ const ddp_device_kind = Int32
 const DDP_CPU = Int32(1)
 const DDP_CUDA = Int32(2)
 
-# ddp_reduce: How values of all ranks become one. AVERAGE is the sum divided by the world size. Since 0.1.
+# ddp_reduce: How values of all ranks become one. AVERAGE is the sum divided by the world size. PRODUCT is for the collectives of * groups, not for gradients. Since 0.1.
 const ddp_reduce = Int32
 
 const DDP_AVERAGE = Int32(0)
 const DDP_SUM = Int32(1)
 const DDP_MIN = Int32(2)
 const DDP_MAX = Int32(3)
+const DDP_PRODUCT = Int32(4)
 
 # ddp_backend: * How the bytes of a group are sent. AUTO chooses: shared memory between ranks of one host, Gloo between hosts; and NCCL for * tensors on a GPU, from the first model or collective with one. Since 0.1.
 const ddp_backend = Int32
@@ -296,6 +297,7 @@ Options of a group. Fill with ddp_group_options_init(), then change what you nee
 - `last_port`: to this one, included; 0 with first_port 0 (default)
 - `join`: 1: this process is no rank yet, and joins an existing group that was made with recoverable = 1, in the place of a rank that died or as one more. rank and world_size are what the group makes them (see ddp/recover.h). 0 (default), or 1 if DDP_JOIN=1 is in the environment
 - `virtual_ranks`: parts of the global batch, of which each rank has some: training gives the same bits at any number of ranks up to this one (see ddp/virtual_ranks.h). 0 (default): none. Equal on all ranks
+- `connect_all`: 1: all connections for messages (see ddp/messages.h) are made with the group, so that no rank listens for them later. 0 (default): each when two ranks have their first message. Equal on all ranks
 """
 struct ddp_group_options
     struct_size::Int64
@@ -317,6 +319,7 @@ struct ddp_group_options
     last_port::Int32
     join::Int32
     virtual_ranks::Int32
+    connect_all::Int32
 end
 
 @doc raw"""
@@ -564,6 +567,135 @@ Errors: INVALID_ARGUMENT (not from this group, or freed already). Since 0.1.
 """
 function ddp_group_free(group, data)
     return ccall((:ddp_group_free, libddp), ddp_status, (Ptr{ddp_group}, Ptr{Cvoid}), group, data)
+end
+
+const DDP_ANY_SOURCE = -1
+
+@doc raw"""
+    ddp_group_send(group, tensor, peer, tag, stream)
+
+Send a tensor to one other rank. Messages of one rank to another with one tag are received in the order in which they
+were sent. A message of up to 64 KiB is copied and returns at once, until the receiver has 1 MiB of this rank that it has
+not received; a longer one, or one more, waits for its receive.
+- `tensor`: not changed until the call returns; any size, also empty
+- `peer`: rank of the receiver; not this rank
+- `tag`: 0 or more, for ddp_group_receive to tell messages apart
+- `stream`: NULL; for tensors on a GPU, which are not sent yet
+Local to the two ranks, blocks up to timeout_ms. Any thread, beside other calls on the group and while a pass is open; not
+from a function that the library has called.
+Errors: INVALID_ARGUMENT, NOT_SUPPORTED (a GPU), INVALID_STATE (destroyed); MISMATCH (the receive there is for another
+type or number of elements, which that rank gets as well; the group stays whole. The sender of a message that was copied
+has returned by then, and says it in its log); TIMED_OUT (names the rank that did not receive, and the tag), PEER_FAILED,
+ABORTED, OUT_OF_MEMORY, each of which breaks the group; IO (no port of DDP_PORT_RANGE is free). Since 0.1.
+"""
+function ddp_group_send(group, tensor, peer, tag, stream)
+    return ccall((:ddp_group_send, libddp), ddp_status, (Ptr{ddp_group}, Ptr{ddp_tensor}, Int32, Int64, Ptr{Cvoid}), group,
+        tensor, peer, tag, stream)
+end
+
+@doc raw"""
+    ddp_group_receive(group, tensor, source, tag, out_source, stream)
+
+Receive a tensor that another rank sends with the same tag, type and number of elements.
+- `tensor`: filled; not used by others until the call returns
+- `source`: rank of the sender; not this rank. DDP_ANY_SOURCE: whichever has sent first; which one that is may differ
+       from run to run, and so may what is computed from it
+- `tag`: 0 or more
+- `out_source`: the rank that sent; may be NULL
+- `stream`: NULL; for tensors on a GPU, which are not sent yet
+Local to the two ranks, blocks up to timeout_ms. Threads as ddp_group_send: one may send while another receives.
+Errors: as ddp_group_send; MISMATCH (the message has another type or number of elements; it is dropped); TIMED_OUT (names
+the rank that did not send, the tag, and the tags of messages of it that nobody has received). A rank that left in good
+order has sent what it sent: that is received, and what it did not send is ABORTED. Since 0.1.
+"""
+function ddp_group_receive(group, tensor, source, tag, out_source, stream)
+    return ccall((:ddp_group_receive, libddp), ddp_status, (Ptr{ddp_group}, Ptr{ddp_tensor}, Int32, Int64, Ptr{Int32},
+        Ptr{Cvoid}), group, tensor, source, tag, out_source, stream)
+end
+
+@doc raw"""
+    ddp_group_reduce(group, tensor, op, root, stream)
+
+Reduce a tensor over all ranks, to one of them, in place: `root` gets the bits that ddp_group_all_reduce gives.
+- `tensor`: this rank's contribution; the result on `root`, undefined afterwards on the others; same type and element
+       count on all ranks
+- `op`: AVERAGE, SUM, MIN, MAX or PRODUCT
+- `root`: rank that gets the result; equal on all ranks
+- `stream`: of a tensor on a GPU, as in ddp_group_all_reduce
+Collective, blocks on CPU. The algorithm is that of ddp_group_all_reduce, as all ranks share the work. Errors: as
+ddp_group_all_reduce. Since 0.1.
+"""
+function ddp_group_reduce(group, tensor, op, root, stream)
+    return ccall((:ddp_group_reduce, libddp), ddp_status, (Ptr{ddp_group}, Ptr{ddp_tensor}, ddp_reduce, Int32, Ptr{Cvoid}),
+        group, tensor, op, root, stream)
+end
+
+@doc raw"""
+    ddp_group_gather(group, input, output, root, stream)
+
+Collect the tensors of all ranks on one rank.
+- `input`: n elements, the same n and type on all ranks
+- `output`: size * n elements on `root`: rank r's input is put at element r * n; may contain `input` at its own place.
+       On the other ranks NULL is allowed
+- `root`: rank that collects; equal on all ranks
+- `stream`: NULL
+Collective, blocks on CPU: each other rank sends one message. Errors: as ddp_group_barrier; INVALID_ARGUMENT,
+NOT_SUPPORTED (a GPU). Since 0.1.
+"""
+function ddp_group_gather(group, input, output, root, stream)
+    return ccall((:ddp_group_gather, libddp), ddp_status, (Ptr{ddp_group}, Ptr{ddp_tensor}, Ptr{ddp_tensor}, Int32,
+        Ptr{Cvoid}), group, input, output, root, stream)
+end
+
+@doc raw"""
+    ddp_group_scatter(group, input, output, root, stream)
+
+Give each rank a part of one rank's tensor.
+- `input`: size * n elements on `root`: rank r gets those from element r * n on. On the other ranks NULL is allowed
+- `output`: n elements, the same n and type on all ranks; may be the own part of `input`
+- `root`: rank that gives; equal on all ranks
+- `stream`: NULL
+Collective, blocks on CPU: each other rank gets one message. Errors: as ddp_group_gather. Since 0.1.
+"""
+function ddp_group_scatter(group, input, output, root, stream)
+    return ccall((:ddp_group_scatter, libddp), ddp_status, (Ptr{ddp_group}, Ptr{ddp_tensor}, Ptr{ddp_tensor}, Int32,
+        Ptr{Cvoid}), group, input, output, root, stream)
+end
+
+@doc raw"""
+    ddp_group_all_to_all(group, input, output, input_counts, output_counts, stream)
+
+Give each rank a part of this rank's tensor, and get one of each: the parts lie one behind the other, by rank.
+- `input`: what this rank gives
+- `output`: what it gets; of the same type, and it does not overlap `input`
+- `input_counts`: for each rank the elements that it gets; size numbers, which add up to those of `input`. NULL: as many
+       for each
+- `output_counts`: for each rank the elements that come from it, as that rank's input_counts say; NULL: as many of each
+- `stream`: NULL
+Collective, blocks on CPU: the ranks compare their counts, then each pair exchanges two messages, all pairs at once.
+Errors: as ddp_group_gather; MISMATCH on all ranks (a rank gives another one more or fewer elements than that one expects;
+both are named, nothing is written, and the group stays whole). Since 0.1.
+"""
+function ddp_group_all_to_all(group, input, output, input_counts, output_counts, stream)
+    return ccall((:ddp_group_all_to_all, libddp), ddp_status, (Ptr{ddp_group}, Ptr{ddp_tensor}, Ptr{ddp_tensor}, Ptr{Int64},
+        Ptr{Int64}, Ptr{Cvoid}), group, input, output, input_counts, output_counts, stream)
+end
+
+@doc raw"""
+    ddp_group_all_gather_counts(group, input, output, counts, stream)
+
+Collect tensors of different sizes of all ranks on every rank.
+- `input`: counts[rank] elements
+- `output`: the inputs of all ranks, one behind the other; may contain `input` at its own place
+- `counts`: for each rank the elements that it gives; size numbers, equal on all ranks
+- `stream`: NULL
+Collective, blocks on CPU: the ranks compare their counts; then small inputs are gathered at once, and larger ones are
+broadcast one after the other. Errors: as ddp_group_gather; MISMATCH on all ranks (counts or types differ; the group stays
+whole). Since 0.1.
+"""
+function ddp_group_all_gather_counts(group, input, output, counts, stream)
+    return ccall((:ddp_group_all_gather_counts, libddp), ddp_status, (Ptr{ddp_group}, Ptr{ddp_tensor}, Ptr{ddp_tensor},
+        Ptr{Int64}, Ptr{Cvoid}), group, input, output, counts, stream)
 end
 
 # ddp_unused: What a pass does with parameters that were not marked. Since 0.1.

@@ -17,7 +17,8 @@ function reduction(op)
     op === (+) && return Low.DDP_SUM
     op === min && return Low.DDP_MIN
     op === max && return Low.DDP_MAX
-    throw(ArgumentError("ranks can be reduced with +, average, min or max, not with $op"))
+    op === (*) && return Low.DDP_PRODUCT
+    throw(ArgumentError("ranks can be reduced with +, average, min, max or *, not with $op"))
 end
 
 field_value(field::Symbol, value) = value

@@ -51,6 +51,7 @@ class Reduce(enum.IntEnum):
     SUM = low.DDP_SUM
     MIN = low.DDP_MIN
     MAX = low.DDP_MAX
+    PRODUCT = low.DDP_PRODUCT
 
 
 class Backend(enum.IntEnum):

@@ -14,6 +14,7 @@ from . import _world, low
 from ._enums import Backend, DType, Reduce, SumOrder, choose
 from ._errors import Error, InvalidStateError, TensorError
 from ._handle import Closing, Handle
+from ._messages import Messages
 from ._metrics import agreed_order
 from ._options import fill
 from ._recover import RankProgress, Recovery, progress_of, recovery_of
@@ -30,7 +31,7 @@ class Rows(NamedTuple):
     rows: View  #: one for each index
 
 
-class Group(Closing):
+class Group(Messages, Closing):
     """Ranks that act together.
 
     ``Group()`` takes rank, size and meeting place from the environment of ddprun, torchrun, Open MPI, MPICH, Slurm or Kubernetes; alone

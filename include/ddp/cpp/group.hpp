@@ -115,6 +115,43 @@ class Group {
   void broadcast(const Tensor& tensor, int root = 0, void* stream = nullptr) {
     check(ddp_group_broadcast(get(), &tensor, root, stream), get());
   }
+  /** To one other rank, which receives it with the same tag. As ddp_group_send; any thread. */
+  void send(const Input& tensor, int peer, std::int64_t tag = 0) {
+    check(ddp_group_send(get(), tensor.get(), peer, tag, nullptr), get());
+  }
+  /** Of one other rank, or DDP_ANY_SOURCE. Gives the rank that sent. As ddp_group_receive; any thread. */
+  int receive(const Tensor& tensor, int source, std::int64_t tag = 0) {
+    std::int32_t from = -1;
+    check(ddp_group_receive(get(), &tensor, source, tag, &from, nullptr), get());
+    return from;
+  }
+  /** `root` gets the bits of all_reduce; what the others have then is undefined. */
+  void reduce(const Tensor& tensor, ddp_reduce op, int root = 0, void* stream = nullptr) {
+    check(ddp_group_reduce(get(), &tensor, op, root, stream), get());
+  }
+  /** The inputs of all ranks, on `root`; on the others `output` is not looked at. */
+  void gather(const Input& input, const Tensor& output, int root = 0) {
+    check(ddp_group_gather(get(), input.get(), &output, root, nullptr), get());
+  }
+  void gather(const Input& input, std::nullptr_t, int root = 0) {
+    check(ddp_group_gather(get(), input.get(), nullptr, root, nullptr), get());
+  }
+  /** To each rank its part of the input of `root`; on the others `input` is not looked at. */
+  void scatter(const Input& input, const Tensor& output, int root = 0) {
+    check(ddp_group_scatter(get(), input.get(), &output, root, nullptr), get());
+  }
+  void scatter(std::nullptr_t, const Tensor& output, int root = 0) {
+    check(ddp_group_scatter(get(), nullptr, &output, root, nullptr), get());
+  }
+  /** To each rank a part, and one of each; counts by rank, or none for equal parts. */
+  void all_to_all(const Input& input, const Tensor& output, Span<const std::int64_t> input_counts = {},
+                  Span<const std::int64_t> output_counts = {}) {
+    check(ddp_group_all_to_all(get(), input.get(), &output, counts(input_counts), counts(output_counts), nullptr), get());
+  }
+  /** The inputs of all ranks, of which rank r gives counts[r] elements. */
+  void all_gather_counts(const Input& input, const Tensor& output, Span<const std::int64_t> counts_of_ranks) {
+    check(ddp_group_all_gather_counts(get(), input.get(), &output, counts(counts_of_ranks), nullptr), get());
+  }
   /** A few numbers (loss, samples, right answers), reduced in place in one message. */
   void reduce_metrics(Span<double> values, ddp_reduce op = DDP_SUM) {
     check(ddp_group_reduce_metrics(get(), values.data(), static_cast<std::int64_t>(values.size()), op), get());
@@ -161,6 +198,14 @@ class Group {
   }
 
  private:
+  /** By rank; NULL if there are none. */
+  const std::int64_t* counts(Span<const std::int64_t> given) const {
+    if (given.empty()) return nullptr;
+    if (static_cast<int>(given.size()) != size()) {
+      throw Error(DDP_ERROR_INVALID_ARGUMENT, rank(), "one count for each rank is needed");
+    }
+    return given.data();
+  }
   std::vector<std::int32_t> ranks(ddp_status (*ask)(const ddp_group*, std::int32_t*, std::int32_t, std::int32_t*)) const {
     std::int32_t count = 0;
     check(ask(get(), nullptr, 0, &count), get());

@@ -27,6 +27,7 @@ struct FloatElement {
 
   [[gnu::always_inline]] static Acc add(Acc a, Acc b) noexcept { return a + b; }
   [[gnu::always_inline]] static Acc times(Acc a, F weight) noexcept { return a * weight; }
+  [[gnu::always_inline]] static Acc multiply(Acc a, Acc b) noexcept { return a * b; }
   /// Equal numbers have equal bits, except zeros: there `or` yields -0 and `and` yields +0.
   [[gnu::always_inline]] static Acc min(Acc a, Acc b) noexcept {
     const Acc less = a < b ? a : b;  // b when unordered
@@ -104,6 +105,7 @@ struct IntElement {
   [[gnu::always_inline]] static Acc widen(Raw raw) noexcept { return raw; }
   [[gnu::always_inline]] static Raw narrow_finished(Acc acc) noexcept { return acc; }
   [[gnu::always_inline]] static Acc add(Acc a, Acc b) noexcept { return a + b; }
+  [[gnu::always_inline]] static Acc multiply(Acc a, Acc b) noexcept { return a * b; }
   [[gnu::always_inline]] static Acc min(Acc a, Acc b) noexcept { return as<Ordered>(a) < as<Ordered>(b) ? a : b; }
   [[gnu::always_inline]] static Acc max(Acc a, Acc b) noexcept { return as<Ordered>(a) > as<Ordered>(b) ? a : b; }
 
@@ -125,6 +127,12 @@ struct Add {
   template <class E>
   [[gnu::always_inline]] static typename E::Acc apply(typename E::Acc a, typename E::Acc b) noexcept {
     return E::add(a, b);
+  }
+};
+struct Multiply {
+  template <class E>
+  [[gnu::always_inline]] static typename E::Acc apply(typename E::Acc a, typename E::Acc b) noexcept {
+    return E::multiply(a, b);
   }
 };
 struct Min {

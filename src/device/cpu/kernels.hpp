@@ -40,7 +40,7 @@ inline constexpr int kDtypes = 8;      // ddp_dtype is the index; 0 is unused
 inline constexpr int kMaxFold = 8;     // most inputs that one loop adds
 inline constexpr int kNodeWidths = 4;  // 1, 2, 4 and 8 inputs
 inline constexpr int kSumLanes = 32;   // partial sums of a norm, whatever the vector's width
-enum FoldOp : int { kAdd = 0, kMin = 1, kMax = 2, kFoldOps = 3 };
+enum FoldOp : int { kAdd = 0, kMin = 1, kMax = 2, kMultiply = 3, kFoldOps = 4 };
 
 /// Unfinished nodes of 1 << [..] inputs: alone, and behind the node to their left.
 struct NodeKernels {

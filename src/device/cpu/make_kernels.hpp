@@ -54,6 +54,7 @@ constexpr void fill_nodes(Kernels& table, ddp_dtype dtype) noexcept {
   table.nodes[dtype][kAdd] = nodes<Plain<E, Add>>(kUpTo<kNodeWidths>);
   table.nodes[dtype][kMin] = nodes<Plain<E, Min>>(kUpTo<kNodeWidths>);
   table.nodes[dtype][kMax] = nodes<Plain<E, Max>>(kUpTo<kNodeWidths>);
+  table.nodes[dtype][kMultiply] = nodes<Plain<E, Multiply>>(kUpTo<kNodeWidths>);
   table.finish[dtype][0] = &fold_finish<E, false>;
   table.finish[dtype][1] = &fold_finish<E, true>;
 }

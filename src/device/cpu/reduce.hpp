@@ -8,8 +8,8 @@
 //   SUM keeps s = sum(0, n); AVERAGE divides s by `divisor` in the accumulator type (correctly rounded division; for a power
 //   of two a multiplication by the exact reciprocal gives the same bits); integers wrap, and their AVERAGE truncates towards
 //   zero;
-//   then s is rounded once to dtype (round to nearest even). MIN and MAX: a NaN anywhere gives NaN; of -0 and +0, MIN gives
-//   -0 and MAX +0.
+//   then s is rounded once to dtype (round to nearest even). PRODUCT multiplies where SUM adds. MIN and MAX: a NaN anywhere
+//   gives NaN; of -0 and +0, MIN gives -0 and MAX +0.
 // A rank that does not count (weight 0) is a leaf of -0.0, which changes no bit: its memory is not read, so a NaN in it
 //   stays where it is, and the positions of the others do not shift.
 // With weights the leaves are x[k] * w[k]: every weight is rounded to the accumulator type once, every product is rounded

@@ -24,8 +24,29 @@ constexpr std::array<T, kPiece> filled(T value) noexcept {
   return all;
 }
 
-/// -0.0, which changes nothing that it is added to.
-const void* neutral(ddp_dtype dtype) noexcept {
+/// 1, which changes nothing that it is multiplied by.
+const void* one(ddp_dtype dtype) noexcept {
+  alignas(64) static constexpr auto kF32 = filled(1.0F);
+  alignas(64) static constexpr auto kF64 = filled(1.0);
+  alignas(64) static constexpr auto kHalf = filled(uint16_t{0x3c00});
+  alignas(64) static constexpr auto kBrain = filled(uint16_t{0x3f80});
+  alignas(64) static constexpr auto kI32 = filled(int32_t{1});
+  alignas(64) static constexpr auto kI64 = filled(int64_t{1});
+  alignas(64) static constexpr auto kU8 = filled(uint8_t{1});
+  switch (dtype) {
+    case DDP_F32: return kF32.data();
+    case DDP_F64: return kF64.data();
+    case DDP_F16: return kHalf.data();
+    case DDP_BF16: return kBrain.data();
+    case DDP_I32: return kI32.data();
+    case DDP_I64: return kI64.data();
+    default: return kU8.data();
+  }
+}
+
+/// -0.0, which changes nothing that it is added to; of a product, 1.
+const void* neutral(ddp_dtype dtype, bool multiplies) noexcept {
+  if (multiplies) return one(dtype);
   alignas(64) static constexpr auto kF32 = filled(-0.0F);
   alignas(64) static constexpr auto kF64 = filled(-0.0);
   alignas(64) static constexpr auto kSmall = filled(uint16_t{0x8000});
@@ -47,7 +68,9 @@ uint16_t term_of(double value, double weight, const Finish& finish, ddp_dtype wi
   return wire == DDP_F16 ? double_to_half(value) : double_to_bfloat(value);
 }
 
-FoldOp fold_op(ddp_reduce op) noexcept { return op == DDP_MIN ? kMin : op == DDP_MAX ? kMax : kAdd; }
+FoldOp fold_op(ddp_reduce op) noexcept {
+  return op == DDP_MIN ? kMin : op == DDP_MAX ? kMax : op == DDP_PRODUCT ? kMultiply : kAdd;
+}
 
 }  // namespace
 
@@ -79,7 +102,8 @@ NodeLoops::NodeLoops(const ReduceRule& rule, bool weighted) noexcept
       leaf_size_(dtype_size(rule.dtype)),
       node_size_(dtype_size(rule.carry_dtype())),
       weighted_(weighted),
-      repeats_(rule.op == DDP_MIN || rule.op == DDP_MAX) {
+      repeats_(rule.op == DDP_MIN || rule.op == DDP_MAX),
+      multiplies_(rule.op == DDP_PRODUCT) {
   const Kernels& table = kernels();
   if (rule.is_wired()) {
     const WireKernels& wire = table.wire[rule.wire == DDP_F16 ? 0 : 1];
@@ -103,11 +127,11 @@ void NodeLoops::fold(const void* left, const Leaves& leaves, void* out, int64_t 
   fold_some(out, leaves.at + half, leaves.weight + half, width - half, out, n);
 }
 
-/// Missing inputs are given -0.0, or for MIN and MAX once more the first.
+/// Missing inputs are given -0.0, for a product 1, or for MIN and MAX once more the first.
 void NodeLoops::fold_filled(const void* left, const Leaves& leaves, void* out, int64_t n) const noexcept {
   Leaves all = leaves;
   const void* const first = leaves.at[0] != nullptr ? leaves.at[0] : leaves.at[1];  // trimmed: one of the two is there
-  const void* const missing = repeats_ ? first : neutral(leaf_);
+  const void* const missing = repeats_ ? first : neutral(leaf_, multiplies_);
   while (!std::has_single_bit(static_cast<uint32_t>(all.width))) all.add(nullptr, 1.0);
   if (repeats_) {
     std::replace(all.at, all.at + all.width, static_cast<const void*>(nullptr), missing);
@@ -150,7 +174,7 @@ void NodeLoops::fold_doubles(const void* left, const Leaves& leaves, void* out, 
     const int64_t count = std::min(kPiece, n - from);
     for (int32_t k = 0; k < here.width; ++k) {
       const bool is_there = k < leaves.width && leaves.at[k] != nullptr;
-      here.at[k] = is_there ? terms[k] : neutral(wire_);
+      here.at[k] = is_there ? terms[k] : neutral(wire_, false);
       for (int64_t i = 0; is_there && i < count; ++i) {
         double value = 0;
         std::memcpy(&value, offset(leaves.at[k], (from + i) * leaf_size_), sizeof value);

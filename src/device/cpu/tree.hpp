@@ -57,7 +57,8 @@ class NodeLoops {
   int64_t leaf_size_;
   int64_t node_size_;
   bool weighted_;
-  bool repeats_;  // MIN, MAX: an input may stand twice
+  bool repeats_;     // MIN, MAX: an input may stand twice
+  bool multiplies_;  // PRODUCT
 };
 
 /// The memory of unfinished nodes while a block is worked on.

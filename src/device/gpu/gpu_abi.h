@@ -84,7 +84,7 @@ typedef struct ddp_gpu_bn_slopes {
 } ddp_gpu_bn_slopes;
 
 /* How NCCL, and tree_sum, reduce. */
-enum ddp_gpu_reduce { DDP_GPU_SUM = 0, DDP_GPU_MIN = 2, DDP_GPU_MAX = 3 };
+enum ddp_gpu_reduce { DDP_GPU_SUM = 0, DDP_GPU_MIN = 2, DDP_GPU_MAX = 3, DDP_GPU_PRODUCT = 4 }; /* the tree has no PRODUCT */
 
 /* One slice of the tensors of all ranks, to be added by the rule of device/cpu/reduce.hpp: a tree over the ranks. */
 typedef struct ddp_gpu_tree {

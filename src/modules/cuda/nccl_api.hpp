@@ -24,7 +24,7 @@ inline constexpr Result kRemoteError = 6;
 inline constexpr Result kInProgress = 7;
 
 enum DataType : int { kInt32 = 2, kUint8 = 1, kInt64 = 4, kFloat16 = 6, kFloat32 = 7, kFloat64 = 8, kBfloat16 = 9 };
-enum RedOp : int { kSum = 0, kMax = 2, kMin = 3 };
+enum RedOp : int { kSum = 0, kProduct = 1, kMax = 2, kMin = 3 };
 
 inline constexpr int kOldest = 21403;  // ncclCommInitRankConfig
 inline constexpr int kWithCommName = 22700;

@@ -61,6 +61,7 @@ bool find_op(int32_t reduce, const Elements& elements, RedOp& out) noexcept {
     case DDP_GPU_SUM: out = nccl::kSum; return true;
     case DDP_GPU_MIN: out = nccl::kMin; return elements.each == 1;
     case DDP_GPU_MAX: out = nccl::kMax; return elements.each == 1;
+    case DDP_GPU_PRODUCT: out = nccl::kProduct; return elements.each == 1;
     default: return false;
   }
 }

@@ -26,7 +26,8 @@ std::string problem_of(const Request& request) {
   const auto dtype = static_cast<ddp_dtype>(spec.dtype);
   if (spec.count < 0) return "a count below 0";
   if (!is_dtype(dtype) || is_complex(dtype)) return "a dtype that NCCL does not have";
-  if (spec.reduce != DDP_GPU_SUM && spec.reduce != DDP_GPU_MIN && spec.reduce != DDP_GPU_MAX)
+  if (spec.reduce != DDP_GPU_SUM && spec.reduce != DDP_GPU_MIN && spec.reduce != DDP_GPU_MAX &&
+      spec.reduce != DDP_GPU_PRODUCT)
     return "a reduction that is none";
   if (spec.root < 0 || spec.root >= request.comm->world->size) return "a root that is no rank";
   if (spec.count > 0 && (request.send == nullptr || request.receive == nullptr)) return "a NULL buffer";

@@ -24,7 +24,10 @@ std::vector<Bytes> reduced(const Collective& collective, int64_t first, int64_t 
   const Spec& spec = collective.spec;
   cpu::ReduceRule rule;
   rule.dtype = static_cast<ddp_dtype>(spec.dtype);
-  rule.op = spec.reduce == DDP_GPU_SUM ? DDP_SUM : spec.reduce == DDP_GPU_MIN ? DDP_MIN : DDP_MAX;
+  rule.op = spec.reduce == DDP_GPU_SUM       ? DDP_SUM
+            : spec.reduce == DDP_GPU_MIN     ? DDP_MIN
+            : spec.reduce == DDP_GPU_PRODUCT ? DDP_PRODUCT
+                                             : DDP_MAX;
   const int64_t size = dtype_size(rule.dtype);
   std::vector<const void*> in;
   for (size_t rank = 0; rank < collective.ranks.size(); ++rank) in.push_back(input(collective, rank) + first * size);

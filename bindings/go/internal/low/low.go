@@ -71,15 +71,15 @@ typedef long long swig_type_35;
 typedef _gostring_ swig_type_36;
 typedef long long swig_type_37;
 typedef _gostring_ swig_type_38;
-typedef long long swig_type_39;
+typedef _gostring_ swig_type_39;
 typedef long long swig_type_40;
-typedef long long swig_type_41;
+typedef _gostring_ swig_type_41;
 typedef long long swig_type_42;
-typedef long long swig_type_43;
-typedef long long swig_type_44;
-typedef long long swig_type_45;
-typedef long long swig_type_46;
-typedef long long swig_type_47;
+typedef _gostring_ swig_type_43;
+typedef _gostring_ swig_type_44;
+typedef _gostring_ swig_type_45;
+typedef _gostring_ swig_type_46;
+typedef _gostring_ swig_type_47;
 typedef long long swig_type_48;
 typedef long long swig_type_49;
 typedef long long swig_type_50;
@@ -111,90 +111,90 @@ typedef long long swig_type_75;
 typedef long long swig_type_76;
 typedef long long swig_type_77;
 typedef long long swig_type_78;
-typedef _gostring_ swig_type_79;
+typedef long long swig_type_79;
 typedef long long swig_type_80;
-typedef _gostring_ swig_type_81;
-typedef _gostring_ swig_type_82;
-typedef _gostring_ swig_type_83;
-typedef _gostring_ swig_type_84;
-typedef _gostring_ swig_type_85;
+typedef long long swig_type_81;
+typedef long long swig_type_82;
+typedef long long swig_type_83;
+typedef long long swig_type_84;
+typedef long long swig_type_85;
 typedef long long swig_type_86;
-typedef _gostring_ swig_type_87;
+typedef long long swig_type_87;
 typedef _gostring_ swig_type_88;
-typedef _gostring_ swig_type_89;
+typedef long long swig_type_89;
 typedef _gostring_ swig_type_90;
 typedef _gostring_ swig_type_91;
 typedef _gostring_ swig_type_92;
 typedef _gostring_ swig_type_93;
 typedef _gostring_ swig_type_94;
-typedef _gostring_ swig_type_95;
+typedef long long swig_type_95;
 typedef _gostring_ swig_type_96;
 typedef _gostring_ swig_type_97;
-typedef long long swig_type_98;
+typedef _gostring_ swig_type_98;
 typedef _gostring_ swig_type_99;
 typedef _gostring_ swig_type_100;
 typedef _gostring_ swig_type_101;
-typedef long long swig_type_102;
-typedef long long swig_type_103;
+typedef _gostring_ swig_type_102;
+typedef _gostring_ swig_type_103;
 typedef _gostring_ swig_type_104;
 typedef _gostring_ swig_type_105;
 typedef _gostring_ swig_type_106;
-typedef _gostring_ swig_type_107;
+typedef long long swig_type_107;
 typedef _gostring_ swig_type_108;
 typedef _gostring_ swig_type_109;
 typedef _gostring_ swig_type_110;
-typedef _gostring_ swig_type_111;
+typedef long long swig_type_111;
 typedef long long swig_type_112;
-typedef long long swig_type_113;
-typedef long long swig_type_114;
-typedef long long swig_type_115;
+typedef _gostring_ swig_type_113;
+typedef _gostring_ swig_type_114;
+typedef _gostring_ swig_type_115;
 typedef _gostring_ swig_type_116;
 typedef _gostring_ swig_type_117;
 typedef _gostring_ swig_type_118;
 typedef _gostring_ swig_type_119;
 typedef _gostring_ swig_type_120;
-typedef _gostring_ swig_type_121;
+typedef long long swig_type_121;
 typedef long long swig_type_122;
 typedef long long swig_type_123;
 typedef long long swig_type_124;
-typedef long long swig_type_125;
-typedef long long swig_type_126;
-typedef long long swig_type_127;
-typedef long long swig_type_128;
-typedef long long swig_type_129;
-typedef long long swig_type_130;
+typedef _gostring_ swig_type_125;
+typedef _gostring_ swig_type_126;
+typedef _gostring_ swig_type_127;
+typedef _gostring_ swig_type_128;
+typedef _gostring_ swig_type_129;
+typedef _gostring_ swig_type_130;
 typedef long long swig_type_131;
-typedef _gostring_ swig_type_132;
+typedef long long swig_type_132;
 typedef long long swig_type_133;
-typedef _gostring_ swig_type_134;
+typedef long long swig_type_134;
 typedef long long swig_type_135;
-typedef _gostring_ swig_type_136;
+typedef long long swig_type_136;
 typedef long long swig_type_137;
-typedef _gostring_ swig_type_138;
-typedef _gostring_ swig_type_139;
-typedef _gostring_ swig_type_140;
+typedef long long swig_type_138;
+typedef long long swig_type_139;
+typedef long long swig_type_140;
 typedef _gostring_ swig_type_141;
-typedef _gostring_ swig_type_142;
+typedef long long swig_type_142;
 typedef _gostring_ swig_type_143;
 typedef long long swig_type_144;
 typedef _gostring_ swig_type_145;
-typedef _gostring_ swig_type_146;
+typedef long long swig_type_146;
 typedef _gostring_ swig_type_147;
 typedef _gostring_ swig_type_148;
 typedef _gostring_ swig_type_149;
 typedef _gostring_ swig_type_150;
 typedef _gostring_ swig_type_151;
 typedef _gostring_ swig_type_152;
-typedef _gostring_ swig_type_153;
-typedef long long swig_type_154;
-typedef long long swig_type_155;
-typedef long long swig_type_156;
-typedef long long swig_type_157;
-typedef long long swig_type_158;
-typedef long long swig_type_159;
-typedef long long swig_type_160;
-typedef long long swig_type_161;
-typedef long long swig_type_162;
+typedef long long swig_type_153;
+typedef _gostring_ swig_type_154;
+typedef _gostring_ swig_type_155;
+typedef _gostring_ swig_type_156;
+typedef _gostring_ swig_type_157;
+typedef _gostring_ swig_type_158;
+typedef _gostring_ swig_type_159;
+typedef _gostring_ swig_type_160;
+typedef _gostring_ swig_type_161;
+typedef _gostring_ swig_type_162;
 typedef long long swig_type_163;
 typedef long long swig_type_164;
 typedef long long swig_type_165;
@@ -206,94 +206,94 @@ typedef long long swig_type_170;
 typedef long long swig_type_171;
 typedef long long swig_type_172;
 typedef long long swig_type_173;
-typedef _gostring_ swig_type_174;
+typedef long long swig_type_174;
 typedef long long swig_type_175;
-typedef _gostring_ swig_type_176;
+typedef long long swig_type_176;
 typedef long long swig_type_177;
-typedef _gostring_ swig_type_178;
-typedef _gostring_ swig_type_179;
-typedef _gostring_ swig_type_180;
-typedef _gostring_ swig_type_181;
-typedef _gostring_ swig_type_182;
+typedef long long swig_type_178;
+typedef long long swig_type_179;
+typedef long long swig_type_180;
+typedef long long swig_type_181;
+typedef long long swig_type_182;
 typedef _gostring_ swig_type_183;
-typedef _gostring_ swig_type_184;
+typedef long long swig_type_184;
 typedef _gostring_ swig_type_185;
-typedef _gostring_ swig_type_186;
-typedef long long swig_type_187;
+typedef long long swig_type_186;
+typedef _gostring_ swig_type_187;
 typedef _gostring_ swig_type_188;
-typedef long long swig_type_189;
+typedef _gostring_ swig_type_189;
 typedef _gostring_ swig_type_190;
 typedef _gostring_ swig_type_191;
-typedef long long swig_type_192;
-typedef long long swig_type_193;
-typedef long long swig_type_194;
-typedef long long swig_type_195;
+typedef _gostring_ swig_type_192;
+typedef _gostring_ swig_type_193;
+typedef _gostring_ swig_type_194;
+typedef _gostring_ swig_type_195;
 typedef long long swig_type_196;
-typedef long long swig_type_197;
+typedef _gostring_ swig_type_197;
 typedef long long swig_type_198;
-typedef long long swig_type_199;
+typedef _gostring_ swig_type_199;
 typedef _gostring_ swig_type_200;
 typedef long long swig_type_201;
-typedef _gostring_ swig_type_202;
-typedef _gostring_ swig_type_203;
+typedef long long swig_type_202;
+typedef long long swig_type_203;
 typedef long long swig_type_204;
 typedef long long swig_type_205;
 typedef long long swig_type_206;
 typedef long long swig_type_207;
 typedef long long swig_type_208;
-typedef long long swig_type_209;
+typedef _gostring_ swig_type_209;
 typedef long long swig_type_210;
-typedef long long swig_type_211;
-typedef long long swig_type_212;
+typedef _gostring_ swig_type_211;
+typedef _gostring_ swig_type_212;
 typedef long long swig_type_213;
 typedef long long swig_type_214;
 typedef long long swig_type_215;
 typedef long long swig_type_216;
-typedef _gostring_ swig_type_217;
+typedef long long swig_type_217;
 typedef long long swig_type_218;
-typedef _gostring_ swig_type_219;
-typedef _gostring_ swig_type_220;
-typedef _gostring_ swig_type_221;
+typedef long long swig_type_219;
+typedef long long swig_type_220;
+typedef long long swig_type_221;
 typedef long long swig_type_222;
 typedef long long swig_type_223;
 typedef long long swig_type_224;
 typedef long long swig_type_225;
-typedef long long swig_type_226;
+typedef _gostring_ swig_type_226;
 typedef long long swig_type_227;
 typedef _gostring_ swig_type_228;
-typedef long long swig_type_229;
+typedef _gostring_ swig_type_229;
 typedef _gostring_ swig_type_230;
-typedef _gostring_ swig_type_231;
-typedef _gostring_ swig_type_232;
-typedef _gostring_ swig_type_233;
-typedef _gostring_ swig_type_234;
-typedef _gostring_ swig_type_235;
-typedef _gostring_ swig_type_236;
+typedef long long swig_type_231;
+typedef long long swig_type_232;
+typedef long long swig_type_233;
+typedef long long swig_type_234;
+typedef long long swig_type_235;
+typedef long long swig_type_236;
 typedef _gostring_ swig_type_237;
-typedef _gostring_ swig_type_238;
+typedef long long swig_type_238;
 typedef _gostring_ swig_type_239;
 typedef _gostring_ swig_type_240;
 typedef _gostring_ swig_type_241;
 typedef _gostring_ swig_type_242;
 typedef _gostring_ swig_type_243;
-typedef long long swig_type_244;
-typedef long long swig_type_245;
+typedef _gostring_ swig_type_244;
+typedef _gostring_ swig_type_245;
 typedef _gostring_ swig_type_246;
-typedef long long swig_type_247;
+typedef _gostring_ swig_type_247;
 typedef _gostring_ swig_type_248;
 typedef _gostring_ swig_type_249;
-typedef long long swig_type_250;
+typedef _gostring_ swig_type_250;
 typedef _gostring_ swig_type_251;
 typedef _gostring_ swig_type_252;
 typedef long long swig_type_253;
 typedef long long swig_type_254;
-typedef long long swig_type_255;
+typedef _gostring_ swig_type_255;
 typedef long long swig_type_256;
-typedef long long swig_type_257;
-typedef long long swig_type_258;
+typedef _gostring_ swig_type_257;
+typedef _gostring_ swig_type_258;
 typedef long long swig_type_259;
-typedef long long swig_type_260;
-typedef long long swig_type_261;
+typedef _gostring_ swig_type_260;
+typedef _gostring_ swig_type_261;
 typedef long long swig_type_262;
 typedef long long swig_type_263;
 typedef long long swig_type_264;
@@ -301,42 +301,42 @@ typedef long long swig_type_265;
 typedef long long swig_type_266;
 typedef long long swig_type_267;
 typedef long long swig_type_268;
-typedef _gostring_ swig_type_269;
+typedef long long swig_type_269;
 typedef long long swig_type_270;
-typedef _gostring_ swig_type_271;
-typedef _gostring_ swig_type_272;
-typedef _gostring_ swig_type_273;
-typedef _gostring_ swig_type_274;
-typedef _gostring_ swig_type_275;
-typedef _gostring_ swig_type_276;
-typedef _gostring_ swig_type_277;
+typedef long long swig_type_271;
+typedef long long swig_type_272;
+typedef long long swig_type_273;
+typedef long long swig_type_274;
+typedef long long swig_type_275;
+typedef long long swig_type_276;
+typedef long long swig_type_277;
 typedef _gostring_ swig_type_278;
 typedef long long swig_type_279;
-typedef long long swig_type_280;
+typedef _gostring_ swig_type_280;
 typedef _gostring_ swig_type_281;
 typedef _gostring_ swig_type_282;
-typedef long long swig_type_283;
-typedef long long swig_type_284;
+typedef _gostring_ swig_type_283;
+typedef _gostring_ swig_type_284;
 typedef _gostring_ swig_type_285;
-typedef long long swig_type_286;
+typedef _gostring_ swig_type_286;
 typedef _gostring_ swig_type_287;
-typedef _gostring_ swig_type_288;
+typedef long long swig_type_288;
 typedef long long swig_type_289;
 typedef _gostring_ swig_type_290;
 typedef _gostring_ swig_type_291;
-typedef _gostring_ swig_type_292;
-typedef _gostring_ swig_type_293;
-typedef long long swig_type_294;
-typedef _gostring_ swig_type_295;
-typedef long long swig_type_296;
-typedef long long swig_type_297;
+typedef long long swig_type_292;
+typedef long long swig_type_293;
+typedef _gostring_ swig_type_294;
+typedef long long swig_type_295;
+typedef _gostring_ swig_type_296;
+typedef _gostring_ swig_type_297;
 typedef long long swig_type_298;
-typedef long long swig_type_299;
-typedef long long swig_type_300;
-typedef long long swig_type_301;
-typedef long long swig_type_302;
+typedef _gostring_ swig_type_299;
+typedef _gostring_ swig_type_300;
+typedef _gostring_ swig_type_301;
+typedef _gostring_ swig_type_302;
 typedef long long swig_type_303;
-typedef long long swig_type_304;
+typedef _gostring_ swig_type_304;
 typedef long long swig_type_305;
 typedef long long swig_type_306;
 typedef long long swig_type_307;
@@ -346,22 +346,31 @@ typedef long long swig_type_310;
 typedef long long swig_type_311;
 typedef long long swig_type_312;
 typedef long long swig_type_313;
-typedef _gostring_ swig_type_314;
+typedef long long swig_type_314;
 typedef long long swig_type_315;
-typedef _gostring_ swig_type_316;
-typedef _gostring_ swig_type_317;
-typedef _gostring_ swig_type_318;
-typedef _gostring_ swig_type_319;
-typedef _gostring_ swig_type_320;
+typedef long long swig_type_316;
+typedef long long swig_type_317;
+typedef long long swig_type_318;
+typedef long long swig_type_319;
+typedef long long swig_type_320;
 typedef long long swig_type_321;
 typedef long long swig_type_322;
-typedef long long swig_type_323;
+typedef _gostring_ swig_type_323;
 typedef long long swig_type_324;
 typedef _gostring_ swig_type_325;
-typedef long long swig_type_326;
+typedef _gostring_ swig_type_326;
 typedef _gostring_ swig_type_327;
 typedef _gostring_ swig_type_328;
 typedef _gostring_ swig_type_329;
+typedef long long swig_type_330;
+typedef long long swig_type_331;
+typedef long long swig_type_332;
+typedef long long swig_type_333;
+typedef _gostring_ swig_type_334;
+typedef long long swig_type_335;
+typedef _gostring_ swig_type_336;
+typedef _gostring_ swig_type_337;
+typedef _gostring_ swig_type_338;
 extern void _wrap_Swig_free_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern uintptr_t _wrap_Swig_malloc_low_54d6d97b8f83fd5b(swig_intgo arg1);
 extern swig_intgo _wrap_DDP_OK_low_54d6d97b8f83fd5b(void);
@@ -396,6 +405,7 @@ extern swig_intgo _wrap_DDP_AVERAGE_low_54d6d97b8f83fd5b(void);
 extern swig_intgo _wrap_DDP_SUM_low_54d6d97b8f83fd5b(void);
 extern swig_intgo _wrap_DDP_MIN_low_54d6d97b8f83fd5b(void);
 extern swig_intgo _wrap_DDP_MAX_low_54d6d97b8f83fd5b(void);
+extern swig_intgo _wrap_DDP_PRODUCT_low_54d6d97b8f83fd5b(void);
 extern swig_intgo _wrap_DDP_BACKEND_AUTO_low_54d6d97b8f83fd5b(void);
 extern swig_intgo _wrap_DDP_BACKEND_GLOO_low_54d6d97b8f83fd5b(void);
 extern swig_intgo _wrap_DDP_BACKEND_NCCL_low_54d6d97b8f83fd5b(void);
@@ -478,6 +488,8 @@ extern void _wrap_ddp_group_options_join_set_low_54d6d97b8f83fd5b(uintptr_t arg1
 extern int _wrap_ddp_group_options_join_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_group_options_virtual_ranks_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_group_options_virtual_ranks_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_group_options_connect_all_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_group_options_connect_all_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_group_options_low_54d6d97b8f83fd5b(void);
 extern void _wrap_delete_ddp_group_options_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern swig_type_21 _wrap_ddp_group_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_22 arg2);
@@ -497,6 +509,13 @@ extern swig_type_33 _wrap_ddp_group_broadcast_low_54d6d97b8f83fd5b(uintptr_t arg
 extern swig_type_34 _wrap_ddp_group_reduce_metrics_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2, swig_type_35 arg3, swig_intgo arg4);
 extern swig_type_36 _wrap_ddp_group_alloc_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_37 arg2, swig_voidp arg3);
 extern swig_type_38 _wrap_ddp_group_free_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_39 _wrap_ddp_group_send_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, int arg3, swig_type_40 arg4, uintptr_t arg5);
+extern swig_type_41 _wrap_ddp_group_receive_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, int arg3, swig_type_42 arg4, swig_voidp arg5, uintptr_t arg6);
+extern swig_type_43 _wrap_ddp_group_reduce_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, swig_intgo arg3, int arg4, uintptr_t arg5);
+extern swig_type_44 _wrap_ddp_group_gather_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, int arg4, uintptr_t arg5);
+extern swig_type_45 _wrap_ddp_group_scatter_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, int arg4, uintptr_t arg5);
+extern swig_type_46 _wrap_ddp_group_all_to_all_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_voidp arg4, swig_voidp arg5, uintptr_t arg6);
+extern swig_type_47 _wrap_ddp_group_all_gather_counts_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_voidp arg4, uintptr_t arg5);
 extern swig_intgo _wrap_DDP_UNUSED_ERROR_low_54d6d97b8f83fd5b(void);
 extern swig_intgo _wrap_DDP_UNUSED_ALLOW_low_54d6d97b8f83fd5b(void);
 extern swig_intgo _wrap_DDP_PROGRESS_AUTO_low_54d6d97b8f83fd5b(void);
@@ -506,12 +525,12 @@ extern swig_intgo _wrap_DDP_DRIFT_REPORT_low_54d6d97b8f83fd5b(void);
 extern swig_intgo _wrap_DDP_DRIFT_RESEND_low_54d6d97b8f83fd5b(void);
 extern swig_intgo _wrap_DDP_DIVISOR_WORLD_low_54d6d97b8f83fd5b(void);
 extern swig_intgo _wrap_DDP_DIVISOR_WEIGHTS_low_54d6d97b8f83fd5b(void);
-extern void _wrap_ddp_model_options_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_39 arg2);
-extern swig_type_40 _wrap_ddp_model_options_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_model_options_first_bucket_bytes_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_41 arg2);
-extern swig_type_42 _wrap_ddp_model_options_first_bucket_bytes_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_model_options_bucket_bytes_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_43 arg2);
-extern swig_type_44 _wrap_ddp_model_options_bucket_bytes_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_model_options_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_48 arg2);
+extern swig_type_49 _wrap_ddp_model_options_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_model_options_first_bucket_bytes_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_50 arg2);
+extern swig_type_51 _wrap_ddp_model_options_first_bucket_bytes_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_model_options_bucket_bytes_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_52 arg2);
+extern swig_type_53 _wrap_ddp_model_options_bucket_bytes_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_model_options_reduce_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_intgo arg2);
 extern swig_intgo _wrap_ddp_model_options_reduce_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_model_options_unused_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_intgo arg2);
@@ -520,8 +539,8 @@ extern void _wrap_ddp_model_options_progress_set_low_54d6d97b8f83fd5b(uintptr_t 
 extern swig_intgo _wrap_ddp_model_options_progress_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_model_options_drift_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_intgo arg2);
 extern swig_intgo _wrap_ddp_model_options_drift_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_model_options_check_every_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_45 arg2);
-extern swig_type_46 _wrap_ddp_model_options_check_every_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_model_options_check_every_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_54 arg2);
+extern swig_type_55 _wrap_ddp_model_options_check_every_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_model_options_divisor_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_intgo arg2);
 extern swig_intgo _wrap_ddp_model_options_divisor_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_model_options_uneven_inputs_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
@@ -532,94 +551,94 @@ extern void _wrap_ddp_model_options_own_values_set_low_54d6d97b8f83fd5b(uintptr_
 extern int _wrap_ddp_model_options_own_values_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_model_options_low_54d6d97b8f83fd5b(void);
 extern void _wrap_delete_ddp_model_options_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_47 arg2);
-extern swig_type_48 _wrap_ddp_model_stats_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_parameters_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_49 arg2);
-extern swig_type_50 _wrap_ddp_model_stats_parameters_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_elements_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_51 arg2);
-extern swig_type_52 _wrap_ddp_model_stats_elements_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_buckets_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_53 arg2);
-extern swig_type_54 _wrap_ddp_model_stats_buckets_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_passes_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_55 arg2);
-extern swig_type_56 _wrap_ddp_model_stats_passes_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_gradient_bytes_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_57 arg2);
-extern swig_type_58 _wrap_ddp_model_stats_gradient_bytes_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_backward_ns_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_59 arg2);
-extern swig_type_60 _wrap_ddp_model_stats_backward_ns_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_comm_ns_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_61 arg2);
-extern swig_type_62 _wrap_ddp_model_stats_comm_ns_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_exposed_ns_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_63 arg2);
-extern swig_type_64 _wrap_ddp_model_stats_exposed_ns_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_total_backward_ns_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_65 arg2);
-extern swig_type_66 _wrap_ddp_model_stats_total_backward_ns_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_total_comm_ns_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_67 arg2);
-extern swig_type_68 _wrap_ddp_model_stats_total_comm_ns_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_total_exposed_ns_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_69 arg2);
-extern swig_type_70 _wrap_ddp_model_stats_total_exposed_ns_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_checks_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_71 arg2);
-extern swig_type_72 _wrap_ddp_model_stats_checks_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_repairs_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_73 arg2);
-extern swig_type_74 _wrap_ddp_model_stats_repairs_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_sent_bytes_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_75 arg2);
-extern swig_type_76 _wrap_ddp_model_stats_sent_bytes_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_total_sent_bytes_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_77 arg2);
-extern swig_type_78 _wrap_ddp_model_stats_total_sent_bytes_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_56 arg2);
+extern swig_type_57 _wrap_ddp_model_stats_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_parameters_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_58 arg2);
+extern swig_type_59 _wrap_ddp_model_stats_parameters_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_elements_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_60 arg2);
+extern swig_type_61 _wrap_ddp_model_stats_elements_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_buckets_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_62 arg2);
+extern swig_type_63 _wrap_ddp_model_stats_buckets_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_passes_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_64 arg2);
+extern swig_type_65 _wrap_ddp_model_stats_passes_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_gradient_bytes_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_66 arg2);
+extern swig_type_67 _wrap_ddp_model_stats_gradient_bytes_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_backward_ns_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_68 arg2);
+extern swig_type_69 _wrap_ddp_model_stats_backward_ns_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_comm_ns_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_70 arg2);
+extern swig_type_71 _wrap_ddp_model_stats_comm_ns_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_exposed_ns_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_72 arg2);
+extern swig_type_73 _wrap_ddp_model_stats_exposed_ns_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_total_backward_ns_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_74 arg2);
+extern swig_type_75 _wrap_ddp_model_stats_total_backward_ns_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_total_comm_ns_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_76 arg2);
+extern swig_type_77 _wrap_ddp_model_stats_total_comm_ns_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_total_exposed_ns_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_78 arg2);
+extern swig_type_79 _wrap_ddp_model_stats_total_exposed_ns_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_checks_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_80 arg2);
+extern swig_type_81 _wrap_ddp_model_stats_checks_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_repairs_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_82 arg2);
+extern swig_type_83 _wrap_ddp_model_stats_repairs_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_sent_bytes_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_84 arg2);
+extern swig_type_85 _wrap_ddp_model_stats_sent_bytes_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_total_sent_bytes_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_86 arg2);
+extern swig_type_87 _wrap_ddp_model_stats_total_sent_bytes_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_model_stats_low_54d6d97b8f83fd5b(void);
 extern void _wrap_delete_ddp_model_stats_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern swig_type_79 _wrap_ddp_model_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_80 arg2);
-extern swig_type_81 _wrap_ddp_model_create_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, swig_voidp arg3);
+extern swig_type_88 _wrap_ddp_model_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_89 arg2);
+extern swig_type_90 _wrap_ddp_model_create_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, swig_voidp arg3);
 extern void _wrap_ddp_model_destroy_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern swig_type_82 _wrap_ddp_model_add_parameter_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_83 arg2, uintptr_t arg3, uintptr_t arg4, swig_voidp arg5);
-extern swig_type_84 _wrap_ddp_model_add_array_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_85 arg2, swig_voidp arg3, swig_voidp arg4, swig_type_86 arg5, swig_voidp arg6);
-extern swig_type_87 _wrap_ddp_model_add_buffer_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_88 arg2, uintptr_t arg3, swig_voidp arg4);
-extern swig_type_89 _wrap_ddp_model_commit_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_91 _wrap_ddp_model_add_parameter_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_92 arg2, uintptr_t arg3, uintptr_t arg4, swig_voidp arg5);
+extern swig_type_93 _wrap_ddp_model_add_array_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_94 arg2, swig_voidp arg3, swig_voidp arg4, swig_type_95 arg5, swig_voidp arg6);
+extern swig_type_96 _wrap_ddp_model_add_buffer_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_97 arg2, uintptr_t arg3, swig_voidp arg4);
+extern swig_type_98 _wrap_ddp_model_commit_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
 extern int _wrap_ddp_model_get_parameter_count_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern swig_type_90 _wrap_ddp_model_get_grad_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2, uintptr_t arg3);
-extern swig_type_91 _wrap_ddp_model_get_value_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2, uintptr_t arg3);
-extern swig_type_92 _wrap_ddp_model_set_grad_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2, swig_voidp arg3);
-extern swig_type_93 _wrap_ddp_model_sync_buffers_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2, uintptr_t arg3);
-extern swig_type_94 _wrap_ddp_model_check_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_95 _wrap_ddp_model_get_hash_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_96 _wrap_ddp_model_get_stats_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_97 _wrap_ddp_model_describe_plan_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2, swig_type_98 arg3, swig_voidp arg4);
+extern swig_type_99 _wrap_ddp_model_get_grad_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2, uintptr_t arg3);
+extern swig_type_100 _wrap_ddp_model_get_value_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2, uintptr_t arg3);
+extern swig_type_101 _wrap_ddp_model_set_grad_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2, swig_voidp arg3);
+extern swig_type_102 _wrap_ddp_model_sync_buffers_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2, uintptr_t arg3);
+extern swig_type_103 _wrap_ddp_model_check_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_104 _wrap_ddp_model_get_hash_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_105 _wrap_ddp_model_get_stats_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_106 _wrap_ddp_model_describe_plan_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2, swig_type_107 arg3, swig_voidp arg4);
 extern swig_intgo _wrap_DDP_PASS_REDUCE_low_54d6d97b8f83fd5b(void);
 extern swig_intgo _wrap_DDP_PASS_ACCUMULATE_low_54d6d97b8f83fd5b(void);
 extern swig_intgo _wrap_DDP_PASS_LOCAL_low_54d6d97b8f83fd5b(void);
 extern swig_intgo _wrap_DDP_PASS_PART_low_54d6d97b8f83fd5b(void);
-extern swig_type_99 _wrap_ddp_model_begin_backward_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_intgo arg2);
-extern swig_type_100 _wrap_ddp_model_mark_ready_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2, uintptr_t arg3);
-extern swig_type_101 _wrap_ddp_model_mark_range_ready_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2, swig_type_102 arg3, swig_type_103 arg4, uintptr_t arg5);
-extern swig_type_104 _wrap_ddp_model_mark_unused_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
-extern swig_type_105 _wrap_ddp_model_end_backward_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_108 _wrap_ddp_model_begin_backward_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_intgo arg2);
+extern swig_type_109 _wrap_ddp_model_mark_ready_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2, uintptr_t arg3);
+extern swig_type_110 _wrap_ddp_model_mark_range_ready_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2, swig_type_111 arg3, swig_type_112 arg4, uintptr_t arg5);
+extern swig_type_113 _wrap_ddp_model_mark_unused_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
+extern swig_type_114 _wrap_ddp_model_end_backward_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
 extern int _wrap_ddp_model_was_used_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
-extern swig_type_106 _wrap_ddp_model_zero_grad_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_107 _wrap_ddp_model_mark_reduced_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern swig_type_108 _wrap_ddp_model_get_grad_norm_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2, swig_voidp arg3, uintptr_t arg4);
-extern swig_type_109 _wrap_ddp_model_scale_grad_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2, uintptr_t arg3);
-extern swig_type_110 _wrap_ddp_model_clip_grad_norm_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2, double arg3, swig_voidp arg4, uintptr_t arg5);
-extern swig_type_111 _wrap_ddp_model_clip_grad_value_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2, uintptr_t arg3);
-extern void _wrap_ddp_pass_report_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_112 arg2);
-extern swig_type_113 _wrap_ddp_pass_report_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_115 _wrap_ddp_model_zero_grad_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_116 _wrap_ddp_model_mark_reduced_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_117 _wrap_ddp_model_get_grad_norm_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2, swig_voidp arg3, uintptr_t arg4);
+extern swig_type_118 _wrap_ddp_model_scale_grad_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2, uintptr_t arg3);
+extern swig_type_119 _wrap_ddp_model_clip_grad_norm_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2, double arg3, swig_voidp arg4, uintptr_t arg5);
+extern swig_type_120 _wrap_ddp_model_clip_grad_value_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2, uintptr_t arg3);
+extern void _wrap_ddp_pass_report_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_121 arg2);
+extern swig_type_122 _wrap_ddp_pass_report_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_pass_report_contributors_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_pass_report_contributors_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_pass_report_last_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_pass_report_last_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_pass_report_weight_set_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
 extern double _wrap_ddp_pass_report_weight_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_pass_report_absent_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_114 arg2);
-extern swig_type_115 _wrap_ddp_pass_report_absent_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_pass_report_absent_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_123 arg2);
+extern swig_type_124 _wrap_ddp_pass_report_absent_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_pass_report_low_54d6d97b8f83fd5b(void);
 extern void _wrap_delete_ddp_pass_report_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern swig_type_116 _wrap_ddp_model_set_weight_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
-extern swig_type_117 _wrap_ddp_model_set_last_pass_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern swig_type_118 _wrap_ddp_model_skip_backward_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_119 _wrap_ddp_model_abandon_backward_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_120 arg2, uintptr_t arg3);
-extern swig_type_121 _wrap_ddp_model_get_pass_report_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_125 _wrap_ddp_model_set_weight_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
+extern swig_type_126 _wrap_ddp_model_set_last_pass_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_127 _wrap_ddp_model_skip_backward_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_128 _wrap_ddp_model_abandon_backward_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_129 arg2, uintptr_t arg3);
+extern swig_type_130 _wrap_ddp_model_get_pass_report_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
 extern swig_intgo _wrap_DDP_NONFINITE_KEEP_low_54d6d97b8f83fd5b(void);
 extern swig_intgo _wrap_DDP_NONFINITE_SKIP_low_54d6d97b8f83fd5b(void);
 extern swig_intgo _wrap_DDP_NONFINITE_FAIL_low_54d6d97b8f83fd5b(void);
-extern void _wrap_ddp_optimizer_options_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_122 arg2);
-extern swig_type_123 _wrap_ddp_optimizer_options_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_optimizer_options_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_131 arg2);
+extern swig_type_132 _wrap_ddp_optimizer_options_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_optimizer_options_shard_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_optimizer_options_shard_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_optimizer_options_in_backward_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
@@ -642,8 +661,8 @@ extern void _wrap_ddp_optimizer_options_reserved_set_low_54d6d97b8f83fd5b(uintpt
 extern int _wrap_ddp_optimizer_options_reserved_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_optimizer_options_low_54d6d97b8f83fd5b(void);
 extern void _wrap_delete_ddp_optimizer_options_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_sgd_options_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_124 arg2);
-extern swig_type_125 _wrap_ddp_sgd_options_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_sgd_options_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_133 arg2);
+extern swig_type_134 _wrap_ddp_sgd_options_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_sgd_options_rate_set_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
 extern double _wrap_ddp_sgd_options_rate_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_sgd_options_momentum_set_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
@@ -658,8 +677,8 @@ extern void _wrap_ddp_sgd_options_reserved_set_low_54d6d97b8f83fd5b(uintptr_t ar
 extern int _wrap_ddp_sgd_options_reserved_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_sgd_options_low_54d6d97b8f83fd5b(void);
 extern void _wrap_delete_ddp_sgd_options_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_adam_options_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_126 arg2);
-extern swig_type_127 _wrap_ddp_adam_options_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_adam_options_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_135 arg2);
+extern swig_type_136 _wrap_ddp_adam_options_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_adam_options_rate_set_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
 extern double _wrap_ddp_adam_options_rate_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_adam_options_beta1_set_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
@@ -676,8 +695,8 @@ extern void _wrap_ddp_adam_options_reserved_set_low_54d6d97b8f83fd5b(uintptr_t a
 extern int _wrap_ddp_adam_options_reserved_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_adam_options_low_54d6d97b8f83fd5b(void);
 extern void _wrap_delete_ddp_adam_options_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_loss_scale_options_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_128 arg2);
-extern swig_type_129 _wrap_ddp_loss_scale_options_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_loss_scale_options_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_137 arg2);
+extern swig_type_138 _wrap_ddp_loss_scale_options_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_loss_scale_options_initial_set_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
 extern double _wrap_ddp_loss_scale_options_initial_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_loss_scale_options_growth_set_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
@@ -688,84 +707,84 @@ extern void _wrap_ddp_loss_scale_options_minimum_set_low_54d6d97b8f83fd5b(uintpt
 extern double _wrap_ddp_loss_scale_options_minimum_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_loss_scale_options_maximum_set_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
 extern double _wrap_ddp_loss_scale_options_maximum_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_loss_scale_options_interval_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_130 arg2);
-extern swig_type_131 _wrap_ddp_loss_scale_options_interval_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_loss_scale_options_interval_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_139 arg2);
+extern swig_type_140 _wrap_ddp_loss_scale_options_interval_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_loss_scale_options_low_54d6d97b8f83fd5b(void);
 extern void _wrap_delete_ddp_loss_scale_options_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern swig_type_132 _wrap_ddp_optimizer_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_133 arg2);
-extern swig_type_134 _wrap_ddp_sgd_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_135 arg2);
-extern swig_type_136 _wrap_ddp_adam_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_137 arg2);
-extern swig_type_138 _wrap_ddp_optimizer_create_sgd_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_voidp arg4);
-extern swig_type_139 _wrap_ddp_optimizer_create_adam_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_voidp arg4);
+extern swig_type_141 _wrap_ddp_optimizer_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_142 arg2);
+extern swig_type_143 _wrap_ddp_sgd_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_144 arg2);
+extern swig_type_145 _wrap_ddp_adam_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_146 arg2);
+extern swig_type_147 _wrap_ddp_optimizer_create_sgd_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_voidp arg4);
+extern swig_type_148 _wrap_ddp_optimizer_create_adam_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_voidp arg4);
 extern void _wrap_ddp_optimizer_destroy_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern swig_type_140 _wrap_ddp_optimizer_set_rate_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
-extern swig_type_141 _wrap_ddp_optimizer_get_rate_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_142 _wrap_ddp_optimizer_get_step_count_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_143 _wrap_ddp_loss_scale_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_144 arg2);
-extern swig_type_145 _wrap_ddp_optimizer_set_loss_scale_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_146 _wrap_ddp_optimizer_get_loss_scale_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_147 _wrap_ddp_optimizer_get_skipped_count_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_148 _wrap_ddp_optimizer_get_grad_norm_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_149 _wrap_ddp_optimizer_set_group_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2, double arg3, double arg4);
-extern swig_type_150 _wrap_ddp_optimizer_step_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_151 _wrap_ddp_ema_create_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
+extern swig_type_149 _wrap_ddp_optimizer_set_rate_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
+extern swig_type_150 _wrap_ddp_optimizer_get_rate_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_151 _wrap_ddp_optimizer_get_step_count_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_152 _wrap_ddp_loss_scale_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_153 arg2);
+extern swig_type_154 _wrap_ddp_optimizer_set_loss_scale_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_155 _wrap_ddp_optimizer_get_loss_scale_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_156 _wrap_ddp_optimizer_get_skipped_count_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_157 _wrap_ddp_optimizer_get_grad_norm_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_158 _wrap_ddp_optimizer_set_group_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2, double arg3, double arg4);
+extern swig_type_159 _wrap_ddp_optimizer_step_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_160 _wrap_ddp_ema_create_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
 extern void _wrap_ddp_ema_destroy_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern swig_type_152 _wrap_ddp_ema_update_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_153 _wrap_ddp_ema_swap_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2, uintptr_t arg3);
-extern void _wrap_ddp_state_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_154 arg2);
-extern swig_type_155 _wrap_ddp_state_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_161 _wrap_ddp_ema_update_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_162 _wrap_ddp_ema_swap_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2, uintptr_t arg3);
+extern void _wrap_ddp_state_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_163 arg2);
+extern swig_type_164 _wrap_ddp_state_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_state_model_set_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
 extern uintptr_t _wrap_ddp_state_model_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_state_optimizer_set_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
 extern uintptr_t _wrap_ddp_state_optimizer_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_state_ema_set_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
 extern uintptr_t _wrap_ddp_state_ema_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_state_epoch_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_156 arg2);
-extern swig_type_157 _wrap_ddp_state_epoch_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_state_step_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_158 arg2);
-extern swig_type_159 _wrap_ddp_state_step_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_state_epoch_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_165 arg2);
+extern swig_type_166 _wrap_ddp_state_epoch_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_state_step_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_167 arg2);
+extern swig_type_168 _wrap_ddp_state_step_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_state_outer_set_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
 extern uintptr_t _wrap_ddp_state_outer_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_state_low_54d6d97b8f83fd5b(void);
 extern void _wrap_delete_ddp_state_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_load_options_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_160 arg2);
-extern swig_type_161 _wrap_ddp_load_options_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_load_options_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_169 arg2);
+extern swig_type_170 _wrap_ddp_load_options_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_load_options_partial_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_load_options_partial_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_load_options_local_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_load_options_local_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_load_options_low_54d6d97b8f83fd5b(void);
 extern void _wrap_delete_ddp_load_options_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_load_report_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_162 arg2);
-extern swig_type_163 _wrap_ddp_load_report_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_load_report_epoch_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_164 arg2);
-extern swig_type_165 _wrap_ddp_load_report_epoch_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_load_report_step_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_166 arg2);
-extern swig_type_167 _wrap_ddp_load_report_step_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_load_report_missing_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_168 arg2);
-extern swig_type_169 _wrap_ddp_load_report_missing_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_load_report_unexpected_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_170 arg2);
-extern swig_type_171 _wrap_ddp_load_report_unexpected_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_load_report_skipped_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_172 arg2);
-extern swig_type_173 _wrap_ddp_load_report_skipped_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_load_report_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_171 arg2);
+extern swig_type_172 _wrap_ddp_load_report_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_load_report_epoch_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_173 arg2);
+extern swig_type_174 _wrap_ddp_load_report_epoch_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_load_report_step_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_175 arg2);
+extern swig_type_176 _wrap_ddp_load_report_step_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_load_report_missing_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_177 arg2);
+extern swig_type_178 _wrap_ddp_load_report_missing_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_load_report_unexpected_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_179 arg2);
+extern swig_type_180 _wrap_ddp_load_report_unexpected_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_load_report_skipped_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_181 arg2);
+extern swig_type_182 _wrap_ddp_load_report_skipped_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_load_report_low_54d6d97b8f83fd5b(void);
 extern void _wrap_delete_ddp_load_report_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern swig_type_174 _wrap_ddp_state_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_175 arg2);
-extern swig_type_176 _wrap_ddp_load_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_177 arg2);
-extern swig_type_178 _wrap_ddp_model_set_metadata_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_179 arg2, swig_voidp arg3);
-extern swig_type_180 _wrap_ddp_model_get_metadata_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_181 arg2, swig_voidp arg3);
-extern swig_type_182 _wrap_ddp_state_save_file_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_183 arg2);
-extern swig_type_184 _wrap_ddp_state_load_file_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_185 arg2, uintptr_t arg3, uintptr_t arg4);
-extern swig_type_186 _wrap_ddp_model_get_missing_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_187 arg2);
-extern swig_type_188 _wrap_ddp_model_get_unexpected_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_189 arg2);
-extern swig_type_190 _wrap_ddp_state_save_low_54d6d97b8f83fd5b(uintptr_t arg1, ddp_write_fn arg2, uintptr_t arg3);
-extern swig_type_191 _wrap_ddp_state_load_low_54d6d97b8f83fd5b(uintptr_t arg1, ddp_read_fn arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5);
-extern void _wrap_ddp_sampler_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_192 arg2);
-extern swig_type_193 _wrap_ddp_sampler_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_sampler_dataset_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_194 arg2);
-extern swig_type_195 _wrap_ddp_sampler_dataset_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_sampler_seed_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_196 arg2);
-extern swig_type_197 _wrap_ddp_sampler_seed_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_183 _wrap_ddp_state_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_184 arg2);
+extern swig_type_185 _wrap_ddp_load_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_186 arg2);
+extern swig_type_187 _wrap_ddp_model_set_metadata_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_188 arg2, swig_voidp arg3);
+extern swig_type_189 _wrap_ddp_model_get_metadata_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_190 arg2, swig_voidp arg3);
+extern swig_type_191 _wrap_ddp_state_save_file_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_192 arg2);
+extern swig_type_193 _wrap_ddp_state_load_file_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_194 arg2, uintptr_t arg3, uintptr_t arg4);
+extern swig_type_195 _wrap_ddp_model_get_missing_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_196 arg2);
+extern swig_type_197 _wrap_ddp_model_get_unexpected_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_198 arg2);
+extern swig_type_199 _wrap_ddp_state_save_low_54d6d97b8f83fd5b(uintptr_t arg1, ddp_write_fn arg2, uintptr_t arg3);
+extern swig_type_200 _wrap_ddp_state_load_low_54d6d97b8f83fd5b(uintptr_t arg1, ddp_read_fn arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5);
+extern void _wrap_ddp_sampler_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_201 arg2);
+extern swig_type_202 _wrap_ddp_sampler_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_sampler_dataset_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_203 arg2);
+extern swig_type_204 _wrap_ddp_sampler_dataset_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_sampler_seed_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_205 arg2);
+extern swig_type_206 _wrap_ddp_sampler_seed_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_sampler_rank_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_sampler_rank_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_sampler_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
@@ -774,15 +793,15 @@ extern void _wrap_ddp_sampler_shuffle_set_low_54d6d97b8f83fd5b(uintptr_t arg1, i
 extern int _wrap_ddp_sampler_shuffle_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_sampler_drop_last_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_sampler_drop_last_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_sampler_seen_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_198 arg2);
-extern swig_type_199 _wrap_ddp_sampler_seen_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_sampler_seen_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_207 arg2);
+extern swig_type_208 _wrap_ddp_sampler_seen_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_sampler_low_54d6d97b8f83fd5b(void);
 extern void _wrap_delete_ddp_sampler_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern swig_type_200 _wrap_ddp_sampler_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_201 arg2);
-extern swig_type_202 _wrap_ddp_sampler_get_count_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_203 _wrap_ddp_sampler_fill_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_204 arg2, swig_type_205 arg3, swig_type_206 arg4, swig_voidp arg5);
-extern void _wrap_ddp_custom_options_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_207 arg2);
-extern swig_type_208 _wrap_ddp_custom_options_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_209 _wrap_ddp_sampler_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_210 arg2);
+extern swig_type_211 _wrap_ddp_sampler_get_count_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_212 _wrap_ddp_sampler_fill_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_213 arg2, swig_type_214 arg3, swig_type_215 arg4, swig_voidp arg5);
+extern void _wrap_ddp_custom_options_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_216 arg2);
+extern swig_type_217 _wrap_ddp_custom_options_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_custom_options_rate_set_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
 extern double _wrap_ddp_custom_options_rate_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_custom_options_weight_decay_set_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
@@ -793,8 +812,8 @@ extern void _wrap_ddp_custom_options_reserved_set_low_54d6d97b8f83fd5b(uintptr_t
 extern int _wrap_ddp_custom_options_reserved_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_custom_options_low_54d6d97b8f83fd5b(void);
 extern void _wrap_delete_ddp_custom_options_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_update_slice_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_209 arg2);
-extern swig_type_210 _wrap_ddp_update_slice_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_218 arg2);
+extern swig_type_219 _wrap_ddp_update_slice_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_update_slice_index_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_update_slice_index_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_update_slice_dtype_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_intgo arg2);
@@ -813,12 +832,12 @@ extern void _wrap_ddp_update_slice_device_index_set_low_54d6d97b8f83fd5b(uintptr
 extern int _wrap_ddp_update_slice_device_index_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_update_slice_reserved_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_update_slice_reserved_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_update_slice_first_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_211 arg2);
-extern swig_type_212 _wrap_ddp_update_slice_first_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_update_slice_count_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_213 arg2);
-extern swig_type_214 _wrap_ddp_update_slice_count_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_update_slice_step_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_215 arg2);
-extern swig_type_216 _wrap_ddp_update_slice_step_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_first_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_220 arg2);
+extern swig_type_221 _wrap_ddp_update_slice_first_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_count_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_222 arg2);
+extern swig_type_223 _wrap_ddp_update_slice_count_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_step_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_224 arg2);
+extern swig_type_225 _wrap_ddp_update_slice_step_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_update_slice_rate_set_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
 extern double _wrap_ddp_update_slice_rate_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_update_slice_weight_decay_set_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
@@ -827,15 +846,15 @@ extern void _wrap_ddp_update_slice_stream_set_low_54d6d97b8f83fd5b(uintptr_t arg
 extern uintptr_t _wrap_ddp_update_slice_stream_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_update_slice_low_54d6d97b8f83fd5b(void);
 extern void _wrap_delete_ddp_update_slice_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern swig_type_217 _wrap_ddp_custom_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_218 arg2);
-extern swig_type_219 _wrap_ddp_optimizer_create_custom_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_type_220 arg4, ddp_update_fn arg5, uintptr_t arg6, ddp_release_fn arg7, swig_voidp arg8);
-extern swig_type_221 _wrap_ddp_model_set_hook_low_54d6d97b8f83fd5b(uintptr_t arg1, ddp_hook_fn arg2, uintptr_t arg3, ddp_release_fn arg4);
-extern void _wrap_ddp_powersgd_options_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_222 arg2);
-extern swig_type_223 _wrap_ddp_powersgd_options_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_powersgd_options_seed_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_224 arg2);
-extern swig_type_225 _wrap_ddp_powersgd_options_seed_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_powersgd_options_start_pass_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_226 arg2);
-extern swig_type_227 _wrap_ddp_powersgd_options_start_pass_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_226 _wrap_ddp_custom_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_227 arg2);
+extern swig_type_228 _wrap_ddp_optimizer_create_custom_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_type_229 arg4, ddp_update_fn arg5, uintptr_t arg6, ddp_release_fn arg7, swig_voidp arg8);
+extern swig_type_230 _wrap_ddp_model_set_hook_low_54d6d97b8f83fd5b(uintptr_t arg1, ddp_hook_fn arg2, uintptr_t arg3, ddp_release_fn arg4);
+extern void _wrap_ddp_powersgd_options_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_231 arg2);
+extern swig_type_232 _wrap_ddp_powersgd_options_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_powersgd_options_seed_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_233 arg2);
+extern swig_type_234 _wrap_ddp_powersgd_options_seed_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_powersgd_options_start_pass_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_235 arg2);
+extern swig_type_236 _wrap_ddp_powersgd_options_start_pass_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_powersgd_options_min_compression_rate_set_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
 extern double _wrap_ddp_powersgd_options_min_compression_rate_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_powersgd_options_rank_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
@@ -846,25 +865,25 @@ extern void _wrap_ddp_powersgd_options_error_feedback_set_low_54d6d97b8f83fd5b(u
 extern int _wrap_ddp_powersgd_options_error_feedback_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_powersgd_options_low_54d6d97b8f83fd5b(void);
 extern void _wrap_delete_ddp_powersgd_options_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern swig_type_228 _wrap_ddp_powersgd_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_229 arg2);
-extern swig_type_230 _wrap_ddp_hook_powersgd_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_231 _wrap_ddp_model_set_pulled_hook_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern swig_type_232 _wrap_ddp_model_next_bucket_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2, swig_voidp arg3);
-extern swig_type_233 _wrap_ddp_model_finish_bucket_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2, swig_type_234 arg3);
+extern swig_type_237 _wrap_ddp_powersgd_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_238 arg2);
+extern swig_type_239 _wrap_ddp_hook_powersgd_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_240 _wrap_ddp_model_set_pulled_hook_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_241 _wrap_ddp_model_next_bucket_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2, swig_voidp arg3);
+extern swig_type_242 _wrap_ddp_model_finish_bucket_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2, swig_type_243 arg3);
 extern int _wrap_ddp_bucket_get_index_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern int _wrap_ddp_bucket_is_last_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern swig_type_235 _wrap_ddp_bucket_get_contents_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_244 _wrap_ddp_bucket_get_contents_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
 extern int _wrap_ddp_bucket_get_parameter_count_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern swig_type_236 _wrap_ddp_bucket_get_parameter_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2, swig_voidp arg3, uintptr_t arg4);
+extern swig_type_245 _wrap_ddp_bucket_get_parameter_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2, swig_voidp arg3, uintptr_t arg4);
 extern int _wrap_ddp_bucket_is_used_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
-extern swig_type_237 _wrap_ddp_bucket_get_group_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_238 _wrap_ddp_bucket_set_error_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_239 arg2);
-extern swig_type_240 _wrap_ddp_model_join_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_241 _wrap_ddp_model_average_parameters_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_242 _wrap_ddp_group_all_reduce_rows_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_intgo arg4, swig_voidp arg5, uintptr_t arg6);
-extern swig_type_243 _wrap_ddp_group_get_rows_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
-extern void _wrap_ddp_batch_norm_options_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_244 arg2);
-extern swig_type_245 _wrap_ddp_batch_norm_options_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_246 _wrap_ddp_bucket_get_group_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_247 _wrap_ddp_bucket_set_error_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_248 arg2);
+extern swig_type_249 _wrap_ddp_model_join_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_250 _wrap_ddp_model_average_parameters_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_251 _wrap_ddp_group_all_reduce_rows_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_intgo arg4, swig_voidp arg5, uintptr_t arg6);
+extern swig_type_252 _wrap_ddp_group_get_rows_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
+extern void _wrap_ddp_batch_norm_options_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_253 arg2);
+extern swig_type_254 _wrap_ddp_batch_norm_options_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_batch_norm_options_epsilon_set_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
 extern double _wrap_ddp_batch_norm_options_epsilon_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_batch_norm_options_momentum_set_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
@@ -875,27 +894,27 @@ extern void _wrap_ddp_batch_norm_options_accumulate_set_low_54d6d97b8f83fd5b(uin
 extern int _wrap_ddp_batch_norm_options_accumulate_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_batch_norm_options_low_54d6d97b8f83fd5b(void);
 extern void _wrap_delete_ddp_batch_norm_options_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern swig_type_246 _wrap_ddp_batch_norm_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_247 arg2);
-extern swig_type_248 _wrap_ddp_batch_norm_forward_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5, uintptr_t arg6, uintptr_t arg7, uintptr_t arg8, uintptr_t arg9, uintptr_t arg10, swig_voidp arg11, uintptr_t arg12);
-extern swig_type_249 _wrap_ddp_batch_norm_backward_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5, uintptr_t arg6, uintptr_t arg7, swig_type_250 arg8, uintptr_t arg9, uintptr_t arg10, uintptr_t arg11, uintptr_t arg12);
-extern swig_type_251 _wrap_ddp_memory_retain_low_54d6d97b8f83fd5b(swig_voidp arg1);
-extern swig_type_252 _wrap_ddp_memory_release_low_54d6d97b8f83fd5b(swig_voidp arg1);
-extern void _wrap_ddp_recover_options_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_253 arg2);
-extern swig_type_254 _wrap_ddp_recover_options_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_recover_options_wait_ms_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_255 arg2);
-extern swig_type_256 _wrap_ddp_recover_options_wait_ms_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_255 _wrap_ddp_batch_norm_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_256 arg2);
+extern swig_type_257 _wrap_ddp_batch_norm_forward_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5, uintptr_t arg6, uintptr_t arg7, uintptr_t arg8, uintptr_t arg9, uintptr_t arg10, swig_voidp arg11, uintptr_t arg12);
+extern swig_type_258 _wrap_ddp_batch_norm_backward_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5, uintptr_t arg6, uintptr_t arg7, swig_type_259 arg8, uintptr_t arg9, uintptr_t arg10, uintptr_t arg11, uintptr_t arg12);
+extern swig_type_260 _wrap_ddp_memory_retain_low_54d6d97b8f83fd5b(swig_voidp arg1);
+extern swig_type_261 _wrap_ddp_memory_release_low_54d6d97b8f83fd5b(swig_voidp arg1);
+extern void _wrap_ddp_recover_options_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_262 arg2);
+extern swig_type_263 _wrap_ddp_recover_options_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_recover_options_wait_ms_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_264 arg2);
+extern swig_type_265 _wrap_ddp_recover_options_wait_ms_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_recover_options_min_ranks_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_recover_options_min_ranks_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_recover_options_allow_half_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_recover_options_allow_half_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_recover_options_cool_down_ms_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_257 arg2);
-extern swig_type_258 _wrap_ddp_recover_options_cool_down_ms_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_recover_options_cool_down_ms_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_266 arg2);
+extern swig_type_267 _wrap_ddp_recover_options_cool_down_ms_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_recover_options_low_54d6d97b8f83fd5b(void);
 extern void _wrap_delete_ddp_recover_options_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_recovery_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_259 arg2);
-extern swig_type_260 _wrap_ddp_recovery_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_recovery_generation_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_261 arg2);
-extern swig_type_262 _wrap_ddp_recovery_generation_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_recovery_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_268 arg2);
+extern swig_type_269 _wrap_ddp_recovery_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_recovery_generation_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_270 arg2);
+extern swig_type_271 _wrap_ddp_recovery_generation_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_recovery_rank_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_recovery_rank_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_recovery_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
@@ -910,14 +929,14 @@ extern void _wrap_ddp_recovery_reserved_set_low_54d6d97b8f83fd5b(uintptr_t arg1,
 extern int _wrap_ddp_recovery_reserved_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_recovery_seconds_set_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
 extern double _wrap_ddp_recovery_seconds_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_recovery_step_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_263 arg2);
-extern swig_type_264 _wrap_ddp_recovery_step_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_recovery_step_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_272 arg2);
+extern swig_type_273 _wrap_ddp_recovery_step_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_recovery_low_54d6d97b8f83fd5b(void);
 extern void _wrap_delete_ddp_recovery_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_rank_progress_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_265 arg2);
-extern swig_type_266 _wrap_ddp_rank_progress_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_rank_progress_pass_index_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_267 arg2);
-extern swig_type_268 _wrap_ddp_rank_progress_pass_index_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_rank_progress_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_274 arg2);
+extern swig_type_275 _wrap_ddp_rank_progress_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_rank_progress_pass_index_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_276 arg2);
+extern swig_type_277 _wrap_ddp_rank_progress_pass_index_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_rank_progress_bucket_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_rank_progress_bucket_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_rank_progress_in_call_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
@@ -930,17 +949,17 @@ extern void _wrap_ddp_rank_progress_reserved_set_low_54d6d97b8f83fd5b(uintptr_t 
 extern int _wrap_ddp_rank_progress_reserved_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_rank_progress_low_54d6d97b8f83fd5b(void);
 extern void _wrap_delete_ddp_rank_progress_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern swig_type_269 _wrap_ddp_recover_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_270 arg2);
-extern swig_type_271 _wrap_ddp_group_get_failed_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
-extern swig_type_272 _wrap_ddp_group_get_progress_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2, uintptr_t arg3);
-extern swig_type_273 _wrap_ddp_call_name_low_54d6d97b8f83fd5b(int arg1);
-extern swig_type_274 _wrap_ddp_group_recover_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
-extern swig_type_275 _wrap_ddp_group_get_gone_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
-extern swig_type_276 _wrap_ddp_group_get_joined_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
-extern swig_type_277 _wrap_ddp_group_get_renumbered_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
-extern swig_type_278 _wrap_ddp_optimizer_copy_loss_scale_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
-extern void _wrap_ddp_virtual_ranks_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_279 arg2);
-extern swig_type_280 _wrap_ddp_virtual_ranks_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_278 _wrap_ddp_recover_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_279 arg2);
+extern swig_type_280 _wrap_ddp_group_get_failed_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
+extern swig_type_281 _wrap_ddp_group_get_progress_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2, uintptr_t arg3);
+extern swig_type_282 _wrap_ddp_call_name_low_54d6d97b8f83fd5b(int arg1);
+extern swig_type_283 _wrap_ddp_group_recover_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
+extern swig_type_284 _wrap_ddp_group_get_gone_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
+extern swig_type_285 _wrap_ddp_group_get_joined_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
+extern swig_type_286 _wrap_ddp_group_get_renumbered_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
+extern swig_type_287 _wrap_ddp_optimizer_copy_loss_scale_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
+extern void _wrap_ddp_virtual_ranks_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_288 arg2);
+extern swig_type_289 _wrap_ddp_virtual_ranks_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_virtual_ranks_total_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_virtual_ranks_total_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_virtual_ranks_first_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
@@ -951,20 +970,20 @@ extern void _wrap_ddp_virtual_ranks_reserved_set_low_54d6d97b8f83fd5b(uintptr_t 
 extern int _wrap_ddp_virtual_ranks_reserved_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_virtual_ranks_low_54d6d97b8f83fd5b(void);
 extern void _wrap_delete_ddp_virtual_ranks_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern swig_type_281 _wrap_ddp_group_get_virtual_ranks_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_282 _wrap_ddp_virtual_rank_key_low_54d6d97b8f83fd5b(swig_type_283 arg1, swig_type_284 arg2, int arg3, swig_voidp arg4);
-extern swig_type_285 _wrap_ddp_group_reduce_part_metrics_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2, swig_type_286 arg3, swig_intgo arg4);
-extern swig_type_287 _wrap_ddp_state_save_latest_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_288 arg2, swig_type_289 arg3);
-extern swig_type_290 _wrap_ddp_state_load_latest_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_291 arg2, uintptr_t arg3, uintptr_t arg4);
-extern swig_type_292 _wrap_ddp_model_get_loaded_file_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern swig_type_293 _wrap_ddp_model_get_skipped_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_294 arg2);
-extern swig_type_295 _wrap_ddp_state_save_local_low_54d6d97b8f83fd5b(uintptr_t arg1, ddp_write_fn arg2, uintptr_t arg3);
-extern void _wrap_ddp_outer_options_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_296 arg2);
-extern swig_type_297 _wrap_ddp_outer_options_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_outer_options_every_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_298 arg2);
-extern swig_type_299 _wrap_ddp_outer_options_every_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_outer_options_overlap_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_300 arg2);
-extern swig_type_301 _wrap_ddp_outer_options_overlap_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_290 _wrap_ddp_group_get_virtual_ranks_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_291 _wrap_ddp_virtual_rank_key_low_54d6d97b8f83fd5b(swig_type_292 arg1, swig_type_293 arg2, int arg3, swig_voidp arg4);
+extern swig_type_294 _wrap_ddp_group_reduce_part_metrics_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2, swig_type_295 arg3, swig_intgo arg4);
+extern swig_type_296 _wrap_ddp_state_save_latest_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_297 arg2, swig_type_298 arg3);
+extern swig_type_299 _wrap_ddp_state_load_latest_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_300 arg2, uintptr_t arg3, uintptr_t arg4);
+extern swig_type_301 _wrap_ddp_model_get_loaded_file_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_302 _wrap_ddp_model_get_skipped_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_303 arg2);
+extern swig_type_304 _wrap_ddp_state_save_local_low_54d6d97b8f83fd5b(uintptr_t arg1, ddp_write_fn arg2, uintptr_t arg3);
+extern void _wrap_ddp_outer_options_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_305 arg2);
+extern swig_type_306 _wrap_ddp_outer_options_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_outer_options_every_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_307 arg2);
+extern swig_type_308 _wrap_ddp_outer_options_every_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_outer_options_overlap_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_309 arg2);
+extern swig_type_310 _wrap_ddp_outer_options_overlap_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_outer_options_rate_set_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
 extern double _wrap_ddp_outer_options_rate_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_outer_options_momentum_set_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
@@ -981,36 +1000,36 @@ extern void _wrap_ddp_outer_options_error_feedback_set_low_54d6d97b8f83fd5b(uint
 extern int _wrap_ddp_outer_options_error_feedback_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_outer_options_low_54d6d97b8f83fd5b(void);
 extern void _wrap_delete_ddp_outer_options_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_outer_stats_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_302 arg2);
-extern swig_type_303 _wrap_ddp_outer_stats_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_outer_stats_steps_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_304 arg2);
-extern swig_type_305 _wrap_ddp_outer_stats_steps_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_outer_stats_exchanges_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_306 arg2);
-extern swig_type_307 _wrap_ddp_outer_stats_exchanges_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_outer_stats_under_way_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_308 arg2);
-extern swig_type_309 _wrap_ddp_outer_stats_under_way_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_outer_stats_sent_bytes_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_310 arg2);
-extern swig_type_311 _wrap_ddp_outer_stats_sent_bytes_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_outer_stats_wait_ns_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_312 arg2);
-extern swig_type_313 _wrap_ddp_outer_stats_wait_ns_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_outer_stats_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_311 arg2);
+extern swig_type_312 _wrap_ddp_outer_stats_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_outer_stats_steps_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_313 arg2);
+extern swig_type_314 _wrap_ddp_outer_stats_steps_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_outer_stats_exchanges_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_315 arg2);
+extern swig_type_316 _wrap_ddp_outer_stats_exchanges_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_outer_stats_under_way_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_317 arg2);
+extern swig_type_318 _wrap_ddp_outer_stats_under_way_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_outer_stats_sent_bytes_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_319 arg2);
+extern swig_type_320 _wrap_ddp_outer_stats_sent_bytes_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_outer_stats_wait_ns_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_321 arg2);
+extern swig_type_322 _wrap_ddp_outer_stats_wait_ns_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_outer_stats_low_54d6d97b8f83fd5b(void);
 extern void _wrap_delete_ddp_outer_stats_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern swig_type_314 _wrap_ddp_outer_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_315 arg2);
-extern swig_type_316 _wrap_ddp_outer_create_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, swig_voidp arg3);
+extern swig_type_323 _wrap_ddp_outer_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_324 arg2);
+extern swig_type_325 _wrap_ddp_outer_create_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, swig_voidp arg3);
 extern void _wrap_ddp_outer_destroy_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern swig_type_317 _wrap_ddp_outer_step_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern swig_type_318 _wrap_ddp_outer_sync_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern swig_type_319 _wrap_ddp_outer_get_stats_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_320 _wrap_ddp_group_get_waits_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
-extern void _wrap_ddp_trace_options_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_321 arg2);
-extern swig_type_322 _wrap_ddp_trace_options_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_trace_options_capacity_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_323 arg2);
-extern swig_type_324 _wrap_ddp_trace_options_capacity_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_326 _wrap_ddp_outer_step_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_327 _wrap_ddp_outer_sync_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_328 _wrap_ddp_outer_get_stats_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_329 _wrap_ddp_group_get_waits_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
+extern void _wrap_ddp_trace_options_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_330 arg2);
+extern swig_type_331 _wrap_ddp_trace_options_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_trace_options_capacity_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_332 arg2);
+extern swig_type_333 _wrap_ddp_trace_options_capacity_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_trace_options_low_54d6d97b8f83fd5b(void);
 extern void _wrap_delete_ddp_trace_options_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern swig_type_325 _wrap_ddp_trace_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_326 arg2);
-extern swig_type_327 _wrap_ddp_group_start_trace_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_328 arg2, uintptr_t arg3);
-extern swig_type_329 _wrap_ddp_group_stop_trace_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_334 _wrap_ddp_trace_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_335 arg2);
+extern swig_type_336 _wrap_ddp_group_start_trace_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_337 arg2, uintptr_t arg3);
+extern swig_type_338 _wrap_ddp_group_stop_trace_low_54d6d97b8f83fd5b(uintptr_t arg1);
 #undef intgo
 */
 import "C"
@@ -1293,6 +1312,13 @@ func _swig_getDDP_MAX() (_swig_ret int32) {
 }
 
 var DDP_MAX int32 = _swig_getDDP_MAX()
+func _swig_getDDP_PRODUCT() (_swig_ret int32) {
+	var swig_r int32
+	swig_r = (int32)(C._wrap_DDP_PRODUCT_low_54d6d97b8f83fd5b())
+	return swig_r
+}
+
+var DDP_PRODUCT int32 = _swig_getDDP_PRODUCT()
 type Enum_SS_ddp_backend int
 func _swig_getDDP_BACKEND_AUTO() (_swig_ret int32) {
 	var swig_r int32
@@ -1914,6 +1940,19 @@ func (arg1 SwigcptrDdp_group_options) GetVirtual_ranks() (_swig_ret int32) {
 	return swig_r
 }
 
+func (arg1 SwigcptrDdp_group_options) SetConnect_all(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_group_options_connect_all_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_group_options) GetConnect_all() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_group_options_connect_all_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
 func NewDdp_group_options() (_swig_ret Ddp_group_options) {
 	var swig_r Ddp_group_options
 	swig_r = (Ddp_group_options)(SwigcptrDdp_group_options(C._wrap_new_ddp_group_options_low_54d6d97b8f83fd5b()))
@@ -1966,6 +2005,8 @@ type Ddp_group_options interface {
 	GetJoin() (_swig_ret int32)
 	SetVirtual_ranks(arg2 int32)
 	GetVirtual_ranks() (_swig_ret int32)
+	SetConnect_all(arg2 int32)
+	GetConnect_all() (_swig_ret int32)
 }
 
 func Ddp_group_options_init(arg1 Ddp_group_options, arg2 int64) (_swig_ret error) {
@@ -2158,6 +2199,107 @@ swig_r_1 = result(swig_r)
 	return swig_r_1
 }
 
+const DDP_ANY_SOURCE int = -1
+func Ddp_group_send(arg1 uintptr, arg2 Ddp_tensor, arg3 int32, arg4 int64, arg5 uintptr) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := getSwigcptr(arg2)
+	_swig_i_2 := arg3
+	_swig_i_3 := arg4
+	_swig_i_4 := arg5
+	swig_r_p := C._wrap_ddp_group_send_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.int(_swig_i_2), C.swig_type_40(_swig_i_3), C.uintptr_t(_swig_i_4))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_group_receive(arg1 uintptr, arg2 Ddp_tensor, arg3 int32, arg4 int64, arg5 *int32, arg6 uintptr) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := getSwigcptr(arg2)
+	_swig_i_2 := arg3
+	_swig_i_3 := arg4
+	_swig_i_4 := arg5
+	_swig_i_5 := arg6
+	swig_r_p := C._wrap_ddp_group_receive_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.int(_swig_i_2), C.swig_type_42(_swig_i_3), C.swig_voidp(_swig_i_4), C.uintptr_t(_swig_i_5))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_group_reduce(arg1 uintptr, arg2 Ddp_tensor, arg3 int32, arg4 int32, arg5 uintptr) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := getSwigcptr(arg2)
+	_swig_i_2 := arg3
+	_swig_i_3 := arg4
+	_swig_i_4 := arg5
+	swig_r_p := C._wrap_ddp_group_reduce_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.swig_intgo(_swig_i_2), C.int(_swig_i_3), C.uintptr_t(_swig_i_4))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_group_gather(arg1 uintptr, arg2 Ddp_tensor, arg3 Ddp_tensor, arg4 int32, arg5 uintptr) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := getSwigcptr(arg2)
+	_swig_i_2 := getSwigcptr(arg3)
+	_swig_i_3 := arg4
+	_swig_i_4 := arg5
+	swig_r_p := C._wrap_ddp_group_gather_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.int(_swig_i_3), C.uintptr_t(_swig_i_4))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_group_scatter(arg1 uintptr, arg2 Ddp_tensor, arg3 Ddp_tensor, arg4 int32, arg5 uintptr) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := getSwigcptr(arg2)
+	_swig_i_2 := getSwigcptr(arg3)
+	_swig_i_3 := arg4
+	_swig_i_4 := arg5
+	swig_r_p := C._wrap_ddp_group_scatter_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.int(_swig_i_3), C.uintptr_t(_swig_i_4))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_group_all_to_all(arg1 uintptr, arg2 Ddp_tensor, arg3 Ddp_tensor, arg4 *int64, arg5 *int64, arg6 uintptr) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := getSwigcptr(arg2)
+	_swig_i_2 := getSwigcptr(arg3)
+	_swig_i_3 := arg4
+	_swig_i_4 := arg5
+	_swig_i_5 := arg6
+	swig_r_p := C._wrap_ddp_group_all_to_all_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4), C.uintptr_t(_swig_i_5))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_group_all_gather_counts(arg1 uintptr, arg2 Ddp_tensor, arg3 Ddp_tensor, arg4 *int64, arg5 uintptr) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := getSwigcptr(arg2)
+	_swig_i_2 := getSwigcptr(arg3)
+	_swig_i_3 := arg4
+	_swig_i_4 := arg5
+	swig_r_p := C._wrap_ddp_group_all_gather_counts_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3), C.uintptr_t(_swig_i_4))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
 type Enum_SS_ddp_unused int
 func _swig_getDDP_UNUSED_ERROR() (_swig_ret int32) {
 	var swig_r int32
@@ -2237,7 +2379,7 @@ func (p SwigcptrDdp_model_options) SwigIsDdp_model_options() {
 func (arg1 SwigcptrDdp_model_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_options_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_39(_swig_i_1))
+	C._wrap_ddp_model_options_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_48(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_options) GetStruct_size() (_swig_ret int64) {
@@ -2250,7 +2392,7 @@ func (arg1 SwigcptrDdp_model_options) GetStruct_size() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_model_options) SetFirst_bucket_bytes(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_options_first_bucket_bytes_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_41(_swig_i_1))
+	C._wrap_ddp_model_options_first_bucket_bytes_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_50(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_options) GetFirst_bucket_bytes() (_swig_ret int64) {
@@ -2263,7 +2405,7 @@ func (arg1 SwigcptrDdp_model_options) GetFirst_bucket_bytes() (_swig_ret int64) 
 func (arg1 SwigcptrDdp_model_options) SetBucket_bytes(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_options_bucket_bytes_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_43(_swig_i_1))
+	C._wrap_ddp_model_options_bucket_bytes_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_52(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_options) GetBucket_bytes() (_swig_ret int64) {
@@ -2328,7 +2470,7 @@ func (arg1 SwigcptrDdp_model_options) GetDrift() (_swig_ret int32) {
 func (arg1 SwigcptrDdp_model_options) SetCheck_every(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_options_check_every_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_45(_swig_i_1))
+	C._wrap_ddp_model_options_check_every_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_54(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_options) GetCheck_every() (_swig_ret int64) {
@@ -2442,7 +2584,7 @@ func (p SwigcptrDdp_model_stats) SwigIsDdp_model_stats() {
 func (arg1 SwigcptrDdp_model_stats) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_47(_swig_i_1))
+	C._wrap_ddp_model_stats_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_56(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetStruct_size() (_swig_ret int64) {
@@ -2455,7 +2597,7 @@ func (arg1 SwigcptrDdp_model_stats) GetStruct_size() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_model_stats) SetParameters(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_parameters_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_49(_swig_i_1))
+	C._wrap_ddp_model_stats_parameters_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_58(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetParameters() (_swig_ret int64) {
@@ -2468,7 +2610,7 @@ func (arg1 SwigcptrDdp_model_stats) GetParameters() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_model_stats) SetElements(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_elements_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_51(_swig_i_1))
+	C._wrap_ddp_model_stats_elements_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_60(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetElements() (_swig_ret int64) {
@@ -2481,7 +2623,7 @@ func (arg1 SwigcptrDdp_model_stats) GetElements() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_model_stats) SetBuckets(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_buckets_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_53(_swig_i_1))
+	C._wrap_ddp_model_stats_buckets_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_62(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetBuckets() (_swig_ret int64) {
@@ -2494,7 +2636,7 @@ func (arg1 SwigcptrDdp_model_stats) GetBuckets() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_model_stats) SetPasses(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_passes_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_55(_swig_i_1))
+	C._wrap_ddp_model_stats_passes_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_64(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetPasses() (_swig_ret int64) {
@@ -2507,7 +2649,7 @@ func (arg1 SwigcptrDdp_model_stats) GetPasses() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_model_stats) SetGradient_bytes(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_gradient_bytes_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_57(_swig_i_1))
+	C._wrap_ddp_model_stats_gradient_bytes_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_66(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetGradient_bytes() (_swig_ret int64) {
@@ -2520,7 +2662,7 @@ func (arg1 SwigcptrDdp_model_stats) GetGradient_bytes() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_model_stats) SetBackward_ns(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_backward_ns_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_59(_swig_i_1))
+	C._wrap_ddp_model_stats_backward_ns_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_68(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetBackward_ns() (_swig_ret int64) {
@@ -2533,7 +2675,7 @@ func (arg1 SwigcptrDdp_model_stats) GetBackward_ns() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_model_stats) SetComm_ns(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_comm_ns_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_61(_swig_i_1))
+	C._wrap_ddp_model_stats_comm_ns_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_70(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetComm_ns() (_swig_ret int64) {
@@ -2546,7 +2688,7 @@ func (arg1 SwigcptrDdp_model_stats) GetComm_ns() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_model_stats) SetExposed_ns(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_exposed_ns_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_63(_swig_i_1))
+	C._wrap_ddp_model_stats_exposed_ns_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_72(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetExposed_ns() (_swig_ret int64) {
@@ -2559,7 +2701,7 @@ func (arg1 SwigcptrDdp_model_stats) GetExposed_ns() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_model_stats) SetTotal_backward_ns(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_total_backward_ns_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_65(_swig_i_1))
+	C._wrap_ddp_model_stats_total_backward_ns_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_74(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetTotal_backward_ns() (_swig_ret int64) {
@@ -2572,7 +2714,7 @@ func (arg1 SwigcptrDdp_model_stats) GetTotal_backward_ns() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_model_stats) SetTotal_comm_ns(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_total_comm_ns_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_67(_swig_i_1))
+	C._wrap_ddp_model_stats_total_comm_ns_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_76(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetTotal_comm_ns() (_swig_ret int64) {
@@ -2585,7 +2727,7 @@ func (arg1 SwigcptrDdp_model_stats) GetTotal_comm_ns() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_model_stats) SetTotal_exposed_ns(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_total_exposed_ns_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_69(_swig_i_1))
+	C._wrap_ddp_model_stats_total_exposed_ns_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_78(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetTotal_exposed_ns() (_swig_ret int64) {
@@ -2598,7 +2740,7 @@ func (arg1 SwigcptrDdp_model_stats) GetTotal_exposed_ns() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_model_stats) SetChecks(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_checks_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_71(_swig_i_1))
+	C._wrap_ddp_model_stats_checks_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_80(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetChecks() (_swig_ret int64) {
@@ -2611,7 +2753,7 @@ func (arg1 SwigcptrDdp_model_stats) GetChecks() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_model_stats) SetRepairs(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_repairs_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_73(_swig_i_1))
+	C._wrap_ddp_model_stats_repairs_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_82(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetRepairs() (_swig_ret int64) {
@@ -2624,7 +2766,7 @@ func (arg1 SwigcptrDdp_model_stats) GetRepairs() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_model_stats) SetSent_bytes(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_sent_bytes_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_75(_swig_i_1))
+	C._wrap_ddp_model_stats_sent_bytes_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_84(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetSent_bytes() (_swig_ret int64) {
@@ -2637,7 +2779,7 @@ func (arg1 SwigcptrDdp_model_stats) GetSent_bytes() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_model_stats) SetTotal_sent_bytes(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_total_sent_bytes_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_77(_swig_i_1))
+	C._wrap_ddp_model_stats_total_sent_bytes_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_86(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetTotal_sent_bytes() (_swig_ret int64) {
@@ -2699,7 +2841,7 @@ func Ddp_model_options_init(arg1 Ddp_model_options, arg2 int64) (_swig_ret error
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_options_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_80(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_options_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_89(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2730,7 +2872,7 @@ func Ddp_model_add_parameter(arg1 uintptr, arg2 string, arg3 Ddp_tensor, arg4 Dd
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := getSwigcptr(arg4)
 	_swig_i_4 := arg5
-	swig_r_p := C._wrap_ddp_model_add_parameter_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), *(*C.swig_type_83)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3), C.swig_voidp(_swig_i_4))
+	swig_r_p := C._wrap_ddp_model_add_parameter_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), *(*C.swig_type_92)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3), C.swig_voidp(_swig_i_4))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -2748,7 +2890,7 @@ func Ddp_model_add_array(arg1 uintptr, arg2 string, arg3 unsafe.Pointer, arg4 un
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
 	_swig_i_5 := arg6
-	swig_r_p := C._wrap_ddp_model_add_array_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), *(*C.swig_type_85)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_type_86(_swig_i_4), C.swig_voidp(_swig_i_5))
+	swig_r_p := C._wrap_ddp_model_add_array_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), *(*C.swig_type_94)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_type_95(_swig_i_4), C.swig_voidp(_swig_i_5))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -2764,7 +2906,7 @@ func Ddp_model_add_buffer(arg1 uintptr, arg2 string, arg3 Ddp_tensor, arg4 *int3
 	_swig_i_1 := arg2
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_model_add_buffer_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), *(*C.swig_type_88)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3))
+	swig_r_p := C._wrap_ddp_model_add_buffer_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), *(*C.swig_type_97)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -2879,7 +3021,7 @@ func Ddp_model_describe_plan(arg1 uintptr, arg2 unsafe.Pointer, arg3 int64, arg4
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_model_describe_plan_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_98(_swig_i_2), C.swig_voidp(_swig_i_3))
+	swig_r_p := C._wrap_ddp_model_describe_plan_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_107(_swig_i_2), C.swig_voidp(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2945,7 +3087,7 @@ func Ddp_model_mark_range_ready(arg1 uintptr, arg2 int32, arg3 int64, arg4 int64
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r_p := C._wrap_ddp_model_mark_range_ready_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.swig_type_102(_swig_i_2), C.swig_type_103(_swig_i_3), C.uintptr_t(_swig_i_4))
+	swig_r_p := C._wrap_ddp_model_mark_range_ready_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.swig_type_111(_swig_i_2), C.swig_type_112(_swig_i_3), C.uintptr_t(_swig_i_4))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3066,7 +3208,7 @@ func (p SwigcptrDdp_pass_report) SwigIsDdp_pass_report() {
 func (arg1 SwigcptrDdp_pass_report) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_pass_report_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_112(_swig_i_1))
+	C._wrap_ddp_pass_report_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_121(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_pass_report) GetStruct_size() (_swig_ret int64) {
@@ -3118,7 +3260,7 @@ func (arg1 SwigcptrDdp_pass_report) GetWeight() (_swig_ret float64) {
 func (arg1 SwigcptrDdp_pass_report) SetAbsent(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_pass_report_absent_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_114(_swig_i_1))
+	C._wrap_ddp_pass_report_absent_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_123(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_pass_report) GetAbsent() (_swig_ret int64) {
@@ -3191,7 +3333,7 @@ func Ddp_model_abandon_backward(arg1 uintptr, arg2 string, arg3 uintptr) (_swig_
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_abandon_backward_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), *(*C.swig_type_120)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2))
+	swig_r_p := C._wrap_ddp_model_abandon_backward_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), *(*C.swig_type_129)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -3246,7 +3388,7 @@ func (p SwigcptrDdp_optimizer_options) SwigIsDdp_optimizer_options() {
 func (arg1 SwigcptrDdp_optimizer_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_optimizer_options_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_122(_swig_i_1))
+	C._wrap_ddp_optimizer_options_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_131(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_optimizer_options) GetStruct_size() (_swig_ret int64) {
@@ -3436,7 +3578,7 @@ func (p SwigcptrDdp_sgd_options) SwigIsDdp_sgd_options() {
 func (arg1 SwigcptrDdp_sgd_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sgd_options_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_124(_swig_i_1))
+	C._wrap_ddp_sgd_options_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_133(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sgd_options) GetStruct_size() (_swig_ret int64) {
@@ -3566,7 +3708,7 @@ func (p SwigcptrDdp_adam_options) SwigIsDdp_adam_options() {
 func (arg1 SwigcptrDdp_adam_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_adam_options_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_126(_swig_i_1))
+	C._wrap_ddp_adam_options_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_135(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_adam_options) GetStruct_size() (_swig_ret int64) {
@@ -3711,7 +3853,7 @@ func (p SwigcptrDdp_loss_scale_options) SwigIsDdp_loss_scale_options() {
 func (arg1 SwigcptrDdp_loss_scale_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_loss_scale_options_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_128(_swig_i_1))
+	C._wrap_ddp_loss_scale_options_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_137(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_loss_scale_options) GetStruct_size() (_swig_ret int64) {
@@ -3789,7 +3931,7 @@ func (arg1 SwigcptrDdp_loss_scale_options) GetMaximum() (_swig_ret float64) {
 func (arg1 SwigcptrDdp_loss_scale_options) SetInterval(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_loss_scale_options_interval_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_130(_swig_i_1))
+	C._wrap_ddp_loss_scale_options_interval_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_139(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_loss_scale_options) GetInterval() (_swig_ret int64) {
@@ -3833,7 +3975,7 @@ func Ddp_optimizer_options_init(arg1 Ddp_optimizer_options, arg2 int64) (_swig_r
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_optimizer_options_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_133(_swig_i_1))
+	swig_r_p := C._wrap_ddp_optimizer_options_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_142(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3844,7 +3986,7 @@ func Ddp_sgd_options_init(arg1 Ddp_sgd_options, arg2 int64) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_sgd_options_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_135(_swig_i_1))
+	swig_r_p := C._wrap_ddp_sgd_options_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_144(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3855,7 +3997,7 @@ func Ddp_adam_options_init(arg1 Ddp_adam_options, arg2 int64) (_swig_ret error) 
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_adam_options_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_137(_swig_i_1))
+	swig_r_p := C._wrap_ddp_adam_options_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_146(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3930,7 +4072,7 @@ func Ddp_loss_scale_options_init(arg1 Ddp_loss_scale_options, arg2 int64) (_swig
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_loss_scale_options_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_144(_swig_i_1))
+	swig_r_p := C._wrap_ddp_loss_scale_options_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_153(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4058,7 +4200,7 @@ func (p SwigcptrDdp_state) SwigIsDdp_state() {
 func (arg1 SwigcptrDdp_state) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_state_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_154(_swig_i_1))
+	C._wrap_ddp_state_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_163(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_state) GetStruct_size() (_swig_ret int64) {
@@ -4110,7 +4252,7 @@ func (arg1 SwigcptrDdp_state) GetEma() (_swig_ret uintptr) {
 func (arg1 SwigcptrDdp_state) SetEpoch(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_state_epoch_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_156(_swig_i_1))
+	C._wrap_ddp_state_epoch_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_165(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_state) GetEpoch() (_swig_ret int64) {
@@ -4123,7 +4265,7 @@ func (arg1 SwigcptrDdp_state) GetEpoch() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_state) SetStep(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_state_step_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_158(_swig_i_1))
+	C._wrap_ddp_state_step_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_167(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_state) GetStep() (_swig_ret int64) {
@@ -4188,7 +4330,7 @@ func (p SwigcptrDdp_load_options) SwigIsDdp_load_options() {
 func (arg1 SwigcptrDdp_load_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_load_options_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_160(_swig_i_1))
+	C._wrap_ddp_load_options_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_169(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_load_options) GetStruct_size() (_swig_ret int64) {
@@ -4258,7 +4400,7 @@ func (p SwigcptrDdp_load_report) SwigIsDdp_load_report() {
 func (arg1 SwigcptrDdp_load_report) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_load_report_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_162(_swig_i_1))
+	C._wrap_ddp_load_report_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_171(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_load_report) GetStruct_size() (_swig_ret int64) {
@@ -4271,7 +4413,7 @@ func (arg1 SwigcptrDdp_load_report) GetStruct_size() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_load_report) SetEpoch(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_load_report_epoch_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_164(_swig_i_1))
+	C._wrap_ddp_load_report_epoch_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_173(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_load_report) GetEpoch() (_swig_ret int64) {
@@ -4284,7 +4426,7 @@ func (arg1 SwigcptrDdp_load_report) GetEpoch() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_load_report) SetStep(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_load_report_step_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_166(_swig_i_1))
+	C._wrap_ddp_load_report_step_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_175(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_load_report) GetStep() (_swig_ret int64) {
@@ -4297,7 +4439,7 @@ func (arg1 SwigcptrDdp_load_report) GetStep() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_load_report) SetMissing(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_load_report_missing_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_168(_swig_i_1))
+	C._wrap_ddp_load_report_missing_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_177(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_load_report) GetMissing() (_swig_ret int64) {
@@ -4310,7 +4452,7 @@ func (arg1 SwigcptrDdp_load_report) GetMissing() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_load_report) SetUnexpected(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_load_report_unexpected_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_170(_swig_i_1))
+	C._wrap_ddp_load_report_unexpected_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_179(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_load_report) GetUnexpected() (_swig_ret int64) {
@@ -4323,7 +4465,7 @@ func (arg1 SwigcptrDdp_load_report) GetUnexpected() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_load_report) SetSkipped(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_load_report_skipped_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_172(_swig_i_1))
+	C._wrap_ddp_load_report_skipped_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_181(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_load_report) GetSkipped() (_swig_ret int64) {
@@ -4365,7 +4507,7 @@ func Ddp_state_init(arg1 Ddp_state, arg2 int64) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_state_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_175(_swig_i_1))
+	swig_r_p := C._wrap_ddp_state_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_184(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4376,7 +4518,7 @@ func Ddp_load_options_init(arg1 Ddp_load_options, arg2 int64) (_swig_ret error) 
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_load_options_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_177(_swig_i_1))
+	swig_r_p := C._wrap_ddp_load_options_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_186(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4388,7 +4530,7 @@ func Ddp_model_set_metadata(arg1 uintptr, arg2 string, arg3 unsafe.Pointer) (_sw
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_set_metadata_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), *(*C.swig_type_179)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
+	swig_r_p := C._wrap_ddp_model_set_metadata_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), *(*C.swig_type_188)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -4403,7 +4545,7 @@ func Ddp_model_get_metadata(arg1 uintptr, arg2 string, arg3 *unsafe.Pointer) (_s
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_get_metadata_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), *(*C.swig_type_181)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
+	swig_r_p := C._wrap_ddp_model_get_metadata_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), *(*C.swig_type_190)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -4417,7 +4559,7 @@ func Ddp_state_save_file(arg1 Ddp_state, arg2 string) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_state_save_file_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), *(*C.swig_type_183)(unsafe.Pointer(&_swig_i_1)))
+	swig_r_p := C._wrap_ddp_state_save_file_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), *(*C.swig_type_192)(unsafe.Pointer(&_swig_i_1)))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -4433,7 +4575,7 @@ func Ddp_state_load_file(arg1 Ddp_state, arg2 string, arg3 Ddp_load_options, arg
 	_swig_i_1 := arg2
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := getSwigcptr(arg4)
-	swig_r_p := C._wrap_ddp_state_load_file_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), *(*C.swig_type_185)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3))
+	swig_r_p := C._wrap_ddp_state_load_file_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), *(*C.swig_type_194)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -4447,7 +4589,7 @@ func Ddp_model_get_missing(arg1 uintptr, arg2 int64) (_swig_ret string) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_get_missing_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_187(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_get_missing_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_196(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 string
  swig_r_1 = swigCopyString(swig_r) 
@@ -4458,7 +4600,7 @@ func Ddp_model_get_unexpected(arg1 uintptr, arg2 int64) (_swig_ret string) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_get_unexpected_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_189(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_get_unexpected_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_198(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 string
  swig_r_1 = swigCopyString(swig_r) 
@@ -4503,7 +4645,7 @@ func (p SwigcptrDdp_sampler) SwigIsDdp_sampler() {
 func (arg1 SwigcptrDdp_sampler) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sampler_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_192(_swig_i_1))
+	C._wrap_ddp_sampler_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_201(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sampler) GetStruct_size() (_swig_ret int64) {
@@ -4516,7 +4658,7 @@ func (arg1 SwigcptrDdp_sampler) GetStruct_size() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_sampler) SetDataset_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sampler_dataset_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_194(_swig_i_1))
+	C._wrap_ddp_sampler_dataset_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_203(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sampler) GetDataset_size() (_swig_ret int64) {
@@ -4529,7 +4671,7 @@ func (arg1 SwigcptrDdp_sampler) GetDataset_size() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_sampler) SetSeed(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sampler_seed_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_196(_swig_i_1))
+	C._wrap_ddp_sampler_seed_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_205(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sampler) GetSeed() (_swig_ret int64) {
@@ -4594,7 +4736,7 @@ func (arg1 SwigcptrDdp_sampler) GetDrop_last() (_swig_ret int32) {
 func (arg1 SwigcptrDdp_sampler) SetSeen(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sampler_seen_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_198(_swig_i_1))
+	C._wrap_ddp_sampler_seen_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_207(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sampler) GetSeen() (_swig_ret int64) {
@@ -4640,7 +4782,7 @@ func Ddp_sampler_init(arg1 Ddp_sampler, arg2 int64) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_sampler_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_201(_swig_i_1))
+	swig_r_p := C._wrap_ddp_sampler_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_210(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4665,7 +4807,7 @@ func Ddp_sampler_fill(arg1 Ddp_sampler, arg2 int64, arg3 int64, arg4 int64, arg5
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r_p := C._wrap_ddp_sampler_fill_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_204(_swig_i_1), C.swig_type_205(_swig_i_2), C.swig_type_206(_swig_i_3), C.swig_voidp(_swig_i_4))
+	swig_r_p := C._wrap_ddp_sampler_fill_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_213(_swig_i_1), C.swig_type_214(_swig_i_2), C.swig_type_215(_swig_i_3), C.swig_voidp(_swig_i_4))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4684,7 +4826,7 @@ func (p SwigcptrDdp_custom_options) SwigIsDdp_custom_options() {
 func (arg1 SwigcptrDdp_custom_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_custom_options_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_207(_swig_i_1))
+	C._wrap_ddp_custom_options_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_216(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_custom_options) GetStruct_size() (_swig_ret int64) {
@@ -4785,7 +4927,7 @@ func (p SwigcptrDdp_update_slice) SwigIsDdp_update_slice() {
 func (arg1 SwigcptrDdp_update_slice) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_update_slice_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_209(_swig_i_1))
+	C._wrap_ddp_update_slice_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_218(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_update_slice) GetStruct_size() (_swig_ret int64) {
@@ -4915,7 +5057,7 @@ func (arg1 SwigcptrDdp_update_slice) GetReserved() (_swig_ret int32) {
 func (arg1 SwigcptrDdp_update_slice) SetFirst(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_update_slice_first_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_211(_swig_i_1))
+	C._wrap_ddp_update_slice_first_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_220(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_update_slice) GetFirst() (_swig_ret int64) {
@@ -4928,7 +5070,7 @@ func (arg1 SwigcptrDdp_update_slice) GetFirst() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_update_slice) SetCount(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_update_slice_count_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_213(_swig_i_1))
+	C._wrap_ddp_update_slice_count_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_222(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_update_slice) GetCount() (_swig_ret int64) {
@@ -4941,7 +5083,7 @@ func (arg1 SwigcptrDdp_update_slice) GetCount() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_update_slice) SetStep(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_update_slice_step_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_215(_swig_i_1))
+	C._wrap_ddp_update_slice_step_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_224(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_update_slice) GetStep() (_swig_ret int64) {
@@ -5042,7 +5184,7 @@ func Ddp_custom_options_init(arg1 Ddp_custom_options, arg2 int64) (_swig_ret err
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_custom_options_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_218(_swig_i_1))
+	swig_r_p := C._wrap_ddp_custom_options_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_227(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5059,7 +5201,7 @@ func Ddp_optimizer_create_custom(arg1 uintptr, arg2 Ddp_custom_options, arg3 Ddp
 	_swig_i_5 := arg6
 	_swig_i_6 := arg7
 	_swig_i_7 := arg8
-	swig_r_p := C._wrap_ddp_optimizer_create_custom_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), *(*C.swig_type_220)(unsafe.Pointer(&_swig_i_3)), C.ddp_update_fn(_swig_i_4), C.uintptr_t(_swig_i_5), C.ddp_release_fn(_swig_i_6), C.swig_voidp(_swig_i_7))
+	swig_r_p := C._wrap_ddp_optimizer_create_custom_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), *(*C.swig_type_229)(unsafe.Pointer(&_swig_i_3)), C.ddp_update_fn(_swig_i_4), C.uintptr_t(_swig_i_5), C.ddp_release_fn(_swig_i_6), C.swig_voidp(_swig_i_7))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg4
@@ -5094,7 +5236,7 @@ func (p SwigcptrDdp_powersgd_options) SwigIsDdp_powersgd_options() {
 func (arg1 SwigcptrDdp_powersgd_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_powersgd_options_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_222(_swig_i_1))
+	C._wrap_ddp_powersgd_options_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_231(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_powersgd_options) GetStruct_size() (_swig_ret int64) {
@@ -5107,7 +5249,7 @@ func (arg1 SwigcptrDdp_powersgd_options) GetStruct_size() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_powersgd_options) SetSeed(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_powersgd_options_seed_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_224(_swig_i_1))
+	C._wrap_ddp_powersgd_options_seed_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_233(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_powersgd_options) GetSeed() (_swig_ret int64) {
@@ -5120,7 +5262,7 @@ func (arg1 SwigcptrDdp_powersgd_options) GetSeed() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_powersgd_options) SetStart_pass(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_powersgd_options_start_pass_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_226(_swig_i_1))
+	C._wrap_ddp_powersgd_options_start_pass_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_235(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_powersgd_options) GetStart_pass() (_swig_ret int64) {
@@ -5216,7 +5358,7 @@ func Ddp_powersgd_options_init(arg1 Ddp_powersgd_options, arg2 int64) (_swig_ret
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_powersgd_options_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_229(_swig_i_1))
+	swig_r_p := C._wrap_ddp_powersgd_options_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_238(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5261,7 +5403,7 @@ func Ddp_model_finish_bucket(arg1 uintptr, arg2 int32, arg3 string) (_swig_ret e
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_finish_bucket_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), *(*C.swig_type_234)(unsafe.Pointer(&_swig_i_2)))
+	swig_r_p := C._wrap_ddp_model_finish_bucket_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), *(*C.swig_type_243)(unsafe.Pointer(&_swig_i_2)))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg3
@@ -5339,7 +5481,7 @@ func Ddp_bucket_set_error(arg1 uintptr, arg2 string) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_bucket_set_error_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), *(*C.swig_type_239)(unsafe.Pointer(&_swig_i_1)))
+	swig_r_p := C._wrap_ddp_bucket_set_error_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), *(*C.swig_type_248)(unsafe.Pointer(&_swig_i_1)))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -5410,7 +5552,7 @@ func (p SwigcptrDdp_batch_norm_options) SwigIsDdp_batch_norm_options() {
 func (arg1 SwigcptrDdp_batch_norm_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_batch_norm_options_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_244(_swig_i_1))
+	C._wrap_ddp_batch_norm_options_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_253(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_batch_norm_options) GetStruct_size() (_swig_ret int64) {
@@ -5502,7 +5644,7 @@ func Ddp_batch_norm_options_init(arg1 Ddp_batch_norm_options, arg2 int64) (_swig
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_batch_norm_options_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_247(_swig_i_1))
+	swig_r_p := C._wrap_ddp_batch_norm_options_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_256(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5544,7 +5686,7 @@ func Ddp_batch_norm_backward(arg1 uintptr, arg2 Ddp_batch_norm_options, arg3 Ddp
 	_swig_i_9 := getSwigcptr(arg10)
 	_swig_i_10 := getSwigcptr(arg11)
 	_swig_i_11 := arg12
-	swig_r_p := C._wrap_ddp_batch_norm_backward_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3), C.uintptr_t(_swig_i_4), C.uintptr_t(_swig_i_5), C.uintptr_t(_swig_i_6), C.swig_type_250(_swig_i_7), C.uintptr_t(_swig_i_8), C.uintptr_t(_swig_i_9), C.uintptr_t(_swig_i_10), C.uintptr_t(_swig_i_11))
+	swig_r_p := C._wrap_ddp_batch_norm_backward_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3), C.uintptr_t(_swig_i_4), C.uintptr_t(_swig_i_5), C.uintptr_t(_swig_i_6), C.swig_type_259(_swig_i_7), C.uintptr_t(_swig_i_8), C.uintptr_t(_swig_i_9), C.uintptr_t(_swig_i_10), C.uintptr_t(_swig_i_11))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5583,7 +5725,7 @@ func (p SwigcptrDdp_recover_options) SwigIsDdp_recover_options() {
 func (arg1 SwigcptrDdp_recover_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recover_options_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_253(_swig_i_1))
+	C._wrap_ddp_recover_options_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_262(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recover_options) GetStruct_size() (_swig_ret int64) {
@@ -5596,7 +5738,7 @@ func (arg1 SwigcptrDdp_recover_options) GetStruct_size() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_recover_options) SetWait_ms(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recover_options_wait_ms_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_255(_swig_i_1))
+	C._wrap_ddp_recover_options_wait_ms_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_264(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recover_options) GetWait_ms() (_swig_ret int64) {
@@ -5635,7 +5777,7 @@ func (arg1 SwigcptrDdp_recover_options) GetAllow_half() (_swig_ret int32) {
 func (arg1 SwigcptrDdp_recover_options) SetCool_down_ms(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recover_options_cool_down_ms_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_257(_swig_i_1))
+	C._wrap_ddp_recover_options_cool_down_ms_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_266(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recover_options) GetCool_down_ms() (_swig_ret int64) {
@@ -5683,7 +5825,7 @@ func (p SwigcptrDdp_recovery) SwigIsDdp_recovery() {
 func (arg1 SwigcptrDdp_recovery) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recovery_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_259(_swig_i_1))
+	C._wrap_ddp_recovery_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_268(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recovery) GetStruct_size() (_swig_ret int64) {
@@ -5696,7 +5838,7 @@ func (arg1 SwigcptrDdp_recovery) GetStruct_size() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_recovery) SetGeneration(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recovery_generation_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_261(_swig_i_1))
+	C._wrap_ddp_recovery_generation_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_270(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recovery) GetGeneration() (_swig_ret int64) {
@@ -5800,7 +5942,7 @@ func (arg1 SwigcptrDdp_recovery) GetSeconds() (_swig_ret float64) {
 func (arg1 SwigcptrDdp_recovery) SetStep(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recovery_step_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_263(_swig_i_1))
+	C._wrap_ddp_recovery_step_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_272(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recovery) GetStep() (_swig_ret int64) {
@@ -5858,7 +6000,7 @@ func (p SwigcptrDdp_rank_progress) SwigIsDdp_rank_progress() {
 func (arg1 SwigcptrDdp_rank_progress) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_rank_progress_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_265(_swig_i_1))
+	C._wrap_ddp_rank_progress_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_274(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_rank_progress) GetStruct_size() (_swig_ret int64) {
@@ -5871,7 +6013,7 @@ func (arg1 SwigcptrDdp_rank_progress) GetStruct_size() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_rank_progress) SetPass_index(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_rank_progress_pass_index_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_267(_swig_i_1))
+	C._wrap_ddp_rank_progress_pass_index_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_276(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_rank_progress) GetPass_index() (_swig_ret int64) {
@@ -5980,7 +6122,7 @@ func Ddp_recover_options_init(arg1 Ddp_recover_options, arg2 int64) (_swig_ret e
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_recover_options_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_270(_swig_i_1))
+	swig_r_p := C._wrap_ddp_recover_options_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_279(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -6097,7 +6239,7 @@ func (p SwigcptrDdp_virtual_ranks) SwigIsDdp_virtual_ranks() {
 func (arg1 SwigcptrDdp_virtual_ranks) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_virtual_ranks_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_279(_swig_i_1))
+	C._wrap_ddp_virtual_ranks_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_288(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_virtual_ranks) GetStruct_size() (_swig_ret int64) {
@@ -6202,7 +6344,7 @@ func Ddp_virtual_rank_key(arg1 int64, arg2 int64, arg3 int32, arg4 *int64) (_swi
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_virtual_rank_key_low_54d6d97b8f83fd5b(C.swig_type_283(_swig_i_0), C.swig_type_284(_swig_i_1), C.int(_swig_i_2), C.swig_voidp(_swig_i_3))
+	swig_r_p := C._wrap_ddp_virtual_rank_key_low_54d6d97b8f83fd5b(C.swig_type_292(_swig_i_0), C.swig_type_293(_swig_i_1), C.int(_swig_i_2), C.swig_voidp(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -6215,7 +6357,7 @@ func Ddp_group_reduce_part_metrics(arg1 uintptr, arg2 *float64, arg3 int64, arg4
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_group_reduce_part_metrics_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_286(_swig_i_2), C.swig_intgo(_swig_i_3))
+	swig_r_p := C._wrap_ddp_group_reduce_part_metrics_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_295(_swig_i_2), C.swig_intgo(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -6227,7 +6369,7 @@ func Ddp_state_save_latest(arg1 Ddp_state, arg2 string, arg3 int64) (_swig_ret e
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_state_save_latest_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), *(*C.swig_type_288)(unsafe.Pointer(&_swig_i_1)), C.swig_type_289(_swig_i_2))
+	swig_r_p := C._wrap_ddp_state_save_latest_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), *(*C.swig_type_297)(unsafe.Pointer(&_swig_i_1)), C.swig_type_298(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -6243,7 +6385,7 @@ func Ddp_state_load_latest(arg1 Ddp_state, arg2 string, arg3 Ddp_load_options, a
 	_swig_i_1 := arg2
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := getSwigcptr(arg4)
-	swig_r_p := C._wrap_ddp_state_load_latest_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), *(*C.swig_type_291)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3))
+	swig_r_p := C._wrap_ddp_state_load_latest_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), *(*C.swig_type_300)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -6267,7 +6409,7 @@ func Ddp_model_get_skipped(arg1 uintptr, arg2 int64) (_swig_ret string) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_get_skipped_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_294(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_get_skipped_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_303(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 string
  swig_r_1 = swigCopyString(swig_r) 
@@ -6298,7 +6440,7 @@ func (p SwigcptrDdp_outer_options) SwigIsDdp_outer_options() {
 func (arg1 SwigcptrDdp_outer_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_options_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_296(_swig_i_1))
+	C._wrap_ddp_outer_options_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_305(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_options) GetStruct_size() (_swig_ret int64) {
@@ -6311,7 +6453,7 @@ func (arg1 SwigcptrDdp_outer_options) GetStruct_size() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_outer_options) SetEvery(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_options_every_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_298(_swig_i_1))
+	C._wrap_ddp_outer_options_every_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_307(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_options) GetEvery() (_swig_ret int64) {
@@ -6324,7 +6466,7 @@ func (arg1 SwigcptrDdp_outer_options) GetEvery() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_outer_options) SetOverlap(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_options_overlap_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_300(_swig_i_1))
+	C._wrap_ddp_outer_options_overlap_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_309(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_options) GetOverlap() (_swig_ret int64) {
@@ -6473,7 +6615,7 @@ func (p SwigcptrDdp_outer_stats) SwigIsDdp_outer_stats() {
 func (arg1 SwigcptrDdp_outer_stats) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_stats_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_302(_swig_i_1))
+	C._wrap_ddp_outer_stats_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_311(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_stats) GetStruct_size() (_swig_ret int64) {
@@ -6486,7 +6628,7 @@ func (arg1 SwigcptrDdp_outer_stats) GetStruct_size() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_outer_stats) SetSteps(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_stats_steps_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_304(_swig_i_1))
+	C._wrap_ddp_outer_stats_steps_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_313(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_stats) GetSteps() (_swig_ret int64) {
@@ -6499,7 +6641,7 @@ func (arg1 SwigcptrDdp_outer_stats) GetSteps() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_outer_stats) SetExchanges(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_stats_exchanges_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_306(_swig_i_1))
+	C._wrap_ddp_outer_stats_exchanges_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_315(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_stats) GetExchanges() (_swig_ret int64) {
@@ -6512,7 +6654,7 @@ func (arg1 SwigcptrDdp_outer_stats) GetExchanges() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_outer_stats) SetUnder_way(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_stats_under_way_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_308(_swig_i_1))
+	C._wrap_ddp_outer_stats_under_way_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_317(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_stats) GetUnder_way() (_swig_ret int64) {
@@ -6525,7 +6667,7 @@ func (arg1 SwigcptrDdp_outer_stats) GetUnder_way() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_outer_stats) SetSent_bytes(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_stats_sent_bytes_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_310(_swig_i_1))
+	C._wrap_ddp_outer_stats_sent_bytes_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_319(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_stats) GetSent_bytes() (_swig_ret int64) {
@@ -6538,7 +6680,7 @@ func (arg1 SwigcptrDdp_outer_stats) GetSent_bytes() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_outer_stats) SetWait_ns(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_stats_wait_ns_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_312(_swig_i_1))
+	C._wrap_ddp_outer_stats_wait_ns_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_321(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_stats) GetWait_ns() (_swig_ret int64) {
@@ -6580,7 +6722,7 @@ func Ddp_outer_options_init(arg1 Ddp_outer_options, arg2 int64) (_swig_ret error
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_outer_options_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_315(_swig_i_1))
+	swig_r_p := C._wrap_ddp_outer_options_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_324(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -6660,7 +6802,7 @@ func (p SwigcptrDdp_trace_options) SwigIsDdp_trace_options() {
 func (arg1 SwigcptrDdp_trace_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_trace_options_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_321(_swig_i_1))
+	C._wrap_ddp_trace_options_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_330(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_trace_options) GetStruct_size() (_swig_ret int64) {
@@ -6673,7 +6815,7 @@ func (arg1 SwigcptrDdp_trace_options) GetStruct_size() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_trace_options) SetCapacity(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_trace_options_capacity_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_323(_swig_i_1))
+	C._wrap_ddp_trace_options_capacity_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_332(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_trace_options) GetCapacity() (_swig_ret int64) {
@@ -6707,7 +6849,7 @@ func Ddp_trace_options_init(arg1 Ddp_trace_options, arg2 int64) (_swig_ret error
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_trace_options_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_326(_swig_i_1))
+	swig_r_p := C._wrap_ddp_trace_options_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_335(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -6719,7 +6861,7 @@ func Ddp_group_start_trace(arg1 uintptr, arg2 string, arg3 Ddp_trace_options) (_
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := getSwigcptr(arg3)
-	swig_r_p := C._wrap_ddp_group_start_trace_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), *(*C.swig_type_328)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2))
+	swig_r_p := C._wrap_ddp_group_start_trace_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), *(*C.swig_type_337)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2

@@ -619,6 +619,18 @@ intgo _wrap_DDP_MAX_low_54d6d97b8f83fd5b() {
 }
 
 
+intgo _wrap_DDP_PRODUCT_low_54d6d97b8f83fd5b() {
+  enum ddp_reduce result;
+  intgo _swig_go_result;
+  
+  
+  result = DDP_PRODUCT;
+  
+  _swig_go_result = (int)result;
+  return _swig_go_result;
+}
+
+
 intgo _wrap_DDP_BACKEND_AUTO_low_54d6d97b8f83fd5b() {
   enum ddp_backend result;
   intgo _swig_go_result;
@@ -1645,6 +1657,31 @@ int _wrap_ddp_group_options_virtual_ranks_get_low_54d6d97b8f83fd5b(struct ddp_gr
 }
 
 
+void _wrap_ddp_group_options_connect_all_set_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
+  struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_group_options **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->connect_all = arg2;
+  
+}
+
+
+int _wrap_ddp_group_options_connect_all_get_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0) {
+  struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_group_options **)&_swig_go_0; 
+  
+  result =  ((arg1)->connect_all);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
 struct ddp_group_options *_wrap_new_ddp_group_options_low_54d6d97b8f83fd5b() {
   struct ddp_group_options *result = 0 ;
   struct ddp_group_options *_swig_go_result;
@@ -1943,6 +1980,157 @@ _gostring_ _wrap_ddp_group_free_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, void
   arg2 = *(void **)&_swig_go_1; 
   
   result = (ddp_status)ddp_group_free(arg1,arg2);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_group_send_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, int _swig_go_2, long long _swig_go_3, void *_swig_go_4) {
+  ddp_group *arg1 = (ddp_group *) 0 ;
+  ddp_tensor *arg2 = (ddp_tensor *) 0 ;
+  int32_t arg3 ;
+  int64_t arg4 ;
+  void *arg5 = (void *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_group **)&_swig_go_0; 
+  arg2 = *(ddp_tensor **)&_swig_go_1; 
+  arg3 = (int32_t)_swig_go_2; 
+  arg4 = (int64_t)_swig_go_3; 
+  arg5 = *(void **)&_swig_go_4; 
+  
+  result = (ddp_status)ddp_group_send(arg1,(struct ddp_tensor const *)arg2,arg3,arg4,arg5);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_group_receive_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, int _swig_go_2, long long _swig_go_3, int *_swig_go_4, void *_swig_go_5) {
+  ddp_group *arg1 = (ddp_group *) 0 ;
+  ddp_tensor *arg2 = (ddp_tensor *) 0 ;
+  int32_t arg3 ;
+  int64_t arg4 ;
+  int32_t *arg5 = (int32_t *) 0 ;
+  void *arg6 = (void *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_group **)&_swig_go_0; 
+  arg2 = *(ddp_tensor **)&_swig_go_1; 
+  arg3 = (int32_t)_swig_go_2; 
+  arg4 = (int64_t)_swig_go_3; 
+  arg5 = *(int32_t **)&_swig_go_4; 
+  arg6 = *(void **)&_swig_go_5; 
+  
+  result = (ddp_status)ddp_group_receive(arg1,(struct ddp_tensor const *)arg2,arg3,arg4,arg5,arg6);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_group_reduce_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, intgo _swig_go_2, int _swig_go_3, void *_swig_go_4) {
+  ddp_group *arg1 = (ddp_group *) 0 ;
+  ddp_tensor *arg2 = (ddp_tensor *) 0 ;
+  ddp_reduce arg3 ;
+  int32_t arg4 ;
+  void *arg5 = (void *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_group **)&_swig_go_0; 
+  arg2 = *(ddp_tensor **)&_swig_go_1; 
+  arg3 = (ddp_reduce)_swig_go_2;
+  arg4 = (int32_t)_swig_go_3; 
+  arg5 = *(void **)&_swig_go_4; 
+  
+  result = (ddp_status)ddp_group_reduce(arg1,(struct ddp_tensor const *)arg2,arg3,arg4,arg5);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_group_gather_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, int _swig_go_3, void *_swig_go_4) {
+  ddp_group *arg1 = (ddp_group *) 0 ;
+  ddp_tensor *arg2 = (ddp_tensor *) 0 ;
+  ddp_tensor *arg3 = (ddp_tensor *) 0 ;
+  int32_t arg4 ;
+  void *arg5 = (void *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_group **)&_swig_go_0; 
+  arg2 = *(ddp_tensor **)&_swig_go_1; 
+  arg3 = *(ddp_tensor **)&_swig_go_2; 
+  arg4 = (int32_t)_swig_go_3; 
+  arg5 = *(void **)&_swig_go_4; 
+  
+  result = (ddp_status)ddp_group_gather(arg1,(struct ddp_tensor const *)arg2,(struct ddp_tensor const *)arg3,arg4,arg5);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_group_scatter_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, int _swig_go_3, void *_swig_go_4) {
+  ddp_group *arg1 = (ddp_group *) 0 ;
+  ddp_tensor *arg2 = (ddp_tensor *) 0 ;
+  ddp_tensor *arg3 = (ddp_tensor *) 0 ;
+  int32_t arg4 ;
+  void *arg5 = (void *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_group **)&_swig_go_0; 
+  arg2 = *(ddp_tensor **)&_swig_go_1; 
+  arg3 = *(ddp_tensor **)&_swig_go_2; 
+  arg4 = (int32_t)_swig_go_3; 
+  arg5 = *(void **)&_swig_go_4; 
+  
+  result = (ddp_status)ddp_group_scatter(arg1,(struct ddp_tensor const *)arg2,(struct ddp_tensor const *)arg3,arg4,arg5);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_group_all_to_all_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, long long *_swig_go_3, long long *_swig_go_4, void *_swig_go_5) {
+  ddp_group *arg1 = (ddp_group *) 0 ;
+  ddp_tensor *arg2 = (ddp_tensor *) 0 ;
+  ddp_tensor *arg3 = (ddp_tensor *) 0 ;
+  int64_t *arg4 = (int64_t *) 0 ;
+  int64_t *arg5 = (int64_t *) 0 ;
+  void *arg6 = (void *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_group **)&_swig_go_0; 
+  arg2 = *(ddp_tensor **)&_swig_go_1; 
+  arg3 = *(ddp_tensor **)&_swig_go_2; 
+  arg4 = *(int64_t **)&_swig_go_3; 
+  arg5 = *(int64_t **)&_swig_go_4; 
+  arg6 = *(void **)&_swig_go_5; 
+  
+  result = (ddp_status)ddp_group_all_to_all(arg1,(struct ddp_tensor const *)arg2,(struct ddp_tensor const *)arg3,(int64_t const *)arg4,(int64_t const *)arg5,arg6);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_group_all_gather_counts_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, long long *_swig_go_3, void *_swig_go_4) {
+  ddp_group *arg1 = (ddp_group *) 0 ;
+  ddp_tensor *arg2 = (ddp_tensor *) 0 ;
+  ddp_tensor *arg3 = (ddp_tensor *) 0 ;
+  int64_t *arg4 = (int64_t *) 0 ;
+  void *arg5 = (void *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_group **)&_swig_go_0; 
+  arg2 = *(ddp_tensor **)&_swig_go_1; 
+  arg3 = *(ddp_tensor **)&_swig_go_2; 
+  arg4 = *(int64_t **)&_swig_go_3; 
+  arg5 = *(void **)&_swig_go_4; 
+  
+  result = (ddp_status)ddp_group_all_gather_counts(arg1,(struct ddp_tensor const *)arg2,(struct ddp_tensor const *)arg3,(int64_t const *)arg4,arg5);
   _swig_go_result = ddp_go_result(result);
   return _swig_go_result;
 }

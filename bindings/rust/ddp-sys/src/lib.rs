@@ -58,12 +58,14 @@ pub type ddp_device_kind = i32;
 pub const DDP_CPU: ddp_device_kind = 1;
 pub const DDP_CUDA: ddp_device_kind = 2;
 
-/// How values of all ranks become one. AVERAGE is the sum divided by the world size. Since 0.1.
+/// How values of all ranks become one. AVERAGE is the sum divided by the world size. PRODUCT is for the collectives of
+/// groups, not for gradients. Since 0.1.
 pub type ddp_reduce = i32;
 pub const DDP_AVERAGE: ddp_reduce = 0;
 pub const DDP_SUM: ddp_reduce = 1;
 pub const DDP_MIN: ddp_reduce = 2;
 pub const DDP_MAX: ddp_reduce = 3;
+pub const DDP_PRODUCT: ddp_reduce = 4;
 
 /// How the bytes of a group are sent. AUTO chooses: shared memory between ranks of one host, Gloo between hosts; and NCCL for
 /// tensors on a GPU, from the first model or collective with one. Since 0.1.
@@ -231,9 +233,15 @@ pub struct ddp_group_options {
     ///                             number of ranks up to this one (see ddp/virtual_ranks.h). 0 (default): none. Equal on all
     ///                             ranks
     pub virtual_ranks: i32,
+    /// 1: all connections for messages (see ddp/messages.h) are made with the group, so that no rank
+    ///                             listens for them later. 0 (default): each when two ranks have their first message. Equal on all
+    ///                             ranks
+    pub connect_all: i32,
 }
 
 pub const DDP_NO_COLOR: i32 = -1;
+
+pub const DDP_ANY_SOURCE: i32 = -1;
 
 /// What a pass does with parameters that were not marked. Since 0.1.
 pub type ddp_unused = i32;
@@ -1040,6 +1048,84 @@ extern "C" {
     /// enqueued there is done, which this waits for. NULL data is ignored.
     /// Errors: INVALID_ARGUMENT (not from this group, or freed already). Since 0.1.
     pub fn ddp_group_free(group: *mut ddp_group, data: *mut c_void) -> ddp_status;
+
+    /// Send a tensor to one other rank. Messages of one rank to another with one tag are received in the order in which they
+    /// were sent. A message of up to 64 KiB is copied and returns at once, until the receiver has 1 MiB of this rank that it has
+    /// not received; a longer one, or one more, waits for its receive.
+    /// @param tensor not changed until the call returns; any size, also empty
+    /// @param peer rank of the receiver; not this rank
+    /// @param tag 0 or more, for ddp_group_receive to tell messages apart
+    /// @param stream NULL; for tensors on a GPU, which are not sent yet
+    /// Local to the two ranks, blocks up to timeout_ms. Any thread, beside other calls on the group and while a pass is open; not
+    /// from a function that the library has called.
+    /// Errors: INVALID_ARGUMENT, NOT_SUPPORTED (a GPU), INVALID_STATE (destroyed); MISMATCH (the receive there is for another
+    /// type or number of elements, which that rank gets as well; the group stays whole. The sender of a message that was copied
+    /// has returned by then, and says it in its log); TIMED_OUT (names the rank that did not receive, and the tag), PEER_FAILED,
+    /// ABORTED, OUT_OF_MEMORY, each of which breaks the group; IO (no port of DDP_PORT_RANGE is free). Since 0.1.
+    pub fn ddp_group_send(group: *mut ddp_group, tensor: *const ddp_tensor, peer: i32, tag: i64, stream: *mut c_void) -> ddp_status;
+
+    /// Receive a tensor that another rank sends with the same tag, type and number of elements.
+    /// @param tensor filled; not used by others until the call returns
+    /// @param source rank of the sender; not this rank. DDP_ANY_SOURCE: whichever has sent first; which one that is may differ
+    ///        from run to run, and so may what is computed from it
+    /// @param tag 0 or more
+    /// @param out_source the rank that sent; may be NULL
+    /// @param stream NULL; for tensors on a GPU, which are not sent yet
+    /// Local to the two ranks, blocks up to timeout_ms. Threads as ddp_group_send: one may send while another receives.
+    /// Errors: as ddp_group_send; MISMATCH (the message has another type or number of elements; it is dropped); TIMED_OUT (names
+    /// the rank that did not send, the tag, and the tags of messages of it that nobody has received). A rank that left in good
+    /// order has sent what it sent: that is received, and what it did not send is ABORTED. Since 0.1.
+    pub fn ddp_group_receive(group: *mut ddp_group, tensor: *const ddp_tensor, source: i32, tag: i64, out_source: *mut i32, stream: *mut c_void) -> ddp_status;
+
+    /// Reduce a tensor over all ranks, to one of them, in place: `root` gets the bits that ddp_group_all_reduce gives.
+    /// @param tensor this rank's contribution; the result on `root`, undefined afterwards on the others; same type and element
+    ///        count on all ranks
+    /// @param op AVERAGE, SUM, MIN, MAX or PRODUCT
+    /// @param root rank that gets the result; equal on all ranks
+    /// @param stream of a tensor on a GPU, as in ddp_group_all_reduce
+    /// Collective, blocks on CPU. The algorithm is that of ddp_group_all_reduce, as all ranks share the work. Errors: as
+    /// ddp_group_all_reduce. Since 0.1.
+    pub fn ddp_group_reduce(group: *mut ddp_group, tensor: *const ddp_tensor, op: ddp_reduce, root: i32, stream: *mut c_void) -> ddp_status;
+
+    /// Collect the tensors of all ranks on one rank.
+    /// @param input n elements, the same n and type on all ranks
+    /// @param output size * n elements on `root`: rank r's input is put at element r * n; may contain `input` at its own place.
+    ///        On the other ranks NULL is allowed
+    /// @param root rank that collects; equal on all ranks
+    /// @param stream NULL
+    /// Collective, blocks on CPU: each other rank sends one message. Errors: as ddp_group_barrier; INVALID_ARGUMENT,
+    /// NOT_SUPPORTED (a GPU). Since 0.1.
+    pub fn ddp_group_gather(group: *mut ddp_group, input: *const ddp_tensor, output: *const ddp_tensor, root: i32, stream: *mut c_void) -> ddp_status;
+
+    /// Give each rank a part of one rank's tensor.
+    /// @param input size * n elements on `root`: rank r gets those from element r * n on. On the other ranks NULL is allowed
+    /// @param output n elements, the same n and type on all ranks; may be the own part of `input`
+    /// @param root rank that gives; equal on all ranks
+    /// @param stream NULL
+    /// Collective, blocks on CPU: each other rank gets one message. Errors: as ddp_group_gather. Since 0.1.
+    pub fn ddp_group_scatter(group: *mut ddp_group, input: *const ddp_tensor, output: *const ddp_tensor, root: i32, stream: *mut c_void) -> ddp_status;
+
+    /// Give each rank a part of this rank's tensor, and get one of each: the parts lie one behind the other, by rank.
+    /// @param input what this rank gives
+    /// @param output what it gets; of the same type, and it does not overlap `input`
+    /// @param input_counts for each rank the elements that it gets; size numbers, which add up to those of `input`. NULL: as many
+    ///        for each
+    /// @param output_counts for each rank the elements that come from it, as that rank's input_counts say; NULL: as many of each
+    /// @param stream NULL
+    /// Collective, blocks on CPU: the ranks compare their counts, then each pair exchanges two messages, all pairs at once.
+    /// Errors: as ddp_group_gather; MISMATCH on all ranks (a rank gives another one more or fewer elements than that one expects;
+    /// both are named, nothing is written, and the group stays whole). Since 0.1.
+    pub fn ddp_group_all_to_all(group: *mut ddp_group, input: *const ddp_tensor, output: *const ddp_tensor, input_counts: *const i64, output_counts: *const i64, stream: *mut c_void) -> ddp_status;
+
+    /// Collect tensors of different sizes of all ranks on every rank.
+    /// @param input counts[rank] elements
+    /// @param output the inputs of all ranks, one behind the other; may contain `input` at its own place
+    /// @param counts for each rank the elements that it gives; size numbers, equal on all ranks
+    /// @param stream NULL
+    /// Collective, blocks on CPU: the ranks compare their counts; then small inputs are gathered at once, and larger ones are
+    /// broadcast one after the other. Errors: as ddp_group_gather; MISMATCH on all ranks (counts or types differ; the group stays
+    /// whole). Since 0.1.
+    pub fn ddp_group_all_gather_counts(group: *mut ddp_group, input: *const ddp_tensor, output: *const ddp_tensor, counts: *const i64, stream: *mut c_void) -> ddp_status;
 
     /// Write the defaults. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
     pub fn ddp_model_options_init(options: *mut ddp_model_options, struct_size: i64) -> ddp_status;
@@ -1895,7 +1981,7 @@ mod tests {
     fn structs_lie_as_in_c() {
         check!(ddp_tensor, 88, data: 0, dtype: 8, device: 12, device_index: 16, ndim: 20, shape: 24);
         check!(ddp_store, 32, struct_size: 0, set: 8, get: 16, user_data: 24);
-        check!(ddp_group_options, 104, struct_size: 0, rank: 8, world_size: 12, backend: 16, device_index: 20, timeout_ms: 24, heartbeat_ms: 32, dead_after_ms: 40, rendezvous_timeout_ms: 48, store: 56, sum_order: 64, reproducible: 68, nccl_max_ctas: 72, recoverable: 76, nccl_comm: 80, first_port: 88, last_port: 92, join: 96, virtual_ranks: 100);
+        check!(ddp_group_options, 112, struct_size: 0, rank: 8, world_size: 12, backend: 16, device_index: 20, timeout_ms: 24, heartbeat_ms: 32, dead_after_ms: 40, rendezvous_timeout_ms: 48, store: 56, sum_order: 64, reproducible: 68, nccl_max_ctas: 72, recoverable: 76, nccl_comm: 80, first_port: 88, last_port: 92, join: 96, virtual_ranks: 100, connect_all: 104);
         check!(ddp_model_options, 64, struct_size: 0, first_bucket_bytes: 8, bucket_bytes: 16, reduce: 24, unused: 28, progress: 32, drift: 36, check_every: 40, divisor: 48, uneven_inputs: 52, wire: 56, own_values: 60);
         check!(ddp_model_stats, 128, struct_size: 0, parameters: 8, elements: 16, buckets: 24, passes: 32, gradient_bytes: 40, backward_ns: 48, comm_ns: 56, exposed_ns: 64, total_backward_ns: 72, total_comm_ns: 80, total_exposed_ns: 88, checks: 96, repairs: 104, sent_bytes: 112, total_sent_bytes: 120);
         check!(ddp_pass_report, 32, struct_size: 0, contributors: 8, last: 12, weight: 16, absent: 24);

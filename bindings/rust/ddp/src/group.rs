@@ -15,6 +15,7 @@ pub enum Reduce {
     Sum,
     Min,
     Max,
+    Product,
 }
 
 impl From<Reduce> for i32 {
@@ -24,6 +25,7 @@ impl From<Reduce> for i32 {
             Reduce::Sum => sys::DDP_SUM,
             Reduce::Min => sys::DDP_MIN,
             Reduce::Max => sys::DDP_MAX,
+            Reduce::Product => sys::DDP_PRODUCT,
         }
     }
 }

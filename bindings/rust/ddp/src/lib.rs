@@ -54,6 +54,7 @@ mod custom;
 mod ema;
 mod error;
 mod group;
+mod messages;
 mod model;
 mod optimizer;
 mod options;

@@ -35,6 +35,49 @@ fn collectives_are_exact() {
 }
 
 #[test]
+fn messages_go_from_one_rank_to_another() {
+    ranks("messages", 3, |group| {
+        let (rank, size) = (group.rank(), group.size());
+        if rank > 0 {
+            group.send(&[rank as i64; 3], 0, 7)?;
+        }
+        for from in (1..size).filter(|_| rank == 0) {
+            let mut got = [0i64; 3];
+            group.receive(&mut got, from, 7)?;
+            assert_eq!(got, [from as i64; 3]);
+        }
+        if rank > 0 {
+            group.send(&[rank as u8], 0, 8)?;
+        }
+        let mut seen = [false; 3];
+        for _ in (1..size).filter(|_| rank == 0) {
+            let mut got = [0u8];
+            seen[group.receive_any(&mut got, 8)?] = true;
+        }
+        assert_eq!(seen, [false, rank == 0, rank == 0]);
+        assert_eq!(group.gather(&[rank as i32], 2)?, if rank == 2 { vec![0, 1, 2] } else { vec![] });
+        let mut part = [0i32];
+        group.scatter(if rank == 1 { &[5, 6, 7] } else { &[][..] }, &mut part, 1)?;
+        assert_eq!(part, [5 + rank as i32]);
+        let mine: Vec<i32> = (0..3).map(|other| 10 * rank as i32 + other).collect();
+        let mut swapped = [0; 3];
+        group.all_to_all(&mine, &mut swapped)?;
+        assert_eq!(swapped, [rank as i32, 10 + rank as i32, 20 + rank as i32]);
+        let mut some = vec![0; 3 * rank];
+        group.all_to_all_counts(&mine, &mut some, &[0, 1, 2], &[rank as i64; 3])?;
+        assert_eq!(some, [vec![], vec![0, 10, 20], vec![1, 2, 11, 12, 21, 22]][rank]);
+        let mut joined = [0; 6];
+        group.all_gather_counts(&mine[..rank + 1], &mut joined, &[1, 2, 3])?;
+        assert_eq!(joined, [0, 10, 11, 20, 21, 22]);
+        assert!(group.all_gather_counts(&mine[..1], &mut joined, &[1]).is_err());
+        let mut product = [rank as f64 + 2.0];
+        group.reduce(&mut product, Reduce::Product, 0)?;
+        assert!(rank != 0 || product == [24.0]);
+        Ok(())
+    });
+}
+
+#[test]
 fn samples_are_dealt_out_once() {
     let mut all: Vec<usize> = Vec::new();
     for rank in 0..4 {

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "exchange/messages/messenger.hpp"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "control/texts.hpp"
+#include "core/attempt.hpp"
+#include "os/cores.hpp"
+
+namespace ddp::messages {
+namespace {
+
+constexpr int64_t kMs = 1'000'000;
+constexpr int64_t kLookAgainMs = 200;  // a bound for what no bell covers: clocks, deadlines
+constexpr int64_t kGraceMs = 500;      // for the first cause, and for what is on its way
+constexpr int64_t kForEverMs = INT64_MAX / (4 * kMs);
+constexpr int32_t kLooks = 100;               // without a pause, if every rank has a core
+constexpr int64_t kLongestTurnsNs = 100'000;  // then, with turns for others, before the thread sleeps
+
+std::string tag_of(const Request& request) {
+  return request.key.space == Space::kProgram ? " with tag " + std::to_string(request.key.tag) : "";
+}
+
+}  // namespace
+
+/// How long a wait may last yet.
+class Messenger::Patience {
+ public:
+  /// `ms`: until the wait is over though nothing is wrong; 0 or less: never.
+  Patience(int64_t timeout_ms, int64_t ms)
+      : timeout_ns_(std::min(timeout_ms > 0 ? timeout_ms : kForEverMs, kForEverMs) * kMs), end_(os::Deadline::in_ms(ms)) {
+    clock_.set_most_ms(2 * kLookAgainMs);
+    since_ns_ = now();
+  }
+
+  [[nodiscard]] bool is_over() const noexcept { return end_.passed(); }
+  [[nodiscard]] int64_t sleep_ms() const noexcept { return std::clamp<int64_t>(end_.left_ms(), 1, kLookAgainMs); }
+  /// Has nothing of the request moved for too long?
+  [[nodiscard]] bool is_late(const Request& request) {
+    clock_.tick(os::now_ns());
+    if (request.moved != moved_) moved_ = request.moved, since_ns_ = now();
+    return now() - since_ns_ >= timeout_ns_;
+  }
+  /// From the first call on, for a while.
+  [[nodiscard]] bool has_grace() {
+    if (grace_from_ns_ == 0) grace_from_ns_ = os::now_ns();
+    return os::now_ns() - grace_from_ns_ < kGraceMs * kMs;
+  }
+
+ private:
+  [[nodiscard]] int64_t now() noexcept { return clock_.at(os::now_ns()); }
+
+  const int64_t timeout_ns_;
+  const os::Deadline end_;
+  os::AwakeClock clock_;  // the others may have been stopped with this process
+  int64_t since_ns_ = 0;
+  int64_t moved_ = 0;
+  int64_t grace_from_ns_ = 0;
+};
+
+Messenger::Messenger(std::unique_ptr<Streams> streams, bootstrap::Control& control, bootstrap::Failure& failure,
+                     int64_t timeout_ms)
+    : control_(control), failure_(failure), timeout_ms_(timeout_ms), streams_(std::move(streams)) {
+  links_.reserve(static_cast<size_t>(control.size()));
+  for (int32_t peer = 0; peer < control.size(); ++peer) links_.emplace_back(peer, *streams_, queue_);
+}
+
+RequestPtr Messenger::send(int32_t peer, const Key& key, const Content& content, const std::byte* data) {
+  auto request = std::make_shared<Request>(Request{true, peer, key, content, const_cast<std::byte*>(data)});
+  const std::lock_guard lock(mutex_);
+  link(peer).send(request);
+  if (link(peer).flush()) streams_->bell().ring();  // it may be what another thread waits for
+  return request;
+}
+
+RequestPtr Messenger::receive(int32_t source, const Key& key, const Content& content, std::byte* data) {
+  auto request = std::make_shared<Request>(Request{false, source, key, content, data});
+  const std::lock_guard lock(mutex_);
+  if (const ArrivedPtr message = queue_.take(source, key)) {
+    link(message->source).hand_over(message, request);
+    if (link(message->source).flush()) streams_->bell().ring();
+  } else {
+    queue_.post(request);
+  }
+  return request;
+}
+
+bool Messenger::progress() {
+  bool moved = false;
+  for (const int32_t peer : streams_->sources()) moved = link(peer).drain() || moved;
+  for (Link& each : links_)
+    if (each.has_output()) moved = each.flush() || moved;
+  return moved;
+}
+
+void Messenger::wait(const RequestPtr& request) {
+  Patience patience(timeout_ms_, 0);
+  on_error([&] { static_cast<void>(wait(request, patience)); }, [&](const Error&) { drop(request); });
+}
+
+bool Messenger::wait_for(const RequestPtr& request, int64_t ms) {
+  Patience patience(timeout_ms_, std::max<int64_t>(ms, 1));
+  return wait(request, patience);
+}
+
+bool Messenger::wait(const RequestPtr& request, Patience& patience) {
+  if (look_a_while(request)) return true;
+  std::unique_lock lock(mutex_);
+  while (!request->done) {
+    if (progress()) {
+      streams_->bell().ring();  // it may be what another thread waits for
+      continue;
+    }
+    check_hope(*request, patience);
+    if (patience.is_over()) return false;
+    lock.unlock();
+    streams_->bell().sleep(patience.sleep_ms(), [&] {
+      const std::lock_guard again(mutex_);
+      const bool moved = progress();
+      if (moved) streams_->bell().ring();
+      return moved || request->done || failure_.woken();
+    });
+    lock.lock();
+  }
+  return true;
+}
+
+// As long as every rank has a core. A rank that is late may wait for this very core, so others get their turn.
+bool Messenger::look_a_while(const RequestPtr& request) {
+  const int32_t looks = streams_->is_quick() && control_.size() <= os::usable_cores() ? kLooks : 1;
+  const int64_t end_ns = looks > 1 ? os::now_ns() + kLongestTurnsNs : 0;
+  for (int32_t look = 0; look < looks || (looks > 1 && os::now_ns() < end_ns); ++look) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!request->done && progress()) streams_->bell().ring();
+      if (request->done) return true;
+    }
+    if (look >= looks) sched_yield();
+  }
+  return false;
+}
+
+bool Messenger::may_still_come(const Request& request) {
+  if (request.peer != kAnySource) return streams_->is_on_its_way(request.peer);
+  const std::vector<int32_t>& sources = streams_->sources();
+  return std::any_of(sources.begin(), sources.end(), [this](int32_t peer) { return streams_->is_on_its_way(peer); });
+}
+
+// What is complete completes, so this is asked when nothing could go on.
+void Messenger::check_hope(const Request& request, Patience& patience) {
+  if (failure_.woken()) failure_.check();
+  const bool has_ended = request.peer != kAnySource && streams_->has_ended(request.peer);
+  if (failure_.broken() && (has_ended || !may_still_come(request) || !patience.has_grace())) failure_.check();
+  if (has_ended && !patience.has_grace()) throw gone(request);
+  if (patience.is_late(request)) throw timed_out(request);
+}
+
+Error Messenger::timed_out(const Request& request) const {
+  const std::string me = control_.member(control_.rank()).name();
+  const std::string within = " within " + bootstrap::texts::seconds(timeout_ms_);
+  if (request.peer == kAnySource) {
+    const std::string kept = queue_.describe_kept(kAnySource, request.key.space);
+    return make_error(DDP_ERROR_TIMED_OUT, "no rank sent %s a message%s%s%s%s", me.c_str(), tag_of(request).c_str(),
+                      within.c_str(), kept.empty() ? "" : "; messages that nobody receives have come: ", kept.c_str());
+  }
+  const std::string peer = control_.member(request.peer).name();
+  const std::string progress = control_.describe_progress(request.peer);
+  const Error error = [&] {
+    if (request.sends)
+      return make_error(DDP_ERROR_TIMED_OUT, "%s did not receive %s%s that %s sends it%s: %s", peer.c_str(),
+                        request.content.describe().c_str(), tag_of(request).c_str(), me.c_str(), within.c_str(),
+                        progress.c_str());
+    const std::string kept = queue_.describe_kept(request.peer, request.key.space);
+    return make_error(DDP_ERROR_TIMED_OUT, "%s did not send %s%s that %s receives%s: %s%s%s", peer.c_str(),
+                      request.content.describe().c_str(), tag_of(request).c_str(), me.c_str(), within.c_str(),
+                      progress.c_str(), kept.empty() ? "" : "; it has sent what nobody receives: ", kept.c_str());
+  }();
+  return error.about(request.peer);
+}
+
+Error Messenger::gone(const Request& request) const {
+  return make_error(DDP_ERROR_PEER_FAILED, "the connection for messages to %s has ended: %s",
+                    control_.member(request.peer).name().c_str(), control_.describe_progress(request.peer).c_str())
+      .about(request.peer);
+}
+
+bool Messenger::give_up(const RequestPtr& request) {
+  const std::lock_guard lock(mutex_);
+  if (request->done) return true;
+  if ((request->sends || request->moves) && !failure_.broken()) return false;
+  queue_.withdraw(request);
+  for (Link& each : links_) each.forget(request);
+  request->fail(Error(DDP_ERROR_INVALID_STATE, "the message was given up"));
+  return true;
+}
+
+void Messenger::drop(const RequestPtr& request) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (request->done) return;
+  queue_.withdraw(request);
+  for (Link& each : links_) each.forget(request);
+}
+
+void Messenger::finish() noexcept {
+  const std::lock_guard lock(mutex_);
+  streams_->finish();
+}
+
+}  // namespace ddp::messages

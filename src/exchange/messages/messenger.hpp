@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sends and receives messages of one rank, whatever they are sent over. Whoever waits for a message works on all that can
+// go on meanwhile, so no thread of the library is needed: small messages of the others arrive, and their requests for large
+// ones are answered. A rank that is in no call reads nothing; what it gets fills the stream, and then its senders wait.
+//
+// What is sent is copied nowhere but into the stream; a small message for which there is no receive yet is kept here, up to
+// kWindowBytes from each rank.
+// Threads: any. One lock for all; it is not held while a thread sleeps.
+// Tested by unit/exchange/messenger_test.cpp, conformance/messages_test.cpp and process/messages_test.cpp.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "bootstrap/failure.hpp"
+#include "control/control.hpp"
+#include "exchange/messages/link.hpp"
+#include "exchange/messages/match_queue.hpp"
+#include "exchange/messages/streams.hpp"
+#include "os/awake_clock.hpp"
+
+namespace ddp::messages {
+
+class Messenger {
+ public:
+  /// `control` and `failure` live longer. `timeout_ms`: as in ddp_group_options.
+  Messenger(std::unique_ptr<Streams> streams, bootstrap::Control& control, bootstrap::Failure& failure, int64_t timeout_ms);
+
+  /// Begin to send. `data` is not changed until the request is done.
+  [[nodiscard]] RequestPtr send(int32_t peer, const Key& key, const Content& content, const std::byte* data);
+  /// Begin to receive, from `source` or kAnySource. `data` is the request's until it is done.
+  [[nodiscard]] RequestPtr receive(int32_t source, const Key& key, const Content& content, std::byte* data);
+  /// Until it is done. Throws what ends the group: the first cause, TIMED_OUT, PEER_FAILED. A request that has failed alone
+  /// says so in its `error`. If this throws, the request is given up.
+  void wait(const RequestPtr& request);
+  /// The same for `ms` at most; false: it is not done, and goes on.
+  [[nodiscard]] bool wait_for(const RequestPtr& request, int64_t ms);
+  /// Nothing is read or written there any more. False, unless the group is broken: it sends, or bytes of it have come, so it
+  /// has to be waited for.
+  bool give_up(const RequestPtr& request);
+  /// The same in any case: if it is under way, the stream is of no use any more, and the group must break.
+  void drop(const RequestPtr& request) noexcept;
+
+  /// A key for the messages of the next collective call, which all ranks make in the same order.
+  [[nodiscard]] Key next_collective() noexcept { return {Space::kCollective, ++collectives_}; }
+
+  /// Make all streams now. Collective.
+  void open_all(os::Deadline deadline) { streams_->open_all(deadline); }
+  /// In good order, the last call.
+  void finish() noexcept;
+  /// The group broke: end waits soon. Any thread.
+  void wake() noexcept { streams_->bell().ring(); }
+
+ private:
+  class Patience;
+  [[nodiscard]] bool progress();
+  [[nodiscard]] bool wait(const RequestPtr& request, Patience& patience);
+  [[nodiscard]] bool look_a_while(const RequestPtr& request);
+  void check_hope(const Request& request, Patience& patience);
+  [[nodiscard]] bool may_still_come(const Request& request);
+  [[nodiscard]] Error timed_out(const Request& request) const;
+  [[nodiscard]] Error gone(const Request& request) const;
+  [[nodiscard]] Link& link(int32_t peer) { return links_[static_cast<size_t>(peer)]; }
+
+  bootstrap::Control& control_;
+  bootstrap::Failure& failure_;
+  const int64_t timeout_ms_;
+  int64_t collectives_ = 0;
+  std::mutex mutex_;  // guards what follows
+  std::unique_ptr<Streams> streams_;
+  MatchQueue queue_;
+  std::vector<Link> links_;  // by rank
+};
+
+}  // namespace ddp::messages

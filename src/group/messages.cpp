@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "group/messages.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <optional>
+#include <string>
+
+#include "control/call_state.hpp"
+#include "core/attempt.hpp"
+#include "ddp/messages.h"
+#include "exchange/transport.hpp"
+#include "group/channels.hpp"
+#include "group/collective_call.hpp"
+#include "group/group.hpp"
+
+namespace ddp::group {
+namespace {
+
+using bootstrap::UserCall;
+using collective::Collective;
+
+constexpr int64_t kPaddedBytes = 64 << 10;  // of all ranks, up to which parts of different sizes are gathered at once
+
+messages::Content content_of(const Tensor& tensor) noexcept { return {tensor.dtype, tensor.count}; }
+
+void check_peer(const Group& group, const char* function, const char* what, int32_t peer) {
+  if (peer == group.rank())
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: %s is %d, which is this rank itself", function, what, peer);
+  if (peer < 0 || peer >= group.size())
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: %s is %d; the group has the ranks 0 to %d", function, what, peer,
+                     group.size() - 1);
+}
+
+void check_tag(const char* function, int64_t tag) {
+  if (tag < 0)
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: tag is %lld; it is 0 or more", function, static_cast<long long>(tag));
+}
+
+/// One message, which other threads of the rank may send or receive beside this one.
+template <class Begin>
+messages::RequestPtr run_message(Group& group, UserCall call, const Begin& begin) {
+  group.health().check_no_fault();
+  const bootstrap::CallState::InMessage inside(group.calls(), call);
+  group.health().check_open();  // again: exit() looks in the other order
+  messages::RequestPtr request;
+  or_break(group, Part::kExchange, [&] {
+    request = begin();
+    group.channels().messenger().wait(request);
+  });
+  if (request->error.has_value()) throw Error(*request->error);
+  return request;
+}
+
+void copy(const Tensor& from, const Tensor& to) noexcept {
+  if (from.bytes() > 0 && from.data != to.data) std::memmove(to.data, from.data, static_cast<size_t>(from.bytes()));
+}
+
+/// A part of a tensor, and the rank that it goes to or comes from.
+struct Parcel {
+  int32_t peer = 0;
+  Tensor part;
+};
+
+/// All of them at once; receives are posted first. What is for this rank itself is not among them.
+void exchange(Group& group, const std::vector<Parcel>& sent, const std::vector<Parcel>& received) {
+  messages::Messenger& messenger = group.channels().messenger();
+  const messages::Key key = messenger.next_collective();
+  std::vector<messages::RequestPtr> requests;
+  requests.reserve(sent.size() + received.size());
+  const auto run = [&] {
+    for (const Parcel& each : received)
+      requests.push_back(messenger.receive(each.peer, key, content_of(each.part), each.part.data));
+    for (const Parcel& each : sent)
+      requests.push_back(messenger.send(each.peer, key, content_of(each.part), each.part.data));
+    for (const messages::RequestPtr& request : requests) {
+      messenger.wait(request);
+      if (request->error.has_value()) throw Error(DDP_ERROR_INTERNAL, request->error->text());
+    }
+  };
+  on_error(run, [&](const Error&) {
+    for (const messages::RequestPtr& request : requests) messenger.drop(request);
+  });
+}
+
+/// Of a tensor that has as many elements for each rank.
+Tensor part_of(const Tensor& whole, int32_t ranks, int32_t rank) noexcept {
+  const int64_t count = whole.count / ranks;
+  return flat_part(whole, rank * count, count);
+}
+
+void check_root_tensor(const Group& group, const char* function, const char* what, const Tensor* whole, const Tensor& part,
+                       int32_t root) {
+  check_root(group, function, root);
+  if (group.rank() != root) return;
+  if (whole == nullptr)
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: %s is NULL, and this rank is root", function, what);
+  if (whole->dtype != part.dtype || whole->count != part.count * group.size())
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: %s is %s; for %s on %d ranks it must have %lld elements", function,
+                     what, describe(*whole).c_str(), describe(part).c_str(), group.size(),
+                     static_cast<long long>(part.count) * group.size());
+}
+
+/// Every rank's numbers, rank after rank.
+std::vector<int64_t> exchange_numbers(Group& group, UserCall call, std::vector<int64_t> mine) {
+  std::vector<int64_t> all(mine.size() * static_cast<size_t>(group.size()));
+  const auto count = static_cast<int64_t>(mine.size());
+  run_collective(group, call, [&] {
+    group.channels().own().all_gather(flat_tensor(mine.data(), DDP_I64, count),
+                                      flat_tensor(all.data(), DDP_I64, count * group.size()));
+  });
+  return all;
+}
+
+/// Equal on all ranks: they have told each other.
+[[noreturn]] void refuse(const Error& why) { throw Error(why).as_agreed(); }
+
+void check_counts(const char* function, const char* what, const std::vector<int64_t>& counts, const Tensor& tensor) {
+  for (size_t rank = 0; rank < counts.size(); ++rank)
+    if (counts[rank] < 0)
+      throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: %s[%zu] is %lld; it is 0 or more", function, what, rank,
+                       static_cast<long long>(counts[rank]));
+  const int64_t sum = std::accumulate(counts.begin(), counts.end(), int64_t{0});
+  if (sum != tensor.count)
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: %s add up to %lld elements, but the tensor is %s", function, what,
+                     static_cast<long long>(sum), describe(tensor).c_str());
+}
+
+/// What was given, or as many for each rank.
+std::vector<int64_t> counts_or_equal(const char* function, const char* what, std::vector<int64_t> counts,
+                                     const Tensor& tensor, int32_t ranks) {
+  if (!counts.empty()) {
+    check_counts(function, what, counts, tensor);
+    return counts;
+  }
+  if (tensor.count % ranks != 0)
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT,
+                     "%s: the tensor is %s, which %d ranks do not share evenly; give %s, or another size", function,
+                     describe(tensor).c_str(), ranks, what);
+  return std::vector<int64_t>(static_cast<size_t>(ranks), tensor.count / ranks);
+}
+
+/// By rank: the parts of a tensor that lie one behind the other.
+std::vector<Tensor> parts_of(const Tensor& tensor, const std::vector<int64_t>& counts) {
+  std::vector<Tensor> parts;
+  int64_t first = 0;
+  for (const int64_t count : counts) {
+    parts.push_back(flat_part(tensor, first, count));
+    first += count;
+  }
+  return parts;
+}
+
+/// `all`: by rank a dtype, what it sends to each, and what it expects of each.
+void check_exchange(const Group& group, const std::vector<int64_t>& all) {
+  constexpr const char* kName = "ddp_group_all_to_all";
+  const auto ranks = static_cast<size_t>(group.size());
+  const auto row = [&](size_t rank) { return all.data() + rank * (1 + 2 * ranks); };
+  for (size_t rank = 1; rank < ranks; ++rank)
+    if (row(rank)[0] != row(0)[0])
+      refuse(make_error(DDP_ERROR_MISMATCH, "%s: %s gives %s, but %s gives %s", kName, group.name_of(0).c_str(),
+                        dtype_name(static_cast<ddp_dtype>(row(0)[0])), group.name_of(static_cast<int32_t>(rank)).c_str(),
+                        dtype_name(static_cast<ddp_dtype>(row(rank)[0]))));
+  for (size_t from = 0; from < ranks; ++from)
+    for (size_t to = 0; to < ranks; ++to)
+      if (const int64_t sent = row(from)[1 + to], expected = row(to)[1 + ranks + from]; sent != expected)
+        refuse(make_error(DDP_ERROR_MISMATCH, "%s: %s sends %s %lld elements, which expects %lld of it", kName,
+                          group.name_of(static_cast<int32_t>(from)).c_str(), group.name_of(static_cast<int32_t>(to)).c_str(),
+                          static_cast<long long>(sent), static_cast<long long>(expected)));
+}
+
+}  // namespace
+
+void send_message(Group& group, const Tensor& tensor, int32_t peer, int64_t tag) {
+  check_peer(group, "ddp_group_send", "peer", peer);
+  check_tag("ddp_group_send", tag);
+  static_cast<void>(run_message(group, UserCall::kSend, [&] {
+    return group.channels().messenger().send(peer, {messages::Space::kProgram, tag}, content_of(tensor), tensor.data);
+  }));
+}
+
+int32_t receive_message(Group& group, const Tensor& tensor, int32_t source, int64_t tag) {
+  constexpr const char* kName = "ddp_group_receive";
+  if (source != DDP_ANY_SOURCE) check_peer(group, kName, "source", source);
+  if (group.size() == 1)
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: the group has no other rank to receive from", kName);
+  check_tag(kName, tag);
+  return run_message(group, UserCall::kReceive,
+                     [&] {
+                       return group.channels().messenger().receive(source, {messages::Space::kProgram, tag},
+                                                                   content_of(tensor), tensor.data);
+                     })
+      ->source;
+}
+
+// On a GPU NCCL gives the result to all ranks, once they know that they mean the same root.
+void reduce(Group& group, const Tensor& tensor, ddp_reduce op, int32_t root, void* stream) {
+  constexpr const char* kName = "ddp_group_reduce";
+  check_root(group, kName, root);
+  check_operation(group, kName, tensor, op);
+  const Tensor real = real_view(tensor);
+  if (!tensor.is_on_gpu())
+    return run_collective(group, UserCall::kReduce, [&] { group.channels().own().reduce(real, op, root); });
+  const bootstrap::CallState::In inside(group.calls(), UserCall::kReduce);
+  run_collective(group, UserCall::kReduce,
+                 [&] { group.channels().own().meet(collective::stamp_of_reduce(real, op, root)); });
+  group.all_reduce(tensor, op, stream);
+}
+
+void gather(Group& group, const Tensor& input, const Tensor* output, int32_t root) {
+  check_root_tensor(group, "ddp_group_gather", "output", output, input, root);
+  run_collective(group, UserCall::kGather, [&] {
+    group.channels().own().meet(collective::stamp_of(Collective::kGather, input, DDP_SUM, root));
+    if (group.rank() != root) return exchange(group, {{root, input}}, {});
+    std::vector<Parcel> received;
+    for (int32_t rank = 0; rank < group.size(); ++rank)
+      if (rank != root) received.push_back({rank, part_of(*output, group.size(), rank)});
+    copy(input, part_of(*output, group.size(), root));
+    if (group.size() > 1) exchange(group, {}, received);
+  });
+}
+
+void scatter(Group& group, const Tensor* input, const Tensor& output, int32_t root) {
+  check_root_tensor(group, "ddp_group_scatter", "input", input, output, root);
+  run_collective(group, UserCall::kScatter, [&] {
+    group.channels().own().meet(collective::stamp_of(Collective::kScatter, output, DDP_SUM, root));
+    if (group.rank() != root) return exchange(group, {}, {{root, output}});
+    std::vector<Parcel> sent;
+    for (int32_t rank = 0; rank < group.size(); ++rank)
+      if (rank != root) sent.push_back({rank, part_of(*input, group.size(), rank)});
+    if (group.size() > 1) exchange(group, sent, {});
+    copy(part_of(*input, group.size(), root), output);
+  });
+}
+
+void all_to_all(Group& group, const Tensor& input, const Tensor& output, ExchangeCounts counts) {
+  constexpr const char* kName = "ddp_group_all_to_all";
+  if (input.dtype != output.dtype)
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: input is %s, but output is %s", kName, describe(input).c_str(),
+                     describe(output).c_str());
+  const std::vector<int64_t> sent = counts_or_equal(kName, "input_counts", std::move(counts.sent), input, group.size());
+  const std::vector<int64_t> received =
+      counts_or_equal(kName, "output_counts", std::move(counts.received), output, group.size());
+  std::vector<int64_t> mine{static_cast<int64_t>(input.dtype)};
+  mine.insert(mine.end(), sent.begin(), sent.end());
+  mine.insert(mine.end(), received.begin(), received.end());
+  check_exchange(group, exchange_numbers(group, UserCall::kAllToAll, std::move(mine)));
+  const std::vector<Tensor> from = parts_of(input, sent), to = parts_of(output, received);
+  std::vector<Parcel> sends, receives;
+  for (int32_t step = 1; step < group.size(); ++step) {  // everybody begins with another one
+    const int32_t next = (group.rank() + step) % group.size();
+    const int32_t before = (group.rank() - step + group.size()) % group.size();
+    if (from[static_cast<size_t>(next)].count > 0) sends.push_back({next, from[static_cast<size_t>(next)]});
+    if (to[static_cast<size_t>(before)].count > 0) receives.push_back({before, to[static_cast<size_t>(before)]});
+  }
+  const auto self = static_cast<size_t>(group.rank());
+  run_collective(group, UserCall::kAllToAll, [&] {
+    copy(from[self], to[self]);
+    if (group.size() > 1) exchange(group, sends, receives);
+  });
+}
+
+void all_gather_counts(Group& group, const Tensor& input, const Tensor& output, const std::vector<int64_t>& counts) {
+  constexpr const char* kName = "ddp_group_all_gather_counts";
+  check_counts(kName, "counts", counts, output);
+  const auto self = static_cast<size_t>(group.rank());
+  if (input.dtype != output.dtype || input.count != counts[self])
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: input is %s; as output is %s and counts[%d] is %lld, it does not fit",
+                     kName, describe(input).c_str(), describe(output).c_str(), group.rank(),
+                     static_cast<long long>(counts[self]));
+  std::vector<int64_t> mine{static_cast<int64_t>(input.dtype)};
+  mine.insert(mine.end(), counts.begin(), counts.end());
+  const std::vector<int64_t> all = exchange_numbers(group, UserCall::kAllGatherCounts, mine);
+  for (size_t at = 0; at < all.size(); ++at)
+    if (all[at] != all[at % mine.size()])
+      refuse(make_error(DDP_ERROR_MISMATCH, "%s: counts or types differ: %s has %lld where %s has %lld", kName,
+                        group.name_of(0).c_str(), static_cast<long long>(all[at % mine.size()]),
+                        group.name_of(static_cast<int32_t>(at / mine.size())).c_str(), static_cast<long long>(all[at])));
+  const std::vector<Tensor> parts = parts_of(output, counts);
+  const int64_t most = *std::max_element(counts.begin(), counts.end());
+  const int64_t padded = most * dtype_size(input.dtype);
+  run_collective(group, UserCall::kAllGatherCounts, [&] {
+    collective::Transport& transport = group.channels().own();
+    if (padded * group.size() > kPaddedBytes) {
+      copy(input, parts[self]);
+      for (int32_t root = 0; root < group.size(); ++root)
+        if (const Tensor& part = parts[static_cast<size_t>(root)]; part.count > 0)
+          transport.broadcast(real_view(part), root);
+      return;
+    }
+    std::vector<std::byte> given(static_cast<size_t>(padded)), found(static_cast<size_t>(padded * group.size()));
+    if (input.bytes() > 0) std::memcpy(given.data(), input.data, static_cast<size_t>(input.bytes()));
+    transport.all_gather(flat_tensor(given.data(), DDP_U8, padded),
+                         flat_tensor(found.data(), DDP_U8, padded * group.size()));
+    for (size_t rank = 0; rank < parts.size(); ++rank)
+      if (parts[rank].bytes() > 0)
+        std::memcpy(parts[rank].data, found.data() + rank * static_cast<size_t>(padded),
+                    static_cast<size_t>(parts[rank].bytes()));
+  });
+}
+
+}  // namespace ddp::group

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// A group that recovers has new streams for messages: what was sent before and not received is gone, also with the same tag,
+// and the ranks that are left send and receive with their new numbers.
+#include <signal.h>
+
+#include <cstdio>
+
+#include "support/on_processes.hpp"
+#include "support/public_api.hpp"
+
+namespace ddp::test {
+namespace {
+
+constexpr int kRanks = 4;
+constexpr int kDead = 1;
+
+ddp_tensor tensor_of(std::vector<float>& values) {
+  ddp_tensor tensor;
+  const auto count = static_cast<int64_t>(values.size());
+  OK(ddp_tensor_init(&tensor, values.data(), DDP_F32, 1, &count));
+  return tensor;
+}
+
+void send(ddp_group* group, float value, size_t count, int32_t peer) {
+  std::vector<float> values(count, value);
+  const ddp_tensor tensor = tensor_of(values);
+  OK(ddp_group_send(group, &tensor, peer, 1, nullptr));
+}
+
+float receive(ddp_group* group, size_t count, int32_t source) {
+  std::vector<float> values(count);
+  const ddp_tensor tensor = tensor_of(values);
+  OK(ddp_group_receive(group, &tensor, source, 1, nullptr, nullptr));
+  expect(values == std::vector<float>(count, values[0]), "all of one message");
+  return values[0];
+}
+
+/// Everybody sends to everybody; value: who sent, and when.
+void exchange_all(ddp_group* group, float turn) {
+  const int32_t me = ddp_group_rank(group), size = ddp_group_size(group);
+  for (int32_t peer = 0; peer < size; ++peer)
+    if (peer != me) send(group, turn + static_cast<float>(me), 100, peer);
+  for (int32_t peer = 0; peer < size; ++peer)
+    if (peer != me)
+      expect_equal(receive(group, 100, peer), turn + static_cast<float>(peer), "of rank " + std::to_string(peer));
+}
+
+template <Hosts kHosts>
+void a_new_generation_sees_no_old_message(void**) {
+  if (kHosts != Hosts::kShared && !gloo_is_there()) return;
+  const Folder folder;
+  Procs procs(kRanks, [&](int rank, Reporter& report) {
+    if (kHosts == Hosts::kSeveral) setenv("DDP_TEST_HOST", std::to_string(rank / 2).c_str(), 1);
+    ddp_group_options options = patient_options(rank, kRanks);
+    options.backend = options_on(kHosts).backend;
+    options.recoverable = 1;
+    ddp_group* group = create_group("file://" + folder.path() + "/meet", options);
+    exchange_all(group, 100);
+    const int32_t next = (rank + 1) % kRanks;
+    send(group, -1, 100, next);  // nobody receives it before the recovery
+    OK(ddp_group_barrier(group));
+    report.say("ready");
+    if (rank == kDead)
+      for (;;) pause();
+    std::vector<float> nothing(7);
+    const ddp_tensor tensor = tensor_of(nothing);
+    const ddp_status status = ddp_group_receive(group, &tensor, kDead, 9, nullptr, nullptr);
+    expect_equal(status, DDP_ERROR_PEER_FAILED, std::string("status of a receive from the dead: ") + ddp_last_error());
+    OK(ddp_group_recover(group, nullptr, nullptr));
+    expect_equal(ddp_group_size(group), kRanks - 1, "ranks that are left");
+    exchange_all(group, 200);
+    exchange_all(group, 300);
+    OK(ddp_group_barrier(group));
+    ddp_group_destroy(group);
+    return std::string("done");
+  });
+  for (int rank = 0; rank < kRanks; ++rank) procs.wait_for(rank, "ready");
+  procs.signal(kDead, SIGKILL);
+  const std::vector<ProcResult> results = procs.wait(60'000);
+  for (int rank = 0; rank < kRanks; ++rank)
+    if (rank != kDead)
+      expect(results[static_cast<size_t>(rank)].exit_code == 0,
+             "rank " + std::to_string(rank) + ": " + results[static_cast<size_t>(rank)].describe());
+}
+
+}  // namespace
+}  // namespace ddp::test
+
+int main() {
+  using namespace ddp::test;
+  const CMUnitTest tests[] = {
+      ddp_test(a_new_generation_sees_no_old_message<Hosts::kShared>),
+      ddp_test(a_new_generation_sees_no_old_message<Hosts::kGloo>),
+      ddp_test(a_new_generation_sees_no_old_message<Hosts::kSeveral>),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}

@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: Apache-2.0
+// Messages from one rank to one other, and the collectives that are made of them, on every transport: threads, shared
+// memory, Gloo, and hosts with two ranks each.
+#include "group/messages.hpp"
+
+#include <cstring>
+#include <numeric>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "control/call_state.hpp"
+#include "ddp/messages.h"
+#include "support/group_paths.hpp"
+#include "support/sum_oracle.hpp"
+
+namespace ddp::test {
+namespace {
+
+constexpr int kRanks = 4;
+const int64_t kCounts[] = {0, 1, 1000, 16 * 1024, 16 * 1024 + 1, 400'000};
+
+std::vector<float> numbers(int from, int to, int64_t count) {
+  std::vector<float> values(static_cast<size_t>(count));
+  for (size_t at = 0; at < values.size(); ++at)
+    values[at] = static_cast<float>(from * 1000 + to) + static_cast<float>(at % 977) / 8;
+  return values;
+}
+
+Tensor tensor_of(std::vector<float>& values) {
+  return flat_tensor(values.data(), DDP_F32, static_cast<int64_t>(values.size()));
+}
+
+void send(group::Group& group, std::vector<float> values, int32_t peer, int64_t tag) {
+  group::send_message(group, tensor_of(values), peer, tag);
+}
+
+/// It has to be what `numbers` gives.
+void receive(group::Group& group, int from, int64_t count, int64_t tag) {
+  std::vector<float> values(static_cast<size_t>(count), -1);
+  expect_equal(group::receive_message(group, tensor_of(values), from, tag), from, "the sender");
+  expect(values == numbers(from, group.rank(), count),
+         "message of " + std::to_string(count) + " from " + std::to_string(from));
+}
+
+void each_pair_exchanges_every_size(Path path) {
+  run_on(path, kRanks, [](group::Group& group, int rank) {
+    for (const int64_t count : kCounts)
+      for (int low = 0; low < kRanks; ++low)
+        for (int high = low + 1; high < kRanks; ++high)
+          for (const auto& [from, to] : {std::pair(low, high), std::pair(high, low)}) {
+            if (rank == from) send(group, numbers(from, to, count), to, count);
+            if (rank == to) receive(group, from, count, count);
+          }
+    group.barrier();
+  });
+}
+
+void a_ring_passes_large_messages_on_at_the_same_time(Path path) {
+  run_on(path, kRanks, [](group::Group& group, int rank) {
+    const int next = (rank + 1) % kRanks, before = (rank + kRanks - 1) % kRanks;
+    for (int turn = 0; turn < 5; ++turn) {
+      std::string failure;
+      std::thread sender([&] {  // one thread sends while another receives
+        try {
+          send(group, numbers(rank, next, 300'000), next, turn);
+        } catch (const std::exception& error) {
+          failure = error.what();
+        }
+      });
+      receive(group, before, 300'000, turn);
+      sender.join();
+      expect(failure.empty(), failure);
+    }
+    group.barrier();
+  });
+}
+
+void any_source_receives_of_all(Path path) {
+  run_on(path, kRanks, [](group::Group& group, int rank) {
+    constexpr int kEach = 5;
+    if (rank != 2)
+      for (int n = 0; n < kEach; ++n) send(group, numbers(rank, n, 100 + 20'000 * (n % 2)), 2, n);
+    std::vector<int> seen(kRanks);
+    for (int n = 0; rank == 2 && n < kEach; ++n)
+      for (int each = 0; each < kRanks - 1; ++each) {
+        std::vector<float> values(static_cast<size_t>(100 + 20'000 * (n % 2)));
+        const int32_t from = group::receive_message(group, tensor_of(values), DDP_ANY_SOURCE, n);
+        expect(values == numbers(from, n, static_cast<int64_t>(values.size())), "message of " + std::to_string(from));
+        ++seen[static_cast<size_t>(from)];
+      }
+    for (int from = 0; rank == 2 && from < kRanks; ++from)
+      expect_equal(seen[static_cast<size_t>(from)], from == 2 ? 0 : kEach, "of rank " + std::to_string(from));
+    group.barrier();
+  });
+}
+
+void messages_and_collectives_do_not_meet(Path path) {
+  run_on(path, kRanks, [](group::Group& group, int rank) {
+    for (int turn = 0; turn < 20; ++turn) {
+      if (rank == 0) send(group, numbers(0, 3, 50), 3, 1);
+      float sum = 1;
+      group.all_reduce(flat_tensor(&sum, DDP_F32, 1), DDP_SUM);
+      expect_equal(sum, static_cast<float>(kRanks), "the sum");
+      if (rank == 3) receive(group, 0, 50, 1);
+    }
+  });
+}
+
+void a_message_of_another_type_is_a_mismatch_and_the_group_stays(Path path) {
+  run_on(path, 2, [](group::Group& group, int rank) {
+    std::vector<float> values = numbers(0, 1, 100'000);
+    std::string text;
+    if (rank == 0)
+      text = expect_error(DDP_ERROR_MISMATCH, [&] { group::send_message(group, tensor_of(values), 1, 6); });
+    else
+      text = expect_error(DDP_ERROR_MISMATCH, [&] {
+        static_cast<void>(group::receive_message(group, flat_tensor(values.data(), DDP_I32, 100'000), 0, 6));
+      });
+    expect_contains(text, "100000 F32 elements with tag 6");
+    expect_contains(text, "100000 I32 elements");
+    group.barrier();
+    if (rank == 0) send(group, numbers(0, 1, 7), 1, 6);
+    if (rank == 1) receive(group, 0, 7, 6);
+    group.barrier();
+  });
+}
+
+void gather_and_scatter_move_the_right_parts(Path path) {
+  run_on(path, kRanks, [](group::Group& group, int rank) {
+    for (const int64_t count : kCounts)
+      for (int root = 0; root < kRanks; ++root) {
+        std::vector<float> mine = numbers(rank, root, count), all, part(static_cast<size_t>(count), -1);
+        if (rank == root) all.resize(static_cast<size_t>(count * kRanks));
+        const Tensor whole = tensor_of(all);
+        group::gather(group, tensor_of(mine), rank == root ? &whole : nullptr, root);
+        for (int from = 0; rank == root && from < kRanks; ++from)
+          expect(
+              std::vector<float>(all.begin() + from * count, all.begin() + (from + 1) * count) == numbers(from, root, count),
+              "gathered part");
+        group::scatter(group, rank == root ? &whole : nullptr, tensor_of(part), root);
+        expect(part == mine, "the part comes back");
+      }
+  });
+}
+
+void each_rank_gives_each_other_one_a_part(Path path) {
+  run_on(path, kRanks, [](group::Group& group, int rank) {
+    for (const bool uneven : {false, true})
+      for (const int64_t unit : {int64_t{3}, int64_t{40'000}}) {
+        const auto count = [&](int from, int to) { return uneven ? unit * ((from + 2 * to) % 3) : unit; };
+        group::ExchangeCounts counts;
+        std::vector<float> input, wanted;
+        for (int other = 0; other < kRanks; ++other) {
+          const std::vector<float> given = numbers(rank, other, count(rank, other));
+          input.insert(input.end(), given.begin(), given.end());
+          const std::vector<float> taken = numbers(other, rank, count(other, rank));
+          wanted.insert(wanted.end(), taken.begin(), taken.end());
+          if (uneven) counts.sent.push_back(count(rank, other)), counts.received.push_back(count(other, rank));
+        }
+        std::vector<float> output(wanted.size(), -1);
+        group::all_to_all(group, tensor_of(input), tensor_of(output), counts);
+        expect(output == wanted, uneven ? "uneven parts" : "even parts");
+      }
+  });
+}
+
+void counts_that_do_not_fit_are_a_mismatch_on_all_ranks(Path path) {
+  run_on(path, kRanks, [](group::Group& group, int rank) {
+    std::vector<float> input(8), output(8, -1);
+    group::ExchangeCounts counts{{2, 2, 2, 2}, {2, 2, 2, 2}};
+    if (rank == 1) counts.sent = {2, 2, 1, 3};
+    const std::string text =
+        expect_error(DDP_ERROR_MISMATCH, [&] { group::all_to_all(group, tensor_of(input), tensor_of(output), counts); });
+    expect_contains(text, "rank 1 (");
+    expect_contains(text, "sends rank 2 (");
+    expect_contains(text, "1 elements, which expects 2 of it");
+    expect(output == std::vector<float>(8, -1), "nothing is written");
+    std::vector<int64_t> gives{2, 2, 2, 2};
+    if (rank == 2) gives = {2, 2, 2, 3};
+    std::vector<float> all(static_cast<size_t>(std::accumulate(gives.begin(), gives.end(), int64_t{0}))), two(2);
+    expect_contains(
+        expect_error(DDP_ERROR_MISMATCH, [&] { group::all_gather_counts(group, tensor_of(two), tensor_of(all), gives); }),
+        "rank 2 (");
+    group.barrier();
+  });
+}
+
+void tensors_of_different_sizes_are_gathered(Path path) {
+  run_on(path, kRanks, [](group::Group& group, int rank) {
+    for (const int64_t unit : {int64_t{0}, int64_t{5}, int64_t{30'000}}) {
+      std::vector<int64_t> counts;
+      std::vector<float> wanted;
+      for (int from = 0; from < kRanks; ++from) {
+        counts.push_back(unit * ((from + 1) % kRanks));
+        const std::vector<float> part = numbers(from, 9, counts.back());
+        wanted.insert(wanted.end(), part.begin(), part.end());
+      }
+      std::vector<float> mine = numbers(rank, 9, counts[static_cast<size_t>(rank)]), all(wanted.size(), -1);
+      group::all_gather_counts(group, tensor_of(mine), tensor_of(all), counts);
+      expect(all == wanted, "gathered parts of " + std::to_string(unit));
+    }
+  });
+}
+
+void reduce_gives_the_root_the_bits_of_the_all_reduce(Path path) {
+  run_on(path, kRanks, [](group::Group& group, int rank) {
+    for (const ddp_reduce op : {DDP_AVERAGE, DDP_SUM, DDP_MIN, DDP_MAX, DDP_PRODUCT})
+      for (const int64_t count : {int64_t{1}, int64_t{1000}, int64_t{300'001}}) {
+        const int root = static_cast<int>(count) % kRanks;
+        std::vector<float> all = numbers(rank, 1, count), one = all;
+        group.all_reduce(tensor_of(all), op);
+        group::reduce(group, tensor_of(one), op, root);
+        if (rank == root) expect(std::memcmp(all.data(), one.data(), all.size() * sizeof(float)) == 0, "bits at the root");
+      }
+  });
+}
+
+/// In the tree over the ranks, naively.
+void a_product_is_formed_in_the_tree(Path path) {
+  run_on(path, 3, [](group::Group& group, int rank) {
+    constexpr int64_t kCount = 70'000;
+    std::vector<float> mine = numbers(rank, 2, kCount);
+    const std::vector<float> wanted = oracle_tree(
+        0, size_t{3}, [&](size_t from) { return numbers(static_cast<int>(from), 2, kCount); },
+        [](std::vector<float> a, const std::vector<float>& b) {
+          for (size_t at = 0; at < a.size(); ++at) a[at] *= b[at];
+          return a;
+        });
+    group.all_reduce(tensor_of(mine), DDP_PRODUCT);
+    expect(std::memcmp(mine.data(), wanted.data(), mine.size() * sizeof(float)) == 0, "bits of the product");
+    int64_t whole[] = {rank + 2, -1 - rank};
+    group.all_reduce(flat_tensor(whole, DDP_I64, 2), DDP_PRODUCT);
+    expect_equal(whole[0], int64_t{24}, "2 * 3 * 4");
+    expect_equal(whole[1], int64_t{-6}, "-1 * -2 * -3");
+  });
+}
+
+/// A group that ends within the test.
+void run_to_the_end_on(Path path, int size, const std::function<void(group::Group&, int)>& body) {
+  run_at(path, size, [&](const std::string& place, const ddp_group_options& options, int rank) {
+    body(*group::Group::create(place.c_str(), options), rank);
+  });
+}
+
+void different_calls_are_named(Path path) {
+  run_to_the_end_on(path, 2, [](group::Group& group, int rank) {
+    std::vector<float> one(2), two(4);
+    const Tensor whole = tensor_of(two);
+    const std::string text = expect_error(DDP_ERROR_DIFFERENT_CALLS, [&] {
+      if (rank == 0)
+        group::gather(group, tensor_of(one), &whole, 0);
+      else
+        group::all_to_all(group, whole, whole, {});
+    });
+    expect_contains(text, "ddp_group_gather");
+    expect_contains(text, "ddp_group_all_to_all");
+  });
+}
+
+void another_root_is_named(Path path) {
+  run_to_the_end_on(path, 2, [](group::Group& group, int rank) {
+    float one = 1;
+    const std::string text =
+        expect_error(DDP_ERROR_DIFFERENT_CALLS, [&] { group::reduce(group, flat_tensor(&one, DDP_F32, 1), DDP_SUM, rank); });
+    expect_contains(text, "to rank 0");
+    expect_contains(text, "to rank 1");
+  });
+}
+
+void what_a_rank_sent_before_it_left_is_received(Path path) {
+  run_to_the_end_on(path, 2, [](group::Group& group, int rank) {
+    group.barrier();
+    if (rank == 0) return send(group, numbers(0, 1, 500), 1, 1);
+    receive(group, 0, 500, 1);
+    std::vector<float> nothing(1);
+    expect_contains(
+        expect_error(DDP_ERROR_ABORTED, [&] { static_cast<void>(group::receive_message(group, tensor_of(nothing), 0, 2)); }),
+        "rank 0 (");
+  });
+}
+
+void who_does_not_send_is_named_when_time_is_up(Path path) {
+  run_at(path, 3, [](const std::string& place, ddp_group_options options, int rank) {
+    options.timeout_ms = 500;
+    const auto group = group::Group::create(place.c_str(), options);
+    std::vector<float> two(2);
+    const std::string text = expect_error(DDP_ERROR_TIMED_OUT, [&] {
+      if (rank == 0) static_cast<void>(group::receive_message(*group, tensor_of(two), 2, 77));
+      while (rank != 0) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        group->health().check_usable();
+      }
+    });
+    expect_contains(text, "rank 2 (");
+    expect_contains(text, "did not send 2 F32 elements with tag 77 that rank 0 (");
+    expect_contains(expect_error(DDP_ERROR_TIMED_OUT, [&] { send(*group, {1}, (rank + 1) % 3, 1); }), "with tag 77");
+  });
+}
+
+}  // namespace
+}  // namespace ddp::test
+
+#define on_all_paths(function)                                                                                      \
+  ddp_paths_test(function), {                                                                                       \
+#function " on several hosts", ddp::test::guarded < &ddp::test::on_path < &function, ddp::test::Path::kHosts>>, \
+        nullptr, nullptr, nullptr                                                                                   \
+  }
+
+int main() {
+  using namespace ddp::test;
+  const CMUnitTest tests[] = {
+      on_all_paths(each_pair_exchanges_every_size),
+      on_all_paths(a_ring_passes_large_messages_on_at_the_same_time),
+      on_all_paths(any_source_receives_of_all),
+      on_all_paths(messages_and_collectives_do_not_meet),
+      on_all_paths(a_message_of_another_type_is_a_mismatch_and_the_group_stays),
+      on_all_paths(gather_and_scatter_move_the_right_parts),
+      on_all_paths(each_rank_gives_each_other_one_a_part),
+      on_all_paths(counts_that_do_not_fit_are_a_mismatch_on_all_ranks),
+      on_all_paths(tensors_of_different_sizes_are_gathered),
+      on_all_paths(reduce_gives_the_root_the_bits_of_the_all_reduce),
+      on_all_paths(a_product_is_formed_in_the_tree),
+      on_all_paths(different_calls_are_named),
+      on_all_paths(another_root_is_named),
+      on_all_paths(who_does_not_send_is_named_when_time_is_up),
+      on_all_paths(what_a_rank_sent_before_it_left_is_received),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// Letters between ranks: in order, to the right rank, also before there is a reader; over the in-memory control plane, and
+// as the state machines of the TCP one pass them on.
+#include "control/letters.hpp"
+
+#include <atomic>
+#include <mutex>
+#include <vector>
+
+#include "control/local_hub.hpp"
+#include "control/messages.hpp"
+#include "support/check.hpp"
+#include "support/group_world.hpp"
+
+namespace ddp::test {
+namespace {
+
+using Read = std::vector<std::pair<int32_t, std::string>>;
+
+void letters_wait_for_their_reader(void**) {
+  bootstrap::Letters letters;
+  Read read;
+  letters.deliver(3, "first");
+  letters.deliver(1, "second");
+  letters.set_reader([&](int32_t from, const std::string& text) { read.emplace_back(from, text); });
+  letters.deliver(2, "third");
+  expect(read == Read{{3, "first"}, {1, "second"}, {2, "third"}}, "in order");
+  letters.set_reader({});
+  letters.deliver(2, "fourth");
+  expect_equal(read.size(), size_t{3}, "letters that were read");
+}
+
+void threads_write_to_each_other(void**) {
+  run_ranks(3, [](int rank) {
+    const auto control = bootstrap::join_local_hub("letters", rank, 3, os::Deadline::in_ms(20'000), 20'000);
+    std::mutex mutex;
+    Read read;
+    const int next = (rank + 1) % 3, before = (rank + 2) % 3;
+    control->write_letter(next, "one");
+    control->on_letter([&](int32_t from, const std::string& text) {
+      const std::lock_guard lock(mutex);
+      read.emplace_back(from, text);
+    });
+    control->write_letter(next, "two");
+    wait_until([&] {
+      const std::lock_guard lock(mutex);
+      return read.size() == 2;
+    });
+    expect(read == Read{{before, "one"}, {before, "two"}}, "of the rank before");
+    static_cast<void>(control->gather("end", "", os::Deadline::in_ms(20'000)));
+    control->on_letter({});
+  });
+}
+
+void a_letter_that_is_too_long_is_refused(void**) {
+  const bootstrap::messages::Letter letter{2, std::string(bootstrap::limits::kLetterBytes, 'x')};
+  const bootstrap::messages::Letter read = bootstrap::messages::read_letter(bootstrap::messages::write(letter));
+  expect_equal(read.rank, 2, "the rank");
+  expect(read.text == letter.text, "the text");
+  static_cast<void>(expect_error(DDP_ERROR_IO, [&] {
+    static_cast<void>(
+        bootstrap::messages::read_letter(bootstrap::messages::write(bootstrap::messages::Letter{2, letter.text + "x"})));
+  }));
+}
+
+}  // namespace
+}  // namespace ddp::test
+
+int main() {
+  using namespace ddp::test;
+  const CMUnitTest tests[] = {
+      ddp_test(letters_wait_for_their_reader),
+      ddp_test(threads_write_to_each_other),
+      ddp_test(a_letter_that_is_too_long_is_refused),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
