@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Charts as parts of a page: pure functions. Each is followed by the table of its numbers, for screen readers and for the
-// page's script.
+// Charts as JSON that the script of report.html draws: pure functions. Places on an axis are shares of its length, 0 to 1,
+// and each number comes with its text, so the script computes nothing.
 #pragma once
 
 #include <functional>
 #include <string>
 #include <vector>
 
+#include "ddprun/json.hpp"
+
 namespace ddp::ddprun {
 
 /// A line over time. Negative values are gaps.
 struct Series {
   std::string name{};
-  int colour = 0;  // of page_style.cpp: 0 to 7
+  int colour = 0;  // of report.html: 0 to 7
   std::vector<double> values{};
 };
 
@@ -24,13 +26,15 @@ struct TimeChart {
   double length_s = 0;  // of the axis
   std::vector<Series> series{};
   bool stacked = false;          // areas on top of each other
-  double most = 0;               // that the axis needs; 0: what the values need
   std::vector<double> events{};  // moments with a mark
   std::string events_are{};      // what they are
   std::function<std::string(double)> format{};
 };
 
-[[nodiscard]] std::string time_chart(const TimeChart& chart);
+/// `id`, `title`, `say`, `kind` "time", `area`, `x_marks` and `y_marks` (place and text), `events` (places), `events_are`,
+/// `at` (places) and `times` (texts) of the values, `series`: `name`, `colour`, `top` and for stacked ones `bottom` (places,
+/// null in a gap), `texts`.
+[[nodiscard]] Json time_chart(const TimeChart& chart);
 
 struct Bar {
   std::string name{};
@@ -51,10 +55,8 @@ struct BarChart {
   std::function<std::string(double)> format{};
 };
 
-[[nodiscard]] std::string bar_chart(const BarChart& chart);
-
-/// `cells`: first the heads. With `open` it needs no opening.
-[[nodiscard]] std::string data_table(const std::vector<std::vector<std::string>>& cells, const std::string& caption,
-                                     bool open);
+/// `id`, `title`, `say`, `kind` "bars", `rows_are`, `stacked`, `parts` (`name`, `colour`), `bars`: `name`, `out`, `value`
+/// (text), `shares` and `texts` of the parts.
+[[nodiscard]] Json bar_chart(const BarChart& chart);
 
 }  // namespace ddp::ddprun

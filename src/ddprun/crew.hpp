@@ -27,7 +27,7 @@ class Crew {
   /// SIGKILL to whatever was started on this machine.
   virtual void let_go() noexcept = 0;
   /// No rank will be started any more, and none runs.
-  virtual void finish() noexcept {}
+  virtual void finish() {}
   /// End what is left.
   virtual void end() noexcept = 0;
   [[nodiscard]] virtual std::deque<std::string> last_lines(int32_t rank) const = 0;

@@ -3,8 +3,10 @@
 #include "ddprun/figures.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "ddprun/numbers.hpp"
+#include "trace/live.hpp"
 
 namespace ddp::ddprun {
 namespace {
@@ -45,28 +47,48 @@ double median_rate(const std::vector<Interval>& intervals) {
   return *middle;
 }
 
-void find_end(const Run& run, std::vector<RunFinding>& findings) {
-  size_t failed = 0;
+const RankRun* first_to_fail(const Run& run) {
   const RankRun* first = nullptr;
-  for (const RankRun& rank : run.ranks) {
-    if (!rank.failed) continue;
-    ++failed;
-    if (first == nullptr || rank.ended_s < first->ended_s) first = &rank;
-  }
+  for (const RankRun& rank : run.ranks)
+    if (rank.failed && (first == nullptr || rank.ended_s < first->ended_s)) first = &rank;
+  return first;
+}
+
+/// Whether the job succeeded, and by what that was judged.
+void find_end(const Run& run, std::vector<RunFinding>& findings) {
+  if (run.ranks.empty()) return;
+  const auto failed = static_cast<size_t>(
+      std::count_if(run.ranks.begin(), run.ranks.end(), [](const RankRun& rank) { return rank.failed; }));
+  const std::string all = std::to_string(run.ranks.size()) + (run.ranks.size() == 1 ? " rank" : " ranks");
+  const std::string least =
+      run.least_ranks > 0 ? " At least " + std::to_string(run.least_ranks) + " had to (" + run.least_by + ")." : "";
+  const std::string well = failed == 0 ? (run.ranks.size() == 1 ? "the rank" : "all " + all)
+                                       : std::to_string(run.ranks.size() - failed) + " of " + all;
   if (run.exit_code != 0) {
+    const RankRun* const first = first_to_fail(run);
     std::string text = "The job failed with exit code " + std::to_string(run.exit_code) + ".";
     if (first != nullptr)
       text += " Rank " + std::to_string(first->rank) + " ended first, after " + format_time(first->ended_s) + ": " +
               first->end + ".";
     return findings.push_back({RunFinding::Kind::kBad, text});
   }
-  if (failed > 0)
-    findings.push_back({RunFinding::Kind::kNote, "The job succeeded without " + std::to_string(failed) + " of " +
-                                                     std::to_string(run.ranks.size()) + " ranks."});
+  findings.push_back({failed == 0 ? RunFinding::Kind::kGood : RunFinding::Kind::kNote,
+                      "The job succeeded: " + well + " ended with exit code 0." + least});
   if (run.restarts > 0)
-    findings.push_back({RunFinding::Kind::kNote, "Ranks were started again " +
-                                                     (run.restarts == 1 ? "once" : std::to_string(run.restarts) + " times") +
-                                                     "; the job succeeded."});
+    findings.push_back(
+        {RunFinding::Kind::kNote,
+         "Ranks were started again " + (run.restarts == 1 ? "once" : std::to_string(run.restarts) + " times") + "."});
+}
+
+/// "": a rank has completed one.
+std::string why_no_pass(const Run& run) {
+  bool made_group = false;
+  for (const RankRun& rank : run.ranks) {
+    if (rank.counts.passes > 0 || rank.counts.steps > 0) return "";
+    made_group = made_group || rank.transports >= 0;
+  }
+  return made_group ? "The program made a group of libddp, and ended before the end of its first pass."
+                    : "No rank made a group of libddp.";
 }
 
 void find_overlap(const RunFigures& figures, std::vector<RunFinding>& findings) {
@@ -115,6 +137,21 @@ void find_lost_passes(const Run& run, std::vector<RunFinding>& findings) {
 
 }  // namespace
 
+int32_t transports_of(const Run& run) noexcept {
+  int32_t all = 0;
+  for (const RankRun& rank : run.ranks) all |= std::max(rank.transports, 0);
+  return all;
+}
+
+std::string name_transports(int32_t transports) {
+  const std::pair<trace::TransportBit, const char*> names[] = {
+      {trace::kSharedMemory, "shared memory"}, {trace::kGloo, "Gloo"}, {trace::kNccl, "NCCL"}};
+  std::string text;
+  for (const auto& [bit, name] : names)
+    if (transports > 0 && (transports & bit) != 0) text += (text.empty() ? "" : " and ") + std::string(name);
+  return text;
+}
+
 double share_hidden(const Counts& counts) noexcept {
   if (counts.comm_ns <= 0) return -1;
   return std::clamp(1 - static_cast<double>(counts.exposed_ns) / static_cast<double>(counts.comm_ns), 0.0, 1.0);
@@ -145,6 +182,7 @@ RunFigures figures_of(const Run& run) {
   figures.unit = counts_steps(run) ? "steps" : "passes";
   figures.total = run.samples.empty() ? 0 : done(run.samples.back(), counts_steps(run));
   figures.per_second = median_rate(figures.intervals);
+  figures.no_pass = why_no_pass(run);
   Counts all;
   std::vector<double> waited;
   for (const RankRun& rank : run.ranks) {

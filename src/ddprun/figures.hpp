@@ -38,10 +38,16 @@ struct RunFigures {
   double sent_bytes = -1;  // per pass and rank
   int64_t peak_kib = 0;    // of the largest rank
   int32_t largest = -1;    // that rank
-  int32_t straggler = -1;  // the rank that others wait for, if one is conspicuous
+  int32_t straggler = -1;  // the rank that others wait for, if one stands out
+  std::string no_pass{};   // why there are no passes; "": there are some
   std::vector<Interval> intervals{};
   std::vector<RunFinding> findings{};
 };
+
+/// "shared memory", "shared memory and Gloo": of bits as in RankRun; "": not known.
+[[nodiscard]] std::string name_transports(int32_t transports);
+/// Of all ranks.
+[[nodiscard]] int32_t transports_of(const Run& run) noexcept;
 
 /// How much of the communication was hidden; negative if there was none.
 [[nodiscard]] double share_hidden(const Counts& counts) noexcept;

@@ -27,10 +27,9 @@ void HostCrew::start(const std::vector<int32_t>& ranks, Start how) {
     if (!hosts_.running(static_cast<int32_t>(host))) {
       hosts_.start({static_cast<int32_t>(host)}, {});
       leads_.started();
-      for (const auto& [name, bytes] : files_) leads_.say(host, write_order({Order::Kind::kFile, 0, 0, {}, name, bytes}));
+      for (const auto& [name, bytes] : files_) leads_.give(host, {Order::Kind::kFile, 0, 0, {}, name, bytes});
     }
-    for (const auto& [first, last] : ranges_of(there))
-      leads_.say(host, write_order({Order::Kind::kStart, first, last, how}));
+    for (const auto& [first, last] : ranges_of(there)) leads_.give(host, {Order::Kind::kStart, first, last, how});
     for (const int32_t rank : there) ranks_[static_cast<size_t>(rank)] = {host, true};
   }
 }
@@ -48,8 +47,7 @@ void HostCrew::take(int32_t host, const Report& report) {
   if (report.kind == Report::Kind::kFile) {
     files_[report.name] = report.bytes;
     for (size_t other = 0; other < names_.size(); ++other)
-      if (other != static_cast<size_t>(host))
-        leads_.say(other, write_order({Order::Kind::kFile, 0, 0, {}, report.name, report.bytes}));
+      if (other != static_cast<size_t>(host)) leads_.give(other, {Order::Kind::kFile, 0, 0, {}, report.name, report.bytes});
     return;
   }
   if (static_cast<size_t>(report.rank) >= ranks_.size()) return;

@@ -21,7 +21,7 @@ class HostCrew final : public Crew {
   void start(const std::vector<int32_t>& ranks, Start how) override;
   [[nodiscard]] std::vector<Outcome> collect() override;
   void let_go() noexcept override { hosts_.let_go(); }
-  void finish() noexcept override { leads_.say_to_all(write_order({})); }
+  void finish() override { leads_.give_all({}); }
   void end() noexcept override { hosts_.end(); }
   [[nodiscard]] std::deque<std::string> last_lines(int32_t rank) const override;
 

@@ -51,8 +51,10 @@ RankLook Lookout::look_at(const Watched& rank, Look& look) {
   RankLook seen;
   seen.rank = rank.rank;
   seen.resident_kib = resident_kib(rank.pid);
+  seen.cores = cores_;
   std::optional<trace::LiveNumbers> page = trace::read_live(trace::live_path(folder_, rank.rank));
   if (!page.has_value()) return seen;
+  seen.transports = page->place.transports;
   const auto found = last_.find(rank.rank);
   const bool goes_on = found != last_.end() && same_process(found->second, *page);
   seen.since = counts_of(*page) - (goes_on ? counts_of(found->second) : Counts());

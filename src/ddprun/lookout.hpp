@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "ddprun/looks.hpp"
+#include "ddprun/machine.hpp"
 #include "trace/live.hpp"
 
 namespace ddp::ddprun {
@@ -31,6 +32,7 @@ class Lookout {
   [[nodiscard]] RankLook look_at(const Watched& rank, Look& look);
 
   std::string folder_;
+  int32_t cores_ = usable_cores();
   std::map<int32_t, trace::LiveNumbers> last_;
 };
 

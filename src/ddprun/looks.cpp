@@ -2,61 +2,62 @@
 // Tested by unit/ddprun/tally_test.cpp.
 #include "ddprun/looks.hpp"
 
-#include <sstream>
+#include "ddprun/fields.hpp"
 
 namespace ddp::ddprun {
 namespace {
 
-constexpr int64_t kMostRanks = 1 << 20;
-
+/// The numbers that are 0 in most looks.
 template <class Take>
-void each_number(RankLook& rank, const Take& take) {
-  take(rank.resident_kib);
-  for (const NamedCount& each : kCounts) take(rank.since.*each.count);
-  take(rank.buckets.gradient_bytes);
-  take(rank.buckets.count);
-  take(rank.buckets.largest);
-  take(rank.buckets.smallest);
-  take(rank.waited_ns);
-}
-
-/// A number from 0 to the most.
-bool read_count(std::istringstream& words, int64_t& count) {
-  return static_cast<bool>(words >> count) && count >= 0 && count <= kMostRanks;
+void each_count(RankLook& rank, const Take& take) {
+  for (const NamedCount& each : kCounts) take(each.name, rank.since.*each.count);
+  take("gradient_bytes", rank.buckets.gradient_bytes);
+  take("buckets", rank.buckets.count);
+  take("largest", rank.buckets.largest);
+  take("smallest", rank.buckets.smallest);
+  take("waited_ns", rank.waited_ns);
 }
 
 }  // namespace
 
-std::string write_look(const Look& look) {
-  std::ostringstream text;
-  text << look.ranks.size();
+Json look_json(const Look& look) {
+  Json ranks = Json::array();
   for (RankLook rank : look.ranks) {
-    text << ' ' << rank.rank << ' ' << rank.place;
-    each_number(rank, [&](int64_t number) { text << ' ' << number; });
+    Json json{{"rank", rank.rank},
+              {"place", rank.place},
+              {"resident_kib", rank.resident_kib},
+              {"cores", rank.cores},
+              {"transports", rank.transports}};
+    each_count(rank, [&](const char* name, int64_t count) {
+      if (count != 0) json[name] = count;
+    });
+    ranks.push_back(std::move(json));
   }
-  text << ' ' << look.awaited_ns.size();
-  for (const int64_t waited : look.awaited_ns) text << ' ' << waited;
-  return text.str();
+  return {{"ranks", std::move(ranks)}, {"awaited_ns", look.awaited_ns}};
 }
 
-std::optional<Look> read_look(std::string_view text) {
-  std::istringstream words{std::string(text)};
+std::optional<Look> read_look(const Json& json) {
+  Fields fields(json);
   Look look;
-  int64_t count = 0;
-  if (!read_count(words, count)) return std::nullopt;
-  for (int64_t i = 0; i < count && words; ++i) {
+  for (const Json& each : fields.list("ranks")) {
+    Fields of_rank(each);
     RankLook rank;
-    words >> rank.rank >> rank.place;
-    each_number(rank, [&](int64_t& number) { words >> number; });
-    if (words && rank.rank >= 0) look.ranks.push_back(rank);
+    rank.rank = of_rank.number<int32_t>("rank");
+    rank.place = of_rank.number<int32_t>("place", -1);
+    rank.resident_kib = of_rank.number<int64_t>("resident_kib");
+    rank.cores = of_rank.number<int32_t>("cores");
+    rank.transports = of_rank.number<int32_t>("transports", -1);
+    each_count(rank, [&](const char* name, int64_t& count) { count = of_rank.count(name); });
+    fields.refuse_unless(of_rank.good());
+    look.ranks.push_back(rank);
   }
-  if (!read_count(words, count)) return std::nullopt;
-  for (int64_t i = 0; i < count && words; ++i) {
-    int64_t waited = 0;
-    if (words >> waited) look.awaited_ns.push_back(waited);
+  for (const Json& waited : fields.list("awaited_ns")) {
+    const Json one{{"ns", waited}};
+    Fields of_place(one);
+    look.awaited_ns.push_back(of_place.number<int64_t>("ns"));
+    fields.refuse_unless(of_place.good());
   }
-  std::string rest;
-  return words && !(words >> rest) ? std::optional(look) : std::nullopt;
+  return fields.good() ? std::optional(look) : std::nullopt;
 }
 
 }  // namespace ddp::ddprun

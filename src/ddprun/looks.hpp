@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What some ranks have done since the last look at them, and how it is sent from one ddprun to another: a plain value and
+// What some ranks have done since the last look at them, and its JSON, which one ddprun sends to another: a plain value and
 // pure functions.
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
-#include <string>
-#include <string_view>
 #include <vector>
 
 #include "ddprun/run.hpp"
@@ -17,6 +16,8 @@ struct RankLook {
   int32_t rank = 0;          // as the launcher counts
   int32_t place = -1;        // its number in its group now; -1: it has none
   int64_t resident_kib = 0;  // 0: it does not run
+  int32_t cores = 0;         // of its host
+  int32_t transports = -1;   // as in RankRun
   Counts since{};
   Buckets buckets{};
   int64_t waited_ns = 0;  // since the last look
@@ -27,8 +28,8 @@ struct Look {
   std::vector<int64_t> awaited_ns{};  // by place in the group: how long these ranks have waited for it since the last look
 };
 
-/// One line of numbers.
-[[nodiscard]] std::string write_look(const Look& look);
-[[nodiscard]] std::optional<Look> read_look(std::string_view text);
+/// Counts that are 0 are left out.
+[[nodiscard]] nlohmann::ordered_json look_json(const Look& look);
+[[nodiscard]] std::optional<Look> read_look(const nlohmann::ordered_json& json);
 
 }  // namespace ddp::ddprun

@@ -103,11 +103,10 @@ int32_t usable_cores() {
   return std::max(cores, 1);
 }
 
-std::string this_machine() {
+NamedHost this_machine() {
   char name[256] = "";
   gethostname(name, sizeof name - 1);
-  const int32_t cores = usable_cores();
-  return std::string(name) + ", " + std::to_string(cores) + (cores == 1 ? " core" : " cores");
+  return {name, usable_cores()};
 }
 
 int32_t find_free_port() {

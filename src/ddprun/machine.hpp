@@ -6,13 +6,14 @@
 #include <cstdint>
 #include <string>
 
+#include "ddprun/run.hpp"
+
 namespace ddp::ddprun {
 
 /// Cores this process may use: its affinity mask, cut to the CPU quota of its container. At least 1.
 [[nodiscard]] int32_t usable_cores();
 
-/// "vm, 2 cores": its name, and the cores that ddprun may use.
-[[nodiscard]] std::string this_machine();
+[[nodiscard]] NamedHost this_machine();
 
 /// A TCP port on which nothing listens. It is not reserved: rank 0 binds it a moment later. The port is below the range from
 /// which the kernel takes ports for outgoing connections, so no other program gets it by accident meanwhile.

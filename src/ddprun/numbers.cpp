@@ -15,22 +15,6 @@ std::string print(const char* format, double number) {
   return text;
 }
 
-/// Of the UTF-8 character that a text begins with; 0: not UTF-8.
-size_t character_bytes(std::string_view text) {
-  const auto byte = [&](size_t at) { return at < text.size() ? static_cast<unsigned char>(text[at]) : 0U; };
-  const unsigned first = byte(0);
-  if (first < 0x80) return 1;
-  const size_t length = first >= 0xc2 && first < 0xe0   ? 2
-                        : first >= 0xe0 && first < 0xf0 ? 3
-                        : first >= 0xf0 && first < 0xf5 ? 4
-                                                        : 0;
-  for (size_t at = 1; at < length; ++at)
-    if ((byte(at) & 0xc0) != 0x80) return 0;
-  const bool overlong = (first == 0xe0 && byte(1) < 0xa0) || (first == 0xf0 && byte(1) < 0x90);
-  const bool none = (first == 0xed && byte(1) >= 0xa0) || (first == 0xf4 && byte(1) >= 0x90);
-  return overlong || none ? 0 : length;
-}
-
 }  // namespace
 
 std::string format_number(double number) {
@@ -85,31 +69,6 @@ std::string format_bytes(double bytes) {
 }
 
 std::string format_kib(int64_t kib) { return format_bytes(static_cast<double>(kib) * 1024); }
-
-std::string escape_html(std::string_view text) {
-  std::string html;
-  for (size_t at = 0; at < text.size();) {
-    const auto byte = static_cast<unsigned char>(text[at]);
-    const size_t length = character_bytes(text.substr(at));
-    switch (byte) {
-      case '&': html += "&amp;"; break;
-      case '<': html += "&lt;"; break;
-      case '>': html += "&gt;"; break;
-      case '"': html += "&quot;"; break;
-      case '\'': html += "&#39;"; break;
-      case '\t':
-      case '\n': html += ' '; break;
-      default:
-        if (length == 0) {
-          html += "\xef\xbf\xbd";  // the replacement character
-        } else {
-          html += byte >= 0x20 && byte != 0x7f ? text.substr(at, length) : std::string_view(".");
-        }
-    }
-    at += std::max<size_t>(length, 1);
-  }
-  return html;
-}
 
 std::vector<double> axis_marks(double most, int count) {
   if (!(most > 0)) most = 1;

@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace ddp::ddprun {
@@ -22,9 +21,6 @@ namespace ddp::ddprun {
 /// "25 MiB".
 [[nodiscard]] std::string format_bytes(double bytes);
 [[nodiscard]] std::string format_kib(int64_t kib);
-
-/// For text and for attributes in quotes. Control characters become dots, what is not UTF-8 is replaced.
-[[nodiscard]] std::string escape_html(std::string_view text);
 
 /// Round marks of an axis from 0 to at least `most`, at most `count` steps: the last is the axis's end.
 [[nodiscard]] std::vector<double> axis_marks(double most, int count);

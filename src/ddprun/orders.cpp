@@ -1,125 +1,127 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bytes are sent in hexadecimal, so that a message stays one line.
 // Tested by unit/ddprun/orders_test.cpp.
 #include "ddprun/orders.hpp"
 
 #include <algorithm>
-#include <sstream>
+
+#include "ddprun/fields.hpp"
 
 namespace ddp::ddprun {
 namespace {
 
-constexpr char kDigits[] = "0123456789abcdef";
 constexpr int32_t kMostRanks = 1 << 20;
-
-std::string to_hex(std::string_view bytes) {
-  std::string text = "x";  // an empty word would be none
-  for (const char c : bytes) {
-    const auto byte = static_cast<unsigned char>(c);
-    text += kDigits[byte >> 4];
-    text += kDigits[byte & 15];
-  }
-  return text;
-}
-
-std::optional<std::string> from_hex(std::string_view text) {
-  if (text.empty() || text.front() != 'x' || text.size() % 2 == 0) return std::nullopt;
-  std::string bytes;
-  for (size_t i = 1; i < text.size(); i += 2) {
-    const size_t high = std::string_view(kDigits).find(text[i]), low = std::string_view(kDigits).find(text[i + 1]);
-    if (high > 15 || low > 15) return std::nullopt;
-    bytes += static_cast<char>(high << 4 | low);
-  }
-  return bytes;
-}
+constexpr int kMostSignals = 64;
 
 /// A name of a file in one folder, and nothing else.
 bool is_name(const std::string& name) { return !name.empty() && name.front() != '.' && name.find('/') == std::string::npos; }
 
-bool read_bytes(std::istringstream& words, std::string& bytes) {
-  std::string hex;
-  if (!(words >> hex)) return false;
-  const std::optional<std::string> read = from_hex(hex);
-  if (read.has_value()) bytes = *read;
-  return read.has_value();
+std::string read_name(Fields& fields) {
+  std::string name = fields.text("name");
+  fields.refuse_unless(is_name(name));
+  return name;
 }
 
-bool is_over(std::istringstream& words) {
-  std::string rest;
-  return !(words >> rest);
-}
+std::string line_of(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
+Json json_of(std::string_view line) { return Json::parse(line, nullptr, false); }
 
 }  // namespace
 
 std::string write_order(const Order& order) {
   switch (order.kind) {
     case Order::Kind::kStart:
-      return "start " + std::to_string(order.first) + " " + std::to_string(order.last) + " " +
-             std::to_string(order.how.restarts) + " " + (order.how.joins ? "1" : "0");
-    case Order::Kind::kFile: return "file " + to_hex(order.name) + " " + to_hex(order.bytes);
+      return line_of({{"order", "start"},
+                      {"first", order.first},
+                      {"last", order.last},
+                      {"restarts", order.how.restarts},
+                      {"joins", order.how.joins}});
+    case Order::Kind::kFile: return line_of({{"order", "file"}, {"name", order.name}, {"bytes", to_hex(order.bytes)}});
+    case Order::Kind::kSignal: return line_of({{"order", "signal"}, {"number", order.number}});
+    case Order::Kind::kEnvironment: {
+      Json assignments = Json::array();
+      for (const std::string& assignment : order.assignments) assignments.push_back(to_hex(assignment));
+      return line_of({{"order", "environment"}, {"assignments", std::move(assignments)}});
+    }
     case Order::Kind::kOver: break;
   }
-  return "over";
+  return line_of({{"order", "over"}});
 }
 
 std::optional<Order> read_order(std::string_view line) {
-  std::istringstream words{std::string(line)};
-  std::string kind;
+  const Json json = json_of(line);
+  Fields fields(json);
   Order order;
-  int joins = 0;
-  words >> kind;
-  bool good = false;
+  const std::string kind = fields.text("order");
   if (kind == "start") {
     order.kind = Order::Kind::kStart;
-    good = static_cast<bool>(words >> order.first >> order.last >> order.how.restarts >> joins) && order.first >= 0 &&
-           order.last >= order.first && order.last < kMostRanks;
-    order.how.joins = joins == 1;
+    order.first = fields.number<int32_t>("first", 0, kMostRanks);
+    order.last = fields.number<int32_t>("last", order.first, kMostRanks);
+    order.how = {fields.number<int32_t>("restarts"), fields.truth("joins")};
   } else if (kind == "file") {
     order.kind = Order::Kind::kFile;
-    good = read_bytes(words, order.name) && read_bytes(words, order.bytes) && is_name(order.name);
+    order.name = read_name(fields);
+    order.bytes = fields.bytes("bytes");
+  } else if (kind == "signal") {
+    order.kind = Order::Kind::kSignal;
+    order.number = fields.number<int>("number", 0, kMostSignals);
+  } else if (kind == "environment") {
+    order.kind = Order::Kind::kEnvironment;
+    for (const Json& each : fields.list("assignments")) {
+      const Json one{{"bytes", each}};
+      Fields assignment(one);
+      order.assignments.push_back(assignment.bytes("bytes"));
+      fields.refuse_unless(assignment.good());
+    }
   } else {
-    good = kind == "over";
+    fields.refuse_unless(kind == "over");
   }
-  return good && is_over(words) ? std::optional(order) : std::nullopt;
+  return fields.good() ? std::optional(order) : std::nullopt;
 }
 
 std::string write_report(const Report& report) {
-  const std::string rank = std::to_string(report.rank);
   switch (report.kind) {
     case Report::Kind::kEnded:
-      return "ended " + rank + " " + std::to_string(report.status) + " " + std::to_string(report.peak_kib);
-    case Report::Kind::kLine: return "line " + rank + " " + to_hex(report.bytes);
-    case Report::Kind::kLook: return "look " + to_hex(report.bytes);
+      return line_of({{"report", "ended"}, {"rank", report.rank}, {"status", report.status}, {"peak_kib", report.peak_kib}});
+    case Report::Kind::kLine: return line_of({{"report", "line"}, {"rank", report.rank}, {"bytes", to_hex(report.bytes)}});
+    case Report::Kind::kLook: return line_of({{"report", "look"}, {"look", look_json(report.look)}});
     case Report::Kind::kPiece:
-      return "piece " + to_hex(report.name) + " " + std::to_string(report.offset) + " " + to_hex(report.bytes);
+      return line_of(
+          {{"report", "piece"}, {"name", report.name}, {"offset", report.offset}, {"bytes", to_hex(report.bytes)}});
     case Report::Kind::kFile: break;
   }
-  return "file " + to_hex(report.name) + " " + to_hex(report.bytes);
+  return line_of({{"report", "file"}, {"name", report.name}, {"bytes", to_hex(report.bytes)}});
 }
 
 std::optional<Report> read_report(std::string_view line) {
-  std::istringstream words{std::string(line)};
-  std::string kind;
+  const Json json = json_of(line);
+  Fields fields(json);
   Report report;
-  words >> kind;
-  bool good = false;
+  const std::string kind = fields.text("report");
   if (kind == "ended") {
-    good = static_cast<bool>(words >> report.rank >> report.status >> report.peak_kib);
+    report.rank = fields.number<int32_t>("rank");
+    report.status = fields.number<int>("status", std::numeric_limits<int>::min());
+    report.peak_kib = fields.number<int64_t>("peak_kib");
   } else if (kind == "line") {
     report.kind = Report::Kind::kLine;
-    good = words >> report.rank && read_bytes(words, report.bytes);
+    report.rank = fields.number<int32_t>("rank");
+    report.bytes = fields.bytes("bytes");
   } else if (kind == "piece") {
     report.kind = Report::Kind::kPiece;
-    good = read_bytes(words, report.name) && words >> report.offset && read_bytes(words, report.bytes) &&
-           is_name(report.name) && report.offset >= 0;
+    report.name = read_name(fields);
+    report.offset = fields.number<int64_t>("offset");
+    report.bytes = fields.bytes("bytes");
   } else if (kind == "look") {
     report.kind = Report::Kind::kLook;
-    good = read_bytes(words, report.bytes);
-  } else if (kind == "file") {
+    std::optional<Look> look = read_look(fields.object("look"));
+    fields.refuse_unless(look.has_value());
+    if (look.has_value()) report.look = std::move(*look);
+  } else {
     report.kind = Report::Kind::kFile;
-    good = read_bytes(words, report.name) && read_bytes(words, report.bytes) && is_name(report.name);
+    report.name = read_name(fields);
+    report.bytes = fields.bytes("bytes");
+    fields.refuse_unless(kind == "file");
   }
-  return good && report.rank >= 0 && is_over(words) ? std::optional(report) : std::nullopt;
+  return fields.good() ? std::optional(report) : std::nullopt;
 }
 
 std::string report_mark(const std::string& word) { return "\x1e" + word + " "; }

@@ -4,16 +4,21 @@
 
 #include <algorithm>
 #include <ctime>
+#include <string_view>
 
 #include "ddprun/charts.hpp"
 #include "ddprun/figures.hpp"
 #include "ddprun/numbers.hpp"
+#include "ddprun/run_json.hpp"
 
 namespace ddp::ddprun {
 namespace {
 
-constexpr size_t kMostLines = 8;                   // of memory, before they become the largest and the smallest
-constexpr double kNotableShare = 0.01;             // of the time: waiting up to that has no full bar
+constexpr size_t kMostLines = 8;        // of memory, before they become the largest and the smallest
+constexpr double kNotableShare = 0.01;  // of the time: waiting up to that has no full bar
+constexpr std::string_view kPlace = "@RUN@", kBehind = "</script>";  // of the numbers, in report.html
+constexpr const char* kNothing = "–";                                // in a table
+constexpr size_t kMostHosts = 16;
 constexpr size_t kMostBars = 64;                   // ranks
 constexpr double kMib = 1024, kGib = 1024 * kMib;  // in KiB
 
@@ -54,67 +59,64 @@ std::string program_of(const Run& run) {
   return path.substr(path.rfind('/') + 1);
 }
 
-std::vector<std::string> hosts_of(const Run& run) {
-  std::vector<std::string> hosts;
-  for (const RankRun& rank : run.ranks)
-    if (hosts.empty() || hosts.back() != rank.host) hosts.push_back(rank.host);
+struct HostRun {
+  NamedHost machine{};
+  std::vector<int32_t> ranks{};
+};
+
+/// Ranks of a host follow each other.
+std::vector<HostRun> hosts_of(const Run& run) {
+  std::vector<HostRun> hosts;
+  for (const RankRun& rank : run.ranks) {
+    const std::string& name = rank.host.empty() ? run.machine.name : rank.host;
+    if (hosts.empty() || hosts.back().machine.name != name) hosts.push_back({{name, 0}, {}});
+    HostRun& host = hosts.back();
+    host.machine.cores = rank.cores > 0 ? rank.cores : rank.host.empty() ? run.machine.cores : host.machine.cores;
+    host.ranks.push_back(rank.rank);
+  }
   return hosts;
 }
 
-std::string header_of(const Run& run) {
-  const bool good = run.exit_code == 0;
-  const std::vector<std::string> hosts = hosts_of(run);
-  std::string where = hosts.size() > 1 ? " on " + plural(hosts.size(), "host") : "";
-  if (hosts.size() == 1 && !hosts.front().empty()) where = " on " + hosts.front();
-  if (hosts.size() == 1 && hosts.front().empty() && !run.machine.empty()) where = " on " + run.machine;
-  return "<header><p class=brand>libddp · report of a job</p><h1>" + escape_html(program_of(run)) + "</h1><p class=lead>" +
-         "<span class='state " + (good ? "good'>✓ succeeded" : "bad'>✗ exit code " + std::to_string(run.exit_code)) +
-         "</span> " +
-         escape_html(
-             plural(run.ranks.size(), "rank") +
-             (static_cast<size_t>(run.world_size) > run.ranks.size() ? " of " + std::to_string(run.world_size) : "") +
-             where + " · " + format_time(run.seconds) + " · " + moment_text(run.started_unix_s)) +
-         "</p><pre class=command tabindex=0 aria-label='Command'>" + escape_html(command_line(run.command)) +
-         "</pre></header>";
+/// "node-a, 8 cores (ranks 0 to 3)"
+std::string host_text(const HostRun& host, bool alone) {
+  const NamedHost& machine = host.machine;
+  std::string text = machine.name.empty() ? "a host whose name is not known" : machine.name;
+  if (machine.cores > 0) text += ", " + plural(static_cast<size_t>(machine.cores), "core");
+  if (alone) return text;
+  return text + " (rank" + (host.ranks.size() == 1 ? " " : "s ") + std::to_string(host.ranks.front()) +
+         (host.ranks.size() == 1 ? "" : " to " + std::to_string(host.ranks.back())) + ")";
 }
 
-std::string tile(const std::string& value, const std::string& name, const std::string& note) {
-  return "<div class=tile><dt>" + escape_html(name) + "</dt><dd>" + escape_html(value) + "</dd><dd class=note>" +
-         escape_html(note) + "</dd></div>";
+/// Where the job ran, how its bytes were sent, and by which version.
+std::vector<std::pair<std::string, std::string>> facts_of(const Run& run) {
+  std::vector<std::pair<std::string, std::string>> facts;
+  const std::vector<HostRun> hosts = hosts_of(run);
+  std::string where;
+  for (size_t i = 0; i < hosts.size() && i < kMostHosts; ++i)
+    where += (where.empty() ? "" : "; ") + host_text(hosts[i], hosts.size() == 1);
+  if (hosts.size() > kMostHosts) where += "; and " + std::to_string(hosts.size() - kMostHosts) + " more";
+  if (!where.empty()) facts.emplace_back(hosts.size() == 1 ? "Host" : "Hosts", where);
+  if (const std::string transport = name_transports(transports_of(run)); !transport.empty())
+    facts.emplace_back("Transport", transport);
+  facts.emplace_back("Launcher", "ddprun " + run.version);
+  return facts;
 }
 
-std::string tiles_of(const Run& run, const RunFigures& figures) {
-  std::string html = "<dl class=tiles>";
+Json tiles_of(const Run& run, const RunFigures& figures) {
+  Json tiles = Json::array();
   if (figures.per_second >= 0)
-    html += tile(format_number(figures.per_second), figures.unit + " a second",
-                 format_number(static_cast<double>(figures.total)) + " in all");
+    tiles.push_back({format_number(figures.per_second), figures.unit + " a second",
+                     format_number(static_cast<double>(figures.total)) + " in all"});
   if (figures.share_hidden >= 0) {
-    html += tile(format_share(figures.share_hidden), "hidden", "of the communication");
-    html += tile(format_ms(figures.exposed_ms), "exposed", "communication in each pass");
+    tiles.push_back({format_share(figures.share_hidden), "hidden", "of the communication"});
+    tiles.push_back({format_ms(figures.exposed_ms), "exposed", "communication in each pass"});
   }
-  if (figures.sent_bytes > 0) html += tile(format_bytes(figures.sent_bytes), "sent by a rank", "in each pass");
+  if (figures.sent_bytes > 0) tiles.push_back({format_bytes(figures.sent_bytes), "sent by a rank", "in each pass"});
   if (figures.peak_kib > 0)
-    html += tile(format_kib(figures.peak_kib), "peak memory", "of rank " + std::to_string(figures.largest));
-  html += tile(std::to_string(run.restarts), run.restarts == 1 ? "restart" : "restarts", plural(run.events.size(), "event"));
-  return html + "</dl>";
-}
-
-std::string findings_of(const RunFigures& figures) {
-  if (figures.findings.empty()) return "";
-  std::string html = "<section class=card id=findings><h2>What stands out</h2><ul class=findings>";
-  for (const RunFinding& finding : figures.findings) {
-    const bool good = finding.kind == RunFinding::Kind::kGood, bad = finding.kind == RunFinding::Kind::kBad;
-    html += std::string("<li class=") +
-            (good  ? "good"
-             : bad ? "bad"
-                   : "note") +
-            "><b aria-hidden=true>" +
-            (good  ? "✓"
-             : bad ? "!"
-                   : "i") +
-            "</b><span>" + escape_html(finding.text) + "</span></li>";
-  }
-  return html + "</ul></section>";
+    tiles.push_back({format_kib(figures.peak_kib), "peak memory", "of rank " + std::to_string(figures.largest)});
+  tiles.push_back(
+      {std::to_string(run.restarts), run.restarts == 1 ? "restart" : "restarts", plural(run.events.size(), "event")});
+  return tiles;
 }
 
 TimeChart over_time(const Run& run, const RunFigures& figures) {
@@ -126,8 +128,8 @@ TimeChart over_time(const Run& run, const RunFigures& figures) {
   return chart;
 }
 
-std::string throughput_of(const Run& run, const RunFigures& figures) {
-  if (figures.per_second < 0) return "";
+void add_throughput(const Run& run, const RunFigures& figures, Json& charts) {
+  if (figures.per_second < 0) return;
   TimeChart chart = over_time(run, figures);
   chart.id = "throughput";
   chart.title = "Throughput";
@@ -135,11 +137,11 @@ std::string throughput_of(const Run& run, const RunFigures& figures) {
   chart.series = {{figures.unit + " a second", 0, {}}};
   chart.format = format_number;
   for (const Interval& interval : figures.intervals) chart.series[0].values.push_back(interval.per_second);
-  return time_chart(chart);
+  charts.push_back(time_chart(chart));
 }
 
-std::string communication_of(const Run& run, const RunFigures& figures) {
-  if (figures.share_hidden < 0) return "";
+void add_communication(const Run& run, const RunFigures& figures, Json& charts) {
+  if (figures.share_hidden < 0) return;
   TimeChart chart = over_time(run, figures);
   chart.id = "communication";
   chart.title = "Communication in a pass";
@@ -152,11 +154,11 @@ std::string communication_of(const Run& run, const RunFigures& figures) {
     chart.series[0].values.push_back(interval.exposed_ms);
     chart.series[1].values.push_back(interval.hidden_ms);
   }
-  return time_chart(chart);
+  charts.push_back(time_chart(chart));
 }
 
-std::string memory_of(const Run& run, const RunFigures& figures) {
-  if (figures.peak_kib == 0 || figures.intervals.empty()) return "";
+void add_memory(const Run& run, const RunFigures& figures, Json& charts) {
+  if (figures.peak_kib == 0 || figures.intervals.empty()) return;
   TimeChart chart = over_time(run, figures);
   chart.id = "memory";
   chart.title = "Memory";
@@ -183,7 +185,7 @@ std::string memory_of(const Run& run, const RunFigures& figures) {
     chart.series[0].values.push_back(most > 0 ? most : -1);
     chart.series[1].values.push_back(least);
   }
-  return time_chart(chart);
+  charts.push_back(time_chart(chart));
 }
 
 /// Of many ranks, those for which `worth` is largest.
@@ -196,16 +198,16 @@ std::vector<const RankRun*> chosen(const Run& run, int64_t RankRun::*worth) {
   return ranks;
 }
 
-std::string waiting_of(const Run& run, const RunFigures& figures) {
+void add_waiting(const Run& run, const RunFigures& figures, Json& charts) {
   const bool known =
       std::any_of(run.ranks.begin(), run.ranks.end(), [](const RankRun& rank) { return rank.awaited_ns > 0; });
-  if (!known || run.ranks.size() < 2) return "";
+  if (!known || run.ranks.size() < 2) return;
   BarChart chart;
   chart.id = "waiting";
   chart.title = "Waiting by rank";
-  chart.say = figures.straggler >= 0 ? "The others wait for rank " + std::to_string(figures.straggler) +
-                                           ": who is waited for is slow, who waits is fast."
-                                     : "Who is waited for is slow, who waits is fast. No rank stands out.";
+  chart.say = (figures.straggler >= 0 ? "The others wait for rank " + std::to_string(figures.straggler) + "."
+                                      : std::string("No rank stands out.")) +
+              " A rank that others wait for is slow; a rank that waits is fast.";
   chart.rows_are = "rank";
   chart.parts = {"each other rank waited for it", "it waited for others"};
   chart.colours = {1, 0};
@@ -217,17 +219,17 @@ std::string waiting_of(const Run& run, const RunFigures& figures) {
                           {static_cast<double>(rank->awaited_ns) * 1e-9 / static_cast<double>(run.ranks.size() - 1),
                            static_cast<double>(rank->waited_ns) * 1e-9},
                           rank->rank == figures.straggler});
-  return bar_chart(chart);
+  charts.push_back(bar_chart(chart));
 }
 
-std::string buckets_of(const Run& run) {
+void add_buckets(const Run& run, Json& charts) {
   const auto found = std::find_if(run.ranks.begin(), run.ranks.end(), [](const RankRun& r) { return r.buckets.count > 0; });
-  if (found == run.ranks.end()) return "";
+  if (found == run.ranks.end()) return;
   const Buckets& buckets = found->buckets;
   BarChart chart;
   chart.id = "buckets";
   chart.title = "Buckets";
-  chart.say = format_bytes(static_cast<double>(buckets.gradient_bytes)) + " of gradients travel in " +
+  chart.say = format_bytes(static_cast<double>(buckets.gradient_bytes)) + " of gradients are sent in " +
               plural(static_cast<size_t>(buckets.count), "bucket") + ", as the model's last pass had them.";
   chart.rows_are = "bucket";
   chart.parts = {"size"};
@@ -238,69 +240,117 @@ std::string buckets_of(const Run& run) {
     chart.bars.push_back({"mean", {static_cast<double>(buckets.gradient_bytes) / static_cast<double>(buckets.count)}});
     chart.bars.push_back({"smallest", {static_cast<double>(buckets.smallest)}});
   }
-  return bar_chart(chart);
+  charts.push_back(bar_chart(chart));
 }
 
-std::string events_of(const Run& run) {
-  if (run.events.empty() && run.last_words.empty()) return "";
-  std::string html = "<section class=card id=story><h2>Failures and restarts</h2>";
-  if (!run.events.empty()) html += "<ol class=story>";
-  for (const RunEvent& event : run.events)
-    html += "<li><time>" + format_time(event.seconds) + "</time><span>" + escape_html(event.text) + "</span></li>";
-  if (!run.events.empty()) html += "</ol>";
-  if (!run.last_words.empty()) {
-    html += "<details open><summary>What ddprun said at the end</summary><pre class=words tabindex=0>";
-    for (const std::string& line : run.last_words) html += escape_html(line) + "\n";
-    html += "</pre></details>";
+/// Ranks that share memory may send nothing: then how they communicate says more than "0 B".
+std::string sent_text(const RankRun& rank) {
+  if (rank.counts.sent_bytes > 0) return format_bytes(static_cast<double>(rank.counts.sent_bytes));
+  const std::string transport = name_transports(rank.transports);
+  return transport.empty() ? kNothing : transport;
+}
+
+/// A column of the table of ranks.
+struct Column {
+  const char* head;
+  std::string (*cell)(const RankRun&);
+  bool is_rare;  // left out where no rank has anything to tell in it
+};
+
+std::string number(int64_t count) { return format_number(static_cast<double>(count)); }
+
+const Column kColumns[] = {
+    {"rank", [](const RankRun& rank) { return std::to_string(rank.rank); }, false},
+    {"host", [](const RankRun& rank) { return rank.host; }, false},
+    {"starts", [](const RankRun& rank) { return number(rank.starts); }, false},
+    {"end", [](const RankRun& rank) { return rank.end; }, false},
+    {"after", [](const RankRun& rank) { return format_time(rank.ended_s); }, false},
+    {"steps", [](const RankRun& rank) { return number(rank.counts.steps); }, true},
+    {"passes", [](const RankRun& rank) { return number(rank.counts.passes); }, false},
+    {"void passes", [](const RankRun& rank) { return number(rank.counts.voids); }, true},
+    {"hidden",
+     [](const RankRun& rank) {
+       const double share = share_hidden(rank.counts);
+       return share < 0 ? kNothing : format_share(share);
+     },
+     true},
+    {"exposed", [](const RankRun& rank) { return format_time(static_cast<double>(rank.counts.exposed_ns) * 1e-9); }, false},
+    {"sent", sent_text, true},
+    {"saves", [](const RankRun& rank) { return number(rank.counts.saves); }, true},
+    {"recoveries", [](const RankRun& rank) { return number(rank.counts.recoveries); }, true},
+    {"peak memory", [](const RankRun& rank) { return rank.peak_kib > 0 ? format_kib(rank.peak_kib) : kNothing; }, false}};
+
+/// Without the columns in which no rank has anything, so that the others have room.
+Json ranks_of(const Run& run) {
+  std::vector<RankRun> ranks = run.ranks;
+  for (RankRun& rank : ranks)
+    if (rank.host.empty()) rank.host = run.machine.name;
+  Json heads = Json::array(), rows = Json::array();
+  for (size_t i = 0; i < ranks.size(); ++i) rows.push_back(Json::array());
+  for (const Column& column : kColumns) {
+    const auto says_nothing = [&](const RankRun& rank) {
+      const std::string cell = column.cell(rank);
+      return cell == "0" || cell == kNothing;
+    };
+    if (column.is_rare && std::all_of(ranks.begin(), ranks.end(), says_nothing)) continue;
+    heads.push_back(column.head);
+    for (size_t i = 0; i < ranks.size(); ++i) rows[i].push_back(column.cell(ranks[i]));
   }
-  return html + "</section>";
+  return {{"heads", std::move(heads)}, {"rows", std::move(rows)}};
 }
 
-std::string machine_name(const Run& run) {
-  return run.machine.empty() ? "here" : run.machine.substr(0, run.machine.find(','));
+Json events_of(const Run& run) {
+  Json events = Json::array();
+  for (const RunEvent& event : run.events) events.push_back({format_time(event.seconds), event.text});
+  return events;
 }
 
-/// Ranks that share memory send nothing.
-std::string sent_text(const Run& run, const Counts& counts) {
-  if (counts.sent_bytes > 0 || counts.comm_ns == 0) return format_bytes(static_cast<double>(counts.sent_bytes));
-  return run.world_size > 1 ? "shared memory" : "–";
+Json charts_of(const Run& run, const RunFigures& figures) {
+  Json charts = Json::array();
+  add_throughput(run, figures, charts);
+  add_communication(run, figures, charts);
+  add_waiting(run, figures, charts);
+  add_buckets(run, charts);
+  add_memory(run, figures, charts);
+  return charts;
 }
 
-std::string ranks_of(const Run& run) {
-  std::vector<std::vector<std::string>> cells{{"rank", "host", "starts", "end", "after", "steps", "passes", "void", "hidden",
-                                               "exposed", "sent", "saves", "recoveries", "peak memory"}};
-  const auto number = [](int64_t count) { return format_number(static_cast<double>(count)); };
-  for (const RankRun& rank : run.ranks) {
-    const Counts& counts = rank.counts;
-    const double share = share_hidden(counts);
-    cells.push_back({std::to_string(rank.rank), rank.host.empty() ? machine_name(run) : rank.host, number(rank.starts),
-                     rank.end, format_time(rank.ended_s), number(counts.steps), number(counts.passes), number(counts.voids),
-                     share < 0 ? "–" : format_share(share), format_time(static_cast<double>(counts.exposed_ns) * 1e-9),
-                     sent_text(run, counts), number(counts.saves), number(counts.recoveries),
-                     rank.peak_kib > 0 ? format_kib(rank.peak_kib) : "–"});
-  }
-  return "<section class=card id=ranks><h2>Ranks</h2>" + data_table(cells, "Ranks", true) + "</section>";
+/// "12 ranks of 16 · 2:00 min · 2026-11-27 12:00:00 UTC"
+std::string lead_of(const Run& run) {
+  return plural(run.ranks.size(), "rank") +
+         (static_cast<size_t>(run.world_size) > run.ranks.size() ? " of " + std::to_string(run.world_size) : "") + " · " +
+         format_time(run.seconds) + " · " + moment_text(run.started_unix_s);
 }
 
 }  // namespace
 
-std::string write_page(const Run& run, const std::string& json_name) {
+Json page_json(const Run& run, const std::string& json_name) {
   const RunFigures figures = figures_of(run);
-  std::string html =
-      "<!DOCTYPE html>\n<html lang=en><head><meta charset=utf-8><meta name=viewport content='width=device-width,"
-      "initial-scale=1'><meta name=color-scheme content='light dark'><title>" +
-      escape_html(program_of(run)) + " – libddp report</title><style>" + page_style() + "</style></head><body><main>" +
-      header_of(run) + tiles_of(run, figures) + findings_of(figures);
-  if (figures.per_second < 0)
-    html +=
-        "<section class=card><h2>No pass was completed</h2><p class=say>The program ended before the end of its first pass, "
-        "or "
-        "it has used no model of libddp.</p></section>";
-  html += "<div class=two>" + throughput_of(run, figures) + communication_of(run, figures) + waiting_of(run, figures) +
-          buckets_of(run) + memory_of(run, figures) + "</div>" + events_of(run) + ranks_of(run);
-  return html + "<footer>Written by ddprun " + escape_html(run.version) + ". The numbers: <a href='" +
-         escape_html(json_name) + "'>" + escape_html(json_name) + "</a></footer></main><script>" + page_script() +
-         "</script></body></html>\n";
+  Json facts = Json::array();
+  for (const auto& [name, text] : facts_of(run)) facts.push_back({name, text});
+  return {{"title", program_of(run)},
+          {"state", run.exit_code == 0 ? std::string("✓ succeeded") : "✗ exit code " + std::to_string(run.exit_code)},
+          {"lead", lead_of(run)},
+          {"facts", std::move(facts)},
+          {"command", command_line(run.command)},
+          {"tiles", tiles_of(run, figures)},
+          {"charts", charts_of(run, figures)},
+          {"events", events_of(run)},
+          {"ranks", ranks_of(run)},
+          {"written", "Written by ddprun " + run.version + "."},
+          {"numbers", json_name}};
+}
+
+// A '<' could end the element of the page in which the object stands; JSON has it in strings alone.
+std::string write_page(const Run& run, const std::string& json_name) {
+  Json json = report_json(run);
+  json["page"] = page_json(run, json_name);
+  const std::string text = json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  std::string page(kReportPage);
+  const size_t at = page.find(std::string(kPlace) + std::string(kBehind));
+  std::string safe;
+  for (const char c : text) safe += c == '<' ? std::string("\\u003c") : std::string(1, c);
+  return page.replace(at, kPlace.size(), safe);
 }
 
 }  // namespace ddp::ddprun

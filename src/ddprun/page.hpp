@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// The report of a job as one page that needs nothing else, no network either: a pure function.
+// The report of a job as one page that needs nothing else, no network either: report.html with the numbers in it.
 #pragma once
 
 #include <string>
 
+#include "ddprun/charts.hpp"
 #include "ddprun/run.hpp"
 
 namespace ddp::ddprun {
 
-/// `json_name`: the file with the numbers, in the folder of the page.
-[[nodiscard]] std::string write_page(const Run& run, const std::string& json_name);
+/// report.html, embedded when ddprun is built.
+extern const char* const kReportPage;
 
-/// Colours, fonts and layout; what reads a chart under the pointer and by the arrow keys.
-[[nodiscard]] const char* page_style() noexcept;
-[[nodiscard]] const char* page_script() noexcept;
+/// What the page shows, as texts, places and tables; its script looks up the rest in report_json(). `json_name`: the file
+/// with all samples, beside the page. A pure function.
+[[nodiscard]] Json page_json(const Run& run, const std::string& json_name);
+/// The page. A pure function.
+[[nodiscard]] std::string write_page(const Run& run, const std::string& json_name);
 
 }  // namespace ddp::ddprun

@@ -15,6 +15,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <utility>
 
 #include "core/error.hpp"
 #include "ddprun/channel.hpp"
@@ -81,7 +82,7 @@ std::string make_folder(const std::string& parent, int32_t rank) {
 
 }  // namespace
 
-Relay::Relay(const Options& options) : options_(options), error_screen_(same_place(1, 2) ? 0 : 1) {
+Relay::Relay(Loop& loop, const Options& options) : loop_(loop), options_(options), error_screen_(same_place(1, 2) ? 0 : 1) {
   sinks_.emplace_back(1, "stdout");
   sinks_.emplace_back(2, "stderr");
   for (auto& sink : sinks_) screens_.emplace_back(sink, options.has_prefix());
@@ -90,6 +91,9 @@ Relay::Relay(const Options& options) : options_(options), error_screen_(same_pla
     const std::string folder = make_folder(options.output_dir, options.machines.first_rank() + rank);
     for (const char* name : {"/stdout.txt", "/stderr.txt"}) sinks_.emplace_back(open_file(folder + name), folder + name);
   }
+  for (Sink& sink : sinks_)
+    writable_.emplace_back(loop, sink.fd(), Ready::Whose::kShared, Ready::For::kWriting,
+                           [this, &sink] { write_some(sink); });
 }
 
 void Relay::set_rank(int32_t rank, Fd out, Fd err) {
@@ -118,7 +122,7 @@ void Relay::show_status(const std::string& text) { screens_[error_screen_].set_s
 void Relay::open_streams(int32_t rank, Fd out, Fd err) {
   for (Fd* end : {&out, &err}) {
     const bool error = end == &err;
-    Stream stream;
+    Stream& stream = streams_.emplace_back();
     stream.end = std::move(*end);
     stream.rank = rank;
     if (options_.shows(rank)) {
@@ -129,7 +133,8 @@ void Relay::open_streams(int32_t rank, Fd out, Fd err) {
       stream.number = screens_[stream.screen].add(prefix);
     }
     if (options_.writes_files()) stream.file = 2 + 2 * static_cast<size_t>(rank) + (error ? 1 : 0);
-    streams_.push_back(std::move(stream));
+    stream.ready.emplace(loop_, stream.end.get(), Ready::Whose::kOurs, Ready::For::kReading,
+                         [&stream] { stream.is_ready = true; });
   }
 }
 
@@ -138,26 +143,21 @@ bool Relay::wants_input(const Stream& stream) const noexcept {
          (stream.file == kNone || !sinks_[stream.file].full());
 }
 
-void Relay::append_poll(std::vector<pollfd>& entries) const {
-  for (const auto& stream : streams_) entries.push_back({wants_input(stream) ? stream.end.get() : -1, POLLIN, 0});
-  for (const auto& sink : sinks_) {
-    pollfd entry = sink.poll_entry();
-    if (entry.events == 0) entry.fd = -1;  // or poll would return at once for a closed reader
-    entries.push_back(entry);
-  }
+void Relay::wait() {
+  for (Stream& stream : streams_)
+    if (wants_input(stream)) stream.ready->wait();
+  for (size_t i = 0; i < sinks_.size(); ++i)
+    if (sinks_[i].pending()) writable_[i].wait();
 }
 
-void Relay::handle(const pollfd* entries) {
-  for (auto& stream : streams_) {
-    if ((entries++)->revents != 0) read_some(stream);
-  }
-  for (auto& sink : sinks_) {
-    if ((entries++)->revents != 0) sink.write_some();
-  }
-  for (auto& sink : sinks_) {
-    const std::string complaint = sink.take_complaint();
-    if (!complaint.empty()) note(complaint);
-  }
+void Relay::read_ready() {
+  for (Stream& stream : streams_)
+    if (std::exchange(stream.is_ready, false) && wants_input(stream)) read_some(stream);
+}
+
+void Relay::write_some(Sink& sink) {
+  sink.write_some();
+  if (const std::string complaint = sink.take_complaint(); !complaint.empty()) note(complaint);
 }
 
 int64_t Relay::due_ns() const noexcept {
@@ -276,6 +276,7 @@ void Relay::end_line(Stream& stream, std::string_view line, bool ended) {
 void Relay::end_stream(Stream& stream) {
   // Without prefixes the bytes pass as they are, so nothing is added to a last line that has no end.
   if (!stream.partial.empty()) end_line(stream, stream.partial, false);
+  stream.ready.reset();
   stream.end.reset();
 }
 

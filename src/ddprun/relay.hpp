@@ -3,16 +3,16 @@
 // files. The last lines of every rank are kept for the report.
 #pragma once
 
-#include <poll.h>
-
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "ddprun/fd.hpp"
+#include "ddprun/loop.hpp"
 #include "ddprun/options.hpp"
 #include "ddprun/screen.hpp"
 #include "ddprun/sink.hpp"
@@ -22,7 +22,7 @@ namespace ddp::ddprun {
 class Relay {
  public:
   /// Opens the files of --output-dir. Throws IO.
-  explicit Relay(const Options& options);
+  Relay(Loop& loop, const Options& options);
   Relay(const Relay&) = delete;
   Relay& operator=(const Relay&) = delete;
 
@@ -32,9 +32,10 @@ class Relay {
   void drain(int32_t rank);
   /// The rest of a line behind this mark is no output, but given away.
   void take_reports(std::string mark, std::function<void(int32_t, std::string_view)> take);
-  /// Append what to wait for, then hand the same entries to handle().
-  void append_poll(std::vector<pollfd>& entries) const;
-  void handle(const pollfd* entries);
+  /// The loop waits for what can be read and written next; then call read_ready().
+  void wait();
+  /// Read what has come, always in the same order: what a rank has written to stdout and then to stderr stays in that order.
+  void read_ready();
   /// When show_open_lines() has something to do; Screen::kNever.
   [[nodiscard]] int64_t due_ns() const noexcept;
   /// Show unfinished lines that have not changed for a moment.
@@ -67,13 +68,15 @@ class Relay {
   static constexpr size_t kNone = SIZE_MAX;
 
   struct Stream {
-    Fd end;
-    int32_t rank;
+    Fd end{};
+    int32_t rank = 0;
     size_t screen = kNone;  // none: this rank is not shown
     size_t number = 0;      // of the stream on its screen
     size_t file = kNone;    // sink
     std::string partial;  // the line that has not ended yet; with prefixes, of a line that overwrites itself the last state
     bool bar = false;     // it has overwritten itself with \r
+    std::optional<Ready> ready{};
+    bool is_ready = false;
   };
 
   bool read_some(Stream& stream);
@@ -87,11 +90,15 @@ class Relay {
   void remember(int32_t rank, std::string_view line);
   [[nodiscard]] bool wants_input(const Stream& stream) const noexcept;
 
+  void write_some(Sink& sink);
+
+  Loop& loop_;
   const Options& options_;
-  std::deque<Sink> sinks_;       // 0: stdout, 1: stderr, then the files; a deque, because screens point to them
+  std::deque<Sink> sinks_;       // 0: stdout, 1: stderr, then the files; deques, because others point into them
+  std::deque<Ready> writable_;   // of the sinks
   std::vector<Screen> screens_;  // of sinks 0 and 1
   size_t error_screen_;          // 0 when stdout and stderr are one place: a single queue keeps lines whole there too
-  std::vector<Stream> streams_;
+  std::deque<Stream> streams_;
   std::vector<std::deque<std::string>> last_lines_;
   struct Reports {
     std::string mark{};  // "": there are none

@@ -30,8 +30,8 @@ int64_t Cooldown::rest_ms(const std::string& place, int64_t lived_ms) {
   return there.rest_ms;
 }
 
-int64_t PendingRestart::left_ms() const {
-  int64_t left = std::min(due.left_ms(), all_due.left_ms());
+int64_t PendingRestart::left_ms(bool all_ended) const {
+  int64_t left = all_ended ? std::min(due.left_ms(), all_due.left_ms()) : due.left_ms();
   for (const auto& [rank, when] : resting) left = std::min(left, when.left_ms());
   return left;
 }

@@ -72,8 +72,8 @@ struct PendingRestart {
 
   void begin() { due = os::Deadline::never(), all = false; }
   [[nodiscard]] bool is_waiting() const { return !due.is_never() || !resting.empty(); }
-  /// Until the next of them.
-  [[nodiscard]] int64_t left_ms() const;
+  /// Until the next of them. All start again when all have ended, so `all_due` counts from then on only.
+  [[nodiscard]] int64_t left_ms(bool all_ended) const;
 };
 
 }  // namespace ddp::ddprun

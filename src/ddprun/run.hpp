@@ -58,10 +58,17 @@ struct Buckets {
   bool operator==(const Buckets&) const = default;
 };
 
+struct NamedHost {
+  std::string name{};
+  int32_t cores = 0;  // that ddprun may use there; 0: not known
+};
+
 /// One rank, over all its starts.
 struct RankRun {
   int32_t rank = 0;
-  std::string host{};  // "": the machine of ddprun
+  std::string host{};       // "": the machine of ddprun
+  int32_t cores = 0;        // of the host; 0: not known
+  int32_t transports = -1;  // bits of trace::TransportBit; 0: not known, or its groups had one rank; -1: it made no group
   int32_t starts = 0;
   std::string end{};  // of the last start: "exit code 0"; "": it is not known
   bool failed = false;
@@ -91,12 +98,14 @@ struct RunEvent {
 struct Run {
   std::vector<std::string> command{};
   std::string version{};
-  std::string machine{};  // of ddprun: its name, and its cores
+  NamedHost machine{};  // of ddprun
   int64_t started_unix_s = 0;
   double seconds = 0;
   int exit_code = 0;
   int32_t world_size = 0;  // more than `ranks` where other machines have a ddprun of their own
   int32_t restarts = 0;
+  int32_t least_ranks = 0;  // that had to end with exit code 0; 0: all
+  std::string least_by{};   // the option that says so
   std::vector<RankRun> ranks{};
   std::vector<Sample> samples{};
   std::vector<RunEvent> events{};

@@ -2,16 +2,17 @@
 // Tested by unit/ddprun/page_test.cpp and process/ddprun_report_test.sh.
 #include "ddprun/run_json.hpp"
 
-#include <nlohmann/json.hpp>
-
 #include "ddprun/figures.hpp"
+#include "ddprun/json.hpp"
 
 namespace ddp::ddprun {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 Json or_null(double value) { return value < 0 ? Json(nullptr) : Json(value); }
+
+Json or_null(int32_t number) { return number <= 0 ? Json(nullptr) : Json(number); }
+
+Json to_json(const NamedHost& machine) { return {{"name", machine.name}, {"cores", or_null(machine.cores)}}; }
 
 Json to_json(const Counts& counts) {
   Json json = Json::object();
@@ -29,6 +30,8 @@ Json to_json(const Buckets& buckets) {
 Json to_json(const RankRun& rank) {
   return {{"rank", rank.rank},
           {"host", rank.host},
+          {"cores", or_null(rank.cores)},
+          {"transport", name_transports(rank.transports)},
           {"starts", rank.starts},
           {"end", rank.end},
           {"failed", rank.failed},
@@ -45,35 +48,48 @@ Json to_json(const Sample& sample) {
           {"running", sample.running}, {"all", to_json(sample.all)}, {"resident_kib", sample.resident_kib}};
 }
 
+const char* name_of(RunFinding::Kind kind) {
+  return kind == RunFinding::Kind::kGood ? "good" : kind == RunFinding::Kind::kBad ? "bad" : "note";
+}
+
 Json to_json(const RunFigures& figures) {
   Json json{{"unit", figures.unit},
             {"per_second", or_null(figures.per_second)},
             {"share_hidden", or_null(figures.share_hidden)},
             {"exposed_ms_per_pass", or_null(figures.exposed_ms)},
             {"straggler", figures.straggler < 0 ? Json(nullptr) : Json(figures.straggler)},
+            {"no_pass", figures.no_pass.empty() ? Json(nullptr) : Json(figures.no_pass)},
             {"findings", Json::array()}};
-  for (const RunFinding& finding : figures.findings) json["findings"].push_back(finding.text);
+  for (const RunFinding& finding : figures.findings)
+    json["findings"].push_back({{"kind", name_of(finding.kind)}, {"text", finding.text}});
   return json;
 }
 
 }  // namespace
 
-// What is not UTF-8, such as an argument, is replaced.
-std::string write_json(const Run& run) {
+nlohmann::ordered_json report_json(const Run& run) {
   Json json{{"format", "ddprun report 1"},
             {"version", run.version},
             {"command", run.command},
-            {"machine", run.machine},
+            {"machine", to_json(run.machine)},
+            {"transport", name_transports(transports_of(run))},
             {"started_unix_s", run.started_unix_s},
             {"seconds", run.seconds},
             {"exit_code", run.exit_code},
             {"world_size", run.world_size},
             {"restarts", run.restarts},
+            {"least_ranks", run.least_ranks},
             {"figures", to_json(figures_of(run))}};
-  for (const char* list : {"ranks", "events", "last_words", "samples"}) json[list] = Json::array();
+  for (const char* list : {"ranks", "events", "last_words"}) json[list] = Json::array();
   for (const RankRun& rank : run.ranks) json["ranks"].push_back(to_json(rank));
   for (const RunEvent& event : run.events) json["events"].push_back({{"seconds", event.seconds}, {"text", event.text}});
   for (const std::string& line : run.last_words) json["last_words"].push_back(line);
+  return json;
+}
+
+std::string write_json(const Run& run) {
+  Json json = report_json(run);
+  json["samples"] = Json::array();
   for (const Sample& sample : run.samples) json["samples"].push_back(to_json(sample));
   return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Descriptors that we did not open keep their flags (O_NONBLOCK is shared with the shell that started us), so poll decides
+// Descriptors that we did not open keep their flags (O_NONBLOCK is shared with the shell that started us), so the loop says
 // when to write, and how much is safe: a pipe or a terminal that is writable takes PIPE_BUF bytes without blocking, a file
 // takes anything.
 // Tested by process/ddprun_output_test.sh.

@@ -3,8 +3,6 @@
 // (a pager, a stopped terminal) never stops the launcher from watching its ranks.
 #pragma once
 
-#include <poll.h>
-
 #include <string>
 #include <string_view>
 
@@ -26,8 +24,8 @@ class Sink {
   /// So much is waiting that no more should be read.
   [[nodiscard]] bool full() const noexcept { return pending() && queue_.size() - done_ > kFullBytes; }
   [[nodiscard]] bool terminal() const noexcept { return terminal_; }
-  [[nodiscard]] pollfd poll_entry() const noexcept { return {fd_, static_cast<short>(pending() ? POLLOUT : 0), 0}; }
-  /// Call when poll reports that the descriptor accepts more; does not block.
+  [[nodiscard]] int fd() const noexcept { return fd_; }
+  /// Call when the place takes more; does not block.
   void write_some();
   /// What went wrong, once; "" otherwise.
   [[nodiscard]] std::string take_complaint();

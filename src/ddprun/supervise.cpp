@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One thread, one poll(): the signals (as a descriptor), the outputs of all ranks, our own outputs, and the next deadline.
+// One thread, one loop: the signals (as a descriptor), the outputs of all ranks, our own outputs, and the next deadline.
 //
 //   running -> grace (a rank failed; libddp tells the other ranks, which may save and exit)
 //           -> terminated (SIGTERM was sent) -> killed (SIGKILL was sent)
@@ -11,12 +11,9 @@
 #include "ddprun/supervise.hpp"
 
 #include <algorithm>
-#include <cerrno>
 #include <csignal>
-#include <cstring>
 #include <numeric>
 
-#include "core/error.hpp"
 #include "ddprun/machine.hpp"
 #include "ddprun/supervisor.hpp"
 
@@ -38,13 +35,15 @@ Supervisor::Supervisor(const Options& options)
       job_(options.machines.hosts.empty() ? prepare_job(options, signals_.original_mask())
                                           : prepare_hosts(options, signals_.original_mask())),
       names_(options.leads_ranks() ? rank_names_of(options) : job_.names),
-      relay_(options),
+      relay_(loop_, options),
       observer_(options, job_.watch_folder.path()),
       trace_(options, job_.watch_folder.path()),
-      inputs_{{},
-              Leads(options.machines.silence_s),
-              Leash(options.machines.led, options.machines.silence_s),
-              JoinFiles(options.machines.obeys ? job_.join_folder.path() : "")},
+      inputs_{Input(loop_, !options.machines.led, [this] { relay_.typed_line(); }), Leads(loop_, options.machines.silence_s),
+              Leash(loop_, options.machines.led, options.machines.silence_s,
+                    {[this](int signal) { handle_lead(signal); }, [this](const Order& order) { handle_order(order); },
+                     [this] { handle_loss(); }}),
+              JoinFiles(options.machines.obeys ? job_.join_folder.path() : ""),
+              Ready(loop_, signals_.fd(), Ready::Whose::kOurs, Ready::For::kReading, [this] { take_signals(); })},
       crews_{LocalCrew(job_, relay_, [this](int32_t process) { return stdin_of(process); }), nullptr},
       restart_{Restarts(options)} {
   status_.ranks = job_.ranks;
@@ -92,40 +91,38 @@ int Supervisor::stdin_of(int32_t process) {
 }
 
 void Supervisor::wait_once() {
-  entries_.clear();
-  entries_.push_back({signals_.fd(), POLLIN, 0});
-  inputs_.leash.append_poll(entries_);
-  inputs_.rank_zero.append_poll(entries_);
-  relay_.append_poll(entries_);
-  const int ready = poll(entries_.data(), entries_.size(), static_cast<int>(left_ms()));
-  if (ready < 0 && errno != EINTR) throw make_error(DDP_ERROR_INTERNAL, "poll failed: %s.", strerror(errno));
-  if (ready > 0) {
-    for (int signal = signals_.take(); signal != 0; signal = signals_.take()) handle_signal(signal);
-    if (inputs_.rank_zero.handle(&entries_[2])) relay_.typed_line();
-    relay_.handle(&entries_[4]);
-  }
-  inputs_.leash.handle(entries_[1], {[this](int signal) { handle_lead(signal); },
-                                     [this](const std::string& line) { handle_order(line); }, [this] { handle_loss(); }});
+  inputs_.signalled.wait();
+  inputs_.leash.wait();
+  inputs_.rank_zero.wait();
+  inputs_.leads.wait();
+  relay_.wait();
+  loop_.wait(left_ms());
+  relay_.read_ready();
+  inputs_.leash.check_silence();
   for (const auto& [name, bytes] : inputs_.join_files.changed())
     relay_.report(job_.mark + write_report({Report::Kind::kFile, 0, 0, 0, name, bytes}));
   if (crews_.hosts != nullptr) collect_ends();
-  if (observer_.is_due()) observe();
+  if (now_.phase < Phase::kDraining && observer_.is_due()) observe();
   inputs_.leads.beat();
   relay_.show_open_lines();
 }
 
 int64_t Supervisor::left_ms() const noexcept {
-  int64_t left =
-      std::min({now_.deadline.left_ms(), restart_.left_ms(), inputs_.join_files.due_ms(), observer_.due_ms(), kWakeMs});
+  int64_t left = std::min({now_.deadline.left_ms(), restart_.left_ms(status_.all_ended()), inputs_.join_files.due_ms(),
+                           now_.phase < Phase::kDraining ? observer_.due_ms() : kWakeMs, kWakeMs});
   const int64_t due = relay_.due_ns();
   if (due != Screen::kNever) left = std::min(left, std::max<int64_t>(due - os::now_ns(), 0) / 1'000'000 + 1);
   return left;
 }
 
 /// Machines get it by their stdin: the processes that we have started are connections, which must stay.
-void Supervisor::signal_ranks(int signal) noexcept {
+void Supervisor::signal_ranks(int signal) {
   if (!job_.commands.empty()) return inputs_.leads.signal(signal);
   crews_.local.signal(signal);
+}
+
+void Supervisor::take_signals() {
+  for (int signal = signals_.take(); signal != 0; signal = signals_.take()) handle_signal(signal);
 }
 
 void Supervisor::handle_signal(int signal) {
@@ -155,7 +152,7 @@ void Supervisor::handle_signal(int signal) {
 
 void Supervisor::observe() {
   look();
-  relay_.show_status(now_.phase < Phase::kDraining ? observer_.sample(seconds()) : "");
+  relay_.show_status(observer_.sample(seconds()));
 }
 
 /// At ranks here: their pages and processes.
@@ -165,13 +162,15 @@ void Supervisor::look() {
   observer_.take(seen);
   if (job_.mark.empty()) return;
   const auto tell = [this](const Report& report) { relay_.report(job_.mark + write_report(report)); };
-  tell({Report::Kind::kLook, 0, 0, 0, {}, write_look(seen)});
+  Report report{Report::Kind::kLook};
+  report.look = seen;
+  tell(report);
   trace_.pass_on(tell);
 }
 
 void Supervisor::take_seen(int32_t host, const Report& report) {
   if (report.kind == Report::Kind::kPiece) return trace_.keep(host, report);
-  if (const auto seen = read_look(report.bytes); seen.has_value()) observer_.take(*seen);
+  observer_.take(report.look);
 }
 
 /// From a machine that is led as a whole: how ranks end there matters to the report alone.
@@ -190,18 +189,17 @@ void Supervisor::handle_lead(int signal) {
   if (signal == SIGKILL) enter(Phase::kKilled, 0);
 }
 
-void Supervisor::handle_order(const std::string& line) {
-  const auto order = read_order(line);
-  if (!order.has_value() || !options_.machines.obeys) return;
-  if (order->kind == Order::Kind::kOver) inputs_.over = true;
-  if (order->kind == Order::Kind::kFile) inputs_.join_files.put(order->name, order->bytes);
-  if (order->kind != Order::Kind::kStart) return;
+void Supervisor::handle_order(const Order& order) {
+  if (!options_.machines.obeys) return;
+  if (order.kind == Order::Kind::kOver) inputs_.over = true;
+  if (order.kind == Order::Kind::kFile) inputs_.join_files.put(order.name, order.bytes);
+  if (order.kind != Order::Kind::kStart) return;
   std::vector<int32_t> ranks;
-  for (int32_t rank = order->first; rank <= order->last; ++rank)
+  for (int32_t rank = order.first; rank <= order.last; ++rank)
     if (rank >= names_.first && rank < names_.first + status_.ranks) ranks.push_back(rank - names_.first);
   stop_ = {};
   enter(Phase::kRunning, 0);
-  start(ranks, order->how);
+  start(ranks, order.how);
 }
 
 void Supervisor::handle_loss() {

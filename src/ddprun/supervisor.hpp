@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The supervisor of a job: one thread, one poll(). supervise.cpp has its loop and phases, survive.cpp what follows when
+// The supervisor of a job: one thread, one loop. supervise.cpp has its loop and phases, survive.cpp what follows when
 // ranks fail.
 #pragma once
-
-#include <poll.h>
 
 #include <cstdint>
 #include <memory>
@@ -16,6 +14,7 @@
 #include "ddprun/launch.hpp"
 #include "ddprun/lead.hpp"
 #include "ddprun/local_crew.hpp"
+#include "ddprun/loop.hpp"
 #include "ddprun/observer.hpp"
 #include "ddprun/relay.hpp"
 #include "ddprun/report.hpp"
@@ -45,10 +44,11 @@ class Supervisor {
   [[nodiscard]] int stdin_of(int32_t process);
   void wait_once();
   void handle_lead(int signal);
-  void handle_order(const std::string& line);
+  void handle_order(const Order& order);
   void handle_loss();
+  void take_signals();
   void handle_signal(int signal);
-  void signal_ranks(int signal) noexcept;
+  void signal_ranks(int signal);
   void advance();
   void on_deadline();
   void enter(Phase phase, int64_t for_ms);  // 0 ms: no limit
@@ -72,7 +72,7 @@ class Supervisor {
   void give_up_joining();
   void report();
   void observe_end(const Outcome& outcome);
-  void save_report(const LastWords& words);
+  void save_report(const LastWords& words, const JobEnd& end);
 
   struct Status {
     std::vector<Outcome> outcomes;  // of the ranks that ended, in that order
@@ -85,6 +85,7 @@ class Supervisor {
   [[nodiscard]] std::string running_ranks() const { return names_.list(status_.running_ranks()); }
   [[nodiscard]] double seconds() const noexcept { return static_cast<double>(os::now_ns() - course_.begun_ns) * 1e-9; }
 
+  Loop loop_;
   const Options& options_;
   Signals signals_;
   Job job_;
@@ -97,7 +98,8 @@ class Supervisor {
     Leads leads;  // of the machines that we have started
     Leash leash;  // of the ddprun that has started us
     JoinFiles join_files;
-    bool over = false;  // the leading ddprun will start no more ranks
+    Ready signalled;
+    bool over = false;  // the one that leads us has said that no rank will be started any more
   } inputs_;
   struct Crews {
     LocalCrew local;
@@ -121,7 +123,6 @@ class Supervisor {
   } stop_;
   PendingRestart restart_;
   Status status_;
-  std::vector<pollfd> entries_;
 };
 
 }  // namespace ddp::ddprun

@@ -224,15 +224,19 @@ void Supervisor::report() {
   course_.exit_code = words.exit_code;
   relay_.show_status("");
   for (const auto& line : words.lines) relay_.note(line);
-  save_report(words);
+  save_report(words, end);
 }
 
-void Supervisor::save_report(const LastWords& words) {
+void Supervisor::save_report(const LastWords& words, const JobEnd& end) {
   Run run;
   run.machine = this_machine();
   run.seconds = seconds();
   run.exit_code = words.exit_code;
   run.restarts = restart_.policy.used();
+  if (options_.keep_going || options_.survives()) {
+    run.least_ranks = end.enough;
+    run.least_by = options_.min_ranks > 0 || options_.keep_going ? end.option : "--max-restarts";
+  }
   for (const Story::Event& event : course_.story.events()) run.events.push_back({event.seconds, event.text});
   run.last_words = words.lines;
   if (const std::string text = observer_.finish(std::move(run)); !text.empty()) relay_.note(text);

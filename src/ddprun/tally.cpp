@@ -66,6 +66,8 @@ void Tally::add(const Look& look) {
     rank->counts += seen.since;
     rank->waited_ns += seen.waited_ns;
     rank->peak_kib = std::max(rank->peak_kib, seen.resident_kib);
+    if (seen.cores > 0) rank->cores = seen.cores;
+    if (seen.transports >= 0) rank->transports = std::max(rank->transports, 0) | seen.transports;
     if (seen.buckets.count > 0) rank->buckets = seen.buckets;
     state.resident_kib = state.runs ? seen.resident_kib : 0;
     if (seen.place >= 0) state.place = seen.place;

@@ -21,6 +21,8 @@ class Arena {
   /// Ends the access of other processes to this memory: it is moved to other pages, at the same addresses. Once; no thread
   /// may write to it meanwhile. Throws OUT_OF_MEMORY; then nothing has changed.
   virtual void fence() {}
+  /// Do other processes reach it?
+  [[nodiscard]] virtual bool is_shared() const noexcept { return false; }
 };
 
 }  // namespace ddp::collective

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "bootstrap/failure.hpp"
+#include "control/call_state.hpp"
 #include "control/consensus.hpp"
 #include "control/control.hpp"
 #include "core/attempt.hpp"
@@ -14,6 +15,7 @@
 #include "nccl/nccl_transport.hpp"
 #include "nccl/own_gpu.hpp"
 #include "os/clock.hpp"
+#include "trace/watch.hpp"
 
 namespace ddp::group {
 namespace {
@@ -49,6 +51,7 @@ nccl::NcclTransport& Gpu::nccl() {
   };
   on_error(make, [this](const Error& error) { health_.fail(error); });  // the others are in it
   published_.store(nccl_.get());
+  if (trace::Watch* const watch = control_.calls().watch()) watch->add_transport(trace::kNccl);
   failure_.add_waker([raw = nccl_.get()] { raw->wake(); });
   return *nccl_;
 }

@@ -11,6 +11,7 @@
 #include "group/consensus.hpp"
 #include "group/group_impl.hpp"
 #include "group/membership_log.hpp"
+#include "group/tracing.hpp"
 #include "os/log.hpp"
 #include "trace/watch.hpp"
 
@@ -134,7 +135,7 @@ Recovery::Outcome Recovery::finish(Group& group, const std::vector<bootstrap::Me
   const int64_t step = steps_of(followers);
   if (trace::Watch* const watch = group.calls().watch()) {
     if (impl.control->member(group.rank()).world_rank < 0)  // no sub-group
-      watch->regroup(group.rank(), group.size(), survival.generation());
+      tell_place(group, survival.generation());
     watch->end_recovery();
   }
   log_membership(*impl.control, impl.options, {Formation::kRecovered, survival.generation(), step});

@@ -19,7 +19,10 @@
 #include "control/control.hpp"
 #include "core/attempt.hpp"
 #include "core/bytes.hpp"
+#include "exchange/transport.hpp"
+#include "group/channels.hpp"
 #include "group/consensus.hpp"
+#include "group/gpu.hpp"
 #include "group/gpu_times.hpp"
 #include "group/health.hpp"
 #include "os/clock.hpp"
@@ -198,6 +201,17 @@ void start_for_launcher(Group& group, const std::string& path, const char* watch
 
 }  // namespace
 
+void tell_place(Group& group, int64_t generation) {
+  int32_t transports = 0;
+  if (group.size() > 1) {
+    const collective::Transport& transport = group.channels().first();
+    if (const auto arena = transport.arena(); arena != nullptr && arena->is_shared()) transports |= trace::kSharedMemory;
+    if (transport.backend() == DDP_BACKEND_GLOO) transports |= trace::kGloo;
+    if (group.gpu().existing_nccl() != nullptr) transports |= trace::kNccl;
+  }
+  group.calls().watch()->regroup(group.rank(), group.size(), generation, transports);
+}
+
 void follow_launcher(Group& group, int64_t generation) {
   const char *const folder = secure_getenv("DDP_WATCH_DIR"), *const path = secure_getenv("DDP_TRACE");
   const char* const known = secure_getenv("RANK");
@@ -209,7 +223,7 @@ void follow_launcher(Group& group, int64_t generation) {
   auto live = trace::Watch::live_of_launcher(folder, number, host, group.size());
   if (is_watched && live == nullptr) return;  // another group of the process is watched
   group.calls().set_watch(std::make_shared<trace::Watch>(std::move(live)));
-  group.calls().watch()->regroup(group.rank(), group.size(), generation);
+  tell_place(group, generation);
   // A launcher that wants the rings themselves names a file in the folder that it watches.
   const bool wants_rings = is_watched && is_traced && std::string_view(path).starts_with(std::string(folder) + "/");
   if (is_traced) start_for_launcher(group, path, wants_rings ? folder : nullptr, number);

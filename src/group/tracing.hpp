@@ -19,6 +19,8 @@ struct TraceSettings {
 /// The group has been made, its n-th generation: applies the launcher's variables. Not called for sub-groups. Local: errors
 /// are logged.
 void follow_launcher(Group& group, int64_t generation);
+/// A launcher reads the rank's number, the size and the transports of this generation. Only for a group with a watch.
+void tell_place(Group& group, int64_t generation);
 
 /// Collective. `path` is rank 0's, and "" elsewhere if need be. INVALID_STATE if a trace is on; IO.
 void start_trace(Group& group, const std::string& path, const TraceSettings& settings);

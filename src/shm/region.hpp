@@ -66,6 +66,7 @@ class Region final : public collective::Arena {
   void renew();
   /// The same for all but the page, which threads of this rank may still use.
   void fence() override;
+  [[nodiscard]] bool is_shared() const noexcept override { return true; }
 
   /// Offset of memory that is wholly inside one allocation; kNotInReach otherwise.
   [[nodiscard]] int64_t offset_of(const void* data, int64_t bytes) const noexcept;

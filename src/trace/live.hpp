@@ -16,6 +16,9 @@
 
 namespace ddp::trace {
 
+/// How the bytes of a group are sent, as bits: several if hosts differ, or tensors are on a GPU. 0: not known, or one rank.
+enum TransportBit : int32_t { kSharedMemory = 1, kGloo = 2, kNccl = 4 };
+
 /// The file's head. Behind it stand `most_ranks` numbers of int64_t: the time that this rank has waited for each rank.
 /// Times are nanoseconds; `..._at_ns` and `..._since_ns` by CLOCK_MONOTONIC of the host. Numbers are 0 where nothing was
 /// yet, and count what the group and its sub-groups did; each is whole, but they are not of one moment.
@@ -38,9 +41,9 @@ struct LivePage {
     int32_t held = 0;  // 1: a group of the process writes here
     int32_t rank = -1;
     int32_t size = 0;
-    int32_t in_call = 0;  // 1: in `call`, 0: it has returned from it
-    int32_t call = 0;     // the last public collective call, a bootstrap::UserCall
-    int32_t reserved = 0;
+    int32_t in_call = 0;        // 1: in `call`, 0: it has returned from it
+    int32_t call = 0;           // the last public collective call, a bootstrap::UserCall
+    int32_t transports = 0;     // TransportBit; a library that was older left 0
     int64_t call_since_ns = 0;  // when it was entered, or left
     int64_t generation = 0;     // of the group: 1 as it was created, one more with each recovery
     int64_t recoveries = 0;     // that this process has seen

@@ -80,13 +80,19 @@ void Watch::record_end(Event event) noexcept {
   record(event);
 }
 
-void Watch::regroup(int32_t rank, int32_t size, int64_t generation) noexcept {
+void Watch::regroup(int32_t rank, int32_t size, int64_t generation, int32_t transports) noexcept {
   generation_.store(generation, std::memory_order_relaxed);
   LivePage* const live = page();
   if (live == nullptr) return;
   put(live->place.rank, rank);
   put(live->place.size, size);
   put(live->place.generation, generation);
+  put(live->place.transports, transports);
+}
+
+void Watch::add_transport(TransportBit transport) noexcept {
+  if (LivePage* const live = page())
+    std::atomic_ref<int32_t>(live->place.transports).fetch_or(transport, std::memory_order_relaxed);
 }
 
 void Watch::end_recovery() noexcept {

@@ -89,8 +89,11 @@ class Watch {
   /// For a model: what its events are known by.
   [[nodiscard]] uint32_t next_model() noexcept { return ++models_; }
 
-  /// Who the rank is in its group, which is the n-th generation: 1 as it was created, one more with each recovery.
-  void regroup(int32_t rank, int32_t size, int64_t generation) noexcept;
+  /// The rank's number in its group, which is the n-th generation: 1 as it was created, one more with each recovery.
+  /// `transports`: bits of TransportBit.
+  void regroup(int32_t rank, int32_t size, int64_t generation, int32_t transports) noexcept;
+  /// The group, or a sub-group, uses this one too.
+  void add_transport(TransportBit transport) noexcept;
   void end_recovery() noexcept;
   /// A public collective call (bootstrap::UserCall) begins, and has returned; of the group with this state, which has one at
   /// a time.

@@ -7,7 +7,7 @@ import tree
 
 # header prefix: where it may be included
 THIRD_PARTY = {
-    "asio": ["src/control/"],
+    "asio": ["src/control/", "src/ddprun/loop.cpp"],
     "gloo/": ["src/modules/gloo/"],
     "nlohmann/": ["src/checkpoint/", "src/ddprun/"],
     "CLI/": ["src/ddprun/"],

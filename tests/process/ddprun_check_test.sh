@@ -38,12 +38,7 @@ END
 check json_has_the_same_in_numbers python3 "$work/read.py" "$work/out" "$many"
 
 # Two machines, which are this one twice.
-cat >"$work/shell" <<'END'
-#!/bin/sh
-shift
-exec sh -c "$*"
-END
-chmod +x "$work/shell"
+make_ssh
 "$ddprun" --check --hosts 127.0.0.1:1,localhost:1 --ssh "$work/shell" --json >"$work/out" 2>"$work/err"
 cat >"$work/read.py" <<'END'
 import json, sys
@@ -56,10 +51,7 @@ assert len(clock) == 1 and float(clock[0].split()[3]) < 50, clock
 END
 check machines_are_told_apart_and_their_clocks_compared python3 "$work/read.py" "$work/out"
 
-run 2 --check -n 1 true
-check a_program_is_refused grep -q 'starts no program: leave out true' "$work/err"
-run 2 --json -n 1 true
-check json_needs_check grep -q -e '--json is for --check' "$work/err"
-DDP_TOKEN=short run 1 --check -n 2
-check ranks_that_cannot_meet_say_why grep -q '16 can be guessed' "$work/err"
+says 2 a_program_is_refused 'starts no program: leave out true' --check -n 1 true
+says 2 json_needs_check '--json is for --check' --json -n 1 true
+DDP_TOKEN=short says 1 ranks_that_cannot_meet_say_why '16 can be guessed' --check -n 2
 finish

@@ -23,8 +23,7 @@ check a_signal_is_blamed_before_an_exit_code grep -q 'rank 0 failed first: kille
 run 137 -n 2 sh -c '[ $RANK = 1 ] && kill -9 $$; exit 0'
 check sigkill_speaks_of_memory grep -Eq "out-of-memory|memory ran out" "$work/err"
 check silent_rank_is_said_to_be_silent grep -q 'rank 1 printed nothing' "$work/err"
-run 5 -n 1 sh -c 'printf "\033[2Jodd\n"; exit 5'
-check the_report_does_not_control_the_terminal grep -q '  | \.\[2Jodd' "$work/err"
+says 5 the_report_does_not_control_the_terminal '  | \.\[2Jodd' -n 1 sh -c 'printf "\033[2Jodd\n"; exit 5'
 
 # The others: grace, SIGTERM, SIGKILL.
 SECONDS=0

@@ -13,16 +13,8 @@ check the_first_machine_has_the_first_ranks same "$(sort "$work/out")" \
   $'[0] 0 of 4, 0 of 2, at a:29500\n[1] 1 of 4, 1 of 2, at a:29500'
 check the_second_has_the_others same "$(grep '^\[' "$work/second" | sort)" \
   $'[2] 2 of 4, 0 of 2, at a:29500\n[3] 3 of 4, 1 of 2, at a:29500'
-DDP_TOKEN=$secret run 3 --nnodes 2 --node-rank 1 --rendezvous a:29500 -n 2 sh -c 'exit $((RANK == 3 ? 3 : 0))'
-check a_failure_has_the_number_of_the_job grep -q 'rank 3 failed' "$work/err"
-DDP_TOKEN=$secret run 0 --nnodes 2 --node-rank 1 --rendezvous a:29500 -n 2 --show 2 sh -c 'echo $RANK'
-check show_means_the_ranks_of_the_job same "$(cat "$work/out")" '[2] 2'
-refused() { # text, arguments
-  local text=$1
-  shift
-  run 2 "$@"
-  check "$text" grep -q -e "$text" "$work/err"
-}
+DDP_TOKEN=$secret says 3 a_failure_has_the_number_of_the_job 'rank 3 failed' --nnodes 2 --node-rank 1 --rendezvous a:29500 -n 2 sh -c 'exit $((RANK == 3 ? 3 : 0))'
+DDP_TOKEN=$secret prints show_means_the_ranks_of_the_job '[2] 2' --nnodes 2 --node-rank 1 --rendezvous a:29500 -n 2 --show 2 sh -c 'echo $RANK'
 refused 'set DDP_TOKEN to the same text' --nnodes 2 --node-rank 1 --rendezvous a:29500 -n 2 true
 refused 'needs --rendezvous' --nnodes 2 --node-rank 1 -n 2 true
 refused '--node-rank must be from 0 to 1' --nnodes 2 --rendezvous a:29500 -n 2 true
@@ -33,22 +25,15 @@ DDP_TOKEN=$secret refused 'use --hosts' --nnodes 2 --node-rank 0 --rendezvous a:
 refused 'from 1 to the number of ranks, 3' --hosts a:1,b:2 --min-ranks 4 true
 refused 'How many\|how many ranks' --hosts a,b true
 
-# From one machine, with a script as ssh. It notes its own number, so that the connection can be broken.
-cat >"$work/shell" <<'END'
-#!/bin/sh
-host=$1
-echo "$$ $host" >>"$WORK/connections"
-[ "$host" != away ] || { echo "ssh: cannot find away" >&2; exit 255; }
-exec sh -c "$2"
-END
-chmod +x "$work/shell"
-export WORK=$work
+# From one machine, with a script as ssh.
+make_ssh
 hosts() { # expected exit code, arguments
   local code=$1
   shift
   : >"$work/connections"
   run "$code" --ssh "$work/shell" "$@"
 }
+launch=hosts
 export DDP_EXAMPLE=travels
 hosts 0 --hosts a:2,b:1 --env "X=a 'b' c" sh -c 'echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $MASTER_ADDR $X $DDP_EXAMPLE ${#DDP_TOKEN}'
 check all_ranks_of_all_hosts_write_here same "$(sort "$work/out")" \
@@ -59,42 +44,30 @@ DDP_LINES=$lines DDP_TOKEN=$'0123456789abcdef\nmore' hosts 0 --hosts a:1 --env "
 check values_of_several_lines_travel same "$(cat "$work/lines")" "$lines|$lines|"$'0123456789abcdef\nmore'
 printf '%s\n' 0123456789abcdef >"$work/token"
 chmod 640 "$work/token"
-DDP_TOKEN_FILE=$work/token hosts 2 --hosts a:1 true
-check a_token_that_others_can_read_is_refused grep -q 'can be read by others: run chmod 600 on it' "$work/err"
+DDP_TOKEN_FILE=$work/token says 2 a_token_that_others_can_read_is_refused 'can be read by others: run chmod 600 on it' --hosts a:1 true
 chmod 600 "$work/token"
-DDP_TOKEN_FILE=$work/token hosts 0 --hosts a:1 sh -c 'echo $DDP_TOKEN'
-check the_token_of_a_file_travels same "$(cat "$work/out")" '[0] 0123456789abcdef'
+DDP_TOKEN_FILE=$work/token prints the_token_of_a_file_travels '[0] 0123456789abcdef' --hosts a:1 sh -c 'echo $DDP_TOKEN'
 mkfifo "$work/pipe"
-DDP_TOKEN_FILE=$work/pipe hosts 2 --hosts a:1 true
-check a_pipe_as_token_is_refused grep -q 'is no regular file' "$work/err"
-run 2 --hosts '[-oProxyCommand=touch${IFS}/tmp/x]:1' true
-check a_host_is_no_option grep -q 'needs hosts such as a:4' "$work/err"
+DDP_TOKEN_FILE=$work/pipe says 2 a_pipe_as_token_is_refused 'is no regular file' --hosts a:1 true
+says 2 a_host_is_no_option 'needs hosts such as a:4' --hosts '[-oProxyCommand=touch${IFS}/tmp/x]:1' true
 hosts 0 --hosts a:2,b:1 sh -c '
   ps -eo args | awk "index(\$0, ENVIRON[\"DDP_TOKEN\"])" | wc -l'
 check no_command_line_has_the_token same "$(cut -d' ' -f2 "$work/out" | sort -u)" 0
 printf '# hosts\na slots=1\nb:2\n' >"$work/hosts"
-hosts 0 --hostfile "$work/hosts" sh -c 'echo $RANK $LOCAL_RANK'
-check a_host_file_says_the_same same "$(sort "$work/out")" $'[0] 0 0\n[1] 1 0\n[2] 2 1'
-hosts 7 --hosts a:1,b:1 --grace 1 sh -c '[ $RANK = 1 ] && exit 7; exec sleep 60'
-check the_host_that_failed_is_named grep -q 'host b failed first: exit code 7' "$work/err"
+prints_sorted a_host_file_says_the_same $'[0] 0 0\n[1] 1 0\n[2] 2 1' --hostfile "$work/hosts" sh -c 'echo $RANK $LOCAL_RANK'
+says 7 the_host_that_failed_is_named 'host b failed first: exit code 7' --hosts a:1,b:1 --grace 1 sh -c '[ $RANK = 1 ] && exit 7; exec sleep 60'
 check its_rank_is_named_too grep -q 'rank 1 failed: exit code 7' "$work/err"
-hosts 255 --hosts a:1,away:1 --grace 1 sleep 60
-check what_ssh_said_is_there grep -q 'ssh: cannot find away' "$work/err"
+says 255 what_ssh_said_is_there 'ssh: cannot find away' --hosts a:1,away:1 --grace 1 sleep 60
 check and_what_it_means grep -q 'ssh ends so when it cannot connect' "$work/err"
 
 cp "$ddprun" "$work/ddprun-there"
-hosts 127 --ddprun "$work/none/ddprun" --hosts a:1 true
-check a_missing_ddprun_is_named grep -q "ddprun is not at $work/none/ddprun on host a: install libddp there at the same path, or give --ddprun" "$work/err"
+says 127 a_missing_ddprun_is_named "ddprun is not at $work/none/ddprun on host a: install libddp there at the same path, or give --ddprun" --ddprun "$work/none/ddprun" --hosts a:1 true
 check and_what_the_shell_says_is_left_out eval '! grep -q "not found" "$work/err"'
-hosts 127 --check --ddprun "$work/none/ddprun" --hosts a:1
-check check_says_it_too grep -q "ddprun is not at $work/none/ddprun on host a" "$work/err"
-hosts 0 --ddprun "$work/ddprun-there" --hosts a:1 sh -c 'readlink /proc/$PPID/exe'
-check another_path_of_ddprun same "$(cat "$work/out")" "[0] $work/ddprun-there"
+says 127 check_says_it_too "ddprun is not at $work/none/ddprun on host a" --check --ddprun "$work/none/ddprun" --hosts a:1
+prints another_path_of_ddprun "[0] $work/ddprun-there" --ddprun "$work/ddprun-there" --hosts a:1 sh -c 'readlink /proc/$PPID/exe'
 mkdir "$work/place"
-hosts 0 --chdir "$work/place" --hosts a:1,b:1 pwd
-check another_folder same "$(sort "$work/out")" "[0] $work/place"$'\n'"[1] $work/place"
-hosts 125 --chdir "$work/none" --hosts a:1 pwd
-check a_missing_folder_is_named grep -q "host a cannot enter the folder $work/none" "$work/err"
+prints_sorted another_folder "[0] $work/place"$'\n'"[1] $work/place" --chdir "$work/place" --hosts a:1,b:1 pwd
+says 125 a_missing_folder_is_named "host a cannot enter the folder $work/none" --chdir "$work/none" --hosts a:1 pwd
 
 # The machines of an allocation; what is typed wins.
 allocated() { SLURM_JOB_ID=7 SLURM_JOB_NODELIST='n[08-09]' SLURM_NTASKS=3 SLURM_TASKS_PER_NODE=2,1 hosts "$@"; }
@@ -106,37 +79,30 @@ check with_n_ranks_run_here same "$(sort "$work/out")" $'[0] 0 127.0.0.1\n[1] 1 
 allocated 0 --hosts c:1 sh -c 'echo $MASTER_ADDR'
 check hosts_that_are_named_win same "$(cat "$work/out")" '[0] c'
 printf 'p1\np2\np1\n' >"$work/nodes"
-PBS_NODEFILE=$work/nodes hosts 0 sh -c 'echo $RANK $LOCAL_RANK of $LOCAL_WORLD_SIZE'
-check so_has_that_of_pbs same "$(sort "$work/out")" $'[0] 0 0 of 2\n[1] 1 1 of 2\n[2] 2 0 of 1'
+PBS_NODEFILE=$work/nodes prints_sorted so_has_that_of_pbs $'[0] 0 0 of 2\n[1] 1 1 of 2\n[2] 2 0 of 1' sh -c 'echo $RANK $LOCAL_RANK of $LOCAL_WORLD_SIZE'
 
 # However it ends, nothing stays.
 begin() { # starts a job of two hosts that writes its process numbers
   : >"$work/pids"
   : >"$work/connections"
-  "$ddprun" --ssh "$work/shell" --hosts a:1,b:1 --grace 1 sh -c 'echo $$ >>"$WORK/pids"; exec sleep 100' >"$work/out" 2>"$work/err" &
-  job=$!
+  start --ssh "$work/shell" --hosts a:1,b:1 --grace 1 sh -c 'echo $$ >>"$WORK/pids"; exec sleep 100'
   check both_ranks_run within 20 lines "$work/pids" 2
 }
 nothing_stays() { gone $(cat "$work/pids"); }
 begin
-kill -TERM "$job"
-code=0
-wait "$job" || code=$?
-check a_signal_ends_all same "$code" 143
+kill -TERM "$pid"
+check a_signal_ends_all ended 143
 check and_its_ranks within 10 nothing_stays
 begin
-kill -KILL "$job"
-wait "$job" 2>/dev/null
+kill -KILL "$pid"
+wait "$pid" 2>/dev/null
 check ranks_end_when_ddprun_is_killed within 20 nothing_stays
 begin
 kill -KILL "$(head -1 "$work/connections" | cut -d" " -f1)"
-code=0
-wait "$job" || code=$?
-check a_connection_that_breaks_is_a_failure same "$code" 137
+check a_connection_that_breaks_is_a_failure ended 137
 check and_all_ranks_end within 20 nothing_stays
 
 # Ranks that fail are started again on their host, and the others go on. What a rank writes for those that join reaches all hosts.
-note() { grep -q "^ddprun: .*$1" "$work/err"; }
 hosts 0 --hosts a:2,b:1 --max-restarts 2 sh -c 'echo "rank $RANK joins ${DDP_JOIN:-no} restarts ${DDP_RESTARTS:-0} $LOCAL_RANK of $LOCAL_WORLD_SIZE $WORLD_SIZE"
   if [ $RANK = 2 ] && [ -z "${DDP_JOIN:-}" ]; then echo its last words >&2; exit 3; fi
   [ $RANK = 0 ] && echo the place of rank 0 >"$DDP_JOIN_FILE"
@@ -148,7 +114,7 @@ check it_finds_what_another_host_wrote grep -q '\[2\] found the place of rank 0'
 check who_joins_is_said note 'starting rank 2 again, to join rank.* (restart 1 of 2)'
 check the_host_is_said note 'rank 2 (host b) failed (exit code 3)'
 check the_story_is_told grep -q 'ddprun: *[0-9.]* s  3 of 3 ranks have succeeded' "$work/err"
-check no_report_is_shown eval '! grep -q "$(printf "\036")\|^ended\|^file x" "$work/out" "$work/err"'
+check no_report_is_shown eval '! grep -q "$(printf "\036")\|\"report\":" "$work/out" "$work/err"'
 
 rm -f "$work/found"
 hosts 3 --hosts a:1,b:1 --min-ranks 2 --grace 1 sh -c '[ $RANK = 1 ] && { echo its last words; exit 3; }; exec sleep 60'
@@ -164,17 +130,14 @@ rm -f "$work"/again*
 # A connection that breaks takes its ranks with it, and the host is called again.
 : >"$work/pids"
 : >"$work/connections"
-"$ddprun" --ssh "$work/shell" --hosts a:1,b:2 --grace 1 --max-restarts 2 sh -c 'echo $RANK ${DDP_JOIN:-no} $$ >>"$WORK/pids"
-  until [ -e "$WORK/enough" ]; do sleep 0.1; done' >"$work/out" 2>"$work/err" &
-job=$!
+start --ssh "$work/shell" --hosts a:1,b:2 --grace 1 --max-restarts 2 sh -c 'echo $RANK ${DDP_JOIN:-no} $$ >>"$WORK/pids"
+  until [ -e "$WORK/enough" ]; do sleep 0.1; done'
 check three_ranks_run within 20 lines "$work/pids" 3
 kill -KILL "$(sed -n 's/ b$//p' "$work/connections")"
 check the_host_is_called_again within 20 lines "$work/pids" 5
 check its_ranks_join [ "$(grep -c '^[12] 1 ' "$work/pids")" = 2 ]
 check the_lost_ranks_are_gone within 10 gone $(sed -n 's/^[12] no //p' "$work/pids")
 : >"$work/enough"
-code=0
-wait "$job" || code=$?
-check and_the_job_succeeds same "$code" 0
+check and_the_job_succeeds ended 0
 check the_connection_is_blamed note 'rank 1 (host b) failed (lost with the connection to host b'
 finish

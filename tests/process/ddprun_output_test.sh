@@ -2,16 +2,12 @@
 # ddprun's output: prefixes, whole lines under load, long lines, binary output, closed streams, files. Needs no library.
 . "$DDP_SOURCE_DIR/tests/process/ddprun_support.sh" || exit 1
 export OMP_NUM_THREADS=1 # nothing is said about it then
-run 0 -n 1 sh -c 'echo to stdout; echo to stderr >&2'
-check stdout_stays_stdout same "$(cat "$work/out")" '[0] to stdout'
+prints stdout_stays_stdout '[0] to stdout' -n 1 sh -c 'echo to stdout; echo to stderr >&2'
 check stderr_stays_stderr same "$(cat "$work/err")" '[0] to stderr'
-run 0 -n 2 --no-prefix echo plain
-check no_prefix_leaves_lines_alone same "$(cat "$work/out")" $'plain\nplain'
-run 0 -n 2 printf 'first\nno end'
-check a_last_line_without_end_gets_one same "$(sort "$work/out")" $'[0] first\n[0] no end\n[1] first\n[1] no end'
+prints no_prefix_leaves_lines_alone $'plain\nplain' -n 2 --no-prefix echo plain
+prints_sorted a_last_line_without_end_gets_one $'[0] first\n[0] no end\n[1] first\n[1] no end' -n 2 printf 'first\nno end'
 check no_colours_outside_a_terminal eval '! grep -q "$(printf "\033")" "$work/out"'
-run 0 -n 1 printf 'a\n\nb\n'
-check empty_lines_are_kept same "$(cat "$work/out")" $'[0] a\n[0] \n[0] b'
+prints empty_lines_are_kept $'[0] a\n[0] \n[0] b' -n 1 printf 'a\n\nb\n'
 
 # Every line arrives whole, once, in the order of its rank, although stdout and stderr share one pipe.
 timeout 60 "$ddprun" -n 8 awk 'BEGIN { for (i = 0; i < 20000; ++i) {
@@ -47,8 +43,7 @@ timeout 60 "$ddprun" -n 2 seq 200000 | { sleep 0.5; cat >"$work/out"; }
 check a_slow_reader_gets_everything lines "$work/out" 400000
 
 # What outlives its rank but still writes (a tee in the background) is heard.
-run 0 -n 1 sh -c '(sleep 0.2; echo late) & exit 0'
-check late_lines_are_heard same "$(cat "$work/out")" '[0] late'
+prints late_lines_are_heard '[0] late' -n 1 sh -c '(sleep 0.2; echo late) & exit 0'
 
 run 0 -n 2 --output-dir "$work/a/b" sh -c 'echo out $RANK; echo err >&2'
 check a_folder_holds_each_ranks_output same "$(cat "$work/a/b/rank-1/stdout.txt")" 'out 1'
@@ -57,19 +52,15 @@ check files_replace_the_terminal same "$(cat "$work/out" "$work/err")" ''
 run 0 -n 2 --output-dir "$work/a" --show all sh -c 'echo out $RANK; echo err >&2'
 check files_and_terminal same "$(sort "$work/out" "$work/a/rank-0/stdout.txt")" $'[0] out 0\n[1] out 1\nout 0'
 check files_and_errors_on_the_terminal same "$(sort "$work/err" "$work/a/rank-0/stderr.txt")" $'[0] err\n[1] err\nerr'
-run 0 -n 4 --show 0 echo x
-check one_rank_can_be_shown same "$(cat "$work/out")" '[0] x'
-run 0 -n 5 --show 1,3-4 echo x
-check some_ranks_can_be_shown same "$(sort "$work/out")" $'[1] x\n[3] x\n[4] x'
-run 5 -n 2 --show none sh -c '[ $RANK = 0 ] || { echo why; exit 5; }'
-check the_report_shows_a_hidden_rank grep -q '^ddprun:   | why' "$work/err"
+prints one_rank_can_be_shown '[0] x' -n 4 --show 0 echo x
+prints_sorted some_ranks_can_be_shown $'[1] x\n[3] x\n[4] x' -n 5 --show 1,3-4 echo x
+says 5 the_report_shows_a_hidden_rank '^ddprun:   | why' -n 2 --show none sh -c '[ $RANK = 0 ] || { echo why; exit 5; }'
 check a_hidden_rank_is_hidden same "$(cat "$work/out")" ''
 run 0 -n 2 --show 1 --no-prefix cat "$work/bytes"
 check one_shown_rank_passes_its_bytes_unchanged cmp -s "$work/bytes" "$work/out"
 run 0 -n 2 --output-dir "$work/a" cat "$work/bytes"
 check files_hold_bytes_unchanged cmp -s "$work/bytes" "$work/a/rank-1/stdout.txt"
-run 125 -n 1 --output-dir /dev/null/x true
-check folder_that_cannot_be_made_is_named grep -q '/dev/null/x' "$work/err"
+says 125 folder_that_cannot_be_made_is_named '/dev/null/x' -n 1 --output-dir /dev/null/x true
 if [ -w /dev/full ]; then
   "$ddprun" -n 1 echo x >/dev/full 2>"$work/err"
   check full_disk_is_reported grep -q 'stdout takes no more output (No space left on device)' "$work/err"

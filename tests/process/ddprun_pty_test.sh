@@ -3,16 +3,6 @@
 # program is killed. Needs no library.
 . "$DDP_SOURCE_DIR/tests/process/ddprun_support.sh" || exit 1
 
-start() { # ddprun's arguments; its number in $pid, its output in $work/out and $work/err
-  env --default-signal=INT,QUIT "$ddprun" "$@" >"$work/out" 2>"$work/err" &
-  pid=$!
-}
-ended() { # expected exit code; ends the wait after 20 s
-  local code=0
-  within 20 gone "$pid" || kill -9 "$pid"
-  wait "$pid" || code=$?
-  same "$code" "$1"
-}
 shows() { grep -q -- "$1" "$work/out"; } # a pattern
 
 # A program in C that nobody changed: no fflush, no setvbuf.
@@ -63,12 +53,9 @@ if unshare -m true 2>/dev/null; then # a system without pseudo-terminals
   unshare -m sh -c "mount -t tmpfs none /dev/pts && exec '$ddprun' -n 1 sh -c 'test -t 1 || echo pipe'" >"$work/out" 2>"$work/err"
   check without_pseudo_terminals_there_are_pipes same "$(cat "$work/out")" '[0] pipe'
 fi
-TERM=xterm run 0 -n 1 sh -c 'echo "$TERM $NO_COLOR $PAGER"'
-check programs_learn_that_the_output_is_a_file same "$(cat "$work/out")" '[0] dumb 1 cat'
-TERM=xterm FORCE_COLOR=1 run 0 -n 1 sh -c 'echo "$TERM"'
-check colours_may_be_forced same "$(cat "$work/out")" '[0] xterm'
-run 0 -n 1 --env TERM=vt100 --env PAGER=more sh -c 'echo "$TERM $PAGER"'
-check env_may_choose_them same "$(cat "$work/out")" '[0] vt100 more'
+TERM=xterm prints programs_learn_that_the_output_is_a_file '[0] dumb 1 cat' -n 1 sh -c 'echo "$TERM $NO_COLOR $PAGER"'
+TERM=xterm FORCE_COLOR=1 prints colours_may_be_forced '[0] xterm' -n 1 sh -c 'echo "$TERM"'
+prints env_may_choose_them '[0] vt100 more' -n 1 --env TERM=vt100 --env PAGER=more sh -c 'echo "$TERM $PAGER"'
 run 0 -n 12 sh -c 'stty size <&1'
 check a_program_knows_the_width_that_is_left same "$(sort -u -k2 "$work/out" | cut -d' ' -f2-)" '24 75'
 run 0 -n 1 sh -c 'setsid sh -c "echo x >/dev/stdout; ps -o tty= -p \$\$ || echo \"?\""'
@@ -96,8 +83,7 @@ check without_prefixes_lines_stay_whole_for_others ended 0
 check whole_they_are same "$(cat "$work/out")" $'onetwo\nonetwo'
 run 0 -n 2 sh -c 'i=0; while [ $i -lt 1500 ]; do printf x; i=$((i+1)); [ $((i % 500)) != 0 ] || sleep 0.9; done; echo'
 check a_long_line_is_continued_not_repeated [ "$(tr -dc x <"$work/out" | wc -c)" = 3000 ]
-run 0 -n 1 printf 'no end'
-check a_last_line_without_end_gets_one same "$(cat "$work/out")" '[0] no end'
+prints a_last_line_without_end_gets_one '[0] no end' -n 1 printf 'no end'
 
 # Progress bars.
 bar='for i in 1 2 3 4 5 6; do printf "\r$RANK: $i of 6 "; sleep 0.1; done; [ "$1" = kill ] && kill -9 $$; echo'
@@ -109,37 +95,11 @@ run 137 -n 1 sh -c "$bar" sh kill
 check a_killed_bar_shows_its_last_state grep -q '^\[0\] 0: 6 of 6 $' "$work/out"
 run 0 -n 1 --no-prefix sh -c "$bar"
 check without_prefixes_a_bar_passes_unchanged same "$(tr '\r' '|' <"$work/out")" '|0: 1 of 6 |0: 2 of 6 |0: 3 of 6 |0: 4 of 6 |0: 5 of 6 |0: 6 of 6 '
-run 0 -n 1 printf 'dos\r\nlong line\rover\nend\r\n'
-check a_line_is_what_a_terminal_would_show same "$(cat "$work/out")" $'[0] dos\n[0] over\n[0] end'
+prints a_line_is_what_a_terminal_would_show $'[0] dos\n[0] over\n[0] end' -n 1 printf 'dos\r\nlong line\rover\nend\r\n'
 
 # A terminal: what stands on it in the end, and how many rows were ever written.
 command -v python3 >/dev/null || finish
-cat >"$work/screen.py" <<'PYTHON'
-import os, pty, re, sys
-pid, terminal = pty.fork()
-if pid == 0:
-    os.execv(sys.argv[1], sys.argv[1:])
-data = b""
-while True:
-    try:
-        got = os.read(terminal, 65536)
-    except OSError:
-        break
-    data += got
-rows, at, most = [""], 0, 0
-for token in re.findall(r"\x1b\[[0-9;?]*[A-Za-z]|\r|\n|[^\r\n\x1b]", data.decode()):
-    if token == "\r":
-        at = 0
-    elif token == "\n":
-        rows.append(""); at = 0
-    elif token == "\x1b[K":
-        rows[-1] = rows[-1][:at]
-    elif token[0] != "\x1b":
-        rows[-1] = rows[-1][:at] + token + rows[-1][at + 1:]; at += 1
-print("\n".join(rows).rstrip("\n"))
-sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
-PYTHON
-on_screen() { TERM=xterm NO_COLOR=1 OMP_NUM_THREADS=1 timeout -s KILL 60 python3 "$work/screen.py" "$ddprun" "$@" >"$work/out"; }
+on_screen() { TERM=xterm NO_COLOR=1 OMP_NUM_THREADS=1 terminal screen "$@"; }
 on_screen -n 3 sh -c "$bar"
 check bars_of_many_ranks_take_one_row same "$(sort "$work/out")" $'[0] 0: 6 of 6 \n[1] 1: 6 of 6 \n[2] 2: 6 of 6 '
 on_screen -n 2 sh -c 'printf "part$RANK "; sleep 0.6; echo end$RANK'

@@ -3,7 +3,6 @@
 . "$DDP_SOURCE_DIR/tests/process/ddprun_support.sh" || exit 1
 
 export OMP_NUM_THREADS=1 work # nothing is said about it then
-note() { grep -q "^ddprun: $1" "$work/err"; }
 
 # --min-ranks: the others go on, and the job succeeds if enough do.
 run 0 -n 3 --min-ranks 2 sh -c '[ $RANK = 1 ] && kill -9 $$; sleep 0.5; echo finished'

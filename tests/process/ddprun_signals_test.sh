@@ -2,19 +2,6 @@
 # Signals to ddprun: passed on, second interrupt, ignored ones, stop and continue. Needs no library.
 . "$DDP_SOURCE_DIR/tests/process/ddprun_support.sh" || exit 1
 
-start() { # ddprun's arguments; its number in $pid
-  : >"$work/out"
-  # A shell starts background jobs with SIGINT ignored; env undoes that.
-  env --default-signal=INT,QUIT "$ddprun" "$@" >"$work/out" 2>"$work/err" &
-  pid=$!
-}
-ended() { # expected exit code; ends the wait after 20 s
-  local code=0
-  within 20 gone "$pid" || kill -9 "$pid"
-  wait "$pid" || code=$?
-  same "$code" "$1"
-}
-
 for signal in INT TERM HUP QUIT USR1 USR2; do
   case $signal in USR*) code=0 ;; *) code=$((128 + $(kill -l $signal))) ;; esac
   start -n 3 sh -c "trap 'echo got $signal; exit 0' $signal; echo ready; sleep 60 & wait"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Shared by the tests of ddprun: run it with a limit, compare, count.
+# The driver of cases of the tests of ddprun: run it with a limit, compare, count. A case has a name, what is expected, and ddprun's arguments.
 set -u
 ddprun=$DDP_BUILD_DIR/bin/ddprun
 if [ ! -x "$ddprun" ]; then
@@ -34,6 +34,76 @@ run() { # expected exit code, then ddprun's arguments; output in $work/out and $
   shift
   timeout -s KILL 60 "$ddprun" "$@" >"$work/out" 2>"$work/err" || code=$?
   check "exit code $expected of ddprun $*" [ "$code" = "$expected" ]
+}
+
+launch=run # what runs a case: run, or a function that adds arguments
+
+prints() { # name, stdout, arguments: it succeeds
+  local name=$1 expected=$2
+  shift 2
+  $launch 0 "$@"
+  check "$name" same "$(cat "$work/out")" "$expected"
+}
+
+prints_sorted() { # the same for lines in any order
+  local name=$1 expected=$2
+  shift 2
+  $launch 0 "$@"
+  check "$name" same "$(sort "$work/out")" "$expected"
+}
+
+says() { # exit code, name, pattern of a line of stderr, arguments
+  local code=$1 name=$2 pattern=$3
+  shift 3
+  $launch "$code" "$@"
+  check "$name" grep -q -e "$pattern" "$work/err"
+}
+
+refused() { # pattern, arguments that are wrong
+  local pattern=$1
+  shift
+  says 2 "refuses $*" "$pattern" "$@"
+}
+
+note() { grep -q "^ddprun: .*$1" "$work/err"; } # does ddprun say so itself?
+
+start() { # arguments of a job that runs meanwhile; its number in $pid
+  : >"$work/out"
+  # A shell starts background jobs with SIGINT ignored; env undoes that.
+  env --default-signal=INT,QUIT "$ddprun" "$@" >"$work/out" 2>"$work/err" &
+  pid=$!
+}
+
+ended() { # exit code of that job; ends the wait after 20 s
+  local code=0
+  within 20 gone "$pid" || kill -9 "$pid"
+  wait "$pid" || code=$?
+  same "$code" "$1"
+}
+
+# A script in the place of ssh: it starts the command here, and notes its own number and the host, so that the connection can be broken.
+make_ssh() {
+  export WORK=$work
+  : >"$work/connections"
+  cat >"$work/shell" <<'END'
+#!/bin/sh
+host=$1
+shift
+echo "$$ $host" >>"$WORK/connections"
+[ "$host" != away ] || { echo "ssh: cannot find away" >&2; exit 255; }
+exec sh -c "$*"
+END
+  chmod +x "$work/shell"
+}
+
+need_python() { # for what
+  command -v python3 >/dev/null && return
+  echo "python3, which $1, is not installed"
+  exit 77
+}
+
+terminal() { # mode of terminal.py, then ddprun's arguments
+  TERM=${TERM:-xterm} timeout -s KILL 60 python3 "$DDP_SOURCE_DIR/tests/process/terminal.py" "$1" "$ddprun" "${@:2}" >"$work/out" 2>"$work/err"
 }
 
 # Wait until a command succeeds, at most this many seconds.

@@ -36,9 +36,7 @@ check "what somebody else has set stays" grep -q "DDP_TRACE=$work/mine.json" "$w
 unset DDP_TRACE
 
 # Of several hosts: a script takes the place of ssh.
-printf '#!/bin/sh\necho "$$ $1" >>"$WORK/connections"\nexec sh -c "$2"\n' >"$work/shell"
-chmod +x "$work/shell"
-export WORK=$work
+make_ssh
 hosts() { # expected exit code, arguments
   local code=$1
   shift

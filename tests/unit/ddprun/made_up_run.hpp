@@ -6,6 +6,7 @@
 #include <string>
 
 #include "ddprun/run.hpp"
+#include "trace/live.hpp"
 
 namespace ddp::test {
 
@@ -20,11 +21,16 @@ inline ddprun::Run made_up_run(int32_t ranks, int32_t seconds, int exit_code) {
   run.exit_code = exit_code;
   run.world_size = ranks;
   run.restarts = 1;
+  run.least_ranks = ranks;
+  run.least_by = "--min-ranks";
+  run.machine = {"my-machine", 8};
   const int64_t step_ns = 20'000'000;
   for (int32_t i = 0; i < ranks; ++i) {
     ddprun::RankRun rank;
     rank.rank = i;
     rank.host = i < ranks / 2 ? "node-a" : "node-b";
+    rank.cores = i < ranks / 2 ? 16 : 0;
+    rank.transports = trace::kSharedMemory | trace::kGloo;
     rank.starts = i == 2 ? 2 : 1;
     rank.end = exit_code == 0 || i != 2 ? "exit code 0" : "killed by signal 9 (Killed, SIGKILL)";
     rank.failed = exit_code != 0 && i == 2;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What two ddpruns say to each other, and the files that they carry for ranks that join.
+// What two ddpruns send to each other, and the files that they carry for ranks that join.
 #include "ddprun/orders.hpp"
 
 #include <sys/stat.h>
@@ -18,17 +18,27 @@ using namespace ddp::test;
 
 namespace {
 
+const std::string kBytes("a\n\0b\xff", 5);
+
 void orders_arrive_as_they_were_given(void**) {
-  expect_equal(write_order({Order::Kind::kStart, 2, 5, {3, true}}), std::string("start 2 5 3 1"), "line");
-  const auto start = read_order("start 2 5 3 1");
+  const std::string line = write_order({Order::Kind::kStart, 2, 5, {3, true}});
+  expect_equal(line, std::string(R"({"order":"start","first":2,"last":5,"restarts":3,"joins":true})"), "line");
+  const auto start = read_order(line);
   expect(start.has_value() && start->kind == Order::Kind::kStart && start->first == 2 && start->last == 5, "start");
   expect(start->how.restarts == 3 && start->how.joins, "how");
-  const std::string bytes("a\n\0b\xff", 5);
-  const auto file = read_order(write_order({Order::Kind::kFile, 0, 0, {}, "join.a b", bytes}));
-  expect(file.has_value() && file->name == "join.a b" && file->bytes == bytes, "file");
+  const auto file = read_order(write_order({Order::Kind::kFile, 0, 0, {}, "join.a b", kBytes}));
+  expect(file.has_value() && file->name == "join.a b" && file->bytes == kBytes, "file");
   const auto empty = read_order(write_order({Order::Kind::kFile, 0, 0, {}, "join", ""}));
   expect(empty.has_value() && empty->bytes.empty(), "an empty file");
-  expect(read_order("over").has_value(), "over");
+  Order order{Order::Kind::kSignal};
+  order.number = 15;
+  const auto signal = read_order(write_order(order));
+  expect(signal.has_value() && signal->kind == Order::Kind::kSignal && signal->number == 15, "signal");
+  order.kind = Order::Kind::kEnvironment;
+  order.assignments = {"A=b\nc=d", "B=", "C=" + kBytes};
+  const auto environment = read_order(write_order(order));
+  expect(environment.has_value() && environment->assignments == order.assignments, "environment");
+  expect(read_order(write_order({})).has_value(), "over");
 }
 
 void reports_arrive_as_they_were_given(void**) {
@@ -38,18 +48,59 @@ void reports_arrive_as_they_were_given(void**) {
   expect(line.has_value() && line->rank == 7 && line->bytes == "what \x1b[1m it said", "line");
   const auto file = read_report(write_report({Report::Kind::kFile, 0, 0, 0, "join", "record"}));
   expect(file.has_value() && file->name == "join" && file->bytes == "record", "file");
-  const auto piece = read_report(write_report({Report::Kind::kPiece, 0, 0, 0, "rank-0-7.ring", std::string(2, '\0'), 48}));
-  expect(piece.has_value() && piece->name == "rank-0-7.ring" && piece->bytes == std::string(2, '\0') && piece->offset == 48,
-         "piece");
+  const auto piece = read_report(write_report({Report::Kind::kPiece, 0, 0, 0, "rank-0-7.ring", kBytes, 48}));
+  expect(piece.has_value() && piece->name == "rank-0-7.ring" && piece->bytes == kBytes && piece->offset == 48, "piece");
+  Report report{Report::Kind::kLook};
+  report.look.ranks.push_back({3, 1, 1000, 8, 1});
+  report.look.awaited_ns = {0, 5};
+  const auto look = read_report(write_report(report));
+  expect(look.has_value() && look->look.ranks.at(0).resident_kib == 1000 && look->look.awaited_ns.at(1) == 5, "look");
+}
+
+void each_order_and_report_is_one_line(void**) {
+  for (const std::string& line : {write_order({Order::Kind::kFile, 0, 0, {}, "join", "a\nb"}),
+                                  write_report({Report::Kind::kLine, 7, 0, 0, {}, "a\nb\x1e"})})
+    expect(line.find('\n') == std::string::npos && line.find('\x1e') == std::string::npos, line);
 }
 
 void what_is_none_is_refused(void**) {
-  for (const char* line :
-       {"", "start", "start 1", "start 2 1 0 0", "start -1 1 0 0", "start 0 99999999 0 0", "start 0 1 0 0 x", "file",
-        "file x", "file x x61", "file x6 x61", "file x2e2e2f61 x61", "file x2e61 x61", "file 61 61", "over and out", "stop"})
+  for (const char* line : {"",
+                           "start",
+                           "{",
+                           "[]",
+                           "null",
+                           "{}",
+                           R"({"order":1})",
+                           R"({"order":"stop"})",
+                           R"({"order":"start"})",
+                           R"({"order":"start","first":2,"last":1,"restarts":0,"joins":false})",
+                           R"({"order":"start","first":-1,"last":1,"restarts":0,"joins":false})",
+                           R"({"order":"start","first":0,"last":99999999,"restarts":0,"joins":false})",
+                           R"({"order":"start","first":0,"last":18446744073709551615,"restarts":0,"joins":false})",
+                           R"({"order":"start","first":0,"last":1.5,"restarts":0,"joins":false})",
+                           R"({"order":"start","first":0,"last":1,"restarts":0,"joins":1})",
+                           R"({"order":"start","first":0,"last":1,"restarts":0,"joins":false,"x":0})",
+                           R"({"order":"file","name":"x"})",
+                           R"({"order":"file","name":"x","bytes":"6"})",
+                           R"({"order":"file","name":"x","bytes":"6G"})",
+                           R"({"order":"file","name":"../a","bytes":"61"})",
+                           R"({"order":"file","name":".a","bytes":"61"})",
+                           R"({"order":"file","name":"","bytes":"61"})",
+                           R"({"order":"signal","number":65})",
+                           R"({"order":"signal","number":-1})",
+                           R"({"order":"environment","assignments":[1]})",
+                           R"({"order":"environment","assignments":"61"})",
+                           R"({"order":"over","out":1})",
+                           R"({"order":"over"} x)"})
     expect(!read_order(line).has_value(), std::string("order: ") + line);
-  for (const char* line : {"", "ended", "ended 1 2", "ended -1 0 0", "ended 1 2 3 4", "line 1", "line 1 xz0", "file x61",
-                           "piece x61 x61", "piece x61 -1 x61", "piece x2e2e2f61 0 x61", "start 0 1 0 0"})
+  for (const char* line :
+       {"", "{}", R"({"report":"ended"})", R"({"report":"ended","rank":-1,"status":0,"peak_kib":0})",
+        R"({"report":"ended","rank":99999999999,"status":0,"peak_kib":0})", R"({"report":"line","rank":1})",
+        R"({"report":"line","rank":1,"bytes":"z0"})", R"({"report":"file","name":"a"})", R"({"report":"look","look":[]})",
+        R"({"report":"look","look":{"ranks":[{}],"awaited_ns":[]}})",
+        R"({"report":"look","look":{"ranks":[],"awaited_ns":[-1]}})",
+        R"({"report":"piece","name":"a","offset":-1,"bytes":"61"})",
+        R"({"report":"piece","name":"../a","offset":0,"bytes":"61"})", R"({"order":"over"})"})
     expect(!read_report(line).has_value(), std::string("report: ") + line);
 }
 
@@ -101,6 +152,7 @@ int main() {
   const CMUnitTest tests[] = {
       ddp_test(orders_arrive_as_they_were_given),
       ddp_test(reports_arrive_as_they_were_given),
+      ddp_test(each_order_and_report_is_one_line),
       ddp_test(what_is_none_is_refused),
       ddp_test(ranks_become_ranges),
       ddp_test(only_what_ranks_here_have_finished_travels),

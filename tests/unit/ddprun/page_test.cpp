@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The page and the JSON of a report, from runs that nobody made. With --write FOLDER they are written there, for
-// page_reader_test.py and for eyes.
+// page_reader_test.py and for readers.
 #include "ddprun/page.hpp"
 
 #include <algorithm>
@@ -35,11 +35,6 @@ void numbers_are_short(void**) {
   expect_equal(format_ms(0.0451), std::string("45.1 µs"), "microseconds");
   expect_equal(format_ms(12.34), std::string("12.3 ms"), "milliseconds");
   expect_equal(format_bytes(26214400), std::string("25 MiB"), "bytes");
-  expect_equal(escape_html("<a href=\"'&\x1b\n"), std::string("&lt;a href=&quot;&#39;&amp;. "), "escaped");
-  expect_equal(escape_html("\xc3\xa4\xe2\x82\xac\xf0\x9f\x99\x82"), std::string("\xc3\xa4\xe2\x82\xac\xf0\x9f\x99\x82"),
-               "UTF-8");
-  expect_equal(escape_html("\xc3-\xff\xed\xa0\x80"),
-               std::string("\xef\xbf\xbd-\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"), "no UTF-8");
 }
 
 void axes_end_beyond_the_values(void**) {
@@ -61,49 +56,186 @@ void a_gap_breaks_a_line(void**) {
   chart.length_s = 4;
   chart.series = {{"a", 0, {1, 1, -1, 2, 2}}};
   chart.format = format_number;
-  const std::string html = time_chart(chart);
-  expect(has(html, "M0.0 500.0L250.0 500.0'") && has(html, "M750.0 0.0L1000.0 0.0'"), "two lines");
-  expect(has(html, "<td>–</td>"), "a gap in the table");
+  const Json json = time_chart(chart);
+  const Json& line = json["series"][0];
+  expect(line["top"] == Json({0.5, 0.5, nullptr, 1.0, 1.0}) && line["texts"] == Json({"1", "1", "–", "2", "2"}),
+         line.dump());
+  expect(json["at"] == Json({0.0, 0.25, 0.5, 0.75, 1.0}) && json["area"] == true && !line.contains("bottom"), json.dump());
+  expect(json["y_marks"].front() == Json({0.0, "0"}) && json["y_marks"].back() == Json({1.0, "2"}), json["y_marks"].dump());
+}
+
+void areas_stand_on_each_other(void**) {
+  TimeChart chart;
+  chart.seconds = {1, 2};
+  chart.length_s = 2;
+  chart.stacked = true;
+  chart.series = {{"a", 1, {1, 2}}, {"b", 0, {3, -1}}};
+  chart.events = {1};
+  chart.format = format_number;
+  const Json json = time_chart(chart);
+  expect(json["series"][0]["top"] == Json({0.25, 0.5}) && json["series"][1]["bottom"] == Json({0.25, 0.5}), json.dump());
+  expect(json["series"][1]["top"] == Json({1.0, nullptr}) && json["series"][1]["texts"] == Json({"3", "–"}), json.dump());
+  expect(json["events"] == Json::array({0.5}), json.dump());
+}
+
+/// A part of what the page shows.
+Json shown(const Run& run, const char* part) { return page_json(run, "x.json")[part]; }
+
+Json chart_of(const Run& run, const std::string& id) {
+  for (Json& chart : shown(run, "charts"))
+    if (chart["id"] == id) return chart;
+  return nullptr;
+}
+
+/// A column of the table of ranks; null: there is none.
+Json column_of(const Run& run, const std::string& head) {
+  const Json table = shown(run, "ranks");
+  const auto at = std::find(table["heads"].begin(), table["heads"].end(), Json(head));
+  if (at == table["heads"].end()) return nullptr;
+  Json cells = Json::array();
+  for (const Json& row : table["rows"]) cells.push_back(row[static_cast<size_t>(at - table["heads"].begin())]);
+  return cells;
+}
+
+/// The object in a page.
+Json numbers_in(const std::string& page) {
+  const std::string begin = "id=\"run\">";
+  const size_t from = page.find(begin) + begin.size();
+  return Json::parse(page.substr(from, page.find("</script>", from) - from));
 }
 
 void a_page_says_what_happened(void**) {
-  const std::string page = write_page(made_up_run(4, 120, 0), "report.json");
-  expect(has(page, "Rank 2 is the straggler: each other rank waited 8.4 s for it, 7.0 % of the run."), "straggler");
-  expect(has(page, "succeeded") && has(page, "started again once"), "the end");
-  expect(has(page, "node-a") && has(page, "node-b"), "hosts");
-  expect(!has(page, "<b>\"it") && has(page, "&lt;b&gt;"), "escaped");
-  expect(!has(page, "http:") && !has(page, "https:") && !has(page, "src="), "nothing is loaded");
-  const std::string failure = write_page(made_up_run(4, 120, 137), "report.json");
-  expect(has(failure, "The job failed with exit code 137. Rank 2 ended first"), "failure");
+  const Run run = made_up_run(4, 120, 0);
+  const std::string page = write_page(run, "report.json");
+  const Json json = numbers_in(page);
+  const Json& findings = json["figures"]["findings"];
+  expect(has(findings.dump(), "Rank 2 is the straggler: each other rank waited 8.4 s for it, 7.0 % of the run."),
+         "straggler");
+  expect(json["page"]["state"] == "✓ succeeded" && has(findings.dump(), "started again once"), "the end");
+  expect(column_of(run, "host") == Json({"node-a", "node-a", "node-b", "node-b"}), "hosts");
+  expect(!has(page, "<b>\"it") && !has(page, "<b>\\\"it"), "no element in the numbers");
+  expect(has(json["page"]["command"].get<std::string>(), "'--name=<b>\"it'\\''s\" & more</b>' '\xef\xbf\xbd'"),
+         "the command");
+  expect(json["events"].size() == 2 && json["page"]["events"][0][0] == "40 s", "the story");
+  const Json failure = numbers_in(write_page(made_up_run(4, 120, 137), "report.json"));
+  expect(has(failure["figures"]["findings"].dump(), "The job failed with exit code 137. Rank 2 ended first"), "failure");
+  expect(failure["page"]["state"] == "✗ exit code 137", "state");
+}
+
+void the_page_has_the_numbers_of_the_file(void**) {
+  const Run run = made_up_run(4, 120, 137);
+  Json file = Json::parse(write_json(run)), page = numbers_in(write_page(run, "x.json"));
+  expect_equal(file["samples"].size(), run.samples.size(), "samples in the file");
+  file.erase("samples");
+  page.erase("page");
+  expect_equal(page.dump(), file.dump(), "all else");
+}
+
+std::string text_of(const RunFigures& figures) {
+  std::string text;
+  for (const RunFinding& finding : figures.findings)
+    text += std::string(finding.kind == RunFinding::Kind::kGood  ? "+"
+                        : finding.kind == RunFinding::Kind::kBad ? "-"
+                                                                 : "=") +
+            finding.text + "\n";
+  return text;
+}
+
+/// Two ranks here over shared memory, 100 s long, which have waited 1 ms for each other.
+Run run_here(int exit_code) {
+  Run run = made_up_run(2, 100, exit_code);
+  run.restarts = run.least_ranks = 0;
+  for (RankRun& rank : run.ranks) {
+    rank.host = "";
+    rank.cores = 8;
+    rank.transports = ddp::trace::kSharedMemory;
+    rank.waited_ns = rank.awaited_ns = 1'000'000;
+    rank.counts.sent_bytes = 0;
+  }
+  return run;
 }
 
 void a_run_without_passes_has_a_page(void**) {
   Run run;
-  run.ranks.resize(1);
-  const std::string page = write_page(run, "x.json");
-  expect(has(page, "No pass was completed") && has(page, "</html>"), "page");
-  expect(!write_json(run).empty(), "json");
+  run.ranks.resize(2);
+  expect_equal(figures_of(run).no_pass, std::string("No rank made a group of libddp."), "a program without libddp");
+  run.ranks[1].transports = 0;
+  expect_equal(figures_of(run).no_pass,
+               std::string("The program made a group of libddp, and ended before the end of its first pass."), "a crash");
+  expect(shown(run, "charts").empty() && has(write_page(run, "x.json"), "</html>"), "page");
   expect(!write_page(Run(), "x.json").empty() && !write_json(Run()).empty(), "nothing at all");
 }
 
-void what_is_small_or_failed_looks_so(void**) {
-  Run run = made_up_run(2, 100, 1);
-  run.machine = "my-machine, 8 cores";
-  run.world_size = 2;
-  for (RankRun& rank : run.ranks) {
-    rank.host = "";
-    rank.waited_ns = rank.awaited_ns = 1'000'000;  // 1 ms of 100 s
-    rank.counts.sent_bytes = 0;
-    rank.end = "killed by signal 11 (Segmentation fault, SIGSEGV)";
-  }
-  const std::string page = write_page(run, "x.json");
-  expect(has(page, "style='width:0.1%'") && !has(page, "style='width:100.0%'></i></span><span class=value>1 ms"),
-         "a bar of 1 ms is no full one");
-  expect(has(page, "No rank stands out") && !has(page, "<li class=good>"), "no tick in a job that failed");
-  expect(has(page, "<td>shared memory</td>") && !has(page, "<td>0 B</td>"), "nothing is sent in shared memory");
-  expect(has(page, "on my-machine, 8 cores") && has(page, "<td>my-machine</td>"), "the machine");
-  expect(has(page, "<td class=long>killed by signal 11 (Segmentation fault, SIGSEGV)</td>"), "a long cell has lines");
-  expect(has(write_json(run), "\"machine\": \"my-machine, 8 cores\""), "the machine in the JSON");
+void a_job_too_short_for_a_rate_has_passes(void**) {
+  Run run = run_here(0);
+  run.samples.erase(run.samples.begin(), run.samples.end() - 1);
+  expect(figures_of(run).per_second < 0 && figures_of(run).no_pass.empty(), "one sample");
+  expect(column_of(run, "passes")[0] != "0", "passes");
+}
+
+void a_bar_is_as_long_as_its_number(void**) {
+  Run run = run_here(0);
+  Json bars = chart_of(run, "waiting")["bars"];
+  expect(bars[0]["shares"] == Json({0.001, 0.001}) && bars[0]["value"] == "0.001 s", "a bar of 1 ms is no full one");
+  run.seconds = 0.01;
+  for (RankRun& rank : run.ranks) rank.waited_ns = rank.awaited_ns = 100'000;  // 1 % of the run
+  bars = chart_of(run, "waiting")["bars"];
+  expect(bars[0]["shares"] == Json({0.0, 0.0}) && bars[0]["value"] == "0 s", "0 s have no bar");
+  bars = chart_of(made_up_run(4, 120, 0), "waiting")["bars"];
+  expect(bars[2]["out"] == true && bars[2]["shares"][0] == 1.0 && bars[0]["out"] == false, bars.dump());
+}
+
+void what_succeeded_says_how_that_was_judged(void**) {
+  Run run = run_here(0);
+  expect(has(text_of(figures_of(run)), "+The job succeeded: all 2 ranks ended with exit code 0.\n"), "all had to");
+  run.ranks[1].failed = true;
+  run.least_ranks = 1;
+  expect(has(text_of(figures_of(run)),
+             "=The job succeeded: 1 of 2 ranks ended with exit code 0. At least 1 had to (--min-ranks).\n"),
+         "one was enough");
+  run.ranks.resize(1);
+  run.ranks[0].failed = false;
+  run.least_ranks = 0;
+  expect(has(text_of(figures_of(run)), "+The job succeeded: the rank ended with exit code 0.\n"), "one rank");
+}
+
+void a_job_that_failed_has_no_tick(void**) {
+  const Run run = run_here(1);
+  const std::string text = text_of(figures_of(run));
+  expect(has(text, "-The job failed with exit code 1.") && has(text, "=No rank stands out") && !has(text, "+"), text);
+  expect(!has(write_json(run), "\"kind\": \"good\""), "the findings in the JSON");
+  expect(has(write_json(run_here(0)), "\"kind\": \"good\""), "one that succeeded has one");
+}
+
+void where_a_job_ran_is_named(void**) {
+  const auto fact = [](const Run& run, size_t i) {
+    const Json facts = shown(run, "facts");
+    return facts[i][0].get<std::string>() + ": " + facts[i][1].get<std::string>();
+  };
+  expect_equal(fact(run_here(0), 0), std::string("Host: my-machine, 8 cores"), "this machine");
+  expect_equal(fact(run_here(0), 1), std::string("Transport: shared memory"), "its transport");
+  expect_equal(fact(run_here(0), 2), std::string("Launcher: ddprun 9.9"), "version");
+  expect(column_of(run_here(0), "host") == Json({"my-machine", "my-machine"}), "in the table");
+  expect(column_of(run_here(0), "sent") == Json({"shared memory", "shared memory"}), "nothing is sent in shared memory");
+  const Run there = made_up_run(4, 30, 0);
+  expect_equal(fact(there, 0), std::string("Hosts: node-a, 16 cores (ranks 0 to 1); node-b (ranks 2 to 3)"),
+               "other machines");
+  expect_equal(fact(there, 1), std::string("Transport: shared memory and Gloo"), "their transports");
+  const Json json = Json::parse(write_json(run_here(0)));
+  expect(json["machine"] == Json({{"name", "my-machine"}, {"cores", 8}}) && json["transport"] == "shared memory",
+         json.dump());
+  expect_equal(name_transports(ddp::trace::kNccl | ddp::trace::kSharedMemory), std::string("shared memory and NCCL"),
+               "GPUs");
+  expect_equal(name_transports(-1) + name_transports(0), std::string(), "not known");
+}
+
+void columns_in_which_nothing_happened_are_left_out(void**) {
+  Run run = run_here(0);
+  for (const char* head : {"void passes", "saves", "recoveries"}) expect(column_of(run, head).is_null(), head);
+  run.ranks[1].counts.saves = 3;
+  expect(column_of(run, "saves") == Json({"0", "3"}), "saves");
+  run.ranks[0].transports = run.ranks[1].transports = -1;
+  expect(column_of(run, "sent").is_null(), "nothing was sent");
 }
 
 void many_ranks_fit(void**) {
@@ -113,11 +245,22 @@ void many_ranks_fit(void**) {
 
 void write_file(const std::string& path, const std::string& text) { std::ofstream(path) << text; }
 
+/// With all columns, and a cause that is long.
+Run wide_run() {
+  Run run = made_up_run(12, 5000, 137);
+  run.ranks[2].end = "killed by signal 11 (Segmentation fault, SIGSEGV)";
+  for (RankRun& rank : run.ranks) {
+    rank.host = "a-node-with-a-long-name-" + std::to_string(rank.rank / 6);
+    rank.counts.voids = rank.counts.recoveries = rank.counts.saves = 1'000 + rank.rank;
+  }
+  return run;
+}
+
 int write_all(const std::string& folder) {
   const struct {
     const char* name;
     Run run;
-  } runs[] = {{"good", made_up_run(4, 120, 0)}, {"failed", made_up_run(12, 5000, 137)}, {"empty", Run()}};
+  } runs[] = {{"good", made_up_run(4, 120, 0)}, {"failed", wide_run()}, {"empty", Run()}};
   for (const auto& [name, run] : runs) {
     write_file(folder + "/" + name + ".html", write_page(run, std::string(name) + ".json"));
     write_file(folder + "/" + name + ".json", write_json(run));
@@ -133,10 +276,17 @@ int main(int argc, char** argv) {
       ddp_test(numbers_are_short),
       ddp_test(axes_end_beyond_the_values),
       ddp_test(a_gap_breaks_a_line),
+      ddp_test(areas_stand_on_each_other),
+      ddp_test(the_page_has_the_numbers_of_the_file),
       ddp_test(a_page_says_what_happened),
       ddp_test(a_run_without_passes_has_a_page),
       ddp_test(many_ranks_fit),
-      ddp_test(what_is_small_or_failed_looks_so),
+      ddp_test(a_job_too_short_for_a_rate_has_passes),
+      ddp_test(a_bar_is_as_long_as_its_number),
+      ddp_test(what_succeeded_says_how_that_was_judged),
+      ddp_test(a_job_that_failed_has_no_tick),
+      ddp_test(where_a_job_ran_is_named),
+      ddp_test(columns_in_which_nothing_happened_are_left_out),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

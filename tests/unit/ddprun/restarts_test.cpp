@@ -73,15 +73,21 @@ void a_long_story_keeps_its_beginning_and_its_end(void**) {
   expect_equal(lines.back(), std::string("    99.0 s  event 99"), "the last");
 }
 
+void a_restart_of_all_waits_for_the_last_end(void**) {
+  PendingRestart pending{Restarts(Options())};
+  pending.all = true;
+  pending.all_due = ddp::os::Deadline::in_ms(500);
+  ddp::test::expect(pending.left_ms(false) > 1'000, "others run: there is nothing to do yet, and so nothing to wake up for");
+  ddp::test::expect(pending.left_ms(true) <= 500, "all have ended");
+}
+
 }  // namespace
 
 int main() {
   const CMUnitTest tests[] = {
-      ddp_test(the_dead_join_while_restarts_are_left),
-      ddp_test(fewer_may_go_on_only_if_that_was_said),
-      ddp_test(with_too_few_all_start_again),
-      ddp_test(nobody_joins_ranks_that_have_ended),
-      ddp_test(a_place_that_flaps_rests_longer_and_longer),
+      ddp_test(a_restart_of_all_waits_for_the_last_end),      ddp_test(the_dead_join_while_restarts_are_left),
+      ddp_test(fewer_may_go_on_only_if_that_was_said),        ddp_test(with_too_few_all_start_again),
+      ddp_test(nobody_joins_ranks_that_have_ended),           ddp_test(a_place_that_flaps_rests_longer_and_longer),
       ddp_test(a_long_story_keeps_its_beginning_and_its_end),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

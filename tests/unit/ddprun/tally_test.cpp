@@ -5,6 +5,7 @@
 #include <string>
 
 #include "ddprun/figures.hpp"
+#include "ddprun/json.hpp"
 #include "ddprun/looks.hpp"
 #include "ddprun/progress.hpp"
 #include "support/check.hpp"
@@ -31,22 +32,42 @@ void looks_arrive_as_they_were(void**) {
   Look look{{worked(3, 1, 7), worked(4, -1, 0)}, {0, 5, 1'234'567'890'123}};
   look.ranks[0].buckets = {100, 4, 50, 10};
   look.ranks[0].waited_ns = 99;
-  const auto read = read_look(write_look(look));
+  look.ranks[0].cores = 8;
+  look.ranks[0].transports = 3;
+  const auto read = read_look(look_json(look));
   expect(read.has_value() && read->ranks.size() == 2 && read->awaited_ns == look.awaited_ns, "sizes");
   for (size_t i = 0; i < 2; ++i) {
     const RankLook &a = look.ranks[i], &b = read->ranks[i];
     expect(a.rank == b.rank && a.place == b.place && a.resident_kib == b.resident_kib && a.since == b.since &&
-               a.buckets == b.buckets && a.waited_ns == b.waited_ns,
+               a.buckets == b.buckets && a.waited_ns == b.waited_ns && a.cores == b.cores && a.transports == b.transports,
            "a rank");
   }
-  const std::string line = write_look(look);
-  expect(!read_look(line + " 1").has_value(), "too much");
-  expect(!read_look("").has_value() && !read_look("x").has_value() && !read_look("-1 0").has_value(), "nothing");
-  expect(!read_look("9999999999 1").has_value(), "a count that no job has");
-  for (size_t bytes = 0; bytes < line.size(); ++bytes) {
-    const auto part = read_look(line.substr(0, bytes));
-    expect(!part.has_value() || bytes + 20 > line.size(), "a part of a line");  // a number may have been cut
+  for (const char* field : {"rank", "place", "resident_kib", "cores", "transports"}) {
+    Json part = look_json(look);
+    part["ranks"][1].erase(field);
+    expect(!read_look(part).has_value(), std::string("without ") + field);
   }
+  Json wrong = look_json(look);
+  wrong["ranks"][0]["passes"] = -1;
+  expect(!read_look(wrong).has_value(), "a negative count");
+  wrong = look_json(look);
+  wrong["more"] = 1;
+  expect(!read_look(wrong).has_value() && !read_look(Json()).has_value(), "too much, and nothing");
+}
+
+void transports_are_those_of_all_starts(void**) {
+  Tally tally(0, 2);
+  tally.add({{worked(0, -1, 0), worked(1, -1, 0)}, {}});
+  expect_equal(tally.ranks()[0].transports, -1, "no group yet");
+  RankLook look = worked(0, 0, 1);
+  for (const int32_t seen : {1, 0, 2, -1}) {
+    look.transports = seen;
+    look.cores = seen == 2 ? 8 : 0;
+    tally.add({{look}, {}});
+  }
+  expect_equal(tally.ranks()[0].transports, 3, "both");
+  expect_equal(tally.ranks()[0].cores, 8, "cores");
+  expect_equal(tally.ranks()[1].transports, -1, "of the other rank");
 }
 
 void steps_are_those_of_one_rank(void**) {
@@ -147,9 +168,10 @@ void the_line_is_of_the_last_seconds(void**) {
 
 int main() {
   const CMUnitTest tests[] = {
-      ddp_test(looks_arrive_as_they_were),       ddp_test(steps_are_those_of_one_rank), ddp_test(the_last_looks_count_once),
-      ddp_test(waits_go_to_who_has_the_place),   ddp_test(many_samples_thin_out),       ddp_test(a_straggler_stands_out),
-      ddp_test(the_line_is_of_the_last_seconds),
+      ddp_test(looks_arrive_as_they_were),     ddp_test(transports_are_those_of_all_starts),
+      ddp_test(steps_are_those_of_one_rank),   ddp_test(the_last_looks_count_once),
+      ddp_test(waits_go_to_who_has_the_place), ddp_test(many_samples_thin_out),
+      ddp_test(a_straggler_stands_out),        ddp_test(the_line_is_of_the_last_seconds),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

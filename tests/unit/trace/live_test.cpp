@@ -78,13 +78,14 @@ void a_process_in_the_place_of_a_dead_one_begins_anew(void**) {
 void a_fork_writes_nothing(void**) {
   const TemporaryFolder folder;
   auto watch = std::make_unique<trace::Watch>(trace::Watch::live_of_launcher(folder.path().c_str(), 0, "h", 2));
-  watch->regroup(0, 2, 0);
+  watch->regroup(0, 2, 0, trace::kSharedMemory);
   const pid_t child = fork();
   if (child == 0) {
     watch->void_pass();
     watch->enter(&folder, 1);
     watch->end_step(0);
     watch->end_pass({1, 1, 1, 1, 1, 1});
+    watch->add_transport(trace::kNccl);
     watch.reset();
     _exit(0);
   }
@@ -93,6 +94,20 @@ void a_fork_writes_nothing(void**) {
   expect_equal(numbers.passes.voids + numbers.passes.count + numbers.work.steps + numbers.place.in_call, 0,
                "what the fork has written");
   expect_equal(numbers.place.held, 1, "held by the parent");
+  expect_equal(numbers.place.transports, int32_t{trace::kSharedMemory}, "transports");
+}
+
+void transports_are_those_of_the_newest_group(void**) {
+  const TemporaryFolder folder;
+  trace::Watch watch(trace::Watch::live_of_launcher(folder.path().c_str(), 0, "h", 4));
+  const auto transports = [&] { return numbers_at(folder.file("rank-0.live")).place.transports; };
+  expect_equal(transports(), 0, "before there is a group");
+  watch.regroup(0, 4, 1, trace::kSharedMemory | trace::kGloo);
+  watch.add_transport(trace::kNccl);
+  watch.add_transport(trace::kNccl);
+  expect_equal(transports(), trace::kSharedMemory | trace::kGloo | trace::kNccl, "several");
+  watch.regroup(0, 2, 2, trace::kSharedMemory);
+  expect_equal(transports(), int32_t{trace::kSharedMemory}, "after a recovery");
 }
 
 void what_cannot_be_written_is_left_out(void**) {
@@ -132,6 +147,7 @@ int main() {
       ddp_test(a_fork_writes_nothing),
       ddp_test(what_cannot_be_written_is_left_out),
       ddp_test(what_is_no_page_is_not_read),
+      ddp_test(transports_are_those_of_the_newest_group),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
