@@ -22,6 +22,7 @@
 #include "device/cpu/reduce.hpp"
 #include "exchange/arena.hpp"
 #include "exchange/bucket_header.hpp"
+#include "exchange/messages/streams.hpp"
 
 namespace ddp::collective {
 
@@ -31,6 +32,9 @@ enum class Collective : uint16_t {
   kAllGather,
   kReduceScatter,
   kBroadcast,
+  kReduce,
+  kGather,
+  kScatter,
   kBucket,
   kBucketReduceScatter,
   kBucketAllGather,
@@ -57,7 +61,7 @@ struct Stamp {
   uint64_t plan_hash = 0;                     // of the model's plan, for buckets; else the number of the model, 0: of none
   uint64_t sequence = 0;                      // number of this collective in the group, from 1
 
-  static constexpr int32_t kJoinHeader = -2;  // in the place of a bucket's number (pass/join_header.hpp)
+  static constexpr int32_t kJoinHeader = -2;  // in the place of a bucket's number (parts/batch/join_header.hpp)
 
   [[nodiscard]] bool operator==(const Stamp&) const noexcept = default;
   /// "ddp_group_all_reduce (all-reduce #17 of 1,024 F32 elements (average))" / "ddp_model_end_backward (bucket 2, collective
@@ -148,6 +152,8 @@ struct ExchangeSpec : BucketSpec {
 /// What a rank is about to do with a tensor of its own, or with a bucket; its number is still to come.
 [[nodiscard]] Stamp stamp_of(Collective kind, const Tensor& tensor, ddp_reduce op = DDP_SUM, int32_t root = 0) noexcept;
 [[nodiscard]] Stamp stamp_of(Collective kind, const BucketSpec& spec) noexcept;
+/// Of Transport::reduce.
+[[nodiscard]] Stamp stamp_of_reduce(const Tensor& tensor, ddp_reduce op, int32_t root) noexcept;
 
 enum class Progress { kDone, kAdvanced, kWaiting };
 
@@ -208,8 +214,13 @@ class Transport {
   [[nodiscard]] virtual std::unique_ptr<BucketOperation> prepare(const ExchangeSpec& spec) = 0;
 
   // Blocking collectives; arguments were checked. Must not be called while a bucket is in progress.
-  virtual void barrier() = 0;
-  virtual void all_reduce(const Tensor& tensor, ddp_reduce op) = 0;
+  /// Returns when all ranks have called with the same stamp.
+  virtual void meet(const Stamp& stamp) = 0;
+  void barrier() { meet(Stamp{}); }
+  static constexpr int32_t kAll = -1;
+  /// In place. `root`: the rank that gets the result, and then the tensors of the others are undefined; or kAll.
+  virtual void reduce(const Tensor& tensor, ddp_reduce op, int32_t root) = 0;
+  void all_reduce(const Tensor& tensor, ddp_reduce op) { reduce(tensor, op, kAll); }
   virtual void all_gather(const Tensor& input, const Tensor& output) = 0;
   virtual void reduce_scatter(const Tensor& input, const Tensor& output, ddp_reduce op) = 0;
   virtual void broadcast(const Tensor& tensor, int32_t root) = 0;
@@ -217,6 +228,10 @@ class Transport {
   /// Bytes that this rank has sent so far: to another host, with headers and frames, or copied to where the other ranks read
   /// them. Data that they read in place is not counted. Must not be called while a bucket is in progress.
   [[nodiscard]] virtual int64_t sent_bytes() const noexcept { return 0; }
+
+  /// What messages from one rank to one other are sent over. Once, of the first channel; it may be used at any time, by
+  /// other threads too. NULL where there is no other rank.
+  [[nodiscard]] virtual std::unique_ptr<messages::Streams> make_streams() { return nullptr; }
 
   /// The last call of an orderly end: stay until the others can complete what this rank has completed, a second at most.
   virtual void shutdown() noexcept {}
