@@ -107,6 +107,8 @@ class Channel final : public collective::Ranks {
   Channel& operator=(const Channel&) = delete;
 
   [[nodiscard]] Group& group() const noexcept { return group_; }
+  /// From 0, the lowest that was free; the same on all ranks.
+  [[nodiscard]] int32_t number() const noexcept { return number_; }
   [[nodiscard]] collective::Transport& transport() const noexcept;
   /// Can it do such an exchange? Pure, the same on all ranks.
   [[nodiscard]] bool can(collective::Collective kind, bool on_gpu) const noexcept;

@@ -40,14 +40,6 @@ void check_together(const char* function, const Tensor& input, const Tensor& out
                      describe(input).c_str(), describe(output).c_str());
 }
 
-void check_operation(const Group& group, const char* function, const Tensor& tensor, ddp_reduce op) {
-  if (is_complex(tensor.dtype) && op != DDP_SUM && op != DDP_AVERAGE)
-    throw make_error(DDP_ERROR_INVALID_ARGUMENT,
-                     "%s: %s has no minimum, maximum or product here; complex numbers are added and averaged", function,
-                     describe(tensor).c_str());
-  if (tensor.is_on_gpu()) nccl::check_reduction(function, tensor, op, group.options().reproducible != 0);
-}
-
 }  // namespace
 
 Group::Group(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -159,13 +151,12 @@ void Group::check_idle(const char* function) const {
   impl_->channels.check_idle(function, calls.call() == UserCall::kCheck && calls.is_caller());
 }
 
-/// A collective that fails because of the group fails on all ranks, with one cause.
-template <class Body>
-void Group::run_collective(UserCall call, Body&& body) {
-  check_idle(ddp::bootstrap::name_of(call));
-  const bootstrap::CallState::In inside(calls(), call);
-  impl_->health.check_open();  // again: exit() looks in the other order
-  or_break(*this, Part::kExchange, body);
+void check_operation(const Group& group, const char* function, const Tensor& tensor, ddp_reduce op) {
+  if (is_complex(tensor.dtype) && op != DDP_SUM && op != DDP_AVERAGE)
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT,
+                     "%s: %s has no minimum, maximum or product here; complex numbers are added and averaged", function,
+                     describe(tensor).c_str());
+  if (tensor.is_on_gpu()) nccl::check_reduction(function, tensor, op, group.options().reproducible != 0);
 }
 
 /// A collective on tensors in one memory: body(transport), or on a GPU body(NCCL's nccl, stream). There the ranks compare

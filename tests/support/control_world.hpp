@@ -256,6 +256,7 @@ class ControlWorld {
             peer.answers.push_back(action.blobs);
           break;
         case bootstrap::ClientAction::Kind::kSettled: peer.settled = action.error; break;
+        case bootstrap::ClientAction::Kind::kLetter:  // unit/control/letters
         case bootstrap::ClientAction::Kind::kProgress:
         case bootstrap::ClientAction::Kind::kFinish: break;
       }
