@@ -29,7 +29,10 @@ func TestMessagesGoFromOneRankToAnother(t *testing.T) {
 			return fmt.Errorf("rank %d sent %v", source, got[0])
 		}
 		if rank > 0 {
-			return group.Send(Of([]int64{int64(rank)}), 0, 1)
+			if err := group.Send(Of([]int64{int64(rank)}), 0, 1); err != nil {
+				return err
+			}
+			return group.Barrier() // a rank that leaves ends what others still wait for
 		}
 		seen := map[int64]int{}
 		for i := 0; i < 2; i++ {
@@ -43,7 +46,7 @@ func TestMessagesGoFromOneRankToAnother(t *testing.T) {
 		if seen[1] != 1 || seen[2] != 2 {
 			return fmt.Errorf("any source gave %v", seen)
 		}
-		return nil
+		return group.Barrier()
 	})
 }
 

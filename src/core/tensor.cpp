@@ -58,7 +58,7 @@ Tensor checked_any_tensor(const ddp_tensor* tensor, const char* what) {
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s has a NULL data pointer but %lld elements", what,
                      static_cast<long long>(checked.count));
   const int64_t alignment = dtype_size(part_dtype(checked.dtype));
-  if (reinterpret_cast<uintptr_t>(checked.data) % static_cast<uintptr_t>(alignment) != 0)
+  if (checked.count > 0 && reinterpret_cast<uintptr_t>(checked.data) % static_cast<uintptr_t>(alignment) != 0)
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s is not aligned to its element size of %lld bytes", what,
                      static_cast<long long>(alignment));
   return checked;

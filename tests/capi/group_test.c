@@ -178,7 +178,7 @@ static void collectives_refuse_wrong_arguments(void **state) {
     check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_group_reduce_scatter(group, &good, &broken[i], DDP_SUM, NULL));
   }
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_group_all_reduce(group, NULL, DDP_SUM, NULL));
-  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_group_all_reduce(group, &good, (ddp_reduce)4, NULL));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_group_all_reduce(group, &good, (ddp_reduce)5, NULL));
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_group_all_reduce(group, &good, (ddp_reduce)-1, NULL));
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_group_all_gather(group, NULL, &good, NULL));
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_group_all_gather(group, &good, NULL, NULL));

@@ -52,7 +52,8 @@ void reduce_and_collect(group::Group& group, int rank) {
   values[0] = number<T>(rank, 3);
   group.broadcast(whole, size - 1);
   expect(values[0] == number<T>(size - 1, 3), "broadcast");
-  expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { group.all_reduce(whole, DDP_MAX); }), "no maximum");
+  expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { group.all_reduce(whole, DDP_MAX); }),
+                  "no minimum, maximum or product");
 }
 
 void collectives_take_complex_numbers(Path path) {

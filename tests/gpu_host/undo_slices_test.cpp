@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A step within a pass on GPUs whose ranks keep, to take it back, their slices of values and state alone.
+#include <atomic>
+
 #include "core/attempt.hpp"
 #include "core/float16.hpp"
 #include "model/model.hpp"
@@ -149,6 +151,7 @@ void ranks_that_went_alone_keep_all(void**) {
 bool break_in_a_pass() {
   const FakeGpus gpus;
   bool had_begun = false;
+  std::atomic<bool> is_open{false};  // on rank 0: begin() may fail, too
   run_gpu_groups(2, [&](group::Group& group, int rank) {
     Trainer trainer(group, DDP_F32);
     for (int number = 0; number < 2; ++number) {
@@ -159,7 +162,9 @@ bool break_in_a_pass() {
     const Bytes before = trainer.all();
     group.barrier();
     trainer.begin(2, DDP_PASS_REDUCE, 1);
+    if (rank == 0) is_open = true;
     if (rank == 1) {
+      wait_until([&] { return is_open.load(); });
       group.health().abort(Error(DDP_ERROR_ABORTED, "a test ends the group"));
     } else {
       expect(try_to([&] { trainer.end_backward(); }).has_value(), "the pass fails");

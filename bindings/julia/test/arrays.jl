@@ -31,7 +31,7 @@ end
         @test_throws ArgumentError alloc(group, Float64, 1 << 40, 1 << 40)
         @test_throws ArgumentError alloc(group, Float64, -1, -1)
         @test_throws ArgumentError allreduce!(group, BigFloat[1, 2])
-        @test_throws ArgumentError allreduce!(group, square, *)
+        @test_throws ArgumentError allreduce!(group, square, -)
         @test_throws ArgumentError allreduce!(group, zeros(Float32, ntuple(_ -> 1, 9)...))
         @test_throws ArgumentError abort(group, "a\0b")
         @test_throws ArgumentError Model(group; no_such_option = 1)

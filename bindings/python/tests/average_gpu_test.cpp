@@ -76,7 +76,7 @@ ddp_tensor tensor_of(const xla_frame::Memory& memory, int device) {
 // What libddp.jax makes of parameters on a GPU.
 class Rank {
  public:
-  Rank(const std::string& place, int rank) : rank(rank), values_(rank) {
+  Rank(const std::string& place, int rank) : rank(rank), values_(rank), home_(rank) {
     ddp_group_options options;
     check_ok(ddp_group_options_init(&options, sizeof options));
     options.rank = options.device_index = rank;
@@ -92,7 +92,7 @@ class Rank {
       }
       check_ok(ddp_model_commit(model, nullptr));
       for (std::size_t i = 0; i < first.all.size(); ++i)
-        check_ok(ddp_model_set_grad(model, static_cast<std::int32_t>(i), values_.all[i].data));
+        check_ok(ddp_model_set_grad(model, static_cast<std::int32_t>(i), home_.all[i].data));
     }
     number = ddp_xla_open(model, 1);
     check_int(gpu().stream_create(&stream, 0), 0);
@@ -117,7 +117,7 @@ class Rank {
     for (std::size_t i = 0; i < values_.all.size(); ++i) {
       ddp_tensor grad;
       check_ok(ddp_model_get_grad(model, static_cast<std::int32_t>(i), &grad));
-      check_true(grad.data == values_.all[i].data);
+      check_true(grad.data == home_.all[i].data);
     }
   }
 
@@ -129,6 +129,7 @@ class Rank {
 
  private:
   Arrays values_;
+  Arrays home_;  // of gradients between passes
 };
 
 void run_ranks(const char* place, void (*body)(Rank& rank)) {

@@ -20,6 +20,7 @@ class Messages(Test):
             sender.start()
             source = group.receive(got, before, 3)
             sender.join()
+            group.barrier()  # a rank that leaves ends what others still wait for
             return source, got[0], got[-1]
 
         self.assertEqual(ranks(3, turn), [(2, 2, 2), (0, 0, 0), (1, 1, 1)])
@@ -29,8 +30,11 @@ class Messages(Test):
             got = floats(0)
             if group.rank:
                 group.send(floats(group.rank), 0)
+                group.barrier()
                 return None
-            return sorted((group.receive(got), got[0]) for _ in range(2))
+            received = sorted((group.receive(got), got[0]) for _ in range(2))
+            group.barrier()
+            return received
 
         self.assertEqual(ranks(3, send_or_receive)[0], [(1, 1), (2, 2)])
 

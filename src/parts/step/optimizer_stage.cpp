@@ -186,6 +186,7 @@ void OptimizerStage::update_now(size_t bucket) {
 }
 
 void OptimizerStage::join_updates() {
+  if (problem_) return;  // end() throws it
   if (setting_.some_on_gpu() && pass_plan_.follows() && !is_sharded()) channel_.group().gpu().nccl().join();
 }
 
