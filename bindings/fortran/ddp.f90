@@ -3308,7 +3308,7 @@ contains
   end function
 
   ! The bucket's gradients as one flat array, in memory that the group's collectives reach without a copy. Gradients start on
-  ! 64-byte boundaries, with zeros between them.
+  ! 64-byte boundaries, with zeros between them; after ddp_model_set_buckets they follow each other with no gap.
   ! Local. Errors: INVALID_ARGUMENT, INVALID_STATE (not in a hook now). Since 0.1.
   subroutine ddp_bucket_get_contents(bucket, out_contents, stat)
     type(ddp_bucket), intent(in) :: bucket
@@ -3429,6 +3429,36 @@ contains
     end interface
     call for_c(text, c_text)
     answer = c_ddp_bucket_set_error(bucket%handle, c_text)
+    call finish(answer, stat)
+  end subroutine
+
+  ! Say which gradients share a bucket, and the order of buckets. It takes the place of the library's plan: the options
+  ! first_bucket_bytes and bucket_bytes mean nothing then. Buckets are reduced in this order, so it should be the order in
+  ! which backward completes them. Bits do not depend on it. All ranks give the same buckets, which ddp_model_commit compares.
+  ! In host memory the gradients of a bucket that libddp owns lie one behind the other in this order, with no gap, and the
+  ! first one lies at the begin of a page; no other gradient has a part of the bucket's pages. On a GPU there may be gaps. The
+  ! library splits a bucket of more than 4,096 parameters into several; these follow each other without a gap.
+  ! @param model in the building state, with all its parameters; none can be added afterwards
+  ! @param numbers the numbers of all parameters, each once, bucket after bucket; -1 between two buckets. Copied
+  ! @param count how many numbers, with the -1
+  ! The last call counts. Local. Errors: INVALID_ARGUMENT (NULL, a number that is no parameter, a parameter named twice or not
+  ! at all, an empty bucket, parameters of several dtypes or devices in one bucket), INVALID_STATE (committed). Since 0.1.
+  subroutine ddp_model_set_buckets(model, numbers, count, stat)
+    type(ddp_model), intent(in) :: model
+    integer(c_int32_t), intent(in) :: numbers(*)
+    integer(c_int32_t), intent(in) :: count
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_model_set_buckets(model, numbers, count) bind(c, name='ddp_model_set_buckets') result(answer)
+        import
+        type(c_ptr), value :: model
+        integer(c_int32_t), intent(in) :: numbers(*)
+        integer(c_int32_t), value :: count
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_model_set_buckets(model%handle, numbers, count)
     call finish(answer, stat)
   end subroutine
 

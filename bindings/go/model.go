@@ -200,6 +200,26 @@ func Grad[T Element](m *Model, index int) ([]T, error) {
 	return Values[T](tensor)
 }
 
+// SetBuckets says which gradients share a bucket, and the order of buckets and of the gradients in each: the numbers of all parameters, each
+// once. Before Commit, after the last parameter. Experimental.
+func (m *Model) SetBuckets(buckets ...[]int) error {
+	defer runtime.KeepAlive(m)
+	var numbers []int32
+	for i, bucket := range buckets {
+		if i > 0 {
+			numbers = append(numbers, -1)
+		}
+		for _, index := range bucket {
+			numbers = append(numbers, int32(index))
+		}
+	}
+	var first *int32
+	if len(numbers) > 0 {
+		first = &numbers[0]
+	}
+	return low.Ddp_model_set_buckets(m.id(), first, int32(len(numbers)))
+}
+
 // SetGrad gives this pass's gradient of a parameter that was lent with one, for programs whose gradients move. Call it before
 // Pass.Ready of that parameter.
 func (m *Model) SetGrad(index int, grad Tensor) error {

@@ -11,6 +11,7 @@
 #include "ddp/ddp.h"
 #include "ddp/custom.h"
 #include "ddp/hook.h"
+#include "ddp/buckets.h"
 #include "ddp/join.h"
 #include "ddp/local_sgd.h"
 #include "ddp/rows.h"

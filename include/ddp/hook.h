@@ -108,7 +108,7 @@ DDP_API int32_t ddp_bucket_is_last(const ddp_bucket *bucket);
 
 /**
  * The bucket's gradients as one flat array, in memory that the group's collectives reach without a copy. Gradients start on
- * 64-byte boundaries, with zeros between them.
+ * 64-byte boundaries, with zeros between them; after ddp_model_set_buckets they follow each other with no gap.
  * Local. Errors: INVALID_ARGUMENT, INVALID_STATE (not in a hook now). Since 0.1.
  */
 DDP_API ddp_status ddp_bucket_get_contents(const ddp_bucket *bucket, ddp_tensor *out_contents);

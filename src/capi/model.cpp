@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ddp/model.h.
+// ddp/model.h and ddp/buckets.h.
 #include "ddp/model.h"
 
 #include <cstring>
@@ -7,6 +7,7 @@
 #include "capi/options.hpp"
 #include "capi/tables.hpp"
 #include "checkpoint/format.hpp"
+#include "ddp/buckets.h"
 #include "model/sync_buffers.hpp"
 
 using namespace ddp;
@@ -143,6 +144,15 @@ ddp_status ddp_model_set_grad(ddp_model* model, int32_t index, void* data) {
   return run_local(model, "ddp_model_set_grad", [&](model::Model& object) {
     check_index(object, index, "ddp_model_set_grad");
     object.set_grad(index, data);
+  });
+}
+
+ddp_status ddp_model_set_buckets(ddp_model* model, const int32_t* numbers, int32_t count) {
+  return run_local(model, "ddp_model_set_buckets", [&](model::Model& object) {
+    require(numbers, "ddp_model_set_buckets", "numbers");
+    if (count < 1)
+      throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_model_set_buckets: count is %d; it is 1 or more", count);
+    object.gradients().set_buckets({numbers, static_cast<size_t>(count)});
   });
 }
 

@@ -55,6 +55,16 @@ std::vector<std::string> describe_model(const Parameters& table, const ddp_model
   return lines;
 }
 
+std::vector<std::string> describe_buckets(const GivenBuckets& buckets) {
+  std::vector<std::string> lines;
+  for (const std::vector<int32_t>& bucket : buckets) {
+    std::string line = "bucket " + std::to_string(lines.size()) + " of ddp_model_set_buckets is";
+    for (const int32_t parameter : bucket) line += " " + std::to_string(parameter);
+    lines.push_back(std::move(line));
+  }
+  return lines;
+}
+
 std::string pack_lines(const std::vector<std::string>& lines) {
   ByteWriter writer;
   for (const std::string& line : lines) writer.text(line);

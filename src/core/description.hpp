@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/parameters.hpp"
+#include "core/plan.hpp"
 #include "ddp/model.h"
 
 namespace ddp {
@@ -17,6 +18,9 @@ namespace ddp {
 /// buffers.
 [[nodiscard]] std::vector<std::string> describe_model(const Parameters& table, const ddp_model_options& options,
                                                       const std::string& hook = "none");
+
+/// One line for each bucket that the program gives.
+[[nodiscard]] std::vector<std::string> describe_buckets(const GivenBuckets& buckets);
 
 [[nodiscard]] std::string pack_lines(const std::vector<std::string>& lines);
 [[nodiscard]] std::vector<std::string> unpack_lines(std::string_view packed);

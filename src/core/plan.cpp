@@ -54,7 +54,7 @@ int64_t piece_count(const PlanItem& item, const PlanLimits& limits) {
 void append_split(Plan& plan, const PlanItem& item, int32_t parameter, const PlanLimits& limits) {
   const int64_t each = piece_count(item, limits);
   for (int64_t first = (item.count - 1) / each * each; first >= 0; first -= each) {
-    PlannedBucket& bucket = plan.emplace_back(PlannedBucket{item.dtype, item.on_gpu, {}, 0});
+    PlannedBucket& bucket = plan.emplace_back(PlannedBucket{item.dtype, item.on_gpu});
     append(bucket, parameter, first, std::min(each, item.count - first));
   }
 }
@@ -71,7 +71,7 @@ void append_last(Plan& plan, const PlannedBucket& bucket, const PlanLimits& limi
       if (kept < number && tail > limits.first_bytes) break;
     }
   for (size_t p = 0; p < number; ++p) {
-    if (p == 0 || p == kept) plan.push_back(PlannedBucket{bucket.dtype, bucket.on_gpu, {}, 0});
+    if (p == 0 || p == kept) plan.push_back(PlannedBucket{bucket.dtype, bucket.on_gpu});
     append(plan.back(), bucket.pieces[p].parameter, bucket.pieces[p].first, bucket.pieces[p].count);
   }
 }
@@ -108,7 +108,7 @@ Plan plan_buckets(const std::vector<PlanItem>& items, const PlanLimits& limits, 
     const bool full = (current.bucket.count + item.count) * size > limit || current.bucket.pieces.size() >= kMostPieces;
     if (full && !current.bucket.pieces.empty()) {
       plan.push_back(std::move(current.bucket));
-      current.bucket = PlannedBucket{item.dtype, item.on_gpu, {}, 0};
+      current.bucket = PlannedBucket{item.dtype, item.on_gpu};
       current.first = false;
     }
     if (oversized == Oversized::kSplit && item.count * size > piece_limit_of(item, limits)) {

@@ -14,7 +14,8 @@
 // is one block of memory that NCCL cuts into slices of one length, one for each rank. So there a piece never crosses a
 // multiple of kPieceUnit elements of the bucket unless it begins at one, a bucket is padded to as many units for each rank,
 // and split parameters are cut at multiples of a unit for each rank. (c10d's reducer inspired the two limits; it lets a
-// bucket run over its limit, this plan does not.) Cost: linear. Tested by unit/core/plan_test.cpp.
+// bucket run over its limit, this plan does not.) A program may give the buckets instead. Cost: linear. Tested by
+// unit/core/plan_test.cpp and conformance/given_buckets_test.cpp.
 #pragma once
 
 #include <cstddef>
@@ -37,14 +38,16 @@ struct PlannedPiece {
   int32_t parameter = 0;
   int64_t first = 0;   // a multiple of kPieceUnit
   int64_t count = 0;   // elements
-  int64_t offset = 0;  // where it starts in the bucket, in elements, on a 64-byte boundary
+  int64_t offset = 0;  // where it starts in the bucket, in elements, on a 64-byte boundary unless the bucket is packed
 };
 
 struct PlannedBucket {
   ddp_dtype dtype = DDP_F32;
-  bool on_gpu = false;               // the device of all of its gradients
-  std::vector<PlannedPiece> pieces;  // in the order in which they are expected
-  int64_t count = 0;                 // elements with padding; on a GPU a multiple of kPieceUnit for each rank
+  bool on_gpu = false;                 // where all of its gradients lie
+  std::vector<PlannedPiece> pieces{};  // in the order in which they are expected
+  int64_t count = 0;                   // elements with padding; on a GPU a multiple of kPieceUnit for each rank
+  bool is_packed = false;              // begins at a page in host memory that libddp owns
+  bool continues = false;              // its memory lies behind that of the bucket before it
 };
 
 using Plan = std::vector<PlannedBucket>;
@@ -82,6 +85,15 @@ enum class Oversized {
 [[nodiscard]] PlanLimits limits_of(int64_t first_bytes, int64_t bytes, int32_t ranks, const std::vector<PlanItem>& items,
                                    Oversized oversized) noexcept;
 [[nodiscard]] Plan plan_buckets(const std::vector<PlanItem>& items, const PlanLimits& limits, Oversized oversized);
+
+/// Buckets that the program gives: the parameters of each, in order.
+using GivenBuckets = std::vector<std::vector<int32_t>>;
+/// Reads the numbers of parameters, bucket after bucket, with -1 between two buckets. Throws INVALID_ARGUMENT unless each of
+/// `items` is in exactly one bucket, no bucket is empty, and the parameters of each have one dtype and one place.
+[[nodiscard]] GivenBuckets read_given_buckets(std::span<const int32_t> numbers, const std::vector<PlanItem>& items);
+/// In that order and whole. In host memory gradients lie one behind the other; on a GPU as plan_buckets() has them. What is
+/// more than kMostPieces becomes another bucket, which continues the one before.
+[[nodiscard]] Plan plan_given_buckets(const GivenBuckets& given, const std::vector<PlanItem>& items, int32_t ranks);
 
 /// Where a gradient, or a piece of it, is in a plan.
 struct PiecePlace {

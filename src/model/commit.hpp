@@ -5,6 +5,7 @@
 #pragma once
 
 #include "core/parameters.hpp"
+#include "core/plan.hpp"
 #include "ddp/model.h"
 #include "group/group.hpp"
 
@@ -13,7 +14,7 @@ namespace ddp::model {
 /// Throws MISMATCH, the same text on every rank, unless all ranks describe the same model. Returns the description's hash.
 /// One small exchange when they agree; the descriptions themselves are sent only when they do not.
 [[nodiscard]] uint64_t agree_on_model(group::Group& group, const Parameters& table, const ddp_model_options& options,
-                                      const std::string& hook);
+                                      const std::string& hook, const GivenBuckets& buckets);
 
 /// Values of all parameters and buffers from `root` to all ranks; those on a GPU in the order of the stream.
 void distribute_values(group::Group& group, const Parameters& table, int32_t root, void* stream = nullptr);

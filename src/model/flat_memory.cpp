@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/flat_memory.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 
 #include "core/attempt.hpp"
@@ -11,6 +13,8 @@ namespace ddp::model {
 namespace {
 
 constexpr int64_t kApart = 256;  // bytes; blocks of one allocation begin at multiples of it
+
+int64_t page_size() noexcept { return static_cast<int64_t>(::sysconf(_SC_PAGESIZE)); }
 
 bool is_split(const PlannedPiece& piece, const Parameter& parameter) noexcept { return piece.count < parameter.value.count; }
 
@@ -29,7 +33,7 @@ std::vector<FlatMemory::Block> FlatMemory::blocks_of(const Parameters& table, co
     const PlannedPiece& first = bucket.pieces.front();
     const Parameter& parameter = table.parameter(first.parameter);
     if (!is_split(first, parameter))
-      blocks.push_back(Block{b, bucket.count * size});
+      blocks.push_back(Block{b, bucket.count * size, bucket.continues && !blocks.empty() && blocks.back().bucket + 1 == b});
     else if (first.first + first.count == parameter.value.count)  // its last elements come first, and are padded
       blocks.push_back(Block{b, (first.first + bucket.count) * size});
   }
@@ -42,6 +46,14 @@ std::byte* FlatMemory::take(const Tensor& beside, int64_t bytes) {
   return static_cast<std::byte*>(memory_.back());
 }
 
+std::byte* FlatMemory::take_pages(const std::vector<Block>& blocks, size_t at, const Tensor& beside) {
+  int64_t bytes = blocks[at].bytes;
+  for (size_t next = at + 1; next < blocks.size() && blocks[next].behind; ++next) bytes += blocks[next].bytes;
+  const int64_t page = page_size();
+  std::byte* const found = take(beside, (bytes + page - 1) / page * page + page);
+  return found + (page - static_cast<int64_t>(reinterpret_cast<uintptr_t>(found)) % page) % page;
+}
+
 void FlatMemory::allocate(const Parameters& table, const Plan& plan, const char* what,
                           const std::function<bool(const Parameter&)>& wanted,
                           const std::function<void(int32_t index, std::byte* data)>& place) {
@@ -51,8 +63,10 @@ void FlatMemory::allocate(const Parameters& table, const Plan& plan, const char*
   for (const Block& block : blocks)
     if (plan[block.bucket].on_gpu) on_gpu += rounded(block.bytes);
   const auto allocate = [&] {
-    std::byte* next = nullptr;  // of the allocation on the GPU
-    for (const Block& block : blocks) {
+    std::byte* next = nullptr;    // of the allocation on the GPU
+    std::byte* behind = nullptr;  // the block before, in host memory
+    for (size_t at = 0; at < blocks.size(); ++at) {
+      const Block& block = blocks[at];
       const PlannedBucket& bucket = plan[block.bucket];
       const Parameter& front = table.parameter(bucket.pieces.front().parameter);
       std::byte* base = nullptr;
@@ -61,7 +75,10 @@ void FlatMemory::allocate(const Parameters& table, const Plan& plan, const char*
         base = next;
         next += rounded(block.bytes);
       } else {
-        base = take(front.value, block.bytes);
+        base = block.behind       ? behind
+               : bucket.is_packed ? take_pages(blocks, at, front.value)
+                                  : take(front.value, block.bytes);
+        behind = base + block.bytes;
       }
       for (const PlannedPiece& piece : bucket.pieces)
         if (wanted(table.parameter(piece.parameter))) place(piece.parameter, base + piece.offset * dtype_size(bucket.dtype));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of libddp's own for gradients or values of a model, laid out by its plan, so that buckets are reduced and sent in
-// place: a block for each bucket, its pieces at their offsets; one block for a parameter that is split over buckets. On a
-// GPU all blocks are one allocation. Threads: as Model. Tested by conformance/own_values_test.cpp and
-// gpu_host/in_place_test.cpp.
+// Memory of libddp's own for gradients or values of a model, laid out as its plan says, so that buckets are reduced and
+// given in place: a block for each bucket, its pieces at their offsets; one block for a parameter that is split over
+// buckets. A packed bucket begins at a page and has its pages for itself. On a GPU all blocks are one allocation. Threads:
+// as Model. Tested by conformance/own_values_test.cpp and gpu_host/in_place_test.cpp.
 #pragma once
 
 #include <functional>
@@ -32,10 +32,13 @@ class FlatMemory {
   struct Block {
     size_t bucket = 0;  // of its pieces; of a split parameter: the one that has its last elements
     int64_t bytes = 0;
+    bool behind = false;  // the block before
   };
   [[nodiscard]] static std::vector<Block> blocks_of(const Parameters& table, const Plan& plan,
                                                     const std::function<bool(const Parameter&)>& wanted);
   [[nodiscard]] std::byte* take(const Tensor& beside, int64_t bytes);
+  /// In host memory, for blocks[at] and those that lie behind it.
+  [[nodiscard]] std::byte* take_pages(const std::vector<Block>& blocks, size_t at, const Tensor& beside);
 
   group::Group& group_;
   std::vector<void*> memory_;  // from the group

@@ -18,6 +18,18 @@ constexpr const char* kTooLate =
 
 }  // namespace
 
+std::vector<PlanItem> plan_items(const Parameters& table) {
+  std::vector<PlanItem> items;
+  for (const Parameter& parameter : table.parameters())
+    items.push_back(PlanItem{parameter.value.count, parameter.value.dtype, parameter.value.is_on_gpu()});
+  return items;
+}
+
+void Gradients::set_buckets(std::span<const int32_t> numbers) {
+  model_.require_building("ddp_model_set_buckets");
+  buckets_ = read_given_buckets(numbers, plan_items(table_));
+}
+
 void Gradients::zero(void* stream) {
   model_.require_ready("ddp_model_zero_grad");
   model_.pass().changed(pass::Change::kGradientsZeroed);

@@ -7,10 +7,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "core/exact_sum.hpp"
 #include "core/parameters.hpp"
+#include "core/plan.hpp"
 #include "device/norms.hpp"
 #include "device/span_lists.hpp"
 #include "group/group.hpp"
@@ -23,6 +25,11 @@ class Gradients {
  public:
   /// `table`: the model's.
   Gradients(Model& model, Parameters& table) noexcept : model_(model), table_(table) {}
+
+  /// The program's plan of buckets, before commit. `numbers`: as read_given_buckets().
+  void set_buckets(std::span<const int32_t> numbers);
+  /// None: the library makes the plan.
+  [[nodiscard]] const GivenBuckets& buckets() const noexcept { return buckets_; }
 
   void zero(void* stream = nullptr);
   /// Collective if the attached optimizer is sharded.
@@ -55,9 +62,13 @@ class Gradients {
 
   Model& model_;
   Parameters& table_;
+  GivenBuckets buckets_;
   device::SpanLists spans_;
   device::Norms norms_;
 };
+
+/// What a plan of buckets is made of.
+[[nodiscard]] std::vector<PlanItem> plan_items(const Parameters& table);
 
 /// The sum over all ranks, on all ranks. Collective.
 void join_sums(group::Group& group, ExactSum& sum);

@@ -115,6 +115,10 @@ void Model::require_no_pass(const char* function) const {
 
 int32_t Model::add_parameter(std::string name, const Tensor& value, const Tensor* grad) {
   require_building("ddp_model_add_parameter");
+  if (!gradients_.buckets().empty())
+    throw make_error(DDP_ERROR_INVALID_STATE,
+                     "ddp_model_add_parameter: \"%s\" comes after ddp_model_set_buckets, which names all parameters",
+                     name.c_str());
   return table_.add_parameter(std::move(name), value, grad);
 }
 
@@ -171,15 +175,10 @@ void Model::commit_now(void* stream) {
 }
 
 int32_t Model::join_group(void* stream) {
-  const uint64_t model_hash = agree_on_model(*group_, table_, options_, hook_.name);
+  const uint64_t model_hash = agree_on_model(*group_, table_, options_, hook_.name, gradients_.buckets());
   number_ = group_->channels().next_model();
   if (has_gpu_tensors(table_)) static_cast<void>(group_->gpu().nccl());
-  std::vector<PlanItem> items;
-  for (const Parameter& parameter : table_.parameters())
-    items.push_back(PlanItem{parameter.value.count, parameter.value.dtype, parameter.value.is_on_gpu()});
-  const Oversized oversized = hook_.copies() ? Oversized::kWhole : Oversized::kSplit;
-  Plan plan = plan_buckets(
-      items, limits_of(options_.first_bucket_bytes, options_.bucket_bytes, group_->size(), items, oversized), oversized);
+  Plan plan = this->plan();
   if (group_->rank() == 0) say_plan(table_, plan);
   allocate(plan, stream);
   const int32_t source = replicas_.make_equal(stream);
@@ -190,6 +189,14 @@ int32_t Model::join_group(void* stream) {
   for (const auto& state : replicas_.kept_equal())
     if (KeptParts* const kept = state->kept_parts()) kept->deal();
   return source;
+}
+
+Plan Model::plan() const {
+  const std::vector<PlanItem> items = plan_items(table_);
+  if (!gradients_.buckets().empty()) return plan_given_buckets(gradients_.buckets(), items, group_->size());
+  const Oversized oversized = hook_.copies() ? Oversized::kWhole : Oversized::kSplit;
+  return plan_buckets(items, limits_of(options_.first_bucket_bytes, options_.bucket_bytes, group_->size(), items, oversized),
+                      oversized);
 }
 
 /// The memory stays where it is. On a GPU a bucket is reduced in one block, which is laid out for a number of ranks; where

@@ -99,11 +99,13 @@ class Model {
   void require_no_pass(const char* function) const;
 
  private:
+  friend class Gradients;
   friend class Rejoin;
   void require_live(const char* function) const;
   void require_building(const char* function) const;
   void require_pulled(const char* function) const;
   void require_host_parameters() const;
+  [[nodiscard]] Plan plan() const;
   void commit_now(void* stream);
   /// The ranks agree on the model, and passes can be made. Gives as Replicas::make_equal(). Collective.
   int32_t join_group(void* stream);

@@ -54,6 +54,7 @@ struct Ways {
   int32_t uneven_inputs = 0;
   int64_t bucket_bytes = 60'000;
   std::vector<int64_t> shapes = kFusedShapes;
+  std::vector<int32_t> buckets{};  // of the program, with -1 between two; none: the library's
 };
 
 struct FusedWorld {
@@ -89,6 +90,7 @@ struct FusedWorld {
       model->add_parameter("p" + std::to_string(p), flat_tensor(value, asked.dtype, count),
                            asked.owned_grads ? nullptr : &grad);
     }
+    if (!ways.buckets.empty()) model->gradients().set_buckets(ways.buckets);
     make_optimizer(rule);
     model->commit();
     if (!asked.own_values) return;

@@ -2138,7 +2138,7 @@ end
     ddp_bucket_get_contents(bucket, out_contents)
 
 The bucket's gradients as one flat array, in memory that the group's collectives reach without a copy. Gradients start on
-64-byte boundaries, with zeros between them.
+64-byte boundaries, with zeros between them; after ddp_model_set_buckets they follow each other with no gap.
 Local. Errors: INVALID_ARGUMENT, INVALID_STATE (not in a hook now). Since 0.1.
 """
 function ddp_bucket_get_contents(bucket, out_contents)
@@ -2203,6 +2203,25 @@ Local. Errors: INVALID_ARGUMENT, INVALID_STATE (not in a hook now). Since 0.1.
 """
 function ddp_bucket_set_error(bucket, text)
     return ccall((:ddp_bucket_set_error, libddp), ddp_status, (Ptr{ddp_bucket}, Cstring), bucket, text)
+end
+
+@doc raw"""
+    ddp_model_set_buckets(model, numbers, count)
+
+Say which gradients share a bucket, and the order of buckets. It takes the place of the library's plan: the options
+first_bucket_bytes and bucket_bytes mean nothing then. Buckets are reduced in this order, so it should be the order in
+which backward completes them. Bits do not depend on it. All ranks give the same buckets, which ddp_model_commit compares.
+In host memory the gradients of a bucket that libddp owns lie one behind the other in this order, with no gap, and the
+first one lies at the begin of a page; no other gradient has a part of the bucket's pages. On a GPU there may be gaps. The
+library splits a bucket of more than 4,096 parameters into several; these follow each other without a gap.
+- `model`: in the building state, with all its parameters; none can be added afterwards
+- `numbers`: the numbers of all parameters, each once, bucket after bucket; -1 between two buckets. Copied
+- `count`: how many numbers, with the -1
+The last call counts. Local. Errors: INVALID_ARGUMENT (NULL, a number that is no parameter, a parameter named twice or not
+at all, an empty bucket, parameters of several dtypes or devices in one bucket), INVALID_STATE (committed). Since 0.1.
+"""
+function ddp_model_set_buckets(model, numbers, count)
+    return ccall((:ddp_model_set_buckets, libddp), ddp_status, (Ptr{ddp_model}, Ptr{Int32}, Int32), model, numbers, count)
 end
 
 @doc raw"""

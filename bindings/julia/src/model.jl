@@ -141,6 +141,22 @@ function value(model::Model, index::Integer)
 end
 
 """
+    set_buckets!(model, buckets)
+
+Which gradients share a bucket, and the order of buckets and of the gradients in each: an iterable of iterables of parameter numbers, each number once.
+Before `commit!`, after the last parameter. Experimental.
+"""
+function set_buckets!(model::Model, buckets)
+    numbers = Int32[]
+    for bucket in buckets
+        isempty(numbers) || push!(numbers, -1)
+        append!(numbers, index - 1 for index in bucket)
+    end
+    check(Low.ddp_model_set_buckets(model.handle, numbers, length(numbers)))
+    return model
+end
+
+"""
     set_grad!(model, index, array)
 
 This pass's gradient of a parameter that was lent with one, for programs whose gradients move. Before `ready!`.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import MutableMapping
-from typing import Any, Callable, Iterator, Optional, Protocol
+from typing import Any, Callable, Iterator, Optional, Protocol, Sequence
 
 from . import low
 from ._enums import Divisor, Drift, DType, Progress, Reduce, Unused
@@ -81,6 +81,7 @@ class Model(Passes, Pulling, Closing):
         self._handle = Handle(low.ddp_model_create(group._raw, struct), low.ddp_model_destroy, group._handle)
         self._names: dict[str, int] = {}
         self._lent: dict[tuple, Lent] = {}
+        self._recoveries = 0
         self._watched = Watched()
         self._called: dict[tuple, str] = {}  # what is watched, for errors
         self._views: weakref.WeakSet[View] = weakref.WeakSet()
@@ -149,6 +150,16 @@ class Model(Passes, Pulling, Closing):
         self._watch(owner, what)
         self._in_other_order = what
 
+    def set_buckets(self, buckets: Sequence[Sequence[Key]]) -> None:
+        """Say which gradients share a bucket, and the order of buckets and of the gradients in each: every parameter once, by name or
+        number. Before commit(), after the last parameter. In host memory the gradients that libddp owns then follow each other with no gap, and a
+        bucket begins at a page. Experimental."""
+        numbers: list[int] = []
+        for bucket in buckets:
+            numbers += [-1] if numbers else []
+            numbers += [self.index(key) for key in bucket]
+        low.ddp_model_set_buckets(self._raw, numbers)
+
     def commit(self, *, stream: Optional[int] = None) -> None:
         """Agree with all ranks on the model; rank 0's values go to every rank; buckets are planned."""
         self._check_moved()
@@ -214,6 +225,7 @@ class Model(Passes, Pulling, Closing):
             self._take()
 
     def _after_recovery(self) -> None:
+        self._recoveries += 1
         if not self.closed and not self._is_elsewhere():
             self._give()
             self._values_written()

@@ -34,11 +34,11 @@ class Kernels:
         self._fixed = self._check_groups(optimizer, None)
         self.own = _make(optimizer, wrapper.model, options)
         self._stepped = 0  # passes of the wrapper that had reduced at the last step
-        self._versions: list = []  # of the gradients, when the last pass had ended
+        self._given: list = []  # the gradients as they were when the last pass had ended
         self._said: Any = None  # what the groups said when libddp was told
         self._sent: list = [None] * len(self._index)  # decay and factor of each parameter, as libddp has them
         self._scale = 1.0  # the loss scale that libddp has
-        self._is_scaled = False  # has a GradScaler been at the gradients, once?
+        self._is_scaled = self._is_unscaled = False  # has a GradScaler been at the gradients, once? Has it divided them?
         wrapper._optimizers.append(weakref.ref(self))
         if self._is_given_late:
             # GradScaler lets such an optimizer look for overflows itself, which it does for all ranks.
@@ -113,7 +113,7 @@ class Kernels:
     def after_pass(self) -> None:
         """A pass that reduced has ended."""
         if self._is_given_late:
-            self._versions = [None if p.grad is None else p.grad._version for p in self.wrapper._parameters_lent]
+            self._given = [None if p.grad is None else Given(p.grad) for p in self.wrapper._parameters_lent]
         if self._in_backward:
             self._tell_autograd()
 
@@ -132,6 +132,8 @@ class Kernels:
         left_out: list[int] = []
         if self._is_given_late:
             self._check_untouched(optimizer)
+            if self._is_unscaled:
+                self._bring(flat)
         else:
             left_out = self._bring(flat)
         if not self._in_backward:
@@ -142,14 +144,13 @@ class Kernels:
 
     def _check_untouched(self, optimizer: Any) -> None:
         """What changes p.grad between backward() and step() is not what the step is made with."""
-        grads, places = self.wrapper._grads, self.wrapper._places
-        for index, (parameter, version) in enumerate(zip(self.wrapper._parameters_lent, self._versions)):
+        for index, (parameter, given) in enumerate(zip(self.wrapper._parameters_lent, self._given)):
             grad = parameter.grad
-            if version is None and grad is None or index in self.wrapper._sparse:
+            if given is None and grad is None or index in self.wrapper._sparse:
                 continue
-            if grad is None or version is None or grad is not grads[index] or grad.data_ptr() != places[index]:
+            if grad is None or given is None or not given.is_in_place(grad):
                 what = "was replaced or taken away"
-            elif not version <= grad._version <= version + self._is_scaled:
+            elif not given.version <= grad._version <= given.version + self._is_scaled:
                 what = "was changed"
             else:
                 continue
@@ -169,13 +170,13 @@ class Kernels:
             grad = parameter.grad
             if grad is None:
                 left_out.append(index)
-            elif grad is not wrapper._grads[index] or grad.data_ptr() != wrapper._places[index]:
+            elif not wrapper._buckets.has(index, grad):
                 if not wrapper.model.was_used(index):
                     raise NotSupportedError(f"the program gave {wrapper.model.names[index]!r} a gradient, but no rank used this parameter in the last "
                                             "backward(), so libddp's kernels leave it out; set its grad to None, or leave it to an optimizer without "
                                             f"{', '.join(OPTIONS)}")
                 with torch.no_grad():
-                    wrapper._bucket_of(index).copy_(grad.to_dense() if grad.layout != torch.strided else grad)
+                    wrapper._buckets.grads[index].copy_(grad.to_dense() if grad.layout != torch.strided else grad)
         return left_out
 
     def step_with(self, optimizer: Any, scaler: Any) -> Any:
@@ -197,11 +198,11 @@ class Kernels:
         if scale != self._scale:
             self.own.set_loss_scale(initial=scale, interval=0, minimum=min(scale, 1.0), maximum=max(scale, 1.0))
             self._scale = scale
-        self._is_scaled = True
+        self._is_scaled, self._is_unscaled = True, unscaled
         try:
             return type(optimizer).step(optimizer)
         finally:
-            self._is_scaled = False
+            self._is_scaled = self._is_unscaled = False
 
     # ---- State. ----
 
@@ -214,6 +215,17 @@ class Kernels:
         load_state(self, optimizer, state_dict)
         self._said, self._sent, self._scale = None, [None] * len(self._sent), self.own.loss_scale
         self._apply(optimizer)
+
+
+class Given:
+    """A gradient when the pass had ended. It does not keep the tensor."""
+
+    def __init__(self, grad: torch.Tensor) -> None:
+        self._tensor, self._address, self.version = weakref.ref(grad), grad.data_ptr() if grad.layout == torch.strided else 0, grad._version
+
+    def is_in_place(self, grad: torch.Tensor) -> bool:
+        """Is it this tensor, with the same memory?"""
+        return self._tensor() is grad and (grad.layout != torch.strided or grad.data_ptr() == self._address)
 
 
 class _SomeAdam(OwnAdam):

@@ -48,9 +48,9 @@ class _Steps(torch.optim.Optimizer):
 
     def _find_wrapper(self) -> Any:
         found = None if self._wrapper is None else self._wrapper()
-        if found is None or not found._hooks:
+        if found is None or not found._listens:
             parameters = {id(parameter) for group in self.param_groups for parameter in group["params"]}
-            found = next((each for each in list(WRAPPERS) if each._hooks and not parameters.isdisjoint(each._known)), None)
+            found = next((each for each in list(WRAPPERS) if each._listens and not parameters.isdisjoint(each._known)), None)
             self._wrapper = None if found is None else weakref.ref(found)
         return found
 

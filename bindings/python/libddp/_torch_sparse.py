@@ -2,7 +2,7 @@
 """Sparse gradients, such as those of nn.Embedding(sparse=True): part of libddp.torch."""
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Iterator
 
 import torch
 
@@ -27,11 +27,18 @@ class SparseGradients:
                                             "answers for dense ones alone. Leave the option out, or give the embedding sparse=False; join() with "
                                             "torch.distributed works with both")
 
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._stand_ins)
+
+    def __len__(self) -> int:
+        return len(self._stand_ins)
+
+    def buckets(self) -> list[list[int]]:
+        """The stand-ins' own: they lie on one device."""
+        return [list(self._stand_ins)] if self._stand_ins else []
+
     def __contains__(self, index: int) -> bool:
         return index in self._stand_ins
-
-    def __bool__(self) -> bool:
-        return bool(self._stand_ins)
 
     def instead_of(self, parameters: list[torch.nn.Parameter]) -> list[Any]:
         """The tensors that libddp knows as parameters."""

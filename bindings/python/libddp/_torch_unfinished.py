@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Passes that ended without all gradients, and graphs that should not change: part of libddp.torch."""
+"""Passes that ended without all gradients: part of libddp.torch."""
 from __future__ import annotations
 
 import warnings
@@ -77,43 +77,4 @@ def _indices(rank: int, missing: Sequence[int], names: Sequence[str]) -> str:
     return text + ("For the names of all of them set the environment variable TORCH_DISTRIBUTED_DEBUG to either INFO or DETAIL.")
 
 
-class StaticGraph:
-    """How often the gradient of each parameter comes in a pass, learned in the first one that reduces. From then on a parameter is marked at
-    its last gradient, and those without one at the beginning, so that no bucket waits for them."""
-
-    def __init__(self, count: int) -> None:
-        self._uses: Optional[list[int]] = None
-        self.seen = [0] * count  #: how often they came in this pass
-
-    def begin(self) -> None:
-        """A pass begins."""
-        self.seen = [0] * len(self.seen)
-
-    def unused(self) -> list[int]:
-        """Those that get no gradient, once that is known."""
-        return [] if self._uses is None else [index for index, count in enumerate(self._uses) if count == 0]
-
-    def is_last(self, index: int, reduces: bool) -> bool:
-        """A gradient has come: is it the last one of its parameter? Until that is known, and where nothing is sent: no."""
-        self.seen[index] += 1
-        if not reduces or self._uses is None:
-            return False
-        return self.seen[index] == self._uses[index]
-
-    def exceeds(self, index: int) -> bool:
-        """Have more gradients come than in the first pass?"""
-        return self._uses is not None and self.seen[index] > self._uses[index]
-
-    def missing(self) -> list[int]:
-        """At the end of a pass that reduces: the parameters of which gradients are missing."""
-        return [] if self._uses is None else [index for index, count in enumerate(self._uses) if self.seen[index] < count]
-
-    def learn(self) -> None:
-        """The first pass that reduces has ended well."""
-        if self._uses is None:
-            self._uses = list(self.seen)
-
-
-CHANGED = ("Your training graph has changed in this iteration: parameter {name!r} got more gradients than in the first one, which is not compatible "
-           "with static_graph set to True; use find_unused_parameters=True in its place")
 _UNFINISHED = "Expected to have finished reduction in the prior iteration before starting a new one."

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch: DistributedDataParallel with libddp's reducer.
+"""PyTorch: DistributedDataParallel whose gradients libddp reduces.
 
 ::
 
@@ -7,53 +7,58 @@
     model = DistributedDataParallel(model)
 
 The rest of a script that used ``torch.nn.parallel.DistributedDataParallel`` stays; ``init_process_group`` is not needed, and the group is
-``libddp.torch.group()``. Gradients lie in libddp's buckets: ``p.grad`` is a tensor of that memory, reduced without a copy.
+``libddp.torch.group()``. The class is a subclass of PyTorch's: PyTorch's Reducer decides what a pass is and when a bucket is ready, and libddp reduces
+the buckets.
 
 The ranks are those of torch.distributed where it is initialised, else those of the launcher; alone it is a group of one.
 
 Differences, all on purpose: state_dict() has the module's own names, without "module."; buffers are broadcast in training only, so that
-one rank may evaluate alone; parameters that no rank used keep ``grad is None``.
+one rank may evaluate alone.
 """
 from __future__ import annotations
 
 import contextlib
 import copy
+import inspect
 import itertools
-import sys
+import re
+import warnings
 import weakref
-from typing import Any, Iterator, Mapping, Optional, Sequence, Sized
+from typing import Any, Callable, Iterator, Mapping, Optional, Sequence, Sized
 
 import torch
+import torch.distributed as dist
 
 from ._enums import Drift, choose
-from ._errors import Error, InvalidStateError, TensorError
+from ._errors import Error, InvalidStateError, NotSupportedError, TensorError
 from ._group import Group
 from ._model import Model
 from ._sampler import Sampler
-from ._torch_arguments import bucket_options, check_devices, process_group_of, refuse, warn_of_old_words
-from ._torch_comm_hook import adapted, BuiltinHook
-from ._torch_comm_hook import check as check_comm_hook
+from ._torch_arguments import BuiltinHook, bucket_options, process_group_of, refuse
+from ._torch_buckets import Buckets as ReducerBuckets
 from ._torch_group import group as group
 from ._torch_group import is_alone_among_others
-from ._torch_join import Join, Joinable, JoinedRank, reduces_somewhere, root_of
+from ._torch_kernels import Given
 from ._torch_norm import SyncBatchNorm as SyncBatchNorm
 from ._torch_norm import stream_of
 from ._torch_optim import SGD as SGD
 from ._torch_optim import Adam as Adam
 from ._torch_optim import AdamW as AdamW
-from ._torch_packs import Packs
+from ._torch_ranks import Ranks
 from ._torch_sparse import SparseGradients
 from ._torch_strides import in_memory_order, is_reordered, like
 from ._torch_tensors import KNOWN_DTYPES, WRAPPERS, Buffers, has_buffers, look, name_of
-from ._torch_unfinished import CHANGED, StaticGraph, Unfinished, about_change, about_unused, is_incomplete
+from ._torch_unfinished import Unfinished, about_change, about_unused, is_incomplete
+from ._written import written
+
+_Theirs = torch.nn.parallel.DistributedDataParallel
 
 
-class DistributedDataParallel(Joinable, torch.nn.Module):  # type: ignore[misc]
+class DistributedDataParallel(_Theirs):
     """Wrap a module: after backward() every rank has the mean of all ranks' gradients.
 
-    Arguments are those of PyTorch's class, in its order. process_group is PyTorch's, or a :class:`libddp.Group`. Gradients are always views
-    of the buckets, and one module has one kind of device, so gradient_as_bucket_view, device_ids and the like are checked and need nothing
-    more; mixed_precision and delay_all_reduce_named_params are refused. A module on a GPU is reduced by NCCL, in the order of PyTorch's
+    Arguments are those of PyTorch's class, in its order. process_group is PyTorch's, or a :class:`libddp.Group`. mixed_precision,
+    delay_all_reduce_named_params and lazy_bucket_allocation are refused. A module on a GPU is reduced by NCCL, in the order of PyTorch's
     current streams. `hook` is what ``libddp.Model.set_hook`` takes; `options` go to :class:`libddp.Model`, such as wire="bf16". With
     own_values=True parameters are moved to libddp's memory, where a sharded optimizer writes those of all ranks of a host in place. Gradients
     of nn.Embedding(sparse=True) and nn.EmbeddingBag(sparse=True) stay sparse: the rows that ranks have are exchanged when the pass has ended.
@@ -62,104 +67,158 @@ class DistributedDataParallel(Joinable, torch.nn.Module):  # type: ignore[misc]
     def __init__(self, module: torch.nn.Module, device_ids: Any = None, output_device: Any = None, dim: int = 0,
                  broadcast_buffers: Optional[bool] = None, init_sync: bool = True, process_group: Any = None,
                  bucket_cap_mb: Optional[float] = None, find_unused_parameters: bool = False, check_reduction: bool = False,
-                 gradient_as_bucket_view: bool = True, static_graph: bool = False, delay_all_reduce_named_params: Any = None,
+                 gradient_as_bucket_view: bool = False, static_graph: bool = False, delay_all_reduce_named_params: Any = None,
                  param_to_hook_all_reduce: Any = None, mixed_precision: Any = None, device_mesh: Any = None,
                  skip_all_reduce_unused_params: bool = False, bucket_cap_mb_list: Optional[Sequence[float]] = None,
                  batched_grad_copy: bool = False, forward_sync_buffers: Optional[bool] = None, lazy_bucket_allocation: bool = False, *,
                  hook: Any = None, **options: Any) -> None:
-        torch.nn.Module.__init__(self)
-        if Joinable is not object:
-            Joinable.__init__(self)
-        refuse(delay_all_reduce_named_params, param_to_hook_all_reduce, mixed_precision)
-        warn_of_old_words(broadcast_buffers, check_reduction)
-        self.parameters_to_ignore = set(getattr(module, "_ddp_params_and_buffers_to_ignore", ())) | _of_wrappers_within(module)
-        check_devices(module, self.parameters_to_ignore, device_ids, output_device)
-        process_group = process_group_of(process_group, device_mesh)
-        self.module = module
-        self.device_mesh = device_mesh
-        self.device_ids, self.output_device, self.dim = None if device_ids is None else list(device_ids), output_device, dim
-        self.device = next(module.parameters()).device
-        self.find_unused_parameters, self.static_graph = find_unused_parameters, static_graph
-        self.forward_sync_buffers = (broadcast_buffers in (None, True)) if forward_sync_buffers is None else forward_sync_buffers
-        self.require_backward_grad_sync = self.require_forward_param_sync = True
-        self.bucket_bytes_cap_list = bucket_options(options, bucket_cap_mb, bucket_cap_mb_list)
-        self.broadcast_bucket_size = 250 * 1024 * 1024
-        self._options = options
-        self._divides_by_world = True
-        self._process_group = process_group
-        self._hook = hook
-        self._comm_hooks: list = []
-        self._on_buffers: Any = None
-        self._error = ""  # the last one, for _get_ddp_logging_data()
-        self._joined = False
-        self.group: Group = group(process_group, device_index=next((p.device.index for p in module.parameters() if p.is_cuda), None))
-        self._wrap(send_values=init_sync, send_buffers=init_sync and (self.forward_sync_buffers or forward_sync_buffers is not None))
-
-    @property
-    def broadcast_buffers(self) -> bool:
-        """As forward_sync_buffers."""
-        return self.forward_sync_buffers
-
-    @broadcast_buffers.setter
-    def broadcast_buffers(self, value: bool) -> None:
-        self.forward_sync_buffers = value
+        refuse(delay_all_reduce_named_params, param_to_hook_all_reduce, mixed_precision, lazy_bucket_allocation)
+        caps = bucket_options(options, bucket_cap_mb, bucket_cap_mb_list)
+        process_group = process_group_of(process_group, device_mesh, module)
+        ranks = group(process_group, device_index=next((p.device.index for p in module.parameters() if p.is_cuda), None))
+        # Before PyTorch's constructor, which calls methods of this class.
+        self.__dict__.update(group=ranks, device_mesh=device_mesh, find_unused_parameters=find_unused_parameters, _options=options, _hook=hook,
+                             _process_group=Ranks(ranks.rank, ranks.size, lambda _: None), _rebuilds=static_graph or not find_unused_parameters)
+        given = {"device_ids": device_ids, "output_device": output_device, "dim": dim, "broadcast_buffers": broadcast_buffers, "init_sync": False,
+                 "process_group": self._process_group, "find_unused_parameters": find_unused_parameters, "check_reduction": check_reduction,
+                 "gradient_as_bucket_view": gradient_as_bucket_view, "static_graph": static_graph, "batched_grad_copy": batched_grad_copy,
+                 "forward_sync_buffers": forward_sync_buffers, **caps}
+        known = inspect.signature(_Theirs.__init__).parameters
+        super().__init__(module, **{name: value for name, value in given.items() if name in known})
+        self.skip_all_reduce_unused_params = skip_all_reduce_unused_params
+        self._process_group = None if isinstance(process_group, Group) else process_group
+        sends = forward_sync_buffers is not None or broadcast_buffers in (None, True)
+        self._wrap(send_values=init_sync, send_buffers=init_sync and sends)
 
     @property
     def process_group(self) -> Any:
         """PyTorch's process group of these ranks; None where torch.distributed is not initialised, or a libddp.Group was given."""
-        if self._process_group is None and torch.distributed.is_available() and torch.distributed.is_initialized():
-            return torch.distributed.group.WORLD
-        return None if isinstance(self._process_group, Group) else self._process_group
+        if self._process_group is None and self.group._found and dist.is_initialized():
+            return dist.group.WORLD
+        return self._process_group
+
+    @process_group.setter
+    def process_group(self, value: Any) -> None:
+        self._process_group = value
+
+    # ---- The Reducer, and the model behind it. ----
+
+    def _build_params_for_reducer(self) -> tuple[list, list]:
+        """In the order in which backward is expected to reach them, where buckets are built anew from that; without those whose gradients are
+        sparse."""
+        self.parameters_to_ignore = set(self.parameters_to_ignore) | _of_wrappers_within(self.module)
+        self._parameters_lent = [p for _, p in self._named_parameters() if p.requires_grad]
+        self._sparse = SparseGradients(self.module, self._parameters_lent, self._options)
+        dense = [p for index, p in enumerate(self._parameters_lent) if index not in self._sparse]
+        if not dense:  # a Reducer needs one
+            dense = [torch.nn.Parameter(torch.zeros(1, device=p.device)) for p in self._parameters_lent[:1]]
+        self._assign_modules_buffers()
+        self._of_reducer = dense[::-1] if self._rebuilds else dense
+        return self._of_reducer, [False] * len(dense)
+
+    def _build_debug_param_to_name_mapping(self, parameters: list) -> dict[int, str]:
+        names = {id(p): name for name, p in self._named_parameters()}
+        return {index: names.get(id(p), "?") for index, p in enumerate(parameters)}
+
+    def _ddp_init_helper(self, *arguments: Any, **keywords: Any) -> None:
+        """The Reducer's ranks are libddp's."""
+        kept = self._process_group
+        reference = weakref.ref(self)
+        self._ranks = Ranks(self.group.rank, self.group.size, lambda used: reference()._fill(used))  # type: ignore[union-attr]
+        self._process_group = self._ranks
+        try:
+            super()._ddp_init_helper(*arguments, **keywords)
+        finally:
+            self._process_group = kept
+
+    def _fill(self, used: torch.Tensor) -> None:
+        """Of this rank's map of used parameters make that of all ranks."""
+        if self._comm_hooks:  # libddp has seen no pass
+            self.group.all_reduce(used, "sum", stream=self._stream())
+            return
+        for position in (used == 0).nonzero().flatten().tolist():
+            index = self._index_of.get(id(self._of_reducer[position]))
+            used[position] = int(index is not None and self.model.was_used(index))
+
+    def _make_reducer(self) -> None:
+        """Another Reducer, as the parameters are now."""
+        parameters, sparse = self._build_params_for_reducer()
+        self._ddp_init_helper(parameters, sparse, self._build_debug_param_to_name_mapping(parameters), self.static_graph)
+        if self.static_graph:
+            self._static_graph_delay_allreduce_enqueued = False
+            self.reducer._set_static_graph()
+            self.logger._set_static_graph()
+        for given, state in self._comm_hooks:
+            dist._register_comm_hook(self.reducer, state, given)
+        self._lazy_init_ran = bool(self._comm_hooks)
 
     def _wrap(self, send_values: bool = True, send_buffers: bool = True) -> None:
-        """Lend the module's tensors to a new model, and listen to their gradients."""
+        """Lend the module's tensors to a new model, whose buckets are those of the Reducer."""
+        if self._rebuilds:
+            self.reducer._push_all_rebuilt_params()
+            self._has_rebuilt_buckets = bool(self.reducer._rebuild_buckets())
         options = dict(self._options)
-        self._allows_unused = self.find_unused_parameters or self.static_graph
-        if self._allows_unused:
+        if self.find_unused_parameters or self.static_graph:
             options.setdefault("unused", "allow")
-        self._parameters_lent = [p for name, p in self._named_parameters() if p.requires_grad]
-        self._sparse = SparseGradients(self.module, self._parameters_lent, options)
+        self._allows_unused = options.get("unused") in ("allow", 1)
         self.model = Model(self.group, **options)  #: for stats(), plan(), check() and checkpoints of libddp.State
-        if self._comm_hooks:
-            (hook, state), = self._comm_hooks
-            self.model.set_hook(adapted(state, hook, self._sparse.instead_of(self._parameters_lent)))
-        elif self._hook is not None:
-            self.model.set_hook(self._hook)
+        self.model.set_hook(self._hook) if self._hook is not None else None
         self._known = set(map(id, self._parameters_lent))
+        self._index_of = {id(p): index for index, p in enumerate(self._parameters_lent)}
         self._replicated = Buffers(self.module, self.parameters_to_ignore)
+        self._lent = self._sparse.instead_of(self._parameters_lent)
+        self._buckets = ReducerBuckets(self._parameters_lent)
+        if len(self._sparse) < len(self._lent):
+            self._buckets.read(self.reducer, self._index_of)
         before = None if send_values else [p.detach().clone() for p in self.module.parameters()]
         self._lend(send_buffers)
         if before is not None:
             with torch.no_grad():
                 for parameter, value in zip(self.module.parameters(), before):
                     parameter.copy_(value)
-        lent = self._sparse.instead_of(self._parameters_lent)
-        self._lent = lent
-        self._grads = [self._bucket_of(index) for index in range(len(lent))]
-        self._places = [grad.data_ptr() for grad in self._grads]
+        self._buckets.place(self.model, self._lent)
+        self._seen: set[int] = set()  # parameters that have got a gradient since the last pass, where that is asked
+        self._noted = {index for index in range(len(self._lent)) if self._allows_unused or index in self._sparse}
+        self._handles = [self._parameters_lent[index].register_post_accumulate_grad_hook(_note(self._seen, index)) for index in self._noted]
+        self._reset()
+
+    def _reset(self) -> None:
+        """No pass has begun."""
         self._reduced = 0  # passes that reduced and ended well
-        self._open: Optional[bool] = None  # is a pass open, and does it reduce?
+        self._expects = self._begun = self._open = False  # a forward computation waits for its backward; that has begun; libddp's pass is open
+        self._must_learn_anew = False  # gradients came to the Reducer of a static graph before its first pass
+        self._must_reset = False  # the Reducer has not finished a pass
+        self._pending: list = []  # the buckets that have come in this pass, with their futures
         self._end: Any = None  # a reference to what autograd calls when the backward pass ends
+        self._after: Any = None
+        self._given: list = []  # gradients as they were when a pass had ended before its backward pass
+        self._used: Optional[set[int]] = None  # in a static graph, from the first pass on
         self._optimizers: list = []  # references to the kernels of libddp.torch's, which are told when a pass begins and ends
         self._unsettled: Optional[float] = None  # a pass has ended, and the ranks have something to exchange: the factor of its gradients
         self._number = next(_numbers)
+        self._listens = True
         WRAPPERS.add(self)
-        self._futures: list = []  # what a hook on buffers has begun
         self._unfinished = Unfinished()
-        self._static = StaticGraph(len(self._grads)) if self.static_graph else None
-        self._marked = [False] * len(self._grads)
-        self._packs = Packs(self.model, lent, self._grads)
-        self._uneven = bool(options.get("uneven_inputs"))
-        resends = choose(Drift, options.get("drift", "report")) == Drift.RESEND
+        self._uneven = bool(self._options.get("uneven_inputs"))
+        self._recoveries = self.model._recoveries
+        resends = choose(Drift, self._options.get("drift", "report")) == Drift.RESEND
         self._repairs: Optional[int] = 0 if resends else None  # passes that made replicas equal again
-        self._hooks = [p.register_post_accumulate_grad_hook(_hook(self, index)) for index, p in enumerate(self._parameters_lent)]
+
+    def _learn_anew(self) -> None:
+        """Another Reducer with the same buckets, in a static graph before the first pass."""
+        self._must_learn_anew = False
+        self._buckets.unshare()
+        self._make_reducer()
+        self.reducer._push_all_rebuilt_params()
+        self.reducer._rebuild_buckets()
 
     def _rewrap(self, why: str, **how: bool) -> None:
-        """Make the model anew; on all ranks."""
+        """Make Reducer and model anew; on all ranks."""
         if self._replicated.followed:
             raise InvalidStateError(f"{why} makes a new libddp.Model, but an optimizer or averages of libddp belong to the old one: make them "
                                     "afterwards")
         self._let_go()
+        self._make_reducer()
         self._wrap(**how)
 
     def _named_parameters(self) -> list[tuple[str, torch.nn.Parameter]]:
@@ -182,6 +241,7 @@ class DistributedDataParallel(Joinable, torch.nn.Module):  # type: ignore[misc]
                 self.model.add_buffer(name, self._replicated.stage(name, buffer))
         if send_buffers:
             self.model.mirror(self._replicated)
+        self.model.set_buckets([*self._buckets.numbers, *self._sparse.buckets()])
         self.model.commit(stream=self._stream())
         self.model.mirror(self._replicated)
         if self._options.get("own_values"):
@@ -204,272 +264,218 @@ class DistributedDataParallel(Joinable, torch.nn.Module):  # type: ignore[misc]
     # ---- Forward. ----
 
     def forward(self, *inputs: Any, **keywords: Any) -> Any:
-        if self._open is not None:
-            self._give_up()
-        if not torch.is_grad_enabled() or not self._hooks:
+        if not torch.is_grad_enabled() or not self._listens:
             return self.module(*inputs, **keywords)
+        if self._recoveries != self.model._recoveries:
+            self._recoveries = self.model._recoveries
+            self._buckets.unshare()  # libddp's memory has other pages
+            self._must_reset = self._must_reset or self._open or self._begun
+            self._open = self._begun = False  # the recovery has ended the pass for all
+        if self._open or self._begun or self._must_reset:
+            self._give_up()
         if self._unsettled is not None:
             self._settle()  # another wrapper's pass, for whose end it waited, has failed
-        with self._remembering():
-            self._unfinished.check()
-        joins = self._is_joining()
-        if joins:
-            Join.notify_join_context(self)
-            if self._sends_buffers():
-                self._send_buffers(root_of(self, True))
-            reduces_somewhere(self, self.require_backward_grad_sync)
+        self._unfinished.check()
         if self.require_backward_grad_sync:
             if not self._replicated.followed and self.model._has_moved():
                 self._rewrap("a change of the parameters")  # p.data = ..., double(): on all ranks; rank 0's values go to everybody
-            self._look(sends=not joins)
-        outputs = self.module(*inputs, **keywords)
+            if self._are_lent():
+                return self.module(*inputs, **keywords)  # the gradients are the caller's
+        if self.static_graph and self._used is None:
+            if not self.require_backward_grad_sync:  # PyTorch would take its gradients for those of the first pass
+                self._must_learn_anew = True
+                return self.module(*inputs, **keywords)
+            if self._must_learn_anew:
+                self._learn_anew()
+        outputs = super().forward(*inputs, **keywords)
         if self.training:
             self._replicated.are_equal = False  # a rank may evaluate alone, but not train
-        if self._on_buffers is not None and self._on_buffers[2] and self._sends_buffers():
-            self._send_buffers(0)
-        self.require_forward_param_sync = self.require_backward_grad_sync
-        for output in [outputs] if isinstance(outputs, torch.Tensor) else torch.utils._pytree.tree_flatten(outputs)[0]:
-            if isinstance(output, torch.Tensor) and output.grad_fn is not None:
-                output.register_hook(_begin(self))
+        if self.require_backward_grad_sync:
+            self._expects = True
+            for output in [outputs] if isinstance(outputs, torch.Tensor) else torch.utils._pytree.tree_flatten(outputs)[0]:
+                if isinstance(output, torch.Tensor) and output.grad_fn is not None:
+                    output.register_hook(_begin(self))
         return outputs
+
+    def _lazy_init(self) -> None:
+        """libddp's hook is the Reducer's from the first forward on, unless the program has registered one."""
+        super()._lazy_init()
+        strange = [name for name, p in self._named_parameters() if id(p) in self._index_of and len(_hooks_of(p)) > (self._index_of[id(p)] in self._noted)]
+        if strange and not self._comm_hooks:
+            warnings.warn(f"parameter {strange[0]!r} has a hook of register_post_accumulate_grad_hook, which runs before gradients are reduced: what it does "
+                          "with them it does with those of this rank alone", RuntimeWarning, stacklevel=2)
+        if not self._comm_hooks:
+            dist._register_comm_hook(self.reducer, weakref.ref(self), _on_bucket)
 
     def _is_joining(self) -> bool:
         return getattr(self, "_join_config", None) is not None and self._join_config.enable
 
-    def _look(self, sends: bool) -> None:
-        """Before a forward computation whose gradients will be reduced: what does the module hold now?"""
+    def _are_lent(self) -> bool:
+        """Before a forward computation whose gradients will be reduced. Does the module have other parameters for one call
+        (torch.func.functional_call)?"""
         if is_alone_among_others(self.group):
             self.group._check_company()
-        parameters, buffers = look(self.module)
+        parameters, _ = look(self.module)
         if self.parameters_to_ignore:
             parameters = [p for _, p in self._named_parameters()]
         known = self._known
-        for parameter in [p for p in parameters if id(p) not in known]:
-            if not isinstance(parameter, torch.nn.Parameter):
-                continue  # lent for one call by torch.func.functional_call: its gradient is the caller's
-            if parameter.requires_grad:
+        strange = [p for p in parameters if id(p) not in known]
+        for parameter in strange:
+            if isinstance(parameter, torch.nn.Parameter) and parameter.requires_grad:
                 raise TensorError(f"parameter {name_of(self.module, parameter)!r} was frozen, absent or another one when the module was "
                                   "wrapped, so its gradient would stay on this rank: wrap the module again after such a change")
-        if sends and buffers and not self._replicated.are_equal and self._sends_buffers() and not (self._on_buffers and self._on_buffers[2]):
-            self._send_buffers(0, None if self.parameters_to_ignore else buffers)
+        return any(not isinstance(parameter, torch.nn.Parameter) for parameter in strange)
 
-    def _sends_buffers(self) -> bool:
-        return self.forward_sync_buffers and self.training and self.require_forward_param_sync and has_buffers(self.module)
+    # ---- Buffers. ----
 
-    def _send_buffers(self, root: int, found: Optional[list] = None) -> None:
-        """The buffers of one rank go to all, or what a hook on buffers makes of them. `found`: the module's, already looked up."""
-        if found is not None and self._on_buffers is None and not self._uneven:
-            self._default_broadcast_coalesced(found, None, root)
+    def will_sync_module_buffers(self) -> bool:
+        """In training only, so that one rank may evaluate alone."""
+        return self.require_forward_param_sync and self.forward_sync_buffers and self.training and has_buffers(self.module)
+
+    def _check_sync_bufs_pre_fwd(self) -> bool:
+        """Not where the last pass has sent them, and nothing was computed since."""
+        return super()._check_sync_bufs_pre_fwd() and (self._is_joining() or not self._replicated.are_equal)
+
+    def _distributed_broadcast_coalesced(self, tensors: Any, buffer_size: Any, authoritative_rank: int = 0) -> None:  # noqa: ARG002
+        tensors = list(tensors)
+        if self.group.size == 1 or not tensors:
             return
-        named = {name: buffer for name, buffer in self.module.named_buffers() if name not in self.parameters_to_ignore}
-        if self._on_buffers is not None:
-            state, hook, _ = self._on_buffers
-            self._futures += hook(state, named) or []
-        elif self.group.size == 1 or not named:
-            return
-        elif self._uneven:  # ranks that are out of data answer this call of the model alone
-            self.model.sync_buffers(root, stream=self._stream())
+        if self._uneven:  # ranks that are out of data answer this call of the model alone
+            self.model.sync_buffers(authoritative_rank, stream=self._stream())
         else:
-            self._default_broadcast_coalesced(named.values(), None, root)
-
-    @contextlib.contextmanager
-    def no_sync(self) -> Iterator[None]:
-        """Passes inside only add to the gradients; the first backward() after it sends the whole."""
-        former, self.require_backward_grad_sync = self.require_backward_grad_sync, False
-        try:
-            yield
-        finally:
-            self.require_backward_grad_sync = former
+            self._replicated.send(self.group, tensors, authoritative_rank)
 
     # ---- Backward. ----
 
-    def _on_gradient(self, index: int, parameter: torch.Tensor) -> None:
-        if self._open is None:
-            self._open_pass()
-        if self._static is None or self._is_last(self._static, index):
-            self._mark(index, parameter)
+    def _take(self, bucket: Any) -> torch.futures.Future:
+        """The Reducer has a bucket of this rank's gradients. Nothing waits here for other ranks."""
+        buffer = bucket.buffer()
+        learns = self.static_graph and self._used is None  # PyTorch gives all buckets, in order, when backward has ended, and waits at once
+        number = self._buckets.number_of(bucket, buffer, len(self._pending) if learns else None)
+        future = torch.futures.Future(devices=[buffer.device]) if buffer.is_cuda else torch.futures.Future()
+        self._open_pass()
+        self._pending.append((future, number, buffer))
+        self._buckets.bring(number, buffer)
+        indices, stream = self._buckets.numbers[number], self._buckets.stream(number)
+        used = None if not self._allows_unused else self._seen if self._used is None else self._used
+        for index in indices:
+            if used is None or index in used:
+                self.model.mark_ready(index, stream=stream)
+            else:
+                self.model.mark_unused(index)
+        if len(self._pending) == len(self._buckets.numbers):
+            self._end_pass() if learns else self._call_at_end("_finish")  # before PyTorch does, which then waits
+        return future
 
     def _open_pass(self) -> None:
+        if self._open:
+            return
         for optimizer in self._optimizers:
             if (alive := optimizer()) is not None:
                 alive.before_pass()
-        self._open = self.require_backward_grad_sync
-        self.model.begin_backward("reduce" if self._open else "accumulate")
-        self._marked = [False] * len(self._grads)
-        self._packs.begin()
-        self._on_begin()
-        self._begin_static()
-
-    def _mark(self, index: int, parameter: torch.Tensor) -> None:
-        """Python's time here is the wrapper's cost, once for each parameter: what a gradient in its place does not need is elsewhere."""
-        marked, grad = self._marked, parameter.grad
-        if marked[index]:
-            self._refuse_second(index)
-        if (grad is self._grads[index] and grad.data_ptr() == self._places[index]) or not self._waits(index, parameter):
-            self.model.mark_ready(index, stream=stream_of(self._grads[index]))
-        marked[index] = True
-        self._packs.count(index)
-
-    def _refuse_second(self, index: int) -> None:
-        text = (f"the gradient of {self.model.names[index]!r} came twice in one pass, as of a module that two reentrant checkpoints use: "
-                "give them use_reentrant=False, or DistributedDataParallel static_graph=True")
-        self._give_up(text)
-        raise InvalidStateError(text)
-
-    def _waits(self, index: int, parameter: torch.Tensor) -> bool:
-        """Bring a gradient that autograd made to the bucket. Or does it wait for the others of that, to be marked with them?"""
-        self._part_with(index)
-        if self._packs.take(index):
-            return True
-        if index not in self._sparse:
-            self._attach(index, parameter)
-        return False
-
-    def _part_with(self, index: int) -> None:
-        """Another gradient comes into the bucket. A tensor that the program has kept, as in a list of the gradients of several losses, keeps its
-        values, with memory of its own; one whose data the program has replaced is no view of the bucket any more."""
-        mine = self._grads[index]
-        replaced = mine.data_ptr() != self._places[index]
-        if replaced or (sys.getrefcount(mine) > _KNOWN_REFERENCES and self._parameters_lent[index].grad is not mine):
-            self._grads[index] = self._bucket_of(index)
-            if not replaced:
-                mine.data = mine.data.clone()
-
-    def _bucket_of(self, index: int) -> torch.Tensor:
-        """A tensor of the place in the bucket where this gradient is reduced."""
-        return like(torch.from_dlpack(self.model.grad(index)), self._lent[index])
-
-    def _begin_static(self) -> None:
-        if self._static is None:
-            return
-        self._static.begin()
-        for index in self._static.unused() if self._open else ():
-            self._mark_unused(index)
-            self._marked[index] = True
-            self._packs.count(index)
-
-    def _is_last(self, static: StaticGraph, index: int) -> bool:
-        is_last = static.is_last(index, bool(self._open))
-        if self._open and static.exceeds(index):
-            with self._remembering():
-                self._unfinished.put(about_change(self.group.rank, static.missing(), self.model.names), self._parameters_lent)
-                self._give_up("its training graph has changed, although static_graph is set")
-                raise InvalidStateError(CHANGED.format(name=self.model.names[index]))
-        return is_last
+        self._begun, self._must_reset = False, True  # unless it opens
+        self.model.begin_backward()
+        self._open, self._must_reset = True, False
 
     def _on_begin(self) -> None:
-        """Have autograd call when this backward pass ends. Asked for at its beginning, by the outputs' hooks, it is the whole pass;
-        inside a checkpoint that runs autograd anew (use_reentrant=True) it would be that checkpoint's alone."""
-        if self._end is None or self._end() is None:  # one that failed has let go of it
-            end = _End(self)
-            self._end = weakref.ref(end)
-            torch.autograd.Variable._execution_engine.queue_callback(end)
+        """A backward pass has reached an output of a forward computation."""
+        if self._expects:
+            self._begun = True
+            if self._end is None or self._end() is None:  # one that failed has let go of it
+                self._end = weakref.ref(self._call_at_end("_finish_whole"))
+        elif self._end is None or self._end() is None:
+            warnings.warn("the gradients of this backward() are not reduced: those of its forward() were reduced already, as with a second "
+                          "backward() through one graph; call forward() again", RuntimeWarning, stacklevel=2)
 
-    def _attach(self, index: int, parameter: torch.Tensor) -> None:
-        """Make p.grad the bucket's memory. After zero_grad(set_to_none=True) autograd made a tensor of its own, which is copied; on a GPU
-        together with those of its bucket (Packs)."""
-        self._part_with(index)
-        mine = self._grads[index]
-        given = parameter.grad
-        if given is mine or given is None:
-            return
-        if given.layout != torch.strided:
-            mine.copy_(given.detach().to_dense())
-        elif given.data_ptr() != mine.data_ptr():
-            mine.copy_(given.detach())
-            if given.is_cuda:
-                given.record_stream(torch.cuda.current_stream(given.device))  # its memory may belong to another stream
-        parameter.grad = mine
+    def _call_at_end(self, name: str) -> _Call:
+        """Have autograd call a method when the backward pass ends. Asked for at its beginning, by the outputs' hooks, it is the whole pass;
+        inside a checkpoint that runs autograd anew (use_reentrant=True) it is that checkpoint's alone."""
+        end = _Call(self, name)
+        torch.autograd.Variable._execution_engine.queue_callback(end)
+        return end
 
     def _finish(self) -> None:
-        self._end = None
-        if self._open is None:
-            return  # no gradient came
-        self._packs.flush()
-        if not self._end_static():
-            return
-        reduces, self._open = self._open, None
-        if reduces and self._allows_unused:
-            for index, marked in enumerate(self._marked):
-                if not marked:
-                    self._mark_unused(index)
-        try:
-            self._end_pass()
-        except InvalidStateError as error:
-            if not reduces or not is_incomplete(error):
-                raise
-            missing = [index for index, marked in enumerate(self._marked) if not marked]
-            self._unfinished.put(about_unused(error, self.group.rank, missing, self.model.names), self._parameters_lent)
-            return
-        if reduces and self._static is not None:
-            self._static.learn()
-        if reduces and self._allows_unused:
-            for index, parameter in enumerate(self._parameters_lent):
-                if parameter.grad is None and index not in self._sparse and self.model.was_used(index):
-                    parameter.grad = self._grads[index]
-        factor = self._scale() if reduces else 1.0
-        self._reduced += bool(reduces)
-        for optimizer in self._optimizers if reduces else ():
-            if (alive := optimizer()) is not None:
-                alive.after_pass()
-        futures, self._futures = self._futures, []
-        for future in futures:
-            future.wait()
-        if reduces:
-            self._unsettled = factor
-            self._settle()
+        """All buckets have come, or none will any more."""
+        if not self._expects or self._comm_hooks or (self.static_graph and self._used is None):
+            return  # it has ended already, or will behind this
+        if self._open or (self._sparse and self._seen) or self._without_gradient():
+            self._end_pass()  # else no gradient came, as in torch.autograd.grad() of inputs
 
-    def _scale(self) -> float:
-        """Where ranks without data do not count, gradients are more than the mean over the world. Returns how much more."""
-        contributors = 0 if self._divides_by_world else self.model.pass_report().contributors
-        if contributors in (0, self.group.size):
-            return 1.0
-        self.model.scale_grad(self.group.size / contributors, stream=self._stream())
-        return self.group.size / contributors
-
-    def _settle(self) -> None:
-        """What the ranks exchange after their passes. While a pass of another wrapper is open, as in one backward() through two of them, that
-        waits for its end. The same order on all ranks."""
-        alike = [wrapper for wrapper in WRAPPERS if wrapper.group is self.group]
-        if all(wrapper._open is None for wrapper in alike):
-            for wrapper in sorted(alike, key=lambda wrapper: wrapper._number):
-                wrapper._exchange()
-
-    def _exchange(self) -> None:
-        factor, self._unsettled = self._unsettled, None
-        if factor is None:
-            return
-        self._sparse.reduce(self.model, self._parameters_lent, factor=factor)
-        if self._on_buffers is None and not self._is_joining() and self._sends_buffers():
-            self._send_buffers(0)  # so that an evaluation or a file of any rank has the same
-            self._replicated.are_equal = True
-
-    def _end_static(self) -> bool:
-        """Mark what waited for the end. False: the graph is another one than in the first pass, and this pass is left."""
-        if self._static is None:
-            return True
-        missing = self._static.missing() if self._open else []
-        if missing:
-            self._unfinished.put(about_change(self.group.rank, missing, self.model.names), self._parameters_lent)
-            self._give_up("its training graph has changed, although static_graph is set")
-            return False
-        for index, seen in enumerate(self._static.seen):
-            if seen and not self._marked[index]:
-                self._mark(index, self._parameters_lent[index])
-        self._packs.flush()
-        return True
-
-    def _mark_unused(self, index: int) -> None:
-        if index in self._sparse:
-            pass
-        elif self._parameters_lent[index].grad is None:
-            self._part_with(index)
-            self._grads[index].zero_()
-        else:
-            self._attach(index, self._parameters_lent[index])
-        self.model.mark_unused(index)
+    def _finish_whole(self) -> None:
+        self._end, self._begun = None, False
+        given, self._given = self._given, []
+        for index, (parameter, grad) in enumerate(zip(self._parameters_lent, given)):
+            if grad is not None and (parameter.grad is None or not grad.is_in_place(parameter.grad) or parameter.grad._version != grad.version):
+                raise InvalidStateError(f"the gradient of {self.model.names[index]!r} came twice in one pass, as of a module that two reentrant "
+                                        "checkpoints use: give them use_reentrant=False, or DistributedDataParallel static_graph=True")
+        self._finish()
 
     def _end_pass(self) -> None:
+        """All ranks come here. PyTorch takes the results when this has returned."""
+        self._open_pass()
+        missing = self._mark_rest()
+        if missing and self._allows_unused:
+            self._unfinished.put(about_change(self.group.rank, missing, self.model.names), self._parameters_lent)
+            self._give_up("its training graph has changed, although static_graph is set")
+            return
+        self._open = self._expects = self._begun = False
+        pending, self._pending = self._pending, []
+        try:
+            self._end_model()
+        except InvalidStateError as error:
+            if not is_incomplete(error):
+                self._must_reset = True
+                raise
+            self._unfinished.put(about_unused(error, self.group.rank, missing, self.model.names), self._parameters_lent)
+            self._must_reset = bool(missing)
+            self._seen.clear()
+            for future, _, buffer in pending:
+                future.set_result(buffer)
+            return
+        except BaseException:
+            self._must_reset = True
+            raise
+        if self.static_graph and self._used is None:
+            self._used = set(self._seen)
+        self._seen.clear()
+        factor = self._scale()
+        for future, number, buffer in pending:
+            future.set_result(self._buckets.result(number, buffer))
+        self._reduced += 1
+        self._unsettled = factor
+        self._after = _Call(self, "_go_on")
+        torch.autograd.Variable._execution_engine.queue_callback(self._after)  # behind PyTorch's
+
+    def _mark_rest(self) -> list[int]:
+        """What comes at no hook of a bucket. Returns the parameters that have no gradient, and should."""
+        missing = []
+        for index in self._sparse:
+            if index in self._seen:
+                self.model.mark_ready(index)
+            elif self._allows_unused:
+                self.model.mark_unused(index)
+            else:
+                missing.append(index)
+        came = {number for _, number, _ in self._pending}
+        rest = [index for number, indices in enumerate(self._buckets.numbers) if number not in came for index in indices]
+        lacking = self._without_gradient() if rest else set()
+        for index in rest:
+            if index in lacking or lacking.isdisjoint(rest):
+                missing.append(index)
+            else:
+                self.model.mark_ready(index)
+        return sorted(missing)
+
+    def _without_gradient(self) -> set[int]:
+        """The parameters for which the Reducer waits; it tells of them in a sentence."""
+        try:
+            self.reducer._check_reducer_finalized()
+        except RuntimeError as error:
+            found = re.search(r"did not receive grad for rank \d+:((?: \d+)+)", str(error))
+            return {self._index_of[id(self._of_reducer[int(position)])] for position in found.group(1).split()} if found else set()
+        return set()
+
+    def _end_model(self) -> None:
         """Where replicas are made equal, the end of the pass may send the majority's parameters and buffers."""
         if self._repairs is None:
             self.model.end_backward(stream=self._stream())
@@ -481,12 +487,58 @@ class DistributedDataParallel(Joinable, torch.nn.Module):  # type: ignore[misc]
             self._repairs = repairs
             self._replicated.give()
 
+    def _scale(self) -> float:
+        """Where ranks without data do not count, gradients are more than the mean over the world. Returns how much more."""
+        by_world = not self._is_joining() or self._divide_by_initial_world_size
+        contributors = 0 if by_world else self.model.pass_report().contributors
+        if contributors in (0, self.group.size):
+            return 1.0
+        self.model.scale_grad(self.group.size / contributors, stream=self._stream())
+        return self.group.size / contributors
+
+    def _go_on(self) -> None:
+        """PyTorch has written p.grad."""
+        self._after = None
+        if self._end is not None and self._end() is not None:  # within a reentrant checkpoint: no gradient may come any more
+            self._given = [None if p.grad is None else Given(p.grad) for p in self._parameters_lent]
+        for optimizer in self._optimizers:
+            if (alive := optimizer()) is not None:
+                alive.after_pass()
+        self._settle()
+
+    def _settle(self) -> None:
+        """What the ranks exchange after their passes. While a pass of another wrapper is open, as in one backward() through two of them, that
+        waits for its end. The same order on all ranks."""
+        alike = [wrapper for wrapper in WRAPPERS if wrapper.group is self.group]
+        if not any(wrapper._open for wrapper in alike):
+            for wrapper in sorted(alike, key=lambda wrapper: wrapper._number):
+                wrapper._exchange()
+
+    def _exchange(self) -> None:
+        factor, self._unsettled = self._unsettled, None
+        if factor is None:
+            return
+        self._sparse.reduce(self.model, self._parameters_lent, factor=factor)
+        if not hasattr(self, "buffer_hook") and not self._is_joining() and self.will_sync_module_buffers():
+            self._sync_buffers()  # so that an evaluation or a file of any rank has the same
+            self._replicated.are_equal = True
+
     def _give_up(self, why: str = "an exception ended its backward pass") -> None:
-        """The last backward() ended with an exception: its pass is still open, and the other ranks wait."""
-        self._open = None
-        self._packs.drop()
-        with contextlib.suppress(Error):
-            self.model.abandon_backward(why, stream=self._stream())
+        """The last backward() has not ended: its pass is still open here or on the other ranks, which wait."""
+        if not self._comm_hooks and (self._open or self._begun):
+            with contextlib.suppress(Error):
+                if not self._open:
+                    self.model.begin_backward()
+                self.model.abandon_backward(why, stream=self._stream())
+        self._open = self._begun = self._expects = self._must_reset = False
+        self._pending.clear()
+        self._seen.clear()
+        self.reducer._reset_state()
+        if self._rebuilds:  # PyTorch would do so after the next pass, in the order of its gradients
+            self.reducer._push_all_rebuilt_params()
+            self.reducer._rebuild_buckets()
+
+    # ---- Unequal data. ----
 
     def join(self, divide_by_initial_world_size: bool = True, enable: bool = True, throw_on_early_termination: bool = False) -> Any:
         """Train inside on unequal data: a rank that leaves answers the others' passes until all have left. Then all ranks go on with the same
@@ -496,7 +548,7 @@ class DistributedDataParallel(Joinable, torch.nn.Module):  # type: ignore[misc]
             return self._join_own()
         if self.process_group is None:
             raise InvalidStateError("join() needs torch.distributed to be initialised, or DistributedDataParallel(..., uneven_inputs=True)")
-        return Join([self], enable, throw_on_early_termination, divide_by_initial_world_size=divide_by_initial_world_size)
+        return super().join(divide_by_initial_world_size, enable, throw_on_early_termination)
 
     @contextlib.contextmanager
     def _join_own(self) -> Iterator[None]:
@@ -505,108 +557,82 @@ class DistributedDataParallel(Joinable, torch.nn.Module):  # type: ignore[misc]
         self.model.join(stream=self._stream())
         self._replicated.give()
 
-    def join_hook(self, **keywords: Any) -> Any:
-        """For PyTorch's Join([...])."""
-        return JoinedRank(self, keywords.get("divide_by_initial_world_size", True))
+    def _match_all_reduce_for_bwd_pass(self) -> None:
+        """Of a rank that has joined: answer one pass of the others."""
+        if self._comm_hooks:
+            super()._match_all_reduce_for_bwd_pass()
+            return
+        self.model.skip_backward(stream=self._stream())
+        self._sparse.reduce(self.model, self._parameters_lent, has_data=False)
 
-    @property
-    def join_device(self) -> torch.device:
-        """For PyTorch's Join([...])."""
-        return self.device
+    def _match_unused_params_allreduce(self) -> None:
+        if self._comm_hooks:
+            self._fill(self.reducer._get_local_used_map())
 
-    @property
-    def join_process_group(self) -> Any:
-        """For PyTorch's Join([...])."""
-        return self.process_group
+    def _sync_final_model(self, is_last_joiner: bool) -> None:
+        """All have joined: the parameters and buffers of one that trained to the last go to everybody."""
+        self._authoritative_rank = root = self._find_common_rank(self._distributed_rank, is_last_joiner)
+        for parameter in self._parameters_lent:
+            self.group.broadcast(in_memory_order(parameter.detach()), root, stream=self._stream())
+            written([parameter])
+        if self.forward_sync_buffers:
+            self._assign_modules_buffers()
+            self._distributed_broadcast_coalesced(self.modules_buffers, None, root)
 
     # ---- Settings. ----
 
     def register_comm_hook(self, state: object, hook: Any) -> None:
-        """What stands in the place of the reduction: a hook of PyTorch, such as those of torch.distributed.algorithms.ddp_comm_hooks. All
-        ranks give it, once, before the first backward(). It runs on a thread of libddp."""
-        with self._remembering():
-            check_comm_hook(hook)
-            if self._comm_hooks or self._hook is not None:
-                raise RuntimeError("register_comm_hook or register_builtin_comm_hook can only be called once.")
-        self._comm_hooks.append((hook, state))
-        self._rewrap("register_comm_hook")
+        """As PyTorch's, with its hooks or your own: it reduces in the place of libddp, over torch.distributed. All ranks give it, once."""
+        self._check_comm_hook(hook)
+        self._take_hook(state, hook, getattr(hook, "__qualname__", str(hook)))
 
     def _register_builtin_comm_hook(self, comm_hook_type: Any) -> None:
         """One of the hooks that PyTorch has built in: the plain reduction, or 16 bits on the wire."""
-        self.register_comm_hook(comm_hook_type, BuiltinHook(comm_hook_type))
+        self._take_hook(None, BuiltinHook(comm_hook_type), str(comm_hook_type))
 
-    def _get_ddp_logging_data(self) -> dict[str, Any]:
-        """What PyTorch's class says here, as far as libddp knows it."""
-        stats = self.model.stats()
-        hook = self._comm_hooks[0] if self._comm_hooks else None
-        return {"world_size": self.group.size, "rank": self.group.rank, "module_name": type(self.module).__name__, "backend_name": "libddp",
-                "iteration": stats["passes"], "num_parameter_tensors": stats["parameters"],
-                "total_parameter_size_bytes": stats["gradient_bytes"], "find_unused_parameters": int(self.find_unused_parameters),
-                "broadcast_buffers": int(self.forward_sync_buffers), "static_graph": int(self.static_graph), "gradient_as_bucket_view": 1,
-                **({} if hook is None else {"comm_hook": getattr(hook[0], "__qualname__", str(hook[1]))}), "join_uneven_inputs": int(self._joined),
-                "has_error": int(bool(self._error)), "error": self._error, "avg_backward_comm_time": stats["total_comm_ns"]}
-
-    @contextlib.contextmanager
-    def _remembering(self) -> Iterator[None]:
-        try:
-            yield
-        except Exception as error:
-            self._error = str(error)
-            raise
-
-    def _register_buffer_comm_hook(self, state: Any, hook: Any, comm_hook_location: Any = None) -> None:
-        """`hook(state, buffers by name)` stands in the place of sending rank 0's buffers; the futures that it gives are waited for at the end
-        of backward."""
-        self._on_buffers = (state, hook, comm_hook_location is None or comm_hook_location.name == "POST_FORWARD")
-
-    def _default_broadcast_coalesced(self, bufs: Any = None, bucket_size: Any = None, authoritative_rank: int = 0) -> None:
-        """For hooks on buffers: send these, or all."""
-        buffers = [buffer for name, buffer in self.module.named_buffers() if name not in self.parameters_to_ignore] if bufs is None else bufs
-        if self.group.size > 1 and buffers:
-            self._replicated.send(self.group, list(buffers), authoritative_rank)
+    def _take_hook(self, state: object, hook: Any, name: str) -> None:
+        if self._comm_hooks or self._hook is not None:
+            raise RuntimeError("register_comm_hook or register_builtin_comm_hook can only be called once.")
+        if self._replicated.followed:
+            raise InvalidStateError("with a hook of the program libddp reduces nothing, but an optimizer or averages of libddp wait for its passes: "
+                                    "make them without register_comm_hook, or afterwards in the class of torch.optim")
+        self._comm_hooks.append((hook, state))
+        if self._lazy_init_ran:  # the Reducer has libddp's
+            self._rewrap("register_comm_hook")
+        else:
+            dist._register_comm_hook(self.reducer, state, hook)
+        self.logger._set_comm_hook_name(name)
 
     def _set_static_graph(self) -> None:
         """As the argument static_graph."""
+        if "model" not in self.__dict__:  # PyTorch's constructor
+            super()._set_static_graph()
+            return
         if self.static_graph:
             return
-        with self._remembering():
-            self._check_untrained()
-        self.static_graph = True
-        self._rewrap("_set_static_graph")
-
-    def _check_untrained(self) -> None:
-        if self._open is not None or self.model.stats()["passes"]:
+        if self._open or self.model.stats()["passes"]:
             raise RuntimeError("self.static_graph should be called before training loop starts: _set_static_graph() makes a new model.")
-
-    @staticmethod
-    def _set_params_and_buffers_to_ignore_for_model(module: torch.nn.Module, params_and_buffers_to_ignore: Any) -> None:
-        """Leave these out, by name; before the module is wrapped. Marks are those of PyTorch's class."""
-        torch.nn.parallel.distributed.DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(
-            module, params_and_buffers_to_ignore)
-
-    def _set_ddp_sink_clone(self, value: bool) -> None:
-        """Nothing is cloned anyway."""
+        self.static_graph = self._rebuilds = True
+        self._rewrap("_set_static_graph")
 
     def _remove_autograd_hooks(self) -> None:
         """Listen to gradients no more; for good."""
-        if self._open is not None:
+        if self._open:
             self._give_up()
-        for hook in self._hooks:
-            hook.remove()
-        self._hooks = []
+        super()._remove_autograd_hooks()
+        self._listens = False
 
     # ---- Copies. ----
 
     def __getstate__(self) -> dict:
-        if self._process_group is not None and self._process_group is not torch.distributed.group.WORLD:
-            raise RuntimeError("DDP Pickling/Unpickling are only supported when using DDP with the default process group. That is, when you have "
-                               "called init_process_group and have not passed process_group argument to DDP constructor")
+        self._check_default_group()
         return {name: value for name, value in self.__dict__.items() if name not in _NOT_COPIED}
 
     def __setstate__(self, state: dict) -> None:
         torch.nn.Module.__setstate__(self, state)
         self._process_group = None
         self.group = group(device_index=self.device.index if self.device.type == "cuda" else None)
+        self._make_reducer()
         self._wrap(send_values=False, send_buffers=False)
 
     def __deepcopy__(self, memo: dict) -> DistributedDataParallel:
@@ -616,6 +642,7 @@ class DistributedDataParallel(Joinable, torch.nn.Module):  # type: ignore[misc]
         torch.nn.Module.__setstate__(other, {name: copy.deepcopy(value, memo) for name, value in self.__dict__.items()
                                              if name not in _NOT_COPIED})
         other._process_group, other.group = self._process_group, self.group
+        other._make_reducer()
         other._wrap(send_values=False, send_buffers=False)
         return other
 
@@ -640,15 +667,15 @@ class DistributedDataParallel(Joinable, torch.nn.Module):  # type: ignore[misc]
         return self.module.load_state_dict(state_dict, *arguments, **keywords)
 
     def _let_go(self) -> None:
-        for hook in self._hooks:
-            hook.remove()
-        for index, parameter in enumerate(self._parameters_lent):
-            if parameter.grad is not None and parameter.grad is self._grads[index]:
-                parameter.grad = self._grads[index].clone()
-            if self._options.get("own_values"):
-                parameter.data = parameter.data.clone()
-        self._hooks, self._grads, self._lent = [], [], []
-        self._packs = Packs(self.model, [], [])
+        if self.reducer is not None:
+            super()._remove_autograd_hooks()
+        self.reducer = self.logger = None  # they hold what the last pass gave
+        self._listens = False
+        for handle in self._handles:
+            handle.remove()
+        self._buckets.close()
+        for parameter in self._parameters_lent if self._options.get("own_values") else ():
+            parameter.data = parameter.data.clone()
         self.model.__exit__()  # what is left of its gradients takes it along
 
     def close(self) -> None:
@@ -658,9 +685,8 @@ class DistributedDataParallel(Joinable, torch.nn.Module):  # type: ignore[misc]
 
 
 # What a copy makes anew.
-_NOT_COPIED = {"group", "model", "_process_group", "_parameters_lent", "_known", "_replicated", "_grads", "_lent", "_places", "_reduced", "_open", "_end", "_optimizers", "_futures", "_marked",
-               "_packs", "_repairs", "_hooks", "_join_config", "_unfinished", "_static", "_sparse", "_unsettled", "_number"}
-_KNOWN_REFERENCES = 3  # to a gradient: the wrapper's list, a local name, and the question for their number
+_NOT_COPIED = {"group", "_ranks", "reducer", "logger", "model", "_process_group", "_parameters_lent", "_of_reducer", "_known", "_index_of", 
+               "_replicated", "_lent", "_buckets", "_pending", "_end", "_after", "_optimizers", "_used", "_seen", "_noted", "_handles", "_given", "_unfinished", "_sparse", "_unsettled", "_number"}
 _numbers = itertools.count()  # of wrappers, in the order in which all ranks make them
 
 
@@ -670,16 +696,29 @@ def _of_wrappers_within(module: torch.nn.Module) -> set[str]:
             for found in (part.module.named_parameters(), part.module.named_buffers()) for name, _ in found}
 
 
-class _End:
-    """The end of a backward pass; lives as long as autograd means to call it."""
+def _on_bucket(reference: Any, bucket: Any) -> torch.futures.Future:
+    """The communication hook. The Reducer outlives the wrapper where autograd holds it, so it must not hold the wrapper."""
+    return reference()._take(bucket)
 
-    def __init__(self, wrapper: DistributedDataParallel) -> None:
-        self.wrapper = weakref.ref(wrapper)
+
+def _note(seen: set[int], index: int) -> Callable[[torch.Tensor], None]:
+    return lambda parameter: seen.add(index)
+
+
+def _hooks_of(parameter: torch.Tensor) -> Any:
+    return getattr(parameter, "_post_accumulate_grad_hooks", None) or ()
+
+
+class _Call:
+    """What autograd calls when a backward pass ends; lives as long as autograd means to call it."""
+
+    def __init__(self, wrapper: DistributedDataParallel, name: str) -> None:
+        self._wrapper, self._name = weakref.ref(wrapper), name
 
     def __call__(self) -> None:
-        alive = self.wrapper()
+        alive = self._wrapper()
         if alive is not None:
-            alive._finish()
+            getattr(alive, self._name)()
 
 
 def _begin(wrapper: DistributedDataParallel) -> Any:
@@ -688,22 +727,10 @@ def _begin(wrapper: DistributedDataParallel) -> Any:
 
     def on_begin(gradient: torch.Tensor) -> None:
         alive = reference()
-        if alive is not None and alive._hooks:
+        if alive is not None and alive._listens:
             alive._on_begin()
 
     return on_begin
-
-
-def _hook(wrapper: DistributedDataParallel, index: int) -> Any:
-    """The parameters outlive the wrapper, so they must not hold it."""
-    reference = weakref.ref(wrapper)
-
-    def on_gradient(parameter: torch.Tensor) -> None:
-        alive = reference()
-        if alive is not None:
-            alive._on_gradient(index, parameter)
-
-    return on_gradient
 
 
 class DistributedSampler(torch.utils.data.distributed.DistributedSampler):

@@ -33,6 +33,28 @@ static double *ddp_as_doubles(PyObject *object, Py_ssize_t *count) {
   return values;
 }
 
+/* The same of whole numbers. */
+static int32_t *ddp_as_numbers(PyObject *object, Py_ssize_t *count) {
+  PyObject *items = PySequence_Fast(object, "a sequence of whole numbers is wanted");
+  if (items == NULL) return NULL;
+  *count = PySequence_Size(items);
+  int32_t *values = (int32_t *)malloc(sizeof(int32_t) * (size_t)(*count + 1));
+  if (values == NULL) PyErr_NoMemory();
+  for (Py_ssize_t i = 0; values != NULL && i < *count; ++i) {
+    PyObject *item = PySequence_GetItem(items, i);
+    const long number = item == NULL ? -1 : PyLong_AsLong(item);
+    Py_XDECREF(item);
+    values[i] = (int32_t)number;
+    if (!PyErr_Occurred() && values[i] != number) PyErr_SetString(PyExc_OverflowError, "a number does not fit into 32 bits");
+    if (PyErr_Occurred()) {
+      free(values);
+      values = NULL;
+    }
+  }
+  Py_DECREF(items);
+  return values;
+}
+
 static PyObject *ddp_from_doubles(const double *values, int64_t count) {
   PyObject *list = PyList_New((Py_ssize_t)count);
   for (int64_t i = 0; list != NULL && i < count; ++i) {
@@ -58,6 +80,14 @@ static PyObject *ddp_from_doubles(const double *values, int64_t count) {
 %typemap(freearg, noblock=1) (double *values, int64_t count), (const double *decays, int32_t count) { free((void *)$1); }
 %typemap(argout, noblock=1) (double *values, int64_t count) { $result = ddp_append($result, ddp_from_doubles($1, $2)); }
 %typemap(argout) (const double *decays, int32_t count) "";
+
+%typemap(in, noblock=1) (const int32_t *numbers, int32_t count) (Py_ssize_t items = 0) {
+  $1 = ddp_as_numbers($input, &items);
+  if ($1 == NULL) SWIG_fail;
+  $2 = ($2_ltype)items;
+}
+%typemap(freearg, noblock=1) (const int32_t *numbers, int32_t count) { free((void *)$1); }
+%typemap(argout) (const int32_t *numbers, int32_t count) "";
 
 /* Numbers of all parts of this rank, as many of each. */
 %typemap(in, noblock=1) (double *part_values, int64_t count) (Py_ssize_t items = 0) {

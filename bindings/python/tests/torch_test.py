@@ -56,12 +56,20 @@ assert net.module.norm.weight.grad is None
 
     def test_gradients_are_the_buckets_memory(self):
         self.run_ranks("""
-net = DDP(nn.Linear(6, 2))
+net = DDP(nn.Linear(6, 2), gradient_as_bucket_view=True)
 for _ in range(2):
     for set_to_none in (True, False):
         net.zero_grad(set_to_none=set_to_none)
         loss_of(net, 0, rank).backward()
-        assert [p.grad.data_ptr() for p in net.parameters()] == [net.model.grad(i).address for i in range(2)]
+        for index, p in enumerate(net.parameters()):       # one memory, at two addresses
+            p.grad[0] = 7
+            assert torch.equal(p.grad, torch.from_dlpack(net.model.grad(index)).view(p.shape))
+kept = net.module.weight.grad
+net.close()
+kept.fill_(3)                                              # it is this process's own now, and what lives in libddp's memory is another's
+other = DDP(nn.Linear(6, 2))
+loss_of(other, 0, rank).backward()
+assert kept.eq(3).all()
 """)
 
     def test_no_sync_accumulates(self):
@@ -140,13 +148,10 @@ for step in range(4):
 def fails(text, call):
     try:
         call()
-    except libddp.InvalidStateError as error:
+    except (libddp.InvalidStateError, RuntimeError) as error:
         assert text in str(error), error
     else:
         raise SystemExit("no error")
-fails("'unused." if rank else "abandoned the pass: its training graph", lambda: net(x, more=bool(rank)).sum().backward())
-if rank:
-    fails("has changed", lambda: net(x))
 import warnings
 warnings.simplefilter("ignore")
 if rank:
@@ -160,76 +165,15 @@ net(x).sum().backward()
 
     def test_a_parameter_that_only_another_rank_used(self):
         self.run_ranks("""
-net = DDP(Net(), find_unused_parameters=True, broadcast_buffers=False)
+class Part(Net):
+    def forward(self, x):
+        return self.first(x) if rank else super().forward(x)
+net = DDP(Part(), find_unused_parameters=True, broadcast_buffers=False)
 for step in range(2):
     net.zero_grad()
-    x, _ = batch(step, rank)
-    net.module.first(x).sum().backward() if rank else net(x).sum().backward()
+    net(batch(step, rank)[0]).sum().backward()
     assert net.module.last.weight.grad is not None and net.module.norm.weight.grad is None
 net.model.check()
-""")
-
-    def test_gradients_of_a_bucket_are_copied_together(self):
-        """As on a GPU, but in host memory, where torch's copies can be counted."""
-        self.run_ranks("""
-import contextlib, copy
-import libddp._torch_packs as packs
-packs._is_packed = lambda tensor: True
-copied = []
-together = torch._foreach_copy_
-torch._foreach_copy_ = lambda targets, sources: copied.append(len(targets)) or together(targets, sources)
-class Deep(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.add_module("a name with spaces", nn.Linear(6, 8))
-        self.layers = nn.Sequential(*[nn.Linear(8, 8) for _ in range(6)], nn.Linear(8, 2))
-        self.extra = nn.Parameter(torch.ones(3))
-    def forward(self, x, extra=False):
-        y = self.layers(getattr(self, "a name with spaces")(x))
-        return y + self.extra.sum() if extra else y
-torch.manual_seed(5)
-alone = Deep()
-net = DDP(copy.deepcopy(alone), find_unused_parameters=True, first_bucket_bytes=256, bucket_bytes=600)
-buckets = net.model.stats()["buckets"]
-assert buckets > 3
-def run(steps):
-    for step, extra in steps:
-        with contextlib.nullcontext() if (step, extra) == steps[-1] else net.no_sync():
-            x, y = batch(step, rank)
-            (net(x, extra) - y).pow(2).mean().backward()
-        for part in range(2):
-            x, y = batch(step, part)
-            (alone(x, extra) - y).pow(2).mean().div(2).backward()
-    for (name, ours), theirs in zip(net.module.named_parameters(), alone.parameters()):
-        assert (ours.grad is None) == (theirs.grad is None), name
-        assert ours.grad is None or torch.allclose(ours.grad, theirs.grad, atol=1e-6), name
-def clear(set_to_none):
-    net.zero_grad(set_to_none=set_to_none), alone.zero_grad(set_to_none=set_to_none), copied.clear()
-for step in range(3):
-    clear(True)
-    run([(step, step == 2)])
-    assert sum(copied) == 16 + (step == 2) and 1 < len(copied) <= buckets, (copied, buckets)
-    for p, mine in zip(net.module.parameters(), net._grads):
-        assert p.grad is None or p.grad.data_ptr() == mine.data_ptr()
-clear(False)
-run([(3, False)])
-assert not copied                      # autograd added to the buckets' memory
-clear(True)
-run([(4, False), (5, True)])           # of the first, nothing is sent
-assert sum(copied) == 17, copied
-""")
-
-    def test_the_buckets_are_read_from_the_plan(self):
-        self.run_ranks("""
-from libddp._torch_packs import buckets_of
-plan = "2 buckets, reduced by the caller's threads\\n" \\
-       "bucket 0: 12 bytes of F32, NCCL, in place: a b c:d e[1:2]\\nbucket 1: 8 bytes of F16, staged 1 of 2: f[0:4] e[1:2][4:8]\\n"
-assert buckets_of(plan, ("a b", "c:d", "e[1:2]", "f")) == [[0], [0], [0, 1], [1]]
-assert buckets_of(plan, ("a b", "c:d", "f")) is None
-assert buckets_of(plan, ("a b", "c:d", "e[1:2]", "f", "g")) is None
-assert buckets_of("something else\\nof two lines", ("a",)) is None
-net = DDP(nn.Sequential(nn.Linear(6, 8), nn.Linear(8, 2)), first_bucket_bytes=64, bucket_bytes=64)
-assert buckets_of(net.model.plan(), net.model.names) is not None
 """)
 
     def test_names_and_states(self):
@@ -270,7 +214,7 @@ with torch.no_grad():
     net.module.weight.data = torch.full((2, 6), float(rank))
 net.zero_grad()
 loss_of(net, 0, rank).backward()
-assert net.module.weight.eq(0).all() and net.module.weight.grad.data_ptr() == net.model.grad(0).address
+assert net.module.weight.eq(0).all() and net.module.weight.grad.ne(0).any()
 net.double()
 net(batch(0, rank)[0].double()).sum().backward()
 assert net.module.weight.grad.dtype == torch.float64
@@ -301,20 +245,32 @@ class Fails(torch.autograd.Function):
         if rank == 1 and failing:
             raise ZeroDivisionError("here")
         return grad
-net = DDP(nn.Sequential(nn.Linear(6, 2), nn.Linear(2, 2)))
-failing = True
-def forward(x):
-    return net.module[1](Fails.apply(net.module[0](x)))
-try:
-    forward(batch(0, rank)[0]).sum().backward()
-except ZeroDivisionError:
-    assert rank == 1
-    failing = False
-    net.forward(batch(0, rank)[0])         # the next forward leaves the open pass
-except libddp.InvalidStateError as error:
-    assert rank == 0 and "rank 1" in str(error), error
-net.zero_grad()
-loss_of(net, 1, rank).backward()           # and training goes on
+class Failing(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(6, 2), nn.Linear(2, 2)
+    def forward(self, x):
+        x = Fails.apply(self.first(x)) if early else self.first(x)
+        return self.last(x) if early else Fails.apply(self.last(x))
+for early in (True, False):                # after some gradients, and before the first one
+    for bucket in (0.00001, 1):
+        net = DDP(Failing(), bucket_cap_mb=bucket)
+        for turn in range(2):
+            failing = True
+            try:
+                net(batch(0, rank)[0]).sum().backward()
+                raise SystemExit("no error")
+            except ZeroDivisionError:
+                assert rank == 1
+                failing = False
+                net.forward(batch(0, rank)[0])         # the next forward leaves the open pass
+            except libddp.InvalidStateError as error:
+                assert rank == 0 and "rank 1" in str(error), error
+            failing = False
+            net.zero_grad()
+            loss_of(net, 1, rank).backward()           # and training goes on
+            mine = net.module.last.weight.grad.clone()
+            assert torch.equal(mine, group().broadcast(mine.clone()))
 """)
 
     def test_unequal_data(self):

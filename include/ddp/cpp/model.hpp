@@ -57,6 +57,10 @@ class Model {
     checked(ddp_model_get_value(get(), index, &found));
     return Tensor(found);
   }
+  /** The buckets, in order: numbers of parameters, -1 between two buckets. Before commit(), after the last parameter. */
+  void set_buckets(Span<const std::int32_t> numbers) {
+    checked(ddp_model_set_buckets(get(), numbers.data(), static_cast<std::int32_t>(numbers.size())));
+  }
   /** This pass's address of a gradient that moves. */
   void set_grad(int index, void* data) { checked(ddp_model_set_grad(get(), index, data)); }
   /** Did any rank contribute to this parameter in the last pass? */

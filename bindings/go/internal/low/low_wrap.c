@@ -6954,6 +6954,23 @@ _gostring_ _wrap_ddp_bucket_set_error_low_54d6d97b8f83fd5b(ddp_bucket *_swig_go_
 }
 
 
+_gostring_ _wrap_ddp_model_set_buckets_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, int *_swig_go_1, int _swig_go_2) {
+  ddp_model *arg1 = (ddp_model *) 0 ;
+  int32_t *arg2 = (int32_t *) 0 ;
+  int32_t arg3 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_model **)&_swig_go_0; 
+  arg2 = *(int32_t **)&_swig_go_1; 
+  arg3 = (int32_t)_swig_go_2; 
+  
+  result = (ddp_status)ddp_model_set_buckets(arg1,(int32_t const *)arg2,arg3);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
 _gostring_ _wrap_ddp_model_join_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, void *_swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   void *arg2 = (void *) 0 ;

@@ -1636,7 +1636,7 @@ extern "C" {
     pub fn ddp_bucket_is_last(bucket: *const ddp_bucket) -> i32;
 
     /// The bucket's gradients as one flat array, in memory that the group's collectives reach without a copy. Gradients start on
-    /// 64-byte boundaries, with zeros between them.
+    /// 64-byte boundaries, with zeros between them; after ddp_model_set_buckets they follow each other with no gap.
     /// Local. Errors: INVALID_ARGUMENT, INVALID_STATE (not in a hook now). Since 0.1.
     pub fn ddp_bucket_get_contents(bucket: *const ddp_bucket, out_contents: *mut ddp_tensor) -> ddp_status;
 
@@ -1668,6 +1668,19 @@ extern "C" {
     /// @param text copied; at most 479 bytes are sent
     /// Local. Errors: INVALID_ARGUMENT, INVALID_STATE (not in a hook now). Since 0.1.
     pub fn ddp_bucket_set_error(bucket: *mut ddp_bucket, text: *const c_char) -> ddp_status;
+
+    /// Say which gradients share a bucket, and the order of buckets. It takes the place of the library's plan: the options
+    /// first_bucket_bytes and bucket_bytes mean nothing then. Buckets are reduced in this order, so it should be the order in
+    /// which backward completes them. Bits do not depend on it. All ranks give the same buckets, which ddp_model_commit compares.
+    /// In host memory the gradients of a bucket that libddp owns lie one behind the other in this order, with no gap, and the
+    /// first one lies at the begin of a page; no other gradient has a part of the bucket's pages. On a GPU there may be gaps. The
+    /// library splits a bucket of more than 4,096 parameters into several; these follow each other without a gap.
+    /// @param model in the building state, with all its parameters; none can be added afterwards
+    /// @param numbers the numbers of all parameters, each once, bucket after bucket; -1 between two buckets. Copied
+    /// @param count how many numbers, with the -1
+    /// The last call counts. Local. Errors: INVALID_ARGUMENT (NULL, a number that is no parameter, a parameter named twice or not
+    /// at all, an empty bucket, parameters of several dtypes or devices in one bucket), INVALID_STATE (committed). Since 0.1.
+    pub fn ddp_model_set_buckets(model: *mut ddp_model, numbers: *const i32, count: i32) -> ddp_status;
 
     /// This rank is out of data: answer the other ranks' passes without contributing, until every rank has joined. Then all ranks
     /// hold the parameters, buffers, optimizers and averages of the lowest rank among those that trained to the end, and continue

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The process group that PyTorch's Reducer is given: part of libddp.torch. It is registered nowhere, and sends nothing: what a Reducer asks for
+besides its buckets is known here without a message."""
+from __future__ import annotations
+
+import contextlib
+from datetime import timedelta
+from typing import Any, Callable, Optional
+
+import torch
+import torch.distributed as dist
+
+
+class _Done(dist.Work):
+    """An operation that is made when somebody waits for it."""
+
+    def __init__(self, function: Optional[Callable[[], None]] = None) -> None:
+        super().__init__()
+        self._function = function
+
+    def wait(self, timeout: Optional[timedelta] = None) -> bool:  # noqa: ARG002  PyTorch's signature
+        function, self._function = self._function, None
+        if function is not None:
+            function()
+        return True
+
+    def is_completed(self) -> bool:
+        return self._function is None
+
+    def is_success(self) -> bool:
+        return True
+
+
+class _Part(torch._C._distributed_c10d.Backend):
+    def getBackendName(self) -> str:  # noqa: N802  PyTorch's own name
+        return "libddp"
+
+
+class Ranks(dist.ProcessGroup):
+    """The ranks of a libddp.Group. `fill(tensor)` makes of this rank's map of used parameters that of all ranks; it is called when the pass has
+    ended."""
+
+    def __init__(self, rank: int, size: int, fill: Callable[[torch.Tensor], None]) -> None:
+        super().__init__(rank, size)
+        self._fill = fill
+        self._works: list = []  # C++ holds a work without the part of it that is Python's
+        with contextlib.suppress(TypeError, AttributeError):  # an older PyTorch, which needs none
+            self._part = _Part(rank, size)
+            self._set_default_backend(self.BackendType.CUSTOM)
+            for device in ("cpu", "cuda"):
+                self._register_backend(torch.device(device), self.BackendType.CUSTOM, self._part)
+
+    def getBackendName(self) -> str:  # noqa: N802
+        return "libddp"
+
+    def name(self) -> str:
+        return "libddp"
+
+    def allreduce(self, tensors: list, opts: Any = None) -> _Done:  # noqa: ARG002
+        """Of the map of used parameters."""
+        tensor, = tensors
+        return self._keep(_Done(lambda: self._fill(tensor)))
+
+    def broadcast(self, tensors: list, opts: Any = None) -> _Done:  # noqa: ARG002
+        """Of the assignment of parameters to buckets, which all ranks compute alike; commit() compares it."""
+        return self._keep(_Done())
+
+    def _keep(self, work: _Done) -> _Done:
+        self._works = [*self._works[-3:], work]
+        return work
