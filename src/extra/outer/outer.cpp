@@ -220,7 +220,9 @@ void Outer::fill(ddp_outer_stats& stats) const {
 }
 
 std::vector<model::StateTensor> Outer::state_tensors() {
-  if (generation_ != 0 && generation_ != generation()) leave();  // what was under way went with the old group
+  // The exchanges in progress went with the old group, or with a group that broke: a recovery asks before it is confirmed.
+  const bool is_lost = group_ != nullptr && group_->health().has_fault();
+  if (generation_ != 0 && (is_lost || generation_ != generation())) leave();
   if (!flights_.empty())
     throw Error(DDP_ERROR_INVALID_STATE,
                 "exchanges of the outer optimizer are under way; call ddp_outer_sync before a checkpoint");
