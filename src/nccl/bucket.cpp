@@ -205,10 +205,13 @@ void Operation::prepare_use() {
 
 void Operation::use_once() {
   const std::optional<BlockCollective> wanted = block_.is_empty() ? std::nullopt : uses();
-  Communicator& communicator = transport_.communicator();
-  if (wanted && !transport_.device().is_capturing(transport_.stream()) && communicator.first_uses().is_first(*wanted)) {
-    communicator.first_uses().add(*wanted);
-    communicator.run(*wanted, block_.is_in_place() ? unused_.data() : block_.data(), transport_.rank(), transport_.stream());
+  if (wanted && !transport_.device().is_capturing(transport_.stream())) {  // else there may be no communicator
+    Communicator& communicator = transport_.communicator();
+    if (communicator.first_uses().is_first(*wanted)) {
+      communicator.first_uses().add(*wanted);
+      communicator.run(*wanted, block_.is_in_place() ? unused_.data() : block_.data(), transport_.rank(),
+                       transport_.stream());
+    }
   }
   // Memory that a late rank may still write to stays until this operation ends, which is after the group has broken.
   if (unused_.data() != nullptr && transport_.is_done_in_time()) unused_ = gpu::Array();

@@ -70,7 +70,7 @@ void a_group_forms_and_trains(void**) {
   std::vector<pid_t> targets;
   for (int rank = 0; rank < kRanks; ++rank) targets.push_back(procs.pid(rank));
   Stranger stranger(targets, attack);
-  for (int i = 0; i < 2'000 && stranger.connections() < kEnough; ++i)
+  for (int i = 0; i < 6'000 && stranger.connections() < kEnough; ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   *late_may_come = true;
   for (const ProcResult& result : procs.wait(60'000))

@@ -26,11 +26,6 @@ namespace ddp::test {
 namespace {
 
 constexpr int kRanks = 2;
-#ifdef DDP_SCARCE_SANITIZED
-constexpr bool kSanitized = true;
-#else
-constexpr bool kSanitized = false;
-#endif
 double limit_seconds = 10;  // on an idle machine 1 s is enough: DDP_SCARCE_LIMIT=1
 
 double now() {
@@ -339,7 +334,7 @@ Tally sweep(const Scene& scene, ddp_backend backend, int64_t stride) {
   for (const scarce::What what : {scarce::What::kMemory, scarce::What::kSystem})
     for (const bool lasting : {false, true})
       for (int32_t failing = 0; failing < kRanks; ++failing, begin += 7) {
-        if (kSanitized && what == scarce::What::kSystem) continue;
+        if (!scarce::kRefusesSystem && what == scarce::What::kSystem) continue;
         Case that{&scene, backend, failing, {.first = 1, .lasting = lasting, .what = what}};
         const int64_t last = requests_of(that) + 1;
         for (that.plan.first = 1 + begin % stride; that.plan.first <= last; that.plan.first += stride) run(that, sum);

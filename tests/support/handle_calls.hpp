@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstring>
+#include <deque>
 #include <functional>
 #include <string>
 #include <vector>
@@ -75,6 +76,12 @@ struct Memory {
   static ddp_tensor make_tensor(void* data, ddp_dtype dtype) { return ddp_tensor{data, dtype, DDP_CPU, 0, 1, {4}}; }
 };
 
+/// A call that is not refused may lend it to the object, which outlives the call.
+inline Memory& lasting_memory() {
+  static thread_local std::deque<Memory> all;
+  return all.emplace_back();
+}
+
 inline int32_t update(void*, const ddp_update_slice*) { return 0; }
 inline int32_t write(void*, const void*, int64_t) { return 0; }
 inline int64_t read(void*, void*, int64_t) { return 0; }
@@ -84,7 +91,7 @@ inline int64_t read(void*, void*, int64_t) { return 0; }
 #define DDP_CALL(function, ...)                                                                          \
   HandleCall {                                                                                           \
 #function, [](const Handles& h) {                                                                      \
-      [[maybe_unused]] handle_calls::Memory m;                                                         \
+      [[maybe_unused]] handle_calls::Memory& m = handle_calls::lasting_memory();                       \
       [[maybe_unused]] void* const no_stream = nullptr;                                                \
       [[maybe_unused]] const auto state = [&]() { m.state.model = h.model; return &m.state; };         \
       return handle_calls::refused(function(__VA_ARGS__));                                             \

@@ -35,6 +35,12 @@
 
 namespace ddp::test::scarce {
 
+#ifdef DDP_SCARCE_SANITIZED
+inline constexpr bool kRefusesSystem = false;
+#else
+inline constexpr bool kRefusesSystem = true;
+#endif
+
 enum class What { kMemory, kSystem };  // system: threads, descriptors, mappings
 
 struct Plan {
