@@ -214,7 +214,7 @@ module ddp
       ! at one more address, and calls about models on GPUs wait for what the ranks exchange. 0 (default). Equal on all
       ! ranks; not for local://, nor with nccl_comm
     type(c_ptr) :: nccl_comm = c_null_ptr
-      ! an ncclComm_t of the same ranks that the program lends (include/README.md, "A communicator of your own"): libddp
+      ! an ncclComm_t of the same ranks that the program lends (include/GPU.md, "A communicator of your own"): libddp
       ! makes none, and never finalises, destroys or aborts it. All ranks lend one, or none (MISMATCH). NULL (default):
       ! libddp makes its own
     integer(c_int32_t) :: first_port = 0
@@ -388,8 +388,9 @@ module ddp
       ! gradients with infinite or NaN elements: DDP_NONFINITE_KEEP (default), SKIP or FAIL
     integer(c_int32_t) :: keep_copy = 0
       ! with shard, in a group with recoverable = 1: 1 keeps state and values of the own slice where other ranks have
-      ! them when this rank has died (include/README.md), so that ddp_group_recover goes on from the same step; memory:
-      ! the slice once more. Not for tensors on GPUs (NOT_SUPPORTED). 0 (default): a checkpoint must be loaded then
+      ! them when this rank has died (include/RECOVERY.md), so that ddp_group_recover goes on from the same step;
+      ! memory: the slice once more. Not for tensors on GPUs (NOT_SUPPORTED). 0 (default): a checkpoint must be loaded
+      ! then
     real(c_double) :: max_norm = 0
       ! above 0: scale the gradients down so that their 2-norm over all parameters is at most this, as
       ! torch.nn.utils.clip_grad_norm_. The gradients in memory stay as they are. With shard, change them after the pass
@@ -1222,7 +1223,7 @@ contains
   end subroutine
 
   ! Reduce a tensor over all ranks, in place: afterwards every rank holds the same bits.
-  ! The sum is formed in a balanced tree over the ranks (include/README.md, "How the mean is formed"), so its bits do not
+  ! The sum is formed in a balanced tree over the ranks (include/BITS.md, "How the mean is formed"), so its bits do not
   ! depend on which ranks share a host; F16 and BF16 are added in F32 and rounded once; AVERAGE divides the sum, in the
   ! precision of the sum, before that rounding; integers wrap, and their AVERAGE is truncated towards zero; of complex numbers
   ! there are SUM and AVERAGE.
@@ -2060,7 +2061,7 @@ contains
   ! The pass is over whatever the result.
   ! Gradients on a GPU: the call waits until the other ranks have called it. It does not wait for the GPU, unless the group
   ! was made with recoverable = 1. The reduced gradients are there in the order of `stream`. A pass may be captured into a
-  ! CUDA graph if all its streams are, on all ranks; include/README.md, "CUDA graphs", has what else may be captured.
+  ! CUDA graph if all its streams are, on all ranks; include/GPU.md, "CUDA graphs", has what else may be captured.
   ! With an optimizer that has `shard`, a rank's gradients are the mean in its own slice only, and values that a program
   ! writes into them between this call and the step counts in that slice alone: a gradient that one rank clears is not cleared
   ! on the others. Use ddp_model_scale_grad, on all ranks.
@@ -2676,7 +2677,7 @@ contains
   ! A step may be captured into a CUDA graph, together with its pass or alone, if all parameters are on the GPU, the rule is
   ! SGD or Adam, in_backward is 0 and nonfinite is not FAIL (or the loss scale is dynamic). Make one step with the same
   ! options before. Each launch makes a step with the learning rate, groups and counts that are current then.
-  ! include/README.md, "CUDA graphs", lists when a graph may be launched.
+  ! include/GPU.md, "CUDA graphs", lists when a graph may be launched.
   ! @param stream that of ddp_model_end_backward, or one that is ordered after it
   ! Local; collective with the option shard. Errors: INVALID_STATE (not committed, a pass is open, the stream is captured and
   ! the step is not one of these;

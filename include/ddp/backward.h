@@ -78,7 +78,7 @@ DDP_API ddp_status ddp_model_mark_unused(ddp_model *model, int32_t index);
  * The pass is over whatever the result.
  * Gradients on a GPU: the call waits until the other ranks have called it. It does not wait for the GPU, unless the group
  * was made with recoverable = 1. The reduced gradients are there in the order of `stream`. A pass may be captured into a
- * CUDA graph if all its streams are, on all ranks; include/README.md, "CUDA graphs", has what else may be captured.
+ * CUDA graph if all its streams are, on all ranks; include/GPU.md, "CUDA graphs", has what else may be captured.
  * With an optimizer that has `shard`, a rank's gradients are the mean in its own slice only, and values that a program
  * writes into them between this call and the step counts in that slice alone: a gradient that one rank clears is not cleared
  * on the others. Use ddp_model_scale_grad, on all ranks.

@@ -16,7 +16,7 @@
  *     sgd.step();
  *
  * The comment of each C function describes what it does, when you may call it and how it fails; these headers describe only
- * what C++ adds. All of it may still change, as <ddp/experimental.h> may (include/README.md, "C++").
+ * what C++ adds. All of it may still change, as <ddp/experimental.h> may (include/CPP.md).
  */
 #ifndef DDP_DDP_HPP
 #define DDP_DDP_HPP

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file
- * For programs that capture whole steps into CUDA graphs; include/README.md, "CUDA graphs", lists which calls may be
+ * For programs that capture whole steps into CUDA graphs; include/GPU.md, "CUDA graphs", lists which calls may be
  * captured. Experimental.
  */
 #ifndef DDP_GRAPH_H

@@ -57,7 +57,7 @@ typedef struct ddp_group_options {
   int32_t recoverable;   /**< 1: when a rank dies, the other ranks may continue in their processes, see ddp/recover.h. Every
                             rank then   listens at one more address, and calls about models on GPUs wait for what the ranks
                             exchange.   0 (default). Equal on all ranks; not for local://, nor with nccl_comm */
-  void *nccl_comm;       /**< an ncclComm_t of the same ranks that the program lends (include/README.md, "A communicator of
+  void *nccl_comm;       /**< an ncclComm_t of the same ranks that the program lends (include/GPU.md, "A communicator of
                             your own"): libddp makes none, and never finalises, destroys or aborts it. All ranks lend one,
                             or none (MISMATCH). NULL (default): libddp makes its own */
   int32_t first_port;    /**< connections between processes are listened for on ports from this one on, for a firewall
@@ -177,7 +177,7 @@ DDP_API ddp_status ddp_group_barrier(ddp_group *group);
 
 /**
  * Reduce a tensor over all ranks, in place: afterwards every rank holds the same bits.
- * The sum is formed in a balanced tree over the ranks (include/README.md, "How the mean is formed"), so its bits do not
+ * The sum is formed in a balanced tree over the ranks (include/BITS.md, "How the mean is formed"), so its bits do not
  * depend on which ranks share a host; F16 and BF16 are added in F32 and rounded once; AVERAGE divides the sum, in the
  * precision of the sum, before that rounding; integers wrap, and their AVERAGE is truncated towards zero; of complex numbers
  * there are SUM and AVERAGE.

@@ -43,7 +43,7 @@ typedef struct ddp_optimizer_options {
                               state. Default 0 */
   ddp_nonfinite nonfinite; /**< gradients with infinite or NaN elements: DDP_NONFINITE_KEEP (default), SKIP or FAIL */
   int32_t keep_copy; /**< with shard, in a group with recoverable = 1: 1 keeps state and values of the own slice where other
-                        ranks have them when this rank has died (include/README.md), so that ddp_group_recover goes on from
+                        ranks have them when this rank has died (include/RECOVERY.md), so that ddp_group_recover goes on from
                         the same step; memory: the slice once more. Not for tensors on GPUs (NOT_SUPPORTED). 0 (default):
                         a checkpoint must be loaded then */
   double max_norm;   /**< above 0: scale the gradients down so that their 2-norm over all parameters is at most this, as
@@ -194,7 +194,7 @@ DDP_API ddp_status ddp_optimizer_set_group(ddp_optimizer *optimizer, int32_t ind
  * A step may be captured into a CUDA graph, together with its pass or alone, if all parameters are on the GPU, the rule is
  * SGD or Adam, in_backward is 0 and nonfinite is not FAIL (or the loss scale is dynamic). Make one step with the same
  * options before. Each launch makes a step with the learning rate, groups and counts that are current then.
- * include/README.md, "CUDA graphs", lists when a graph may be launched.
+ * include/GPU.md, "CUDA graphs", lists when a graph may be launched.
  * @param stream that of ddp_model_end_backward, or one that is ordered after it
  * Local; collective with the option shard. Errors: INVALID_STATE (not committed, a pass is open, the stream is captured and
  * the step is not one of these;

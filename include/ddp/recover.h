@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file
  * Recovery in the same processes after ranks have died. The group must have been made with recoverable = 1. Models may be in
- * host memory or on GPUs (include/README.md, "Recovery").
+ * host memory or on GPUs (include/GPU.md, "Recovery").
  *
  * When a rank dies, calls on the other ranks fail with PEER_FAILED, as always, and ddp_group_status gives that cause. Then
  * every surviving rank calls ddp_group_recover(), which returns when they have met again. It needs no rendezvous, and any
  * rank may have died. Call it also if no rank died and another cause broke the group (TIMED_OUT, ABORTED, DIFFERENT_CALLS).
- * Ranks are renumbered in the old order, and handles stay valid. include/README.md, "When a rank dies", has the table of
+ * Ranks are renumbered in the old order, and handles stay valid. include/RECOVERY.md, "When a rank dies", has the table of
  * what survives, and the rule which ranks may continue.
  */
 #ifndef DDP_RECOVER_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file
  * A trace of all ranks: what each was doing when, in one file that Perfetto (https://ui.perfetto.dev) and chrome://tracing
- * open. include/README.md, "A trace of all ranks", shows a program. Experimental.
+ * open. include/TRACE.md, "A trace of all ranks", shows a program. Experimental.
  */
 #ifndef DDP_TRACE_H
 #define DDP_TRACE_H

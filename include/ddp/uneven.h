@@ -2,7 +2,7 @@
 /** @file
  * Ranks with unequal data: gradients that count by weight, a rank that has no batch for a pass, and a step at which all
  * stop. (A rank that has run out of data: ddp/join.h.)
- * include/README.md, "Unequal data", explains which to use; src/pass/README.md lists the answers of a joined rank.
+ * include/README.md, "Unequal data", explains which to use; src/parts/README.md lists the answers of a joined rank.
  */
 #ifndef DDP_UNEVEN_H
 #define DDP_UNEVEN_H

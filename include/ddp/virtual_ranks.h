@@ -6,7 +6,7 @@
  * less. Each rank works on the parts that ddp_group_get_virtual_ranks gives it, one after the other: a pass with
  * DDP_PASS_PART for each but the last, a pass with DDP_PASS_REDUCE for that one. Sums are formed in the tree over the parts,
  * so gradients, parameters and optimizer have the bits of V ranks with one part each. libddp guarantees the sum, not the
- * gradient: the program must compute the same gradient for the same part on every rank. include/README.md, "The same bits at
+ * gradient: the program must compute the same gradient for the same part on every rank. include/BITS.md, "The same bits at
  * any number of ranks", lists the requirements.
  */
 #ifndef DDP_VIRTUAL_RANKS_H

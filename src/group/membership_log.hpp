@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who made which steps of a training, so that it can be made again: rank 0 appends one line of JSON to the file that
-// DDP_MEMBERSHIP_LOG names, when a group is created, after each recovery and after each load. include/README.md has the
+// DDP_MEMBERSHIP_LOG names, when a group is created, after each recovery and after each load. include/RECOVERY.md has the
 // format. Promises: a line is in the file, in full and for good, when the call returns on rank 0; a file that cannot be
 // written is a warning and no failure, because a recovery is worth more. Threads: as create and recover. Tested by
 // unit/group/membership_log_test.cpp and capi/membership_log_test.cpp.

@@ -14,7 +14,7 @@
 namespace ddp::os {
 namespace {
 
-// include/README.md, "Environment variables"; the last ones are for bindings, tests and programs that ddprun starts.
+// include/ENVIRONMENT.md, "Environment variables"; the last ones are for bindings, tests and programs that ddprun starts.
 constexpr std::array<std::string_view, 18> kKnown{
     "DDP_TOKEN",       "DDP_TOKEN_FILE", "DDP_INSECURE", "DDP_LOG",       "DDP_SOCKET_IFNAME", "DDP_PORT_RANGE",
     "DDP_JOIN",        "DDP_PLACEMENT",  "DDP_TRACE",    "DDP_JOIN_FILE", "DDP_WATCH_DIR",     "DDP_MEMBERSHIP_LOG",

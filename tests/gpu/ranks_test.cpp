@@ -162,7 +162,7 @@ void gradients_of_16_bits_on_the_wire_are_exact_where_numbers_fit(void**) {
   });
 }
 
-/// The sum of ranks lo to hi in the tree of include/README.md.
+/// The sum of ranks lo to hi in the tree of include/BITS.md.
 float tree_sum_of(int lo, int hi, const std::function<float(int)>& leaf) {
   if (hi - lo == 1) return leaf(lo);
   int half = 1;

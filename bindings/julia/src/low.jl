@@ -292,7 +292,7 @@ Options of a group. Fill with ddp_group_options_init(), then change what you nee
 - `reproducible`: 1: sums of tensors on GPUs have the bits of sums in host memory; for ranks of one host, else NOT_SUPPORTED where a GPU is first used. 0 (default): NCCL adds, in an order of its own, which is faster. Equal on all ranks
 - `nccl_max_ctas`: most blocks (CTAs) that a collective of NCCL runs on the GPU, 1 to 64. Fewer leave more of the GPU to the program and communicate more slowly. 0 (default): NCCL chooses. Equal on all ranks. NCCL_MAX_CTAS in the environment comes before it
 - `recoverable`: 1: when a rank dies, the other ranks may continue in their processes, see ddp/recover.h. Every rank then listens at one more address, and calls about models on GPUs wait for what the ranks exchange. 0 (default). Equal on all ranks; not for local://, nor with nccl_comm
-- `nccl_comm`: an ncclComm_t of the same ranks that the program lends (include/README.md, "A communicator of your own"): libddp makes none, and never finalises, destroys or aborts it. All ranks lend one, or none (MISMATCH). NULL (default): libddp makes its own
+- `nccl_comm`: an ncclComm_t of the same ranks that the program lends (include/GPU.md, "A communicator of your own"): libddp makes none, and never finalises, destroys or aborts it. All ranks lend one, or none (MISMATCH). NULL (default): libddp makes its own
 - `first_port`: connections between processes are listened for on ports from this one on, for a firewall between hosts: one port a rank of a host while connections are made, and rank 0's where the rendezvous names none. 0 (default): DDP_PORT_RANGE in the environment ("50000-50100"), or any
 - `last_port`: to this one, included; 0 with first_port 0 (default)
 - `join`: 1: this process is no rank yet, and joins an existing group that was made with recoverable = 1, in the place of a rank that died or as one more. rank and world_size are what the group makes them (see ddp/recover.h). 0 (default), or 1 if DDP_JOIN=1 is in the environment
@@ -472,7 +472,7 @@ end
     ddp_group_all_reduce(group, tensor, op, stream)
 
 Reduce a tensor over all ranks, in place: afterwards every rank holds the same bits.
-The sum is formed in a balanced tree over the ranks (include/README.md, "How the mean is formed"), so its bits do not
+The sum is formed in a balanced tree over the ranks (include/BITS.md, "How the mean is formed"), so its bits do not
 depend on which ranks share a host; F16 and BF16 are added in F32 and rounded once; AVERAGE divides the sum, in the
 precision of the sum, before that rounding; integers wrap, and their AVERAGE is truncated towards zero; of complex numbers
 there are SUM and AVERAGE.
@@ -1071,7 +1071,7 @@ Close the pass: send what is left, wait for all ranks, and leave the reduced gra
 The pass is over whatever the result.
 Gradients on a GPU: the call waits until the other ranks have called it. It does not wait for the GPU, unless the group
 was made with recoverable = 1. The reduced gradients are there in the order of `stream`. A pass may be captured into a
-CUDA graph if all its streams are, on all ranks; include/README.md, "CUDA graphs", has what else may be captured.
+CUDA graph if all its streams are, on all ranks; include/GPU.md, "CUDA graphs", has what else may be captured.
 With an optimizer that has `shard`, a rank's gradients are the mean in its own slice only, and values that a program
 writes into them between this call and the step counts in that slice alone: a gradient that one rank clears is not cleared
 on the others. Use ddp_model_scale_grad, on all ranks.
@@ -1279,7 +1279,7 @@ Common options of all rules: where a rule runs, how it takes gradients, and its 
 - `undo`: with in_backward, and with a rule of the program: 1 (default) keeps what a pass or step changes (values and state once more), and takes it back when the pass or the rule fails; 0 saves that memory, and after such a failure nothing goes on (INVALID_STATE) until parameters and optimizer are loaded again. On GPUs, with in_backward, each rank keeps its slice alone, and the ranks take a void pass back together; when the group breaks in a pass that had begun to update, it is as with 0. Ranks keep all that they change with a rule of the program, with uneven_inputs, and from a LOCAL pass on
 - `master_weights`: 1: F16 and BF16 parameters are rounded copies of F32 master weights, which belong to the state. Default 0
 - `nonfinite`: gradients with infinite or NaN elements: DDP_NONFINITE_KEEP (default), SKIP or FAIL
-- `keep_copy`: with shard, in a group with recoverable = 1: 1 keeps state and values of the own slice where other ranks have them when this rank has died (include/README.md), so that ddp_group_recover goes on from the same step; memory: the slice once more. Not for tensors on GPUs (NOT_SUPPORTED). 0 (default): a checkpoint must be loaded then
+- `keep_copy`: with shard, in a group with recoverable = 1: 1 keeps state and values of the own slice where other ranks have them when this rank has died (include/RECOVERY.md), so that ddp_group_recover goes on from the same step; memory: the slice once more. Not for tensors on GPUs (NOT_SUPPORTED). 0 (default): a checkpoint must be loaded then
 - `max_norm`: above 0: scale the gradients down so that their 2-norm over all parameters is at most this, as torch.nn.utils.clip_grad_norm_. The gradients in memory stay as they are. With shard, change them after the pass only with ddp_model_scale_grad. Default 0: no clipping
 - `clip_value`: above 0: limit every element to this magnitude, after max_norm. Default 0: no clipping
 - `divide_in_step`: 1: a pass may leave sums over the ranks in gradients on a GPU, and ddp_optimizer_step divides what it reads and writes the mean back: the same bits, and one pass over gradient memory less. From the pass to the step the program neither uses nor changes gradients; libddp's functions that would (norm, scale, clip) return INVALID_STATE. Without effect where sums cost nothing: in host memory, with in_backward, max_norm, nonfinite, a dynamic loss scale, or a frozen parameter. All ranks the same. Default 0
@@ -1554,7 +1554,7 @@ max_norm, nonfinite SKIP or a dynamic loss scale if some parameters are in host 
 A step may be captured into a CUDA graph, together with its pass or alone, if all parameters are on the GPU, the rule is
 SGD or Adam, in_backward is 0 and nonfinite is not FAIL (or the loss scale is dynamic). Make one step with the same
 options before. Each launch makes a step with the learning rate, groups and counts that are current then.
-include/README.md, "CUDA graphs", lists when a graph may be launched.
+include/GPU.md, "CUDA graphs", lists when a graph may be launched.
 - `stream`: that of ddp_model_end_backward, or one that is ordered after it
 Local; collective with the option shard. Errors: INVALID_STATE (not committed, a pass is open, the stream is captured and
 the step is not one of these;

@@ -2,7 +2,7 @@
 // Summing the same span of several ranks in a balanced tree: the one arithmetic that every CPU path shares, so that all
 // paths give the same bits.
 //
-// The rule (public: include/README.md "How the mean is formed"):
+// The rule (public: include/BITS.md, "How the mean is formed"):
 //   sum(lo, hi) = x[lo] if hi - lo = 1, else sum(lo, mid) + sum(mid, hi), mid = lo + the largest power of two below hi - lo
 //   (core/sum_tree.hpp), in accumulator_dtype(dtype) (F32 for F16/BF16, else the type itself);
 //   SUM keeps s = sum(0, n); AVERAGE divides s by `divisor` in the accumulator type (correctly rounded division; for a power
