@@ -5,7 +5,6 @@ The man pages alone, of the library's headers, without Sphinx and Git: make.py -
 FOLDER/pages is what Sphinx reads, FOLDER/html the site, FOLDER/man the man pages. Ends with 1 and a list if a link leads nowhere, if a
 page loads something from elsewhere, or if Doxygen or Sphinx warn."""
 import argparse
-import difflib
 import html.parser
 import os
 import re
@@ -44,16 +43,6 @@ def outside_code(text, change):
     """`change` for the parts of a Markdown text that are no code."""
     parts = re.split(r"(^```.*?^```[^\n]*$|`[^`\n]+`)", text, flags=re.S | re.M)
     return "".join(part if index % 2 else change(part) for index, part in enumerate(parts))
-
-
-def with_sources(text):
-    """`{source} FILE` and `{changes} BEFORE AFTER` as the language of a block become the file, and what differs."""
-    def lines(path):
-        return read(os.path.join(ROOT, path)).split("\n", 1)[1].splitlines()  # without the licence
-
-    text = re.sub(r"^```{source} (\S+)$", lambda found: "\n".join(["```" + LANGUAGES[os.path.splitext(found[1])[1]]] + lines(found[1])), text, flags=re.M)
-    return re.sub(r"^```{changes} (\S+) (\S+)$", lambda found: "\n".join(["```diff"] + list(difflib.unified_diff(
-        lines(found[1]), lines(found[2]), os.path.basename(found[1]), os.path.basename(found[2]), lineterm=""))), text, flags=re.M)
 
 
 def about_header(name):
@@ -116,8 +105,10 @@ class Stage:
         # A README that no list of pages/ has is found by links and by search.
         listed = f"{self.place(document)[:-3]}>" in self.lists
         head = "" if listed else "---\norphan: true\n---\n\n"
-        write(os.path.join(self.folder, self.place(document)),
-              head + outside_code(read(os.path.join(ROOT, document)), change))
+        text = read(os.path.join(ROOT, document))
+        if document == "include/API.md":  # there a function's name leads to the function
+            text = re.sub(r"\[`(ddp_\w+)`\]\(ddp/(\w+)\.h\)", r'<a href="../api/\2.html#c.\1"><code>\1</code></a>', text)
+        write(os.path.join(self.folder, self.place(document)), head + outside_code(text, change))
 
     def stage_files(self):
         done = set()
@@ -159,7 +150,7 @@ class Stage:
                       f"# ddp/{name}.h\n\n```{{eval-rst}}\n.. doxygenfile:: {name}.h\n   :sections: briefdescription detaileddescription "
                       "innerclass public-attrib define enum typedef func\n```\n")
             parts.append((tier, umbrella, names, rows))
-        text = "# Reference\n\nA chapter is a header. The comments stand in the headers too; [the guide](../include/README.md) is what they have in common.\n"
+        text = "# Reference\n\nA chapter is a header. The comments are those of the headers. [All functions](../include/API.md) has\none line for each; [the guide](../include/README.md) explains what they have in common.\n"
         for tier, umbrella, _, rows in parts:
             text += f"\n## {umbrella}: {tier}\n\n| | |\n| --- | --- |\n" + "\n".join(rows) + "\n"
         toctree = "\n".join(name for _, _, names, _ in parts for name in names)
@@ -171,7 +162,7 @@ class Stage:
         for name in sorted(os.listdir(os.path.join(HERE, "pages"))):
             path = os.path.join(HERE, "pages", name)
             if name.endswith(".md"):
-                write(os.path.join(self.folder, name), outside_code(with_sources(read(path)), lambda text: re.sub(
+                write(os.path.join(self.folder, name), outside_code(read(path), lambda text: re.sub(
                     r"(\]\()([^)\s]+)(\))", lambda found: found[1] + self.page_link(found[2]) + found[3], text)))
             else:
                 shutil.copyfile(path, os.path.join(self.folder, name))

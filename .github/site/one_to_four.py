@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run the program of the page "From one process to four" before and after, check that both learn the same, and draw what they did.
+"""Run the program of "From one process to four" (examples/README.md) before and after, check that both learn the same, and draw what they did.
 
     PYTHONPATH=BUILD/bindings/python python3 .github/site/one_to_four.py BUILD/bin/ddprun [--write]
 
---write draws .github/site/pages/one_to_four.svg anew; without it nothing is written. Ends with 1 if a loss is off by more than rounding is.
+--write draws .github/site/../../examples/one_to_four/losses.svg anew; without it nothing is written. Ends with 1 if a loss is off by more than rounding is.
 """
 import os
 import re
 import subprocess
 import sys
+
+from pictures import line, picture as drawing, text
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PROGRAMS = os.path.join(HERE, "../../examples/python/one_to_four")
@@ -28,16 +30,15 @@ def losses(*command):
     return [float(each) for each in said]
 
 
-def line(values, x, y, width, height, top, colour, more=""):
-    points = " ".join(f"{x + width * at / (len(values) - 1):.1f},{y + height * (1 - value / top):.1f}" for at, value in enumerate(values))
+def curve(values, top, height, colour, more=""):
+    points = " ".join(f"{60 + 440 * at / (len(values) - 1):.1f},{top + height * (1 - value):.1f}" for at, value in enumerate(values))
     return f'<polyline points="{points}" fill="none" stroke="{colour}" {more}/>'
 
 
-def frame(x, title, marks, right="step 300"):
-    """A chart's axes: `marks` are texts at heights from 0 to 1."""
-    parts = [f'<text x="{x}" y="22" font-weight="600">{title}</text>', f'<path class="line" d="M{x} 40V240H{x + 340}"/>',
-             f'<text x="{x}" y="260" class="soft">step 1</text><text x="{x + 340}" y="260" class="soft" text-anchor="end">{right}</text>']
-    return parts + [f'<text x="{x - 6}" y="{240 - 200 * height + 5:.0f}" class="soft" text-anchor="end">{text}</text>' for text, height in marks]
+def frame(y, title, most):
+    """A chart's axes, 160 high below y."""
+    return [text(12, y - 16, title), line((60, y), (60, y + 160), (500, y + 160)), text(52, y + 10, most, "soft", "end"),
+            text(52, y + 162, "0", "soft", "end"), text(60, y + 182, "step 1", "soft"), text(500, y + 182, "step 300", "soft", "end")]
 
 
 def picture(before, after):
@@ -46,23 +47,18 @@ def picture(before, after):
     while scale < worst:
         scale *= 10
     top = max(before) * 1.05
-    parts = ['<svg xmlns="http://www.w3.org/2000/svg" class="four" role="img" aria-labelledby="four-title" viewBox="0 0 860 310" width="100%" '
-             'font-family="system-ui, sans-serif" font-size="14">',
-             '<title id="four-title">Left: the loss of the program before, and after with 1, 2 and 4 processes; the four lines lie on each other. '
-             f'Right: how far each is from the program before, at most {worst:.0e}.</title>',
-             '<style>.four text { fill: currentColor } .four .soft { opacity: .75 } .four .line { stroke: currentColor; opacity: .5; fill: none }</style>']
-    parts += frame(50, "Loss", [("0", 0), (f"{top:.1f}", 1)])
-    parts.append(line(before, 50, 40, 340, 200, top, "currentColor", 'stroke-width="7" opacity=".25"'))
-    parts += [line(values, 50, 40, 340, 200, top, COLOURS[ranks], f'stroke-width="2" stroke-dasharray="9 18" stroke-dashoffset="{9 * at}"')
+    parts = frame(48, "Loss, before and on 1, 2 and 4 processes", f"{top:.1f}")
+    parts.append(curve([value / top for value in before], 48, 160, "#8b949e", 'stroke-width="7" opacity=".4"'))
+    parts += [curve([value / top for value in values], 48, 160, COLOURS[ranks], f'stroke-width="2" stroke-dasharray="9 18" stroke-dashoffset="{9 * at}"')
               for at, (ranks, values) in enumerate(after.items())]
-    parts += frame(500, "Distance from the program before", [("0", 0), (f"{scale:.0e}", 1)])
-    parts += [line([abs(a - b) for a, b in zip(before, values)], 500, 40, 340, 200, scale, COLOURS[ranks], 'stroke-width="1.2"')
-              for ranks, values in after.items()]
-    names = [("before", "currentColor", 7, ".25")] + [(f"{ranks} process{'es' if ranks > 1 else ''}", COLOURS[ranks], 2, "1") for ranks in after]
-    for at, (name, colour, width, opacity) in enumerate(names):
-        x = 50 + 150 * at
-        parts.append(f'<path d="M{x} 290h30" stroke="{colour}" stroke-width="{width}" opacity="{opacity}"/><text x="{x + 38}" y="295">{name}</text>')
-    return "\n".join(parts + ["</svg>"]) + "\n"
+    parts += frame(288, "Distance from the program before", f"{scale:.0e}")
+    parts += [curve([abs(a - b) / scale for a, b in zip(before, values)], 288, 160, COLOURS[ranks]) for ranks, values in after.items()]
+    names = [("before", "#8b949e")] + [(f"{ranks} process{'es' if ranks > 1 else ''}", COLOURS[ranks]) for ranks in after]
+    for at, (name, colour) in enumerate(names):
+        x = (12, 106, 244, 392)[at]
+        parts += [f'<path d="M{x} 500h20" stroke="{colour}" stroke-width="4"/>', text(x + 26, 506, name)]
+    return drawing(522, "Above: the loss of the program before, and after with 1, 2 and 4 processes; the four lines coincide. "
+                   f"Below: how far each is from the program before, at most {worst:.0e}.", *parts, by="one_to_four.py")
 
 
 def main():
@@ -75,7 +71,7 @@ def main():
         if len(values) != len(before) or off > TOLERANCE:
             sys.exit("that is more than rounding")
     if "--write" in sys.argv[2:]:
-        with open(os.path.join(HERE, "pages/one_to_four.svg"), "w", encoding="utf-8") as file:
+        with open(os.path.join(HERE, "../../examples/one_to_four/losses.svg"), "w", encoding="utf-8") as file:
             file.write(picture(before, after))
 
 

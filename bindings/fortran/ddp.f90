@@ -3647,8 +3647,8 @@ contains
     call finish(answer, stat)
   end subroutine
 
-  ! Gradients of the above: for x over the samples of all ranks; for weight and bias this rank's share, which is reduced with
-  ! all other gradients. When not training the statistics are constants, and nothing is sent.
+  ! Gradients of ddp_batch_norm_forward: for x over the samples of all ranks; for weight and bias this rank's share, which is
+  ! reduced with all other gradients. When not training the statistics are constants, and nothing is sent.
   ! @param dy gradient of y, [N, C, ...]
   ! @param x as in forward
   ! @param weight as in forward

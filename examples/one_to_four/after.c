@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* before.c on several processes: the network stays as it is, 12 lines are new or changed.
+/* before.c on several processes: the network stays as it is, 13 lines are new or changed.
  *
  *   ddprun -n 4 after examples/data/digits.csv
  */
@@ -136,7 +136,7 @@ int main(int argc, char **argv) {
           net[a].grad[i] = 0;
         }
     }
-    if (epoch % 10 == 0) test(epoch, digits);
+    if (epoch % 10 == 0 && ddp_group_rank(job) == 0) test(epoch, digits);
   }
   return 0;
 }

@@ -56,8 +56,8 @@ DDP_API ddp_status ddp_batch_norm_forward(ddp_group *group, const ddp_batch_norm
                                           const ddp_tensor *saved_invstd, int64_t *out_count, void *stream);
 
 /**
- * Gradients of the above: for x over the samples of all ranks; for weight and bias this rank's share, which is reduced with
- * all other gradients. When not training the statistics are constants, and nothing is sent.
+ * Gradients of ddp_batch_norm_forward: for x over the samples of all ranks; for weight and bias this rank's share, which is
+ * reduced with all other gradients. When not training the statistics are constants, and nothing is sent.
  * @param dy gradient of y, [N, C, ...]
  * @param x as in forward
  * @param weight as in forward

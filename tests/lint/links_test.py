@@ -29,9 +29,7 @@ def targets(path, text):
     """What a document refers to: links, and in a page of the site the files that it includes and the lists of pages."""
     found = re.findall(r"\]\(([^)\s]+)\)", without_code(text))
     if path.startswith(PAGES):
-        found += re.findall(r"^```{(?:include|source)} (\S+)", text, re.M)
-        for both in re.findall(r"^```{changes} (\S+) (\S+)", text, re.M):
-            found += both
+        found += re.findall(r"^```{include} (\S+)", text, re.M)
         for block in re.findall(r"^```{toctree}(.*?)^```", text, re.M | re.S):
             found += [name + ".md" for name in re.findall(r"^(?:.*<)?([\w./]+)>?$", block, re.M)]
     return [each for each in found if not re.match(r"[a-z]+:", each)]

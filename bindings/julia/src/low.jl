@@ -2346,8 +2346,8 @@ end
 @doc raw"""
     ddp_batch_norm_backward(group, options, dy, x, weight, saved_mean, saved_invstd, count, dx, dweight, dbias, stream)
 
-Gradients of the above: for x over the samples of all ranks; for weight and bias this rank's share, which is reduced with
-all other gradients. When not training the statistics are constants, and nothing is sent.
+Gradients of ddp_batch_norm_forward: for x over the samples of all ranks; for weight and bias this rank's share, which is
+reduced with all other gradients. When not training the statistics are constants, and nothing is sent.
 - `dy`: gradient of y, [N, C, ...]
 - `x`: as in forward
 - `weight`: as in forward

@@ -1743,8 +1743,8 @@ extern "C" {
     /// written. Without any value on any rank nothing happens. Since 0.1.
     pub fn ddp_batch_norm_forward(group: *mut ddp_group, options: *const ddp_batch_norm_options, x: *const ddp_tensor, weight: *const ddp_tensor, bias: *const ddp_tensor, running_mean: *const ddp_tensor, running_var: *const ddp_tensor, y: *const ddp_tensor, saved_mean: *const ddp_tensor, saved_invstd: *const ddp_tensor, out_count: *mut i64, stream: *mut c_void) -> ddp_status;
 
-    /// Gradients of the above: for x over the samples of all ranks; for weight and bias this rank's share, which is reduced with
-    /// all other gradients. When not training the statistics are constants, and nothing is sent.
+    /// Gradients of ddp_batch_norm_forward: for x over the samples of all ranks; for weight and bias this rank's share, which is
+    /// reduced with all other gradients. When not training the statistics are constants, and nothing is sent.
     /// @param dy gradient of y, [N, C, ...]
     /// @param x as in forward
     /// @param weight as in forward
