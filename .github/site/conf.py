@@ -24,7 +24,8 @@ suppress_warnings = ["myst.header", "misc.highlighting_failure"]
 
 html_theme = "furo"
 html_title = f"libddp {version}"
-html_static_path = []
+html_static_path = ["static"]
+html_css_files = ["site.css"]
 html_copy_source = False
 html_show_sphinx = False
 html_last_updated_fmt = None

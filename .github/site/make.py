@@ -20,6 +20,7 @@ LANGUAGES = {".c": "c", ".h": "c", ".hpp": "cpp", ".cpp": "cpp", ".cu": "cpp", "
              ".jl": "julia", ".yaml": "yaml", ".yml": "yaml", ".json": "json"}
 # The chapters of the reference, in the order in which one meets them: header, and what it is about.
 CHAPTERS = {"stable": "ddp/ddp.h", "experimental": "ddp/experimental.h"}
+FUNCTION = re.compile(r"\[`(ddp_\w+)`\]\(ddp/(\w+)\.h\)")  # in the tables of include/API.md
 MACHINERY = ("DDP_API.3", "DDP_INT32.3", "DDP_NODISCARD.3")
 
 
@@ -107,7 +108,7 @@ class Stage:
         head = "" if listed else "---\norphan: true\n---\n\n"
         text = read(os.path.join(ROOT, document))
         if document == "include/API.md":  # there a function's name leads to the function
-            text = re.sub(r"\[`(ddp_\w+)`\]\(ddp/(\w+)\.h\)", r'<a href="../api/\2.html#c.\1"><code>\1</code></a>', text)
+            text = FUNCTION.sub(r'<a href="../api/\2.html#c.\1"><code>\1</code></a>', text)
         write(os.path.join(self.folder, self.place(document)), head + outside_code(text, change))
 
     def stage_files(self):
@@ -137,6 +138,10 @@ class Stage:
 
     def stage_api(self):
         shown = set()
+        functions = {}  # of each header: the rows of its functions
+        for row in re.findall(r"^\| \[`ddp_.*", read(os.path.join(ROOT, "include/API.md")), re.M):
+            header = FUNCTION.search(row)[2]
+            functions.setdefault(header, []).append(FUNCTION.sub(r'<a href="#c.\1"><code>\1</code></a>', row))
         parts = []
         for tier, umbrella in CHAPTERS.items():
             names = [name for name in re.findall(r'#include "ddp/(\w+)\.h"', read(os.path.join(ROOT, "include", umbrella)))
@@ -147,7 +152,7 @@ class Stage:
                 about = about_header(name)
                 rows.append(f"| [ddp/{name}.h]({name}.md) | {about} |")
                 write(os.path.join(self.folder, f"api/{name}.md"),
-                      f"# ddp/{name}.h\n\n```{{eval-rst}}\n.. doxygenfile:: {name}.h\n   :sections: briefdescription detaileddescription "
+                      f"# ddp/{name}.h\n\n" + self.function_table(functions.get(name, [])) + f"```{{eval-rst}}\n.. doxygenfile:: {name}.h\n   :sections: briefdescription detaileddescription "
                       "innerclass public-attrib define enum typedef func\n```\n")
             parts.append((tier, umbrella, names, rows))
         text = "# Reference\n\nA chapter is a header. The comments are those of the headers. [All functions](../include/API.md) has\none line for each; [the guide](../include/README.md) explains what they have in common.\n"
@@ -155,6 +160,10 @@ class Stage:
             text += f"\n## {umbrella}: {tier}\n\n| | |\n| --- | --- |\n" + "\n".join(rows) + "\n"
         toctree = "\n".join(name for _, _, names, _ in parts for name in names)
         write(os.path.join(self.folder, "api/index.md"), text + f"\n```{{toctree}}\n:hidden:\n\n{toctree}\n```\n")
+
+    @staticmethod
+    def function_table(rows):
+        return "| function | what it does | |\n| --- | --- | --- |\n" + "\n".join(rows) + "\n\n" if rows else ""
 
     def stage(self):
         for document in sorted(self.documents):

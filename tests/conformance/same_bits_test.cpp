@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A training on any number of ranks has the bits of one rank for each part, which a group without virtual ranks gives: in
 // every way of making a step, with weights, wire formats and parts in several passes, on every transport. Also when it goes
-// on from a checkpoint at another number of ranks. `--all` takes every number of ranks on every transport (tests/README.md
+// on from a checkpoint at another number of ranks. `--all` takes every number of ranks on every transport (tests/RECORDS.md
 // has what that found); without it processes take those that cut the tree differently.
 #include <algorithm>
 #include <initializer_list>

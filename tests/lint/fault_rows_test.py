@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of faults in tests/README.md has each row of the contract, and what it names exists: the file of the test, and in it the function or
+"""The table of faults in tests/FAULTS.md has each row of the contract, and what it names exists: the file of the test, and in it the function or
 the line in brackets. Promises of suites that run on every transport stand in their `_semantics.hpp`."""
 import glob
 import os
@@ -33,22 +33,22 @@ def sources(name):
 problems = []
 seen = set()
 names = 0
-for line in tree.read("tests/README.md").splitlines():
+for line in tree.read("tests/FAULTS.md").splitlines():
     cells = [cell.strip() for cell in line.split("|")[1:-1]]
     if len(cells) != 4 or not re.fullmatch(r"F\d\d", cells[0]):
         continue
     seen.add(cells[0])
     tests = re.findall(r"`([a-z_]+/[a-z_0-9/.]+)`(?: \(((?:`[^`]+`(?:, )?)+)\))?", cells[2])
     if not tests:
-        problems.append(f"tests/README.md: row {cells[0]} names no test")
+        problems.append(f"tests/FAULTS.md: row {cells[0]} names no test")
     for test, inside in tests:
         names += 1
         text = sources(test)
         if text is None:
-            problems.append(f"tests/README.md: row {cells[0]}: there is no test {test}")
+            problems.append(f"tests/FAULTS.md: row {cells[0]}: there is no test {test}")
             continue
         for each in re.findall(r"`([^`]+)`", inside):
             if each not in text:
-                problems.append(f"tests/README.md: row {cells[0]}: {test} has no {each}")
-problems += [f"tests/README.md: row {row} of the table of faults is missing" for row in sorted(WANTED - seen)]
+                problems.append(f"tests/FAULTS.md: row {cells[0]}: {test} has no {each}")
+problems += [f"tests/FAULTS.md: row {row} of the table of faults is missing" for row in sorted(WANTED - seen)]
 tree.verdict(problems, f"{len(seen)} rows, {names} tests")

@@ -88,6 +88,6 @@ def draw(data):
         goal = figures.goal(data)
         lines += Panel(LEFT, "Loss on unseen text, over seconds of training", runs, 3, 1, "s", goal).draw()
         lines += Panel(LEFT + WIDTH + GAP, "Loss on unseen text, over MB sent by a rank", runs, 2, 1e6, "MB", goal).draw()
-        lines.append(text("soft", LEFT, 432, "%s; %s parameters; dashed: last loss of plain DDP, worst of its seeds; tests/bench/README.md" % (
+        lines.append(text("soft", LEFT, 432, "%s; %s parameters; dashed: last loss of plain DDP, worst of its seeds; tests/bench/HISTORY.md" % (
             data["date"], format(runs[0][1]["parameters"], ","))))
     return "\n".join([*lines, "</svg>", ""])

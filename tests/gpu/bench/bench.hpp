@@ -4,7 +4,7 @@
 //
 // Method: every figure is the median of many repetitions after a warm-up, measured with events on the stream (host costs:
 // with the host's clock around one call). Data are random. What is read or written is rotated through more memory than the
-// cache holds. The copy rate measured in the same run is the yardstick. tests/bench/README.md has the targets.
+// cache holds. The copy rate measured in the same run is the yardstick. tests/bench/HISTORY.md has the targets.
 #pragma once
 
 #include <cuda_runtime.h>
