@@ -4,5 +4,5 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 . tests/support/debian_packages.sh
-ddp_install_packages doxygen python3-sphinx python3-breathe python3-myst-parser furo python3-sphinx-inline-tabs python3-sphinx-copybutton
+ddp_install_packages doxygen python3-sphinx python3-breathe python3-myst-parser furo python3-sphinx-copybutton
 /usr/bin/python3 .github/site/make.py --doxygen doxygen --sphinx /usr/bin/sphinx-build build/site

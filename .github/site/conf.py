@@ -6,7 +6,7 @@ project = "libddp"
 author = "The libddp developers"
 copyright = "The libddp developers. Apache License 2.0"  # noqa: A001
 release = version = os.environ["DDP_VERSION"]
-extensions = ["breathe", "myst_parser", "sphinx_inline_tabs", "sphinx_copybutton"]
+extensions = ["breathe", "myst_parser", "sphinx_copybutton"]
 root_doc = "index"
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 exclude_patterns = []

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Links between the documents lead somewhere: to a file or folder of the repository, and to a heading that exists. The pages of the site too: their
-links, lists and includes name other pages, or files by their path from the root."""
+links, lists and includes name other pages, or files by their path from the root. And comments, messages and pages that write `include/GPU.md, "CUDA
+graphs"` name a page and a heading of it."""
 import os
 import re
 import urllib.parse
@@ -58,4 +59,17 @@ for path in tree.files():
             problems.append(f"{path}: {target} leads nowhere")
         elif anchor and whole.endswith(".md") and anchor not in anchors(whole):
             problems.append(f"{path}: {target} names no heading of {whole}")
+# `FOLDER/PAGE.md`, with or without a heading in quotation marks behind it; a comment may go on in the next line.
+NAMED = re.compile(r'(?<![\w./-])((?:include|src|tests|bindings|examples|pkgconfig)/(?:[\w-]+/)*[\w-]+\.md)(?:`?,? \\?"([^"\\]{3,80})\\?")?')
+for path in tree.files():
+    if not path.endswith(tree.SOURCE_ENDINGS + (".py", ".sh", ".md", ".txt")) or path.startswith(("tests/lint/", "bindings/")):
+        continue
+    text = re.sub(r"\s*\n\s*(?:///?<?|\*|#)? ?", " ", tree.read(path))
+    for name, heading in NAMED.findall(text):
+        count += 1
+        wanted = re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+        if not tree.exists(name):
+            problems.append(f"{path}: there is no {name}")
+        elif heading and heading[0].isupper() and wanted not in anchors(name) and f"**{heading}" not in tree.read(name):
+            problems.append(f'{path}: {name} has no heading "{heading}"')
 tree.verdict(problems, f"{count} links")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # include/SEVERAL_HOSTS.md followed word by word: each of its sections in two network namespaces that are called a and b, with an sshd in each.
-# Also: the errors that it explains are those of the code, and its example files can be read by those for whom they are.
+# Also: the errors that include/ERRORS.md explains are those of the code, and the page's example files can be read by those for whom they are.
 . "$DDP_SOURCE_DIR/tests/process/sshd_support.sh"
 guide=$DDP_SOURCE_DIR/include/SEVERAL_HOSTS.md
 
@@ -45,7 +45,7 @@ check "four ranks train" trained 4
 check "in plain shells" follow "Plain shells"
 check "two ranks train" trained 2
 
-# Errors that the page explains are sentences of ours.
+# Errors that the pages explain are sentences of ours: each quoted piece of the first cells.
 explained() {
   local text bad=0
   while IFS= read -r text; do
@@ -53,7 +53,8 @@ explained() {
       echo "no error says: $text"
       bad=1
     }
-  done < <(awk '/^## What errors mean/ { inside = 1 } inside && /^\| `/ { split($0, part, "`"); print part[2] }' "$guide")
+  done < <(awk -F'|' '/^## By text/ { inside = 1 } inside && /^\| `/ { n = split($2, part, "`"); for (i = 2; i <= n; i += 2) print part[i] }' \
+    "$DDP_SOURCE_DIR/include/ERRORS.md")
   return "$bad"
 }
 check "the errors are real" explained
