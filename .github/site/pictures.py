@@ -132,7 +132,7 @@ def memory():
             parts.append(rect(12, y + 12, 328, 50, "b", where, "summed in place"))
         return parts + [text(356, y + 42, copies)]
 
-    parts = row(28, "Your own array, host memory", "your array", ("shared chunks", "summed there"), "1 copy in, 1 out")
+    parts = row(28, "Your own array, ranks of one host", "your array", ("shared chunks", "summed there"), "1 copy in, 1 out")
     parts += row(124, "NULL as gradient, or ddp_group_alloc", "memory that all ranks map", None, "no copy")
     parts += row(220, "Your own tensor on a GPU", "your tensor", ("bucket", "NCCL sums it"), "1 kernel in, 1 out")
     parts += row(316, "NULL on a GPU, or ddp_group_alloc", "bucket on the GPU", None, "no copy")

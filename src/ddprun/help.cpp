@@ -44,6 +44,7 @@ const char* const kFooter =
     "A failure   ddprun names the first rank that fails and shows its last lines. The other ranks get the grace time,\n"
     "            then SIGTERM, 5 s later SIGKILL. With --min-ranks and --max-restarts a job goes on: the program then\n"
     "            makes its group with recoverable = 1 and calls ddp_group_recover.\n"
+    "Errors      include/ERRORS.md, a page of the guide, explains errors of libddp by their text.\n"
     "Progress    On a terminal the last row says how a job that uses libddp is getting on: steps a second, the share of\n"
     "            the communication that is hidden, and a rank that the others wait for. --quiet leaves it out.\n"
     "Signals     INT, TERM, HUP, QUIT, USR1, USR2 and WINCH are passed on to all ranks. After TERM the ranks get the\n"

@@ -45,6 +45,7 @@ run 0 -n 1 cat <&-
 check closed_input_reads_as_empty same "$(cat "$work/out")" ''
 run 0 --help
 check help_explains grep -q 'RANK, WORLD_SIZE' "$work/out"
+check help_names_the_page_of_errors [ -f "$DDP_SOURCE_DIR/$(sed -n 's/^Errors  *\([^ ,]*\), .*/\1/p' "$work/out")" ]
 run 0 --version
 check version_is_told grep -Eq '^ddprun [0-9]+\.[0-9]+\.[0-9]+$' "$work/out"
 
