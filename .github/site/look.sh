@@ -14,7 +14,7 @@ ddp_install_packages chromium
 mkdir -p "$1"
 out=$(cd "$1" && pwd)
 shift
-[ $# -gt 0 ] || set -- index start gradient errors api/index api/group include/README tests/bench/README
+[ $# -gt 0 ] || set -- index examples/README include/README include/API include/ERRORS include/RECOVERY api/index api/group tests/bench/README
 html=$PWD/build/site/html
 shoot() { # name, page, width
   chromium --headless --no-sandbox --disable-gpu --hide-scrollbars --virtual-time-budget=3000 --window-size="$3,1600" \
@@ -22,7 +22,7 @@ shoot() { # name, page, width
 }
 for page in "$@"; do
   shoot "${page//\//-}-desk" "$page" 1280
-  shoot "${page//\//-}-phone" "$page" 500
+  shoot "${page//\//-}-phone" "$page" 400
   # As somebody sees it who has chosen the dark theme.
   sed 's/localStorage.getItem("theme") || "auto"/"dark"/' "$html/$page.html" >"$html/$page.dark.html"
   shoot "${page//\//-}-dark" "$page.dark" 1280

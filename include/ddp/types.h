@@ -2,7 +2,7 @@
 /** @file
  * Types that every other header uses. Nothing here is a function with an effect.
  *
- * Rules that hold for the whole API (include/README.md explains them):
+ * Rules that hold for the whole API (include/API.md explains them):
  *  - a function that can fail returns ddp_status; its text is ddp_last_error();
  *  - outputs are the trailing `out_*` pointers and are untouched on failure;
  *  - structs that may grow start with `struct_size`, their sizeof: the `_init` function of options writes it, else the

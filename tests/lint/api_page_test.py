@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of functions in include/API.md has every public function once, with the first sentence of its comment and its tier.
+"""The table of functions in include/API.md has every public function once, with the first sentence of its comment and its tier, and
+include/STABILITY.md names each header that may change.
 
   python3 tests/lint/api_page_test.py --write     # write the table anew, after a change of the headers"""
 import re
@@ -74,6 +75,9 @@ def main():
         problems.append(f"{PAGE}: the rows have another order")
     if problems:
         problems.append("python3 tests/lint/api_page_test.py --write writes the table anew")
+    may_change = re.findall(r'#include "ddp/(\w+\.h)"', tree.read("include/ddp/experimental.h"))[1:]
+    promised = re.findall(r"\(`(\w+\.h)`\)", tree.read("include/STABILITY.md"))
+    problems += [f"include/STABILITY.md: {name} is either here or in experimental.h, and not in both" for name in sorted(set(may_change) ^ set(promised))]
     tree.verdict(problems, f"{sum(line.startswith('| [`ddp_') for line in want)} functions")
 
 

@@ -5,7 +5,7 @@ import re
 import declarations
 import tree
 
-# Parameters that mean the same in every function and are explained once, in types.h and include/README.md.
+# Parameters that mean the same in every function and are explained once, in types.h and include/API.md.
 VOCABULARY = {"group", "model", "optimizer", "ema", "outer", "state", "sampler", "options", "struct_size", "stream", "index", "user_data",
               "tensor", "status", "key", "path", "fn", "mode", "op"}
 
