@@ -136,7 +136,7 @@ def memory():
     parts += row(124, "NULL as gradient, or ddp_group_alloc", "memory that all ranks map", None, "no copy")
     parts += row(220, "Your own tensor on a GPU", "your tensor", ("bucket", "NCCL sums it"), "1 kernel in, 1 out")
     parts += row(316, "NULL on a GPU, or ddp_group_alloc", "bucket on the GPU", None, "no copy")
-    parts.append(text(12, 412, "There in place only if a bucket is one piece of memory.", "soft"))
+    parts.append(text(12, 412, "ddp_group_alloc: only if a bucket is one piece of memory.", "soft"))
     return picture(430, "Your own arrays are copied into shared chunks, summed there and copied back. Gradients of the library and memory of ddp_group_alloc are "
                    "summed in place. On GPUs one kernel packs a bucket and one unpacks it, unless the bucket is the library's.", *parts)
 
