@@ -1835,29 +1835,30 @@ contains
     call finish(answer, stat)
   end subroutine
 
-  ! Give this pass's address of a gradient, for frameworks whose gradients move. Call before ddp_model_mark_ready of that
+  ! Give this pass's memory of a gradient, for frameworks whose gradients move. Call before ddp_model_mark_ready of that
   ! parameter. The parameter must have been registered with a gradient of its own (not NULL).
-  ! @param data as many elements as the parameter has, of its gradient's dtype; used until the next set_grad. It may be memory
-  !        that another gradient had in an earlier pass; two gradients of one pass must not overlap (ddp_model_mark_ready)
-  ! Local. Errors: INVALID_ARGUMENT (also: it overlaps a parameter, a buffer, or a gradient that libddp owns), INVALID_STATE
-  ! (already marked in this pass, libddp owns the gradient, or it is in ddp_group_alloc memory and is reduced there).
-  ! Since 0.1.
-  subroutine ddp_model_set_grad(model, index, data, stat)
+  ! @param grad as many elements as the parameter has, of its dtype and in the same place; its shape does not matter. Its
+  !        memory is used until the next set_grad. It may be memory that another gradient had in an earlier pass; two gradients
+  !        of one pass must not overlap (ddp_model_mark_ready)
+  ! Local. Errors: INVALID_ARGUMENT (also: another dtype, number of elements or place; it overlaps a parameter, a buffer, or a
+  ! gradient that libddp owns), INVALID_STATE (already marked in this pass, libddp owns the gradient, or it is in
+  ! ddp_group_alloc memory and is reduced there). Since 0.1.
+  subroutine ddp_model_set_grad(model, index, grad, stat)
     type(ddp_model), intent(in) :: model
     integer(c_int32_t), intent(in) :: index
-    type(c_ptr), intent(in) :: data
+    type(ddp_tensor), intent(in) :: grad
     integer(c_int32_t), intent(out), optional :: stat
     integer(c_int32_t) :: answer
     interface
-      function c_ddp_model_set_grad(model, index, data) bind(c, name='ddp_model_set_grad') result(answer)
+      function c_ddp_model_set_grad(model, index, grad) bind(c, name='ddp_model_set_grad') result(answer)
         import
         type(c_ptr), value :: model
         integer(c_int32_t), value :: index
-        type(c_ptr), value :: data
+        type(ddp_tensor), intent(in) :: grad
         integer(c_int32_t) :: answer
       end function
     end interface
-    answer = c_ddp_model_set_grad(model%handle, index, data)
+    answer = c_ddp_model_set_grad(model%handle, index, grad)
     call finish(answer, stat)
   end subroutine
 

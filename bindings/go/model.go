@@ -232,7 +232,7 @@ func (m *Model) SetGrad(index int, grad Tensor) error {
 		c.release()
 		return err
 	}
-	if err := low.Ddp_model_set_grad(m.id(), int32(index), c.GetData()); err != nil {
+	if err := low.Ddp_model_set_grad(m.id(), int32(index), c.Ddp_tensor); err != nil {
 		c.release()
 		return err
 	}

@@ -179,15 +179,15 @@ DDP_API ddp_status ddp_model_get_grad(const ddp_model *model, int32_t index, ddp
 DDP_API ddp_status ddp_model_get_value(const ddp_model *model, int32_t index, ddp_tensor *out_value);
 
 /**
- * Give this pass's address of a gradient, for frameworks whose gradients move. Call before ddp_model_mark_ready of that
+ * Give this pass's memory of a gradient, for frameworks whose gradients move. Call before ddp_model_mark_ready of that
  * parameter. The parameter must have been registered with a gradient of its own (not NULL).
- * @param data as many elements as the parameter has, of its gradient's dtype; used until the next set_grad. It may be memory
- *        that another gradient had in an earlier pass; two gradients of one pass must not overlap (ddp_model_mark_ready)
- * Local. Errors: INVALID_ARGUMENT (also: it overlaps a parameter, a buffer, or a gradient that libddp owns), INVALID_STATE
- * (already marked in this pass, libddp owns the gradient, or it is in ddp_group_alloc memory and is reduced there).
- * Since 0.1.
+ * @param grad as many elements as the parameter has, of its dtype and in the same place; its shape does not matter. Its
+ *        memory is used until the next set_grad. It may be memory that another gradient had in an earlier pass; two
+ * gradients of one pass must not overlap (ddp_model_mark_ready) Local. Errors: INVALID_ARGUMENT (also: another dtype, number
+ * of elements or place; it overlaps a parameter, a buffer, or a gradient that libddp owns), INVALID_STATE (already marked in
+ * this pass, libddp owns the gradient, or it is in ddp_group_alloc memory and is reduced there). Since 0.1.
  */
-DDP_API ddp_status ddp_model_set_grad(ddp_model *model, int32_t index, void *data);
+DDP_API ddp_status ddp_model_set_grad(ddp_model *model, int32_t index, const ddp_tensor *grad);
 
 /**
  * Copy all buffers from one rank to the others. No other call does this: call it before evaluation, before saving, or before

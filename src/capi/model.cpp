@@ -140,10 +140,11 @@ ddp_status ddp_model_get_value(const ddp_model* model, int32_t index, ddp_tensor
   });
 }
 
-ddp_status ddp_model_set_grad(ddp_model* model, int32_t index, void* data) {
+ddp_status ddp_model_set_grad(ddp_model* model, int32_t index, const ddp_tensor* grad) {
   return run_local(model, "ddp_model_set_grad", [&](model::Model& object) {
     check_index(object, index, "ddp_model_set_grad");
-    object.set_grad(index, data);
+    const std::string what = "the gradient of parameter \"" + object.table().parameter(index).name + "\"";
+    object.set_grad(index, checked_any_tensor(grad, what.c_str()));
   });
 }
 

@@ -56,6 +56,21 @@ void Parameters::move_grad(int32_t index, std::byte* data, const MemoryRanges::I
   grad = moved;
 }
 
+void Parameters::require_like_grad(int32_t index, const Tensor& given) const {
+  const Parameter& of = parameter(index);
+  if (given.dtype != of.declared || real_view(given).count != of.grad.count)
+    throw make_error(
+        DDP_ERROR_INVALID_ARGUMENT,
+        "ddp_model_set_grad: the gradient of \"%s\" is %s but the parameter is %s: dtype and number of elements "
+        "must be the same",
+        of.name.c_str(), describe(given).c_str(), describe(declared_view(of.value, of.declared)).c_str());
+  if (given.device_index != of.value.device_index)
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT,
+                     "ddp_model_set_grad: the gradient of \"%s\" is %s but the parameter is %s; both must be in the same "
+                     "memory",
+                     of.name.c_str(), home_of(given).c_str(), home_of(of.value).c_str());
+}
+
 void Parameters::require_free(int32_t index, const Tensor& moved) const {
   if (const auto other = memory_.find_fixed(moved))
     throw make_error(DDP_ERROR_INVALID_ARGUMENT,

@@ -47,6 +47,8 @@ class Parameters {
   /// libddp has made memory for the gradient, or the value of the parameter has moved there.
   void place_grad(int32_t index, std::byte* data);
   void place_value(int32_t index, std::byte* data);
+  /// Throws INVALID_ARGUMENT unless this tensor, as the program declares it, can be the parameter's gradient.
+  void require_like_grad(int32_t index, const Tensor& given) const;
   /// Throws INVALID_ARGUMENT if this memory is that of a value, a buffer, or a gradient of libddp's. `moved`: the gradient
   /// of the parameter, where it is to be.
   void require_free(int32_t index, const Tensor& moved) const;

@@ -246,7 +246,7 @@ void Model::require_host_parameters() const {
                        parameter.name.c_str(), hook_.name.c_str());
 }
 
-void Model::set_grad(int32_t index, void* data) {
+void Model::set_grad(int32_t index, const Tensor& grad) {
   require_live("ddp_model_set_grad");
   Parameter& parameter = table_.parameter(index);
   const char* name = parameter.name.c_str();
@@ -256,15 +256,14 @@ void Model::set_grad(int32_t index, void* data) {
                      name);
   if (pass_ != nullptr && pass_->is_open() && pass_->is_marked(index))
     throw make_error(DDP_ERROR_INVALID_STATE, "ddp_model_set_grad: \"%s\" is marked already in this pass", name);
-  Tensor moved = parameter.grad;
-  moved.data = static_cast<std::byte*>(data);
-  const ddp_tensor described = to_c(moved);
+  table_.require_like_grad(index, grad);
   const std::string what = "the gradient of parameter \"" + parameter.name + "\"";
-  Tensor checked = checked_any_tensor(&described, what.c_str());
-  if (checked.is_on_gpu())
-    group_->gpu().bind(checked, what.c_str());
+  Tensor moved = parameter.grad;
+  moved.data = grad.data;
+  if (moved.is_on_gpu())
+    group_->gpu().bind(moved, what.c_str());
   else
-    group_->gpu().require_host(checked, what.c_str(), "its parameter lies in host memory, so the gradient does too");
+    group_->gpu().require_host(moved, what.c_str(), "its parameter lies in host memory, so the gradient does too");
   table_.require_free(index, moved);
   if (pass_ != nullptr && !pass_->set_address(index, moved.data))
     throw make_error(DDP_ERROR_INVALID_STATE,

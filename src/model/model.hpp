@@ -72,7 +72,7 @@ class Model {
   int32_t add_buffer(std::string name, const Tensor& value);
   void set_hook(parts::Hook hook);
   void commit(void* stream = nullptr);
-  void set_grad(int32_t index, void* data);
+  void set_grad(int32_t index, const Tensor& grad);
   /// The model's handle was destroyed: lent memory is not used any more.
   void close() noexcept;
 

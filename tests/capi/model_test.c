@@ -209,13 +209,30 @@ static void commit_ends_registration(void **state) {
   check_int((uintptr_t)yours.data % 64, 0);
   if (yours.data != NULL) check_number(((float *)yours.data)[1], 0);
 
-  check_ok(ddp_model_set_grad(f.model, 0, moved));
+  ddp_tensor there = mine;
+  there.data = moved;
+  check_ok(ddp_model_set_grad(f.model, 0, &there));
   check_ok(ddp_model_get_grad(f.model, 0, &mine));
   check_true(mine.data == moved);
-  check_error(DDP_ERROR_INVALID_STATE, ddp_model_set_grad(f.model, 1, moved));
+  const int64_t count = mine.shape[0] * (mine.ndim > 1 ? mine.shape[1] : 1);
+  const ddp_tensor flat = vector_of(moved, DDP_F32, count);
+  check_ok(ddp_model_set_grad(f.model, 0, &flat)); /* the shape does not matter */
+  check_error(DDP_ERROR_INVALID_STATE, ddp_model_set_grad(f.model, 1, &yours));
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_set_grad(f.model, 0, NULL));
-  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_set_grad(f.model, 2, moved));
-  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_set_grad(f.model, -1, moved));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_set_grad(f.model, 2, &flat));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_set_grad(f.model, -1, &flat));
+  ddp_tensor wrong = flat;
+  wrong.data = NULL;
+  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_model_set_grad(f.model, 0, &wrong), "NULL data pointer");
+  wrong = vector_of(moved, DDP_F32, count - 1);
+  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_model_set_grad(f.model, 0, &wrong), "number of elements");
+  wrong = vector_of(moved, DDP_I32, count);
+  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_model_set_grad(f.model, 0, &wrong), "I32");
+  wrong = flat;
+  wrong.device = DDP_CUDA;
+  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_model_set_grad(f.model, 0, &wrong), "same memory");
+  check_ok(ddp_model_get_grad(f.model, 0, &mine));
+  check_true(mine.data == moved);
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_get_grad(f.model, 2, &mine));
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_get_grad(f.model, 0, NULL));
   close_fixture(&f);
@@ -283,7 +300,7 @@ static void every_call_refuses(ddp_model *model) {
   check_error(bad, ddp_model_add_buffer(model, "a", &tensor, NULL));
   check_error(bad, ddp_model_commit(model, NULL));
   check_error(bad, ddp_model_get_grad(model, 0, &out));
-  check_error(bad, ddp_model_set_grad(model, 0, &value));
+  check_error(bad, ddp_model_set_grad(model, 0, &tensor));
   check_error(bad, ddp_model_sync_buffers(model, 0, NULL));
   check_error(bad, ddp_model_check(model, NULL));
   check_error(bad, ddp_model_get_hash(model, &number));

@@ -30,6 +30,11 @@ static lent *open_model(ddp_group *group, ddp_unused unused) {
   return l;
 }
 
+static ddp_status give(ddp_model *model, int32_t index, float *grad, int64_t count) {
+  const ddp_tensor tensor = vector_of(grad, DDP_F32, count);
+  return ddp_model_set_grad(model, index, &tensor);
+}
+
 static void close_model(lent *l) {
   ddp_model_destroy(l->model);
   free(l);
@@ -44,9 +49,9 @@ static void give_one_array_to_two(rank *self) {
   for (int order = 0; order < 4; order++) { /* given before or in the pass; the one or the other marked first */
     lent *l = open_model(self->group, DDP_UNUSED_ERROR);
     if (order < 2) check_ok(ddp_model_begin_backward(l->model, DDP_PASS_REDUCE));
-    check_ok(ddp_model_set_grad(l->model, 1, l->pool[0]));
-    check_ok(ddp_model_set_grad(l->model, 0, l->pool[0] + (order == 3 ? N - 1 : 0))); /* by one element in the last case */
-    check_ok(ddp_model_set_grad(l->model, 2, l->pool[2]));
+    check_ok(give(l->model, 1, l->pool[0], N));
+    check_ok(give(l->model, 0, l->pool[0] + (order == 3 ? N - 1 : 0), N)); /* by one element in the last case */
+    check_ok(give(l->model, 2, l->pool[2], N));
     if (order >= 2) check_ok(ddp_model_begin_backward(l->model, DDP_PASS_REDUCE));
     check_ok(ddp_model_mark_ready(l->model, 2, NULL));
     if (order % 2 != 0) check_ok(ddp_model_mark_ready(l->model, 0, NULL));
@@ -61,7 +66,7 @@ static void give_one_array_to_two(rank *self) {
       check_ok(ddp_model_begin_backward(l->model, DDP_PASS_REDUCE));
       for (int p = 0; p < 3; p++) {
         for (int i = 0; i < N; i++) l->pool[p][i] = 1;
-        check_ok(ddp_model_set_grad(l->model, p, l->pool[p]));
+        check_ok(give(l->model, p, l->pool[p], N));
         check_ok(ddp_model_mark_ready(l->model, p, NULL));
       }
       check_ok(ddp_model_end_backward(l->model, NULL));
@@ -84,7 +89,7 @@ static void hand_blocks_round(rank *self) {
       const int p = (k + pass / 3) % 3;
       float *block = l->pool[(p + pass) % 3];
       for (int i = 0; i < N; i++) block[i] = (float)(p + 1);
-      check_ok(ddp_model_set_grad(l->model, p, block));
+      check_ok(give(l->model, p, block, N));
       if (pass % 2 == 0) check_ok(ddp_model_mark_ready(l->model, p, NULL));
     }
     for (int p = 0; p < 3 && pass % 2 != 0; p++) check_ok(ddp_model_mark_ready(l->model, p, NULL));
@@ -103,13 +108,13 @@ static void leave_one_out(rank *self) {
   lent *l = open_model(self->group, DDP_UNUSED_ALLOW);
   for (int way = 0; way < 2; way++) {
     check_ok(ddp_model_begin_backward(l->model, DDP_PASS_REDUCE));
-    check_ok(ddp_model_set_grad(l->model, 0, l->grad[1])); /* of y, which is not used and keeps its address */
+    check_ok(give(l->model, 0, l->grad[1], N)); /* of y, which is not used and keeps its address */
     check_ok(ddp_model_mark_ready(l->model, 0, NULL));
     if (way == 0) check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_mark_unused(l->model, 1));
     check_error_text(DDP_ERROR_INVALID_STATE, ddp_model_end_backward(l->model, NULL), "overlaps that of x");
   }
   check_ok(ddp_model_begin_backward(l->model, DDP_PASS_REDUCE));
-  check_ok(ddp_model_set_grad(l->model, 0, l->grad[0]));
+  check_ok(give(l->model, 0, l->grad[0], N));
   check_ok(ddp_model_mark_ready(l->model, 0, NULL));
   check_ok(ddp_model_end_backward(l->model, NULL));
   close_model(l);
@@ -127,15 +132,15 @@ static void memory_of_values_and_buffers_is_refused_at_once(void **state) {
   ddp_model *model = NULL;
   ddp_tensor grad;
   float value[2][8];
-  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_model_set_grad(l->model, 0, l->value[1]), "parameter \"y\"");
-  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_model_set_grad(l->model, 0, l->value[0] + 1), "parameter \"x\"");
-  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_model_set_grad(l->model, 0, &l->number - 1), "\"");
+  check_error_text(DDP_ERROR_INVALID_ARGUMENT, give(l->model, 0, l->value[1], N), "parameter \"y\"");
+  check_error_text(DDP_ERROR_INVALID_ARGUMENT, give(l->model, 0, l->value[0] + 1, N), "parameter \"x\"");
+  check_error_text(DDP_ERROR_INVALID_ARGUMENT, give(l->model, 0, &l->number - 1, N), "\"");
   check_ok(ddp_model_create(group, NULL, &model));
   check_ok(ddp_model_add_array(model, "own", value[0], NULL, 8, NULL));
   check_ok(ddp_model_add_array(model, "lent", value[1], l->pool[0], 8, NULL));
   check_ok(ddp_model_commit(model, NULL));
   check_ok(ddp_model_get_grad(model, 0, &grad));
-  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_model_set_grad(model, 1, grad.data), "the gradient of parameter \"own\"");
+  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_model_set_grad(model, 1, &grad), "the gradient of parameter \"own\"");
   ddp_model_destroy(model);
   close_model(l);
   ddp_group_destroy(group);

@@ -167,7 +167,10 @@ struct World {
   void move(size_t p, int at) {
     if (own[p].empty()) return;
     const Bytes content = read(p);
-    model->set_grad(static_cast<int32_t>(p), at % 2 == 0 ? own[p].data() : other[p].data());
+    const Parameter& parameter = model->table().parameter(static_cast<int32_t>(p));
+    Tensor moved = declared_view(parameter.grad, parameter.declared);
+    moved.data = at % 2 == 0 ? own[p].data() : other[p].data();
+    model->set_grad(static_cast<int32_t>(p), moved);
     write(p, content);
   }
 };

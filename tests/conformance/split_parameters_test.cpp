@@ -214,7 +214,8 @@ void gradients_may_move(Path path) {
       std::vector<float> elsewhere[2];
       for (std::vector<float>& each : elsewhere) each.resize(static_cast<size_t>(kShapes[kLarge]));
       for (int step = 0; step < kSteps; ++step) {
-        world.model->set_grad(kLarge, elsewhere[step % 2].data());
+        std::vector<float>& now = elsewhere[step % 2];
+        world.model->set_grad(kLarge, flat_tensor(now.data(), DDP_F32, static_cast<int64_t>(now.size())));
         for (FusedWorld* each : {&world, &other}) {
           each->pass(rank, step);
           each->optimizer->step();

@@ -56,11 +56,9 @@ void a_model_refuses_it(void**) {
   expect_refused(ddp_model_add_parameter(model, "w", &truth, &lie, nullptr), "the gradient of parameter \"w\"", kDescribe);
   expect_refused(ddp_model_add_buffer(model, "b", &lie, nullptr), "buffer \"b\"", kDescribe);
   OK(ddp_model_add_array(model, "w", own, own + 16, 16, nullptr));
-  expect_refused(ddp_model_set_grad(model, 0, pointer), "the gradient of parameter \"w\"",
-                 "its parameter lies in host memory");
+  expect_refused(ddp_model_set_grad(model, 0, &lie), "the gradient of parameter \"w\"", "its parameter lies in host memory");
   OK(ddp_model_commit(model, nullptr));
-  expect_refused(ddp_model_set_grad(model, 0, pointer), "the gradient of parameter \"w\"",
-                 "its parameter lies in host memory");
+  expect_refused(ddp_model_set_grad(model, 0, &lie), "the gradient of parameter \"w\"", "its parameter lies in host memory");
 }
 
 void collectives_refuse_it(void**) {

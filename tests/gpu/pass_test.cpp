@@ -148,7 +148,10 @@ void gradients_that_move_are_found(void**) {
   std::vector<Memory> moved;
   for (size_t p = 0; p < plan.counts.size(); ++p) {
     moved.emplace_back(kGpu, t.bytes_of(p));
-    OK(ddp_model_set_grad(t.model.get(), static_cast<int32_t>(p), moved[p].data()));
+    ddp_tensor there;
+    OK(ddp_model_get_grad(t.model.get(), static_cast<int32_t>(p), &there));
+    there.data = moved[p].data();
+    OK(ddp_model_set_grad(t.model.get(), static_cast<int32_t>(p), &there));
     t.grads[p] = moved[p].data();
   }
   t.pass(4);

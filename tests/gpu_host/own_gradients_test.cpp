@@ -198,10 +198,9 @@ void slices_are_taken_where_there_is_no_padding(void**) {
 
 void what_is_reduced_in_place_cannot_move(void**) {
   compare({.lies = {Lie::kForwards}}, "set_grad", [](Trainer& packed, Trainer& tested) {
-    std::byte* const elsewhere = packed.model().table().parameter(1).grad.data;
-    std::byte* const here = tested.model().table().parameter(1).grad.data;
+    const Tensor elsewhere = packed.model().table().parameter(1).grad, here = tested.model().table().parameter(1).grad;
     expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { tested.model().set_grad(1, elsewhere); }), "cannot move");
-    expect(tested.model().table().parameter(1).grad.data == here, "it has not moved");
+    expect(tested.model().table().parameter(1).grad.data == here.data, "it has not moved");
     tested.model().set_grad(1, here);
     packed.model().set_grad(1, elsewhere);
   });

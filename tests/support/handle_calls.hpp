@@ -157,7 +157,7 @@ inline const std::vector<HandleCall> all_handle_calls = {
     DDP_CALL(ddp_model_get_grad, h.model, 0, &m.tensor),
     DDP_CALL(ddp_model_get_value, h.model, 0, &m.tensor),
     DDP_CALL(ddp_model_set_buckets, h.model, &m.index, 1),
-    DDP_CALL(ddp_model_set_grad, h.model, 0, m.values),
+    DDP_CALL(ddp_model_set_grad, h.model, 0, &m.tensor),
     DDP_CALL(ddp_model_sync_buffers, h.model, 0, no_stream),
     DDP_CALL(ddp_model_check, h.model, no_stream),
     DDP_CALL(ddp_model_get_hash, h.model, &m.count),

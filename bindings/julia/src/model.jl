@@ -165,7 +165,7 @@ function set_grad!(model::Model, index::Integer, array::AbstractArray)
     present, given = grad_tensor(model, index), describe(array)
     (present.dtype == given.dtype && prod(present.shape[1:present.ndim]) == length(array)) ||
         throw(ArgumentError("parameter $index needs a gradient of its own type and length, not a $(typeof(array)) of size $(size(array))"))
-    GC.@preserve array check(Low.ddp_model_set_grad(model.handle, index - 1, given.data))
+    GC.@preserve array check(Low.ddp_model_set_grad(model.handle, index - 1, optional(array)))
     model.grads[index] = root(array)
     isempty(model.views) || (model.views[index] = view_of(model, index))
     return nothing

@@ -41,8 +41,8 @@ class OnGpu(Model):
         """As :meth:`Model.commit`; the memory of the first gradients goes."""
         super().commit(stream=stream)
         for index in range(len(self)):
-            low.ddp_model_set_grad(self._raw, index, self._spare)
-            del self._lent[("grad", index)]
+            _, *like = self._lent.pop(("grad", index)).tensor
+            low.ddp_model_set_grad(self._raw, index, (self._spare, *like))
 
     def _refuse(self, *_: Any, **__: Any) -> Any:
         raise InvalidStateError("the gradients are JAX arrays on a GPU, which this model has only while they are averaged: give them to "

@@ -279,7 +279,7 @@ class Model(Passes, Pulling, Closing):
         value = self._lent[("value", index)]
         if (lent.dtype, lent.shape) != (value.dtype, value.shape):
             raise TensorError(f"the gradient of parameter {key!r} is {lent}, its parameter {value}: they must be alike")
-        low.ddp_model_set_grad(self._raw, index, lent.tensor[0])
+        low.ddp_model_set_grad(self._raw, index, lent.tensor)
         self._keep(("grad", index), lent, f"the gradient of parameter {key!r}")
 
     def zero_grad(self, *, stream: Optional[int] = None) -> None:

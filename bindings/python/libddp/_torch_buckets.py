@@ -106,6 +106,10 @@ class Buckets:
         self._found.clear()
         self._places.clear()
 
+    def forget_places(self) -> None:
+        """The Reducer has made its buckets anew: one may be where another was."""
+        self._found.clear()
+
     def close(self) -> None:
         """Let go of libddp's memory."""
         self.unshare()

@@ -537,6 +537,7 @@ class DistributedDataParallel(_Theirs):
         if self._rebuilds:  # PyTorch would do so after the next pass, in the order of its gradients
             self.reducer._push_all_rebuilt_params()
             self.reducer._rebuild_buckets()
+            self._buckets.forget_places()
 
     # ---- Unequal data. ----
 

@@ -91,8 +91,10 @@ class Rank {
         check_ok(ddp_model_add_parameter(model, std::to_string(i).c_str(), &value, &grad, nullptr));
       }
       check_ok(ddp_model_commit(model, nullptr));
-      for (std::size_t i = 0; i < first.all.size(); ++i)
-        check_ok(ddp_model_set_grad(model, static_cast<std::int32_t>(i), home_.all[i].data));
+      for (std::size_t i = 0; i < first.all.size(); ++i) {
+        const ddp_tensor home = tensor_of(home_.all[i], rank);
+        check_ok(ddp_model_set_grad(model, static_cast<std::int32_t>(i), &home));
+      }
     }
     number = ddp_xla_open(model, 1);
     check_int(gpu().stream_create(&stream, 0), 0);

@@ -59,7 +59,7 @@ struct Gradient {
   const void* given;
   void* mean;  // the same memory, unless XLA had to copy
   std::size_t bytes;
-  void* home;  // what the model has between passes
+  ddp_tensor home;  // what the model has between passes
 };
 
 // A pass over the gradients of one call.
@@ -100,7 +100,7 @@ ffi::Error Call::collect(ffi::RemainingArgs gradients, ffi::RemainingRets means)
     if (bytes_of(place) != bytes || (*mean)->size_bytes() != bytes)
       return ffi::Error(ffi::ErrorCode::kInvalidArgument,
                         "the program was compiled for the parameters of another libddp.jax.DataParallel");
-    gradients_.push_back(Gradient{given->untyped_data(), (*mean)->untyped_data(), bytes, place.data});
+    gradients_.push_back(Gradient{given->untyped_data(), (*mean)->untyped_data(), bytes, place});
     if (where_ == Where::kXla && bytes > 0 && gradients_.back().given != gradients_.back().mean)
       return ffi::Error(ffi::ErrorCode::kInternal, "XLA has not put the mean in the place of the gradient");
   }
@@ -110,15 +110,19 @@ ffi::Error Call::collect(ffi::RemainingArgs gradients, ffi::RemainingRets means)
 ddp_status Call::send(std::int32_t index) {
   const Gradient& gradient = gradients_[static_cast<std::size_t>(index)];
   ddp_status status = DDP_OK;
-  if (gradient.bytes > 0 && where_ == Where::kXla) status = ddp_model_set_grad(model_, index, gradient.mean);
-  if (gradient.bytes > 0 && where_ == Where::kLibrary) std::memcpy(gradient.home, gradient.given, gradient.bytes);
+  if (gradient.bytes > 0 && where_ == Where::kXla) {
+    ddp_tensor mean = gradient.home;
+    mean.data = gradient.mean;
+    status = ddp_model_set_grad(model_, index, &mean);
+  }
+  if (gradient.bytes > 0 && where_ == Where::kLibrary) std::memcpy(gradient.home.data, gradient.given, gradient.bytes);
   return status == DDP_OK ? ddp_model_mark_ready(model_, index, stream_) : status;
 }
 
 // The model forgets XLA's addresses: the work that needs them is enqueued.
 void Call::take_back() {
   for (std::size_t i = 0; i < gradients_.size(); ++i)
-    if (gradients_[i].bytes > 0) (void)ddp_model_set_grad(model_, static_cast<std::int32_t>(i), gradients_[i].home);
+    if (gradients_[i].bytes > 0) (void)ddp_model_set_grad(model_, static_cast<std::int32_t>(i), &gradients_[i].home);
 }
 
 // The last parameter first: what is full travels meanwhile.
@@ -137,7 +141,7 @@ ffi::Error Call::reduce() {
   if (where_ == Where::kXla) take_back();
   if (where_ == Where::kLibrary && error.success())
     for (const Gradient& gradient : gradients_)
-      if (gradient.bytes > 0) std::memcpy(gradient.mean, gradient.home, gradient.bytes);
+      if (gradient.bytes > 0) std::memcpy(gradient.mean, gradient.home.data, gradient.bytes);
   return error;
 }
 

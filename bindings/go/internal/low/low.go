@@ -596,7 +596,7 @@ extern swig_type_98 _wrap_ddp_model_commit_low_54d6d97b8f83fd5b(uintptr_t arg1, 
 extern int _wrap_ddp_model_get_parameter_count_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern swig_type_99 _wrap_ddp_model_get_grad_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2, uintptr_t arg3);
 extern swig_type_100 _wrap_ddp_model_get_value_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2, uintptr_t arg3);
-extern swig_type_101 _wrap_ddp_model_set_grad_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2, swig_voidp arg3);
+extern swig_type_101 _wrap_ddp_model_set_grad_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2, uintptr_t arg3);
 extern swig_type_102 _wrap_ddp_model_sync_buffers_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2, uintptr_t arg3);
 extern swig_type_103 _wrap_ddp_model_check_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
 extern swig_type_104 _wrap_ddp_model_get_hash_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2);
@@ -2960,12 +2960,12 @@ swig_r_1 = result(swig_r)
 	return swig_r_1
 }
 
-func Ddp_model_set_grad(arg1 uintptr, arg2 int32, arg3 unsafe.Pointer) (_swig_ret error) {
+func Ddp_model_set_grad(arg1 uintptr, arg2 int32, arg3 Ddp_tensor) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_set_grad_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.swig_voidp(_swig_i_2))
+	_swig_i_2 := getSwigcptr(arg3)
+	swig_r_p := C._wrap_ddp_model_set_grad_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)

@@ -3168,18 +3168,18 @@ _gostring_ _wrap_ddp_model_get_value_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0,
 }
 
 
-_gostring_ _wrap_ddp_model_set_grad_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, int _swig_go_1, void *_swig_go_2) {
+_gostring_ _wrap_ddp_model_set_grad_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, int _swig_go_1, struct ddp_tensor *_swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int32_t arg2 ;
-  void *arg3 = (void *) 0 ;
+  ddp_tensor *arg3 = (ddp_tensor *) 0 ;
   ddp_status result;
   _gostring_ _swig_go_result;
   
   arg1 = *(ddp_model **)&_swig_go_0; 
   arg2 = (int32_t)_swig_go_1; 
-  arg3 = *(void **)&_swig_go_2; 
+  arg3 = *(ddp_tensor **)&_swig_go_2; 
   
-  result = (ddp_status)ddp_model_set_grad(arg1,arg2,arg3);
+  result = (ddp_status)ddp_model_set_grad(arg1,arg2,(struct ddp_tensor const *)arg3);
   _swig_go_result = ddp_go_result(result);
   return _swig_go_result;
 }

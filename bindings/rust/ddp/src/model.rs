@@ -94,7 +94,7 @@ impl Model {
     pub(crate) fn set_grad<T: Float>(&mut self, index: i32, grad: Vec<T>) -> Result<()> {
         let count = [grad.len()];
         let (_, tensor, free) = self.lend("", grad, &count)?;
-        let set = check(unsafe { sys::ddp_model_set_grad(self.handle, index, tensor.data) });
+        let set = check(unsafe { sys::ddp_model_set_grad(self.handle, index, &tensor) });
         self.keep_grad(index, set, free)
     }
 
