@@ -28,6 +28,7 @@
 #include "ddprun/orders.hpp"
 #include "ddprun/program.hpp"
 #include "ddprun/trace_file.hpp"
+#include "os/loopback.hpp"
 
 namespace ddp::ddprun {
 namespace {
@@ -199,7 +200,7 @@ Job prepare_job(const Options& options, const sigset_t& signal_mask) {
 
   const size_t colon = options.machines.rendezvous.rfind(':');
   const bool here = options.machines.rendezvous.empty();
-  const std::string address = here ? "127.0.0.1" : options.machines.rendezvous.substr(0, colon);
+  const std::string address = here ? os::loopback() : options.machines.rendezvous.substr(0, colon);
   const std::string port = here ? std::to_string(options.port > 0 ? options.port : find_free_port())
                                 : options.machines.rendezvous.substr(colon + 1);
   job.names = names_of(options);

@@ -9,6 +9,7 @@
 #include "discovery/record_store.hpp"
 #include "discovery/signpost.hpp"
 #include "os/log.hpp"
+#include "os/loopback.hpp"
 
 namespace ddp::bootstrap {
 namespace {
@@ -54,7 +55,7 @@ std::string JoinPlace::own_host() const {
   };
   const bool may_be_theirs = (meeting_.kind == Meeting::Kind::kFile && !meeting_.private_place) ||
                              meeting_.kind == Meeting::Kind::kStore || (is_at_address() && is_on_network());
-  return may_be_theirs ? net::own_address(secure_getenv("DDP_SOCKET_IFNAME")).host() : "127.0.0.1";
+  return may_be_theirs ? net::own_address(secure_getenv("DDP_SOCKET_IFNAME")).host() : os::loopback();
 }
 
 JoinPlace::~JoinPlace() {

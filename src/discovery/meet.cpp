@@ -29,6 +29,7 @@
 #include "discovery/token.hpp"
 #include "os/life.hpp"
 #include "os/log.hpp"
+#include "os/loopback.hpp"
 
 namespace ddp::bootstrap {
 namespace {
@@ -150,7 +151,7 @@ std::pair<Address, std::vector<net::Endpoint>> Encounter::signpost(bool asks) {
   if (asks && meeting_.kind == Meeting::Kind::kEnvironment && net::is_here(addresses.front())) {
     // A launcher whose ranks are all on this host has them meet at the loopback, whatever MASTER_ADDR calls the host.
     std::erase_if(addresses, [&](const auto& address) { return !is_in_reach(address, token_); });
-    addresses.insert(addresses.begin(), net::resolve("127.0.0.1", deadline_).front());
+    addresses.insert(addresses.begin(), net::resolve(os::loopback(), deadline_).front());
   }
   for (net::Endpoint& address : addresses) {
     if (!is_in_reach(address, token_)) throw texts::token_needed(address.host());
@@ -195,7 +196,7 @@ std::unique_ptr<Control> Encounter::by_record() {
     };
     return join(look, nullptr);
   }
-  net::Endpoint here = meeting_.private_place ? net::resolve("127.0.0.1", deadline_).front()
+  net::Endpoint here = meeting_.private_place ? net::resolve(os::loopback(), deadline_).front()
                                               : net::own_address(environment("DDP_SOCKET_IFNAME"));
   auto [listening, record] = listen(here);
   const Address target{listening.where, group_at(record.word), token_.has_value() ? *token_ : record.token};
@@ -328,7 +329,7 @@ ClientConfig Encounter::config_at(const net::Socket& socket) const {
   config.me = this_member(meeting_.rank);
   config.me.world_rank = meeting_.world_rank;
   const net::Endpoint here = net::local_end(socket);
-  config.me.address = here.is_loopback() ? "127.0.0.1" : here.host();
+  config.me.address = here.is_loopback() ? os::loopback() : here.host();
   config.size = meeting_.size;
   config.heartbeat_ms = options_.heartbeat_ms;
   config.dead_after_ms = options_.dead_after_ms;

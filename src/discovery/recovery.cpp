@@ -26,6 +26,7 @@
 #include "os/end_notes.hpp"
 #include "os/life.hpp"
 #include "os/log.hpp"
+#include "os/loopback.hpp"
 #include "os/standstill.hpp"
 
 namespace ddp::bootstrap {
@@ -69,7 +70,7 @@ ClientConfig client_config(int32_t id, int32_t world_rank, const Admission& admi
   ClientConfig config;
   config.me = this_member(id);
   config.me.world_rank = world_rank;
-  config.me.address = target.where.is_loopback() ? "127.0.0.1" : net::local_end(admission.socket).host();
+  config.me.address = target.where.is_loopback() ? os::loopback() : net::local_end(admission.socket).host();
   config.heartbeat_ms = options.heartbeat_ms;
   config.dead_after_ms = options.dead_after_ms;
   config.recovers = true;

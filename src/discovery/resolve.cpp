@@ -10,6 +10,7 @@
 #include "control/texts.hpp"
 #include "discovery/launchers.hpp"
 #include "discovery/rendezvous.hpp"
+#include "os/loopback.hpp"
 
 namespace ddp::bootstrap {
 namespace {
@@ -121,7 +122,7 @@ void find_place(Meeting& meeting, const Launch& launch, EnvironmentFn environmen
   meeting.port_may_be_taken = launch.port_may_be_taken;
   const bool one_host = launch.local_size.has_value() && *launch.local_size == meeting.size;
   // On one host the loopback address is always right, whatever the host's name resolves to.
-  meeting.place = place_at(one_host ? "127.0.0.1" : launch.host, launch.port);
+  meeting.place = place_at(one_host ? os::loopback() : launch.host, launch.port);
   if (!meeting.place.empty() || meeting.size == 1) return;
   const bool names_start = !launch.job.empty() || launch.needs_parent;
   if (one_host && names_start) {

@@ -3,6 +3,7 @@
 
 #include "control/interfaces.hpp"
 #include "core/error.hpp"
+#include "os/loopback.hpp"
 
 namespace ddp::socket {
 
@@ -25,7 +26,7 @@ std::string socket_address(const bootstrap::Control& control, const char* interf
     const bool v6 = control.member(0).address.find(':') != std::string::npos;
     address = net::choose_interface(interface_name, net::interfaces_here(), v6 ? net::Family::kV6 : net::Family::kV4).host();
   } else if (address.empty() && one_host) {
-    address = "127.0.0.1";
+    address = os::loopback();
   }
   if (address.empty())
     throw make_error(DDP_ERROR_IO,
