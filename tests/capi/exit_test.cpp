@@ -30,6 +30,11 @@ namespace {
 using namespace ddp::test;
 
 constexpr int64_t kCount = 3000;
+#ifdef __SANITIZE_THREAD__  // refuses what exit() does in a signal's handler, and new threads in a fork
+constexpr bool kThreadSanitizer = true;
+#else
+constexpr bool kThreadSanitizer = false;
+#endif
 
 void sleep_ms(int64_t ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
 
@@ -270,6 +275,7 @@ void exit_in_handler(int) { exit(6); }
 void handlers_and_signals_find_a_group_that_can_be_destroyed(void**) {
   for (const int order :
        {0, 1, 2}) {  // the program's handler comes before the group, behind it, or exit() comes in a signal's
+    if (order == 2 && kThreadSanitizer) continue;
     const Folder folder;
     Procs procs(2, [&](int rank, Reporter& report) {
       if (order == 0) atexit(destroy_at_exit);
@@ -310,14 +316,16 @@ void a_child_does_not_say_goodbye_for_its_parent(void**) {
     expect(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 5, "the child");
     training.pass(1);
     OK(ddp_group_barrier(training.group));
-    const pid_t own = fork();  // one with a group of its own
-    leaks_are_of_the_parent = own == 0;
-    if (own == 0) {
-      ddp_group_options options = patient_options(0, 1);
-      create_group("local://child", options);
-      exit(7);
+    if (!kThreadSanitizer) {
+      const pid_t own = fork();  // one with a group of its own
+      leaks_are_of_the_parent = own == 0;
+      if (own == 0) {
+        ddp_group_options options = patient_options(0, 1);
+        create_group("local://child", options);
+        exit(7);
+      }
+      expect(waitpid(own, &status, 0) == own && WIFEXITED(status) && WEXITSTATUS(status) == 7, "the child with a group");
     }
-    expect(waitpid(own, &status, 0) == own && WIFEXITED(status) && WEXITSTATUS(status) == 7, "the child with a group");
     OK(ddp_group_barrier(training.group));
     ddp_group_destroy(training.group);
     return std::string("done");

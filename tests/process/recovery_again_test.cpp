@@ -72,6 +72,9 @@ void one_more_dies(void**) {
   }
 }
 
+/// What lies there at this moment, whoever writes it.
+__attribute__((no_sanitize("thread"))) float look_at(const volatile float* place) { return *place; }
+
 /// The sender dies while its values arrive at a rank that was changed. Who has the same as the sender stays whole.
 void the_sender_dies_in_the_middle(void**) {
   constexpr int64_t kLarge = int64_t{4} << 20;
@@ -82,7 +85,7 @@ void the_sender_dies_in_the_middle(void**) {
     rank.group->all_gather(flat_tensor(&mine, DDP_I64, 1), flat_tensor(pids, DDP_I64, 4));
     if (number == 2) std::fill_n(rank.values(), kLarge, 7.0F);
     std::thread kills([&, first = static_cast<const volatile float*>(rank.values())] {
-      while (number == 2 && *first == 7.0F) std::this_thread::sleep_for(std::chrono::microseconds(1));
+      while (number == 2 && look_at(first) == 7.0F) std::this_thread::sleep_for(std::chrono::microseconds(1));
       if (number == 2) kill(static_cast<pid_t>(pids[0]), SIGKILL);
     });
     if (number == 3) std::raise(SIGKILL);

@@ -71,6 +71,15 @@ struct Memory {
     (void)ddp_loss_scale_options_init(&scale, sizeof scale);
     (void)ddp_state_init(&state, sizeof state);
   }
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+  ~Memory() {
+    ddp_outer_destroy(outer);
+    ddp_ema_destroy(ema);
+    ddp_optimizer_destroy(optimizer);
+    ddp_model_destroy(model);
+    ddp_group_destroy(group);
+  }
 
  private:
   static ddp_tensor make_tensor(void* data, ddp_dtype dtype) { return ddp_tensor{data, dtype, DDP_CPU, 0, 1, {4}}; }
