@@ -3,12 +3,17 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
+#include "control/aead.hpp"
 #include "core/bytes.hpp"
 #include "core/error.hpp"
 
 namespace ddp::bootstrap {
 namespace {
+
+constexpr const char* kChanged = "a frame that was changed on its way";
+constexpr size_t kSealedForAll = sizeof(uint64_t) + sizeof(auth::Tag);  // in addition to the body: its number, a tag
 
 // Move up to `missing` bytes from the front of `from` to the end of `to`.
 void take(std::string& to, size_t missing, std::string_view& from) {
@@ -17,20 +22,55 @@ void take(std::string& to, size_t missing, std::string_view& from) {
   from.remove_prefix(count);
 }
 
+std::string head_of(FrameType type, size_t bytes) {
+  return ByteWriter().number(static_cast<uint32_t>(bytes)).number(static_cast<uint8_t>(type)).bytes();
+}
+
+std::string text_of(const auth::Tag& tag) { return {reinterpret_cast<const char*>(tag.data()), tag.size()}; }
+
+auth::Tag tag_of(std::string_view bytes) {
+  auth::Tag tag{};
+  std::memcpy(tag.data(), bytes.data(), tag.size());
+  return tag;
+}
+
 }  // namespace
 
-const auth::Bytes32& Body::digest() const {
-  if (!digest_.has_value()) digest_ = auth::digest(bytes_);
-  return *digest_;
+const std::shared_ptr<const SealedBody>& Body::sealed(GroupKey& key) const {
+  if (sealed_ == nullptr) {
+    auth::Tag tag{};
+    const uint64_t number = key.next();
+    auto made = std::make_shared<SealedBody>();
+    made->bytes = ByteWriter().number(number).bytes() + aead::seal(key.bytes(), number, {}, bytes_, tag);
+    made->bytes.append(reinterpret_cast<const char*>(tag.data()), tag.size());
+    made->digest = auth::digest(made->bytes);
+    sealed_ = std::move(made);
+  }
+  return sealed_;
+}
+
+FrameWriter::Ends FrameWriter::sealed(FrameType type, std::string_view body) {
+  auth::Tag tag{};
+  Ends ends{head_of(type, body.size()), {}};
+  auto made = std::make_shared<SealedBody>();
+  made->bytes = aead::seal(*key_, number_++, ends.head, body, tag);
+  ends.tail = text_of(tag);
+  ends.sealed = std::move(made);
+  return ends;
+}
+
+FrameWriter::Ends FrameWriter::group_key() {
+  const auth::Key& key = group_->bytes();
+  return sealed(FrameType::kGroupKey, {reinterpret_cast<const char*>(key.data()), key.size()});
 }
 
 FrameWriter::Ends FrameWriter::frame(FrameType type, const Body& body) {
+  if (!key_.has_value()) return {head_of(type, body.bytes().size()), {}};
+  if (group_ == nullptr) return sealed(type, body.bytes());
   Ends ends;
-  ends.head = ByteWriter().number(static_cast<uint32_t>(body.bytes().size())).number(static_cast<uint8_t>(type)).bytes();
-  if (key_.has_value()) {
-    const auth::Tag tag = auth::tag(*key_, number_++, ends.head, body.digest());
-    ends.tail.assign(reinterpret_cast<const char*>(tag.data()), tag.size());
-  }
+  ends.sealed = body.sealed(*group_);
+  ends.head = head_of(type, ends.sealed->bytes.size());
+  ends.tail = text_of(auth::tag(*key_, number_++, ends.head, ends.sealed->digest));
   return ends;
 }
 
@@ -42,33 +82,55 @@ bool FrameReader::take_head(std::string_view& bytes) {
   length_ = reader.number<uint32_t>();
   const auto type = reader.number<uint8_t>();
   if (type == 0 || type > kLastFrameType) throw make_error(DDP_ERROR_IO, "a frame of the unknown type %u", type);
-  if (length_ > limit_) throw make_error(DDP_ERROR_IO, "a frame of %u bytes where %zu are possible", length_, limit_);
+  if (length_ > limit_ + (group_.has_value() ? kSealedForAll : 0))
+    throw make_error(DDP_ERROR_IO, "a frame of %u bytes where %zu are possible", length_, limit_);
   frame_.type = static_cast<FrameType>(type);
   return true;
 }
 
-void FrameReader::check_tag() const {
-  auth::Tag got{};
-  std::memcpy(got.data(), tail_.data(), got.size());
-  if (!auth::same(got, auth::tag(*key_, number_, head_, auth::digest(frame_.body))))
-    throw Error(DDP_ERROR_IO, "a frame that was changed on its way");
+void FrameReader::open() {
+  const auth::Tag tag = tag_of(tail_);
+  if (group_.has_value())
+    open_for_all(tag);
+  else if (!aead::open(*key_, number_, head_, frame_.body, tag))
+    throw Error(DDP_ERROR_IO, kChanged);
+  ++number_;
+  if (frame_.type == FrameType::kGroupKey && frame_.body.size() == sizeof(auth::Key) && !group_.has_value())
+    std::memcpy(group_.emplace().data(), frame_.body.data(), sizeof(auth::Key));
 }
 
-std::optional<Frame> FrameReader::read(std::string_view& bytes) {
-  if (!take_head(bytes)) return std::nullopt;
+// First that it is from rank 0, in its turn.
+void FrameReader::open_for_all(const auth::Tag& tag) {
+  std::string& body = frame_.body;
+  if (body.size() < kSealedForAll || !auth::same(tag, auth::tag(*key_, number_, head_, auth::digest(body))))
+    throw Error(DDP_ERROR_IO, kChanged);
+  const uint64_t number = ByteReader(body).number<uint64_t>();
+  const auth::Tag inner = tag_of(std::string_view(body).substr(body.size() - sizeof(auth::Tag)));
+  body.resize(body.size() - sizeof(auth::Tag));
+  body.erase(0, sizeof number);
+  if (!aead::open(*group_, number, {}, body, inner)) throw Error(DDP_ERROR_IO, kChanged);
+}
+
+bool FrameReader::take_frame(std::string_view& bytes) {
+  if (!take_head(bytes)) return false;
   take(frame_.body, length_ - frame_.body.size(), bytes);
-  if (frame_.body.size() < length_) return std::nullopt;
+  if (frame_.body.size() < length_) return false;
   if (key_.has_value()) {
     take(tail_, sizeof(auth::Tag) - tail_.size(), bytes);
-    if (tail_.size() < sizeof(auth::Tag)) return std::nullopt;
-    check_tag();
-    ++number_;
+    if (tail_.size() < sizeof(auth::Tag)) return false;
+    open();
   }
   head_.clear();
   tail_.clear();
-  Frame done = std::move(frame_);
-  frame_ = Frame();
-  return done;
+  return true;
+}
+
+std::optional<Frame> FrameReader::read(std::string_view& bytes) {
+  while (take_frame(bytes)) {
+    Frame done = std::exchange(frame_, Frame());
+    if (done.type != FrameType::kGroupKey || !group_.has_value()) return done;
+  }
+  return std::nullopt;
 }
 
 }  // namespace ddp::bootstrap

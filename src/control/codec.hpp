@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Frames: the layout of control messages on a byte stream.
 //
-//   length of the body (32 bits, little-endian) | type (8 bits) | body | tag (16 bytes, on authenticated connections only)
+//   length of the body (32 bits, little-endian) | type (8 bits) | body | tag (16 bytes, on secured connections only)
 //
-// The tag covers the frame's number on its connection, its head and its body, so that frames can be neither changed, left
-// out, repeated nor swapped. A length above the reader's limit is refused before anything is allocated, and a body grows
-// only as its bytes arrive. Pure: no sockets, no clock. One thread at a time.
-// Tested by unit/control/control_codec_test.cpp and fuzz/control_frames_fuzz.cpp.
+// On a secured connection bodies are encrypted (aead.hpp), and the tag covers the frame's number on its connection, its head
+// and its body, so that frames can be neither read, changed, left out, repeated nor swapped. A rank encrypts with the key of
+// its connection. Rank 0 sends many bodies to all ranks, and encrypts each of them once, with a key of the group: that key
+// is its first frame on each connection, under the key of the connection, and every later frame has a tag made with that
+// one, so that no rank can forge a frame of rank 0. A length above the reader's limit is refused before anything is
+// allocated, and a body grows only as its bytes arrive. Pure: no sockets, no clock. One thread at a time. Tested by
+// unit/control/control_codec_test.cpp and fuzz/control_frames_fuzz.cpp.
 #pragma once
 
 #include <cstdint>
@@ -39,8 +42,9 @@ enum class FrameType : uint8_t {
   kPlace,       // server of a signpost: the record of the place where the group is
   kWitness,     // client of a recovery: it saw on its own host that the process with this id has ended
   kLetter,      // client: a few bytes for one other rank; server: they came from one
+  kGroupKey,    // server: the key of its other frames; read and written here
 };
-inline constexpr uint8_t kLastFrameType = static_cast<uint8_t>(FrameType::kLetter);
+inline constexpr uint8_t kLastFrameType = static_cast<uint8_t>(FrameType::kGroupKey);
 inline constexpr size_t kFrameHead = 5;
 
 struct Frame {
@@ -48,31 +52,65 @@ struct Frame {
   std::string body;
 };
 
-/// A body that is sent to one or many receivers; never changed, hashed at most once. Used by one thread.
+/// The key with which rank 0 encrypts, and how many bodies it has. Used by one thread.
+class GroupKey {
+ public:
+  GroupKey() : key_(auth::random_nonce()) {}
+  [[nodiscard]] const auth::Key& bytes() const noexcept { return key_; }
+  [[nodiscard]] uint64_t next() noexcept { return number_++; }
+
+ private:
+  auth::Key key_;
+  uint64_t number_ = 0;
+};
+
+/// What is sent in place of a body.
+struct SealedBody {
+  std::string bytes;
+  auth::Bytes32 digest{};
+};
+
+/// A body that is sent to one or many receivers; never changed, encrypted for all of them at most once. Used by one thread.
 class Body {
  public:
   explicit Body(std::string bytes) : bytes_(std::move(bytes)) {}
   [[nodiscard]] const std::string& bytes() const noexcept { return bytes_; }
-  [[nodiscard]] const auth::Bytes32& digest() const;
+  [[nodiscard]] const std::shared_ptr<const SealedBody>& sealed(GroupKey& key) const;
 
  private:
   std::string bytes_;
-  mutable std::optional<auth::Bytes32> digest_;
+  mutable std::shared_ptr<const SealedBody> sealed_;
 };
 using SharedBody = std::shared_ptr<const Body>;
 
-/// Makes what goes before and after a body.
+/// Makes what goes before and after a body, and what goes in its place.
 class FrameWriter {
  public:
   struct Ends {
     std::string head;
     std::string tail;
+    std::shared_ptr<const SealedBody> sealed{};  // in place of the body; NULL: the body itself
+
+    [[nodiscard]] const std::string& middle(const Body& body) const noexcept {
+      return sealed != nullptr ? sealed->bytes : body.bytes();
+    }
+    /// The whole frame.
+    [[nodiscard]] std::string around(const Body& body) const { return head + middle(body) + tail; }
   };
   void secure(const auth::Key& key) { key_ = key; }
+  /// Of rank 0. Its first frame has to be group_key().
+  void secure(const auth::Key& key, std::shared_ptr<GroupKey> group) {
+    key_ = key;
+    group_ = std::move(group);
+  }
+  [[nodiscard]] Ends group_key();
   [[nodiscard]] Ends frame(FrameType type, const Body& body);
 
  private:
+  [[nodiscard]] Ends sealed(FrameType type, std::string_view body);
+
   std::optional<auth::Key> key_;
+  std::shared_ptr<GroupKey> group_;
   uint64_t number_ = 0;
 };
 
@@ -82,7 +120,7 @@ class FrameReader {
 
   /// The longest body that is read from now on.
   void set_limit(size_t limit) noexcept { limit_ = limit; }
-  /// From the next frame on, every frame carries a tag.
+  /// From the next frame on, every frame is encrypted and carries a tag.
   void secure(const auth::Key& key) { key_ = key; }
 
   /// Take bytes from the front of `bytes`; a frame once it is complete. Throws IO for what cannot be a frame; then the
@@ -91,10 +129,13 @@ class FrameReader {
 
  private:
   [[nodiscard]] bool take_head(std::string_view& bytes);
-  void check_tag() const;
+  [[nodiscard]] bool take_frame(std::string_view& bytes);
+  void open();
+  void open_for_all(const auth::Tag& tag);
 
   size_t limit_;
   std::optional<auth::Key> key_;
+  std::optional<auth::Key> group_;
   uint64_t number_ = 0;
   std::string head_;
   uint32_t length_ = 0;

@@ -34,10 +34,12 @@ void Link::start(Events events) {
   wait_to_read();
 }
 
-void Link::secure(const auth::Key* in, const auth::Key* out, size_t limit) {
-  if (in != nullptr) reader_.secure(*in);
-  if (out != nullptr) writer_.secure(*out);
+void Link::secure(const auth::SessionKeys& keys, const std::shared_ptr<GroupKey>& group, size_t limit) {
   reader_.set_limit(limit);
+  if (group == nullptr) return;
+  reader_.secure(keys.to_server);
+  writer_.secure(keys.to_client, group);
+  if (socket_.is_open() && !finishing_) push(writer_.group_key(), nullptr);
 }
 
 void Link::wait_to_read() {
@@ -112,6 +114,11 @@ void Link::close() {
 void Link::send(FrameType type, SharedBody body) {
   if (!socket_.is_open() || finishing_) return;
   FrameWriter::Ends ends = writer_.frame(type, *body);
+  if (ends.sealed != nullptr) body.reset();  // not sent itself
+  push(std::move(ends), std::move(body));
+}
+
+void Link::push(FrameWriter::Ends ends, SharedBody body) {
   queue_.push_back({std::move(ends), std::move(body), 0});
   if (!writing_) write();
 }
@@ -144,7 +151,8 @@ void Link::write() {
 // True when the first frame is sent; otherwise errno has the reason.
 bool Link::write_front() {
   Outgoing& out = queue_.front();
-  const std::array<const std::string*, 3> parts = {&out.ends.head, &out.body->bytes(), &out.ends.tail};
+  const std::array<const std::string*, 3> parts = {
+      &out.ends.head, out.ends.sealed != nullptr ? &out.ends.sealed->bytes : &out.body->bytes(), &out.ends.tail};
   std::array<iovec, 3> pieces{};
   for (;;) {
     size_t count = 0, skip = out.sent;

@@ -32,7 +32,8 @@ class Link : public std::enable_shared_from_this<Link> {
   Link(asio::io_context& io, net::Socket socket, FrameReader reader, const FrameWriter& writer);
 
   void start(Events events);
-  void secure(const auth::Key* in, const auth::Key* out, size_t limit);
+  /// Encrypt from here on, as rank 0 does, which then has `group`; NULL: there is no token.
+  void secure(const auth::SessionKeys& keys, const std::shared_ptr<GroupKey>& group, size_t limit);
   void send(FrameType type, SharedBody body);
   void finish();
   /// The same after an exception of a callback, which may have ended the reading.
@@ -51,6 +52,7 @@ class Link : public std::enable_shared_from_this<Link> {
     SharedBody body;
     size_t sent = 0;
   };
+  void push(FrameWriter::Ends ends, SharedBody body);
   void wait_to_read();
   void read();
   [[nodiscard]] bool read_some();

@@ -42,7 +42,7 @@ class Server::Impl {
       : dead_after_ms_(config.dead_after_ms),
         tick_(std::chrono::milliseconds(
             std::clamp<int64_t>(std::min(config.heartbeat_ms, config.dead_after_ms / limits::kTicksInSilence), 1, 100))),
-        secured_(config.token.has_value()),
+        group_key_(config.token.has_value() ? std::make_shared<GroupKey>() : nullptr),
         last_words_(metadata_of(config.world_rank)),
         state_(limited(std::move(config))),
         listener_(io_, listener.get()),
@@ -186,10 +186,7 @@ class Server::Impl {
       const std::shared_ptr<Link> link = found->second;
       switch (action.kind) {
         case ServerAction::Kind::kSend: link->send(action.type, std::move(action.body)); break;
-        case ServerAction::Kind::kSecure:
-          link->secure(secured_ ? &action.keys.to_server : nullptr, secured_ ? &action.keys.to_client : nullptr,
-                       kMemberBytes);
-          break;
+        case ServerAction::Kind::kSecure: link->secure(action.keys, group_key_, kMemberBytes); break;
         case ServerAction::Kind::kFinish: link->finish(); break;
         case ServerAction::Kind::kDrop:
           link->close();
@@ -252,8 +249,8 @@ class Server::Impl {
   asio::io_context io_{1};
   int64_t dead_after_ms_;
   std::chrono::milliseconds tick_;
-  bool secured_;
-  const SharedBody last_words_;  // made in time
+  const std::shared_ptr<GroupKey> group_key_;  // NULL: there is no token
+  const SharedBody last_words_;                // made in time
   ServerState state_;
   // Others see by it that this process has ended, so a fork does not keep it open.
   struct Door {

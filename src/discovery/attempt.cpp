@@ -32,8 +32,7 @@ std::string unproved(const net::Endpoint& where) {
 }
 
 std::string frame_bytes(FrameWriter& writer, FrameType type, const Body& body) {
-  const FrameWriter::Ends ends = writer.frame(type, body);
-  return ends.head + body.bytes() + ends.tail;
+  return writer.frame(type, body).around(body);
 }
 
 // What `read` gives; nothing if what was sent cannot be ours: a foreign service, by chance with the beginning of a frame.

@@ -61,6 +61,7 @@ void read_body(const bootstrap::Frame& frame) {
       break;
     case bootstrap::FrameType::kLetter: (void)bootstrap::messages::read_letter(body); break;
     case bootstrap::FrameType::kPlace:  // a record of a rendezvous, which has a target of its own
+    case bootstrap::FrameType::kGroupKey:
     case bootstrap::FrameType::kHeard: break;
     case bootstrap::FrameType::kBye: (void)bootstrap::messages::read_bye(body); break;
   }

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Frames, messages and proofs: what is written is read again, and what was changed on the way is not.
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,8 +26,96 @@ bootstrap::auth::Key key_of(unsigned char byte) {
 
 std::string sealed(bootstrap::FrameWriter& writer, bootstrap::FrameType type, const std::string& bytes) {
   const bootstrap::Body body(bytes);
-  const bootstrap::FrameWriter::Ends ends = writer.frame(type, body);
-  return ends.head + bytes + ends.tail;
+  return writer.frame(type, body).around(body);
+}
+
+std::string middle_of(const std::string& frame) {
+  return frame.substr(bootstrap::kFrameHead, frame.size() - bootstrap::kFrameHead - sizeof(bootstrap::auth::Tag));
+}
+
+/// Rank 0 with a connection to each of some ranks.
+struct Rank0 {
+  std::shared_ptr<bootstrap::GroupKey> key = std::make_shared<bootstrap::GroupKey>();
+  std::vector<bootstrap::FrameWriter> writers;
+  std::vector<bootstrap::FrameReader> readers;  // of the ranks
+  std::vector<std::string> first;               // frames
+  explicit Rank0(unsigned char ranks) : writers(ranks) {
+    for (unsigned char rank = 0; rank < ranks; ++rank) {
+      writers[rank].secure(key_of(rank), key);
+      first.push_back(writers[rank].group_key().around(bootstrap::Body("")));
+      readers.emplace_back(1'000).secure(key_of(rank));
+    }
+  }
+};
+
+std::optional<bootstrap::Frame> read(bootstrap::FrameReader& reader, const std::string& stream) {
+  std::string_view bytes(stream);
+  return reader.read(bytes);
+}
+
+void a_secured_frame_shows_nothing_of_its_body(void**) {
+  bootstrap::FrameWriter writer;
+  writer.secure(key_of(7));
+  const std::string body(100, 'x');
+  const std::string one = sealed(writer, bootstrap::FrameType::kGather, body),
+                    two = sealed(writer, bootstrap::FrameType::kGather, body);
+  expect(one.find("xxx") == std::string::npos && two.find("xxx") == std::string::npos, "no plain text");
+  expect(middle_of(one) != middle_of(two), "the same words look different the second time");
+}
+
+void a_body_for_all_is_encrypted_once_and_each_rank_reads_it(void**) {
+  Rank0 rank0(3);
+  const bootstrap::Body body(std::string(100, 'x')), next(std::string(100, 'x'));
+  std::vector<std::string> frames, later;
+  for (bootstrap::FrameWriter& writer : rank0.writers) {
+    frames.push_back(writer.frame(bootstrap::FrameType::kReply, body).around(body));
+    later.push_back(writer.frame(bootstrap::FrameType::kReply, next).around(next));
+  }
+  expect(frames[0].find("xxx") == std::string::npos, "no plain text");
+  expect(middle_of(frames[0]) == middle_of(frames[2]), "encrypted once");
+  expect(frames[0] != frames[2], "with a tag for each rank");
+  expect(middle_of(frames[0]) != middle_of(later[0]), "the same words look different the second time");
+  for (size_t rank = 0; rank < frames.size(); ++rank) {
+    const auto frame = read(rank0.readers[rank], rank0.first[rank] + frames[rank]);
+    expect(frame.has_value() && frame->body == body.bytes() && frame->type == bootstrap::FrameType::kReply, "read");
+    expect(read(rank0.readers[rank], later[rank])->body == next.bytes(), "and the next");
+  }
+}
+
+// Each rank has the key of the group.
+void a_rank_cannot_speak_for_rank_0_to_another_one(void**) {
+  Rank0 rank0(2);
+  const bootstrap::Body body(std::string("an honest body"));
+  for (size_t rank = 0; rank < 2; ++rank) (void)read(rank0.readers[rank], rank0.first[rank]);
+  bootstrap::FrameWriter forger;
+  forger.secure(key_of(0), rank0.key);  // rank 0 of the two, to the other
+  (void)forger.group_key();
+  expect_error(DDP_ERROR_IO,
+               [&] { (void)read(rank0.readers[1], forger.frame(bootstrap::FrameType::kFailed, body).around(body)); });
+  const std::string mine = rank0.writers[0].frame(bootstrap::FrameType::kReply, body).around(body);
+  bootstrap::FrameReader other(1'000);
+  other.secure(key_of(1));
+  (void)read(other, rank0.first[1]);
+  expect_error(DDP_ERROR_IO, [&] { (void)read(other, mine); });  // what was for one rank is not for another
+}
+
+void every_changed_bit_of_a_frame_for_all_is_noticed(void**) {
+  Rank0 rank0(1);
+  const bootstrap::Body body(std::string("a body of some bytes"));
+  const std::string good = rank0.writers[0].frame(bootstrap::FrameType::kReply, body).around(body);
+  for (size_t bit = 0; bit < 8 * good.size(); ++bit) {
+    std::string bad = good;
+    bad[bit / 8] = static_cast<char>(bad[bit / 8] ^ (1 << bit % 8));
+    bootstrap::FrameReader reader(1'000);
+    reader.secure(key_of(0));
+    (void)read(reader, rank0.first[0]);
+    bool accepted = false;
+    try {
+      accepted = read(reader, bad).has_value();
+    } catch (const Error&) {
+    }
+    expect(!accepted, "bit " + std::to_string(bit) + " is noticed");
+  }
 }
 
 void frames_are_read_however_the_stream_is_cut(void**) {
@@ -237,6 +327,10 @@ int main() {
       ddp_test(frames_are_read_however_the_stream_is_cut),
       ddp_test(a_length_above_the_limit_is_refused_at_once),
       ddp_test(every_changed_bit_of_a_sealed_frame_is_noticed),
+      ddp_test(a_secured_frame_shows_nothing_of_its_body),
+      ddp_test(a_body_for_all_is_encrypted_once_and_each_rank_reads_it),
+      ddp_test(a_rank_cannot_speak_for_rank_0_to_another_one),
+      ddp_test(every_changed_bit_of_a_frame_for_all_is_noticed),
       ddp_test(repeated_swapped_and_foreign_frames_are_noticed),
       ddp_test(messages_survive_damage),
       ddp_test(what_neighbours_say_alike_goes_over_the_wire_once),
