@@ -28,7 +28,7 @@ tenths() {
 say "1/3 Packages"
 . tests/support/debian_packages.sh
 ddp_install_packages build-essential cmake ninja-build pkg-config \
-  libgloo-dev libasio-dev nlohmann-json3-dev libsodium-dev libcli11-dev libxxhash-dev
+  libgloo-dev libssl-dev libasio-dev nlohmann-json3-dev libsodium-dev libcli11-dev libxxhash-dev
 echo "everything is installed"
 
 say "2/3 Build (into $build)"

@@ -20,7 +20,7 @@ build() { # folder, preset, options of CMake
 case ${1:-} in
   builds)
     ddp_install_packages build-essential cmake ninja-build pkg-config python3 python3-dev python3-numpy swig \
-      libgloo-dev libasio-dev nlohmann-json3-dev libsodium-dev libcli11-dev libxxhash-dev libcmocka-dev
+      libgloo-dev libssl-dev libasio-dev nlohmann-json3-dev libsodium-dev libcli11-dev libxxhash-dev libcmocka-dev
     build precompiled dev -DDDP_PRECOMPILE=ON
     build plain dev -DDDP_PRECOMPILE=OFF
     build optimised release -DDDP_PRECOMPILE=OFF

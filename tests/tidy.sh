@@ -11,7 +11,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . tests/support/debian_packages.sh
 ddp_install_packages build-essential cmake ninja-build pkg-config git python3 clang-tidy-14 \
-  libgloo-dev libasio-dev nlohmann-json3-dev libsodium-dev libcli11-dev libxxhash-dev
+  libgloo-dev libssl-dev libasio-dev nlohmann-json3-dev libsodium-dev libcli11-dev libxxhash-dev
 
 build=build/tidy
 cmake --preset dev -B "$build" -DCMAKE_EXPORT_COMPILE_COMMANDS=ON -DDDP_PRECOMPILE=OFF -DDDP_BUILD_TESTS=OFF -DDDP_BUILD_EXAMPLES=OFF \

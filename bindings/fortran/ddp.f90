@@ -72,6 +72,14 @@ module ddp
   integer(c_int32_t), parameter :: DDP_SUM_ORDER_BY_RANK = 0
   integer(c_int32_t), parameter :: DDP_SUM_ORDER_BY_HOST = 1
 
+  ! How data is sent between processes that share no memory. ENCRYPTED: TLS 1.3 with a key made of the group's token: an
+  ! attacker on the way cannot read it, and bytes that are changed, repeated, dropped or reordered are an error. PLAIN: only
+  ! TCP's checksum protects it. AUTO: encrypted if the group has a token, except for connections to a loopback address. NCCL's
+  ! connections between GPUs are always plain. Since 0.1.
+  integer(c_int32_t), parameter :: DDP_LINKS_AUTO = 0
+  integer(c_int32_t), parameter :: DDP_LINKS_ENCRYPTED = 1
+  integer(c_int32_t), parameter :: DDP_LINKS_PLAIN = 2
+
   integer(c_int32_t), parameter :: DDP_MAX_DIMENSIONS = 8
 
   ! A dense, row-major tensor that the caller owns. A plain value, frozen: it never changes its layout.
@@ -233,6 +241,10 @@ module ddp
     integer(c_int32_t) :: connect_all = 0
       ! 1: all connections for messages (see ddp/messages.h) are made with the group, so that no rank listens for them
       ! later. 0 (default): each when two ranks have their first message. Equal on all ranks
+    integer(c_int32_t) :: links = 0
+      ! DDP_LINKS_AUTO (default): encrypted between hosts, or DDP_LINKS in the environment (auto, encrypted, plain).
+      ! DDP_LINKS_ENCRYPTED is NOT_SUPPORTED without a token, and with GPUs on several hosts, whose connections are
+      ! NCCL's. Equal on all ranks
   end type
 
   integer(c_int32_t), parameter :: DDP_NO_COLOR = -1
@@ -1031,8 +1043,8 @@ contains
   ! @param options NULL: all defaults
   ! @param out_group the new group; destroy with ddp_group_destroy
   ! Collective, blocks up to rendezvous_timeout_ms. Different threads may create different groups at the same time.
-  ! Environment: DDP_TOKEN or DDP_TOKEN_FILE (shared secret of 16 bytes or more that admits ranks), DDP_SOCKET_IFNAME (network
-  ! interfaces), DDP_PORT_RANGE, DDP_MODULE_PATH.
+  ! Environment: DDP_TOKEN or DDP_TOKEN_FILE (shared secret of 16 bytes or more that admits ranks), DDP_LINKS,
+  ! DDP_SOCKET_IFNAME (network interfaces), DDP_PORT_RANGE, DDP_MODULE_PATH.
   ! Errors: INVALID_ARGUMENT (rank, size or rendezvous that cannot be right), IO (port in use, name not found, wrong token),
   ! TIMED_OUT (names the ranks that did not come), PEER_FAILED (a rank that had connected died, or cannot be reached for
   ! data), MISMATCH (sizes, versions or options differ), NOT_SUPPORTED (backend not available, and why), OUT_OF_MEMORY. The

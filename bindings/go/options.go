@@ -31,6 +31,7 @@ type GroupOptions struct {
 	FirstPort         int           // where to listen, for a firewall between hosts: from this port; 0: DDP_PORT_RANGE, or any
 	LastPort          int           // to this one
 	ConnectAll        bool          // make all connections for messages with the group; equal on all ranks
+	Links             Links         // LinksAuto: encrypted between hosts; equal on all ranks
 
 	// NCCLComm is an ncclComm_t of the same ranks that is lent to the group, which never ends it; all ranks lend one, or none.
 	NCCLComm unsafe.Pointer
@@ -53,6 +54,7 @@ func (o *GroupOptions) fields(c low.Ddp_group_options) []field {
 		number(&o.SumOrder, c.GetSum_order, c.SetSum_order),
 		truth(&o.Reproducible, c.GetReproducible, c.SetReproducible), truth(&o.Recoverable, c.GetRecoverable, c.SetRecoverable),
 		number(&o.VirtualRanks, c.GetVirtual_ranks, c.SetVirtual_ranks), truth(&o.ConnectAll, c.GetConnect_all, c.SetConnect_all),
+		number(&o.Links, c.GetLinks, c.SetLinks),
 		{func() {}, func() {
 			if o.Join { // otherwise DDP_JOIN decides
 				c.SetJoin(1)

@@ -33,6 +33,7 @@ func TestConstantsAreThoseOfTheHeader(t *testing.T) {
 		{int(BackendNCCL), int(low.DDP_BACKEND_NCCL)}, {int(BackendShm), int(low.DDP_BACKEND_SHM)},
 		{int(BackendLocal), int(low.DDP_BACKEND_LOCAL)},
 		{int(ByRank), int(low.DDP_SUM_ORDER_BY_RANK)}, {int(ByHost), int(low.DDP_SUM_ORDER_BY_HOST)},
+		{int(LinksAuto), int(low.DDP_LINKS_AUTO)}, {int(LinksEncrypted), int(low.DDP_LINKS_ENCRYPTED)}, {int(LinksPlain), int(low.DDP_LINKS_PLAIN)},
 		{int(ProgressAuto), int(low.DDP_PROGRESS_AUTO)}, {int(ProgressCaller), int(low.DDP_PROGRESS_CALLER)},
 		{int(ProgressThread), int(low.DDP_PROGRESS_THREAD)},
 		{int(DivisorWorld), int(low.DDP_DIVISOR_WORLD)}, {int(DivisorWeights), int(low.DDP_DIVISOR_WEIGHTS)},

@@ -62,6 +62,16 @@ const (
 	ByHost SumOrder = 1
 )
 
+// Links says how data is sent between processes that share no memory.
+type Links int32
+
+// The links. LinksAuto: encrypted if the group has a token, except for connections to a loopback address.
+const (
+	LinksAuto      Links = 0
+	LinksEncrypted Links = 1
+	LinksPlain     Links = 2
+)
+
 // Version of the loaded library: major*1000000 + minor*1000 + patch.
 func Version() int { return int(low.Ddp_version()) }
 

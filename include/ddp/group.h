@@ -73,6 +73,9 @@ typedef struct ddp_group_options {
   int32_t connect_all;   /**< 1: all connections for messages (see ddp/messages.h) are made with the group, so that no rank
                             listens for them later. 0 (default): each when two ranks have their first message. Equal on all
                             ranks */
+  ddp_links links;       /**< DDP_LINKS_AUTO (default): encrypted between hosts, or DDP_LINKS in the environment (auto,
+                            encrypted, plain). DDP_LINKS_ENCRYPTED is NOT_SUPPORTED without a token, and with GPUs on several
+                            hosts, whose connections are NCCL's. Equal on all ranks */
 } ddp_group_options;
 
 /**
@@ -95,8 +98,8 @@ DDP_API ddp_status ddp_group_options_init(ddp_group_options *options, int64_t st
  * @param options NULL: all defaults
  * @param out_group the new group; destroy with ddp_group_destroy
  * Collective, blocks up to rendezvous_timeout_ms. Different threads may create different groups at the same time.
- * Environment: DDP_TOKEN or DDP_TOKEN_FILE (shared secret of 16 bytes or more that admits ranks), DDP_SOCKET_IFNAME (network
- * interfaces), DDP_PORT_RANGE, DDP_MODULE_PATH.
+ * Environment: DDP_TOKEN or DDP_TOKEN_FILE (shared secret of 16 bytes or more that admits ranks), DDP_LINKS,
+ * DDP_SOCKET_IFNAME (network interfaces), DDP_PORT_RANGE, DDP_MODULE_PATH.
  * Errors: INVALID_ARGUMENT (rank, size or rendezvous that cannot be right), IO (port in use, name not found, wrong token),
  * TIMED_OUT (names the ranks that did not come), PEER_FAILED (a rank that had connected died, or cannot be reached for
  * data), MISMATCH (sizes, versions or options differ), NOT_SUPPORTED (backend not available, and why), OUT_OF_MEMORY. The

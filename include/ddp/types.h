@@ -110,6 +110,14 @@ typedef enum ddp_backend DDP_INT32 {
  */
 typedef enum ddp_sum_order DDP_INT32 { DDP_SUM_ORDER_BY_RANK = 0, DDP_SUM_ORDER_BY_HOST = 1 } ddp_sum_order;
 
+/**
+ * How data is sent between processes that share no memory. ENCRYPTED: TLS 1.3 with a key made of the group's token: an
+ * attacker on the way cannot read it, and bytes that are changed, repeated, dropped or reordered are an error. PLAIN: only
+ * TCP's checksum protects it. AUTO: encrypted if the group has a token, except for connections to a loopback address. NCCL's
+ * connections between GPUs are always plain. Since 0.1.
+ */
+typedef enum ddp_links DDP_INT32 { DDP_LINKS_AUTO = 0, DDP_LINKS_ENCRYPTED = 1, DDP_LINKS_PLAIN = 2 } ddp_links;
+
 /** Largest number of dimensions of a ddp_tensor. */
 #define DDP_MAX_DIMENSIONS 8
 

@@ -3,8 +3,8 @@
 
     conan create pkgconfig/conan -o "libddp/*:shared=True"
 
-What it is built with (Asio, CLI11, libsodium, nlohmann-json, xxHash; Gloo for several hosts) comes from the system and is inside the library
-afterwards, so a program that uses the package needs none of it. Only the Gloo module wants libgloo where it runs.
+What it is built with (Asio, CLI11, libsodium, nlohmann-json, xxHash; Gloo and OpenSSL for several hosts) comes from the system and is inside the library
+afterwards, so a program that uses the package needs none of it. Only the Gloo module wants libgloo and OpenSSL where it runs.
 """
 import os
 import re
@@ -35,7 +35,7 @@ class LibddpConan(ConanFile):
 
     def system_requirements(self):
         Apt(self).check(["libasio-dev", "libcli11-dev", "libsodium-dev", "libxxhash-dev", "nlohmann-json3-dev", "pkg-config"] +
-                        (["libgloo-dev"] if self.options.gloo else []))
+                        (["libgloo-dev", "libssl-dev"] if self.options.gloo else []))
 
     def layout(self):
         cmake_layout(self)

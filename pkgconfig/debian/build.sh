@@ -40,7 +40,7 @@ out=$(cd "$1" && pwd)
 
 . tests/support/debian_packages.sh
 ddp_install_packages build-essential debhelper dh-python doxygen help2man cmake ninja-build pkg-config git python3-dev swig \
-  libgloo-dev libasio-dev nlohmann-json3-dev libsodium-dev libcli11-dev libxxhash-dev
+  libgloo-dev libssl-dev libasio-dev nlohmann-json3-dev libsodium-dev libcli11-dev libxxhash-dev
 
 version=$(dpkg-parsechangelog -l pkgconfig/debian/changelog -S Version)
 upstream=${version%-*}

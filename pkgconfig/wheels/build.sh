@@ -25,7 +25,7 @@ if command -v ccache >/dev/null; then
 fi
 
 . "$root/tests/support/debian_packages.sh"
-ddp_install_packages build-essential cmake pkg-config libgloo-dev libasio-dev nlohmann-json3-dev libsodium-dev libcli11-dev libxxhash-dev
+ddp_install_packages build-essential cmake pkg-config libgloo-dev libssl-dev libasio-dev nlohmann-json3-dev libsodium-dev libcli11-dev libxxhash-dev
 
 if [ -z "${CUDACXX:-}" ] && ! command -v nvcc >/dev/null && [ ! -x /usr/local/cuda/bin/nvcc ] && [ -x "$root/build/cuda-12/bin/nvcc" ]; then
   export CUDACXX=$root/build/cuda-12/bin/nvcc

@@ -88,6 +88,8 @@ SessionKeys session_keys(const Token& token, const Claim& claim) {
   return {hmac(*token, message("key to server", claim)), hmac(*token, message("key to client", claim))};
 }
 
+Key seal_key(const Token& token, const Claim& claim) { return hmac(*token, message("key of a seal", claim)); }
+
 Key link_key(const Token& token, const GroupId& group) {
   return token.has_value() ? hmac(*token, ByteWriter().text("libddp links").text(view(group)).bytes()) : Key{};
 }

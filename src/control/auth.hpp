@@ -61,6 +61,9 @@ enum class Role { kServer, kClient };
 /// Only with a token.
 [[nodiscard]] SessionKeys session_keys(const Token& token, const Claim& claim);
 
+/// For the seal of a link.
+[[nodiscard]] Key seal_key(const Token& token, const Claim& claim);
+
 /// A key that the ranks of a group share for connections other than the control plane. All zero without a token.
 [[nodiscard]] Key link_key(const Token& token, const GroupId& group);
 

@@ -9,6 +9,7 @@
 #include "core/attempt.hpp"
 #include "discovery/rendezvous.hpp"
 #include "group/group.hpp"
+#include "group/links.hpp"
 #include "group/membership_log.hpp"
 #include "group/recovery.hpp"
 #include "group/select.hpp"
@@ -33,7 +34,10 @@ struct Creation {
   int64_t generation = 1;  // of the group, as this rank finds it
 };
 
-void take_ports(Creation& creation) { bootstrap::resolve_ports(creation.options, secure_getenv("DDP_PORT_RANGE")); }
+void take_environment(Creation& creation) {
+  bootstrap::resolve_ports(creation.options, secure_getenv("DDP_PORT_RANGE"));
+  resolve_links(creation.options, secure_getenv("DDP_LINKS"));
+}
 
 void find_meeting(Creation& creation) {
   creation.meeting = bootstrap::resolve_meeting(creation.rendezvous, creation.options,
@@ -86,8 +90,8 @@ void join(Creation& creation) {
 void obey_launcher(Creation& creation) { follow_launcher(*creation.group, creation.generation); }
 
 /// In this order; the first that throws ends the creation.
-constexpr void (*kSteps[])(Creation&) = {take_ports, find_meeting, check_variables, prepare_to_recover,
-                                         meet,       join,         obey_launcher};
+constexpr void (*kSteps[])(Creation&) = {take_environment, find_meeting, check_variables, prepare_to_recover, meet, join,
+                                         obey_launcher};
 
 }  // namespace
 

@@ -11,6 +11,7 @@
 #include "control/control.hpp"
 #include "core/attempt.hpp"
 #include "group/health.hpp"
+#include "group/links.hpp"
 #include "group/select.hpp"
 #include "nccl/nccl_transport.hpp"
 #include "nccl/own_gpu.hpp"
@@ -43,6 +44,7 @@ nccl::NcclTransport& Gpu::nccl() {
   if (nccl_ != nullptr) return *nccl_;
   health_.check_usable();
   require_gpu_sums(control_, options_);
+  require_gpu_links(control_, options_);
   const os::Deadline deadline = os::Deadline::in_ms(options_.rendezvous_timeout_ms);
   const collective::TransportContext context{&control_, &failure_, options_};
   const auto make = [&] {

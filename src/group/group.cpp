@@ -17,6 +17,7 @@
 #include "group/create.hpp"
 #include "group/ending.hpp"
 #include "group/group_impl.hpp"
+#include "group/links.hpp"
 #include "group/select.hpp"
 #include "group/sparse_rows.hpp"
 #include "group/survival.hpp"
@@ -80,6 +81,7 @@ void Group::Impl::build(const char* function) {
   });
   const os::Deadline deadline = os::Deadline::in_ms(options.rendezvous_timeout_ms);
   agree_on_options(*control, options, function, deadline);
+  if (!origin.threads && control->size() > 1) require_links(*control, options);
   if (options.virtual_ranks != 0 && options.virtual_ranks < control->size())
     throw make_error(DDP_ERROR_INVALID_ARGUMENT,
                      "%s: virtual_ranks is %d, but the group has %d ranks, of which each needs one at least", function,
@@ -169,7 +171,10 @@ void Group::run_on_tensors(UserCall call, const Tensor& tensor, const Stamp& sta
     const nccl::NcclTransport* const nccl = gpu().existing_nccl();
     nccl::compare_stamps(channels().own(), *impl_->control, stamp, nccl != nullptr ? nccl->order_word() : 0,
                          nccl != nullptr && gpu().device().is_capturing(stream));
-    if (nccl == nullptr) require_gpu_sums(*impl_->control, impl_->options);
+    if (nccl == nullptr) {
+      require_gpu_sums(*impl_->control, impl_->options);
+      require_gpu_links(*impl_->control, impl_->options);
+    }
     or_break(*this, Part::kOwn, [&] { body(gpu().nccl(), stream); });  // the others are inside NCCL
   });
 }

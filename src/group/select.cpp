@@ -2,9 +2,11 @@
 #include "group/select.hpp"
 
 #include <algorithm>
+#include <string_view>
 
 #include "core/attempt.hpp"
 #include "exchange/single.hpp"
+#include "group/links.hpp"
 #include "hosts/transport.hpp"
 #include "os/log.hpp"
 #include "shm/mesh.hpp"
@@ -39,7 +41,7 @@ void say_ways(const collective::TransportContext& context, const char* inside_ho
 
 std::unique_ptr<collective::Transport> sockets(const collective::TransportContext& context, const std::string& why) {
   std::unique_ptr<collective::Transport> transport = socket::make_socket_transport(context);
-  say(context, "Gloo between all ranks, " + why);
+  say(context, "Gloo between all ranks, " + why + ", " + links_between(*context.control, context.options));
   say_ways(context, "Gloo", "Gloo");
   return transport;
 }
@@ -71,6 +73,12 @@ std::unique_ptr<collective::Transport> on_one_host(const collective::TransportCo
 /// Shared memory inside the hosts, rails between them; or Gloo between all ranks, with the reason in one line.
 std::unique_ptr<collective::Transport> on_many_hosts(const collective::TransportContext& context, const Choice& choice,
                                                      os::Deadline deadline) {
+  if (context.control->rank() == 0 && context.options.links == DDP_LINKS_AUTO &&
+      std::string_view(links_between(*context.control, context.options)) == "plain")
+    os::log(
+        DDP_LOG_WARNING,
+        "without a token nothing is encrypted between the hosts: who can read or change packets there can read or change "
+        "gradients");
   const hierarchy::Layout layout = hierarchy::lay_out(*context.control, context.options);
   const std::string hosts = std::to_string(layout.host_count()) + " hosts";
   if (!layout.shares()) return sockets(context, hosts + " with one rank each");
@@ -80,7 +88,8 @@ std::unique_ptr<collective::Transport> on_many_hosts(const collective::Transport
   if (!share_memory("the ranks of a host", choice.newcomers, connect)) return sockets(context, hosts);
   std::unique_ptr<collective::Transport> transport = hierarchy::make_transport(context, layout, carrier, std::move(memory));
   say(context, "shared memory inside " + hosts + ", " + std::to_string(layout.rails) +
-                   (layout.rails == 1 ? " rail" : " rails") + " over Gloo between them");
+                   (layout.rails == 1 ? " rail" : " rails") + " over Gloo between them, " +
+                   links_between(*context.control, context.options));
   say_ways(context, "shared memory", "Gloo");
   if (context.control->rank() == 0 && layout.traffic() >= kNotableTraffic)
     os::log(DDP_LOG_WARNING,
@@ -98,6 +107,7 @@ bootstrap::Opening opening_of(const ddp_group_options& options) {
                            std::to_string(options.virtual_ranks) + ", reproducible " + std::to_string(options.reproducible) +
                            ", nccl_max_ctas " + std::to_string(options.nccl_max_ctas) + ", recoverable " +
                            std::to_string(options.recoverable) + ", connect_all " + std::to_string(options.connect_all) +
+                           ", links " + std::to_string(static_cast<int>(options.links)) +
                            (options.nccl_comm != nullptr ? " and a communicator of its own (nccl_comm)" : "");
   return {"group options", mine};
 }

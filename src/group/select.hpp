@@ -26,8 +26,8 @@ struct Choice {
 /// Throws NOT_SUPPORTED, on all ranks, if sums on GPUs cannot be as the options say: with `reproducible` between hosts.
 void require_gpu_sums(const bootstrap::Control& control, const ddp_group_options& options);
 
-/// What decides how ranks talk to each other must be the same on all: backend, sum_order, reproducible, nccl_max_ctas and
-/// whether a communicator is lent, else MISMATCH. Collective.
+/// What decides how ranks talk to each other must be the same on all: backend, sum_order, reproducible, nccl_max_ctas,
+/// links and whether a communicator is lent, else MISMATCH. Collective.
 void agree_on_options(bootstrap::Control& control, const ddp_group_options& options, const char* function,
                       os::Deadline deadline);
 /// A rank's contribution to the first gather of a group.

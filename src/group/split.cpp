@@ -11,6 +11,7 @@
 #include "core/bytes.hpp"
 #include "discovery/rendezvous.hpp"
 #include "group/consensus.hpp"
+#include "group/links.hpp"
 #include "socket/address.hpp"
 
 namespace ddp::group {
@@ -58,6 +59,7 @@ std::shared_ptr<Group> split_group(Group& parent, const SplitWish& wish, const d
   parent.check_idle(kName);
   ddp_group_options options = asked;
   bootstrap::resolve_ports(options, secure_getenv("DDP_PORT_RANGE"));
+  resolve_links(options, secure_getenv("DDP_LINKS"));
   const bootstrap::CallState::In inside(parent.calls(), bootstrap::UserCall::kSplit);
   const std::vector<int32_t> members = split_members(gather_wishes(parent, wish), parent.rank());
 

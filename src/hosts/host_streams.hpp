@@ -17,9 +17,9 @@ class HostStreams final : public messages::Streams {
  public:
   /// `here`: the ranks of this host, in the mesh's order. `address`: where this rank listens for those of other hosts.
   HostStreams(const collective::TransportContext& context, const shm::Mesh& mesh, const std::vector<int32_t>& here,
-              const std::string& address)
+              const ddp_socket_table& table, const std::string& address)
       : mailboxes_(mesh, here, context.control->size()),
-        links_(context, address, mailboxes_.bell()),
+        links_(context, table, address, mailboxes_.bell()),
         size_(context.control->size()) {}
 
   void open(int32_t peer) override { to(peer).open(peer); }

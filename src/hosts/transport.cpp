@@ -118,7 +118,8 @@ class HierarchyTransport final : public collective::Transport, public collective
   }
 
   [[nodiscard]] std::unique_ptr<messages::Streams> make_streams() override {
-    return std::make_unique<HostStreams>(context_, host_.mesh(), host_.layout().local_ranks(), carrier_.address);
+    return std::make_unique<HostStreams>(context_, host_.mesh(), host_.layout().local_ranks(), carrier_.table,
+                                         carrier_.address);
   }
   [[nodiscard]] int64_t sent_bytes() const noexcept override { return host_.sent_bytes(); }
   void shutdown() noexcept override { host_.shutdown(); }

@@ -29,8 +29,13 @@ net::Socket make_wake() {
 }  // namespace
 
 Connector::Connector(int32_t index, int32_t lanes, const std::string& address, const bootstrap::PortRange& ports,
-                     const auth::Key& group)
-    : index_(index), lanes_(lanes), group_(group), listener_(address, ports, group), wake_(make_wake()) {}
+                     const auth::Key& group, const Sealing& sealing)
+    : index_(index),
+      lanes_(lanes),
+      group_(group),
+      sealing_(sealing),
+      listener_(address, ports, group, sealing),
+      wake_(make_wake()) {}
 
 std::string Connector::place() const {
   return net::resolve(invitation().host, os::Deadline::never()).front().with_port(invitation().port).text();
@@ -48,11 +53,11 @@ Connected Connector::connect(const std::vector<Invitation>& members, os::Deadlin
   missing_ = int64_t{size - 1} * lanes_;
   for (int32_t peer = 0; peer < index_; ++peer)
     for (int32_t lane = 0; lane < lanes_; ++lane)
-      dialers_.emplace_back(peer, LinkName{index_, lane}, members[static_cast<size_t>(peer)], group_);
+      dialers_.emplace_back(peer, LinkName{index_, lane}, members[static_cast<size_t>(peer)], group_, sealing_);
 
-  const auto admit = [&](LinkName link, net::Socket socket) {
+  const auto admit = [&](LinkName link, Connection connection) {
     const bool expected = link.from > index_ && link.from < size && link.lane >= 0 && link.lane < lanes_;
-    return expected && place_link(link.from, link.lane, std::move(socket));
+    return expected && place_link(link.from, link.lane, std::move(connection));
   };
   std::vector<pollfd> polled;
   while (missing_ > 0) {
@@ -60,7 +65,7 @@ Connected Connector::connect(const std::vector<Invitation>& members, os::Deadlin
     if (aborted_) return unfinished(LinkResult::kAborted);
     for (size_t at = dialers_.size(); at-- > 0;) {
       LinkDialer& dialer = dialers_[at];
-      net::Socket link = dialer.serve(polled[1 + at].revents);
+      Connection link = dialer.serve(polled[1 + at].revents);
       if (dialer.refused_ms() > kRefusedMs) return unfinished(LinkResult::kFailed);
       if (!link) continue;
       (void)place_link(dialer.peer(), dialer.lane(), std::move(link));
@@ -92,10 +97,10 @@ void Connector::wait(std::vector<pollfd>& polled, os::Deadline deadline) {
 }
 
 // A member that lost its connection before it got our proof comes again.
-bool Connector::place_link(int32_t peer, int32_t lane, net::Socket socket) {
-  net::Socket& slot = links_[static_cast<size_t>(peer) * static_cast<size_t>(lanes_) + static_cast<size_t>(lane)];
+bool Connector::place_link(int32_t peer, int32_t lane, Connection connection) {
+  Connection& slot = links_[static_cast<size_t>(peer) * static_cast<size_t>(lanes_) + static_cast<size_t>(lane)];
   if (!slot) --missing_;
-  slot = std::move(socket);
+  slot = std::move(connection);
   return true;
 }
 
@@ -112,8 +117,8 @@ Connected Connector::unfinished(LinkResult result) const {
   return {result, -1, ""};
 }
 
-std::vector<net::Socket> Connector::take(int32_t peer) {
-  std::vector<net::Socket> taken;
+std::vector<Connection> Connector::take(int32_t peer) {
+  std::vector<Connection> taken;
   taken.reserve(static_cast<size_t>(lanes_));
   for (int32_t lane = 0; lane < lanes_; ++lane)
     taken.push_back(std::move(links_[static_cast<size_t>(peer) * static_cast<size_t>(lanes_) + static_cast<size_t>(lane)]));

@@ -32,7 +32,7 @@ class Connector {
  public:
   /// Member `index`, with `lanes` connections to each other member, 1 or more. Throws IO, OUT_OF_MEMORY.
   Connector(int32_t index, int32_t lanes, const std::string& address, const bootstrap::PortRange& ports,
-            const auth::Key& group);
+            const auth::Key& group, const Sealing& sealing = {});
 
   /// For the other members.
   [[nodiscard]] const Invitation& invitation() const noexcept { return listener_.invitation(); }
@@ -42,7 +42,7 @@ class Connector {
   /// With the invitations of all members, in order; this member's own is not used. Throws OUT_OF_MEMORY.
   [[nodiscard]] Connected connect(const std::vector<Invitation>& members, os::Deadline deadline);
   /// The connections to this member, after kDone. They are the caller's.
-  [[nodiscard]] std::vector<net::Socket> take(int32_t peer);
+  [[nodiscard]] std::vector<Connection> take(int32_t peer);
   /// How many were turned away that were no members.
   [[nodiscard]] int64_t turned_away() const noexcept { return listener_.turned_away(); }
 
@@ -50,17 +50,18 @@ class Connector {
   void abort() noexcept;
 
  private:
-  [[nodiscard]] bool place_link(int32_t peer, int32_t lane, net::Socket socket);
+  [[nodiscard]] bool place_link(int32_t peer, int32_t lane, Connection connection);
   void wait(std::vector<pollfd>& polled, os::Deadline deadline);
   [[nodiscard]] Connected unfinished(LinkResult result) const;
 
   const int32_t index_;
   const int32_t lanes_;
   const auth::Key group_;
+  const Sealing sealing_;
   LinkListener listener_;
   net::Socket wake_;
   std::vector<LinkDialer> dialers_;  // links that are still to be made
-  std::vector<net::Socket> links_;   // of member p: lanes_ of them from p * lanes_ on
+  std::vector<Connection> links_;    // of member p: lanes_ of them from p * lanes_ on
   int64_t missing_ = 0;
   std::atomic<bool> aborted_{false};
 };

@@ -39,9 +39,15 @@ std::string Endpoint::address() const {
   return bytes > 0 ? std::string(static_cast<const char*>(told), static_cast<size_t>(bytes)) : std::string();
 }
 
-LinkResult Endpoint::attach(int32_t peer, const std::vector<int32_t>& descriptors, const std::string& address) noexcept {
-  return to_result(table_.attach(endpoint_, peer, descriptors.data(), address.data(), static_cast<int64_t>(address.size()),
-                                 error_, sizeof error_));
+LinkResult Endpoint::attach(int32_t peer, std::vector<Connection> connections, const std::string& address) {
+  std::vector<int32_t> descriptors(connections.size());
+  std::vector<ddp_socket_seal*> seals(connections.size());
+  for (size_t at = 0; at < connections.size(); ++at) {
+    seals[at] = connections[at].seal != nullptr ? connections[at].seal->release() : nullptr;
+    descriptors[at] = connections[at].socket.release();
+  }
+  return to_result(table_.attach(endpoint_, peer, descriptors.data(), seals.data(), address.data(),
+                                 static_cast<int64_t>(address.size()), error_, sizeof error_));
 }
 
 LinkResult Endpoint::send(int32_t peer, uint64_t slot, const void* data, int64_t bytes, Ticket& ticket) noexcept {
@@ -59,6 +65,10 @@ LinkResult Endpoint::wait(Ticket ticket, int64_t timeout_ms) noexcept {
 uint64_t Endpoint::moved() noexcept { return table_.moved(endpoint_); }
 
 int64_t Endpoint::gaps() noexcept { return table_.gaps(endpoint_); }
+
+int32_t Endpoint::changed() noexcept {
+  return table_.changed != nullptr ? table_.changed(endpoint_, error_, sizeof error_) : -1;
+}
 
 void Endpoint::abort() noexcept { table_.abort(endpoint_); }
 

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "socket/connection.hpp"
 #include "socket/socket_abi.h"
 
 namespace ddp::socket {
@@ -35,9 +36,8 @@ class Endpoint {
   [[nodiscard]] int64_t frame_bytes() const noexcept { return table_.frame_bytes; }
   /// The message for the other members, if any.
   [[nodiscard]] std::string address() const;
-  /// Make the link to `peer` of these descriptors, which are the endpoint's from here on, and its address.
-  [[nodiscard]] LinkResult attach(int32_t peer, const std::vector<int32_t>& descriptors,
-                                  const std::string& address) noexcept;
+  /// Make the link to `peer` of these connections, which are the endpoint's from here on, and its address.
+  [[nodiscard]] LinkResult attach(int32_t peer, std::vector<Connection> connections, const std::string& address);
 
   using Ticket = int64_t;
   [[nodiscard]] LinkResult send(int32_t peer, uint64_t slot, const void* data, int64_t bytes, Ticket& ticket) noexcept;
@@ -53,6 +53,8 @@ class Endpoint {
   void abort() noexcept;
   /// When it returns, no posted memory is touched any more.
   void close() noexcept;
+  /// The peer from which other bytes came than it has sent; error() has how that is known. -1: none.
+  [[nodiscard]] int32_t changed() noexcept;
   /// Why the last call did not give kDone.
   [[nodiscard]] const char* error() const noexcept { return error_; }
 

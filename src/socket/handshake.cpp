@@ -70,6 +70,10 @@ std::string write_welcome(const auth::Token& token, LinkName link, const auth::N
   return std::string(view(auth::prove(token, auth::Role::kServer, claim(link, client))));
 }
 
+auth::Key seal_key(const auth::Token& token, LinkName link, const auth::Nonce& client) {
+  return auth::seal_key(token, claim(link, client));
+}
+
 bool may_be_hello(std::string_view bytes) noexcept {
   const size_t count = std::min(bytes.size(), kMagic.size());
   return bytes.substr(0, count) == kMagic.substr(0, count);

@@ -48,6 +48,10 @@ struct Invitation {
 [[nodiscard]] std::string write_hello(const auth::Token& token, LinkName link, const auth::Nonce& client);
 [[nodiscard]] std::string write_welcome(const auth::Token& token, LinkName link, const auth::Nonce& client);
 
+/// The key of a connection's seal (connection.hpp), which both ends have once the hello was read. The handshake of the seal
+/// then takes the place of the welcome: it proves both ends, in as many round trips.
+[[nodiscard]] auth::Key seal_key(const auth::Token& token, LinkName link, const auth::Nonce& client);
+
 /// Can these first bytes still become a hello? So that another program's are answered at once.
 [[nodiscard]] bool may_be_hello(std::string_view bytes) noexcept;
 

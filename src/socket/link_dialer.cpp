@@ -26,41 +26,46 @@ bool is_no(int error) {
 
 }  // namespace
 
-LinkDialer::LinkDialer(int32_t peer, LinkName link, const Invitation& there, const auth::Key& group)
+LinkDialer::LinkDialer(int32_t peer, LinkName link, const Invitation& there, const auth::Key& group, const Sealing& sealing)
     : peer_(peer),
       link_(link),
       where_(net::resolve(there.host, os::Deadline::never()).front().with_port(there.port)),
       token_(link_token(group, there.secret)),
+      table_(sealing.seals(there.host, group) ? sealing.table : nullptr),
       pause_ms_(kFirstPauseMs) {}
 
 pollfd LinkDialer::watched() const noexcept {
-  return {socket_.get(), static_cast<short>(phase_ == Phase::kConnecting ? POLLOUT : POLLIN), 0};
+  return {connection_.socket.get(), static_cast<short>(phase_ == Phase::kConnecting ? POLLOUT : awaits_), 0};
 }
 
-net::Socket LinkDialer::serve(short revents) {
+Connection LinkDialer::serve(short revents) {
   const auto is_due = [this] { return due_ns_ <= os::now_ns(); };
   if (phase_ == Phase::kPause && is_due()) dial();
   if (phase_ == Phase::kConnecting && revents != 0) connected();
   if (phase_ == Phase::kWelcome && revents != 0 && read_welcome()) {
     if (is_welcome(token_, link_, client_, {bytes_.data(), filled_})) {
-      tune_link(socket_.get());
-      return std::move(socket_);
+      tune_link(connection_.socket.get());
+      return std::move(connection_);
     }
     fail(EPROTO);
   }
+  if (phase_ == Phase::kSealing && revents != 0 && seal()) {
+    tune_link(connection_.socket.get());
+    return std::move(connection_);
+  }
   // Once the other side has our proof it may have taken the connection: then there is no second one.
   if (is_due() && phase_ == Phase::kConnecting) fail(ETIMEDOUT);
-  return net::Socket();
+  return {};
 }
 
 void LinkDialer::dial() {
-  socket_ = net::Socket(::socket(where_.address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!socket_)
+  connection_.socket = net::Socket(::socket(where_.address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!connection_.socket)
     throw make_error(status_of_errno(errno, DDP_ERROR_IO), "no connection to %s can be made: %s%s", where_.text().c_str(),
                      std::strerror(errno), advice_of_errno(errno));
   phase_ = Phase::kConnecting;
   due_ns_ = os::now_ns() + kAttemptMs * kMs;
-  if (::connect(socket_.get(), reinterpret_cast<const sockaddr*>(&where_.address), where_.length) != 0 &&
+  if (::connect(connection_.socket.get(), reinterpret_cast<const sockaddr*>(&where_.address), where_.length) != 0 &&
       errno != EINPROGRESS && errno != EINTR)
     fail(errno);
 }
@@ -68,7 +73,7 @@ void LinkDialer::dial() {
 void LinkDialer::connected() {
   int error = 0;
   socklen_t length = sizeof error;
-  if (::getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &error, &length) != 0) error = errno;
+  if (::getsockopt(connection_.socket.get(), SOL_SOCKET, SO_ERROR, &error, &length) != 0) error = errno;
   if (error != 0) return fail(error);
   refused_since_ns_ = 0;
   greet();
@@ -78,16 +83,30 @@ void LinkDialer::connected() {
 void LinkDialer::greet() {
   client_ = auth::random_nonce();
   const std::string hello = write_hello(token_, link_, client_);
-  if (::send(socket_.get(), hello.data(), hello.size(), MSG_NOSIGNAL | MSG_DONTWAIT) != static_cast<ssize_t>(hello.size()))
+  if (::send(connection_.socket.get(), hello.data(), hello.size(), MSG_NOSIGNAL | MSG_DONTWAIT) !=
+      static_cast<ssize_t>(hello.size()))
     return fail(ECONNRESET);
   filled_ = 0;
-  phase_ = Phase::kWelcome;
   due_ns_ = INT64_MAX;
+  awaits_ = POLLIN;
+  phase_ = table_ == nullptr ? Phase::kWelcome : Phase::kSealing;
+  if (table_ == nullptr) return;
+  connection_.seal =
+      std::make_unique<Seal>(*table_, connection_.socket, Seal::End::kConnects, seal_key(token_, link_, client_));
+  (void)seal();  // its first message goes with the hello
+}
+
+// False until the link is sealed; ends the attempt if it never will be.
+bool LinkDialer::seal() {
+  const Seal::Step step = connection_.seal->shake_hands();
+  awaits_ = step == Seal::Step::kWrites ? POLLOUT : POLLIN;
+  if (step == Seal::Step::kFailed) fail(EPROTO);
+  return step == Seal::Step::kDone;
 }
 
 // No more than a welcome has: what follows a welcome is the peer's data.
 bool LinkDialer::read_welcome() {
-  const ssize_t got = ::recv(socket_.get(), bytes_.data() + filled_, bytes_.size() - filled_, MSG_DONTWAIT);
+  const ssize_t got = ::recv(connection_.socket.get(), bytes_.data() + filled_, bytes_.size() - filled_, MSG_DONTWAIT);
   if (got < 0 && (errno == EINTR || errno == EAGAIN || errno == EWOULDBLOCK)) return false;
   if (got <= 0) {
     fail(got < 0 ? errno : ECONNRESET);
@@ -102,7 +121,7 @@ void LinkDialer::fail(int error) {
   error_ = error;
   if (!is_no(error)) refused_since_ns_ = 0;
   if (is_no(error) && refused_since_ns_ == 0) refused_since_ns_ = now;
-  socket_.reset();
+  connection_ = {};
   phase_ = Phase::kPause;
   due_ns_ = now + pause_ms_ * kMs;
   pause_ms_ = std::min(2 * pause_ms_, kLongestPauseMs);

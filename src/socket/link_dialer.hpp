@@ -1,26 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// One link that this member makes to another one: connect, prove our identity, receive the proof of the other side. Failed
-// steps are retried, with a growing delay, until the owner gives up. Non-blocking; the owner polls. One thread. Tested by
-// unit/exchange/connector_test.cpp and process/hostile_links_test.cpp.
+// One link that this member makes to another one: connect, prove our identity, receive the proof of the other side, or seal
+// the connection, which proves it too. Failed steps are retried, with a growing delay, until the owner gives up.
+// Non-blocking; the owner polls. One thread. Tested by unit/exchange/connector_test.cpp and process/hostile_links_test.cpp.
 #pragma once
 
 #include <poll.h>
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <string>
 
-#include "control/net.hpp"
+#include "socket/connection.hpp"
 #include "socket/handshake.hpp"
 
 namespace ddp::socket {
 
-namespace net = bootstrap::net;
-
 class LinkDialer {
  public:
   /// To the listener of the member `peer`, as the link `link`.
-  LinkDialer(int32_t peer, LinkName link, const Invitation& there, const auth::Key& group);
+  LinkDialer(int32_t peer, LinkName link, const Invitation& there, const auth::Key& group, const Sealing& sealing = {});
 
   [[nodiscard]] int32_t peer() const noexcept { return peer_; }
   [[nodiscard]] int32_t lane() const noexcept { return link_.lane; }
@@ -31,7 +30,7 @@ class LinkDialer {
   [[nodiscard]] int64_t due_ns() const noexcept { return due_ns_; }
   /// Continue. Returns the connection when it is a link, else empty. Throws OUT_OF_MEMORY when this process has no
   /// descriptors.
-  [[nodiscard]] net::Socket serve(short revents);
+  [[nodiscard]] Connection serve(short revents);
 
   /// How long the other side has answered nothing but "no" (refused, unreachable).
   [[nodiscard]] int64_t refused_ms() const noexcept;
@@ -41,11 +40,12 @@ class LinkDialer {
   [[nodiscard]] int error() const noexcept { return error_; }
 
  private:
-  enum class Phase { kPause, kConnecting, kWelcome };
+  enum class Phase { kPause, kConnecting, kWelcome, kSealing };
   void dial();
   void connected();
   void greet();
   void fail(int error);
+  [[nodiscard]] bool seal();
   /// False until the welcome is there; ends the attempt if it never will be.
   [[nodiscard]] bool read_welcome();
 
@@ -53,8 +53,10 @@ class LinkDialer {
   LinkName link_;
   net::Endpoint where_;
   auth::Token token_;
+  const ddp_socket_table* table_;  // of its seal; NULL: the link stays plain
   Phase phase_ = Phase::kPause;
-  net::Socket socket_;
+  Connection connection_;
+  short awaits_ = 0;
   int64_t due_ns_ = 0;
   int64_t pause_ms_;
   int64_t refused_since_ns_ = 0;

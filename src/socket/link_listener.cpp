@@ -28,12 +28,14 @@ bool send_all(const net::Socket& socket, const std::string& bytes) {
 
 }  // namespace
 
-LinkListener::LinkListener(const std::string& address, const bootstrap::PortRange& ports, const auth::Key& group)
+LinkListener::LinkListener(const std::string& address, const bootstrap::PortRange& ports, const auth::Key& group,
+                           const Sealing& sealing)
     : listener_(bootstrap::listen_in_range(net::resolve(address, os::Deadline::never()).front(), ports, "this rank")),
       most_pending_(net::unauthenticated_limit(limits::kUnauthenticatedPending)) {
   const net::Endpoint here = net::local_end(listener_);
   invitation_ = {here.host(), here.port(), auth::random_nonce()};
   token_ = link_token(group, invitation_.secret);
+  table_ = sealing.seals(invitation_.host, group) ? sealing.table : nullptr;
   pending_.reserve(most_pending_ + 1);
 }
 
@@ -41,10 +43,15 @@ void LinkListener::watch(std::vector<pollfd>& polled) {
   const bool paused = paused_until_ns_ > os::now_ns();
   polled.push_back({listener_.get(), static_cast<short>(paused ? 0 : POLLIN), 0});
   for (const Pending& pending : pending_) polled.push_back({pending.socket.get(), POLLIN, 0});
+  for (const Sealed& one : sealing_) polled.push_back({one.connection.socket.get(), one.awaits, 0});
 }
 
-void LinkListener::serve(const pollfd* polled, const std::function<bool(LinkName, net::Socket)>& admit) {
+void LinkListener::serve(const pollfd* polled, const Admit& admit) {
   const int64_t now = os::now_ns();
+  for (size_t at = sealing_.size(); at-- > 0;) {
+    if (polled[1 + pending_.size() + at].revents == 0 || seal(sealing_[at], admit) == Step::kWait) continue;
+    sealing_.erase(sealing_.begin() + static_cast<std::ptrdiff_t>(at));
+  }
   for (size_t at = pending_.size(); at-- > 0;) {
     Step step = polled[at + 1].revents != 0 ? read(pending_[at], admit) : Step::kWait;
     if (step == Step::kWait && pending_[at].until_ns < now) step = Step::kDrop;
@@ -79,7 +86,7 @@ void LinkListener::add(net::Socket socket) {
 }
 
 // Only a hello is read: the following bytes are for the user of the connection.
-LinkListener::Step LinkListener::read(Pending& pending, const std::function<bool(LinkName, net::Socket)>& admit) {
+LinkListener::Step LinkListener::read(Pending& pending, const Admit& admit) {
   const ssize_t got = ::recv(pending.socket.get(), pending.bytes.data() + pending.filled,
                              pending.bytes.size() - pending.filled, MSG_DONTWAIT);
   if (got < 0 && (errno == EINTR || errno == EAGAIN || errno == EWOULDBLOCK)) return Step::kWait;
@@ -90,9 +97,26 @@ LinkListener::Step LinkListener::read(Pending& pending, const std::function<bool
   if (pending.filled < pending.bytes.size()) return Step::kWait;
   const std::optional<Hello> hello = read_hello(token_, bytes);
   if (!hello.has_value() || !is_new(hello->client)) return Step::kDrop;
+  if (table_ != nullptr) {
+    Sealed one{hello->link, {std::move(pending.socket)}};
+    const auth::Key key = seal_key(token_, hello->link, hello->client);
+    one.connection.seal = std::make_unique<Seal>(*table_, one.connection.socket, Seal::End::kListens, key);
+    if (seal(one, admit) == Step::kWait) sealing_.push_back(std::move(one));
+    return Step::kAdmitted;
+  }
   if (!send_all(pending.socket, write_welcome(token_, hello->link, hello->client))) return Step::kDrop;
   tune_link(pending.socket.get());
-  return admit(hello->link, std::move(pending.socket)) ? Step::kAdmitted : Step::kDrop;
+  return admit(hello->link, {std::move(pending.socket)}) ? Step::kAdmitted : Step::kDrop;
+}
+
+LinkListener::Step LinkListener::seal(Sealed& one, const Admit& admit) {
+  const Seal::Step step = one.connection.seal->shake_hands();
+  one.awaits = step == Seal::Step::kWrites ? POLLOUT : POLLIN;
+  if (step == Seal::Step::kReads || step == Seal::Step::kWrites) return Step::kWait;
+  if (step == Seal::Step::kDone) tune_link(one.connection.socket.get());
+  if (step == Seal::Step::kDone && admit(one.link, std::move(one.connection))) return Step::kAdmitted;
+  ++turned_away_;
+  return Step::kDrop;
 }
 
 bool LinkListener::is_new(const auth::Nonce& client) {

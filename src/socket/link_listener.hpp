@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where the other members connect to this one: turns connections into admitted ones, and strangers away. A proof is taken
-// once, so who repeats one that it has seen is a stranger.
+// once, so who repeats one that it has seen is a stranger. Where links are sealed, a connection with a proof is admitted
+// when its seal is made; only bytes of connections with a proof go to the code of the
+// seal.
 //
 // A connection that has not proved who it is costs a descriptor and some 150 bytes. It has 5 s; at most 64 wait at a time
 // (fewer where the process may have few descriptors), then one of them goes, whichever chance picks: in a flood of strangers
@@ -17,22 +19,21 @@
 #include <string>
 #include <vector>
 
-#include "control/net.hpp"
 #include "control/port_range.hpp"
+#include "socket/connection.hpp"
 #include "socket/handshake.hpp"
 
 namespace ddp::socket {
 
-namespace net = bootstrap::net;
-
 class LinkListener {
  public:
   /// Listens at once on this numeric address. `group` is the secret of the group. Throws IO, OUT_OF_MEMORY.
-  LinkListener(const std::string& address, const bootstrap::PortRange& ports, const auth::Key& group);
+  LinkListener(const std::string& address, const bootstrap::PortRange& ports, const auth::Key& group,
+               const Sealing& sealing = {});
 
   [[nodiscard]] const Invitation& invitation() const noexcept { return invitation_; }
-  /// How many have not proved yet who they are.
-  [[nodiscard]] size_t waiting() const noexcept { return pending_.size(); }
+  /// Of how many watch() adds the descriptor, besides its own.
+  [[nodiscard]] size_t waiting() const noexcept { return pending_.size() + sealing_.size(); }
   /// How many were no members.
   [[nodiscard]] int64_t turned_away() const noexcept { return turned_away_; }
 
@@ -40,7 +41,8 @@ class LinkListener {
   void watch(std::vector<pollfd>& polled);
   /// Continue with the result of poll(), from where watch() began to add. `admit` gets connections that proved their link;
   /// it returns false for a link that is not expected.
-  void serve(const pollfd* polled, const std::function<bool(LinkName, net::Socket)>& admit);
+  using Admit = std::function<bool(LinkName, Connection)>;
+  void serve(const pollfd* polled, const Admit& admit);
 
  private:
   struct Pending {
@@ -49,11 +51,17 @@ class LinkListener {
     size_t filled = 0;
     std::array<char, kHelloBytes> bytes{};
   };
+  struct Sealed {
+    LinkName link;
+    Connection connection;
+    short awaits = POLLIN;
+  };
   enum class Step { kWait, kDrop, kAdmitted };
 
   void accept_some();
   void add(net::Socket socket);
-  [[nodiscard]] Step read(Pending& pending, const std::function<bool(LinkName, net::Socket)>& admit);
+  [[nodiscard]] Step read(Pending& pending, const Admit& admit);
+  [[nodiscard]] Step seal(Sealed& one, const Admit& admit);
   [[nodiscard]] bool is_new(const auth::Nonce& client);
   void drop(size_t at);
   void drop_one();
@@ -61,8 +69,10 @@ class LinkListener {
   net::Socket listener_;
   Invitation invitation_;
   auth::Token token_;
+  const ddp_socket_table* table_;  // of the seals; NULL: links stay plain
   size_t most_pending_;
   std::vector<Pending> pending_;
+  std::vector<Sealed> sealing_;      // have a proof, so a few for each link
   std::vector<auth::Nonce> proved_;  // of members alone, so a few for each link
   int64_t turned_away_ = 0;
   int64_t paused_until_ns_ = 0;  // there are no descriptors

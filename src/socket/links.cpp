@@ -54,9 +54,9 @@ int64_t Links::patience_ms(const Message& message) const noexcept {
   return std::min(timeout_ms_ + message.level * stagger, kForEverMs);
 }
 
-void Links::attach(int32_t peer, const std::vector<int32_t>& descriptors, const std::string& address) {
-  for (const int32_t descriptor : descriptors) long_ = long_ || is_long(descriptor);
-  const LinkResult result = endpoint_.attach(peer, descriptors, address);
+void Links::attach(int32_t peer, std::vector<Connection> connections, const std::string& address) {
+  for (const Connection& connection : connections) long_ = long_ || is_long(connection.socket.get());
+  const LinkResult result = endpoint_.attach(peer, std::move(connections), address);
   if (result != LinkResult::kDone) explain(result, Message{0, peer});
 }
 
@@ -181,6 +181,7 @@ void Links::explain(LinkResult result, const Message& message) {
   endpoint_.close();  // first, because the rest may throw: from here on no data is written into the caller's memory
   const std::string reason = endpoint_.error();
   failure_.check();
+  check_unchanged();
   const int32_t rank = rank_at(peer);
   const std::string who = control_.member(rank).name();
   switch (result) {
@@ -193,6 +194,15 @@ void Links::explain(LinkResult result, const Message& message) {
       wait_for_cause(failure_);
       give_up(Error(DDP_ERROR_PEER_FAILED, "the connection to " + who + " broke during " + subject() + " (" + reason + ")"));
   }
+}
+
+// No other rank has a better cause. The link that broke may be another one, which the peer closed because of this one.
+void Links::check_unchanged() {
+  const int32_t peer = endpoint_.changed();
+  if (peer < 0) return;
+  give_up(Error(DDP_ERROR_PEER_FAILED, "other bytes came from " + control_.member(rank_at(peer)).name() +
+                                           " than it has sent, during " + subject() + " (" + endpoint_.error() +
+                                           "): somebody or something changes them on their way"));
 }
 
 void Links::refuse(int32_t position_a, const collective::Stamp& a, int32_t position_b, const collective::Stamp& b) {

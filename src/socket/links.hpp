@@ -48,7 +48,7 @@ class Links {
 
   /// Make the link to the member at this position of these connections, which are the endpoint's from here on, with the data
   /// from its endpoint.
-  void attach(int32_t peer, const std::vector<int32_t>& descriptors, const std::string& address);
+  void attach(int32_t peer, std::vector<Connection> connections, const std::string& address);
 
   /// Does a round trip take longer than 5 ms?
   [[nodiscard]] bool are_long() const noexcept { return long_; }
@@ -111,6 +111,7 @@ class Links {
   };
   [[nodiscard]] Row row_behind(int32_t rank) const noexcept;
   void check_usable(int32_t peer);
+  void check_unchanged();
   [[noreturn]] void explain(LinkResult result, const Message& message);
   [[nodiscard]] Error timed_out(const Message& message) const;
   [[nodiscard]] std::string subject() const {

@@ -51,10 +51,9 @@ void SocketMember::connect(const collective::TransportContext& context, Connecto
       explain(how, connector->place(), *context.control, limit_ms);
   for (int32_t peer = 0; peer < links_.size(); ++peer) {
     if (peer == position()) continue;
-    std::vector<int32_t> descriptors;
-    if (connector != nullptr)
-      for (net::Socket& socket : connector->take(peer)) descriptors.push_back(socket.release());
-    links_.attach(peer, descriptors, addresses[static_cast<size_t>(peer)]);
+    std::vector<Connection> connections;
+    if (connector != nullptr) connections = connector->take(peer);
+    links_.attach(peer, std::move(connections), addresses[static_cast<size_t>(peer)]);
   }
 }
 

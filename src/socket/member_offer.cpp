@@ -44,8 +44,9 @@ MemberOffer::MemberOffer(const collective::TransportContext& context, const ddp_
   });
   require_descriptors(*endpoint_);
   if (endpoint_->lanes() == 0) return;
-  connector_ = std::make_shared<Connector>(endpoint_->index(), endpoint_->lanes(), address,
-                                           bootstrap::port_range_of(context.options), context.control->link_key());
+  connector_ =
+      std::make_shared<Connector>(endpoint_->index(), endpoint_->lanes(), address, bootstrap::port_range_of(context.options),
+                                  context.control->link_key(), Sealing{&table, context.options.links});
   context.failure->add_waker([weak = std::weak_ptr<Connector>(connector_)] {
     if (const auto alive = weak.lock()) alive->abort();
   });

@@ -39,9 +39,10 @@ net::Socket checked(int descriptor, const char* what) {
 
 }  // namespace
 
-MessageLinks::MessageLinks(const collective::TransportContext& context, std::string address,
+MessageLinks::MessageLinks(const collective::TransportContext& context, const ddp_socket_table& table, std::string address,
                            std::optional<messages::Bell> bell)
     : context_(context),
+      sealing_{&table, context.options.links},
       address_(std::move(address)),
       rank_(context.control->rank()),
       bell_(bell.has_value() ? *bell : messages::Bell(own_bell_.word, own_bell_.sleeping)),
@@ -73,7 +74,7 @@ void MessageLinks::open(int32_t peer) {
     const std::lock_guard lock(mutex_);
     if (to.state.load() != Pipe::State::kNone) return;
     if (!listener_.has_value())
-      listener_.emplace(address_, bootstrap::port_range_of(context_.options), context_.control->link_key());
+      listener_.emplace(address_, bootstrap::port_range_of(context_.options), context_.control->link_key(), sealing_);
     start_thread();
     invitation = write_invitation(listener_->invitation());
     to.deadline = os::Deadline::in_ms(context_.options.rendezvous_timeout_ms);
@@ -85,11 +86,16 @@ void MessageLinks::open(int32_t peer) {
 size_t MessageLinks::write(int32_t peer, messages::Bytes first, messages::Bytes second) {
   Pipe& to = pipe(peer);
   if (to.state.load() != Pipe::State::kOpen || to.ended.load()) return 0;
+  if (Seal* const seal = to.connection.seal.get(); seal != nullptr) {
+    const int64_t sent = seal->write(first.data, first.count, second.data, second.count);
+    if (sent < -1) end(peer, sent);
+    return sent > 0 ? static_cast<size_t>(sent) : 0;
+  }
   iovec parts[] = {{const_cast<std::byte*>(first.data), first.count}, {const_cast<std::byte*>(second.data), second.count}};
   msghdr message{};
   message.msg_iov = parts;
   message.msg_iovlen = 2;
-  const ssize_t sent = ::sendmsg(to.socket.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  const ssize_t sent = ::sendmsg(to.connection.socket.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
   if (sent >= 0) return static_cast<size_t>(sent);
   if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR && errno != ENOBUFS) to.ended = true;
   return 0;
@@ -103,21 +109,43 @@ size_t MessageLinks::read(int32_t peer, std::byte* data, size_t count) {
     from.at += got;
     return got;
   }
-  if (count >= kAhead) return receive(from, data, count);
+  if (count >= kAhead) return receive(peer, data, count);
   from.ahead.resize(kAhead);
-  const size_t got = receive(from, from.ahead.data(), kAhead);
+  const size_t got = receive(peer, from.ahead.data(), kAhead);
   from.ahead.resize(got);
   from.at = 0;
   return got == 0 ? 0 : read(peer, data, count);
 }
 
 // The thread says when there may be something to read, and this asks until nothing is.
-size_t MessageLinks::receive(Pipe& from, std::byte* data, size_t count) {
+size_t MessageLinks::receive(int32_t peer, std::byte* data, size_t count) {
+  Pipe& from = pipe(peer);
   if (from.ended.load() || !from.readable.exchange(false)) return 0;
-  const ssize_t got = ::recv(from.socket.get(), data, count, MSG_DONTWAIT);
+  if (Seal* const seal = from.connection.seal.get(); seal != nullptr) {
+    const int64_t came = seal->read(data, count);
+    if (came > 0) from.readable = true;
+    if (came == 0) from.ended = true;
+    if (came < -1) end(peer, came);
+    return came > 0 ? static_cast<size_t>(came) : 0;
+  }
+  const ssize_t got = ::recv(from.connection.socket.get(), data, count, MSG_DONTWAIT);
   if (got > 0 || (got < 0 && errno == EINTR)) from.readable = true;
   if (got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)) from.ended = true;
   return got > 0 ? static_cast<size_t>(got) : 0;
+}
+
+// No other rank has a better cause than bytes that were changed.
+void MessageLinks::end(int32_t peer, int64_t result) noexcept {
+  Pipe& of = pipe(peer);
+  of.ended = true;
+  if (result != DDP_SOCKET_SEAL_CHANGED) return;
+  static_cast<void>(try_to([&] {
+    break_group(make_error(DDP_ERROR_PEER_FAILED,
+                           "other bytes came from %s than it has sent, with a message (%s): somebody or something changes "
+                           "them on their way",
+                           context_.control->member(peer).name().c_str(), of.connection.seal->trouble())
+                    .about(peer));
+  }));
 }
 
 const std::vector<int32_t>& MessageLinks::sources() {
@@ -164,7 +192,7 @@ void MessageLinks::finish() noexcept {
   for (Pipe& to : pipes_) {
     int unsent = 0;
     while (to.state.load() == Pipe::State::kOpen && !to.ended.load() && !context_.failure->woken() && !deadline.passed() &&
-           ::ioctl(to.socket.get(), SIOCOUTQ, &unsent) == 0 && unsent > 0)
+           ::ioctl(to.connection.socket.get(), SIOCOUTQ, &unsent) == 0 && unsent > 0)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 }
@@ -178,7 +206,7 @@ void MessageLinks::invited_by(int32_t peer, const std::string& text) {
   const Pipe::State state = from.state.load();
   const bool is_mine = state == Pipe::State::kInvited && rank_ < peer;  // of two invitations that of the lower rank holds
   if (stops_ || is_mine || state == Pipe::State::kDials || state == Pipe::State::kOpen) return;
-  dialers_.emplace_back(peer, LinkName{rank_, kLane}, there, context_.control->link_key());
+  dialers_.emplace_back(peer, LinkName{rank_, kLane}, there, context_.control->link_key(), sealing_);
   from.deadline = os::Deadline::in_ms(context_.options.rendezvous_timeout_ms);
   from.state = Pipe::State::kDials;
   start_thread();
@@ -232,11 +260,11 @@ void MessageLinks::turn(std::vector<pollfd>& polled) {
   const std::lock_guard lock(mutex_);
   serve_dialers(polled.data() + 2, dialers);
   if (listener_.has_value() && polled.size() == 2 + dialers + 1 + listener_->waiting())
-    listener_->serve(polled.data() + 2 + dialers, [this](LinkName link, net::Socket socket) {
+    listener_->serve(polled.data() + 2 + dialers, [this](LinkName link, Connection connection) {
       if (link.lane != kLane || link.from < 0 || link.from >= context_.control->size() ||
           pipe(link.from).state.load() != Pipe::State::kInvited)
         return false;
-      adopt(link.from, std::move(socket));
+      adopt(link.from, std::move(connection));
       return true;
     });
   check_deadlines();
@@ -247,7 +275,7 @@ void MessageLinks::turn(std::vector<pollfd>& polled) {
 void MessageLinks::serve_dialers(const pollfd* polled, size_t number) {
   for (size_t at = number; at-- > 0;) {
     LinkDialer& dialer = dialers_[at];
-    net::Socket link = dialer.serve(polled[at].revents);
+    Connection link = dialer.serve(polled[at].revents);
     const int32_t peer = dialer.peer();
     if (dialer.refused_ms() > kRefusedMs)
       throw make_error(DDP_ERROR_PEER_FAILED, "%s cannot be reached for messages at %s; %s",
@@ -269,15 +297,15 @@ void MessageLinks::note_events() {
   if (number > 0) bell_.ring();
 }
 
-void MessageLinks::adopt(int32_t peer, net::Socket socket) {
+void MessageLinks::adopt(int32_t peer, Connection connection) {
   Pipe& to = pipe(peer);
-  to.in_forks = std::make_unique<os::ClosedInForks>(socket.get());
-  to.socket = std::move(socket);
+  to.in_forks = std::make_unique<os::ClosedInForks>(connection.socket.get());
+  to.connection = std::move(connection);
   opened_.push_back(peer);
   epoll_event event{};
   event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
   event.data.u32 = static_cast<uint32_t>(peer);
-  if (::epoll_ctl(events_.get(), EPOLL_CTL_ADD, to.socket.get(), &event) != 0)
+  if (::epoll_ctl(events_.get(), EPOLL_CTL_ADD, to.connection.socket.get(), &event) != 0)
     throw make_error(status_of_errno(errno, DDP_ERROR_INTERNAL), "a connection cannot be watched: %s%s",
                      std::strerror(errno), advice_of_errno(errno));
   to.readable = true;

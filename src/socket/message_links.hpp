@@ -8,7 +8,7 @@
 // can be reached at no port. If two ranks invite each other at the same time, the invitation of the lower rank holds.
 //
 // A thread makes the connections, says when one can be read or written, and does not touch their bytes. It begins with the
-// first invitation. Bytes are not encrypted: whoever seals links has to seal these, in read() and write().
+// first invitation. Connections are sealed as those of the data links (connection.hpp).
 // Threads: as Streams; letters come from the control plane's.
 // Tested by process/messages_test.cpp and process/hostile_links_test.cpp.
 #pragma once
@@ -31,8 +31,10 @@ namespace ddp::socket {
 
 class MessageLinks final : public messages::Streams {
  public:
-  /// This rank listens at `address` (numeric). `bell`: where its threads sleep; none: in memory of its own.
-  MessageLinks(const collective::TransportContext& context, std::string address, std::optional<messages::Bell> bell);
+  /// This rank listens at `address` (numeric). `table`: of the seals. `bell`: where its threads sleep; none: in memory of
+  /// its own.
+  MessageLinks(const collective::TransportContext& context, const ddp_socket_table& table, std::string address,
+               std::optional<messages::Bell> bell);
   ~MessageLinks() override;
   MessageLinks(const MessageLinks&) = delete;
   MessageLinks& operator=(const MessageLinks&) = delete;
@@ -55,7 +57,7 @@ class MessageLinks final : public messages::Streams {
     enum class State { kNone, kInvited, kDials, kOpen };
     std::atomic<State> state{State::kNone};  // changes under mutex_
     os::Deadline deadline = os::Deadline::never();
-    net::Socket socket;  // set once, before the state is kOpen
+    Connection connection;  // set once, before the state is kOpen
     std::unique_ptr<os::ClosedInForks> in_forks;
     std::atomic<bool> readable{false};
     std::atomic<bool> ended{false};
@@ -64,7 +66,8 @@ class MessageLinks final : public messages::Streams {
   };
   [[nodiscard]] Pipe& pipe(int32_t peer) noexcept { return pipes_[static_cast<size_t>(peer)]; }
   [[nodiscard]] std::vector<int32_t> all_others() const;
-  [[nodiscard]] size_t receive(Pipe& from, std::byte* data, size_t count);
+  void end(int32_t peer, int64_t result) noexcept;
+  [[nodiscard]] size_t receive(int32_t peer, std::byte* data, size_t count);
 
   void invited_by(int32_t peer, const std::string& text);
   void start_thread();
@@ -72,12 +75,13 @@ class MessageLinks final : public messages::Streams {
   void turn(std::vector<pollfd>& polled);
   void serve_dialers(const pollfd* polled, size_t number);
   void note_events();
-  void adopt(int32_t peer, net::Socket socket);
+  void adopt(int32_t peer, Connection connection);
   [[nodiscard]] bool is_awaited() const;
   void check_deadlines();
   void break_group(const Error& cause) noexcept;
 
   const collective::TransportContext context_;
+  const Sealing sealing_;
   const std::string address_;
   const int32_t rank_;
   struct OwnBell {

@@ -14,8 +14,9 @@ constexpr const char* kFile = "libddp_gloo.so";
 }  // namespace
 
 const ddp_socket_table& open_socket_module(const std::vector<std::string>& candidates) {
-  const os::OpenedModule module = os::open_module(
-      "the Gloo module", candidates, "install Gloo (Debian: libgloo0) or the module that was built for this system");
+  const os::OpenedModule module =
+      os::open_module("the Gloo module", candidates,
+                      "install Gloo and OpenSSL (Debian: libgloo0, libssl3) or the module that was built for this system");
   if (module.handle != nullptr) {
     const auto query = reinterpret_cast<ddp_socket_query_fn>(dlsym(module.handle, DDP_SOCKET_QUERY_NAME));
     const ddp_socket_table* table = query != nullptr ? query(DDP_SOCKET_VERSION) : nullptr;

@@ -26,10 +26,13 @@ extern "C" {
 #endif
 
 /* Changes whenever a function changes its meaning; functions that are only added grow struct_size. */
-#define DDP_SOCKET_VERSION 7
+#define DDP_SOCKET_VERSION 8
 #define DDP_SOCKET_QUERY_NAME "ddp_socket_query"
 
 typedef struct ddp_socket_endpoint ddp_socket_endpoint;
+/* One connection under TLS 1.3. */
+typedef struct ddp_socket_seal ddp_socket_seal;
+#define DDP_SOCKET_KEY_BYTES 32
 
 enum ddp_socket_result {
   DDP_SOCKET_DONE = 0,
@@ -39,6 +42,15 @@ enum ddp_socket_result {
   DDP_SOCKET_EXHAUSTED =
       4 /* this process has no memory, threads or descriptors left; the text names which. As FAILED otherwise */
 };
+
+enum ddp_socket_seal_step {
+  DDP_SOCKET_SEAL_DONE = 0,
+  DDP_SOCKET_SEAL_READS = 1,  /* continue when the descriptor can be read */
+  DDP_SOCKET_SEAL_WRITES = 2, /* ... or written */
+  DDP_SOCKET_SEAL_FAILED = 3  /* the other side has another key, or is gone */
+};
+
+enum ddp_socket_seal_result { DDP_SOCKET_SEAL_LATER = -1, DDP_SOCKET_SEAL_BROKEN = -2, DDP_SOCKET_SEAL_CHANGED = -3 };
 
 typedef struct ddp_socket_table {
   int64_t struct_size;
@@ -57,10 +69,10 @@ typedef struct ddp_socket_table {
    * destroy. */
   const void *(*address)(ddp_socket_endpoint *endpoint, int64_t *out_bytes);
   /* Make the link to `peer` of `lanes` connected TCP sockets; the n-th is the peer's n-th. Both ends have been admitted, and
-   * the next bytes were neither read nor written. The descriptors are the endpoint's when this returns, whatever it returns.
-   * `address` is the result of the peer's address(). */
-  int32_t (*attach)(ddp_socket_endpoint *endpoint, int32_t peer, const int32_t *descriptors, const void *address,
-                    int64_t address_bytes, char *error, int64_t capacity);
+   * the next bytes were neither read nor written. `seals`: of each descriptor, or NULL for one that stays plain. Descriptors
+   * and seals are the endpoint's when this returns, whatever it returns. `address` is the result of the peer's address(). */
+  int32_t (*attach)(ddp_socket_endpoint *endpoint, int32_t peer, const int32_t *descriptors, ddp_socket_seal *const *seals,
+                    const void *address, int64_t address_bytes, char *error, int64_t capacity);
   /* The memory stays untouched by the caller (send: unchanged) until the ticket was waited for, or close returned. */
   int32_t (*post_send)(ddp_socket_endpoint *endpoint, int32_t peer, uint64_t slot, const void *data, int64_t bytes,
                        int64_t *out_ticket, char *error, int64_t capacity);
@@ -78,6 +90,24 @@ typedef struct ddp_socket_table {
   /* Packets that arrived after a gap, on all links: dropped ones, and reordered ones. 0 where unknown. */
   int64_t (*gaps)(ddp_socket_endpoint *endpoint);
   int64_t frame_bytes; /* in addition to a message: of its sender, and of its receiver's ready message */
+
+  /* Begin to seal a connected, non-blocking TCP socket, which stays the caller's and outlives the seal. `listens`: this is
+   * the end that was connected to. `key`: DDP_SOCKET_KEY_BYTES that both ends have. A seal is used by one thread at a time.
+   * The result is that of create(). NULL if the module has no seals, as all that follows. */
+  int32_t (*seal_create)(int32_t descriptor, int32_t listens, const unsigned char *key, ddp_socket_seal **out, char *error,
+                         int64_t capacity);
+  /* Continue the handshake: a ddp_socket_seal_step. After DONE the other end has proved the key. */
+  int32_t (*seal_handshake)(ddp_socket_seal *seal, char *error, int64_t capacity);
+  /* What has come, as recv(): its bytes; 0 when the other side has closed; LATER when nothing is there now; with a text
+   * BROKEN when the connection failed, and CHANGED when it carries other bytes than the other side has sent. */
+  int64_t (*seal_read)(ddp_socket_seal *seal, void *data, int64_t bytes, char *error, int64_t capacity);
+  /* Send two pieces, one behind the other: how many bytes count as sent, or a ddp_socket_seal_result as above. The caller
+   * comes again with the rest, unchanged, until all count. */
+  int64_t (*seal_write)(ddp_socket_seal *seal, const void *first, int64_t first_bytes, const void *second,
+                        int64_t second_bytes, char *error, int64_t capacity);
+  void (*seal_destroy)(ddp_socket_seal *seal);
+  /* The peer over whose sealed link other bytes came than it has sent, with a text; -1: none. Also after close(). */
+  int32_t (*changed)(ddp_socket_endpoint *endpoint, char *error, int64_t capacity);
 } ddp_socket_table;
 
 /* The table of this module, or NULL when it has not this `version`. Valid as long as the module is loaded. */

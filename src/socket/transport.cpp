@@ -254,7 +254,7 @@ class SocketTransport : public collective::Transport, public collective::Outlivi
   }
 
   [[nodiscard]] std::unique_ptr<messages::Streams> make_streams() override {
-    return std::make_unique<MessageLinks>(context_, address_, std::nullopt);
+    return std::make_unique<MessageLinks>(context_, table_, address_, std::nullopt);
   }
   [[nodiscard]] int64_t sent_bytes() const noexcept override { return member_.sent_bytes(); }
   void shutdown() noexcept override { member_.leave(); }

@@ -21,7 +21,7 @@ if [ "${1:-}" = --in ]; then
 fi
 . tests/support/debian_packages.sh
 ddp_install_packages build-essential cmake ninja-build pkg-config git python3 python3-dev python3-venv swig golang-go gfortran cargo \
-  libgloo-dev libasio-dev nlohmann-json3-dev libsodium-dev libcli11-dev libxxhash-dev libcmocka-dev mold openmpi-bin libopenmpi-dev clang
+  libgloo-dev libssl-dev libasio-dev nlohmann-json3-dev libsodium-dev libcli11-dev libxxhash-dev libcmocka-dev mold openmpi-bin libopenmpi-dev clang
 command -v julia >/dev/null || bindings/julia/get_julia.sh build/julia || echo "going on without Julia" >&2
 
 if [ $# -gt 0 ]; then

@@ -146,6 +146,7 @@ void models_that_differ_are_named_on_all_ranks(void**) {
 void options_that_differ_are_named_on_all_ranks(void**) {
   const std::pair<const char*, std::function<void(ddp_group_options&)>> cases[] = {
       {"sum_order 1", [](ddp_group_options& options) { options.sum_order = DDP_SUM_ORDER_BY_HOST; }},
+      {"links 2", [](ddp_group_options& options) { options.links = DDP_LINKS_PLAIN; }},
       {"recoverable 1", [](ddp_group_options& options) { options.recoverable = 1; }},
       {"virtual_ranks 8", [](ddp_group_options& options) { options.virtual_ranks = 8; }},
       {"reproducible 1", [](ddp_group_options& options) { options.reproducible = 1; }},

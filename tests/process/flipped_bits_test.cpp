@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bits that change on the wire past TCP's checksum (F14). What is sent between ranks for a sum carries no tag, so the
-// damaged sum itself is not noticed. What is promised: nobody dies or hangs, the check of the replicas (check_every) finds
-// the rank that has other parameters since, on all ranks, and the group goes on. Control messages carry a tag:
-// unit/control/control_codec_test.cpp changes each of their bits.
+// Bits that change on the wire past TCP's checksum (F14), where links are plain. What is sent between ranks for a sum
+// carries no tag, so the damaged sum itself is not noticed. What is promised: nobody dies or hangs, the check of the
+// replicas (check_every) finds the rank that has other parameters since, on all ranks, and the group goes on. Encrypted
+// links: process/sealed_links_test.cpp. Control messages: unit/control/control_codec_test.cpp changes each of their bits.
 #include <dlfcn.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -113,6 +113,7 @@ void the_rank_that_was_hit_is_found_and_all_go_on(void**) {
   if (!gloo_is_there()) return;
   const Folder folder;
   ddp_group_options options = options_on(Hosts::kGloo);
+  options.links = DDP_LINKS_PLAIN;
   Procs procs(kRanks, [&](int rank, Reporter&) {
     {
       Training training(join_process_group(folder, rank, kRanks, options));

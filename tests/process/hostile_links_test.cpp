@@ -33,22 +33,27 @@ constexpr rlim_t kFewDescriptors = 40;  // fewer than a listener lets wait
 
 std::atomic<bool>* late_may_come = nullptr;  // shared by the processes
 
-std::unique_ptr<collective::Transport> make_links(bootstrap::Control& control, bootstrap::Failure& failure) {
+std::unique_ptr<collective::Transport> make_links(bootstrap::Control& control, bootstrap::Failure& failure,
+                                                  ddp_links links) {
   ddp_group_options options{};
+  options.links = links;
   options.timeout_ms = options.rendezvous_timeout_ms = 30'000;
   return socket::make_socket_transport(collective::TransportContext{&control, &failure, options}, socket::load_module(),
                                        "127.0.0.1", socket::SocketOptions{});
 }
 
-std::string train(ForkHub& hub, int rank, Reporter& report, bool few_descriptors) {
+std::string train(ForkHub& hub, int rank, Reporter& report, bool few_descriptors, ddp_links kind) {
   signal(SIGPIPE, SIG_DFL);
   const rlimit few{kFewDescriptors, kFewDescriptors};
   if (few_descriptors) expect(setrlimit(RLIMIT_NOFILE, &few) == 0, "limit");
   ForkControl control(hub, rank, 30'000);
+  bootstrap::auth::Key key{};
+  key.fill(1);
+  control.set_link_key(key);
   bootstrap::Failure failure;
   control.on_failure([&](const Error& cause) { failure.set(cause); });
   while (rank == kLate && !*late_may_come) std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  const auto links = make_links(control, failure);
+  const auto links = make_links(control, failure, kind);
   std::vector<float> data(kCount);
   for (int step = 0; step < 100; ++step) {
     std::fill(data.begin(), data.end(), static_cast<float>(rank + step));
@@ -61,11 +66,11 @@ std::string train(ForkHub& hub, int rank, Reporter& report, bool few_descriptors
   return "";
 }
 
-template <Attack attack, bool few_descriptors = false>
+template <Attack attack, ddp_links links = DDP_LINKS_PLAIN, bool few_descriptors = false>
 void a_group_forms_and_trains(void**) {
   *late_may_come = false;
   ForkHub hub(kRanks);
-  Procs procs(kRanks, [&](int rank, Reporter& report) { return train(hub, rank, report, few_descriptors); });
+  Procs procs(kRanks, [&](int rank, Reporter& report) { return train(hub, rank, report, few_descriptors, links); });
   hub.release();
   std::vector<pid_t> targets;
   for (int rank = 0; rank < kRanks; ++rank) targets.push_back(procs.pid(rank));
@@ -95,7 +100,16 @@ int main() {
       ddp_test(a_group_forms_and_trains<Attack::kRequest>),
       ddp_test(a_group_forms_and_trains<Attack::kFlood>),
       ddp_test(a_group_forms_and_trains<Attack::kReplay>),
-      {"a_group_with_few_descriptors_forms_and_trains", a_group_forms_and_trains<Attack::kSilence, true>, nullptr, nullptr,
+      {"a_group_with_few_descriptors_forms_and_trains", a_group_forms_and_trains<Attack::kSilence, DDP_LINKS_PLAIN, true>,
+       nullptr, nullptr, nullptr},
+      {"a_sealed_group_in_bogus_frames", a_group_forms_and_trains<Attack::kBogusFrames, DDP_LINKS_ENCRYPTED>, nullptr,
+       nullptr, nullptr},
+      {"a_sealed_group_in_silence", a_group_forms_and_trains<Attack::kSilence, DDP_LINKS_ENCRYPTED, true>, nullptr, nullptr,
+       nullptr},
+      {"a_sealed_group_in_a_drip", a_group_forms_and_trains<Attack::kDrip, DDP_LINKS_ENCRYPTED>, nullptr, nullptr, nullptr},
+      {"a_sealed_group_in_a_flood", a_group_forms_and_trains<Attack::kFlood, DDP_LINKS_ENCRYPTED>, nullptr, nullptr,
+       nullptr},
+      {"a_sealed_group_in_a_replay", a_group_forms_and_trains<Attack::kReplay, DDP_LINKS_ENCRYPTED>, nullptr, nullptr,
        nullptr},
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

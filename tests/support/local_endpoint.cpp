@@ -152,7 +152,8 @@ const void* address(ddp_socket_endpoint*, int64_t* out_bytes) {
   return nullptr;
 }
 
-int32_t attach(ddp_socket_endpoint*, int32_t, const int32_t*, const void*, int64_t, char*, int64_t) {
+int32_t attach(ddp_socket_endpoint*, int32_t, const int32_t*, ddp_socket_seal* const*, const void*, int64_t, char*,
+               int64_t) {
   return DDP_SOCKET_DONE;
 }
 
@@ -246,7 +247,13 @@ constexpr ddp_socket_table kTable{sizeof(ddp_socket_table),
                                   destroy,
                                   moved,
                                   gaps,
-                                  0};
+                                  0,
+                                  nullptr,
+                                  nullptr,
+                                  nullptr,
+                                  nullptr,
+                                  nullptr,
+                                  nullptr};
 
 }  // namespace
 

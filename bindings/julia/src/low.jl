@@ -79,6 +79,13 @@ const ddp_sum_order = Int32
 const DDP_SUM_ORDER_BY_RANK = Int32(0)
 const DDP_SUM_ORDER_BY_HOST = Int32(1)
 
+# ddp_links: * How data is sent between processes that share no memory. ENCRYPTED: TLS 1.3 with a key made of the group's token: an * attacker on the way cannot read it, and bytes that are changed, repeated, dropped or reordered are an error. PLAIN: only * TCP's checksum protects it. AUTO: encrypted if the group has a token, except for connections to a loopback address. NCCL's * connections between GPUs are always plain. Since 0.1.
+const ddp_links = Int32
+
+const DDP_LINKS_AUTO = Int32(0)
+const DDP_LINKS_ENCRYPTED = Int32(1)
+const DDP_LINKS_PLAIN = Int32(2)
+
 const DDP_MAX_DIMENSIONS = 8
 
 @doc raw"""
@@ -298,6 +305,7 @@ Options of a group. Fill with ddp_group_options_init(), then change what you nee
 - `join`: 1: this process is no rank yet, and joins an existing group that was made with recoverable = 1, in the place of a rank that died or as one more. rank and world_size are what the group makes them (see ddp/recover.h). 0 (default), or 1 if DDP_JOIN=1 is in the environment
 - `virtual_ranks`: parts of the global batch, of which each rank has some: training gives the same bits at any number of ranks up to this one (see ddp/virtual_ranks.h). 0 (default): none. Equal on all ranks
 - `connect_all`: 1: all connections for messages (see ddp/messages.h) are made with the group, so that no rank listens for them later. 0 (default): each when two ranks have their first message. Equal on all ranks
+- `links`: DDP_LINKS_AUTO (default): encrypted between hosts, or DDP_LINKS in the environment (auto, encrypted, plain). DDP_LINKS_ENCRYPTED is NOT_SUPPORTED without a token, and with GPUs on several hosts, whose connections are NCCL's. Equal on all ranks
 """
 struct ddp_group_options
     struct_size::Int64
@@ -320,6 +328,7 @@ struct ddp_group_options
     join::Int32
     virtual_ranks::Int32
     connect_all::Int32
+    links::ddp_links
 end
 
 @doc raw"""
@@ -348,8 +357,8 @@ Meet the other ranks and form a group. With a world size of 1 nothing is opened 
 - `options`: NULL: all defaults
 - `out_group`: the new group; destroy with ddp_group_destroy
 Collective, blocks up to rendezvous_timeout_ms. Different threads may create different groups at the same time.
-Environment: DDP_TOKEN or DDP_TOKEN_FILE (shared secret of 16 bytes or more that admits ranks), DDP_SOCKET_IFNAME (network
-interfaces), DDP_PORT_RANGE, DDP_MODULE_PATH.
+Environment: DDP_TOKEN or DDP_TOKEN_FILE (shared secret of 16 bytes or more that admits ranks), DDP_LINKS,
+DDP_SOCKET_IFNAME (network interfaces), DDP_PORT_RANGE, DDP_MODULE_PATH.
 Errors: INVALID_ARGUMENT (rank, size or rendezvous that cannot be right), IO (port in use, name not found, wrong token),
 TIMED_OUT (names the ranks that did not come), PEER_FAILED (a rank that had connected died, or cannot be reached for
 data), MISMATCH (sizes, versions or options differ), NOT_SUPPORTED (backend not available, and why), OUT_OF_MEMORY. The

@@ -25,7 +25,7 @@ from ._library import build_info, set_log, version  # first: it checks that the 
 from ._batch_norm import BatchNorm, batch_norm_backward, batch_norm_forward
 from ._ema import Ema
 from ._outer import Outer
-from ._enums import Backend, Divisor, Drift, DType, LogLevel, NonFinite, PassMode, Progress, Reduce, Status, SumOrder, Unused
+from ._enums import Backend, Divisor, Drift, DType, Links, LogLevel, NonFinite, PassMode, Progress, Reduce, Status, SumOrder, Unused
 from ._errors import (AbortedError, BrokenGroupError, CallbackError, DifferentCallsError, Error, FencedError, FileError, InternalError, InvalidArgumentError,
                       InvalidStateError, MismatchError, NoCheckpointError, NoMajorityError, NotSupportedError, OutOfMemoryError, PeerFailedError, TensorError, TimedOutError,
                       TooFewRanksError)
@@ -43,7 +43,7 @@ from ._view import View
 __version__ = low.DDP_VERSION_STRING
 __all__ = [
     "AbortedError", "Adam", "Backend", "BatchNorm", "BrokenGroupError", "Bucket", "BucketParameter", "CallbackError", "CustomOptimizer", "DType", "DifferentCallsError", "Divisor", "Drift", "Ema", "Error",
-    "FencedError", "FileError", "Group", "InternalError", "InvalidArgumentError", "InvalidStateError", "Loaded", "LogLevel", "Metadata", "MismatchError", "Model",
+    "FencedError", "FileError", "Group", "InternalError", "InvalidArgumentError", "InvalidStateError", "Links", "Loaded", "LogLevel", "Metadata", "MismatchError", "Model",
     "NoCheckpointError", "NoMajorityError", "NonFinite", "NotSupportedError", "Optimizer", "Outer", "OutOfMemoryError", "PassMode", "PassReport", "PeerFailedError", "PowerSGD", "Progress", "RankProgress", "Recovery", "Reduce", "Rows", "SGD", "Sampler", "Slice", "State", "Status",
     "Store", "SumOrder", "TensorError", "TimedOutError", "TooFewRanksError", "Unused", "View", "batch_norm_backward", "batch_norm_forward", "build_info", "part_key", "set_log",
     "version",

@@ -72,6 +72,15 @@ class SumOrder(enum.IntEnum):
     BY_HOST = low.DDP_SUM_ORDER_BY_HOST
 
 
+class Links(enum.IntEnum):
+    """How data is sent between processes that share no memory: AUTO is ENCRYPTED if the group has a token, except for connections to a
+    loopback address."""
+
+    AUTO = low.DDP_LINKS_AUTO
+    ENCRYPTED = low.DDP_LINKS_ENCRYPTED
+    PLAIN = low.DDP_LINKS_PLAIN
+
+
 class NonFinite(enum.IntEnum):
     """What a step does about gradients with infinite or NaN elements."""
 

@@ -11,7 +11,7 @@ import weakref
 from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence, Union
 
 from . import _world, low
-from ._enums import Backend, DType, Reduce, SumOrder, choose
+from ._enums import Backend, DType, Links, Reduce, SumOrder, choose
 from ._errors import Error, InvalidStateError, TensorError
 from ._handle import Closing, Handle
 from ._messages import Messages
@@ -43,7 +43,7 @@ class Group(Messages, Closing):
     Keywords are the fields of ``ddp_group_options``: rank, world_size, backend, device_index, timeout_ms, heartbeat_ms, dead_after_ms,
     rendezvous_timeout_ms, sum_order, reproducible (sums on GPUs have the bits of sums in host memory), nccl_max_ctas (most blocks of a GPU
     that NCCL takes), nccl_comm (the address of an ncclComm_t of the same ranks, which is lent to the group and never ended by it),
-    first_port and last_port (where to listen, for a firewall between hosts),
+    first_port and last_port (where to listen, for a firewall between hosts), links (whether data between hosts is encrypted),
     virtual_ranks (parts of the global batch, see parts: training has the same bits at any number of ranks up to that),
     recoverable (when a rank dies the others may go on, see recover()), join (join a recoverable group that stands, as one more rank; so does
     DDP_JOIN=1 in the environment).
@@ -60,7 +60,8 @@ class Group(Messages, Closing):
                 options.setdefault("device_index", world.device_index)
             if world.notes is not None and world.size > 1:
                 rendezvous, store = "store://" + hash_sign + name, world.notes
-        struct = fill(low.ddp_group_options(), low.ddp_group_options_init, options, {"backend": Backend, "sum_order": SumOrder})
+        struct = fill(low.ddp_group_options(), low.ddp_group_options_init, options,
+                      {"backend": Backend, "links": Links, "sum_order": SumOrder})
         self._recovers = bool(struct.recoverable or joins)
         self._own(_meet(rendezvous, struct, store))
         self._check_company()

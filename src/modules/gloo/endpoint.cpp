@@ -23,16 +23,17 @@ bool Endpoint::is_aborted() {
   return aborted_;
 }
 
-ddp_socket_result Endpoint::attach(int32_t peer, const int32_t (&descriptors)[kLanes]) {
+ddp_socket_result Endpoint::attach(int32_t peer, const int32_t (&descriptors)[kLanes],
+                                   std::unique_ptr<Seal> (&seals)[kLanes]) {
   const AllSignalsBlocked blocked;
   try {
     peers_.reserve(peers_.size() + 1);
-    contexts_[0]->attach(peer, descriptors[0]);
+    contexts_[0]->attach(peer, descriptors[0], std::move(seals[0]));
   } catch (const std::exception&) {
     ::close(descriptors[1]);
     throw;
   }
-  contexts_[1]->attach(peer, descriptors[1]);
+  contexts_[1]->attach(peer, descriptors[1], std::move(seals[1]));
   peers_.push_back(peer);
   return is_aborted() ? DDP_SOCKET_ABORTED : DDP_SOCKET_DONE;
 }
@@ -119,6 +120,13 @@ int64_t Endpoint::gaps() noexcept {
   int64_t sum = 0;
   each_open([&](AdmittedPairs& pairs, int32_t peer) { sum += pairs.gaps(peer); });
   return sum;
+}
+
+std::pair<int32_t, const char*> Endpoint::changed() noexcept {
+  for (const auto& pairs : contexts_)
+    for (const int32_t peer : peers_)
+      if (const char* why = pairs->changed(peer); why != nullptr) return {peer, why};
+  return {-1, nullptr};
 }
 
 // An abort that comes just before Gloo's wait begins is kept by the buffer, so none is lost.

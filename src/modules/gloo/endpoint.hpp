@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "socket/socket_abi.h"
@@ -21,6 +22,7 @@
 namespace ddp::gloo {
 
 class AdmittedPairs;
+class Seal;
 class Transfer;
 
 class Endpoint {
@@ -33,13 +35,16 @@ class Endpoint {
   Endpoint(const Endpoint&) = delete;
   Endpoint& operator=(const Endpoint&) = delete;
 
-  /// Takes the descriptors, also when it throws.
-  [[nodiscard]] ddp_socket_result attach(int32_t peer, const int32_t (&descriptors)[kLanes]);
+  /// Takes the descriptors, also when it throws. A seal may be NULL.
+  [[nodiscard]] ddp_socket_result attach(int32_t peer, const int32_t (&descriptors)[kLanes],
+                                         std::unique_ptr<Seal> (&seals)[kLanes]);
   [[nodiscard]] ddp_socket_result post_send(int32_t peer, uint64_t slot, const void* data, size_t bytes, int64_t& ticket);
   [[nodiscard]] ddp_socket_result post_receive(int32_t peer, uint64_t slot, void* data, size_t bytes, int64_t& ticket);
   [[nodiscard]] ddp_socket_result wait(int64_t ticket, std::chrono::milliseconds timeout);
   [[nodiscard]] uint64_t moved() noexcept;
   [[nodiscard]] int64_t gaps() noexcept;
+  /// The peer from which other bytes came than it has sent, and how that is known; -1: none.
+  [[nodiscard]] std::pair<int32_t, const char*> changed() noexcept;
   void abort() noexcept;
   void close();
 

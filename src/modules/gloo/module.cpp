@@ -17,9 +17,13 @@
 #include "ddp/types.h"
 #include "modules/gloo/endpoint.hpp"
 #include "modules/gloo/pairs.hpp"
+#include "modules/gloo/seal.hpp"
 
 struct ddp_socket_endpoint : ddp::gloo::Endpoint {
   using Endpoint::Endpoint;
+};
+struct ddp_socket_seal {
+  std::unique_ptr<ddp::gloo::Seal> seal;
 };
 
 namespace {
@@ -63,11 +67,68 @@ const void* address(ddp_socket_endpoint*, int64_t* out_bytes) {
   return nullptr;
 }
 
-int32_t attach(ddp_socket_endpoint* endpoint, int32_t peer, const int32_t* descriptors, const void*, int64_t, char* error,
-               int64_t capacity) {
+int32_t attach(ddp_socket_endpoint* endpoint, int32_t peer, const int32_t* descriptors, ddp_socket_seal* const* seals,
+               const void*, int64_t, char* error, int64_t capacity) {
   const int32_t both[] = {descriptors[0], descriptors[1]};
+  std::unique_ptr<ddp::gloo::Seal> sealed[ddp::gloo::Endpoint::kLanes];
   static_assert(std::size(both) == ddp::gloo::Endpoint::kLanes);
-  return guarded(error, capacity, [&] { return endpoint->attach(peer, both); });
+  for (size_t lane = 0; lane < std::size(both); ++lane)
+    if (const std::unique_ptr<ddp_socket_seal> taken(seals[lane]); taken != nullptr) sealed[lane] = std::move(taken->seal);
+  return guarded(error, capacity, [&] { return endpoint->attach(peer, both, sealed); });
+}
+
+int32_t seal_create(int32_t descriptor, int32_t listens, const unsigned char* key, ddp_socket_seal** out, char* error,
+                    int64_t capacity) {
+  static_assert(sizeof(ddp::gloo::Seal::Key) == DDP_SOCKET_KEY_BYTES);
+  return guarded(error, capacity, [&] {
+    ddp::gloo::Seal::Key copy{};
+    std::copy_n(key, copy.size(), copy.begin());
+    const auto role = listens != 0 ? ddp::gloo::Seal::Role::kListens : ddp::gloo::Seal::Role::kConnects;
+    *out = new ddp_socket_seal{std::make_unique<ddp::gloo::Seal>(descriptor, role, copy)};
+    return DDP_SOCKET_DONE;
+  });
+}
+
+void say(const char* what, char* error, int64_t capacity) {
+  if (capacity > 0) std::snprintf(error, static_cast<size_t>(capacity), "%s", what);
+}
+
+int32_t seal_handshake(ddp_socket_seal* seal, char* error, int64_t capacity) {
+  switch (seal->seal->shake_hands()) {
+    case ddp::gloo::Seal::Step::kDone: return DDP_SOCKET_SEAL_DONE;
+    case ddp::gloo::Seal::Step::kReads: return DDP_SOCKET_SEAL_READS;
+    case ddp::gloo::Seal::Step::kWrites: return DDP_SOCKET_SEAL_WRITES;
+    case ddp::gloo::Seal::Step::kFailed: break;
+  }
+  say(seal->seal->trouble(), error, capacity);
+  return DDP_SOCKET_SEAL_FAILED;
+}
+
+int64_t moved_or_why(const ddp::gloo::Seal& seal, ssize_t moved, char* error, int64_t capacity) {
+  if (moved >= 0) return moved;
+  if (errno == EAGAIN) return DDP_SOCKET_SEAL_LATER;
+  const bool is_changed = errno == EPROTO;
+  say(is_changed ? seal.trouble() : std::strerror(errno), error, capacity);
+  return is_changed ? DDP_SOCKET_SEAL_CHANGED : DDP_SOCKET_SEAL_BROKEN;
+}
+
+int64_t seal_read(ddp_socket_seal* seal, void* data, int64_t bytes, char* error, int64_t capacity) {
+  return moved_or_why(*seal->seal, seal->seal->read(data, static_cast<size_t>(bytes)), error, capacity);
+}
+
+int64_t seal_write(ddp_socket_seal* seal, const void* first, int64_t first_bytes, const void* second, int64_t second_bytes,
+                   char* error, int64_t capacity) {
+  const iovec parts[] = {{const_cast<void*>(first), static_cast<size_t>(first_bytes)},
+                         {const_cast<void*>(second), static_cast<size_t>(second_bytes)}};
+  return moved_or_why(*seal->seal, seal->seal->write(parts, 2), error, capacity);
+}
+
+void seal_destroy(ddp_socket_seal* seal) { delete seal; }
+
+int32_t changed(ddp_socket_endpoint* endpoint, char* error, int64_t capacity) {
+  const auto [peer, why] = endpoint->changed();
+  if (peer >= 0) say(why, error, capacity);
+  return peer;
 }
 
 int32_t post_send(ddp_socket_endpoint* endpoint, int32_t peer, uint64_t slot, const void* data, int64_t bytes,
@@ -126,7 +187,13 @@ constexpr ddp_socket_table kTable{sizeof(ddp_socket_table),
                                   destroy,
                                   moved,
                                   gaps,
-                                  sizeof(::gloo::transport::tcp::Op::preamble)};
+                                  sizeof(::gloo::transport::tcp::Op::preamble),
+                                  seal_create,
+                                  seal_handshake,
+                                  seal_read,
+                                  seal_write,
+                                  seal_destroy,
+                                  changed};
 
 // Releases of Gloo share a soname but not a layout of classes; this function exists in the newer layout only.
 bool gloo_is_the_one_we_were_built_with() {

@@ -7,9 +7,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
+#include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <mutex>
 #include <stdexcept>
+#include <string>
 #include <utility>
 
 namespace ddp::gloo {
@@ -47,8 +51,8 @@ std::shared_ptr<tcp::Device> make_unreachable_device() {
   return device;
 }
 
-AdmittedPair::AdmittedPair(tcp::Context* context, tcp::Device* device, int peer, int descriptor)
-    : Pair(context, device, peer, kUnused) {
+AdmittedPair::AdmittedPair(tcp::Context* context, tcp::Device* device, int peer, int descriptor, std::unique_ptr<Seal> seal)
+    : Pair(context, device, peer, kUnused), seal_(std::move(seal)) {
   if (&self_ != &address()) throw std::logic_error("this release of Gloo has pairs of another layout");
   const tcp::Address self = tcp::Address::fromSockName(descriptor);
   const tcp::Address other = tcp::Address::fromPeerName(descriptor);
@@ -61,6 +65,63 @@ AdmittedPair::AdmittedPair(tcp::Context* context, tcp::Device* device, int peer,
   self_ = self;
   peer_ = other;
   changeState(CONNECTED);
+}
+
+// Gloo tells the messages that wait for their turn, and not the one of which a part has come.
+void AdmittedPair::give_up(const ::gloo::NonOwningPtr<tcp::UnboundBuffer>& under_way, const char* what) {
+  is_changed_ = errno == EPROTO;
+  const char* why = is_changed_ ? seal_->trouble() : std::strerror(errno);
+  const auto error = std::make_exception_ptr(std::runtime_error(std::string(what) + peer_.str() + ": " + why));
+  if (under_way) static_cast<Transfer*>(under_way.operator->())->fail(error);
+  signalException(error);
+}
+
+// As Gloo's, of which it calls the parts. A connection that has closed is noticed where it is read.
+bool AdmittedPair::write(tcp::Op& op) {
+  if (seal_ == nullptr) return Pair::write(op);
+  if (state_ == CLOSED) return false;
+  const tcp::Op::Opcode opcode = op.getOpcode();
+  ::gloo::NonOwningPtr<tcp::UnboundBuffer> buffer;
+  if (opcode == tcp::Op::SEND_UNBOUND_BUFFER) {
+    buffer = ::gloo::NonOwningPtr<tcp::UnboundBuffer>(op.ubuf);
+    if (!buffer) return false;
+  }
+  for (ssize_t left = 1; left > 0;) {
+    std::array<iovec, 2> parts{};
+    int number = 0;
+    left = prepareWrite(op, buffer, parts.data(), number);
+    const ssize_t sent = seal_->write(parts.data(), number);
+    if (sent < 0) {
+      if (errno != EAGAIN && errno != EPIPE && errno != ECONNRESET) give_up(buffer, "no data can be sent to ");
+      return false;
+    }
+    op.nwritten += static_cast<size_t>(sent);
+    left -= sent;
+  }
+  writeComplete(op, buffer, opcode);
+  return true;
+}
+
+bool AdmittedPair::read() {
+  if (seal_ == nullptr) return Pair::read();
+  if (state_ == CLOSED) return false;
+  ::gloo::NonOwningPtr<tcp::UnboundBuffer> buffer;
+  for (;;) {
+    iovec part{};
+    const ssize_t wanted = prepareRead(rx_, buffer, part);
+    if (wanted < 0) return false;
+    if (wanted == 0) break;
+    const ssize_t got = seal_->read(part.iov_base, part.iov_len);
+    if (got < 0 && errno == EAGAIN) return false;
+    if (got == 0) errno = ECONNRESET;
+    if (got <= 0) {
+      give_up(buffer, "no data can be received from ");
+      return false;
+    }
+    rx_.nread += static_cast<size_t>(got);
+  }
+  readComplete(buffer);
+  return true;
 }
 
 // Gloo's thread holds the lock while it reads.
@@ -95,9 +156,10 @@ Transfer::Wait Transfer::wait(std::condition_variable& changed, int& completions
   return Wait::kDone;
 }
 
-void AdmittedPairs::attach(int peer, int descriptor) {
+void AdmittedPairs::attach(int peer, int descriptor, std::unique_ptr<Seal> seal) {
   Owned owned{descriptor};
-  pairs_.at(static_cast<size_t>(peer)) = std::make_unique<AdmittedPair>(this, device_.get(), peer, descriptor);
+  pairs_.at(static_cast<size_t>(peer)) =
+      std::make_unique<AdmittedPair>(this, device_.get(), peer, descriptor, std::move(seal));
   owned.descriptor = -1;
 }
 

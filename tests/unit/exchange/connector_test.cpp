@@ -9,7 +9,9 @@
 #include <thread>
 
 #include "core/attempt.hpp"
+#include "socket/module.hpp"
 #include "support/check.hpp"
+#include "support/no_gloo.hpp"
 
 using namespace ddp;
 using namespace ddp::test;
@@ -19,10 +21,11 @@ namespace {
 
 constexpr int32_t kLanes = 2;
 
-std::unique_ptr<Connector> member(int32_t index, unsigned char group = 1, const char* address = "127.0.0.1") {
+std::unique_ptr<Connector> member(int32_t index, unsigned char group = 1, const char* address = "127.0.0.1",
+                                  const Sealing& sealing = {}) {
   auth::Key key{};
   key.fill(group);
-  return std::make_unique<Connector>(index, kLanes, address, bootstrap::PortRange{}, key);
+  return std::make_unique<Connector>(index, kLanes, address, bootstrap::PortRange{}, key, sealing);
 }
 
 struct Set {
@@ -49,7 +52,7 @@ void each_lane_leads_to_its_other_end(void**) {
   for (const int32_t size : {1, 2, 5}) {
     Set set(size);
     for (const Connected& outcome : set.connect(10'000)) expect(outcome.result == LinkResult::kDone, "connected");
-    std::vector<std::vector<std::vector<net::Socket>>> links(static_cast<size_t>(size));
+    std::vector<std::vector<std::vector<Connection>>> links(static_cast<size_t>(size));
     for (int32_t a = 0; a < size; ++a)
       for (int32_t b = 0; b < size; ++b)
         links[static_cast<size_t>(a)].push_back(set.members[static_cast<size_t>(a)]->take(b));
@@ -57,8 +60,8 @@ void each_lane_leads_to_its_other_end(void**) {
       for (int32_t b = 0; b < size; ++b)
         for (int32_t lane = 0; a != b && lane < kLanes; ++lane) {
           const int said = 100 * a + 10 * b + lane;
-          const auto& from = links[static_cast<size_t>(a)][static_cast<size_t>(b)][static_cast<size_t>(lane)];
-          const auto& to = links[static_cast<size_t>(b)][static_cast<size_t>(a)][static_cast<size_t>(lane)];
+          const net::Socket& from = links[static_cast<size_t>(a)][static_cast<size_t>(b)][static_cast<size_t>(lane)].socket;
+          const net::Socket& to = links[static_cast<size_t>(b)][static_cast<size_t>(a)][static_cast<size_t>(lane)].socket;
           int heard = -1;
           expect(::write(from.get(), &said, sizeof said) == sizeof said &&
                      net::wait_for(to, POLLIN, os::Deadline::in_ms(1'000)) &&
@@ -66,6 +69,38 @@ void each_lane_leads_to_its_other_end(void**) {
                  "lane " + std::to_string(said));
         }
   }
+}
+
+void sealed_links_lead_to_their_other_end_too(void**) {
+  if (no_gloo()) return;
+  const Sealing sealing{&load_module(), DDP_LINKS_ENCRYPTED};
+  constexpr int32_t kSize = 3;
+  Set set(0);
+  for (int32_t index = 0; index < kSize; ++index) set.add(member(index, 1, "127.0.0.1", sealing));
+  for (const Connected& outcome : set.connect(10'000)) expect(outcome.result == LinkResult::kDone, "connected");
+  for (int32_t a = 0; a < kSize; ++a)
+    for (int32_t b = a + 1; b < kSize; ++b) {
+      const std::vector<Connection> from = set.members[static_cast<size_t>(a)]->take(b),
+                                    to = set.members[static_cast<size_t>(b)]->take(a);
+      for (size_t lane = 0; lane < kLanes; ++lane) {
+        const int said = 100 * a + 10 * b + static_cast<int>(lane);
+        int heard = -1;
+        expect(from[lane].seal != nullptr && to[lane].seal != nullptr, "sealed");
+        expect(from[lane].seal->write(&said, sizeof said, nullptr, 0) == sizeof said &&
+                   net::wait_for(to[lane].socket, POLLIN, os::Deadline::in_ms(1'000)) &&
+                   to[lane].seal->read(&heard, sizeof heard) == sizeof heard && heard == said,
+               "lane " + std::to_string(said));
+      }
+    }
+}
+
+// One of them wants a seal, the other sends a welcome.
+void a_member_that_wants_plain_links_is_no_member_of_sealed_ones(void**) {
+  if (no_gloo()) return;
+  Set set(0);
+  set.add(member(0, 1, "127.0.0.1", Sealing{&load_module(), DDP_LINKS_ENCRYPTED}));
+  set.add(member(1));
+  for (const Connected& outcome : set.connect(300)) expect(outcome.result == LinkResult::kTimedOut, "not connected");
 }
 
 void a_member_of_another_group_is_no_member(void**) {
@@ -91,8 +126,7 @@ void a_hello_that_is_repeated_is_a_strangers(void**) {
       std::vector<pollfd> polled;
       listener.watch(polled);
       expect(::poll(polled.data(), polled.size(), 5'000) > 0, "something comes");
-      listener.serve(polled.data(),
-                     [&](LinkName link, net::Socket) { return ++admitted, link.from == 1 && link.lane == 0; });
+      listener.serve(polled.data(), [&](LinkName link, Connection) { return ++admitted, link.from == 1 && link.lane == 0; });
     }
   };
   send_hello();
@@ -145,6 +179,8 @@ void abort_ends_it_from_another_thread(void**) {
 int main() {
   const CMUnitTest tests[] = {
       ddp_test(each_lane_leads_to_its_other_end),
+      ddp_test(sealed_links_lead_to_their_other_end_too),
+      ddp_test(a_member_that_wants_plain_links_is_no_member_of_sealed_ones),
       ddp_test(a_member_of_another_group_is_no_member),
       ddp_test(a_hello_that_is_repeated_is_a_strangers),
       ddp_test(ipv6_works_where_there_is_some),

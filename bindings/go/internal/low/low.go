@@ -414,6 +414,9 @@ extern swig_intgo _wrap_DDP_BACKEND_SHM_low_54d6d97b8f83fd5b(void);
 extern swig_intgo _wrap_DDP_BACKEND_LOCAL_low_54d6d97b8f83fd5b(void);
 extern swig_intgo _wrap_DDP_SUM_ORDER_BY_RANK_low_54d6d97b8f83fd5b(void);
 extern swig_intgo _wrap_DDP_SUM_ORDER_BY_HOST_low_54d6d97b8f83fd5b(void);
+extern swig_intgo _wrap_DDP_LINKS_AUTO_low_54d6d97b8f83fd5b(void);
+extern swig_intgo _wrap_DDP_LINKS_ENCRYPTED_low_54d6d97b8f83fd5b(void);
+extern swig_intgo _wrap_DDP_LINKS_PLAIN_low_54d6d97b8f83fd5b(void);
 extern void _wrap_ddp_tensor_data_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2);
 extern swig_voidp _wrap_ddp_tensor_data_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_tensor_dtype_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_intgo arg2);
@@ -491,6 +494,8 @@ extern void _wrap_ddp_group_options_virtual_ranks_set_low_54d6d97b8f83fd5b(uintp
 extern int _wrap_ddp_group_options_virtual_ranks_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_group_options_connect_all_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_group_options_connect_all_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_group_options_links_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_ddp_group_options_links_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_group_options_low_54d6d97b8f83fd5b(void);
 extern void _wrap_delete_ddp_group_options_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern swig_type_21 _wrap_ddp_group_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_22 arg2);
@@ -1372,6 +1377,28 @@ func _swig_getDDP_SUM_ORDER_BY_HOST() (_swig_ret int32) {
 }
 
 var DDP_SUM_ORDER_BY_HOST int32 = _swig_getDDP_SUM_ORDER_BY_HOST()
+type Enum_SS_ddp_links int
+func _swig_getDDP_LINKS_AUTO() (_swig_ret int32) {
+	var swig_r int32
+	swig_r = (int32)(C._wrap_DDP_LINKS_AUTO_low_54d6d97b8f83fd5b())
+	return swig_r
+}
+
+var DDP_LINKS_AUTO int32 = _swig_getDDP_LINKS_AUTO()
+func _swig_getDDP_LINKS_ENCRYPTED() (_swig_ret int32) {
+	var swig_r int32
+	swig_r = (int32)(C._wrap_DDP_LINKS_ENCRYPTED_low_54d6d97b8f83fd5b())
+	return swig_r
+}
+
+var DDP_LINKS_ENCRYPTED int32 = _swig_getDDP_LINKS_ENCRYPTED()
+func _swig_getDDP_LINKS_PLAIN() (_swig_ret int32) {
+	var swig_r int32
+	swig_r = (int32)(C._wrap_DDP_LINKS_PLAIN_low_54d6d97b8f83fd5b())
+	return swig_r
+}
+
+var DDP_LINKS_PLAIN int32 = _swig_getDDP_LINKS_PLAIN()
 const DDP_MAX_DIMENSIONS int = 8
 type SwigcptrDdp_tensor uintptr
 
@@ -1955,6 +1982,19 @@ func (arg1 SwigcptrDdp_group_options) GetConnect_all() (_swig_ret int32) {
 	return swig_r
 }
 
+func (arg1 SwigcptrDdp_group_options) SetLinks(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_group_options_links_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_group_options) GetLinks() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_group_options_links_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
 func NewDdp_group_options() (_swig_ret Ddp_group_options) {
 	var swig_r Ddp_group_options
 	swig_r = (Ddp_group_options)(SwigcptrDdp_group_options(C._wrap_new_ddp_group_options_low_54d6d97b8f83fd5b()))
@@ -2009,6 +2049,8 @@ type Ddp_group_options interface {
 	GetVirtual_ranks() (_swig_ret int32)
 	SetConnect_all(arg2 int32)
 	GetConnect_all() (_swig_ret int32)
+	SetLinks(arg2 int32)
+	GetLinks() (_swig_ret int32)
 }
 
 func Ddp_group_options_init(arg1 Ddp_group_options, arg2 int64) (_swig_ret error) {

@@ -715,6 +715,42 @@ intgo _wrap_DDP_SUM_ORDER_BY_HOST_low_54d6d97b8f83fd5b() {
 }
 
 
+intgo _wrap_DDP_LINKS_AUTO_low_54d6d97b8f83fd5b() {
+  enum ddp_links result;
+  intgo _swig_go_result;
+  
+  
+  result = DDP_LINKS_AUTO;
+  
+  _swig_go_result = (int)result;
+  return _swig_go_result;
+}
+
+
+intgo _wrap_DDP_LINKS_ENCRYPTED_low_54d6d97b8f83fd5b() {
+  enum ddp_links result;
+  intgo _swig_go_result;
+  
+  
+  result = DDP_LINKS_ENCRYPTED;
+  
+  _swig_go_result = (int)result;
+  return _swig_go_result;
+}
+
+
+intgo _wrap_DDP_LINKS_PLAIN_low_54d6d97b8f83fd5b() {
+  enum ddp_links result;
+  intgo _swig_go_result;
+  
+  
+  result = DDP_LINKS_PLAIN;
+  
+  _swig_go_result = (int)result;
+  return _swig_go_result;
+}
+
+
 void _wrap_ddp_tensor_data_set_low_54d6d97b8f83fd5b(struct ddp_tensor *_swig_go_0, void *_swig_go_1) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   void *arg2 = (void *) 0 ;
@@ -1678,6 +1714,31 @@ int _wrap_ddp_group_options_connect_all_get_low_54d6d97b8f83fd5b(struct ddp_grou
   
   result =  ((arg1)->connect_all);
   _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_group_options_links_set_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0, intgo _swig_go_1) {
+  struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
+  ddp_links arg2 ;
+  
+  arg1 = *(struct ddp_group_options **)&_swig_go_0; 
+  arg2 = (ddp_links)_swig_go_1;
+  
+  if (arg1) (arg1)->links = arg2;
+  
+}
+
+
+intgo _wrap_ddp_group_options_links_get_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0) {
+  struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
+  ddp_links result;
+  intgo _swig_go_result;
+  
+  arg1 = *(struct ddp_group_options **)&_swig_go_0; 
+  
+  result = (ddp_links) ((arg1)->links);
+  _swig_go_result = (int)result;
   return _swig_go_result;
 }
 

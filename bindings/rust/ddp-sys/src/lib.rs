@@ -83,6 +83,15 @@ pub type ddp_sum_order = i32;
 pub const DDP_SUM_ORDER_BY_RANK: ddp_sum_order = 0;
 pub const DDP_SUM_ORDER_BY_HOST: ddp_sum_order = 1;
 
+/// How data is sent between processes that share no memory. ENCRYPTED: TLS 1.3 with a key made of the group's token: an
+/// attacker on the way cannot read it, and bytes that are changed, repeated, dropped or reordered are an error. PLAIN: only
+/// TCP's checksum protects it. AUTO: encrypted if the group has a token, except for connections to a loopback address. NCCL's
+/// connections between GPUs are always plain. Since 0.1.
+pub type ddp_links = i32;
+pub const DDP_LINKS_AUTO: ddp_links = 0;
+pub const DDP_LINKS_ENCRYPTED: ddp_links = 1;
+pub const DDP_LINKS_PLAIN: ddp_links = 2;
+
 pub const DDP_MAX_DIMENSIONS: i32 = 8;
 
 /// A dense, row-major tensor that the caller owns. A plain value, frozen: it never changes its layout.
@@ -237,6 +246,10 @@ pub struct ddp_group_options {
     ///                             listens for them later. 0 (default): each when two ranks have their first message. Equal on all
     ///                             ranks
     pub connect_all: i32,
+    /// DDP_LINKS_AUTO (default): encrypted between hosts, or DDP_LINKS in the environment (auto,
+    ///                             encrypted, plain). DDP_LINKS_ENCRYPTED is NOT_SUPPORTED without a token, and with GPUs on several
+    ///                             hosts, whose connections are NCCL's. Equal on all ranks
+    pub links: ddp_links,
 }
 
 pub const DDP_NO_COLOR: i32 = -1;
@@ -930,8 +943,8 @@ extern "C" {
     /// @param options NULL: all defaults
     /// @param out_group the new group; destroy with ddp_group_destroy
     /// Collective, blocks up to rendezvous_timeout_ms. Different threads may create different groups at the same time.
-    /// Environment: DDP_TOKEN or DDP_TOKEN_FILE (shared secret of 16 bytes or more that admits ranks), DDP_SOCKET_IFNAME (network
-    /// interfaces), DDP_PORT_RANGE, DDP_MODULE_PATH.
+    /// Environment: DDP_TOKEN or DDP_TOKEN_FILE (shared secret of 16 bytes or more that admits ranks), DDP_LINKS,
+    /// DDP_SOCKET_IFNAME (network interfaces), DDP_PORT_RANGE, DDP_MODULE_PATH.
     /// Errors: INVALID_ARGUMENT (rank, size or rendezvous that cannot be right), IO (port in use, name not found, wrong token),
     /// TIMED_OUT (names the ranks that did not come), PEER_FAILED (a rank that had connected died, or cannot be reached for
     /// data), MISMATCH (sizes, versions or options differ), NOT_SUPPORTED (backend not available, and why), OUT_OF_MEMORY. The
@@ -1994,7 +2007,7 @@ mod tests {
     fn structs_lie_as_in_c() {
         check!(ddp_tensor, 88, data: 0, dtype: 8, device: 12, device_index: 16, ndim: 20, shape: 24);
         check!(ddp_store, 32, struct_size: 0, set: 8, get: 16, user_data: 24);
-        check!(ddp_group_options, 112, struct_size: 0, rank: 8, world_size: 12, backend: 16, device_index: 20, timeout_ms: 24, heartbeat_ms: 32, dead_after_ms: 40, rendezvous_timeout_ms: 48, store: 56, sum_order: 64, reproducible: 68, nccl_max_ctas: 72, recoverable: 76, nccl_comm: 80, first_port: 88, last_port: 92, join: 96, virtual_ranks: 100, connect_all: 104);
+        check!(ddp_group_options, 112, struct_size: 0, rank: 8, world_size: 12, backend: 16, device_index: 20, timeout_ms: 24, heartbeat_ms: 32, dead_after_ms: 40, rendezvous_timeout_ms: 48, store: 56, sum_order: 64, reproducible: 68, nccl_max_ctas: 72, recoverable: 76, nccl_comm: 80, first_port: 88, last_port: 92, join: 96, virtual_ranks: 100, connect_all: 104, links: 108);
         check!(ddp_model_options, 64, struct_size: 0, first_bucket_bytes: 8, bucket_bytes: 16, reduce: 24, unused: 28, progress: 32, drift: 36, check_every: 40, divisor: 48, uneven_inputs: 52, wire: 56, own_values: 60);
         check!(ddp_model_stats, 128, struct_size: 0, parameters: 8, elements: 16, buckets: 24, passes: 32, gradient_bytes: 40, backward_ns: 48, comm_ns: 56, exposed_ns: 64, total_backward_ns: 72, total_comm_ns: 80, total_exposed_ns: 88, checks: 96, repairs: 104, sent_bytes: 112, total_sent_bytes: 120);
         check!(ddp_pass_report, 32, struct_size: 0, contributors: 8, last: 12, weight: 16, absent: 24);

@@ -10,7 +10,18 @@
 namespace gloo {
 
 template <class T>
+class WeakNonOwningPtr;
+
+/// Keeps the object alive, if it still is.
+template <class T>
 class NonOwningPtr {
+ public:
+  NonOwningPtr() = default;
+  explicit NonOwningPtr(const WeakNonOwningPtr<T>& weak) : target_(weak.target_.lock()) {}
+  explicit operator bool() const noexcept { return target_ != nullptr; }
+  T* operator->() const noexcept { return target_.get(); }
+
+ private:
   std::shared_ptr<T> target_;
 };
 
@@ -22,6 +33,7 @@ class WeakNonOwningPtr {
   WeakNonOwningPtr() = default;
 
  private:
+  friend class NonOwningPtr<T>;
   std::weak_ptr<T> target_;
 };
 
