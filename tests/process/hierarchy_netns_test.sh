@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Network namespaces as hosts, joined by a bridge: groups choose shared memory inside a "host" and rails over the virtual network between
-# them, wherever the ranks are placed, or sockets alone where ranks share nothing. The hosts are told apart by DDP_TEST_HOST, because all
-# namespaces run on one kernel. Skipped unless root may make namespaces.
+# them, wherever the ranks are placed, or sockets alone where ranks share nothing. Links are encrypted where the group has a token. The hosts
+# are told apart by DDP_TEST_HOST, because all namespaces run on one kernel. Skipped unless root may make namespaces.
 worker=$DDP_BUILD_DIR/tests/test.process.hierarchy
 . "$DDP_SOURCE_DIR/tests/process/netns_support.sh"
 export DDP_LOG=info WORLD_SIZE
@@ -28,8 +28,13 @@ train() { # the host of each rank, then what rank 0 must log
   check "$placement: $wanted" grep -q "$wanted" "$work/rank-0"
 }
 
-train 1122 "shared memory inside 2 hosts, 2 rails over Gloo between them"
-train 1112 "shared memory inside 2 hosts, 1 rail over Gloo between them"
-train 1234 "Gloo between all ranks, 4 hosts with one rank each"
+train 1122 "shared memory inside 2 hosts, 2 rails over Gloo between them, encrypted"
+train 1112 "shared memory inside 2 hosts, 1 rail over Gloo between them, encrypted"
+train 1234 "Gloo between all ranks, 4 hosts with one rank each, encrypted"
 train 1212 "shared memory inside 2 hosts, 2 rails"
+DDP_LINKS=plain train 1122 "2 rails over Gloo between them, plain"
+export DDP_INSECURE=1
+unset DDP_TOKEN
+train 1122 "2 rails over Gloo between them, plain"
+check "a group without a token says that nothing is encrypted" grep -q 'without a token nothing is encrypted' "$work/rank-0"
 exit $((failures > 0))
