@@ -189,6 +189,25 @@ func Alloc[T Element](g *Group, count int) ([]T, error) {
 	return unsafe.Slice((*T)(data), count), nil
 }
 
+// Share lets the other ranks of this host reach memory of the program where it is: what lies in it is reduced without a copy. It must be memory of
+// C, as of C.malloc; a slice of Go's heap stays private, which is an error of the status NotSupported. It must stay until Unshare or Close.
+func Share[T Element](g *Group, slice []T) error {
+	defer runtime.KeepAlive(g)
+	if len(slice) == 0 {
+		return failure(InvalidArgument, "an empty slice cannot be shared")
+	}
+	return low.Ddp_group_share(g.id(), unsafe.Pointer(&slice[0]), int64(len(slice))*int64(unsafe.Sizeof(*new(T))))
+}
+
+// Unshare makes memory of Share private again, with its contents. Close the models that use it before.
+func Unshare[T Element](g *Group, slice []T) error {
+	defer runtime.KeepAlive(g)
+	if cap(slice) == 0 {
+		return nil
+	}
+	return low.Ddp_group_unshare(g.id(), unsafe.Pointer(&slice[:1][0]))
+}
+
 // Free gives back what Alloc gave. No slice of it must be touched afterwards.
 func Free[T Element](g *Group, slice []T) error {
 	defer runtime.KeepAlive(g)

@@ -150,6 +150,16 @@ func TestMemoryThatCannotBeIsRefused(t *testing.T) {
 	check(t, Free(group, none))
 }
 
+func TestMemoryOfGoIsNotShared(t *testing.T) {
+	group := alone(t)
+	slice := make([]float32, 1<<20)
+	is(t, Share(group, slice), NotSupported, "share no memory")
+	is(t, Share(group, slice[:0]), InvalidArgument, "empty")
+	is(t, Unshare(group, slice), InvalidArgument, "ddp_group_unshare")
+	var none []float32
+	check(t, Unshare(group, none))
+}
+
 func TestNilObjectsCanBeClosed(t *testing.T) {
 	check(t, (*Group)(nil).Close())
 	check(t, (*Model)(nil).Close())

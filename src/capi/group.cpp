@@ -330,6 +330,24 @@ ddp_status ddp_group_free(ddp_group* group, void* data) {
   });
 }
 
+ddp_status ddp_group_share(ddp_group* group, void* data, int64_t bytes) {
+  constexpr const char* kName = "ddp_group_share";
+  return run_local(group, kName, [&](group::Group& object) {
+    require(data, kName, "data");
+    if (bytes < 1)
+      throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: bytes is %lld; it is 1 or more", kName,
+                       static_cast<long long>(bytes));
+    gpu::require_unregistered(data, bytes, kName);
+    group::SharedMemory::share(object, data, bytes);
+  });
+}
+
+ddp_status ddp_group_unshare(ddp_group* group, void* data) {
+  return run_local(group, "ddp_group_unshare", [&](group::Group& object) {
+    if (data != nullptr) group::SharedMemory::unshare(object, data);
+  });
+}
+
 ddp_status ddp_memory_retain(const void* data) {
   return guarded([&] {
     require(data, "ddp_memory_retain", "data");

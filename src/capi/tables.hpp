@@ -15,6 +15,7 @@
 #include "group/consensus.hpp"
 #include "group/ending.hpp"
 #include "group/group.hpp"
+#include "group/shared_memory.hpp"
 #include "model/model.hpp"
 #include "optim/ema.hpp"
 #include "optim/optimizer.hpp"
@@ -97,10 +98,12 @@ inline group::Group& group_behind(optim::Ema& ema) { return ema.model().group();
 inline group::Group& group_behind(outer::Outer& outer) { return outer.model().group(); }
 
 /// Gives what the body gives. In a broken group a call that is refused because of a state (no pass is open, the model is not
-/// committed) throws the first cause instead, which has led to that state.
+/// committed) throws the first cause instead, which has led to that state. A rank that the group has given up may resume
+/// later, so memory of the program is out of its reach before the program learns of it.
 template <class Body>
-auto or_first_cause(const group::Group& group, Body&& body) {
+auto or_first_cause(group::Group& group, Body&& body) {
   return on_error<Error>(body, [&](const Error& error) {
+    if (group.health().has_fault()) group::SharedMemory::make_private(group);
     if (error.status() == DDP_ERROR_INVALID_STATE) group.health().check_no_fault();  // a rank that left has led to none
   });
 }

@@ -3,6 +3,9 @@
 // Tested by capi/exit_test.cpp, gpu_host/exit_test.c and capi/woken_rank_test.cpp.
 #pragma once
 
+#include <memory>
+#include <vector>
+
 namespace ddp::bootstrap {
 class Failure;
 }  // namespace ddp::bootstrap
@@ -25,6 +28,9 @@ struct Ending {
   static void fence_memory(Group& group);
   /// The same for one arena that outlives its group; what goes wrong is logged.
   static void fence(collective::Arena& arena) noexcept;
+
+  /// Of its host memory: allocations come from the last one; the others are from before a recovery.
+  [[nodiscard]] static const std::vector<std::shared_ptr<collective::Arena>>& arenas_of(const Group& group) noexcept;
 
   /// Not if this rank has left it, as it does in good order.
   [[nodiscard]] static bool has_broken(const bootstrap::Failure& failure) noexcept;

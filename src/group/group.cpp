@@ -19,6 +19,7 @@
 #include "group/group_impl.hpp"
 #include "group/links.hpp"
 #include "group/select.hpp"
+#include "group/shared_memory.hpp"
 #include "group/sparse_rows.hpp"
 #include "group/survival.hpp"
 #include "group/tracing.hpp"
@@ -247,6 +248,7 @@ void Group::close() noexcept {
   impl_->gpu->close(in_order);
   if (in_order) impl_->channels.shutdown();
   impl_->health.leave();
+  SharedMemory::make_private(*this);
 }
 
 }  // namespace ddp::group

@@ -51,8 +51,11 @@ std::vector<int64_t> Bucket::place_pieces(const collective::BucketSpec& spec, os
   int64_t needed = 0;
   for (const collective::BucketSpec::Piece& piece : spec.pieces) {
     const int64_t bytes = piece.count * dtype_size(spec.rule.dtype);
-    offsets.push_back(piece.data == nullptr ? shm::kNotInReach : region.offset_of(piece.data, bytes));
-    if (offsets.back() != shm::kNotInReach) continue;
+    offsets.push_back(piece.data == nullptr ? shm::kNotInReach : region.whole_place_of(piece.data, bytes));
+    if (offsets.back() != shm::kNotInReach) {
+      if (auto hold = region.hold(piece.data, bytes)) holds_.push_back(std::move(hold));
+      continue;
+    }
     private_.push_back(Private{offsets.size() - 1, piece.data, nullptr, bytes});
     needed += rounded(bytes);
   }

@@ -58,7 +58,8 @@ class Bucket final : public collective::BucketOperation {
   collective::Stamp stamp_;
   size_t pieces_;
   std::vector<Private> private_;
-  void* memory_ = nullptr;  // the copies
+  std::vector<std::shared_ptr<const void>> holds_;  // of memory of the program that is shared
+  void* memory_ = nullptr;                          // the copies
   std::unique_ptr<HostReduceInput> mine_;
   Crossing crossing_;
   collective::BucketHeader header_;

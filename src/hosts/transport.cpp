@@ -184,7 +184,7 @@ class HierarchyTransport final : public collective::Transport, public collective
   void reduce_some(collective::Stamp stamp, std::byte* data, int64_t count) {
     collective::sign(stamp, context_.control->calls());
     const int64_t bytes = count * dtype_size(stamp.dtype);
-    int64_t offset = count == 0 ? shm::kNotInReach : host_.region().offset_of(data, bytes);
+    int64_t offset = count == 0 ? shm::kNotInReach : host_.region().whole_place_of(data, bytes);
     const bool copied = offset == shm::kNotInReach;
     if (copied) offset = host_.region().offset_of(exchange_, kExchangeBytes);
     if (copied) copy(exchange_, data, bytes);

@@ -14,6 +14,9 @@
 
 #include "core/attempt.hpp"
 #include "os/huge_pages.hpp"
+#include "os/log.hpp"
+#include "shm/extent.hpp"
+#include "shm/refusal.hpp"
 
 namespace ddp::shm {
 namespace {
@@ -26,8 +29,13 @@ constexpr int64_t kMovingMs = 2000;  // that a call may spend on huge pages: a s
 constexpr int64_t round_up(int64_t value, int64_t unit) noexcept { return (value + unit - 1) / unit * unit; }
 constexpr int64_t kHeader = round_up(static_cast<int64_t>(sizeof(Page)), kPage);
 
+#ifndef MFD_NOEXEC_SEAL
+#define MFD_NOEXEC_SEAL 0x0008U  // Linux 6.3; needed where vm.memfd_noexec is 2
+#endif
+
 Fd open_memfd(int64_t size) {
-  Fd fd(memfd_create("libddp", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  Fd fd(memfd_create("libddp", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL));
+  if (fd.get() < 0 && errno == EINVAL) fd = Fd(memfd_create("libddp", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (fd.get() < 0)
     throw make_error(status_of_errno(errno, DDP_ERROR_NOT_SUPPORTED),
                      "memfd_create failed (%s): no shared memory on this machine%s", std::strerror(errno),
@@ -165,8 +173,10 @@ void* Region::alloc_for_transport(int64_t bytes) {
 
 void Region::renew() {
   for (void* const memory : std::exchange(of_transport_, {})) static_cast<void>(free(memory));
+  if (!make_private()) throw Error();
   Fd fd = open_memfd(mapping_->size());
   const std::lock_guard lock(mutex_);
+  for (const int64_t begin : std::exchange(retired_, {})) used_.erase(begin);  // no mapping is of the new file
   for (const auto& [begin, end] : used_) copy_to(fd.get(), begin, end);
   mapping_->map_again(fd.get());
   fd_ = std::move(fd);
@@ -174,16 +184,128 @@ void Region::renew() {
   for (auto entry = used_.cbegin(); entry != used_.cend(); ++entry) reserve(blocks_of(entry));
   new (mapping_->base()) Page;
   fenced_ = false;
+  for (auto entry = lent_.begin(); entry != lent_.end();) {
+    const auto here = entry++;
+    const std::optional<Error> failed = try_to([&] { lend(here->second); });
+    if (!failed) continue;
+    os::log(DDP_LOG_WARNING, "memory of ddp_group_share stays private after the recovery: %s", failed->what());
+    lent_.erase(here);
+  }
 }
 
 void Region::fence() {
+  if (!make_private()) throw Error();
   const std::lock_guard lock(mutex_);
+  for (const int64_t begin : std::exchange(retired_, {})) used_.erase(begin);
   if (fenced_ || used_.empty()) return;
   Fd fd = open_memfd(mapping_->size());
   for (const auto& [begin, end] : used_) copy_to(fd.get(), begin, end);
   mapping_->map_again(fd.get(), kHeader);
   fd_ = std::move(fd);
   fenced_ = true;
+}
+
+void Region::share(void* data, int64_t bytes) {
+  Lent lent(static_cast<std::byte*>(data), bytes);
+  const std::lock_guard lock(mutex_);
+  if (find_lent(lent_, lent.begin(), lent.bytes()) != nullptr)
+    throw Error(DDP_ERROR_INVALID_ARGUMENT, "ddp_group_share: some of this memory is shared with the group already");
+  drop_retired();
+  LentMap made;  // before the memory, so that nothing can fail after it
+  const auto entry = made.emplace(lent.begin(), std::move(lent)).first;
+  lend(entry->second);
+  lent_.merge(made);
+}
+
+/// The first place that is as far from a huge page's boundary as the program's pages are; -1 without room.
+int64_t Region::find_place(const Lent& lent) const noexcept {
+  const auto wanted = static_cast<int64_t>(reinterpret_cast<uintptr_t>(lent.begin()) % os::kHugePage);
+  const auto from = [&](int64_t at) {
+    const int64_t place = at / os::kHugePage * os::kHugePage + wanted;
+    return place < at ? place + os::kHugePage : place;
+  };
+  int64_t begin = from(kHeader);
+  for (const auto& [used_begin, used_end] : used_) {
+    if (used_begin - begin >= lent.bytes()) break;
+    begin = std::max(begin, from(used_end));
+  }
+  return lent.bytes() <= mapping_->size() - begin ? begin : -1;
+}
+
+void Region::lend(Lent& lent) {
+  const std::string reason = refusal_of(lent.data(), lent.asked_bytes());
+  if (!reason.empty())
+    throw make_error(DDP_ERROR_NOT_SUPPORTED, "ddp_group_share: these %lld bytes stay private memory: %s",
+                     static_cast<long long>(lent.asked_bytes()), reason.c_str());
+  const int64_t begin = find_place(lent);
+  if (begin < 0)
+    throw make_error(DDP_ERROR_OUT_OF_MEMORY,
+                     "ddp_group_share: %lld bytes do not fit into this rank's shared memory of %lld",
+                     static_cast<long long>(lent.bytes()), static_cast<long long>(mapping_->size()));
+  retired_.reserve(retired_.size() + lent_.size() + 1);  // so that take_back() needs no memory
+  const auto entry = used_.emplace(begin, begin + lent.bytes()).first;
+  on_error(
+      [&] {
+        reserve(blocks_of(entry));
+        lent.share(fd_.get(), begin);
+      },
+      [&](const Error&) {
+        release(blocks_of(entry));
+        used_.erase(entry);
+      });
+}
+
+os::Left Region::take_back(Lent& lent) {
+  if (!lent.is_shared()) return os::Left::kAll;
+  const os::Left left = lent.take_back();
+  if (left != os::Left::kStuck) retired_.push_back(lent.offset());
+  return left;
+}
+
+bool Region::unshare(void* data) {
+  const std::lock_guard lock(mutex_);
+  const auto entry = std::find_if(lent_.begin(), lent_.end(), [&](const auto& each) { return each.second.data() == data; });
+  if (entry == lent_.end()) return false;
+  if (entry->second.is_held())
+    throw Error(
+        DDP_ERROR_INVALID_STATE,
+        "ddp_group_unshare: a model's buckets lie in this memory, and other ranks reach it; destroy the model before");
+  switch (take_back(entry->second)) {
+    case os::Left::kAll: lent_.erase(entry); return true;
+    case os::Left::kStuck:
+      throw Error(DDP_ERROR_OUT_OF_MEMORY, "ddp_group_unshare: there is no memory for private pages; it stays shared");
+    case os::Left::kNothing:
+    case os::Left::kPartly: break;
+  }
+  lent_.erase(entry);
+  throw Error(DDP_ERROR_INVALID_STATE,
+              "ddp_group_unshare: this memory was freed or mapped anew while it was shared; call ddp_group_unshare before");
+}
+
+bool Region::make_private() noexcept {
+  const std::lock_guard lock(mutex_);
+  bool all = true;
+  for (auto& [begin, lent] : lent_) {
+    if (take_back(lent) != os::Left::kStuck) continue;
+    all = false;
+    os::log(DDP_LOG_ERROR, "%lld bytes of ddp_group_share stay in the reach of other ranks: there is no memory",
+            static_cast<long long>(lent.bytes()));
+  }
+  return all;
+}
+
+/// Places that the program's memory is no mapping of any more can be used again.
+void Region::drop_retired() noexcept {
+  std::optional<os::FileIdentity> file;
+  if (retired_.empty() || try_to([&] { file = os::identity_of(fd_.get()); })) return;
+  const auto is_mapped = [&](int64_t begin) {
+    const auto entry = used_.find(begin);
+    if (is_mapped_privately(*file, entry->first, entry->second)) return true;
+    release(blocks_of(entry));
+    used_.erase(entry);
+    return false;
+  };
+  retired_.erase(std::partition(retired_.begin(), retired_.end(), is_mapped), retired_.end());
 }
 
 /// Bytes of the mapping to the same place in a file.
@@ -215,6 +337,24 @@ int64_t Region::offset_of(const void* data, int64_t bytes) const noexcept {
   if (after == used_.begin()) return kNotInReach;
   --after;
   return begin + bytes <= after->second ? begin : kNotInReach;
+}
+
+int64_t Region::place_of(const void* data, int64_t bytes) const noexcept {
+  if (const int64_t offset = offset_of(data, bytes); offset != kNotInReach) return offset;
+  const std::lock_guard lock(mutex_);
+  const Lent* const lent = find_lent(lent_, data, bytes);
+  return lent == nullptr ? kNotInReach : lent->place_of(static_cast<const std::byte*>(data), bytes);
+}
+
+int64_t Region::whole_place_of(const void* data, int64_t bytes) const noexcept {
+  const int64_t place = place_of(data, bytes);
+  return place != kNotInReach && (place & kPagesOnly) != 0 ? kNotInReach : place;
+}
+
+std::shared_ptr<const void> Region::hold(const void* data, int64_t bytes) const noexcept {
+  const std::lock_guard lock(mutex_);
+  const Lent* const lent = find_lent(lent_, data, bytes);
+  return lent == nullptr ? nullptr : lent->hold();
 }
 
 void populate(void* data, int64_t bytes) noexcept {

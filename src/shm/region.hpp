@@ -3,8 +3,8 @@
 // behind by a killed process and the size of /dev/shm does not matter. Large in addresses, small in memory: blocks of 2 MiB
 // are reserved when memory is handed out, so running out is an error at that call and never a SIGBUS later. Each is one huge
 // page where the system can give one (os/huge_pages.hpp), for this rank and for all that map it.
-// Layout: Page, then memory for alloc (first fit, 64-byte units; unused blocks go back to the system).
-// Threads: alloc and free under a lock; the mapping itself is constant.
+// Layout: Page, then memory for alloc (first fit, 64-byte units; unused blocks go back to the system), and that of the
+// program which is shared where it is (lent.hpp). Threads: alloc and free under a lock; the mapping itself is constant.
 // Tested by unit/exchange/region_test.cpp.
 #pragma once
 
@@ -17,6 +17,7 @@
 
 #include "exchange/arena.hpp"
 #include "shm/fd.hpp"
+#include "shm/lent.hpp"
 #include "shm/page.hpp"
 
 namespace ddp::shm {
@@ -46,7 +47,7 @@ class Region final : public collective::Arena {
  public:
   /// `limit` bytes of addresses; halved until the system grants them. Throws OUT_OF_MEMORY, NOT_SUPPORTED (no memfd).
   explicit Region(int64_t limit);
-  ~Region() override = default;
+  ~Region() override { (void)make_private(); }
 
   /// How many bytes of addresses a rank should ask for when `ranks` share the host.
   [[nodiscard]] static int64_t default_limit(int32_t ranks) noexcept;
@@ -68,8 +69,26 @@ class Region final : public collective::Arena {
   void fence() override;
   [[nodiscard]] bool is_shared() const noexcept override { return true; }
 
+  /// Memory of the program is in the others' reach from now on, where it is, with its contents; no thread writes to it
+  /// meanwhile. Throws NOT_SUPPORTED with the reason, INVALID_ARGUMENT (some of it is shared), OUT_OF_MEMORY; then nothing
+  /// has changed.
+  void share(void* data, int64_t bytes);
+  /// The way back, of memory that was shared by this address; false without such memory. Throws INVALID_STATE,
+  /// OUT_OF_MEMORY.
+  [[nodiscard]] bool unshare(void* data);
+  /// All memory of the program is private until the region is renewed. False: some is not (it is in the log). Writing
+  /// threads lose nothing.
+  bool make_private() noexcept;
+
   /// Offset of memory that is wholly inside one allocation; kNotInReach otherwise.
   [[nodiscard]] int64_t offset_of(const void* data, int64_t bytes) const noexcept;
+  /// The same, and the place of memory of the program that is shared, as in extent.hpp.
+  [[nodiscard]] int64_t place_of(const void* data, int64_t bytes) const noexcept;
+  /// The same of memory that is in reach as a whole.
+  [[nodiscard]] int64_t whole_place_of(const void* data, int64_t bytes) const noexcept;
+  /// What an operation keeps that reaches into memory of the program; NULL for other memory. While there is one, the memory
+  /// is not made private by unshare().
+  [[nodiscard]] std::shared_ptr<const void> hold(const void* data, int64_t bytes) const noexcept;
 
  private:
   struct Blocks {
@@ -81,12 +100,18 @@ class Region final : public collective::Arena {
   void reserve(Blocks blocks);
   void copy_to(int fd, int64_t begin, int64_t end) const;
   void release(Blocks blocks) noexcept;
+  void lend(Lent& lent);
+  [[nodiscard]] int64_t find_place(const Lent& lent) const noexcept;
+  [[nodiscard]] os::Left take_back(Lent& lent);
+  void drop_retired() noexcept;
 
   Fd fd_;
   std::shared_ptr<Mapping> mapping_;
   mutable std::mutex mutex_;  // guards all below
   Used used_;
   std::vector<void*> of_transport_;
+  LentMap lent_;
+  std::vector<int64_t> retired_;  // begins of places in used_ that were lent; this process may map them privately
   bool fenced_ = false;
 };
 

@@ -2,25 +2,28 @@
 // The places of an exchange's pieces, and the part of each rank.
 //   in place  pieces that all ranks reach: the owner reads and writes them where they are
 //   staged    the others: they go through the stages, rank by rank, in the order of their owner's slice
-// With an ownership the owners' spans are taken. Without one (an all-reduce) the elements are divided equally, and pieces
-// that follow one another on every rank are one stretch, so that the reduction of many small gradients is one long loop.
-// Made once; addresses of staged pieces may change.
-// Tested by conformance/pass_processes_test.cpp and conformance/fused_test.cpp.
+// Of a piece in memory of the program that is shared where it is, the ends are staged which on some rank are outside of
+// whole pages. With an ownership the owners' spans are taken. Without one (an all-reduce) the elements are divided equally,
+// and pieces that follow one another on every rank are one stretch, so that the reduction of many small gradients is one
+// long loop. Made once; addresses of staged pieces may change. Tested by conformance/pass_processes_test.cpp and
+// conformance/fused_test.cpp.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "shm/engine.hpp"
+#include "shm/extent.hpp"
 #include "shm/share.hpp"
 
 namespace ddp::shm {
 
 /// The place of one rank's piece, as exchanged when an exchange is prepared.
 struct PieceReach {
-  int64_t offset = kNotInReach;  // in its region; kNotInReach: private memory
+  int64_t offset = kNotInReach;  // in its region, as in extent.hpp; kNotInReach: private memory
   int64_t owned = 0;             // 1: libddp's own memory, padded with zeros to the next piece
 };
 
@@ -97,10 +100,11 @@ class Routes {
  private:
   void find_reach(const collective::ExchangeSpec& spec, const std::vector<PieceReach>& pieces,
                   const std::vector<PieceReach>& outputs);
+  void hold(const Engine& engine, const collective::ExchangeSpec& spec);
   void divide_by_owner(const Ownership& ownership, const std::vector<size_t>& bases);
   void divide_equally(const collective::ExchangeSpec& spec, const std::vector<PieceReach>& reach,
                       const std::vector<size_t>& bases);
-  [[nodiscard]] bool follows(const Route& last, size_t bases, bool padded, int64_t* gap) const noexcept;
+  [[nodiscard]] bool follows(const Route& last, const Route& next, bool padded, int64_t* gap) const noexcept;
 
   int64_t element_;
   size_t size_;
@@ -110,11 +114,13 @@ class Routes {
   bool reads_directly_ = false;
   std::vector<std::byte*> pieces_;   // own memory
   std::vector<std::byte*> outputs_;  // the same; empty: the pieces
-  std::vector<bool> is_staged_;      // by piece
+  std::vector<bool> is_staged_;      // by piece: all of it, or what is outside of in_reach_
+  std::vector<Extent> in_reach_;     // by piece
   std::vector<std::byte*> bases_;    // of what is in reach, rank by rank
   std::vector<Route> in_place_;
   std::vector<Route> joined_;
-  std::vector<std::vector<Route>> staged_;  // by rank
+  std::vector<std::vector<Route>> staged_;          // by rank
+  std::vector<std::shared_ptr<const void>> holds_;  // of memory of the program that is shared
 };
 
 }  // namespace ddp::shm

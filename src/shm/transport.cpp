@@ -2,12 +2,14 @@
 #include "shm/transport.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <numeric>
 #include <optional>
 
 #include "shm/chunks.hpp"
 #include "shm/exchange.hpp"
+#include "shm/extent.hpp"
 #include "shm/mailboxes.hpp"
 #include "shm/peer_monitor.hpp"
 #include "shm/reach.hpp"
@@ -75,7 +77,7 @@ class ShmTransport final : public collective::Transport, public collective::Outl
   }
   [[nodiscard]] bool all_in_reach(uint64_t sequence) const noexcept;
   [[nodiscard]] std::byte* peer_data(int32_t peer, uint64_t sequence) const noexcept {
-    return engine_.mesh().base(peer) + engine_.slot(peer, sequence).offset;
+    return engine_.mesh().base(peer) + offset_in(engine_.slot(peer, sequence).offset);
   }
   void finish_and_wait(uint64_t sequence) {
     engine_.advance(Counter::kFinished, sequence);
@@ -83,7 +85,8 @@ class ShmTransport final : public collective::Transport, public collective::Outl
   }
   [[nodiscard]] std::vector<PieceReach> exchange_reach(const std::vector<collective::BucketSpec::Piece>& pieces,
                                                        ddp_dtype dtype);
-  void reduce_in_place(uint64_t sequence, const Tensor& tensor, const cpu::ReduceRule& rule);
+  [[nodiscard]] Extent common_reach(uint64_t sequence, const Tensor& tensor) const noexcept;
+  void reduce_in_place(uint64_t sequence, const Tensor& tensor, const cpu::ReduceRule& rule, const Extent& in_reach);
   void reduce_staged(uint64_t sequence, const Tensor& tensor, const cpu::ReduceRule& rule);
   template <class Place>
   void give_staged(uint64_t sequence, const std::byte* data, int64_t bytes, int32_t giver, Place&& place);
@@ -119,7 +122,7 @@ std::vector<PieceReach> ShmTransport::exchange_reach(const std::vector<collectiv
   for (const collective::BucketSpec::Piece& piece : pieces) {
     PieceReach reach;
     const int64_t bytes = piece.count * dtype_size(dtype);
-    reach.offset = piece.data == nullptr ? kNotInReach : engine_.mesh().own->offset_of(piece.data, bytes);
+    reach.offset = piece.data == nullptr ? kNotInReach : engine_.mesh().own->place_of(piece.data, bytes);
     reach.owned = piece.owned ? 1 : 0;
     mine.push_back(reach);
   }
@@ -145,7 +148,7 @@ void ShmTransport::reduce(const Tensor& tensor, ddp_reduce op, int32_t root) {
     if (small)
       copy_bytes(slot.payload, tensor.data, tensor.bytes());
     else
-      slot.offset = engine_.mesh().own->offset_of(tensor.data, tensor.bytes());
+      slot.offset = engine_.mesh().own->place_of(tensor.data, tensor.bytes());
   });
   if (small) {
     for (int32_t rank = 0; rank < engine_.size(); ++rank) input_of(rank) = engine_.slot(rank, sequence).payload;
@@ -153,19 +156,54 @@ void ShmTransport::reduce(const Tensor& tensor, ddp_reduce op, int32_t root) {
     engine_.count_sent(tensor.bytes());
     add(how, 1, tensor.count);
     engine_.leave(sequence);
-  } else if (all_in_reach(sequence)) {
-    reduce_in_place(sequence, tensor, how);
+  } else if (const Extent in_reach = common_reach(sequence, tensor); in_reach.count > 0) {
+    reduce_in_place(sequence, tensor, how, in_reach);
   } else {
     reduce_staged(sequence, tensor, how);
   }
 }
 
-void ShmTransport::reduce_in_place(uint64_t sequence, const Tensor& tensor, const cpu::ReduceRule& rule) {
-  const int64_t element = dtype_size(tensor.dtype);
-  const Share share = share_of(tensor.count, element, engine_.rank(), engine_.size());
+/// What all ranks reach of all ranks' tensors.
+Extent ShmTransport::common_reach(uint64_t sequence, const Tensor& tensor) const noexcept {
+  Extent all{0, tensor.count};
   for (int32_t rank = 0; rank < engine_.size(); ++rank)
-    input_of(rank) = out_[static_cast<size_t>(rank)] = peer_data(rank, sequence) + share.begin * element;
+    all = common(all, extent_of(engine_.slot(rank, sequence).offset, tensor.count, dtype_size(tensor.dtype)));
+  return all;
+}
+
+// The ends of it that are outside of whole pages on some rank are in the stages while the rest is reduced in place. They are
+// short, so every rank adds them for itself.
+void ShmTransport::reduce_in_place(uint64_t sequence, const Tensor& tensor, const cpu::ReduceRule& rule,
+                                   const Extent& in_reach) {
+  const int64_t element = dtype_size(tensor.dtype);
+  const std::array<Extent, 2> ends{Extent{0, in_reach.first},
+                                   Extent{in_reach.first + in_reach.count, tensor.count - in_reach.first - in_reach.count}};
+  const auto in_stage = [&](int32_t rank, uint64_t chunk, size_t end) {
+    return engine_.stages().stage(rank, chunk) + static_cast<int64_t>(end) * kStageBytes / 2;
+  };
+  const auto fill = [&](uint64_t, uint64_t chunk) {
+    for (size_t end = 0; end < ends.size(); ++end)
+      copy_bytes(in_stage(engine_.rank(), chunk, end), tensor.data + ends[end].first * element, ends[end].count * element);
+  };
+  const auto add_ends = [&](uint64_t, uint64_t chunk) {
+    for (size_t end = 0; end < ends.size(); ++end) {
+      for (int32_t rank = 0; rank < engine_.size(); ++rank) input_of(rank) = in_stage(rank, chunk, end);
+      out_[0] = tensor.data + ends[end].first * element;
+      if (ends[end].count > 0) add(rule, 1, ends[end].count);
+    }
+  };
+  ChunkWork work{fill, add_ends, [](uint64_t, uint64_t) {}};
+  Chunks chunks(engine_, true, false);
+  if (in_reach.count < tensor.count) {
+    int64_t budget = INT64_MAX;
+    chunks.begin(1);
+    (void)chunks.advance(work, &budget);
+  }
+  const Share share = share_of(in_reach.count, element, engine_.rank(), engine_.size());
+  for (int32_t rank = 0; rank < engine_.size(); ++rank)
+    input_of(rank) = out_[static_cast<size_t>(rank)] = peer_data(rank, sequence) + (in_reach.first + share.begin) * element;
   if (share.end > share.begin) add(rule, engine_.size(), share.end - share.begin);
+  chunks.finish(work, sequence);
   finish_and_wait(sequence);
 }
 
@@ -233,7 +271,7 @@ void ShmTransport::all_gather(const Tensor& input, const Tensor& output) {
         if (small)
           copy_bytes(slot.payload, input.data, bytes);
         else
-          slot.offset = engine_.mesh().own->offset_of(input.data, bytes);
+          slot.offset = engine_.mesh().own->whole_place_of(input.data, bytes);
       });
   const auto place = [&](int32_t peer) { return output.data + peer * bytes; };
   if (small || all_in_reach(sequence)) {
@@ -255,7 +293,7 @@ void ShmTransport::reduce_scatter(const Tensor& input, const Tensor& output, ddp
   const int64_t element = dtype_size(output.dtype);
   const uint64_t sequence =
       engine_.meet(collective::stamp_of(collective::Collective::kReduceScatter, output, op), 0,
-                   [&](Slot& slot) { slot.offset = engine_.mesh().own->offset_of(input.data, input.bytes()); });
+                   [&](Slot& slot) { slot.offset = engine_.mesh().own->whole_place_of(input.data, input.bytes()); });
   out_[0] = output.data;
   if (all_in_reach(sequence)) {
     for (int32_t rank = 0; rank < engine_.size(); ++rank)
@@ -293,7 +331,7 @@ void ShmTransport::broadcast(const Tensor& tensor, int32_t root) {
   const uint64_t sequence =
       engine_.meet(collective::stamp_of(collective::Collective::kBroadcast, tensor, DDP_SUM, root), 0, [&](Slot& slot) {
         if (small && is_root) copy_bytes(slot.payload, tensor.data, bytes);
-        if (!small && is_root) slot.offset = engine_.mesh().own->offset_of(tensor.data, bytes);
+        if (!small && is_root) slot.offset = engine_.mesh().own->whole_place_of(tensor.data, bytes);
       });
   const Slot& source = engine_.slot(root, sequence);
   if (small || source.offset != kNotInReach) {

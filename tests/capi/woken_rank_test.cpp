@@ -29,6 +29,7 @@ void await_file(const std::string& path) {
 }
 
 enum class Kind {
+  kShared,      // memory of the program, shared where it is; the group is not destroyed
   kAlloc,       // memory of ddp_group_alloc in sums; the group is not destroyed
   kGradient,    // a gradient of libddp, retained; model and group are destroyed
   kModel,       // the same; the group is destroyed, the model is not
@@ -43,6 +44,11 @@ struct Worker {
     options.timeout_ms = 3'000;
     options.dead_after_ms = 60'000;  // so that it is the limit that ends the wait
     group = create_group("file://" + folder.path() + "/meet", options);
+    if (kind == Kind::kShared) {
+      memory = values.data();
+      OK(ddp_group_share(group, memory, kCount * 4));
+      return;
+    }
     if (kind == Kind::kAlloc) {
       void* given = nullptr;
       OK(ddp_group_alloc(group, kCount * 4, &given));
@@ -71,7 +77,7 @@ struct Worker {
   }
   /// DDP_OK as long as all ranks come.
   ddp_status work() const {
-    if (kind == Kind::kAlloc) {
+    if (kind == Kind::kAlloc || kind == Kind::kShared) {
       const ddp_tensor tensor = {memory, DDP_F32, DDP_CPU, 0, 1, {kCount}};
       return ddp_group_all_reduce(group, &tensor, DDP_AVERAGE, nullptr);
     }
@@ -82,7 +88,7 @@ struct Worker {
     return status;
   }
   void give_up() {
-    if (kind == Kind::kAlloc) return;
+    if (kind == Kind::kAlloc || kind == Kind::kShared) return;
     ddp_optimizer_destroy(sgd);
     if (kind != Kind::kModel) ddp_model_destroy(model);
     ddp_group_destroy(group);
@@ -102,8 +108,10 @@ std::string go_on(const Folder& folder, Worker& worker, int rank, Reporter& repo
   const std::string cause = ddp_last_error();
   worker.give_up();
   ddp_group_options options = patient_options(rank, kRanks - 1);
+  if (worker.kind == Kind::kShared) std::fill_n(worker.memory, kCount, kNew);  // at once, it is the program's own
   ddp_group* const next = create_group("file://" + folder.path() + "/again", options);
   std::fill_n(worker.memory, kCount, kNew);
+  if (worker.kind == Kind::kShared) OK(ddp_group_share(next, worker.memory, kCount * 4));
   report.say("another group");
   await_file(folder.path() + "/woken");
   const auto changed = std::find_if(worker.memory, worker.memory + kCount, [](float each) { return each != kNew; });
@@ -142,7 +150,7 @@ void stop_and_wake(Kind kind, int trial) {
 }
 
 void a_rank_that_goes_on_reaches_nothing_that_is_still_used(void**) {
-  for (const Kind kind : {Kind::kAlloc, Kind::kGradient, Kind::kModel, Kind::kValues, Kind::kInBackward})
+  for (const Kind kind : {Kind::kShared, Kind::kAlloc, Kind::kGradient, Kind::kModel, Kind::kValues, Kind::kInBackward})
     for (int trial = 0; trial < kTrials; ++trial) stop_and_wake(kind, trial);
 }
 

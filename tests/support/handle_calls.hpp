@@ -145,6 +145,8 @@ inline const std::vector<HandleCall> all_handle_calls = {
     DDP_CALL(ddp_group_get_rows, h.group, &m.indices, &m.tensor),
     DDP_CALL(ddp_group_alloc, h.group, 64, &m.address),
     DDP_CALL(ddp_group_free, h.group, nullptr),
+    DDP_CALL(ddp_group_share, h.group, &m.address, 8),
+    DDP_CALL(ddp_group_unshare, h.group, nullptr),
     DDP_CALL(ddp_group_get_failed, h.group, &m.index, 1, &m.found),
     DDP_CALL(ddp_group_get_gone, h.group, &m.index, 1, &m.found),
     DDP_CALL(ddp_group_get_joined, h.group, &m.index, 1, &m.found),

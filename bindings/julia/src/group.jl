@@ -202,6 +202,22 @@ nothing of it is used any more, `finalize(a)` after this gives it back at once.
 free!(group::Group, a::Array) = GC.@preserve a check(Low.ddp_group_free(group.handle, pointer(a)))
 
 """
+    share!(group, a)
+
+Let the other ranks of this host reach the memory of an array where it is: what lies in it is reduced without a copy. The array must stay
+until `unshare!` (the caller keeps a reference to it) and must not be resized. Raises an error with the status `NOT_SUPPORTED` and the reason where it
+stays private.
+"""
+share!(group::Group, a::Array) = GC.@preserve a check(Low.ddp_group_share(group.handle, pointer(a), sizeof(a)))
+
+"""
+    unshare!(group, a)
+
+Make the memory of an array that was given to `share!` private again, with its contents, after the models that use it.
+"""
+unshare!(group::Group, a::Array) = GC.@preserve a check(Low.ddp_group_unshare(group.handle, pointer(a)))
+
+"""
     LibDDP.lux_backend(group)
 
 The group as a back end of `Lux.DistributedUtils`, when Lux is loaded too.

@@ -75,6 +75,8 @@ end
         a .= [1 2 3; 4 5 6]
         @test a * [1.0, 1, 1] == [6, 15]
         b = alloc(group, UInt8, 5)
+        fails(() -> share!(group, zeros(1 << 20)), :NOT_SUPPORTED, "share no memory")
+        fails(() -> unshare!(group, zeros(1 << 20)), :INVALID_ARGUMENT, "ddp_group_unshare")
         free!(group, a)
         fails(() -> free!(group, a), :INVALID_ARGUMENT, "freed already")
         close(group)

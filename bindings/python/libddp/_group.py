@@ -19,7 +19,7 @@ from ._metrics import agreed_order
 from ._options import fill
 from ._recover import RankProgress, Recovery, progress_of, recovery_of
 from ._store import Notes, Store, StoreCalls
-from ._tensor import CPU, SIZES, lend
+from ._tensor import CPU, SIZES, Lent, lend
 from ._view import View
 from ._wait import call
 
@@ -70,6 +70,8 @@ class Group(Messages, Closing):
         self._handle = Handle(raw, low.ddp_group_destroy)
         self._rank, self._size = low.ddp_group_rank(raw), low.ddp_group_size(raw)  # for forked children too, which the library refuses
         self._memory: weakref.WeakSet[View] = weakref.WeakSet()
+        self._shared: dict[int, Lent] = {}  # memory of share(), by its address
+        self._handle.kept.append(self._shared)
         self._models: weakref.WeakSet[Any] = weakref.WeakSet()
         self._recovering = threading.RLock()  # abort() stays out of a recovery
         _open.add(self)
@@ -290,6 +292,23 @@ class Group(Messages, Closing):
         view = View((owner.get("memory"), int(kind), CPU, 0, extents), owner)
         self._memory.add(view)
         return view
+
+    def share(self, tensor: Any) -> None:
+        """Let the other ranks of this host reach the memory of a tensor, an array or a buffer where it is: what lies in it is reduced in place, as
+        in memory of alloc(). The group keeps it until unshare(), or until it ends. Where it stays private, which is no harm, this raises
+        NotSupportedError with the reason, for example for memory below 1 MiB."""
+        lent = lend(tensor, "the memory to share")
+        count = SIZES[DType(lent.dtype)]
+        for extent in lent.shape:
+            count *= extent
+        low.ddp_group_share(self._raw, lent.tensor[0], count)
+        self._shared[lent.tensor[0]] = lent
+
+    def unshare(self, tensor: Any) -> None:
+        """Make memory that was given to share() private again, with its contents. Close the models that use it before."""
+        address = lend(tensor, "the memory to share").tensor[0]
+        low.ddp_group_unshare(self._raw, address)
+        self._shared.pop(address, None)
 
     def close(self) -> None:
         """Leave the group. Refused while memory of alloc() is in use."""

@@ -170,6 +170,18 @@ class Group {
     return Memory<T>(get(), count);
   }
 
+  /** Share memory of the program with the other ranks of the host, where it is: tensors in it are reduced in place. The
+   * memory stays until unshare(), or the end of the group. Throws NOT_SUPPORTED with the reason if it stays private. */
+  template <class T>
+  void share(Span<T> memory) {
+    check(ddp_group_share(get(), memory.data(), static_cast<std::int64_t>(memory.size() * sizeof(T))), get());
+  }
+  /** Make it private again, with its contents, after the models that use it. */
+  template <class T>
+  void unshare(Span<T> memory) {
+    check(ddp_group_unshare(get(), memory.data()), get());
+  }
+
   /** Which parts of the global batch are this rank's. Again after recover(). */
   ddp_virtual_ranks virtual_ranks() const {
     auto found = sized<ddp_virtual_ranks>();

@@ -79,4 +79,20 @@ void require_host(const Tensor& tensor, const char* what, const char* instead) {
                      instead);
 }
 
+void require_unregistered(const void* memory, int64_t bytes, const char* function) {
+  constexpr int64_t kPage = 4096;
+  const PointerGetAttributes ask = find_driver();
+  for (int64_t at = 0; ask != nullptr && at < bytes; at += kPage) {
+    unsigned type = 0;
+    int wanted[] = {kMemoryType};
+    void* results[] = {&type};
+    const uintptr_t page = reinterpret_cast<uintptr_t>(memory) + static_cast<uintptr_t>(at);
+    if (ask(1, wanted, results, page) == 0 && type != 0)
+      throw make_error(DDP_ERROR_NOT_SUPPORTED,
+                       "%s: these %lld bytes stay private memory: the NVIDIA driver knows them (memory of a GPU, managed "
+                       "memory, or registered with cudaHostRegister)",
+                       function, static_cast<long long>(bytes));
+  }
+}
+
 }  // namespace ddp::gpu

@@ -22,4 +22,8 @@ inline constexpr char kCopyIt[] = "this call takes host memory; copy it there fi
 /// Throws INVALID_ARGUMENT if the host cannot read a tensor that is declared to be in host memory; `what` names it.
 void require_host(const Tensor& tensor, const char* what, const char* instead = kDescribeIt);
 
+/// Throws NOT_SUPPORTED if the NVIDIA driver, where it is in the process, knows any page of this memory:
+/// memory of a GPU, managed memory, and memory of the host that was registered for copies.
+void require_unregistered(const void* memory, int64_t bytes, const char* function);
+
 }  // namespace ddp::gpu

@@ -295,9 +295,9 @@ typedef _gostring_ swig_type_259;
 typedef long long swig_type_260;
 typedef _gostring_ swig_type_261;
 typedef _gostring_ swig_type_262;
-typedef long long swig_type_263;
+typedef _gostring_ swig_type_263;
 typedef long long swig_type_264;
-typedef long long swig_type_265;
+typedef _gostring_ swig_type_265;
 typedef long long swig_type_266;
 typedef long long swig_type_267;
 typedef long long swig_type_268;
@@ -311,36 +311,36 @@ typedef long long swig_type_275;
 typedef long long swig_type_276;
 typedef long long swig_type_277;
 typedef long long swig_type_278;
-typedef _gostring_ swig_type_279;
+typedef long long swig_type_279;
 typedef long long swig_type_280;
-typedef _gostring_ swig_type_281;
+typedef long long swig_type_281;
 typedef _gostring_ swig_type_282;
-typedef _gostring_ swig_type_283;
+typedef long long swig_type_283;
 typedef _gostring_ swig_type_284;
 typedef _gostring_ swig_type_285;
 typedef _gostring_ swig_type_286;
 typedef _gostring_ swig_type_287;
 typedef _gostring_ swig_type_288;
-typedef long long swig_type_289;
-typedef long long swig_type_290;
+typedef _gostring_ swig_type_289;
+typedef _gostring_ swig_type_290;
 typedef _gostring_ swig_type_291;
-typedef _gostring_ swig_type_292;
+typedef long long swig_type_292;
 typedef long long swig_type_293;
-typedef long long swig_type_294;
+typedef _gostring_ swig_type_294;
 typedef _gostring_ swig_type_295;
 typedef long long swig_type_296;
-typedef _gostring_ swig_type_297;
+typedef long long swig_type_297;
 typedef _gostring_ swig_type_298;
 typedef long long swig_type_299;
 typedef _gostring_ swig_type_300;
 typedef _gostring_ swig_type_301;
-typedef _gostring_ swig_type_302;
+typedef long long swig_type_302;
 typedef _gostring_ swig_type_303;
-typedef long long swig_type_304;
+typedef _gostring_ swig_type_304;
 typedef _gostring_ swig_type_305;
-typedef long long swig_type_306;
+typedef _gostring_ swig_type_306;
 typedef long long swig_type_307;
-typedef long long swig_type_308;
+typedef _gostring_ swig_type_308;
 typedef long long swig_type_309;
 typedef long long swig_type_310;
 typedef long long swig_type_311;
@@ -356,22 +356,25 @@ typedef long long swig_type_320;
 typedef long long swig_type_321;
 typedef long long swig_type_322;
 typedef long long swig_type_323;
-typedef _gostring_ swig_type_324;
+typedef long long swig_type_324;
 typedef long long swig_type_325;
-typedef _gostring_ swig_type_326;
+typedef long long swig_type_326;
 typedef _gostring_ swig_type_327;
-typedef _gostring_ swig_type_328;
+typedef long long swig_type_328;
 typedef _gostring_ swig_type_329;
 typedef _gostring_ swig_type_330;
-typedef long long swig_type_331;
-typedef long long swig_type_332;
-typedef long long swig_type_333;
+typedef _gostring_ swig_type_331;
+typedef _gostring_ swig_type_332;
+typedef _gostring_ swig_type_333;
 typedef long long swig_type_334;
-typedef _gostring_ swig_type_335;
+typedef long long swig_type_335;
 typedef long long swig_type_336;
-typedef _gostring_ swig_type_337;
+typedef long long swig_type_337;
 typedef _gostring_ swig_type_338;
-typedef _gostring_ swig_type_339;
+typedef long long swig_type_339;
+typedef _gostring_ swig_type_340;
+typedef _gostring_ swig_type_341;
+typedef _gostring_ swig_type_342;
 extern void _wrap_Swig_free_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern uintptr_t _wrap_Swig_malloc_low_54d6d97b8f83fd5b(swig_intgo arg1);
 extern swig_intgo _wrap_DDP_OK_low_54d6d97b8f83fd5b(void);
@@ -906,22 +909,24 @@ extern swig_type_258 _wrap_ddp_batch_norm_forward_low_54d6d97b8f83fd5b(uintptr_t
 extern swig_type_259 _wrap_ddp_batch_norm_backward_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5, uintptr_t arg6, uintptr_t arg7, swig_type_260 arg8, uintptr_t arg9, uintptr_t arg10, uintptr_t arg11, uintptr_t arg12);
 extern swig_type_261 _wrap_ddp_memory_retain_low_54d6d97b8f83fd5b(swig_voidp arg1);
 extern swig_type_262 _wrap_ddp_memory_release_low_54d6d97b8f83fd5b(swig_voidp arg1);
-extern void _wrap_ddp_recover_options_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_263 arg2);
-extern swig_type_264 _wrap_ddp_recover_options_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_recover_options_wait_ms_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_265 arg2);
-extern swig_type_266 _wrap_ddp_recover_options_wait_ms_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_263 _wrap_ddp_group_share_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2, swig_type_264 arg3);
+extern swig_type_265 _wrap_ddp_group_unshare_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2);
+extern void _wrap_ddp_recover_options_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_266 arg2);
+extern swig_type_267 _wrap_ddp_recover_options_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_recover_options_wait_ms_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_268 arg2);
+extern swig_type_269 _wrap_ddp_recover_options_wait_ms_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_recover_options_min_ranks_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_recover_options_min_ranks_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_recover_options_allow_half_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_recover_options_allow_half_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_recover_options_cool_down_ms_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_267 arg2);
-extern swig_type_268 _wrap_ddp_recover_options_cool_down_ms_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_recover_options_cool_down_ms_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_270 arg2);
+extern swig_type_271 _wrap_ddp_recover_options_cool_down_ms_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_recover_options_low_54d6d97b8f83fd5b(void);
 extern void _wrap_delete_ddp_recover_options_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_recovery_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_269 arg2);
-extern swig_type_270 _wrap_ddp_recovery_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_recovery_generation_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_271 arg2);
-extern swig_type_272 _wrap_ddp_recovery_generation_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_recovery_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_272 arg2);
+extern swig_type_273 _wrap_ddp_recovery_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_recovery_generation_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_274 arg2);
+extern swig_type_275 _wrap_ddp_recovery_generation_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_recovery_rank_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_recovery_rank_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_recovery_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
@@ -936,14 +941,14 @@ extern void _wrap_ddp_recovery_reserved_set_low_54d6d97b8f83fd5b(uintptr_t arg1,
 extern int _wrap_ddp_recovery_reserved_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_recovery_seconds_set_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
 extern double _wrap_ddp_recovery_seconds_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_recovery_step_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_273 arg2);
-extern swig_type_274 _wrap_ddp_recovery_step_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_recovery_step_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_276 arg2);
+extern swig_type_277 _wrap_ddp_recovery_step_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_recovery_low_54d6d97b8f83fd5b(void);
 extern void _wrap_delete_ddp_recovery_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_rank_progress_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_275 arg2);
-extern swig_type_276 _wrap_ddp_rank_progress_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_rank_progress_pass_index_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_277 arg2);
-extern swig_type_278 _wrap_ddp_rank_progress_pass_index_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_rank_progress_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_278 arg2);
+extern swig_type_279 _wrap_ddp_rank_progress_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_rank_progress_pass_index_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_280 arg2);
+extern swig_type_281 _wrap_ddp_rank_progress_pass_index_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_rank_progress_bucket_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_rank_progress_bucket_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_rank_progress_in_call_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
@@ -956,17 +961,17 @@ extern void _wrap_ddp_rank_progress_reserved_set_low_54d6d97b8f83fd5b(uintptr_t 
 extern int _wrap_ddp_rank_progress_reserved_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_rank_progress_low_54d6d97b8f83fd5b(void);
 extern void _wrap_delete_ddp_rank_progress_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern swig_type_279 _wrap_ddp_recover_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_280 arg2);
-extern swig_type_281 _wrap_ddp_group_get_failed_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
-extern swig_type_282 _wrap_ddp_group_get_progress_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2, uintptr_t arg3);
-extern swig_type_283 _wrap_ddp_call_name_low_54d6d97b8f83fd5b(int arg1);
-extern swig_type_284 _wrap_ddp_group_recover_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
-extern swig_type_285 _wrap_ddp_group_get_gone_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
-extern swig_type_286 _wrap_ddp_group_get_joined_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
-extern swig_type_287 _wrap_ddp_group_get_renumbered_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
-extern swig_type_288 _wrap_ddp_optimizer_copy_loss_scale_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
-extern void _wrap_ddp_virtual_ranks_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_289 arg2);
-extern swig_type_290 _wrap_ddp_virtual_ranks_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_282 _wrap_ddp_recover_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_283 arg2);
+extern swig_type_284 _wrap_ddp_group_get_failed_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
+extern swig_type_285 _wrap_ddp_group_get_progress_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2, uintptr_t arg3);
+extern swig_type_286 _wrap_ddp_call_name_low_54d6d97b8f83fd5b(int arg1);
+extern swig_type_287 _wrap_ddp_group_recover_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
+extern swig_type_288 _wrap_ddp_group_get_gone_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
+extern swig_type_289 _wrap_ddp_group_get_joined_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
+extern swig_type_290 _wrap_ddp_group_get_renumbered_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
+extern swig_type_291 _wrap_ddp_optimizer_copy_loss_scale_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
+extern void _wrap_ddp_virtual_ranks_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_292 arg2);
+extern swig_type_293 _wrap_ddp_virtual_ranks_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_virtual_ranks_total_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_virtual_ranks_total_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_virtual_ranks_first_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
@@ -977,20 +982,20 @@ extern void _wrap_ddp_virtual_ranks_reserved_set_low_54d6d97b8f83fd5b(uintptr_t 
 extern int _wrap_ddp_virtual_ranks_reserved_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_virtual_ranks_low_54d6d97b8f83fd5b(void);
 extern void _wrap_delete_ddp_virtual_ranks_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern swig_type_291 _wrap_ddp_group_get_virtual_ranks_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_292 _wrap_ddp_virtual_rank_key_low_54d6d97b8f83fd5b(swig_type_293 arg1, swig_type_294 arg2, int arg3, swig_voidp arg4);
-extern swig_type_295 _wrap_ddp_group_reduce_part_metrics_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2, swig_type_296 arg3, swig_intgo arg4);
-extern swig_type_297 _wrap_ddp_state_save_latest_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_298 arg2, swig_type_299 arg3);
-extern swig_type_300 _wrap_ddp_state_load_latest_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_301 arg2, uintptr_t arg3, uintptr_t arg4);
-extern swig_type_302 _wrap_ddp_model_get_loaded_file_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern swig_type_303 _wrap_ddp_model_get_skipped_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_304 arg2);
-extern swig_type_305 _wrap_ddp_state_save_local_low_54d6d97b8f83fd5b(uintptr_t arg1, ddp_write_fn arg2, uintptr_t arg3);
-extern void _wrap_ddp_outer_options_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_306 arg2);
-extern swig_type_307 _wrap_ddp_outer_options_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_outer_options_every_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_308 arg2);
-extern swig_type_309 _wrap_ddp_outer_options_every_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_outer_options_overlap_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_310 arg2);
-extern swig_type_311 _wrap_ddp_outer_options_overlap_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_294 _wrap_ddp_group_get_virtual_ranks_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_295 _wrap_ddp_virtual_rank_key_low_54d6d97b8f83fd5b(swig_type_296 arg1, swig_type_297 arg2, int arg3, swig_voidp arg4);
+extern swig_type_298 _wrap_ddp_group_reduce_part_metrics_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2, swig_type_299 arg3, swig_intgo arg4);
+extern swig_type_300 _wrap_ddp_state_save_latest_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_301 arg2, swig_type_302 arg3);
+extern swig_type_303 _wrap_ddp_state_load_latest_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_304 arg2, uintptr_t arg3, uintptr_t arg4);
+extern swig_type_305 _wrap_ddp_model_get_loaded_file_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_306 _wrap_ddp_model_get_skipped_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_307 arg2);
+extern swig_type_308 _wrap_ddp_state_save_local_low_54d6d97b8f83fd5b(uintptr_t arg1, ddp_write_fn arg2, uintptr_t arg3);
+extern void _wrap_ddp_outer_options_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_309 arg2);
+extern swig_type_310 _wrap_ddp_outer_options_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_outer_options_every_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_311 arg2);
+extern swig_type_312 _wrap_ddp_outer_options_every_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_outer_options_overlap_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_313 arg2);
+extern swig_type_314 _wrap_ddp_outer_options_overlap_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_outer_options_rate_set_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
 extern double _wrap_ddp_outer_options_rate_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_outer_options_momentum_set_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
@@ -1007,36 +1012,36 @@ extern void _wrap_ddp_outer_options_error_feedback_set_low_54d6d97b8f83fd5b(uint
 extern int _wrap_ddp_outer_options_error_feedback_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_outer_options_low_54d6d97b8f83fd5b(void);
 extern void _wrap_delete_ddp_outer_options_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_outer_stats_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_312 arg2);
-extern swig_type_313 _wrap_ddp_outer_stats_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_outer_stats_steps_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_314 arg2);
-extern swig_type_315 _wrap_ddp_outer_stats_steps_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_outer_stats_exchanges_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_316 arg2);
-extern swig_type_317 _wrap_ddp_outer_stats_exchanges_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_outer_stats_under_way_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_318 arg2);
-extern swig_type_319 _wrap_ddp_outer_stats_under_way_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_outer_stats_sent_bytes_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_320 arg2);
-extern swig_type_321 _wrap_ddp_outer_stats_sent_bytes_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_outer_stats_wait_ns_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_322 arg2);
-extern swig_type_323 _wrap_ddp_outer_stats_wait_ns_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_outer_stats_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_315 arg2);
+extern swig_type_316 _wrap_ddp_outer_stats_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_outer_stats_steps_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_317 arg2);
+extern swig_type_318 _wrap_ddp_outer_stats_steps_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_outer_stats_exchanges_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_319 arg2);
+extern swig_type_320 _wrap_ddp_outer_stats_exchanges_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_outer_stats_under_way_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_321 arg2);
+extern swig_type_322 _wrap_ddp_outer_stats_under_way_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_outer_stats_sent_bytes_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_323 arg2);
+extern swig_type_324 _wrap_ddp_outer_stats_sent_bytes_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_outer_stats_wait_ns_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_325 arg2);
+extern swig_type_326 _wrap_ddp_outer_stats_wait_ns_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_outer_stats_low_54d6d97b8f83fd5b(void);
 extern void _wrap_delete_ddp_outer_stats_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern swig_type_324 _wrap_ddp_outer_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_325 arg2);
-extern swig_type_326 _wrap_ddp_outer_create_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, swig_voidp arg3);
+extern swig_type_327 _wrap_ddp_outer_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_328 arg2);
+extern swig_type_329 _wrap_ddp_outer_create_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, swig_voidp arg3);
 extern void _wrap_ddp_outer_destroy_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern swig_type_327 _wrap_ddp_outer_step_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern swig_type_328 _wrap_ddp_outer_sync_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern swig_type_329 _wrap_ddp_outer_get_stats_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_330 _wrap_ddp_group_get_waits_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
-extern void _wrap_ddp_trace_options_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_331 arg2);
-extern swig_type_332 _wrap_ddp_trace_options_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_trace_options_capacity_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_333 arg2);
-extern swig_type_334 _wrap_ddp_trace_options_capacity_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_330 _wrap_ddp_outer_step_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_331 _wrap_ddp_outer_sync_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_332 _wrap_ddp_outer_get_stats_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_333 _wrap_ddp_group_get_waits_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
+extern void _wrap_ddp_trace_options_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_334 arg2);
+extern swig_type_335 _wrap_ddp_trace_options_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_trace_options_capacity_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_336 arg2);
+extern swig_type_337 _wrap_ddp_trace_options_capacity_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_trace_options_low_54d6d97b8f83fd5b(void);
 extern void _wrap_delete_ddp_trace_options_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern swig_type_335 _wrap_ddp_trace_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_336 arg2);
-extern swig_type_337 _wrap_ddp_group_start_trace_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_338 arg2, uintptr_t arg3);
-extern swig_type_339 _wrap_ddp_group_stop_trace_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_338 _wrap_ddp_trace_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_339 arg2);
+extern swig_type_340 _wrap_ddp_group_start_trace_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_341 arg2, uintptr_t arg3);
+extern swig_type_342 _wrap_ddp_group_stop_trace_low_54d6d97b8f83fd5b(uintptr_t arg1);
 #undef intgo
 */
 import "C"
@@ -5769,6 +5774,29 @@ swig_r_1 = result(swig_r)
 	return swig_r_1
 }
 
+func Ddp_group_share(arg1 uintptr, arg2 unsafe.Pointer, arg3 int64) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	_swig_i_2 := arg3
+	swig_r_p := C._wrap_ddp_group_share_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_264(_swig_i_2))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_group_unshare(arg1 uintptr, arg2 unsafe.Pointer) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	swig_r_p := C._wrap_ddp_group_unshare_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
 type SwigcptrDdp_recover_options uintptr
 
 func (p SwigcptrDdp_recover_options) Swigcptr() uintptr {
@@ -5781,7 +5809,7 @@ func (p SwigcptrDdp_recover_options) SwigIsDdp_recover_options() {
 func (arg1 SwigcptrDdp_recover_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recover_options_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_263(_swig_i_1))
+	C._wrap_ddp_recover_options_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_266(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recover_options) GetStruct_size() (_swig_ret int64) {
@@ -5794,7 +5822,7 @@ func (arg1 SwigcptrDdp_recover_options) GetStruct_size() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_recover_options) SetWait_ms(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recover_options_wait_ms_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_265(_swig_i_1))
+	C._wrap_ddp_recover_options_wait_ms_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_268(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recover_options) GetWait_ms() (_swig_ret int64) {
@@ -5833,7 +5861,7 @@ func (arg1 SwigcptrDdp_recover_options) GetAllow_half() (_swig_ret int32) {
 func (arg1 SwigcptrDdp_recover_options) SetCool_down_ms(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recover_options_cool_down_ms_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_267(_swig_i_1))
+	C._wrap_ddp_recover_options_cool_down_ms_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_270(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recover_options) GetCool_down_ms() (_swig_ret int64) {
@@ -5881,7 +5909,7 @@ func (p SwigcptrDdp_recovery) SwigIsDdp_recovery() {
 func (arg1 SwigcptrDdp_recovery) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recovery_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_269(_swig_i_1))
+	C._wrap_ddp_recovery_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_272(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recovery) GetStruct_size() (_swig_ret int64) {
@@ -5894,7 +5922,7 @@ func (arg1 SwigcptrDdp_recovery) GetStruct_size() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_recovery) SetGeneration(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recovery_generation_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_271(_swig_i_1))
+	C._wrap_ddp_recovery_generation_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_274(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recovery) GetGeneration() (_swig_ret int64) {
@@ -5998,7 +6026,7 @@ func (arg1 SwigcptrDdp_recovery) GetSeconds() (_swig_ret float64) {
 func (arg1 SwigcptrDdp_recovery) SetStep(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recovery_step_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_273(_swig_i_1))
+	C._wrap_ddp_recovery_step_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_276(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recovery) GetStep() (_swig_ret int64) {
@@ -6056,7 +6084,7 @@ func (p SwigcptrDdp_rank_progress) SwigIsDdp_rank_progress() {
 func (arg1 SwigcptrDdp_rank_progress) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_rank_progress_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_275(_swig_i_1))
+	C._wrap_ddp_rank_progress_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_278(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_rank_progress) GetStruct_size() (_swig_ret int64) {
@@ -6069,7 +6097,7 @@ func (arg1 SwigcptrDdp_rank_progress) GetStruct_size() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_rank_progress) SetPass_index(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_rank_progress_pass_index_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_277(_swig_i_1))
+	C._wrap_ddp_rank_progress_pass_index_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_280(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_rank_progress) GetPass_index() (_swig_ret int64) {
@@ -6178,7 +6206,7 @@ func Ddp_recover_options_init(arg1 Ddp_recover_options, arg2 int64) (_swig_ret e
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_recover_options_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_280(_swig_i_1))
+	swig_r_p := C._wrap_ddp_recover_options_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_283(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -6295,7 +6323,7 @@ func (p SwigcptrDdp_virtual_ranks) SwigIsDdp_virtual_ranks() {
 func (arg1 SwigcptrDdp_virtual_ranks) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_virtual_ranks_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_289(_swig_i_1))
+	C._wrap_ddp_virtual_ranks_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_292(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_virtual_ranks) GetStruct_size() (_swig_ret int64) {
@@ -6400,7 +6428,7 @@ func Ddp_virtual_rank_key(arg1 int64, arg2 int64, arg3 int32, arg4 *int64) (_swi
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_virtual_rank_key_low_54d6d97b8f83fd5b(C.swig_type_293(_swig_i_0), C.swig_type_294(_swig_i_1), C.int(_swig_i_2), C.swig_voidp(_swig_i_3))
+	swig_r_p := C._wrap_ddp_virtual_rank_key_low_54d6d97b8f83fd5b(C.swig_type_296(_swig_i_0), C.swig_type_297(_swig_i_1), C.int(_swig_i_2), C.swig_voidp(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -6413,7 +6441,7 @@ func Ddp_group_reduce_part_metrics(arg1 uintptr, arg2 *float64, arg3 int64, arg4
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_group_reduce_part_metrics_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_296(_swig_i_2), C.swig_intgo(_swig_i_3))
+	swig_r_p := C._wrap_ddp_group_reduce_part_metrics_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_299(_swig_i_2), C.swig_intgo(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -6425,7 +6453,7 @@ func Ddp_state_save_latest(arg1 Ddp_state, arg2 string, arg3 int64) (_swig_ret e
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_state_save_latest_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), *(*C.swig_type_298)(unsafe.Pointer(&_swig_i_1)), C.swig_type_299(_swig_i_2))
+	swig_r_p := C._wrap_ddp_state_save_latest_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), *(*C.swig_type_301)(unsafe.Pointer(&_swig_i_1)), C.swig_type_302(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -6441,7 +6469,7 @@ func Ddp_state_load_latest(arg1 Ddp_state, arg2 string, arg3 Ddp_load_options, a
 	_swig_i_1 := arg2
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := getSwigcptr(arg4)
-	swig_r_p := C._wrap_ddp_state_load_latest_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), *(*C.swig_type_301)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3))
+	swig_r_p := C._wrap_ddp_state_load_latest_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), *(*C.swig_type_304)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -6465,7 +6493,7 @@ func Ddp_model_get_skipped(arg1 uintptr, arg2 int64) (_swig_ret string) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_get_skipped_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_304(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_get_skipped_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_307(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 string
  swig_r_1 = swigCopyString(swig_r) 
@@ -6496,7 +6524,7 @@ func (p SwigcptrDdp_outer_options) SwigIsDdp_outer_options() {
 func (arg1 SwigcptrDdp_outer_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_options_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_306(_swig_i_1))
+	C._wrap_ddp_outer_options_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_309(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_options) GetStruct_size() (_swig_ret int64) {
@@ -6509,7 +6537,7 @@ func (arg1 SwigcptrDdp_outer_options) GetStruct_size() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_outer_options) SetEvery(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_options_every_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_308(_swig_i_1))
+	C._wrap_ddp_outer_options_every_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_311(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_options) GetEvery() (_swig_ret int64) {
@@ -6522,7 +6550,7 @@ func (arg1 SwigcptrDdp_outer_options) GetEvery() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_outer_options) SetOverlap(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_options_overlap_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_310(_swig_i_1))
+	C._wrap_ddp_outer_options_overlap_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_313(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_options) GetOverlap() (_swig_ret int64) {
@@ -6671,7 +6699,7 @@ func (p SwigcptrDdp_outer_stats) SwigIsDdp_outer_stats() {
 func (arg1 SwigcptrDdp_outer_stats) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_stats_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_312(_swig_i_1))
+	C._wrap_ddp_outer_stats_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_315(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_stats) GetStruct_size() (_swig_ret int64) {
@@ -6684,7 +6712,7 @@ func (arg1 SwigcptrDdp_outer_stats) GetStruct_size() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_outer_stats) SetSteps(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_stats_steps_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_314(_swig_i_1))
+	C._wrap_ddp_outer_stats_steps_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_317(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_stats) GetSteps() (_swig_ret int64) {
@@ -6697,7 +6725,7 @@ func (arg1 SwigcptrDdp_outer_stats) GetSteps() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_outer_stats) SetExchanges(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_stats_exchanges_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_316(_swig_i_1))
+	C._wrap_ddp_outer_stats_exchanges_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_319(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_stats) GetExchanges() (_swig_ret int64) {
@@ -6710,7 +6738,7 @@ func (arg1 SwigcptrDdp_outer_stats) GetExchanges() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_outer_stats) SetUnder_way(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_stats_under_way_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_318(_swig_i_1))
+	C._wrap_ddp_outer_stats_under_way_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_321(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_stats) GetUnder_way() (_swig_ret int64) {
@@ -6723,7 +6751,7 @@ func (arg1 SwigcptrDdp_outer_stats) GetUnder_way() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_outer_stats) SetSent_bytes(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_stats_sent_bytes_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_320(_swig_i_1))
+	C._wrap_ddp_outer_stats_sent_bytes_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_323(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_stats) GetSent_bytes() (_swig_ret int64) {
@@ -6736,7 +6764,7 @@ func (arg1 SwigcptrDdp_outer_stats) GetSent_bytes() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_outer_stats) SetWait_ns(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_stats_wait_ns_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_322(_swig_i_1))
+	C._wrap_ddp_outer_stats_wait_ns_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_325(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_stats) GetWait_ns() (_swig_ret int64) {
@@ -6778,7 +6806,7 @@ func Ddp_outer_options_init(arg1 Ddp_outer_options, arg2 int64) (_swig_ret error
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_outer_options_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_325(_swig_i_1))
+	swig_r_p := C._wrap_ddp_outer_options_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_328(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -6858,7 +6886,7 @@ func (p SwigcptrDdp_trace_options) SwigIsDdp_trace_options() {
 func (arg1 SwigcptrDdp_trace_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_trace_options_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_331(_swig_i_1))
+	C._wrap_ddp_trace_options_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_334(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_trace_options) GetStruct_size() (_swig_ret int64) {
@@ -6871,7 +6899,7 @@ func (arg1 SwigcptrDdp_trace_options) GetStruct_size() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_trace_options) SetCapacity(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_trace_options_capacity_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_333(_swig_i_1))
+	C._wrap_ddp_trace_options_capacity_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_336(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_trace_options) GetCapacity() (_swig_ret int64) {
@@ -6905,7 +6933,7 @@ func Ddp_trace_options_init(arg1 Ddp_trace_options, arg2 int64) (_swig_ret error
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_trace_options_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_336(_swig_i_1))
+	swig_r_p := C._wrap_ddp_trace_options_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_339(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -6917,7 +6945,7 @@ func Ddp_group_start_trace(arg1 uintptr, arg2 string, arg3 Ddp_trace_options) (_
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := getSwigcptr(arg3)
-	swig_r_p := C._wrap_ddp_group_start_trace_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), *(*C.swig_type_338)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2))
+	swig_r_p := C._wrap_ddp_group_start_trace_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), *(*C.swig_type_341)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2

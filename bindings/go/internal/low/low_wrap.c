@@ -7359,6 +7359,38 @@ _gostring_ _wrap_ddp_memory_release_low_54d6d97b8f83fd5b(void *_swig_go_0) {
 }
 
 
+_gostring_ _wrap_ddp_group_share_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, void *_swig_go_1, long long _swig_go_2) {
+  ddp_group *arg1 = (ddp_group *) 0 ;
+  void *arg2 = (void *) 0 ;
+  int64_t arg3 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_group **)&_swig_go_0; 
+  arg2 = *(void **)&_swig_go_1; 
+  arg3 = (int64_t)_swig_go_2; 
+  
+  result = (ddp_status)ddp_group_share(arg1,arg2,arg3);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_group_unshare_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, void *_swig_go_1) {
+  ddp_group *arg1 = (ddp_group *) 0 ;
+  void *arg2 = (void *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_group **)&_swig_go_0; 
+  arg2 = *(void **)&_swig_go_1; 
+  
+  result = (ddp_status)ddp_group_unshare(arg1,arg2);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
 void _wrap_ddp_recover_options_struct_size_set_low_54d6d97b8f83fd5b(struct ddp_recover_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_recover_options *arg1 = (struct ddp_recover_options *) 0 ;
   int64_t arg2 ;

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "os/file_window.hpp"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "core/error.hpp"
+#include "os/process.hpp"
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+namespace ddp::os {
+namespace {
+
+constexpr int64_t kPage = 4096;
+constexpr int64_t kAtOnce = int64_t{2} << 20;  // copied, then given back: a process needs this much memory besides
+
+/// Write to each page what is in it. A compare-and-swap takes the page for writing, and loses no other thread's store.
+void touch_for_writing(std::byte* begin, int64_t bytes) noexcept {
+  for (int64_t at = 0; at < bytes; at += kPage) {
+    auto* const byte = reinterpret_cast<volatile unsigned char*>(begin + at);
+    unsigned char seen = __atomic_load_n(byte, __ATOMIC_RELAXED);
+    (void)__atomic_compare_exchange_n(byte, &seen, seen, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+  }
+}
+
+/// False without memory, and for pages that are not for writing.
+bool take_for_writing(std::byte* begin, int64_t bytes) noexcept {
+  int result = 0;
+  do {
+    result = madvise(begin, static_cast<size_t>(bytes), MADV_POPULATE_WRITE);
+  } while (result != 0 && (errno == EINTR || errno == EAGAIN));
+  if (result == 0) return true;
+  if (errno == ENOMEM || errno == EFAULT || errno == EHWPOISON) return false;
+  touch_for_writing(begin, bytes);  // before Linux 5.14, or a filter of system calls
+  return true;
+}
+
+/// The contents stay in the file for as long as a page of it is not copied.
+void copy_and_give_back(int fd, const FileWindow::Part& part) noexcept {
+  if ((part.protection & PROT_WRITE) == 0) return;
+  for (int64_t at = 0; at < part.bytes; at += kAtOnce) {
+    const int64_t bytes = std::min(kAtOnce, part.bytes - at);
+    if (!take_for_writing(part.begin + at, bytes)) return;
+    (void)fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, part.offset + at, bytes);
+  }
+}
+
+}  // namespace
+
+FileIdentity identity_of(int fd) {
+  struct stat file {};
+  if (fstat(fd, &file) != 0) throw make_error(DDP_ERROR_INTERNAL, "fstat failed (%s)", std::strerror(errno));
+  return {file.st_dev, file.st_ino};
+}
+
+FileWindow::Part FileWindow::in(const Area& area) const noexcept {
+  const auto first = reinterpret_cast<uintptr_t>(begin);
+  const uintptr_t from = std::max(first, area.begin);
+  const uintptr_t to = std::min(first + static_cast<uintptr_t>(bytes), area.end);
+  Part part;
+  if (from >= to || !area.is_shared() || area.file != file) return part;
+  const auto place = static_cast<int64_t>(area.offset + (from - area.begin));
+  if (place != offset + static_cast<int64_t>(from - first)) return part;
+  part.begin = begin + (from - first);
+  part.bytes = static_cast<int64_t>(to - from);
+  part.offset = place;
+  part.protection = (area.access[0] == 'r' ? PROT_READ : 0) | (area.access[1] == 'w' ? PROT_WRITE : 0) |
+                    (area.access[2] == 'x' ? PROT_EXEC : 0);
+  return part;
+}
+
+bool map_privately(int fd, const FileWindow::Part& part) noexcept {
+  for (const int extra : {0, MAP_NORESERVE})
+    if (mmap(part.begin, static_cast<size_t>(part.bytes), part.protection, MAP_PRIVATE | MAP_FIXED | extra, fd,
+             part.offset) != MAP_FAILED)
+      return true;
+  return false;
+}
+
+/// All that live in this process; it is never destroyed.
+struct WindowList {
+  PerProcess process;
+  pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;  // guards the list
+  PrivateInForks* first = nullptr;
+  bool is_watching = false;
+
+  static WindowList& all() noexcept;
+  static void before_fork() { pthread_mutex_lock(&all().mutex); }
+  static void after_fork() { pthread_mutex_unlock(&all().mutex); }
+  static void in_the_fork();
+  static Left make_private(const FileWindow& window) noexcept;
+};
+
+namespace {
+
+constinit WindowList windows;
+
+}  // namespace
+
+WindowList& WindowList::all() noexcept {
+  windows.process.enter([] {
+    windows.mutex = PTHREAD_MUTEX_INITIALIZER;
+    windows.first = nullptr;
+  });
+  return windows;
+}
+
+/// Before the list is used there.
+void WindowList::in_the_fork() {
+  if (windows.first != nullptr)
+    (void)walk_areas(Detail::kPlaces, [](const Area& area) {
+      for (const PrivateInForks* each = windows.first; each != nullptr; each = each->after_)
+        if (const FileWindow::Part part = each->window_.in(area); part.bytes > 0)
+          (void)map_privately(each->window_.fd, part);
+      return true;
+    });
+  static_cast<void>(all());
+}
+
+Left WindowList::make_private(const FileWindow& window) noexcept {
+  const int error = errno;
+  int64_t found = 0;
+  bool stuck = false;
+  const bool read = walk_areas(Detail::kPlaces, [&](const Area& area) {
+    const FileWindow::Part part = window.in(area);
+    found += part.bytes;
+    if (part.bytes == 0) return area.end < reinterpret_cast<uintptr_t>(window.begin) + static_cast<uintptr_t>(window.bytes);
+    stuck = stuck || !map_privately(window.fd, part);
+    if (!stuck) copy_and_give_back(window.fd, part);
+    return !stuck;
+  });
+  errno = error;
+  if (!read || stuck) return Left::kStuck;
+  if (found == 0) return Left::kNothing;
+  return found == window.bytes ? Left::kAll : Left::kPartly;
+}
+
+// A fork in between would have pages of which the file has lost the contents.
+Left make_private(const FileWindow& window) noexcept {
+  WindowList::before_fork();
+  const Left left = WindowList::make_private(window);
+  WindowList::after_fork();
+  return left;
+}
+
+PrivateInForks::PrivateInForks(const FileWindow& window) noexcept : window_(window) {
+  WindowList& all = WindowList::all();
+  pthread_mutex_lock(&all.mutex);
+  const bool begins = !std::exchange(all.is_watching, true);
+  after_ = all.first;
+  if (after_ != nullptr) after_->before_ = this;
+  all.first = this;
+  pthread_mutex_unlock(&all.mutex);
+  if (begins) (void)pthread_atfork(WindowList::before_fork, WindowList::after_fork, WindowList::in_the_fork);
+}
+
+PrivateInForks::~PrivateInForks() {
+  WindowList& all = WindowList::all();
+  pthread_mutex_lock(&all.mutex);
+  if (before_ != nullptr)
+    before_->after_ = after_;
+  else if (all.first == this)
+    all.first = after_;
+  if (after_ != nullptr) after_->before_ = before_;
+  pthread_mutex_unlock(&all.mutex);
+}
+
+}  // namespace ddp::os

@@ -1,0 +1,352 @@
+// SPDX-License-Identifier: Apache-2.0
+// ddp_group_share and ddp_group_unshare: memory of the program is reduced where it is, with the bits of private memory,
+// stays its own for forks and late ranks, and comes back with its contents.
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "support/group_procs.hpp"
+#include "support/public_api.hpp"
+#include "support/ranks.hpp"
+
+namespace {
+
+using namespace ddp::test;
+
+constexpr int64_t kCount = (int64_t{3} << 18) + 77;  // floats: 3 MiB and some
+
+/// Floats that begin `shift` elements behind the begin of a page.
+struct Floats {
+  explicit Floats(int64_t shift = 16, int64_t number = kCount) : count(number), all(static_cast<size_t>(number) + 4096) {
+    auto at = reinterpret_cast<uintptr_t>(all.data());
+    at = (at + 4095) / 4096 * 4096 + static_cast<uintptr_t>(shift) * sizeof(float);
+    data = reinterpret_cast<float*>(at);
+  }
+  [[nodiscard]] ddp_tensor tensor() const { return {data, DDP_F32, DDP_CPU, 0, 1, {count}}; }
+  [[nodiscard]] int64_t bytes() const { return count * static_cast<int64_t>(sizeof(float)); }
+  void fill(int rank, int round) const {
+    for (int64_t i = 0; i < count; ++i)
+      data[i] = 1.0F / static_cast<float>(1 + (i * 7 + rank * 13 + round) % 1009) * static_cast<float>(rank + 1);
+  }
+  int64_t count;
+  std::vector<float> all;
+  float* data = nullptr;
+};
+
+bool same(const float* a, const float* b, int64_t count) {
+  return std::memcmp(a, b, static_cast<size_t>(count) * sizeof(float)) == 0;
+}
+
+void expect_status(ddp_status expected, ddp_status status, const std::string& what) {
+  expect_equal(static_cast<int>(status), static_cast<int>(expected), what + ": " + ddp_last_error());
+}
+
+enum class Who { kAll, kAllButLast };
+
+/// Each collective on shared memory has the bits that it has on private memory.
+void compare_collectives(ddp_group* group, Who who) {
+  const int rank = ddp_group_rank(group), size = ddp_group_size(group);
+  Floats shared(16 + 20 * rank), plain(0);  // as far from a page's begin on no two ranks
+  const bool shares = who == Who::kAll || rank < size - 1;
+  if (shares) OK(ddp_group_share(group, shared.data, shared.bytes()));
+  for (int round = 0; round < 3; ++round) {
+    for (const int64_t count : {kCount, kCount - 5000, int64_t{3000}}) {
+      shared.fill(rank, round), plain.fill(rank, round);
+      ddp_tensor in_shared = shared.tensor(), in_plain = plain.tensor();
+      in_shared.shape[0] = in_plain.shape[0] = count;
+      in_shared.data = shared.data + round * 900, in_plain.data = plain.data + round * 900;
+      if (round * 900 + count > kCount) continue;
+      OK(ddp_group_all_reduce(group, &in_shared, DDP_AVERAGE, nullptr));
+      OK(ddp_group_all_reduce(group, &in_plain, DDP_AVERAGE, nullptr));
+      expect(same(shared.data, plain.data, kCount),
+             "all-reduce of " + std::to_string(count) + ", rank " + std::to_string(rank));
+      OK(ddp_group_broadcast(group, &in_shared, size - 1, nullptr));
+      OK(ddp_group_broadcast(group, &in_plain, size - 1, nullptr));
+      expect(same(shared.data, plain.data, kCount), "broadcast");
+    }
+    const int64_t part = 100'000;
+    const std::vector<float> own(static_cast<size_t>(part), static_cast<float>(rank + round));
+    const ddp_tensor mine = {const_cast<float*>(own.data()), DDP_F32, DDP_CPU, 0, 1, {part}};
+    const ddp_tensor all_shared = {shared.data + 5000, DDP_F32, DDP_CPU, 0, 1, {part * size}};
+    const ddp_tensor all_plain = {plain.data + 5000, DDP_F32, DDP_CPU, 0, 1, {part * size}};
+    OK(ddp_group_all_gather(group, &mine, &all_shared, nullptr));
+    OK(ddp_group_all_gather(group, &mine, &all_plain, nullptr));
+    expect(same(shared.data, plain.data, kCount), "all-gather");
+    const ddp_tensor part_shared = {shared.data + 5000 + part * rank, DDP_F32, DDP_CPU, 0, 1, {part}};
+    const ddp_tensor part_plain = {plain.data + 5000 + part * rank, DDP_F32, DDP_CPU, 0, 1, {part}};
+    OK(ddp_group_reduce_scatter(group, &all_shared, &part_shared, DDP_SUM, nullptr));
+    OK(ddp_group_reduce_scatter(group, &all_plain, &part_plain, DDP_SUM, nullptr));
+    expect(same(static_cast<float*>(part_shared.data), static_cast<float*>(part_plain.data), part), "reduce-scatter");
+  }
+  if (shares) OK(ddp_group_unshare(group, shared.data));
+  shared.fill(rank, 5), plain.fill(rank, 5);
+  const ddp_tensor last = shared.tensor(), plain_last = plain.tensor();
+  OK(ddp_group_all_reduce(group, &last, DDP_SUM, nullptr));
+  OK(ddp_group_all_reduce(group, &plain_last, DDP_SUM, nullptr));
+  expect(same(shared.data, plain.data, kCount), "private again");
+}
+
+/// `body(group, rank)` in each of `size` processes.
+void in_processes(int size, int64_t limit_ms, const std::function<void(ddp_group*, int)>& body) {
+  const Folder folder;
+  Procs procs(size, [&](int rank, Reporter&) {
+    ddp_group* const group = create_group("file://" + folder.path() + "/meet", patient_options(rank, size));
+    body(group, rank);
+    ddp_group_destroy(group);
+    return std::string("done");
+  });
+  int rank = 0;
+  for (const ProcResult& result : procs.wait(limit_ms)) {
+    expect(result.exit_code == 0, "rank " + std::to_string(rank) + " of " + std::to_string(size) + ": " + result.describe());
+    ++rank;
+  }
+}
+
+void collectives_have_the_bits_of_private_memory(void**) {
+  for (const Who who : {Who::kAll, Who::kAllButLast})
+    for (int size = 2; size <= 4; ++size)
+      in_processes(size, 60'000, [&](ddp_group* group, int) { compare_collectives(group, who); });
+}
+
+void and_on_threads(void**) {
+  run_ranks(3, [](int rank) {
+    ddp_group* const group = create_group("local://shared", patient_options(rank, 3));
+    compare_collectives(group, Who::kAll);
+    ddp_group_destroy(group);
+  });
+}
+
+enum class Update { kPlain, kSharded, kInBackward, kWire };
+
+/// Steps of a model of three parameters, of which the middle one is small. Gives the values.
+std::vector<float> train(ddp_group* group, Update update, bool shares) {
+  const int rank = ddp_group_rank(group);
+  Floats values[3] = {Floats(3), Floats(5, 50), Floats(7 + rank)};
+  Floats grads[3] = {Floats(16 + rank), Floats(1, 50), Floats(1000 - 3 * rank)};
+  ddp_model_options options;
+  OK(ddp_model_options_init(&options, sizeof options));
+  options.bucket_bytes = options.first_bucket_bytes = 64 << 20;
+  if (update == Update::kWire) options.wire = DDP_BF16;
+  ddp_model* model = nullptr;
+  OK(ddp_model_create(group, &options, &model));
+  for (int i = 0; i < 3; ++i) {
+    values[i].fill(1, i), grads[i].fill(rank, i);
+    const ddp_tensor value = values[i].tensor(), grad = grads[i].tensor();
+    if (shares && i != 1) OK(ddp_group_share(group, values[i].data, values[i].bytes()));
+    if (shares && i != 1) OK(ddp_group_share(group, grads[i].data, grads[i].bytes()));
+    OK(ddp_model_add_parameter(model, std::to_string(i).c_str(), &value, &grad, nullptr));
+  }
+  ddp_optimizer_options sharding;
+  OK(ddp_optimizer_options_init(&sharding, sizeof sharding));
+  sharding.shard = update == Update::kSharded || update == Update::kInBackward ? 1 : 0;
+  sharding.in_backward = update == Update::kInBackward ? 1 : 0;
+  sharding.max_norm = update == Update::kSharded ? 0.5 : 0;  // sums over blocks of slices
+  ddp_optimizer* adam = nullptr;
+  OK(ddp_optimizer_create_adam(model, nullptr, &sharding, &adam));
+  OK(ddp_model_commit(model, nullptr));
+  if (shares) expect_status(DDP_ERROR_INVALID_STATE, ddp_group_unshare(group, grads[0].data), "a model reaches into it");
+  for (int step = 0; step < 3; ++step) {
+    OK(ddp_model_begin_backward(model, DDP_PASS_REDUCE));
+    for (int i = 2; i >= 0; --i) {
+      grads[i].fill(rank, step + i);
+      OK(ddp_model_mark_ready(model, i, nullptr));
+    }
+    OK(ddp_model_end_backward(model, nullptr));
+    OK(ddp_optimizer_step(adam, nullptr));
+  }
+  if (shares && update == Update::kPlain) {
+    char plan[4096];
+    OK(ddp_model_describe_plan(model, plan, sizeof plan, nullptr));
+    expect(std::string(plan).find("2 in place, 1 staged, the ends of 2 staged") != std::string::npos, plan);
+  }
+  ddp_optimizer_destroy(adam);
+  ddp_model_destroy(model);
+  std::vector<float> result;
+  for (int i = 0; i < 3; ++i) {
+    if (shares && i != 1) OK(ddp_group_unshare(group, values[i].data));
+    if (shares && i == 0) OK(ddp_group_unshare(group, grads[i].data));  // the last is left to ddp_group_destroy
+    result.insert(result.end(), values[i].data, values[i].data + values[i].count);
+  }
+  if (shares) OK(ddp_group_unshare(group, grads[2].data));
+  return result;
+}
+
+template <Update kUpdate>
+void a_training_has_the_bits_of_private_memory(void**) {
+  for (int size = 2; size <= 3; ++size)
+    in_processes(size, 60'000, [](ddp_group* group, int) {
+      const std::vector<float> with = train(group, kUpdate, true), without = train(group, kUpdate, false);
+      expect(same(with.data(), without.data(), static_cast<int64_t>(with.size())), "the same bits");
+    });
+}
+
+void what_cannot_be_shared_is_refused_and_stays_as_it_is(void**) {
+  in_processes(2, 30'000, [](ddp_group* group, int) {
+    Floats floats;
+    floats.fill(0, 0);
+    expect_status(DDP_ERROR_INVALID_ARGUMENT, ddp_group_share(group, nullptr, 1 << 20), "NULL");
+    expect_status(DDP_ERROR_INVALID_ARGUMENT, ddp_group_share(group, floats.data, 0), "no bytes");
+    expect_status(DDP_ERROR_NOT_SUPPORTED, ddp_group_share(group, floats.data, (1 << 20) - 1), "small");
+    expect(std::string(ddp_last_error()).find("1 MiB") != std::string::npos, ddp_last_error());
+    expect_status(DDP_ERROR_INVALID_ARGUMENT, ddp_group_unshare(group, floats.data), "not shared");
+    OK(ddp_group_unshare(group, nullptr));
+    OK(ddp_group_share(group, floats.data, floats.bytes()));
+    expect_status(DDP_ERROR_INVALID_ARGUMENT, ddp_group_share(group, floats.data, floats.bytes()), "twice");
+    OK(ddp_group_unshare(group, floats.data));
+    expect_status(DDP_ERROR_INVALID_ARGUMENT, ddp_group_unshare(group, floats.data), "unshared twice");
+    expect(madvise(reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(floats.data) + 4096) / 4096 * 4096), 4096,
+                   MADV_DONTFORK) == 0,
+           "a page that forks do not get");
+    expect_status(DDP_ERROR_NOT_SUPPORTED, ddp_group_share(group, floats.data, floats.bytes()), "MADV_DONTFORK");
+    void* given = nullptr;
+    OK(ddp_group_alloc(group, 2 << 20, &given));
+    expect_status(DDP_ERROR_NOT_SUPPORTED, ddp_group_share(group, given, 2 << 20), "the group's own memory");
+    OK(ddp_group_barrier(group));
+  });
+  ddp_group* const alone = create_group("local://alone", patient_options(0, 1));
+  Floats floats;
+  expect_status(DDP_ERROR_NOT_SUPPORTED, ddp_group_share(alone, floats.data, floats.bytes()), "a group of one");
+  ddp_group_destroy(alone);
+  expect_status(DDP_ERROR_INVALID_ARGUMENT, ddp_group_share(alone, floats.data, floats.bytes()), "a destroyed group");
+  expect_status(DDP_ERROR_INVALID_ARGUMENT, ddp_group_unshare(alone, floats.data), "a destroyed group");
+}
+
+void a_fork_writes_to_memory_of_its_own(void**) {
+  in_processes(2, 30'000, [](ddp_group* group, int rank) {
+    auto floats = std::make_unique<Floats>();
+    floats->fill(rank, 1);
+    Floats expected;
+    expected.fill(rank, 1);
+    OK(ddp_group_share(group, floats->data, floats->bytes()));
+    const pid_t child = fork();
+    if (child == 0) {
+      if (!same(floats->data, expected.data, kCount)) _exit(1);
+      std::fill_n(floats->data, kCount, 5.0F);
+      if (std::any_of(floats->data, floats->data + kCount, [](float each) { return each != 5; })) _exit(2);
+      if (ddp_group_unshare(group, floats->data) != DDP_ERROR_INVALID_STATE) _exit(3);
+      floats.reset();
+      const std::vector<float> again(kCount, 6.0F);
+      _exit(again[7] == 6 ? 0 : 4);
+    }
+    int status = -1;
+    expect(child > 0 && waitpid(child, &status, 0) == child && status == 0, "child: " + std::to_string(status));
+    expect(same(floats->data, expected.data, kCount), "the parent's memory is as it was");
+    const ddp_tensor tensor = floats->tensor();
+    OK(ddp_group_all_reduce(group, &tensor, DDP_SUM, nullptr));
+    OK(ddp_group_unshare(group, floats->data));
+  });
+}
+
+void writes_of_another_thread_are_not_lost_on_the_way_back(void**) {
+  in_processes(2, 60'000, [](ddp_group* group, int) {
+    Floats floats;
+    std::atomic<bool> stop{false};
+    std::atomic<int64_t> rounds{0};
+    std::fill_n(floats.data, kCount, 0.0F);
+    OK(ddp_group_share(group, floats.data, floats.bytes()));
+    std::thread writer([&] {
+      for (float value = 1; !stop.load(); ++value) {
+        for (int64_t i = 0; i < kCount; i += 512) {
+          volatile float& each = floats.data[i];
+          if (each != value - 1) stop.store(true), rounds.store(-1000);
+          each = value;
+        }
+        ++rounds;
+      }
+    });
+    while (rounds.load() == 0) std::this_thread::yield();
+    const ddp_status status = ddp_group_unshare(group, floats.data);
+    const int64_t before = rounds.load();
+    while (rounds.load() >= 0 && rounds.load() < before + 2) std::this_thread::yield();
+    stop.store(true);
+    writer.join();
+    expect_status(DDP_OK, status, "the way back");
+    expect(rounds.load() > 0, "a write was lost");
+  });
+}
+
+void destroying_the_group_makes_memory_private(void**) {
+  in_processes(2, 30'000, [](ddp_group* group, int rank) {
+    Floats floats;
+    floats.fill(rank, 1);
+    OK(ddp_group_share(group, floats.data, floats.bytes()));
+    const ddp_tensor tensor = floats.tensor();
+    OK(ddp_group_all_reduce(group, &tensor, DDP_SUM, nullptr));
+    const std::vector<float> sum(floats.data, floats.data + kCount);
+    ddp_group* next = nullptr;
+    OK(ddp_group_split(group, 0, rank, nullptr, &next));
+    expect_status(DDP_ERROR_NOT_SUPPORTED, ddp_group_share(next, floats.data, floats.bytes()), "shared with its parent");
+    ddp_group_destroy(group);
+    expect(same(floats.data, sum.data(), kCount), "the contents stay");
+    OK(ddp_group_share(next, floats.data, floats.bytes()));
+    OK(ddp_group_all_reduce(next, &tensor, DDP_AVERAGE, nullptr));
+    ddp_group_destroy(next);
+    expect(same(floats.data, sum.data(), kCount), "the mean of equal values");
+  });
+}
+
+void a_recovered_group_shares_it_again(void**) {
+  const Folder folder;
+  Procs procs(3, [&](int rank, Reporter& report) {
+    ddp_group_options options = patient_options(rank, 3);
+    options.recoverable = 1;
+    ddp_group* const group = create_group("file://" + folder.path() + "/meet", options);
+    Floats floats(16 + rank), plain(0);
+    const ddp_tensor tensor = floats.tensor(), plain_tensor = plain.tensor();
+    OK(ddp_group_share(group, floats.data, floats.bytes()));
+    const auto compare = [&](int round) {
+      floats.fill(rank, round), plain.fill(rank, round);
+      const ddp_status status = ddp_group_all_reduce(group, &tensor, DDP_AVERAGE, nullptr);
+      if (status != DDP_OK) return status;
+      OK(ddp_group_all_reduce(group, &plain_tensor, DDP_AVERAGE, nullptr));
+      expect(same(floats.data, plain.data, kCount), "round " + std::to_string(round));
+      return status;
+    };
+    OK(compare(0));
+    report.say("works");
+    if (rank == 2) pause();
+    int round = 1;
+    while (compare(round) == DDP_OK) ++round;
+    floats.fill(rank, 77), plain.fill(rank, 77);
+    ddp_recover_options rule;
+    OK(ddp_recover_options_init(&rule, sizeof rule));
+    OK(ddp_group_recover(group, &rule, nullptr));
+    expect(same(floats.data, plain.data, kCount), "a recovery changes nothing of it");
+    for (round = 100; round < 103; ++round) OK(compare(round));
+    expect_status(DDP_ERROR_INVALID_ARGUMENT, ddp_group_share(group, floats.data, floats.bytes()), "it is shared again");
+    OK(ddp_group_unshare(group, floats.data));
+    OK(compare(200));
+    ddp_group_destroy(group);
+    return std::string("done");
+  });
+  for (int rank = 0; rank < 3; ++rank) procs.wait_for(rank, "works");
+  procs.signal(2, SIGKILL);
+  const std::vector<ProcResult> results = procs.wait(60'000);
+  for (int rank = 0; rank < 2; ++rank)
+    expect(results[static_cast<size_t>(rank)].exit_code == 0, results[static_cast<size_t>(rank)].describe());
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {ddp_test(collectives_have_the_bits_of_private_memory),
+                              ddp_test(and_on_threads),
+                              ddp_test(a_training_has_the_bits_of_private_memory<Update::kPlain>),
+                              ddp_test(a_training_has_the_bits_of_private_memory<Update::kSharded>),
+                              ddp_test(a_training_has_the_bits_of_private_memory<Update::kInBackward>),
+                              ddp_test(a_training_has_the_bits_of_private_memory<Update::kWire>),
+                              ddp_test(what_cannot_be_shared_is_refused_and_stays_as_it_is),
+                              ddp_test(a_fork_writes_to_memory_of_its_own),
+                              ddp_test(writes_of_another_thread_are_not_lost_on_the_way_back),
+                              ddp_test(destroying_the_group_makes_memory_private),
+                              ddp_test(a_recovered_group_shares_it_again)};
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
