@@ -30,7 +30,7 @@ constexpr int64_t round_up(int64_t value, int64_t unit) noexcept { return (value
 constexpr int64_t kHeader = round_up(static_cast<int64_t>(sizeof(Page)), kPage);
 
 #ifndef MFD_NOEXEC_SEAL
-#define MFD_NOEXEC_SEAL 0x0008U  // Linux 6.3; needed where vm.memfd_noexec is 2
+#define MFD_NOEXEC_SEAL 0x0008U  // Linux 6.3
 #endif
 
 Fd open_memfd(int64_t size) {

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* All-reduce of 1 KiB to 100 MiB by libddp, measured as peers/protocol.h says.
  *
- *   ddprun -n 4 --no-prefix bench.all_reduce [zero-copy | staged] [shm | gloo]
+ *   ddprun -n 4 --no-prefix bench.all_reduce [zero-copy | shared | staged] [shm | gloo]
+ *
+ *   zero-copy  memory of libddp;  shared  the program's own, ddp_group_share;  staged  the program's own
  */
 #define _POSIX_C_SOURCE 200809L
 #include "bench.h"
@@ -16,20 +18,23 @@ static void sum(void *group, float *data, int64_t count) {
 static void barrier(void *group) { CHECK(ddp_group_barrier(group)); }
 
 int main(int argc, char **argv) {
-  const int staged = argc > 1 && strcmp(argv[1], "staged") == 0;
+  const int shared = argc > 1 && strcmp(argv[1], "shared") == 0;
+  const int own = shared || (argc > 1 && strcmp(argv[1], "staged") == 0);
   ddp_group_options options;
   ddp_group *group = NULL;
   CHECK(ddp_group_options_init(&options, sizeof options));
   if (argc > 2) options.backend = strcmp(argv[2], "gloo") == 0 ? DDP_BACKEND_GLOO : DDP_BACKEND_SHM;
   CHECK(ddp_group_create(NULL, &options, &group));
   void *memory = NULL;
-  if (staged)
+  if (own)
     memory = protocol_memory();
   else
     CHECK(ddp_group_alloc(group, LARGEST, &memory));
+  if (shared) CHECK(ddp_group_share(group, memory, LARGEST));
   const protocol p = {ddp_group_rank(group), ddp_group_size(group), group, sum, barrier};
   protocol_run(&p, memory);
-  if (staged) free(memory);
+  if (shared) CHECK(ddp_group_unshare(group, memory));
+  if (own) free(memory);
   ddp_group_destroy(group);
   return 0;
 }

@@ -5,6 +5,7 @@
  *   ddprun -n 4 --no-prefix bench.step (mlp | gpt) WAY [iterations]
  *
  *   user                   gradients in the program's own memory
+ *   user-in-place          the same, shared where it is (ddp_group_share)
  *   library                gradients in memory of libddp, reduced in place; so do the next ones
  *   fused                  the update of each bucket follows its reduction, within the backward (not undone if the
  *                          pass fails)
@@ -161,7 +162,7 @@ typedef struct entrant {
 } entrant;
 
 static int64_t bytes_of(const entrant *e) { return total_bytes(e->t.model); }
-static int has_own_gradients(const entrant *e) { return strcmp(e->way, "user") == 0; }
+static int has_own_gradients(const entrant *e) { return strncmp(e->way, "user", 4) == 0; }
 
 static void prepare(entrant *e, const char *name, ddp_group *group) {
   const int32_t rank = ddp_group_rank(group);
@@ -174,6 +175,7 @@ static void prepare(entrant *e, const char *name, ddp_group *group) {
   e->share = read_mib("/proc/self/smaps_rollup", "Pss:");
   e->resident = read_mib("/proc/self/status", "VmRSS:");
   forget_peak();
+  if (strcmp(e->way, "user-in-place") == 0) CHECK(ddp_group_share(group, gradients, bytes_of(e)));
   lend(&e->t, group, has_own_gradients(e));
   optimize(&e->t, e->way);
   for (int i = 0; i < WARM_UP; ++i) step(&e->t);

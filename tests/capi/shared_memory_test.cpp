@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "support/group_procs.hpp"
+#include "support/on_processes.hpp"
 #include "support/public_api.hpp"
 #include "support/ranks.hpp"
 
@@ -95,11 +97,13 @@ void compare_collectives(ddp_group* group, Who who) {
 }
 
 /// `body(group, rank)` in each of `size` processes.
-void in_processes(int size, int64_t limit_ms, const std::function<void(ddp_group*, int)>& body) {
+void in_processes(int size, int64_t limit_ms, const std::function<void(ddp_group*, int)>& body, int on_a_host = 0) {
   const Folder folder;
   Procs procs(size, [&](int rank, Reporter&) {
+    if (on_a_host > 0) setenv("DDP_TEST_HOST", std::to_string(rank / on_a_host).c_str(), 1);
     ddp_group* const group = create_group("file://" + folder.path() + "/meet", patient_options(rank, size));
     body(group, rank);
+    (void)ddp_group_barrier(group);  // a body may have destroyed it
     ddp_group_destroy(group);
     return std::string("done");
   });
@@ -152,7 +156,9 @@ std::vector<float> train(ddp_group* group, Update update, bool shares) {
   ddp_optimizer* adam = nullptr;
   OK(ddp_optimizer_create_adam(model, nullptr, &sharding, &adam));
   OK(ddp_model_commit(model, nullptr));
-  if (shares) expect_status(DDP_ERROR_INVALID_STATE, ddp_group_unshare(group, grads[0].data), "a model reaches into it");
+  const bool on_one_host = ddp_group_backend(group) == DDP_BACKEND_SHM;  // else these gradients are copied
+  if (shares && on_one_host)
+    expect_status(DDP_ERROR_INVALID_STATE, ddp_group_unshare(group, grads[0].data), "a model reaches into it");
   for (int step = 0; step < 3; ++step) {
     OK(ddp_model_begin_backward(model, DDP_PASS_REDUCE));
     for (int i = 2; i >= 0; --i) {
@@ -162,7 +168,7 @@ std::vector<float> train(ddp_group* group, Update update, bool shares) {
     OK(ddp_model_end_backward(model, nullptr));
     OK(ddp_optimizer_step(adam, nullptr));
   }
-  if (shares && update == Update::kPlain) {
+  if (shares && update == Update::kPlain && on_one_host) {
     char plan[4096];
     OK(ddp_model_describe_plan(model, plan, sizeof plan, nullptr));
     expect(std::string(plan).find("2 in place, 1 staged, the ends of 2 staged") != std::string::npos, plan);
@@ -177,6 +183,19 @@ std::vector<float> train(ddp_group* group, Update update, bool shares) {
   }
   if (shares) OK(ddp_group_unshare(group, grads[2].data));
   return result;
+}
+
+/// Hosts of two ranks each.
+void between_hosts(void**) {
+  if (!gloo_is_there()) return;
+  in_processes(
+      4, 60'000,
+      [](ddp_group* group, int) {
+        compare_collectives(group, Who::kAll);
+        const std::vector<float> with = train(group, Update::kPlain, true), without = train(group, Update::kPlain, false);
+        expect(same(with.data(), without.data(), static_cast<int64_t>(with.size())), "the same bits");
+      },
+      2);
 }
 
 template <Update kUpdate>
@@ -217,6 +236,29 @@ void what_cannot_be_shared_is_refused_and_stays_as_it_is(void**) {
   ddp_group_destroy(alone);
   expect_status(DDP_ERROR_INVALID_ARGUMENT, ddp_group_share(alone, floats.data, floats.bytes()), "a destroyed group");
   expect_status(DDP_ERROR_INVALID_ARGUMENT, ddp_group_unshare(alone, floats.data), "a destroyed group");
+}
+
+// Allocators give pages up and hand them out as zeroed ones, so what was shared must read as zeros then.
+void an_allocator_gets_plain_memory_back(void**) {
+  in_processes(2, 30'000, [](ddp_group* group, int) {
+    constexpr size_t kBytes = 8 << 20;
+    for (int round = 0; round < 5; ++round) {
+      auto* const memory = static_cast<unsigned char*>(std::malloc(kBytes));
+      std::memset(memory, 0x5a, kBytes);
+      OK(ddp_group_share(group, memory, kBytes));
+      OK(ddp_group_unshare(group, memory));
+      expect(std::all_of(memory, memory + kBytes, [](unsigned char each) { return each == 0x5a; }), "the contents");
+      auto* const more = static_cast<unsigned char*>(std::realloc(memory, 2 * kBytes));
+      expect(std::all_of(more, more + kBytes, [](unsigned char each) { return each == 0x5a; }), "moved by realloc");
+      std::free(more);
+      for (int i = 0; i < 4; ++i) {
+        auto* const next = static_cast<unsigned char*>(std::calloc(1, kBytes));
+        expect(std::all_of(next, next + kBytes, [](unsigned char each) { return each == 0; }), "zeros of calloc");
+        std::memset(next, 1, kBytes);
+        std::free(next);
+      }
+    }
+  });
 }
 
 void a_fork_writes_to_memory_of_its_own(void**) {
@@ -338,6 +380,8 @@ void a_recovered_group_shares_it_again(void**) {
 
 int main() {
   const CMUnitTest tests[] = {ddp_test(collectives_have_the_bits_of_private_memory),
+                              ddp_test(between_hosts),
+                              ddp_test(an_allocator_gets_plain_memory_back),
                               ddp_test(and_on_threads),
                               ddp_test(a_training_has_the_bits_of_private_memory<Update::kPlain>),
                               ddp_test(a_training_has_the_bits_of_private_memory<Update::kSharded>),
