@@ -3,6 +3,7 @@
 #include "shm/refusal.hpp"
 
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -129,8 +130,8 @@ void mappings_of_files_and_shared_ones_are_refused(void**) {
 }
 
 void locked_memory_is_refused(void**) {
-  std::string reason = refusal_after([](void* memory, size_t bytes) {
-    return mlock(memory, 4096) == 0 || mlock(static_cast<char*>(memory) + bytes - 4096, 4096) == 0;
+  const std::string reason = refusal_after([](void* memory, size_t bytes) {
+    return syscall(SYS_mlock, static_cast<char*>(memory) + bytes - 4096, 4096) == 0;  // sanitizers make mlock() do nothing
   });
   expect(!reason.empty(), "a page of it is locked");
 }
