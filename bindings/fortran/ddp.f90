@@ -376,7 +376,7 @@ module ddp
 
   ! Common options of all rules: where a rule runs, how it takes gradients, and its state. Since 0.1.
   type, bind(c) :: ddp_optimizer_options
-    integer(c_int64_t) :: struct_size = 56
+    integer(c_int64_t) :: struct_size = 48
       ! set by init
     integer(c_int32_t) :: shard = 0
       ! 1: each rank keeps the state of its slice of the parameters alone, updates that slice and gives the values to
@@ -398,25 +398,18 @@ module ddp
       ! 1: F16 and BF16 parameters are rounded copies of F32 master weights, which belong to the state. Default 0
     integer(c_int32_t) :: nonfinite = 0
       ! gradients with infinite or NaN elements: DDP_NONFINITE_KEEP (default), SKIP or FAIL
-    integer(c_int32_t) :: keep_copy = 0
-      ! with shard, in a group with recoverable = 1: 1 keeps state and values of the own slice where other ranks have
-      ! them when this rank has died (include/RECOVERY.md), so that ddp_group_recover goes on from the same step;
-      ! memory: the slice once more. Not for tensors on GPUs (NOT_SUPPORTED). 0 (default): a checkpoint must be loaded
-      ! then
-    real(c_double) :: max_norm = 0
-      ! above 0: scale the gradients down so that their 2-norm over all parameters is at most this, as
-      ! torch.nn.utils.clip_grad_norm_. The gradients in memory stay as they are. With shard, change them after the pass
-      ! only with ddp_model_scale_grad. Default 0: no clipping
-    real(c_double) :: clip_value = 0
-      ! above 0: limit every element to this magnitude, after max_norm. Default 0: no clipping
     integer(c_int32_t) :: divide_in_step = 0
       ! 1: a pass may leave sums over the ranks in gradients on a GPU, and ddp_optimizer_step divides what it reads and
       ! writes the mean back: the same bits, and one pass over gradient memory less. From the pass to the step the
       ! program neither uses nor changes gradients; libddp's functions that would (norm, scale, clip) return
       ! INVALID_STATE. Without effect where sums cost nothing: in host memory, with in_backward, max_norm, nonfinite, a
       ! dynamic loss scale, or a frozen parameter. All ranks the same. Default 0
-    integer(c_int32_t) :: reserved = 0
-      ! 0
+    real(c_double) :: max_norm = 0
+      ! above 0: scale the gradients down so that their 2-norm over all parameters is at most this, as
+      ! torch.nn.utils.clip_grad_norm_. The gradients in memory stay as they are. With shard, change them after the pass
+      ! only with ddp_model_scale_grad. Default 0: no clipping
+    real(c_double) :: clip_value = 0
+      ! above 0: limit every element to this magnitude, after max_norm. Default 0: no clipping
   end type
 
   ! The rule of stochastic gradient descent. Since 0.1.
@@ -488,7 +481,7 @@ module ddp
 
   ! What a checkpoint holds. Fill with ddp_state_init(), then set what you have. Since 0.1.
   type, bind(c) :: ddp_state
-    integer(c_int64_t) :: struct_size = 56
+    integer(c_int64_t) :: struct_size = 72
       ! set by init
     type(ddp_model) :: model
       ! parameters and buffers; required
@@ -502,6 +495,11 @@ module ddp
       ! the caller's; saved. A load gives it in ddp_load_report
     type(ddp_outer) :: outer
       ! an outer optimizer (ddp/outer.h); NULL: not saved, not loaded
+    type(c_ptr) :: own = c_null_ptr
+      ! for ddp_state_keep (ddp/keep.h), of the first state on rank 0: what the program keeps itself (place in its data,
+      ! random numbers); NULL: nothing. Not in a file
+    integer(c_int64_t) :: own_bytes = 0
+      ! of these, 0 to 65,536
   end type
 
   ! How a checkpoint is loaded. Fill with ddp_load_options_init(), then change what you need. Since 0.1.
@@ -753,7 +751,7 @@ module ddp
 
   ! What a recovery came to. The caller sets struct_size. Since 0.1.
   type, bind(c) :: ddp_recovery
-    integer(c_int64_t) :: struct_size = 56
+    integer(c_int64_t) :: struct_size = 80
       ! sizeof(ddp_recovery)
     integer(c_int64_t) :: generation = 0
       ! 1 for the group as it was created, and one more with each recovery; the same on all ranks
@@ -767,8 +765,8 @@ module ddp
       ! number of ranks, before
     integer(c_int32_t) :: source = 0
       ! rank (of now) whose parameters, buffers and optimizer all ranks have now, because it was not ahead of others;
-      ! -1: all had the same, or there is no model. What the program keeps itself it sends from there
-      ! (ddp_group_broadcast)
+      ! -1: all had the same, or there is no model, or the group went back to what was kept. What the program keeps
+      ! itself it sends from there (ddp_group_broadcast)
     integer(c_int32_t) :: reserved = 0
       ! 0
     real(c_double) :: seconds = 0
@@ -776,6 +774,14 @@ module ddp
     integer(c_int64_t) :: step = 0
       ! of the state that all ranks have now: steps that have been made, as the optimizers count them. Repeat step + 1.
       ! -1: no optimizer counts, or a checkpoint has to be loaded
+    integer(c_int64_t) :: went_back = 0
+      ! steps that had been made and have to be repeated, because the group went back to what ddp_state_keep had kept; 0
+      ! if it did not
+    integer(c_int64_t) :: kept_epoch = 0
+      ! `epoch` of the state that was kept; -1: the group did not go back to one
+    integer(c_int64_t) :: kept_step = 0
+      ! `step` of the same; ddp_group_get_kept gives the program's own bytes. All that the program keeps itself goes
+      ! back with it. -1: as above
   end type
 
   ! The last known progress of a rank. The caller sets struct_size. Since 0.1.
@@ -2433,8 +2439,8 @@ contains
   ! @param rule NULL: all defaults; copied
   ! @param options NULL: all defaults; copied
   ! @param out_optimizer destroy with ddp_optimizer_destroy
-  ! Local. Errors: INVALID_ARGUMENT (a value out of its range), NOT_SUPPORTED (shard on a model with uneven_inputs, keep_copy
-  ! on one with tensors on a GPU), MISMATCH (on a rank that has joined others: not what they have), OUT_OF_MEMORY. Since 0.1.
+  ! Local. Errors: INVALID_ARGUMENT (a value out of its range), NOT_SUPPORTED (shard on a model with uneven_inputs),
+  ! MISMATCH (on a rank that has joined others: not what they have), OUT_OF_MEMORY. Since 0.1.
   subroutine ddp_optimizer_create_sgd(model, out_optimizer, rule, options, stat)
     type(ddp_model), intent(in) :: model
     type(ddp_optimizer), intent(out) :: out_optimizer
@@ -3913,7 +3919,8 @@ contains
   ! Continue with the surviving ranks. The group, its models, optimizers, averages and memory keep their handles and
   ! addresses; an open pass ends, and its gradients are undefined. All ranks then hold the parameters, buffers and optimizer
   ! of the last step that every one of them has made, and repeat the next one. If ranks were lost, part of the state of an
-  ! optimizer with shard = 1 is lost: load a checkpoint with the optimizer (until then INVALID_STATE).
+  ! optimizer with shard = 1 is lost: all ranks go back to what ddp_state_keep (ddp/keep.h) has kept; without that, load a
+  ! checkpoint with the optimizer (until then INVALID_STATE).
   ! @param options NULL: all defaults
   ! @param out_recovery filled if not NULL; struct_size set by the caller
   ! Collective over the ranks that are left, blocks: less than a second where deaths are seen (one host), and for ranks that
@@ -4121,6 +4128,69 @@ contains
       end function
     end interface
     answer = c_ddp_group_reduce_part_metrics(group%handle, part_values, count, op)
+    call finish(answer, stat)
+  end subroutine
+
+  ! Keep the state of these models in the memory of the ranks. Each rank copies its own part of parameters, buffers,
+  ! optimizers and averages, and its share of what every rank has whole. On one host over shared memory the other ranks have
+  ! the copy mapped; else it also goes to a rank of the next host. ddp_group_recover goes back to this state where it would
+  ! ask for a checkpoint otherwise: a rank that had a part of an optimizer's state (shard = 1) has died, or a step has ended
+  ! on some ranks only. Nothing of it is lost when any one rank dies, also in a keep and in a recovery, nor when any one host
+  ! dies if the group has ranks on several. Call it where the program would save: behind the step, the average and the
+  ! schedule. All sharded models of the group must be among the states, or a recovery cannot go back.
+  ! @param states of models of one group, the same on all ranks, in the same order. A model is kept with all its optimizers
+  ! and averages, whatever else its state names. `epoch` and `step` are those of the first one, and equal on all ranks
+  ! @param count of `states`; 1 or more
+  ! @param stream as for a model
+  ! Cost: a copy of the own part, and between hosts its transfer. Memory: twice the own part, and twice each part of another
+  ! host that this rank keeps. The algorithm is that of Gemini (Wang et al., SOSP 2023). A later keep replaces what was kept,
+  ! and a load ends it. Collective, blocks; not in an open pass, nor between parts of a batch, nor while ddp_ema_swap has put
+  ! averages into the parameters, nor after DDP_PASS_LOCAL, which makes the ranks differ. Errors: INVALID_STATE (also if the
+  ! group was made without recoverable = 1), INVALID_ARGUMENT, MISMATCH (the ranks keep different steps or tensors),
+  ! OUT_OF_MEMORY, and those of collectives. Since 0.1.
+  subroutine ddp_state_keep(states, count, stream, stat)
+    type(ddp_state), intent(in) :: states
+    integer(c_int32_t), intent(in) :: count
+    type(c_ptr), intent(in), optional :: stream
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_state_keep(states, count, stream) bind(c, name='ddp_state_keep') result(answer)
+        import
+        type(ddp_state), intent(in) :: states
+        integer(c_int32_t), value :: count
+        type(c_ptr), value :: stream
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_state_keep(states, count, address(stream))
+    call finish(answer, stat)
+  end subroutine
+
+  ! The program's own bytes of the state to which a recovery of the group went back last (`own` of ddp_state). All ranks have
+  ! them, also a rank that has joined in that recovery.
+  ! @param data filled with at most `capacity` bytes; NULL if capacity is 0
+  ! @param capacity bytes of `data`
+  ! @param out_bytes how many there are, whatever the capacity; 0 before the first time
+  ! Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
+  subroutine ddp_group_get_kept(group, capacity, out_bytes, data, stat)
+    type(ddp_group), intent(in) :: group
+    integer(c_int64_t), intent(in) :: capacity
+    integer(c_int64_t), intent(out) :: out_bytes
+    type(c_ptr), intent(in), optional :: data
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_group_get_kept(group, data, capacity, out_bytes) bind(c, name='ddp_group_get_kept') result(answer)
+        import
+        type(c_ptr), value :: group
+        type(c_ptr), value :: data
+        integer(c_int64_t), value :: capacity
+        integer(c_int64_t), intent(out) :: out_bytes
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_group_get_kept(group%handle, address(data), capacity, out_bytes)
     call finish(answer, stat)
   end subroutine
 

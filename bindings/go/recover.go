@@ -5,6 +5,7 @@ package ddp
 import (
 	"runtime"
 	"time"
+	"unsafe"
 
 	"github.com/libddp/libddp/bindings/go/internal/low"
 )
@@ -28,6 +29,9 @@ type Recovery struct {
 	Gone                       []int         // ranks (of before) that are not there any more
 	Joined                     []int         // ranks (of now) that are new
 	Renumbered                 []int         // by rank of before: the rank of now; -1: it is gone
+	WentBack                   int64         // steps that are repeated because all went back to what State.Keep has kept
+	KeptEpoch, KeptStep        int64         // of that state; -1: they did not go back
+	Own                        []byte        // the program's own bytes that were kept with it
 }
 
 // RankProgress is where a rank was when it was last heard.
@@ -76,6 +80,15 @@ func (g *Group) Recover(options *RecoverOptions) (Recovery, error) {
 	found := Recovery{
 		Rank: int(r.GetRank()), Size: int(r.GetSize()), PreviousRank: int(r.GetPrevious_rank()), PreviousSize: int(r.GetPrevious_size()),
 		Generation: r.GetGeneration(), Source: int(r.GetSource()), Took: seconds(r.GetSeconds()), Step: r.GetStep(),
+		WentBack: r.GetWent_back(), KeptEpoch: r.GetKept_epoch(), KeptStep: r.GetKept_step(),
+	}
+	if found.KeptEpoch >= 0 {
+		var bytes int64
+		own := make([]byte, 65536)
+		if err := low.Ddp_group_get_kept(g.id(), unsafe.Pointer(&own[0]), int64(len(own)), &bytes); err != nil {
+			return found, err
+		}
+		found.Own = own[:bytes]
 	}
 	var err error
 	if found.Gone, err = g.ranks(low.Ddp_group_get_gone); err != nil {

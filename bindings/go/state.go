@@ -69,6 +69,20 @@ func (s *State) LoadLatest(folder string) error {
 	})
 }
 
+// Keep keeps the state in the memory of the ranks: Group.Recover goes back to it where it would need a checkpoint otherwise, with up to 65,536 bytes of the
+// program's own, of rank 0. The model is kept with all its optimizers and averages. Needs GroupOptions.Recoverable. Collective.
+func (s *State) Keep(own []byte) error {
+	return s.with(func(c low.Ddp_state) error {
+		if len(own) > 0 {
+			copied := low.CText(string(own))
+			defer low.FreeText(copied)
+			c.SetOwn(copied)
+			c.SetOwn_bytes(int64(len(own)))
+		}
+		return low.Ddp_state_keep(c, 1, 0)
+	})
+}
+
 // Save is SaveFile through a writer, which is used on rank 0 alone; other ranks may pass nil. Collective.
 func (s *State) Save(to io.Writer) error {
 	if to == nil {

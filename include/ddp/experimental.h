@@ -20,6 +20,7 @@
 #include "ddp/recover.h"
 #include "ddp/graph.h"
 #include "ddp/virtual_ranks.h"
+#include "ddp/keep.h"
 #include "ddp/latest.h"
 #include "ddp/outer.h"
 #include "ddp/waits.h"

@@ -42,21 +42,16 @@ typedef struct ddp_optimizer_options {
   int32_t master_weights;  /**< 1: F16 and BF16 parameters are rounded copies of F32 master weights, which belong to the
                               state. Default 0 */
   ddp_nonfinite nonfinite; /**< gradients with infinite or NaN elements: DDP_NONFINITE_KEEP (default), SKIP or FAIL */
-  int32_t keep_copy; /**< with shard, in a group with recoverable = 1: 1 keeps state and values of the own slice where other
-                        ranks have them when this rank has died (include/RECOVERY.md), so that ddp_group_recover goes on from
-                        the same step; memory: the slice once more. Not for tensors on GPUs (NOT_SUPPORTED). 0 (default):
-                        a checkpoint must be loaded then */
+  int32_t divide_in_step;  /**< 1: a pass may leave sums over the ranks in gradients on a GPU, and ddp_optimizer_step divides
+                              what it reads and writes the mean back: the same bits, and one pass over gradient memory less.
+                              From the pass to the step the program neither uses nor changes gradients; libddp's functions
+                              that would (norm, scale, clip) return INVALID_STATE. Without effect where sums cost nothing: in
+                              host memory, with in_backward, max_norm, nonfinite, a dynamic loss scale, or a frozen parameter.
+                              All ranks the same. Default 0 */
   double max_norm;   /**< above 0: scale the gradients down so that their 2-norm over all parameters is at most this, as
                           torch.nn.utils.clip_grad_norm_. The gradients in memory stay as they are. With shard, change them
                         after the pass only   with ddp_model_scale_grad. Default 0: no clipping */
   double clip_value; /**< above 0: limit every element to this magnitude, after max_norm. Default 0: no clipping */
-  int32_t divide_in_step; /**< 1: a pass may leave sums over the ranks in gradients on a GPU, and ddp_optimizer_step divides
-                             what it reads and writes the mean back: the same bits, and one pass over gradient memory less.
-                             From the pass to the step the program neither uses nor changes gradients; libddp's functions
-                             that would (norm, scale, clip) return INVALID_STATE. Without effect where sums cost nothing: in
-                             host memory, with in_backward, max_norm, nonfinite, a dynamic loss scale, or a frozen parameter.
-                             All ranks the same. Default 0 */
-  int32_t reserved;       /**< 0 */
 } ddp_optimizer_options;
 
 /** The rule of stochastic gradient descent. Since 0.1. */
@@ -117,8 +112,8 @@ DDP_API ddp_status ddp_adam_options_init(ddp_adam_options *options, int64_t stru
  * @param rule NULL: all defaults; copied
  * @param options NULL: all defaults; copied
  * @param out_optimizer destroy with ddp_optimizer_destroy
- * Local. Errors: INVALID_ARGUMENT (a value out of its range), NOT_SUPPORTED (shard on a model with uneven_inputs, keep_copy
- * on one with tensors on a GPU), MISMATCH (on a rank that has joined others: not what they have), OUT_OF_MEMORY. Since 0.1.
+ * Local. Errors: INVALID_ARGUMENT (a value out of its range), NOT_SUPPORTED (shard on a model with uneven_inputs),
+ * MISMATCH (on a rank that has joined others: not what they have), OUT_OF_MEMORY. Since 0.1.
  */
 DDP_API ddp_status ddp_optimizer_create_sgd(ddp_model *model, const ddp_sgd_options *rule,
                                             const ddp_optimizer_options *options, ddp_optimizer **out_optimizer);

@@ -43,12 +43,17 @@ typedef struct ddp_recovery {
   int32_t previous_rank; /**< of this rank, before */
   int32_t previous_size; /**< number of ranks, before */
   int32_t source;        /**< rank (of now) whose parameters, buffers and optimizer all ranks have now, because it was not
-                              ahead of others; -1: all had the same, or there is no model. What the program keeps itself
-                              it sends from there (ddp_group_broadcast) */
+                              ahead of others; -1: all had the same, or there is no model, or the group went back to what
+                              was kept. What the program keeps itself it sends from there (ddp_group_broadcast) */
   int32_t reserved;      /**< 0 */
   double seconds;        /**< how long the call took */
   int64_t step;          /**< of the state that all ranks have now: steps that have been made, as the optimizers count them.
                               Repeat step + 1. -1: no optimizer counts, or a checkpoint has to be loaded */
+  int64_t went_back;     /**< steps that had been made and have to be repeated, because the group went back to what
+                              ddp_state_keep had kept; 0 if it did not */
+  int64_t kept_epoch;    /**< `epoch` of the state that was kept; -1: the group did not go back to one */
+  int64_t kept_step;     /**< `step` of the same; ddp_group_get_kept gives the program's own bytes. All that the program
+                              keeps itself goes back with it. -1: as above */
 } ddp_recovery;
 
 /** The last known progress of a rank. The caller sets struct_size. Since 0.1. */
@@ -96,7 +101,8 @@ DDP_API const char *ddp_call_name(int32_t call);
  * Continue with the surviving ranks. The group, its models, optimizers, averages and memory keep their handles and
  * addresses; an open pass ends, and its gradients are undefined. All ranks then hold the parameters, buffers and optimizer
  * of the last step that every one of them has made, and repeat the next one. If ranks were lost, part of the state of an
- * optimizer with shard = 1 is lost: load a checkpoint with the optimizer (until then INVALID_STATE).
+ * optimizer with shard = 1 is lost: all ranks go back to what ddp_state_keep (ddp/keep.h) has kept; without that, load a
+ * checkpoint with the optimizer (until then INVALID_STATE).
  * @param options NULL: all defaults
  * @param out_recovery filled if not NULL; struct_size set by the caller
  * Collective over the ranks that are left, blocks: less than a second where deaths are seen (one host), and for ranks that

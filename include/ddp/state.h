@@ -21,6 +21,9 @@ typedef struct ddp_state {
   int64_t epoch;            /**< the caller's; saved. A load gives it in ddp_load_report */
   int64_t step;             /**< the caller's; saved. A load gives it in ddp_load_report */
   ddp_outer *outer;         /**< an outer optimizer (ddp/outer.h); NULL: not saved, not loaded */
+  const void *own;          /**< for ddp_state_keep (ddp/keep.h), of the first state on rank 0: what the program keeps itself
+                               (place in its data, random numbers); NULL: nothing. Not in a file */
+  int64_t own_bytes;        /**< of these, 0 to 65,536 */
 } ddp_state;
 
 /** How a checkpoint is loaded. Fill with ddp_load_options_init(), then change what you need. Since 0.1. */

@@ -6,7 +6,6 @@
 #include "ddp/custom.h"
 #include "ddp/graph.h"
 #include "group/recovery.hpp"
-#include "model/requirements.hpp"
 #include "optim/adam.hpp"
 #include "optim/custom.hpp"
 #include "optim/sgd.hpp"
@@ -30,22 +29,10 @@ ddp_optimizer_options read_shared(ddp::model::Model& model, const ddp_optimizer_
   const ddp_optimizer_options read = read_options(options, ddp::optim::default_optimizer_options(), function);
   ddp::optim::check_optimizer_options(read, function);
   const bool recovers = ddp::group::Recovery::survival(model.group()) != nullptr;
-  if (read.keep_copy != 0 && !recovers)
-    throw ddp::make_error(DDP_ERROR_INVALID_ARGUMENT,
-                          "%s: keep_copy is 1, but the group was not made with recoverable = 1, so nobody would ask for the "
-                          "copy; leave it 0",
-                          function);
-  if (read.keep_copy != 0 && ddp::model::has_gpu_tensors(model.table()))
-    throw ddp::make_error(DDP_ERROR_NOT_SUPPORTED,
-                          "%s: keep_copy is 1, which is for models in host memory, and this one has tensors on a GPU; leave "
-                          "it 0, and load a checkpoint when a rank has died, or leave shard 0",
-                          function);
-  if (recovers && ((read.shard != 0 && read.keep_copy == 0) || (read.in_backward != 0 && read.undo == 0)))
-    ddp::os::log(
-        DDP_LOG_WARNING,
-        "%s: the group can recover, but this optimizer cannot: with %s, a checkpoint must be loaded after a rank has "
-        "died",
-        function, read.shard != 0 ? "shard = 1 and keep_copy = 0" : "in_backward = 1 and undo = 0");
+  if (recovers && (read.shard != 0 || (read.in_backward != 0 && read.undo == 0)))
+    ddp::os::log(DDP_LOG_INFO,
+                 "%s: with %s, a rank that dies takes state with it: keep it with ddp_state_keep, or load a checkpoint then",
+                 function, read.shard != 0 ? "shard = 1" : "in_backward = 1 and undo = 0");
   return read;
 }
 

@@ -79,6 +79,9 @@ void recover(group::Group& object, const ddp_recover_options* options, ddp_recov
   const group::Recovery::Outcome outcome = group::Recovery::run(object, rule);
   recovery.source = outcome.source;
   recovery.step = outcome.step;
+  recovery.went_back = outcome.kept.went_back;
+  recovery.kept_epoch = outcome.kept.epoch;
+  recovery.kept_step = outcome.kept.step;
   recovery.generation = group::Recovery::survival(object)->generation();
   recovery.rank = object.rank();
   recovery.size = object.size();

@@ -1,20 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-// ddp/state.h and ddp/latest.h.
+// ddp/state.h, ddp/keep.h and ddp/latest.h.
 #include "checkpoint/state.hpp"
 
+#include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "capi/guard.hpp"
 #include "capi/options.hpp"
 #include "capi/tables.hpp"
 #include "checkpoint/format.hpp"
+#include "checkpoint/keep.hpp"
 #include "core/attempt.hpp"
 #include "core/callback.hpp"
+#include "ddp/keep.h"
 #include "ddp/latest.h"
+#include "group/recovery.hpp"
 
 using namespace ddp::capi;
 
@@ -101,6 +108,27 @@ void check_key(const char* key, const char* function) {
     throw ddp::make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: the key has %zu bytes; 1 to 256 are possible", function, length);
   if (!ddp::checkpoint::is_utf8(key))
     throw ddp::make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: the key is not UTF-8", function);
+}
+
+/// Of an array whose elements have the size that the first one tells.
+const ddp_state* state_at(const ddp_state* states, int32_t k) noexcept {
+  return reinterpret_cast<const ddp_state*>(reinterpret_cast<const std::byte*>(states) + k * states->struct_size);
+}
+
+void require_one_group(const std::vector<ddp::model::Model*>& models, const char* function) {
+  if (&models.back()->group() != &models.front()->group())
+    throw ddp::make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: the models are of different groups", function);
+  if (std::count(models.begin(), models.end(), models.back()) > 1)
+    throw ddp::make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: a model is named twice", function);
+}
+
+std::string own_bytes(const ddp_state& given, const char* function) {
+  const ddp_state state = read_options(&given, ddp_state{}, function);
+  if (state.own_bytes < 0 || state.own_bytes > ddp::checkpoint::kMostOwnBytes ||
+      (state.own_bytes > 0 && state.own == nullptr))
+    throw ddp::make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: own_bytes is %lld; 0 to 65,536 bytes at own can be kept",
+                          function, static_cast<long long>(state.own_bytes));
+  return {static_cast<const char*>(state.own), static_cast<size_t>(state.own_bytes)};
 }
 
 const char* name_at(const std::vector<std::string>& names, int64_t index) noexcept {
@@ -259,5 +287,41 @@ ddp_status ddp_state_load(const ddp_state* state, ddp_read_fn fn, void* user_dat
       const auto counters = ddp::checkpoint::load_stream(kName, call.parts(), pull, call.refusal, call.mode);
       write_report(out_report, *call.model, counters, kName);
     });
+  });
+}
+
+ddp_status ddp_state_keep(const ddp_state* states, int32_t count, void* stream) {
+  constexpr const char* kName = "ddp_state_keep";
+  return guarded([&] {
+    require(states, kName, "states");
+    if (count < 1) throw ddp::make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: count is %d; it is 1 or more", kName, count);
+    std::vector<Call> calls;
+    std::vector<ddp::model::Model*> models;
+    std::optional<ddp::Error> refusal;
+    for (int32_t k = 0; k < count; ++k) {
+      calls.push_back(resolve_call(state_at(states, k), true, kName, "states"));
+      models.push_back(calls.back().model.get());
+      if (!refusal) refusal = calls.back().refusal;
+      require_one_group(models, kName);
+    }
+    const Call& first = calls.front();
+    std::string own;
+    if (!refusal) refusal = ddp::try_to([&] { own = own_bytes(*states, kName); });
+    first.run(kName, [&] { ddp::checkpoint::keep(kName, models, first.counters, std::move(own), stream, refusal); });
+  });
+}
+
+ddp_status ddp_group_get_kept(const ddp_group* group, void* data, int64_t capacity, int64_t* out_bytes) {
+  constexpr const char* kName = "ddp_group_get_kept";
+  return guarded([&] {
+    const auto object = group_of(group, kName);
+    require(out_bytes, kName, "out_bytes");
+    if (capacity < 0 || (capacity > 0 && data == nullptr))
+      throw ddp::make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: capacity is %lld; it is the number of bytes of data, or 0",
+                            kName, static_cast<long long>(capacity));
+    ddp::group::Survival* const survival = ddp::group::Recovery::survival(*object);
+    const std::string_view kept = survival == nullptr ? std::string_view() : survival->keeper().bytes();
+    std::copy_n(kept.data(), std::min(static_cast<size_t>(capacity), kept.size()), static_cast<char*>(data));
+    *out_bytes = static_cast<int64_t>(kept.size());
   });
 }

@@ -22,8 +22,8 @@
 #include "core/bytes.hpp"
 #include "core/hash.hpp"
 #include "group/membership_log.hpp"
+#include "group/recovery.hpp"
 #include "model/coalesced_broadcast.hpp"
-#include "model/kept_parts.hpp"
 #include "model/requirements.hpp"
 #include "optim/param_groups.hpp"
 
@@ -300,10 +300,6 @@ void settle(const Parts& parts, const Manifest& manifest, const Arrived& arrived
   if (parts.optimizer != nullptr && arrived.report.file.has_value() && !arrived.report.file->empty())
     parts.model.values().know_file(*arrived.report.file);
   if (mode.local || mode.partial) parts.model.replicas().set_loaded();
-  for (const auto& state : parts.model.replicas().kept_equal())
-    if (model::KeptParts* const kept = state->kept_parts()) kept->end_load();
-  if (model::KeptParts* const kept = parts.optimizer != nullptr ? parts.optimizer->kept_parts() : nullptr)
-    if (!mode.local && parts.model.is_committed()) kept->meet();
 }
 
 /// The steps that a replay must not make: they are in the checkpoint.
@@ -352,8 +348,7 @@ Counters load(const char* function, const Parts& parts, const std::optional<Erro
     transfer.emplace(manifest, arrived.present);
     copies.emplace(settled_gpu(manifest));
     fields.emplace(parts);
-    for (const auto& state : parts.model.replicas().kept_equal())
-      if (model::KeptParts* const kept = state->kept_parts()) kept->begin_load();
+    if (group::Survival* const survival = group::Recovery::survival(parts.model.group())) survival->keeper().forget();
     const std::optional<Error> wrong = try_to([&] { fields->load(arrived.texts, mode.partial); });
     if (wrong) throw Error(wrong->status(), "the checkpoint \"" + *arrived.report.file + "\": " + wrong->text());
   });

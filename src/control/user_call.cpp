@@ -40,6 +40,7 @@ constexpr std::array kNames = {
     "ddp_group_all_gather_counts",
     "ddp_group_send",
     "ddp_group_receive",
+    "ddp_state_keep",
     "ddp_model_end_backward",
     "ddp_model_skip_backward",
     "ddp_model_abandon_backward",

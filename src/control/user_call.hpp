@@ -46,6 +46,7 @@ enum class UserCall : uint16_t {
   kAllGatherCounts,
   kSend,
   kReceive,
+  kStateKeep,
   kEndBackward,
   kSkipBackward,
   kAbandonBackward,

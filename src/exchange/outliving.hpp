@@ -2,7 +2,7 @@
 // An ability of some transports besides exchanges, so that a rank's data outlives it: the other ranks of its host have its
 // memory mapped, and ranks of other hosts can keep a copy. A transport that can is one of these too.
 // Threads: as Transport.
-// Tested by capi/kept_copy_test.cpp.
+// Tested by capi/keep_test.cpp.
 #pragma once
 
 #include <cstddef>

@@ -72,13 +72,21 @@ int32_t Recovery::take_place(Group& group, const std::vector<std::shared_ptr<Fol
   const size_t here = std::min(common, mine.size());
   for (size_t i = 0; i < here; ++i) source = std::max(source, mine[i]->rejoin_group());
   survival.owe(common - here);
-  if (common == here) or_break(group, Part::kExchange, [&] { group.impl_->confirm(); });
+  if (common == here) confirm(group, {mine.begin(), mine.begin() + static_cast<std::ptrdiff_t>(here)});
   return source;
+}
+
+/// The models of all ranks are built.
+void Recovery::confirm(Group& group, const std::vector<std::shared_ptr<Follower>>& followers) {
+  or_break(group, Part::kExchange, [&] {
+    group.impl_->survival->keeper().restore(group, followers);
+    group.impl_->confirm();
+  });
 }
 
 void Recovery::note_commit(Group& group) {
   if (Survival* const survival = group.impl_->survival.get(); survival != nullptr && survival->pay())
-    or_break(group, Part::kExchange, [&] { group.impl_->confirm(); });
+    confirm(group, survival->followers());
 }
 
 void Recovery::excuse(Group& group, const Error& error) {
@@ -106,8 +114,11 @@ int32_t Recovery::try_until_whole(Group& group, const RecoveryRule& rule, std::u
   Survival& survival = *impl->survival;
   for (auto new_ranks = bootstrap::NewRanks::kTaken;; new_ranks = bootstrap::NewRanks::kWait) {
     const std::vector<std::shared_ptr<Follower>> followers = survival.followers();
+    for (const auto& follower : followers) follower->stop();
+    survival.keeper().set_aside(group, followers);
     for (const auto& follower : followers) follower->leave_group();
     impl->retire();
+    survival.keeper().leave(steps_of(followers));
     auto made = std::make_unique<Group::Impl>(survival.meet(*impl->control, impl->failure, rule, impl->options, new_ranks),
                                               impl->options, impl->origin, impl->survival, impl->arenas, impl->own_gpu);
     Group::Impl& next = *made;
@@ -133,6 +144,7 @@ Recovery::Outcome Recovery::finish(Group& group, const std::vector<bootstrap::Me
   survival.set_changes(Changes::between(before, *impl.control));
   const std::vector<std::shared_ptr<Follower>> followers = survival.followers();
   const int64_t step = steps_of(followers);
+  const Keeper::Outcome kept = survival.keeper().end_recovery();
   if (trace::Watch* const watch = group.calls().watch()) {
     if (impl.control->member(group.rank()).world_rank < 0)  // no sub-group
       tell_place(group, survival.generation());
@@ -142,7 +154,7 @@ Recovery::Outcome Recovery::finish(Group& group, const std::vector<bootstrap::Me
   for (const auto& follower : followers)
     if (const std::optional<Error> problem = follower->take_problem()) throw Error(*problem);
   const bool whole = std::all_of(followers.begin(), followers.end(), [](const auto& each) { return each->is_whole(); });
-  return {source, whole ? step : -1};
+  return {kept.epoch < 0 ? source : -1, whole ? step : -1, kept};
 }
 
 }  // namespace ddp::group

@@ -49,6 +49,7 @@ struct Recovery {
   struct Outcome {
     int32_t source = -1;  // rank whose state the models of all have now; -1: they had the same, or no model
     int64_t step = -1;    // of that state; -1: none is counted, or a checkpoint has to be loaded
+    Keeper::Outcome kept{};
   };
   /// In the place of the broken group. No other call uses it meanwhile. Collective over the ranks that are left.
   static Outcome run(Group& group, const RecoveryRule& rule);
@@ -59,6 +60,7 @@ struct Recovery {
   [[nodiscard]] static Changes changes(const Group& group);
 
  private:
+  static void confirm(Group& group, const std::vector<std::shared_ptr<Follower>>& followers);
   static int32_t try_until_whole(Group& group, const RecoveryRule& rule, std::unique_ptr<Group::Impl>& broken);
   static Outcome finish(Group& group, const std::vector<bootstrap::Member>& before, int32_t source);
 };

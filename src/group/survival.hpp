@@ -21,6 +21,7 @@
 #include "discovery/join_place.hpp"
 #include "discovery/quorum.hpp"
 #include "discovery/recovery.hpp"
+#include "group/keeper.hpp"
 #include "os/clock.hpp"
 
 namespace ddp::group {
@@ -29,7 +30,9 @@ namespace ddp::group {
 class Follower {
  public:
   virtual ~Follower() = default;
-  /// The group has broken, and its transports end: release them.
+  /// The group has broken: an open pass ends, and its changes are taken back.
+  virtual void stop() noexcept {}
+  /// Its transports end: release them.
   virtual void leave_group() noexcept = 0;
   /// The ranks have met. Collective; followers come in the order in which they began to follow. Gives the rank whose state
   /// all have now, -1 if they had the same.
@@ -40,6 +43,21 @@ class Follower {
   [[nodiscard]] virtual bool is_whole() const noexcept { return true; }
   /// The error of that, once, the same on all ranks; the group is usable nevertheless.
   [[nodiscard]] virtual std::optional<Error> take_problem() noexcept { return std::nullopt; }
+
+  // Peer checkpoints (keeper.hpp).
+  /// Is it what builds this object?
+  [[nodiscard]] virtual bool is_of(const void*) const noexcept { return false; }
+  /// Between stop() and leave_group(): equal on all ranks that have the same state of the same step. "": it is not whole, or
+  /// cannot be read now.
+  [[nodiscard]] virtual std::string version() { return {}; }
+  /// All that changes in training, in the same order on all ranks.
+  [[nodiscard]] virtual std::vector<KeptTensor> kept_tensors() { return {}; }
+  /// Settings and counts that belong to it.
+  [[nodiscard]] virtual std::string kept_fields() { return {}; }
+  /// The tensors change to those of a generation from now on: it is not whole.
+  virtual void begin_back() noexcept {}
+  /// They have changed; with these fields it is whole. Throws MISMATCH or IO.
+  virtual void end_back(const std::string&) {}
 };
 
 /// The change of members by a recovery.
@@ -101,6 +119,7 @@ class Survival {
   /// In the last recovery; none before the first.
   [[nodiscard]] const Changes& changes() const noexcept { return changes_; }
   void set_changes(Changes changes) noexcept { changes_ = std::move(changes); }
+  [[nodiscard]] Keeper& keeper() noexcept { return keeper_; }
 
  private:
   [[nodiscard]] bootstrap::LostGroup describe(const bootstrap::Control& control) const;
@@ -130,6 +149,7 @@ class Survival {
   int64_t cool_down_ms_ = 0;                  // as the last recovery was asked
   int32_t left_ = -1;                         // id of a rank that has left in good order
   std::unique_ptr<bootstrap::Server> lobby_;  // of rank 0, while the group exists
+  Keeper keeper_;
 };
 
 }  // namespace ddp::group

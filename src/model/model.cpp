@@ -8,7 +8,6 @@
 #include "group/consensus.hpp"
 #include "group/recovery.hpp"
 #include "model/commit.hpp"
-#include "model/kept_parts.hpp"
 #include "model/requirements.hpp"
 #include "os/log.hpp"
 #include "os/threads_here.hpp"
@@ -165,7 +164,6 @@ void Model::commit_now(void* stream) {
         "ddp_model_commit: a rank that has joined cannot pull buckets; use a hook that is called, or leave uneven_inputs 0");
   if (hook_.copies()) require_host_parameters();
   if (group_->options().virtual_ranks > 0) refuse_virtual_ranks(*this);
-  if (rejoin_ != nullptr) refuse_kept_copies(*this);
   on_error([&] { static_cast<void>(join_group(stream)); },
            [this](const Error& error) { group::Recovery::excuse(*group_, error); });
   if (rejoin_ != nullptr) rejoin_->note_commit();
@@ -186,8 +184,6 @@ int32_t Model::join_group(void* stream) {
   pass_ = std::make_unique<parts::ModelPass>(*group_, table_, options_, std::move(plan), plan_hash, hook_);
   pass_->attach(optimizer_slot_.update());
   pass_->results().go_on_from(replicas_.final_passes());
-  for (const auto& state : replicas_.kept_equal())
-    if (KeptParts* const kept = state->kept_parts()) kept->deal();
   return source;
 }
 

@@ -6,8 +6,11 @@
 
 #include "control/call_state.hpp"
 #include "core/attempt.hpp"
+#include "core/bytes.hpp"
 #include "group/recovery.hpp"
 #include "model/model.hpp"
+#include "model/replicate.hpp"
+#include "model/requirements.hpp"
 
 namespace ddp::model {
 
@@ -20,15 +23,16 @@ std::shared_ptr<Rejoin> Rejoin::follow(Model& model) {
 }
 
 // A pass that is open ends as it must in a broken group: what its optimizer has changed is taken back.
-void Rejoin::leave_group() noexcept {
+void Rejoin::stop() noexcept {
   if (model_.pass_ == nullptr) return;
   was_committed_ = true;
   if (model_.pass_->is_open()) static_cast<void>(try_to([this] { model_.pass_->end(); }));
   model_.pass_->leave_open();
   model_.pass_->parts().leave_group(model_.replicas_.await_step());
   model_.replicas_.leave();
-  model_.pass_.reset();
 }
+
+void Rejoin::leave_group() noexcept { model_.pass_.reset(); }
 
 int32_t Rejoin::rejoin_group() {
   const bootstrap::CallState::In inside(model_.group().calls(), bootstrap::UserCall::kCommit);
@@ -51,6 +55,43 @@ int64_t Rejoin::steps() {
 bool Rejoin::is_whole() const noexcept { return model_.values().is_whole(); }
 
 std::optional<Error> Rejoin::take_problem() noexcept { return model_.replicas_.take_difference(); }
+
+std::string Rejoin::version() {
+  if (model_.pass_ == nullptr || !model_.values().is_whole() || has_gpu_tensors(model_.table())) return {};
+  return model_.replicas_.version();
+}
+
+std::vector<group::KeptTensor> Rejoin::kept_tensors() {
+  std::vector<group::KeptTensor> tensors;
+  for (const Parameter& parameter : model_.table().parameters()) tensors.push_back({parameter.name, parameter.value});
+  for (const Buffer& buffer : model_.table().buffers()) tensors.push_back({buffer.name, buffer.value});
+  int number = 0;
+  for (const auto& state : model_.replicas().kept_equal()) {
+    const std::string start = std::to_string(number++) + ":";
+    for (StateTensor& each : state->state_tensors())
+      tensors.push_back({start + each.name, each.tensor, std::move(each.parts)});
+  }
+  return tensors;
+}
+
+std::string Rejoin::kept_fields() {
+  ByteWriter writer;
+  for (const auto& state : model_.replicas().kept_equal()) writer.text(state->kind()).text(settings_of(*state));
+  return std::move(writer).bytes();
+}
+
+void Rejoin::begin_back() noexcept { static_cast<void>(model_.values().begin_load(true)); }
+
+void Rejoin::end_back(const std::string& fields) {
+  ByteReader reader(fields);
+  for (const auto& state : model_.replicas().kept_equal()) {
+    const std::string kind(reader.text());
+    if (kind != state->kind())
+      throw Error(DDP_ERROR_MISMATCH, "the state of " + kind + " was kept, and there is " + state->kind());
+    load_settings(*state, reader.text());
+  }
+  model_.values().end_load({});
+}
 
 bool Rejoin::take_commit() noexcept { return std::exchange(has_committed_, false) && model_.is_committed(); }
 

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "group/survival.hpp"
 
@@ -20,11 +22,18 @@ class Rejoin final : public group::Follower {
   [[nodiscard]] static std::shared_ptr<Rejoin> follow(Model& model);
   explicit Rejoin(Model& model) noexcept : model_(model) {}
 
+  void stop() noexcept override;
   void leave_group() noexcept override;
   [[nodiscard]] int32_t rejoin_group() override;
   [[nodiscard]] int64_t steps() override;
   [[nodiscard]] bool is_whole() const noexcept override;
   [[nodiscard]] std::optional<Error> take_problem() noexcept override;
+  [[nodiscard]] bool is_of(const void* object) const noexcept override { return object == &model_; }
+  [[nodiscard]] std::string version() override;
+  [[nodiscard]] std::vector<group::KeptTensor> kept_tensors() override;
+  [[nodiscard]] std::string kept_fields() override;
+  void begin_back() noexcept override;
+  void end_back(const std::string& fields) override;
   /// The program's commit has built the model: ranks that wait for it in a recovery continue. Collective then.
   void note_commit();
   /// True once after a recovery that did what a commit which failed was to do.

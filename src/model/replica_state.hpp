@@ -20,8 +20,6 @@ struct StateTensor {
   std::vector<std::vector<OwnedSpan>> parts{};
 };
 
-class KeptParts;
-
 class ReplicaState {
  public:
   virtual ~ReplicaState() = default;
@@ -45,8 +43,6 @@ class ReplicaState {
   [[nodiscard]] virtual bool awaits_step() const noexcept { return false; }
   /// The ranks of the group have changed, so this rank's part of a sharded state belongs to no rank: drop it.
   virtual void lose_parts() noexcept {}
-  /// What is kept of a state in parts, so that it outlives its ranks (kept_parts.hpp); NULL: nothing is kept.
-  [[nodiscard]] virtual KeptParts* kept_parts() { return nullptr; }
   /// Does every rank hold all of the state?
   [[nodiscard]] virtual bool is_replicated() const noexcept { return true; }
 };

@@ -12,7 +12,6 @@
 #include "group/consensus.hpp"
 #include "model/commit.hpp"
 #include "model/drift.hpp"
-#include "model/kept_parts.hpp"
 #include "model/model.hpp"
 #include "model/replica_source.hpp"
 #include "model/replicate.hpp"
@@ -124,10 +123,6 @@ void Replicas::leave() noexcept {
   is_whole_ = model_.values().is_whole();
   rank_before_ = model_.group().rank();
   size_before_ = model_.group().size();
-  static_cast<void>(try_to([this] {
-    for (const auto& state : kept_equal())
-      if (KeptParts* const kept = state->kept_parts()) kept->leave();
-  }));
 }
 
 /// What every rank holds whole besides the parameters.
@@ -154,24 +149,32 @@ uint64_t Replicas::hash_rest(void* stream) {
   return hasher.value();
 }
 
-int32_t Replicas::make_equal(void* stream) {
+ReplicaVersion Replicas::present(void* stream) {
   ReplicaVersion mine{is_new_, has_loaded_, is_whole_, final_passes_, 0, 0, 0, rank_before_, size_before_};
   if (!is_new_) mine.hash = hash(), mine.rest = hash_rest(stream);
   for (const auto& state : kept_equal()) mine.steps += state->steps();
+  return mine;
+}
+
+std::string Replicas::version() {
+  ReplicaVersion mine = present(nullptr);
+  mine.rank = 0;
+  return write_version(mine);
+}
+
+int32_t Replicas::make_equal(void* stream) {
+  const ReplicaVersion mine = present(stream);
   std::vector<ReplicaVersion> all;
   for (const std::string& answer : model_.group().gather("replicas", write_version(mine)))
     all.push_back(read_version(answer));
   for (const ReplicaVersion& each : all) final_passes_ = std::max(final_passes_, each.final_passes);
   const ReplicaSource found = find_source(all);
+  if (found.is_recovery) await_states(found.rank, all);
   if (found.sends == ReplicaSource::Sends::kNoneIsWhole) {
     lose_parts();
     model_.values().tear();
     return -1;
   }
-  if (found.is_recovery) await_states(found.rank, all);
-  if (found.is_recovery)  // before anything else of a state changes
-    for (const auto& state : kept_equal())
-      if (KeptParts* const kept = state->kept_parts()) kept->agree(model_.group().gather("kept parts", kept->tell()));
   // Who holds the same stays whole, so that the death of the source costs nothing.
   send(found, !are_alike(mine, all[static_cast<size_t>(found.rank)]), stream);
   is_whole_ = true;
@@ -242,8 +245,7 @@ void Replicas::settle(const ReplicaSource& found) {
 
 void Replicas::lose_parts() {
   for (const auto& state : kept_equal()) {
-    KeptParts* const kept = state->kept_parts();
-    if (state->is_replicated() || (kept != nullptr && kept->is_whole())) continue;
+    if (state->is_replicated()) continue;
     state->lose_parts();
     model_.values().lose_optimizer();
   }

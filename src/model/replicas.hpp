@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -54,6 +55,8 @@ class Replicas {
   [[nodiscard]] std::optional<Error> take_difference() noexcept { return std::exchange(difference_, std::nullopt); }
   /// The group has broken: note how far this rank has come.
   void leave() noexcept;
+  /// Equal on all ranks that have the same. After leave(), in host memory.
+  [[nodiscard]] std::string version();
   /// Memory for buffers while others are received, by buffer.
   [[nodiscard]] std::vector<device::Memory>& buffers_before() noexcept { return buffers_before_; }
   /// Of all ranks, the most when they met.
@@ -67,6 +70,7 @@ class Replicas {
   [[nodiscard]] NamedTensors beside_values();
   [[nodiscard]] std::vector<Tensor> values_and_buffers() const;
   [[nodiscard]] uint64_t hash_rest(void* stream);
+  [[nodiscard]] ReplicaVersion present(void* stream);
   void await_states(int32_t source, const std::vector<ReplicaVersion>& all);
   void send(const ReplicaSource& found, bool spoils, void* stream);
   void settle(const ReplicaSource& found);

@@ -51,6 +51,8 @@ void check_alike(group::Group& group, const char* function, const std::string& k
 
 std::string settings_of(const ReplicaState& state) { return pack(state.state_fields()); }
 
+void load_settings(ReplicaState& state, std::string_view settings) { state.load_fields(unpack(settings)); }
+
 void replicate(group::Group& group, const char* function, std::vector<Tensor> tensors,
                const std::vector<std::shared_ptr<ReplicaState>>& states, int32_t source, void* stream,
                const std::function<void()>& begin) {

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/parameters.hpp"
@@ -24,6 +26,8 @@ void replicate(group::Group& group, const char* function, std::vector<Tensor> te
 
 /// The settings of a state as one text, equal for equal settings.
 [[nodiscard]] std::string settings_of(const ReplicaState& state);
+/// The way back. Throws as load_fields().
+void load_settings(ReplicaState& state, std::string_view settings);
 
 /// Parameters, buffers and states from `drift.source`, with a line in the log. Throws MISMATCH if there is no source.
 void repair(group::Group& group, const char* function, const Parameters& table,

@@ -40,13 +40,4 @@ void refuse_virtual_ranks(const Model& model) {
   if (has_gpu_tensors(model.table())) refuse("tensors on a GPU");
 }
 
-void refuse_kept_copies(Model& model) {
-  if (!has_gpu_tensors(model.table())) return;
-  for (const auto& state : model.replicas().kept_equal())
-    if (state->kept_parts() != nullptr)
-      throw Error(DDP_ERROR_NOT_SUPPORTED,
-                  "ddp_model_commit: an optimizer has keep_copy = 1, which is for models in host memory, and this one has "
-                  "tensors on a GPU; leave it 0, and load a checkpoint when a rank has died, or leave shard 0");
-}
-
 }  // namespace ddp::model

@@ -19,8 +19,6 @@ void require_everybody(Model& model, const char* function);
 void refuse_capture(const Model& model, const char* function, void* stream);
 /// Throws NOT_SUPPORTED if the model has what depends on the number of ranks, or does not know parts of a batch.
 void refuse_virtual_ranks(const Model& model);
-/// Throws NOT_SUPPORTED if the model has tensors on a GPU, and an optimizer that keeps copies for others.
-void refuse_kept_copies(Model& model);
 /// Is a parameter or a buffer on a GPU?
 [[nodiscard]] bool has_gpu_tensors(const Parameters& table) noexcept;
 

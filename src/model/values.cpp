@@ -19,8 +19,8 @@ void Values::require_whole(const char* function) const {
   const bool optimizer = torn_.optimizer || (model_.is_committed() && model_.pass().results().is_torn());
   if (torn_.optimizer && torn_.is_lost)
     throw make_error(DDP_ERROR_INVALID_STATE,
-                     "%s: ranks that are gone held parts of the optimizer's state (shard = 1), of which no copy is left "
-                     "(keep_copy); load a checkpoint with the optimizer%s",
+                     "%s: ranks that are gone held parts of the optimizer's state (shard = 1), and nothing is left that was "
+                     "kept (ddp_state_keep); load a checkpoint with the optimizer%s",
                      function, newest.c_str());
   if (torn_.parameters || optimizer)
     throw make_error(DDP_ERROR_INVALID_STATE,

@@ -96,30 +96,9 @@ OwnedParts BuiltinOptimizer::owned(int32_t index) const noexcept {
   return stage != nullptr ? stage->owned(index) : OwnedParts(&whole_[static_cast<size_t>(index)], 1);
 }
 
-/// The store is that of a class which is not there yet when this one is made.
-model::KeptParts* BuiltinOptimizer::kept_parts() {
-  if (kept_ == nullptr && policy_.keep_copy && store() != nullptr)
-    kept_ = std::make_unique<KeptCopy>(
-        KeptCopy::Of{model(), *store(), masters_, undo_.all, policy_.master_weights,
-                     [this]() -> const Ownership& { return model().optimizer_slot().stage_of(*this)->ownership(); },
-                     [this] {
-                       allocate();
-                       allocate_undo();
-                     },
-                     [this] { progress_ = before_[1].value_or(progress_); }, [this] { return step_count(); }});
-  return kept_.get();
-}
-
-void BuiltinOptimizer::exchanges_are_prepared() {
-  if (model::KeptParts* const kept = kept_parts()) kept->meet();
-}
-
 void BuiltinOptimizer::allocate() {
   const Parameters& table = model().table();
-  if (kept_parts() != nullptr)
-    kept_->place_arrays();
-  else
-    keep_sides();
+  keep_sides();
   if (policy_.shard && model().optimizer_slot().stage_of(*this) == nullptr)
     throw Error(DDP_ERROR_INVALID_STATE, "a sharded optimizer has its state after ddp_model_commit only; call it first");
   whole_.reserve(static_cast<size_t>(table.parameter_count()));
@@ -145,9 +124,8 @@ void BuiltinOptimizer::prepare_blocks() {
   planned_ = false;
   if (!device::of(model().table()).is_immediate()) prepare_gpu();
   shape_ = for_devices(plain_shape(policy_, progress_.loss_scale));
-  undoes_ = ((request().in_pass() || may_fail()) && policy_.undo) || policy_.keep_copy;
+  undoes_ = (request().in_pass() || may_fail()) && policy_.undo;
   if (undoes_) prepare_undo();
-  if (policy_.keep_copy) before_[0] = progress_;
 }
 
 /// Where the ranks can take a step back together each keeps its slice alone; not when they may differ.
@@ -232,7 +210,6 @@ bool BuiltinOptimizer::awaits_step() const noexcept {
 }
 
 void BuiltinOptimizer::lose_parts() noexcept {
-  if (kept_ != nullptr) kept_->forget();
   if (store() != nullptr) store()->clear();
   masters_.clear();
   undo_.all = Undo();
@@ -282,7 +259,7 @@ void BuiltinOptimizer::make_any_step(void* stream) {
   const bootstrap::CallState::In inside(policy_.shard ? &model().group().calls() : nullptr,
                                         bootstrap::UserCall::kOptimizerStep, model().number());
   prepare_blocks();
-  undoes_ = undoes_ && (may_fail() || policy_.keep_copy);
+  undoes_ = undoes_ && may_fail();
   if (captured || is_planned())
     make_planned_step(stream);
   else
@@ -316,15 +293,10 @@ void BuiltinOptimizer::update_all(void* stream) {
 }
 
 void BuiltinOptimizer::count_step() {
-  if (kept_ != nullptr) kept_->send_copy();
   for (int32_t i = 0; i < model().table().parameter_count(); ++i)
     if (takes_part(i)) progress_.groups.count_step_of(i);
   progress_.groups.count_step();
-  if (kept_ != nullptr)
-    kept_->count();
-  else if (undoes_)
-    undo_.all.count(progress_.groups.step_count());
-  std::swap(before_[0], before_[1]);
+  if (undoes_) undo_.all.count();
   keep_counts();
 }
 

@@ -16,7 +16,6 @@
 // Tested by unit/optim/optimizer_test.cpp, conformance/fused_test.cpp, gpu_host/optimizer_test.cpp.
 #pragma once
 
-#include <array>
 #include <memory>
 #include <optional>
 #include <string>
@@ -25,10 +24,8 @@
 
 #include "device/norms.hpp"
 #include "device/updates.hpp"
-#include "model/kept_parts.hpp"
 #include "optim/gpu_decision.hpp"
 #include "optim/gpu_steps.hpp"
-#include "optim/kept_copy.hpp"
 #include "optim/masters.hpp"
 #include "optim/optimizer.hpp"
 #include "optim/optimizer_state.hpp"
@@ -128,9 +125,6 @@ class BuiltinOptimizer : public Optimizer, public parts::BlockUpdate {
   [[nodiscard]] std::vector<Beside> beside(int32_t index) final;
 
   [[nodiscard]] bool divides() const noexcept;
-  [[nodiscard]] model::KeptParts* kept_parts() final;
-  void exchanges_are_prepared() final;
-  [[nodiscard]] bool keeps_parts() const noexcept final { return policy_.keep_copy; }
   void require_outside_made_step(const char* function) const;
   void require_group() const;
   void require_new_gradients() const;
@@ -180,11 +174,9 @@ class BuiltinOptimizer : public Optimizer, public parts::BlockUpdate {
     Undo all;
     bool sliced = false;  // of the own slices alone
   } undo_;
-  std::unique_ptr<KeptCopy> kept_;                 // NULL: nothing is kept for the others (keep_copy), or not yet
-  std::array<std::optional<Progress>, 2> before_;  // if it is kept: before the step under way, before the last that counts
-  std::vector<OwnedSpan> whole_;                   // each parameter, for who owns all of it
-  std::unique_ptr<GpuDecision> decision_;          // NULL: no device has had to decide about a step
-  std::unique_ptr<GpuSteps> gpu_steps_;            // NULL: none is to count steps
+  std::vector<OwnedSpan> whole_;           // each parameter, for who owns all of it
+  std::unique_ptr<GpuDecision> decision_;  // NULL: no device has had to decide about a step
+  std::unique_ptr<GpuSteps> gpu_steps_;    // NULL: none is to count steps
   device::Norms norms_;
   device::GradShape shape_{};     // of the step under way; its gate: what the device has decided, or NULL
   bool undoes_ = false;           // blocks are saved before they change

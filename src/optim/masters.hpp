@@ -7,7 +7,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <utility>
 #include <vector>
 
 #include "optim/optimizer_state.hpp"
@@ -24,11 +23,8 @@ class Masters {
   void allocate(const Parameters& table, Owned&& owned) {
     copies_.allocate(table, [&](int32_t index) { return has(table.parameter(index)) ? owned(index) : OwnedParts(); });
   }
-  void lie_in(StateMemory memory) { copies_.lie_in(std::move(memory)); }
   void keep_two_sides(bool two) noexcept { copies_.keep_two_sides(two); }
   void clear() noexcept { copies_.clear(); }
-  /// The copies go elsewhere; there are none here then.
-  [[nodiscard]] OptimizerState take() noexcept { return std::exchange(copies_, OptimizerState(1)); }
   [[nodiscard]] const OptimizerState& store() const noexcept { return copies_; }
   [[nodiscard]] OptimizerState& store() noexcept { return copies_; }
   /// The copies of these parameters, if there are any yet, begin anew from the values. Waits for the GPU.

@@ -36,10 +36,9 @@ OptimizerState::Block OptimizerState::make(const Parameters& table, const std::v
       places.push_back(space.add(bytes(i), device::of(parameter(i).value).is_immediate()));
   Block block;
   constexpr const char* kWhat = "state beside the parameters";
-  if (space.in_host > 0 && memory_) block.shared = memory_(space.in_host);
-  if (space.in_host > 0 && !memory_) block.in_host = os::LargeArray(static_cast<size_t>(space.in_host), kWhat);
+  if (space.in_host > 0) block.in_host = os::LargeArray(static_cast<size_t>(space.in_host), kWhat);
   if (space.elsewhere > 0) block.elsewhere = device::Memory(device::of(table), space.elsewhere, kWhat);
-  std::byte* const in_host = memory_ ? block.shared.get() : block.in_host.data();
+  std::byte* const in_host = block.in_host.data();
   for (const StateSpace::Place& place : places)
     block.places.push_back((place.is_in_host ? in_host : block.elsewhere.data()) + place.offset);
   return block;

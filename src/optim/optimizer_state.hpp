@@ -5,7 +5,7 @@
 // memory, so a frozen parameter's arrays are free there. Addresses change only by clear(). Two sides (keep_two_sides), in
 // host memory: each array is there twice. A block of a step is read from one side and written to the other one, so what was
 // before the step stays without a copy of it; when the step counts, the sides change places. Tested by
-// unit/optim/optimizer_state_test.cpp and unit/optim/ledger_test.cpp.
+// unit/optim/optimizer_state_test.cpp and unit/optim/masters_test.cpp.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,6 @@
 #include "core/parameters.hpp"
 #include "core/tensor.hpp"
 #include "device/memory.hpp"
-#include "optim/state_memory.hpp"
 #include "os/memory.hpp"
 
 namespace ddp::optim {
@@ -43,8 +42,6 @@ class OptimizerState {
  public:
   explicit OptimizerState(size_t arrays) : arrays_(arrays) {}
 
-  /// Arrays in host memory that are allocated from now on are there.
-  void lie_in(StateMemory memory) { memory_ = std::move(memory); }
   /// Arrays have two sides, or one. No effect once there are arrays.
   void keep_two_sides(bool two) noexcept {
     if (parts_.empty()) sides_ = two ? 2 : 1;
@@ -118,7 +115,6 @@ class OptimizerState {
   /// What one call of allocate made.
   struct Block {
     os::LargeArray in_host;
-    std::shared_ptr<std::byte> shared;  // in its place
     device::Memory elsewhere;
     std::vector<std::byte*> places;  // for each parameter, for each side: arrays_
   };
@@ -143,7 +139,6 @@ class OptimizerState {
   Changing changing_;
   std::vector<std::byte> room_;  // with two sides: a small block of each array
   std::vector<Block> blocks_;
-  StateMemory memory_;  // none: their own
 };
 
 }  // namespace ddp::optim

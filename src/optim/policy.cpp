@@ -18,7 +18,6 @@ Policy policy_of(const ddp_optimizer_options& options) noexcept {
   policy.shard = options.shard != 0;
   policy.in_backward = options.in_backward != 0;
   policy.undo = options.undo != 0;
-  policy.keep_copy = options.keep_copy != 0;
   policy.divide_in_step = options.divide_in_step != 0;
   policy.master_weights = options.master_weights != 0;
   policy.nonfinite = options.nonfinite;

@@ -16,7 +16,6 @@ struct Policy {
   bool shard = false;
   bool in_backward = false;
   bool undo = true;
-  bool keep_copy = false;
   bool divide_in_step = false;
   bool master_weights = false;
   ddp_nonfinite nonfinite = DDP_NONFINITE_KEEP;

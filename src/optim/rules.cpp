@@ -61,11 +61,7 @@ void check_optimizer_options(const ddp_optimizer_options& options, const char* w
   check_switch(options.in_backward, where, "in_backward", kStatus);
   check_switch(options.undo, where, "undo", kStatus);
   check_switch(options.master_weights, where, "master_weights", kStatus);
-  check_switch(options.keep_copy, where, "keep_copy", kStatus);
   check_switch(options.divide_in_step, where, "divide_in_step", kStatus);
-  if (options.keep_copy != 0 && options.shard == 0)
-    throw make_error(kStatus, "%s: keep_copy is 1, which is for shard = 1; without it every rank has the whole state",
-                     where);
   check_policy(policy_of(options), where, kStatus);
 }
 

@@ -46,10 +46,9 @@ void Undo::add(const Parameters& table, const std::vector<OwnedSpan>& parts, con
   int64_t in_host = 0, elsewhere = 0;
   for (const OwnedSpan& part : parts) (is_in_host(part) ? in_host : elsewhere) += bytes_of(table, part);
   constexpr const char* kWhat = "what takes back a step";
-  device::Memory host_memory(device::host(), memory_of_ledger_ ? 0 : in_host, kWhat);
+  device::Memory host_memory(device::host(), in_host, kWhat);
   device::Memory gpu_memory(device::of(table), elsewhere, kWhat);
-  const size_t known = saved_.size();
-  std::byte* next_in_host = memory_of_ledger_ ? make_ledger(in_host, parts.size()) : host_memory.data();
+  std::byte* next_in_host = host_memory.data();
   std::byte* next_elsewhere = gpu_memory.data();
   saved_.reserve(saved_.size() + parts.size());
   noted_.reserve(saved_.size() + parts.size());
@@ -63,64 +62,6 @@ void Undo::add(const Parameters& table, const std::vector<OwnedSpan>& parts, con
     next += bytes_of(table, part);
   }
   first_.insert(first_.end(), first.begin(), first.end());
-  for (size_t part = known; is_own_ledger_ && part < saved_.size(); ++part) note_part(part);
-}
-
-/// The ledger, its counts, and behind them what is saved. It has one block: parameters all come before the first step.
-std::byte* Undo::make_ledger(int64_t bytes, size_t parts) {
-  const auto head = static_cast<int64_t>(sizeof(Ledger) + parts * sizeof(int64_t));
-  const int64_t begin = (head + kApart - 1) / kApart * kApart;
-  shared_ = memory_of_ledger_(begin + bytes);
-  ledger_ = reinterpret_cast<Ledger*>(shared_.get());
-  is_own_ledger_ = ledger_->parts == 0;
-  if (is_own_ledger_) ledger_->parts = static_cast<int64_t>(parts);
-  begins_ = true;
-  return shared_.get() + begin;
-}
-
-/// The ledger is correct at every moment in between.
-void Undo::begin_ledger() noexcept {
-  begins_ = false;
-  Ledger::put(ledger_->step, 0);
-  for (size_t part = 0; part < saved_.size(); ++part) {
-    saved_[part].count = 0;
-    saved_[part].side = side_of(saved_[part].owned.piece);
-    note_part(part);
-  }
-  Ledger::put(ledger_->step, ledger_->counted + 1);
-}
-
-void Undo::note_part(size_t part) noexcept {
-  Ledger::put(ledger_parts()[part], Ledger::part(saved_[part].count, saved_[part].side));
-}
-
-bool Undo::read_ledger() noexcept {
-  const int64_t step = Ledger::get(ledger_->step);
-  bool changed = std::exchange(step_read_, step) != step;
-  for (size_t part = 0; part < saved_.size(); ++part) {
-    const int64_t told = Ledger::get(ledger_parts()[part]);
-    Saved& saved = saved_[part];
-    changed = Ledger::part(saved.count, saved.side) != told || changed;
-    saved.count = Ledger::count_in(told);
-    saved.side = Ledger::side_in(told);
-  }
-  return changed;
-}
-
-int Undo::side_read(int32_t index, int64_t element, bool before) const noexcept {
-  if (two_sided_arrays(index) == 0) return 0;
-  for (size_t k = first_[static_cast<size_t>(index)]; k < saved_.size() && saved_[k].owned.piece == index; ++k) {
-    const Saved& saved = saved_[k];
-    if (element >= saved.owned.first && element < saved.owned.first + saved.owned.count)
-      return before || saved.count == 0 ? saved.side : 1 - saved.side;
-  }
-  return 0;
-}
-
-size_t Undo::two_sided_arrays(int32_t index) const noexcept {
-  size_t arrays = 0;
-  for (const OptimizerState* store : stores_) arrays += store->has_two_sides() ? store->arrays_of(index) : 0;
-  return arrays;
 }
 
 /// All arrays of a parameter are on one side.
@@ -135,34 +76,11 @@ void Undo::go_to_side(const Saved& saved, int side) noexcept {
     if (store->has_two_sides() && saved.count > 0) store->go_to_side(saved.owned.piece, side);
 }
 
-void Undo::count(int64_t step) noexcept {
-  if (ledger_ != nullptr) Ledger::put(ledger_->counted, step);
-  for (const Saved& saved : saved_)
-    if (!begins_) go_to_side(saved, 1 - saved.side);
-}
-
-void Undo::lay_over(const Parameter& parameter, int32_t index, size_t array, int64_t first, int64_t count,
-                    std::byte* to) const noexcept {
-  for (size_t k = first_[static_cast<size_t>(index)]; k < saved_.size() && saved_[k].owned.piece == index; ++k) {
-    const Saved& saved = saved_[k];
-    const int64_t begin = std::max(first, saved.owned.first);
-    const int64_t end = std::min(first + count, saved.owned.first + saved.count);
-    if (begin >= end) continue;
-    size_t at = two_sided_arrays(index);
-    each(parameter, saved, begin - saved.owned.first, end - begin,
-         [&](std::byte*, const std::byte* place, ddp_dtype dtype, int64_t n) {
-           const int64_t element = dtype_size(dtype);
-           if (at++ == array) std::memcpy(to + (begin - first) * element, place, static_cast<size_t>(n * element));
-         });
-  }
+void Undo::count() noexcept {
+  for (const Saved& saved : saved_) go_to_side(saved, 1 - saved.side);
 }
 
 void Undo::clear() noexcept {
-  if (ledger_ != nullptr) {
-    begins_ = true;
-    Ledger::put(ledger_->most, ledger_->counted + 1);
-    return;
-  }
   for (Saved& saved : saved_) {
     saved.count = saved.flushed = 0;
     saved.side = side_of(saved.owned.piece);
@@ -186,7 +104,6 @@ bool Undo::copy_now(const Parameter& parameter, const Saved& saved, int64_t at, 
 }
 
 void Undo::save(const Parameter& parameter, int32_t index, int64_t first, int64_t count) noexcept {
-  if (begins_) begin_ledger();
   for (size_t k = first_[static_cast<size_t>(index)]; k < saved_.size() && saved_[k].owned.piece == index; ++k) {
     Saved& saved = saved_[k];
     const int64_t begin = std::max(first, saved.owned.first);
@@ -195,7 +112,6 @@ void Undo::save(const Parameter& parameter, int32_t index, int64_t first, int64_
     const int64_t at = begin - saved.owned.first;
     if (!copy_now(parameter, saved, at, end - begin, Way::kSave) && saved.flushed == saved.count) noted_.push_back(k);
     saved.count = at + end - begin;
-    if (ledger_ != nullptr) note_part(k);
   }
 }
 
@@ -209,25 +125,10 @@ void Undo::end_block() noexcept {
 }
 
 void Undo::restore(const Parameters& table) noexcept {
-  if (ledger_ == nullptr) return restore_saved(table);
-  if (!begins_ && ledger_->step == ledger_->counted + 1) restore_saved(table);
-  begins_ = true;
-  Ledger::put(ledger_->most, ledger_->counted);
-}
-
-void Undo::go_back(const Parameters& table) noexcept {
-  Ledger::put(ledger_->most, ledger_->counted - 1);
-  restore_saved(table);
-  for (const Saved& saved : saved_) go_to_side(saved, saved.side);
-  Ledger::put(ledger_->counted, ledger_->counted - 1);
-  begins_ = true;
-}
-
-void Undo::restore_saved(const Parameters& table) noexcept {
   for (Saved& saved : saved_) {
     goes_back_ = goes_back_ || saved.flushed > 0;
     static_cast<void>(copy_now(table.parameter(saved.owned.piece), saved, 0, saved.count, Way::kRestore));
-    if (ledger_ == nullptr) saved.count = 0;  // else others may need it still: what they have of the values is mixed
+    saved.count = 0;
   }
   noted_.clear();
 }

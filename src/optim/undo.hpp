@@ -6,9 +6,6 @@
 // stream. Memory: as much as the parts and their state, where they are. Tested by unit/optim/masters_test.cpp and
 // gpu_host/optimizer_test.cpp.
 //
-// In shared memory (lie_in) it also tells other ranks what they can read there when this one has died (ledger.hpp). There
-// the last step can be taken back until the next one has saved its first block.
-//
 // Arrays with two sides (OptimizerState) are not saved: a step leaves them as they are on one side, and is written to the
 // other one. To take it back is to stay there.
 #pragma once
@@ -20,7 +17,6 @@
 #include "core/parameters.hpp"
 #include "device/memory.hpp"
 #include "device/span_lists.hpp"
-#include "optim/ledger.hpp"
 #include "optim/optimizer_state.hpp"
 
 namespace ddp::optim {
@@ -39,21 +35,8 @@ class Undo {
     }
     if (!first.empty()) add(table, parts, first);
   }
-  /// Later allocations are made there; all parameters are in host memory.
-  void lie_in(StateMemory memory) { memory_of_ledger_ = std::move(memory); }
-  /// NULL unless it is in shared memory and has been allocated.
-  [[nodiscard]] Ledger* ledger() const noexcept { return ledger_; }
-  /// What another rank has written into its ledger, as it is now. True: it is another than when it was read before.
-  bool read_ledger() noexcept;
-  /// The side on which it has written these arrays: of the step before the one that is saved, or the newest.
-  [[nodiscard]] int side_read(int32_t index, int64_t element, bool before) const noexcept;
-  /// Puts what is saved of an array (its values come behind the last one) in the place of `count` elements from `first` on.
-  void lay_over(const Parameter& parameter, int32_t index, size_t array, int64_t first, int64_t count,
-                std::byte* to) const noexcept;
-  /// A step is whole, which has this number: arrays with two sides that it has changed are on the other one from now on.
-  void count(int64_t step) noexcept;
-  /// Undoes the last complete step, if the ledger allows it: the one before is the last complete one then.
-  void go_back(const Parameters& table) noexcept;
+  /// A step is whole: arrays with two sides that it has changed are on the other one from now on.
+  void count() noexcept;
 
   /// A new step: nothing is saved yet. Not between a restoration and its flush.
   void clear() noexcept;
@@ -61,8 +44,7 @@ class Undo {
   /// Saves a block and lets it change.
   void start_block(const Parameter& parameter, int32_t index, int64_t first, int64_t count) noexcept;
   void end_block() noexcept;
-  /// Restores everything saved; blocks that were only noted to be saved are dropped. With a ledger the step before stays if
-  /// this one has saved nothing.
+  /// Restores everything saved; blocks that were only noted to be saved are dropped.
   void restore(const Parameters& table) noexcept;
   /// Carry out what was noted, on the GPU of the table. A restoration is carried out whatever has happened to the group.
   /// Throws what a GPU throws.
@@ -78,15 +60,8 @@ class Undo {
   };
   /// Memory for parts of parameters that have none yet; `first`: where those of each parameter will be in saved_.
   void add(const Parameters& table, const std::vector<OwnedSpan>& parts, const std::vector<size_t>& first);
-  [[nodiscard]] std::byte* make_ledger(int64_t bytes, size_t parts);
-  void restore_saved(const Parameters& table) noexcept;
-  void begin_ledger() noexcept;
-  void note_part(size_t part) noexcept;
   [[nodiscard]] int side_of(int32_t index) const noexcept;
   void go_to_side(const Saved& saved, int side) noexcept;
-  /// Of a parameter: these are not saved.
-  [[nodiscard]] size_t two_sided_arrays(int32_t index) const noexcept;
-  [[nodiscard]] int64_t* ledger_parts() const noexcept { return reinterpret_cast<int64_t*>(ledger_ + 1); }
   [[nodiscard]] int64_t bytes_of(const Parameters& table, const OwnedSpan& part) const noexcept;
   /// Adds what a part on a GPU has live and saved, for `count` elements from `at` on, as spans to or from where it is saved.
   void add_spans(const Parameters& table, const Saved& saved, int64_t at, int64_t count);
@@ -104,13 +79,7 @@ class Undo {
   std::vector<device::Memory> memory_;
   std::vector<size_t> noted_;  // parts on a GPU of which something is noted to be saved
   bool goes_back_ = false;     // a restoration is noted
-  StateMemory memory_of_ledger_;
-  std::shared_ptr<std::byte> shared_;
-  Ledger* ledger_ = nullptr;  // in it
-  bool is_own_ledger_ = false;
-  int64_t step_read_ = -1;   // of another rank's
-  bool begins_ = false;      // nothing is saved of the current step; with a ledger
-  device::SpanLists spans_;  // of a flush
+  device::SpanLists spans_;    // of a flush
 };
 
 }  // namespace ddp::optim

@@ -12,8 +12,8 @@
  *   sharded                each rank keeps the moments of its slice, updates that and gives the values to the others
  *   sharded-shared         the values lie in memory of libddp too, so they are given without a copy
  *   fused-sharded-shared   all of it
- *   sharded-kept           sharded, with what each rank has of it kept for the others (keep_copy); -kept goes with the
- * others too
+ *   sharded-kept1          sharded, and the state is kept after each step (ddp_state_keep); -kept10: after each tenth. It
+ * goes with the others too
  *
  * Several, with commas between them, are trained in one process, a step of each in turn: then a rank prints the times of
  * each as "<way>:local" and "<way>:step", the time of the processor as "<way>:step-processor" (which a
@@ -74,6 +74,8 @@ typedef struct training {
   struct model *model;
   ddp_model *ddp;
   ddp_optimizer *optimizer;
+  int keep_every; /* steps; 0: never */
+  int64_t made;
 } training;
 
 /* Values where the other ranks can write them, so that a sharded update gives them without a copy. */
@@ -115,7 +117,8 @@ static void optimize(training *t, const char *way) {
   options.rate = 1e-4;
   shared.in_backward = strncmp(way, "fused", 5) == 0;
   shared.shard = strstr(way, "sharded") != NULL;
-  shared.keep_copy = strstr(way, "kept") != NULL;
+  const char *kept = strstr(way, "kept");
+  t->keep_every = kept == NULL ? 0 : atoi(kept + strlen("kept"));
   shared.undo = 0;
   CHECK(ddp_optimizer_create_adam(t->ddp, &options, &shared, &t->optimizer));
 }
@@ -127,6 +130,13 @@ static void step(training *t) {
   t->model->run(t->model, mark, t);
   CHECK(ddp_model_end_backward(t->ddp, NULL));
   CHECK(ddp_optimizer_step(t->optimizer, NULL));
+  if (t->keep_every == 0 || ++t->made % t->keep_every != 0) return;
+  ddp_state state;
+  CHECK(ddp_state_init(&state, sizeof state));
+  state.model = t->ddp;
+  state.optimizer = t->optimizer;
+  state.step = t->made;
+  CHECK(ddp_state_keep(&state, 1, NULL));
 }
 
 static void local(training *t) { t->model->run(t->model, ignore, NULL); }

@@ -21,13 +21,13 @@ static void the_options_around_the_rule_have_defaults_and_limits(void **state) {
   check_number(options.clip_value, 0);
   ddp_optimizer *optimizer = NULL;
   const struct {
-    int32_t shard, in_backward, undo, master_weights, nonfinite, keep_copy;
+    int32_t shard, in_backward, undo, master_weights, nonfinite, divide_in_step;
     double max_norm, clip_value;
     const char *name;
   } wrong[] = {
       {2, 0, 1, 0, 0, 0, 0, 0, "shard"},     {0, -1, 1, 0, 0, 0, 0, 0, "in_backward"},
       {0, 0, 7, 0, 0, 0, 0, 0, "undo"},      {0, 0, 1, 3, 0, 0, 0, 0, "master_weights"},
-      {0, 0, 1, 0, 3, 0, 0, 0, "nonfinite"}, {0, 0, 1, 0, 0, 1, 0, 0, "keep_copy"},
+      {0, 0, 1, 0, 3, 0, 0, 0, "nonfinite"}, {0, 0, 1, 0, 0, 2, 0, 0, "divide_in_step"},
       {0, 0, 1, 0, 0, 0, -1, 0, "max_norm"}, {0, 0, 1, 0, 0, 0, 0, NAN, "clip_value"},
   };
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
@@ -36,7 +36,7 @@ static void the_options_around_the_rule_have_defaults_and_limits(void **state) {
     options.undo = wrong[i].undo;
     options.master_weights = wrong[i].master_weights;
     options.nonfinite = (ddp_nonfinite)wrong[i].nonfinite;
-    options.keep_copy = wrong[i].keep_copy;
+    options.divide_in_step = wrong[i].divide_in_step;
     options.max_norm = wrong[i].max_norm;
     options.clip_value = wrong[i].clip_value;
     check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_create_adam(f.model, NULL, &options, &optimizer),

@@ -98,6 +98,7 @@ void ranks_join(void**) {
   Survival plan = plan_on(kHosts, 3, kUpdate, folder);
   plan.steps = 100;
   plan.late_optimizer = kOptimizer == Optimizer::kBehindIt;
+  plan.keep_every = 4;
   const auto body = [&](int id, Reporter& report, bool joins) {
     if (kHosts == Hosts::kSeveral) setenv("DDP_TEST_HOST", std::to_string(id / 2).c_str(), 1);
     return write_story(Survivor(plan, id, to(report), joins).run());
@@ -257,6 +258,9 @@ int main() {
       ddp_test((ranks_join<Hosts::kSeveral, Update::kSgd>)),
       ddp_test((ranks_join<Hosts::kShared, Update::kSgd, Optimizer::kBehindIt>)),
       ddp_test((ranks_join<Hosts::kGloo, Update::kInBackward, Optimizer::kBehindIt>)),
+      ddp_test((ranks_join<Hosts::kShared, Update::kKept>)),
+      ddp_test((ranks_join<Hosts::kGloo, Update::kKeptInBackward>)),
+      ddp_test((ranks_join<Hosts::kSeveral, Update::kKept>)),
       ddp_test(a_rank_that_joins_makes_another_optimizer),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

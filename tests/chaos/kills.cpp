@@ -7,7 +7,7 @@
 //   chaos.kills [rounds [first seed [memory | sockets | hosts | network | joiners]]]
 //
 // joiners: on any of these, mostly ranks that join, half of which are killed, wrong (another model, other options, no port)
-// or starved (of descriptors, files, memory), without keep_copy.
+// or starved (of descriptors, files, memory), where nothing is kept.
 //
 // Prints a line with the seed and the plan before a round and a line of JSON after it; a round is repeated by its seed
 // alone. Networks are cut where root may make network namespaces.

@@ -17,7 +17,7 @@ namespace ddp::test {
 
 enum class Kind { kKill, kStop, kPause, kJoin, kCut, kMute, kBlink, kWrong, kStarve };
 inline constexpr size_t kKinds = 9;
-inline constexpr size_t kMoments = 7;  // anywhere, then the states
+inline constexpr size_t kMoments = 8;  // anywhere, then the states
 
 enum class PlannedPlace { kShared, kSockets, kTwoHosts, kNetwork };
 
@@ -48,7 +48,7 @@ inline const char* name_of(Kind kind) {
   return kNames[static_cast<size_t>(kind)];
 }
 inline const char* name_of_moment(size_t moment) {
-  static const char* const kNames[] = {"anywhere", "rendezvous", "commit", "pass", "step", "save", "recover"};
+  static const char* const kNames[] = {"anywhere", "rendezvous", "commit", "pass", "step", "save", "recover", "keep"};
   return kNames[moment];
 }
 inline const char* name_of(PlannedPlace place) {
@@ -59,7 +59,7 @@ inline const char* name_of(PlannedPlace place) {
 /// What the strikes are.
 enum class Mix {
   kAll,
-  kJoiners  // mostly ranks that join, of which half are killed, wrong or starved; without keep_copy
+  kJoiners  // mostly ranks that join, of which half are killed, wrong or starved; nothing is kept
 };
 
 class Plan {
@@ -79,7 +79,8 @@ class Plan {
     static constexpr Update kUpdates[] = {Update::kOwn, Update::kSgd, Update::kInBackward, Update::kKept,
                                           Update::kKeptInBackward};
     plan_.update = kUpdates[pick(0, mix == Mix::kAll ? 4 : 2)];
-    // Over sockets a part lies with its rank and one more, its keeper; where memory is shared, with everybody.
+    plan_.keep_every = pick(1, 6);
+    // Over sockets a part lies with its rank and one more; where memory is shared, with everybody.
     loses_one_ = is_kept(plan_.update) && place_ != PlannedPlace::kShared;
     plan_.own_values = pick(0, 1) == 1;
     // What a program changes in buffers after a pass is not kept with virtual ranks.
@@ -150,11 +151,12 @@ class Plan {
 
   Blow kill(std::vector<State> states) {
     if (plan_.save_every != 0) states.push_back(State::kSave);
+    if (is_kept(plan_.update)) states.push_back(State::kKeep);
     Blow blow{Kind::kKill, {any()}, {}, pick(0, 60'000), 0};
     const int64_t which = pick(-1, static_cast<int64_t>(states.size()) - 1);
     if (which >= 0) {
       blow.in = states[static_cast<size_t>(which)];
-      static constexpr int64_t kLastsUs[] = {60'000, 20'000, 8'000, 1'500, 3'000, 120'000};
+      static constexpr int64_t kLastsUs[] = {60'000, 20'000, 8'000, 1'500, 3'000, 120'000, 1'500};
       blow.after_us = pick(0, kLastsUs[static_cast<size_t>(*blow.in)]);
     }
     lose(blow.id());

@@ -261,17 +261,6 @@ void what_cannot_be_recovered_is_refused(void**) {
   const Folder folder;
   expect_contains(expect_error(DDP_ERROR_NOT_SUPPORTED, [&] { static_cast<void>(meet(folder, 0, 1, lent, 0)); }),
                   "nccl_comm");
-  const auto group = meet(folder, 0, 1, recoverable(), 0);
-  RecoverableTrainee t(group, kWays[0], 0);
-  ddp_optimizer_options kept = optim::default_optimizer_options();
-  kept.shard = kept.keep_copy = 1;
-  ddp_model_options options{};
-  options.first_bucket_bytes = 1;
-  const auto model = std::make_shared<model::Model>(group, options);
-  model->add_parameter("w", t.lend({1, 2}), nullptr);
-  const auto optimizer = std::make_shared<optim::Sgd>(model, optim::default_sgd_options(), kept);
-  model->replicas().keep_equal(optimizer);
-  expect_contains(expect_error(DDP_ERROR_NOT_SUPPORTED, [&] { model->commit(t.at()); }), "keep_copy");
 }
 
 }  // namespace

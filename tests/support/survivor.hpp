@@ -24,11 +24,11 @@ namespace ddp::test {
 
 enum class Update { kOwn, kSgd, kInBackward, kShard, kNoUndo, kKept, kKeptInBackward };
 
-/// Sharded, and each rank's part outlives it.
+/// Sharded, and kept in the memory of the ranks (ddp_state_keep).
 inline bool is_kept(Update update) noexcept { return update == Update::kKept || update == Update::kKeptInBackward; }
 
 /// What a rank is about when a test strikes.
-enum class State { kRendezvous, kCommit, kPass, kStep, kSave, kRecover };
+enum class State { kRendezvous, kCommit, kPass, kStep, kSave, kRecover, kKeep };
 
 /// Ends a training whose length nobody knows beforehand: in memory that all ranks share. Who sees first that the end was
 /// asked for names a step that no rank can have passed, because each step needs all.
@@ -59,6 +59,7 @@ struct Survival {
   int32_t virtual_ranks = 0;
   std::string save_path;  // a checkpoint after every `save_every` steps
   int64_t save_every = 0;
+  int64_t keep_every = 1;                                  // steps, with kKept
   SurvivorEnding* ending = nullptr;                        // NULL: after `steps`
   std::function<void(ddp_group_options&)> asks;            // of a rank that is wrong: other options
   std::function<ddp_status(ddp_group*, ddp_model*)> adds;  // ... another model, or what it does in the place of its commit
@@ -121,6 +122,8 @@ class Survivor {
     if (joins_ && optimizer_ != nullptr) must(ddp_optimizer_get_step_count(optimizer_, &step_));
     story_.members.resize(static_cast<size_t>(step_));  // 0, who made it, where that is not known
     if (!knows_members) go_on(learn_members());
+    if (!joins_)
+      for (ddp_status status = keep_first(); status != DDP_OK; status = keep_first()) go_on(status);
     while (plan_.ending == nullptr ? step_ < plan_.steps : !plan_.ending->reached(step_)) {
       ddp_status status = train_step();
       if (status == DDP_OK) {
@@ -130,6 +133,7 @@ class Survivor {
         if (plan_.made) plan_.made(step_, members_);
         if (plan_.ending == nullptr && step_ % 10 == 0) say_("step " + std::to_string(step_));
         if (plan_.save_every != 0 && step_ % plan_.save_every == 0) status = save();
+        if (status == DDP_OK && step_ % plan_.keep_every == 0) status = keep();
       }
       go_on(status);
     }
@@ -208,7 +212,6 @@ class Survivor {
     options.in_backward = is_one_of({Update::kInBackward, Update::kNoUndo, Update::kKeptInBackward});
     options.undo = 1 - is_one_of({Update::kNoUndo});
     options.shard = is_one_of({Update::kShard, Update::kKept, Update::kKeptInBackward});
-    options.keep_copy = is_kept(plan_.update) ? 1 : 0;
     rule.rate = kRate;
     rule.momentum = kMomentum;
     return ddp_optimizer_create_sgd(model_, &rule, &options, &optimizer_);
@@ -309,6 +312,16 @@ class Survivor {
     return ddp_state_save_file(&state, plan_.save_path.c_str());
   }
 
+  /// Before the first step, as a program does that has loaded nothing.
+  ddp_status keep_first() { return step_ == 0 ? keep() : DDP_OK; }
+
+  ddp_status keep() {
+    if (!is_kept(plan_.update)) return DDP_OK;
+    enter(State::kKeep);
+    const ddp_state state = all_state();
+    return ddp_state_keep(&state, 1, nullptr);
+  }
+
   void enter(State state) const {
     if (plan_.enters) plan_.enters(state);
   }
@@ -339,6 +352,11 @@ class Survivor {
     if (plan_.update == Update::kSgd || plan_.update == Update::kInBackward)
       expect_equal(recovery.step, step_, "the step that all have made");
     if (plan_.update == Update::kOwn) expect_equal(recovery.step, int64_t{-1}, "no optimizer counts");
+    if (is_kept(plan_.update)) {
+      expect_equal(recovery.step, step_, "the step to which all have gone back");
+      expect(recovery.kept_step == -1 || recovery.kept_step == step_, "the step that was kept");
+      expect(recovery.went_back <= plan_.keep_every, "not further than to the last keep");
+    }
     if (plan_.update == Update::kShard && gone > 0) expect_equal(recovery.step, int64_t{-1}, "a part is lost");
   }
 

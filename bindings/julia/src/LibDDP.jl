@@ -24,7 +24,7 @@ using Libdl
 export DDPError, Group, group_rank, group_size, barrier, allreduce!, bcast!, reduce_metrics!, average
 export Model, add_parameter!, add_buffer!, lend!, commit!, grad, backward, ready!, unused!
 export SGD, Adam, CustomOptimizer, EMA, step!, rate!
-export save_state, load_state!, save_latest, load_latest!, Sampler, indices, BatchNorm, recover!
+export save_state, load_state!, save_latest, load_latest!, keep_state, Sampler, indices, BatchNorm, recover!
 
 # The rest of what a program may call: as LibDDP.name, or all of it with `using LibDDP.All`.
 const MORE = (:send, :receive!, :ANY_SOURCE, :reduce!, :gather!, :scatter!, :alltoall!, :allgather!, :reducescatter!, :alloc, :free!, :share!, :unshare!, :value, :set_grad!, :set_buckets!, :was_used, :zero_grad!, :mark_reduced!, :grad_norm, :scale_grad!, :sync_buffers!,

@@ -1288,11 +1288,9 @@ Common options of all rules: where a rule runs, how it takes gradients, and its 
 - `undo`: with in_backward, and with a rule of the program: 1 (default) keeps what a pass or step changes (values and state once more), and takes it back when the pass or the rule fails; 0 saves that memory, and after such a failure nothing goes on (INVALID_STATE) until parameters and optimizer are loaded again. On GPUs, with in_backward, each rank keeps its slice alone, and the ranks take a void pass back together; when the group breaks in a pass that had begun to update, it is as with 0. Ranks keep all that they change with a rule of the program, with uneven_inputs, and from a LOCAL pass on
 - `master_weights`: 1: F16 and BF16 parameters are rounded copies of F32 master weights, which belong to the state. Default 0
 - `nonfinite`: gradients with infinite or NaN elements: DDP_NONFINITE_KEEP (default), SKIP or FAIL
-- `keep_copy`: with shard, in a group with recoverable = 1: 1 keeps state and values of the own slice where other ranks have them when this rank has died (include/RECOVERY.md), so that ddp_group_recover goes on from the same step; memory: the slice once more. Not for tensors on GPUs (NOT_SUPPORTED). 0 (default): a checkpoint must be loaded then
+- `divide_in_step`: 1: a pass may leave sums over the ranks in gradients on a GPU, and ddp_optimizer_step divides what it reads and writes the mean back: the same bits, and one pass over gradient memory less. From the pass to the step the program neither uses nor changes gradients; libddp's functions that would (norm, scale, clip) return INVALID_STATE. Without effect where sums cost nothing: in host memory, with in_backward, max_norm, nonfinite, a dynamic loss scale, or a frozen parameter. All ranks the same. Default 0
 - `max_norm`: above 0: scale the gradients down so that their 2-norm over all parameters is at most this, as torch.nn.utils.clip_grad_norm_. The gradients in memory stay as they are. With shard, change them after the pass only with ddp_model_scale_grad. Default 0: no clipping
 - `clip_value`: above 0: limit every element to this magnitude, after max_norm. Default 0: no clipping
-- `divide_in_step`: 1: a pass may leave sums over the ranks in gradients on a GPU, and ddp_optimizer_step divides what it reads and writes the mean back: the same bits, and one pass over gradient memory less. From the pass to the step the program neither uses nor changes gradients; libddp's functions that would (norm, scale, clip) return INVALID_STATE. Without effect where sums cost nothing: in host memory, with in_backward, max_norm, nonfinite, a dynamic loss scale, or a frozen parameter. All ranks the same. Default 0
-- `reserved`: 0
 """
 struct ddp_optimizer_options
     struct_size::Int64
@@ -1301,11 +1299,9 @@ struct ddp_optimizer_options
     undo::Int32
     master_weights::Int32
     nonfinite::ddp_nonfinite
-    keep_copy::Int32
+    divide_in_step::Int32
     max_norm::Float64
     clip_value::Float64
-    divide_in_step::Int32
-    reserved::Int32
 end
 
 @doc raw"""
@@ -1418,8 +1414,8 @@ result is the same.
 - `rule`: NULL: all defaults; copied
 - `options`: NULL: all defaults; copied
 - `out_optimizer`: destroy with ddp_optimizer_destroy
-Local. Errors: INVALID_ARGUMENT (a value out of its range), NOT_SUPPORTED (shard on a model with uneven_inputs, keep_copy
-on one with tensors on a GPU), MISMATCH (on a rank that has joined others: not what they have), OUT_OF_MEMORY. Since 0.1.
+Local. Errors: INVALID_ARGUMENT (a value out of its range), NOT_SUPPORTED (shard on a model with uneven_inputs),
+MISMATCH (on a rank that has joined others: not what they have), OUT_OF_MEMORY. Since 0.1.
 """
 function ddp_optimizer_create_sgd(model, rule, options, out_optimizer)
     return ccall((:ddp_optimizer_create_sgd, libddp), ddp_status, (Ptr{ddp_model}, Ptr{ddp_sgd_options},
@@ -1643,6 +1639,8 @@ What a checkpoint holds. Fill with ddp_state_init(), then set what you have. Sin
 - `epoch`: the caller's; saved. A load gives it in ddp_load_report
 - `step`: the caller's; saved. A load gives it in ddp_load_report
 - `outer`: an outer optimizer (ddp/outer.h); NULL: not saved, not loaded
+- `own`: for ddp_state_keep (ddp/keep.h), of the first state on rank 0: what the program keeps itself (place in its data, random numbers); NULL: nothing. Not in a file
+- `own_bytes`: of these, 0 to 65,536
 """
 struct ddp_state
     struct_size::Int64
@@ -1652,6 +1650,8 @@ struct ddp_state
     epoch::Int64
     step::Int64
     outer::Ptr{ddp_outer}
+    own::Ptr{Cvoid}
+    own_bytes::Int64
 end
 
 @doc raw"""
@@ -2479,10 +2479,13 @@ What a recovery came to. The caller sets struct_size. Since 0.1.
 - `size`: number of ranks, now
 - `previous_rank`: of this rank, before
 - `previous_size`: number of ranks, before
-- `source`: rank (of now) whose parameters, buffers and optimizer all ranks have now, because it was not ahead of others; -1: all had the same, or there is no model. What the program keeps itself it sends from there (ddp_group_broadcast)
+- `source`: rank (of now) whose parameters, buffers and optimizer all ranks have now, because it was not ahead of others; -1: all had the same, or there is no model, or the group went back to what was kept. What the program keeps itself it sends from there (ddp_group_broadcast)
 - `reserved`: 0
 - `seconds`: how long the call took
 - `step`: of the state that all ranks have now: steps that have been made, as the optimizers count them. Repeat step + 1. -1: no optimizer counts, or a checkpoint has to be loaded
+- `went_back`: steps that had been made and have to be repeated, because the group went back to what ddp_state_keep had kept; 0 if it did not
+- `kept_epoch`: `epoch` of the state that was kept; -1: the group did not go back to one
+- `kept_step`: `step` of the same; ddp_group_get_kept gives the program's own bytes. All that the program keeps itself goes back with it. -1: as above
 """
 struct ddp_recovery
     struct_size::Int64
@@ -2495,6 +2498,9 @@ struct ddp_recovery
     reserved::Int32
     seconds::Float64
     step::Int64
+    went_back::Int64
+    kept_epoch::Int64
+    kept_step::Int64
 end
 
 @doc raw"""
@@ -2573,7 +2579,8 @@ end
 Continue with the surviving ranks. The group, its models, optimizers, averages and memory keep their handles and
 addresses; an open pass ends, and its gradients are undefined. All ranks then hold the parameters, buffers and optimizer
 of the last step that every one of them has made, and repeat the next one. If ranks were lost, part of the state of an
-optimizer with shard = 1 is lost: load a checkpoint with the optimizer (until then INVALID_STATE).
+optimizer with shard = 1 is lost: all ranks go back to what ddp_state_keep (ddp/keep.h) has kept; without that, load a
+checkpoint with the optimizer (until then INVALID_STATE).
 - `options`: NULL: all defaults
 - `out_recovery`: filled if not NULL; struct_size set by the caller
 Collective over the ranks that are left, blocks: less than a second where deaths are seen (one host), and for ranks that
@@ -2704,6 +2711,46 @@ Collective, blocks. Errors: as ddp_group_all_reduce. Since 0.1.
 function ddp_group_reduce_part_metrics(group, part_values, count, op)
     return ccall((:ddp_group_reduce_part_metrics, libddp), ddp_status, (Ptr{ddp_group}, Ptr{Float64}, Int64, ddp_reduce),
         group, part_values, count, op)
+end
+
+@doc raw"""
+    ddp_state_keep(states, count, stream)
+
+Keep the state of these models in the memory of the ranks. Each rank copies its own part of parameters, buffers,
+optimizers and averages, and its share of what every rank has whole. On one host over shared memory the other ranks have
+the copy mapped; else it also goes to a rank of the next host. ddp_group_recover goes back to this state where it would
+ask for a checkpoint otherwise: a rank that had a part of an optimizer's state (shard = 1) has died, or a step has ended
+on some ranks only. Nothing of it is lost when any one rank dies, also in a keep and in a recovery, nor when any one host
+dies if the group has ranks on several. Call it where the program would save: behind the step, the average and the
+schedule. All sharded models of the group must be among the states, or a recovery cannot go back.
+- `states`: of models of one group, the same on all ranks, in the same order. A model is kept with all its optimizers
+and averages, whatever else its state names. `epoch` and `step` are those of the first one, and equal on all ranks
+- `count`: of `states`; 1 or more
+- `stream`: as for a model
+Cost: a copy of the own part, and between hosts its transfer. Memory: twice the own part, and twice each part of another
+host that this rank keeps. The algorithm is that of Gemini (Wang et al., SOSP 2023). A later keep replaces what was kept,
+and a load ends it. Collective, blocks; not in an open pass, nor between parts of a batch, nor while ddp_ema_swap has put
+averages into the parameters, nor after DDP_PASS_LOCAL, which makes the ranks differ. Errors: INVALID_STATE (also if the
+group was made without recoverable = 1), INVALID_ARGUMENT, MISMATCH (the ranks keep different steps or tensors),
+OUT_OF_MEMORY, and those of collectives. Since 0.1.
+"""
+function ddp_state_keep(states, count, stream)
+    return ccall((:ddp_state_keep, libddp), ddp_status, (Ptr{ddp_state}, Int32, Ptr{Cvoid}), states, count, stream)
+end
+
+@doc raw"""
+    ddp_group_get_kept(group, data, capacity, out_bytes)
+
+The program's own bytes of the state to which a recovery of the group went back last (`own` of ddp_state). All ranks have
+them, also a rank that has joined in that recovery.
+- `data`: filled with at most `capacity` bytes; NULL if capacity is 0
+- `capacity`: bytes of `data`
+- `out_bytes`: how many there are, whatever the capacity; 0 before the first time
+Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
+"""
+function ddp_group_get_kept(group, data, capacity, out_bytes)
+    return ccall((:ddp_group_get_kept, libddp), ddp_status, (Ptr{ddp_group}, Ptr{Cvoid}, Int64, Ptr{Int64}), group, data,
+        capacity, out_bytes)
 end
 
 @doc raw"""

@@ -12,7 +12,8 @@ Ranks are numbered anew: make samplers again. Models, optimizers, averages and a
 optimizers of the last step that all have made; gradients are void. Returns `rank`, `size`, `previous_rank`, `previous_size`, `generation`, `seconds`,
 `source`: the rank (of now) whose state all have, from which the program sends what it keeps itself, or `nothing` where all had the same;
 `step`: the steps that the optimizers have made, so that step `step` + 1 is repeated, or `nothing` where none counts or a checkpoint has to be loaded;
-`gone`: ranks of before that are not there any more; `joined`: ranks of now that are new; `renumbered`: a dictionary from ranks of before to ranks of now.
+`gone`: ranks of before that are not there any more; `joined`: ranks of now that are new; `renumbered`: a dictionary from ranks of before to ranks of now; `went_back`: steps that are repeated, and
+`kept`: the `epoch`, `step` and `own` bytes of `keep_state`, if all ranks went back to it, or `nothing`.
 
 Fails with `:TOO_FEW_RANKS` where fewer than `min_ranks` are left, with `:NO_MAJORITY` where others may go on without this rank, and with `:FENCED`
 where they have.
@@ -21,13 +22,21 @@ Collective. No other call may use the group or what was made from it meanwhile, 
 function recover!(group::Group; changes...)
     chosen = Ref(options(Low.ddp_recover_options, Low.ddp_recover_options_init; changes...))
     T = Low.ddp_recovery
-    found = Ref(T(sizeof(T), 0, 0, 0, 0, 0, 0, 0, 0.0, 0))
+    found = Ref(T(sizeof(T), 0, 0, 0, 0, 0, 0, 0, 0.0, 0, 0, 0, 0))
     lock(() -> check(Low.ddp_group_recover(group.handle, chosen, found)), group.recovering)
     r = found[]
     return (rank = Int(r.rank), size = Int(r.size), previous_rank = Int(r.previous_rank), previous_size = Int(r.previous_size),
         generation = Int(r.generation), seconds = r.seconds, source = or_nothing(r.source), step = or_nothing(r.step),
         gone = ranks_of(Low.ddp_group_get_gone, group), joined = joined_ranks(group),
-        renumbered = Dict(before - 1 => now for (before, now) in enumerate(ranks_of(Low.ddp_group_get_renumbered, group)) if now >= 0))
+        renumbered = Dict(before - 1 => now for (before, now) in enumerate(ranks_of(Low.ddp_group_get_renumbered, group)) if now >= 0),
+        went_back = Int(r.went_back), kept = r.kept_epoch < 0 ? nothing : (epoch = Int(r.kept_epoch), step = Int(r.kept_step), own = kept_bytes(group)))
+end
+
+function kept_bytes(group::Group)
+    count = Ref{Int64}(0)
+    bytes = zeros(UInt8, 65_536)
+    check(Low.ddp_group_get_kept(group.handle, bytes, length(bytes), count))
+    return resize!(bytes, count[])
 end
 
 # How many there are, and then which.

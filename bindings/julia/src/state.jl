@@ -68,6 +68,18 @@ function load_latest!(folder::AbstractString; model::Model, what...)
     return (; found..., file = unsafe_string(Low.ddp_model_get_loaded_file(model.handle)), skipped = names(Low.ddp_model_get_skipped, model, newer[]))
 end
 
+"""
+    keep_state(; model, optimizer = nothing, ema = nothing, epoch = 0, step = 0, own = UInt8[])
+
+Keep the state in the memory of the ranks: `recover!` goes back to it where it would need a checkpoint otherwise, with up to 65,536 bytes of the
+program's `own`, of rank 0. The model is kept with all its optimizers and averages. The group must have been made with `recoverable = 1`. Collective.
+"""
+function keep_state(; own::AbstractVector{UInt8} = UInt8[], what...)
+    bytes = Vector{UInt8}(own)
+    GC.@preserve bytes with_state(state -> check(Low.ddp_state_keep(state, 1, C_NULL)); own = pointer(bytes), own_bytes = length(bytes), what...)
+    return nothing
+end
+
 function loaded(call; model::Model, partial = false, alone = false, what...)
     mode = Ref(options(Low.ddp_load_options, Low.ddp_load_options_init; partial = partial, local_ = alone))
     T = Low.ddp_load_report

@@ -36,7 +36,7 @@ from ._optimizer import SGD, Adam, CustomOptimizer, Optimizer, Slice
 from ._passes import PassReport
 from ._recover import RankProgress, Recovery
 from ._sampler import Sampler
-from ._state import Loaded, State
+from ._state import Loaded, State, keep
 from ._store import Store
 from ._view import View
 
@@ -45,6 +45,6 @@ __all__ = [
     "AbortedError", "Adam", "Backend", "BatchNorm", "BrokenGroupError", "Bucket", "BucketParameter", "CallbackError", "CustomOptimizer", "DType", "DifferentCallsError", "Divisor", "Drift", "Ema", "Error",
     "FencedError", "FileError", "Group", "InternalError", "InvalidArgumentError", "InvalidStateError", "Links", "Loaded", "LogLevel", "Metadata", "MismatchError", "Model",
     "NoCheckpointError", "NoMajorityError", "NonFinite", "NotSupportedError", "Optimizer", "Outer", "OutOfMemoryError", "PassMode", "PassReport", "PeerFailedError", "PowerSGD", "Progress", "RankProgress", "Recovery", "Reduce", "Rows", "SGD", "Sampler", "Slice", "State", "Status",
-    "Store", "SumOrder", "TensorError", "TimedOutError", "TooFewRanksError", "Unused", "View", "batch_norm_backward", "batch_norm_forward", "build_info", "part_key", "set_log",
+    "Store", "SumOrder", "TensorError", "TimedOutError", "TooFewRanksError", "Unused", "View", "batch_norm_backward", "batch_norm_forward", "build_info", "keep", "part_key", "set_log",
     "version",
 ]

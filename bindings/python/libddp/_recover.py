@@ -21,6 +21,10 @@ class Recovery(NamedTuple):
     gone: tuple[int, ...]  #: ranks (of before) that are not there any more
     joined: tuple[int, ...]  #: ranks (of now) that are new
     renumbered: tuple[Optional[int], ...]  #: by rank of before: the rank of now; None: it is gone
+    went_back: int = 0  #: steps that are repeated because all ranks went back to what keep() has kept
+    kept_epoch: Optional[int] = None  #: epoch of that state; None: they did not go back
+    kept_step: Optional[int] = None  #: its step; all that the program keeps itself goes back with it
+    own: bytes = b""  #: the program's own bytes that were kept with it
 
 
 class RankProgress(NamedTuple):
@@ -37,7 +41,9 @@ def recovery_of(report: Any, raw: Any) -> Recovery:
     """From the struct of C, and the group as it is now."""
     renumbered = tuple(_or_none(rank) for rank in low.ddp_group_get_renumbered(raw))
     return Recovery(report.rank, report.size, report.previous_rank, report.previous_size, report.generation, _or_none(report.source),
-                    report.seconds, _or_none(report.step), low.ddp_group_get_gone(raw), low.ddp_group_get_joined(raw), renumbered)
+                    report.seconds, _or_none(report.step), low.ddp_group_get_gone(raw), low.ddp_group_get_joined(raw), renumbered,
+                    report.went_back, _or_none(report.kept_epoch), None if report.kept_epoch < 0 else report.kept_step,
+                    b"" if report.kept_epoch < 0 else low.ddp_group_get_kept(raw))
 
 
 def progress_of(report: Any) -> RankProgress:

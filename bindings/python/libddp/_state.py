@@ -141,6 +141,21 @@ class State:
             raise
 
 
+def keep(*states: State, own: bytes = b"") -> None:
+    """Keep the states of these models in the memory of the ranks: a recovery goes back to them where it would need a checkpoint otherwise,
+    with up to 65,536 bytes of the program's `own`, of rank 0. Models are kept with all their optimizers and averages; all that are trained
+    together go into one call, with the epoch and step of the first. Needs a group with recoverable=True. Collective."""
+    if not states:
+        raise ValueError("keep() needs a state")
+    for state in states:
+        state.model._take()
+    structs = [state._fill() for state in states]
+    memory = bytearray(own)
+    if memory:
+        structs[0].own, structs[0].own_bytes = low.buffer_address(memoryview(memory)), len(memory)
+    states[0].model._collective(lambda _: low.ddp_state_keep(structs, None))
+
+
 def _writer(place: BinaryIO) -> Callable[[memoryview], int]:
     def write(data: memoryview) -> int:
         place.write(bytes(data))

@@ -15,7 +15,7 @@ from ._optimizer import Adam as OwnAdam
 from ._torch_state import load_state, read_state
 from ._written import written
 
-OPTIONS = ("shard", "in_backward", "master_weights", "nonfinite", "max_norm", "clip_value", "undo", "keep_copy", "divide_in_step")
+OPTIONS = ("shard", "in_backward", "master_weights", "nonfinite", "max_norm", "clip_value", "undo", "divide_in_step")
 _REFUSED = ("amsgrad", "maximize", "capturable", "differentiable")
 _UNMOVED = 5e-324  # a factor on the rate: a step that moves nothing; 0 would leave out the step
 

@@ -115,3 +115,22 @@ static PyObject *ddp_from_doubles(const double *values, int64_t count) {
   $2 = ($2_ltype)lent.len;
 }
 %typemap(freearg, noblock=1) (char *buffer, int64_t capacity) { if (lent$argnum.obj != NULL) PyBuffer_Release(&lent$argnum); }
+
+/* A list of states. */
+%typemap(in) (const ddp_state *states, int32_t count) {
+  const Py_ssize_t items = PySequence_Check($input) ? PySequence_Size($input) : -1;
+  if (items < 1) { PyErr_SetString(PyExc_TypeError, "a list of states is needed"); SWIG_fail; }
+  ddp_state *list = (ddp_state *)malloc(sizeof(ddp_state) * (size_t)items);
+  $1 = list;
+  $2 = (int32_t)items;
+  if (list == NULL) { PyErr_NoMemory(); SWIG_fail; }
+  for (Py_ssize_t k = 0; k < items; ++k) {
+    void *each = NULL;
+    PyObject *item = PySequence_GetItem($input, k);
+    const int known = item == NULL ? -1 : SWIG_ConvertPtr(item, &each, $descriptor(ddp_state *), 0);
+    if (SWIG_IsOK(known) && each != NULL) list[k] = *(const ddp_state *)each;
+    Py_XDECREF(item);
+    if (!SWIG_IsOK(known) || each == NULL) { PyErr_SetString(PyExc_TypeError, "an element of the list is no state"); SWIG_fail; }
+  }
+}
+%typemap(freearg, noblock=1) (const ddp_state *states, int32_t count) { free((void *)$1); }

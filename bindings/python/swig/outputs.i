@@ -111,3 +111,15 @@ DDP_REPORT_OUTPUT(ddp_virtual_ranks *out_ranks)
   $result = ddp_append($result, ddp_from_seconds($1, found$argnum));
 }
 %typemap(freearg, noblock=1) (double *seconds, int32_t capacity, int32_t *out_count) { free($1); }
+
+/* The bytes that a program has kept: 65,536 at most. */
+%typemap(in, numinputs=0, noblock=1) (void *data, int64_t capacity, int64_t *out_bytes) (int64_t found = 0) {
+  $2 = 65536;
+  $3 = &found;
+  $1 = malloc((size_t)$2);
+  if ($1 == NULL) { PyErr_NoMemory(); SWIG_fail; }
+}
+%typemap(argout, noblock=1) (void *data, int64_t capacity, int64_t *out_bytes) {
+  $result = ddp_append($result, PyBytes_FromStringAndSize((const char *)$1, (Py_ssize_t)found$argnum));
+}
+%typemap(freearg, noblock=1) (void *data, int64_t capacity, int64_t *out_bytes) { free($1); }

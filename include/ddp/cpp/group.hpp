@@ -208,6 +208,14 @@ class Group {
     check(ddp_group_recover(get(), &options, &found), get());
     return found;
   }
+  /** The program's own bytes of State::keep, if the group went back to that. After recover(). */
+  std::vector<std::uint8_t> kept() const {
+    std::int64_t bytes = 0;
+    check(ddp_group_get_kept(get(), nullptr, 0, &bytes), get());
+    std::vector<std::uint8_t> own(static_cast<std::size_t>(bytes));
+    check(ddp_group_get_kept(get(), own.data(), bytes, &bytes), get());
+    return own;
+  }
 
  private:
   /** By rank; NULL if there are none. */

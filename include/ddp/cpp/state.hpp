@@ -77,6 +77,13 @@ class State {
     return result;
   }
 
+  /** In the memory of the ranks, for Group::recover, with up to 65,536 bytes of the program's own, of rank 0. */
+  void keep(Span<const std::uint8_t> own = {}) const {
+    ddp_state state = state_;
+    state.own = own.data(), state.own_bytes = static_cast<std::int64_t>(own.size());
+    model_.checked(ddp_state_keep(&state, 1, nullptr));
+  }
+
   /** Through a function, which rank 0 calls. */
   void save(const Write& write) const {
     model_.checked(ddp_state_save(&state_, call_of_write(), const_cast<Write*>(&write)));

@@ -45,11 +45,6 @@ class BlockUpdate {
   [[nodiscard]] virtual std::optional<Error> take_failure() noexcept { return std::nullopt; }
   /// Parameters and state are updated in part, for good.
   virtual void tear() noexcept {}
-  /// Do its parts outlive their ranks? Then all values come from their owners once more after a recovery, so it does not
-  /// matter which ones a step that failed has given.
-  [[nodiscard]] virtual bool keeps_parts() const noexcept { return false; }
-  /// The exchanges of its steps are prepared, and no block has changed yet. Collective.
-  virtual void exchanges_are_prepared() {}
   /// All blocks of a step that a pass made have changed: the step counts.
   virtual void count_step() = 0;
   /// Blocks of parameters on a GPU are only noted by update_block and restore; now they change, in this stream's order.

@@ -118,7 +118,6 @@ void OptimizerStage::prepare() {
     if (wanted.reduce_scatter) part.reduce_scatter = channel_.prepare(reduce_scatter);
     if (wanted.fused) part.fused = channel_.prepare(fused);
   }
-  update_.exchanges_are_prepared();
 }
 
 void OptimizerStage::begin() {
@@ -262,7 +261,7 @@ std::optional<Error> OptimizerStage::settle(const char* function, bool collectiv
 /// A rank takes back its own parts alone. The others have written theirs here, or have died in the middle of that.
 void OptimizerStage::give_up() {
   if (step_.is(StepState::Is::kNone) || step_.is(StepState::Is::kMade)) return;  // what was made whole and counted stays
-  if (!update_.restore() || update_.keeps_slices() || (is_given_away() && !update_.keeps_parts()))
+  if (!update_.restore() || update_.keeps_slices() || is_given_away())
     update_.tear();  // a recovery must not take it for whole
   join_updates();
   update_.flush(gpu_stream());
@@ -272,7 +271,7 @@ std::optional<Error> OptimizerStage::run_step(const char* function, bool collect
   step_.begin_step();
   std::optional<Error> failure = on_error<Error>([&] { return make_step(function, collective, stream); },
                                                  [this](const Error&) {
-                                                   if (is_given_away() && !update_.keeps_parts()) update_.tear();
+                                                   if (is_given_away()) update_.tear();
                                                  });
   if (failure) return failure;
   step_.end_step();

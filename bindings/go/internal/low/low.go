@@ -215,12 +215,12 @@ typedef long long swig_type_179;
 typedef long long swig_type_180;
 typedef long long swig_type_181;
 typedef long long swig_type_182;
-typedef _gostring_ swig_type_183;
+typedef long long swig_type_183;
 typedef long long swig_type_184;
 typedef _gostring_ swig_type_185;
 typedef long long swig_type_186;
 typedef _gostring_ swig_type_187;
-typedef _gostring_ swig_type_188;
+typedef long long swig_type_188;
 typedef _gostring_ swig_type_189;
 typedef _gostring_ swig_type_190;
 typedef _gostring_ swig_type_191;
@@ -228,25 +228,25 @@ typedef _gostring_ swig_type_192;
 typedef _gostring_ swig_type_193;
 typedef _gostring_ swig_type_194;
 typedef _gostring_ swig_type_195;
-typedef long long swig_type_196;
+typedef _gostring_ swig_type_196;
 typedef _gostring_ swig_type_197;
 typedef long long swig_type_198;
 typedef _gostring_ swig_type_199;
-typedef _gostring_ swig_type_200;
-typedef long long swig_type_201;
-typedef long long swig_type_202;
+typedef long long swig_type_200;
+typedef _gostring_ swig_type_201;
+typedef _gostring_ swig_type_202;
 typedef long long swig_type_203;
 typedef long long swig_type_204;
 typedef long long swig_type_205;
 typedef long long swig_type_206;
 typedef long long swig_type_207;
 typedef long long swig_type_208;
-typedef _gostring_ swig_type_209;
+typedef long long swig_type_209;
 typedef long long swig_type_210;
 typedef _gostring_ swig_type_211;
-typedef _gostring_ swig_type_212;
-typedef long long swig_type_213;
-typedef long long swig_type_214;
+typedef long long swig_type_212;
+typedef _gostring_ swig_type_213;
+typedef _gostring_ swig_type_214;
 typedef long long swig_type_215;
 typedef long long swig_type_216;
 typedef long long swig_type_217;
@@ -258,21 +258,21 @@ typedef long long swig_type_222;
 typedef long long swig_type_223;
 typedef long long swig_type_224;
 typedef long long swig_type_225;
-typedef _gostring_ swig_type_226;
+typedef long long swig_type_226;
 typedef long long swig_type_227;
 typedef _gostring_ swig_type_228;
-typedef _gostring_ swig_type_229;
+typedef long long swig_type_229;
 typedef _gostring_ swig_type_230;
-typedef long long swig_type_231;
-typedef long long swig_type_232;
+typedef _gostring_ swig_type_231;
+typedef _gostring_ swig_type_232;
 typedef long long swig_type_233;
 typedef long long swig_type_234;
 typedef long long swig_type_235;
 typedef long long swig_type_236;
-typedef _gostring_ swig_type_237;
+typedef long long swig_type_237;
 typedef long long swig_type_238;
 typedef _gostring_ swig_type_239;
-typedef _gostring_ swig_type_240;
+typedef long long swig_type_240;
 typedef _gostring_ swig_type_241;
 typedef _gostring_ swig_type_242;
 typedef _gostring_ swig_type_243;
@@ -286,20 +286,20 @@ typedef _gostring_ swig_type_250;
 typedef _gostring_ swig_type_251;
 typedef _gostring_ swig_type_252;
 typedef _gostring_ swig_type_253;
-typedef long long swig_type_254;
-typedef long long swig_type_255;
-typedef _gostring_ swig_type_256;
+typedef _gostring_ swig_type_254;
+typedef _gostring_ swig_type_255;
+typedef long long swig_type_256;
 typedef long long swig_type_257;
 typedef _gostring_ swig_type_258;
-typedef _gostring_ swig_type_259;
-typedef long long swig_type_260;
+typedef long long swig_type_259;
+typedef _gostring_ swig_type_260;
 typedef _gostring_ swig_type_261;
-typedef _gostring_ swig_type_262;
+typedef long long swig_type_262;
 typedef _gostring_ swig_type_263;
-typedef long long swig_type_264;
+typedef _gostring_ swig_type_264;
 typedef _gostring_ swig_type_265;
 typedef long long swig_type_266;
-typedef long long swig_type_267;
+typedef _gostring_ swig_type_267;
 typedef long long swig_type_268;
 typedef long long swig_type_269;
 typedef long long swig_type_270;
@@ -314,44 +314,44 @@ typedef long long swig_type_278;
 typedef long long swig_type_279;
 typedef long long swig_type_280;
 typedef long long swig_type_281;
-typedef _gostring_ swig_type_282;
+typedef long long swig_type_282;
 typedef long long swig_type_283;
-typedef _gostring_ swig_type_284;
-typedef _gostring_ swig_type_285;
-typedef _gostring_ swig_type_286;
-typedef _gostring_ swig_type_287;
-typedef _gostring_ swig_type_288;
-typedef _gostring_ swig_type_289;
+typedef long long swig_type_284;
+typedef long long swig_type_285;
+typedef long long swig_type_286;
+typedef long long swig_type_287;
+typedef long long swig_type_288;
+typedef long long swig_type_289;
 typedef _gostring_ swig_type_290;
-typedef _gostring_ swig_type_291;
-typedef long long swig_type_292;
-typedef long long swig_type_293;
+typedef long long swig_type_291;
+typedef _gostring_ swig_type_292;
+typedef _gostring_ swig_type_293;
 typedef _gostring_ swig_type_294;
 typedef _gostring_ swig_type_295;
-typedef long long swig_type_296;
-typedef long long swig_type_297;
+typedef _gostring_ swig_type_296;
+typedef _gostring_ swig_type_297;
 typedef _gostring_ swig_type_298;
-typedef long long swig_type_299;
-typedef _gostring_ swig_type_300;
-typedef _gostring_ swig_type_301;
-typedef long long swig_type_302;
+typedef _gostring_ swig_type_299;
+typedef long long swig_type_300;
+typedef long long swig_type_301;
+typedef _gostring_ swig_type_302;
 typedef _gostring_ swig_type_303;
-typedef _gostring_ swig_type_304;
-typedef _gostring_ swig_type_305;
+typedef long long swig_type_304;
+typedef long long swig_type_305;
 typedef _gostring_ swig_type_306;
 typedef long long swig_type_307;
 typedef _gostring_ swig_type_308;
-typedef long long swig_type_309;
+typedef _gostring_ swig_type_309;
 typedef long long swig_type_310;
-typedef long long swig_type_311;
-typedef long long swig_type_312;
+typedef _gostring_ swig_type_311;
+typedef _gostring_ swig_type_312;
 typedef long long swig_type_313;
-typedef long long swig_type_314;
-typedef long long swig_type_315;
-typedef long long swig_type_316;
-typedef long long swig_type_317;
+typedef _gostring_ swig_type_314;
+typedef _gostring_ swig_type_315;
+typedef _gostring_ swig_type_316;
+typedef _gostring_ swig_type_317;
 typedef long long swig_type_318;
-typedef long long swig_type_319;
+typedef _gostring_ swig_type_319;
 typedef long long swig_type_320;
 typedef long long swig_type_321;
 typedef long long swig_type_322;
@@ -359,13 +359,13 @@ typedef long long swig_type_323;
 typedef long long swig_type_324;
 typedef long long swig_type_325;
 typedef long long swig_type_326;
-typedef _gostring_ swig_type_327;
+typedef long long swig_type_327;
 typedef long long swig_type_328;
-typedef _gostring_ swig_type_329;
-typedef _gostring_ swig_type_330;
-typedef _gostring_ swig_type_331;
-typedef _gostring_ swig_type_332;
-typedef _gostring_ swig_type_333;
+typedef long long swig_type_329;
+typedef long long swig_type_330;
+typedef long long swig_type_331;
+typedef long long swig_type_332;
+typedef long long swig_type_333;
 typedef long long swig_type_334;
 typedef long long swig_type_335;
 typedef long long swig_type_336;
@@ -375,6 +375,17 @@ typedef long long swig_type_339;
 typedef _gostring_ swig_type_340;
 typedef _gostring_ swig_type_341;
 typedef _gostring_ swig_type_342;
+typedef _gostring_ swig_type_343;
+typedef _gostring_ swig_type_344;
+typedef long long swig_type_345;
+typedef long long swig_type_346;
+typedef long long swig_type_347;
+typedef long long swig_type_348;
+typedef _gostring_ swig_type_349;
+typedef long long swig_type_350;
+typedef _gostring_ swig_type_351;
+typedef _gostring_ swig_type_352;
+typedef _gostring_ swig_type_353;
 extern void _wrap_Swig_free_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern uintptr_t _wrap_Swig_malloc_low_54d6d97b8f83fd5b(swig_intgo arg1);
 extern swig_intgo _wrap_DDP_OK_low_54d6d97b8f83fd5b(void);
@@ -658,16 +669,12 @@ extern void _wrap_ddp_optimizer_options_master_weights_set_low_54d6d97b8f83fd5b(
 extern int _wrap_ddp_optimizer_options_master_weights_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_optimizer_options_nonfinite_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_intgo arg2);
 extern swig_intgo _wrap_ddp_optimizer_options_nonfinite_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_optimizer_options_keep_copy_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_optimizer_options_keep_copy_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_optimizer_options_divide_in_step_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_optimizer_options_divide_in_step_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_optimizer_options_max_norm_set_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
 extern double _wrap_ddp_optimizer_options_max_norm_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_optimizer_options_clip_value_set_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
 extern double _wrap_ddp_optimizer_options_clip_value_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_optimizer_options_divide_in_step_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_optimizer_options_divide_in_step_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_optimizer_options_reserved_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_optimizer_options_reserved_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_optimizer_options_low_54d6d97b8f83fd5b(void);
 extern void _wrap_delete_ddp_optimizer_options_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_sgd_options_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_133 arg2);
@@ -754,46 +761,50 @@ extern void _wrap_ddp_state_step_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_t
 extern swig_type_168 _wrap_ddp_state_step_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_state_outer_set_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
 extern uintptr_t _wrap_ddp_state_outer_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_state_own_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2);
+extern swig_voidp _wrap_ddp_state_own_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_state_own_bytes_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_169 arg2);
+extern swig_type_170 _wrap_ddp_state_own_bytes_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_state_low_54d6d97b8f83fd5b(void);
 extern void _wrap_delete_ddp_state_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_load_options_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_169 arg2);
-extern swig_type_170 _wrap_ddp_load_options_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_load_options_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_171 arg2);
+extern swig_type_172 _wrap_ddp_load_options_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_load_options_partial_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_load_options_partial_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_load_options_local_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_load_options_local_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_load_options_low_54d6d97b8f83fd5b(void);
 extern void _wrap_delete_ddp_load_options_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_load_report_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_171 arg2);
-extern swig_type_172 _wrap_ddp_load_report_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_load_report_epoch_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_173 arg2);
-extern swig_type_174 _wrap_ddp_load_report_epoch_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_load_report_step_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_175 arg2);
-extern swig_type_176 _wrap_ddp_load_report_step_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_load_report_missing_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_177 arg2);
-extern swig_type_178 _wrap_ddp_load_report_missing_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_load_report_unexpected_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_179 arg2);
-extern swig_type_180 _wrap_ddp_load_report_unexpected_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_load_report_skipped_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_181 arg2);
-extern swig_type_182 _wrap_ddp_load_report_skipped_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_load_report_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_173 arg2);
+extern swig_type_174 _wrap_ddp_load_report_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_load_report_epoch_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_175 arg2);
+extern swig_type_176 _wrap_ddp_load_report_epoch_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_load_report_step_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_177 arg2);
+extern swig_type_178 _wrap_ddp_load_report_step_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_load_report_missing_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_179 arg2);
+extern swig_type_180 _wrap_ddp_load_report_missing_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_load_report_unexpected_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_181 arg2);
+extern swig_type_182 _wrap_ddp_load_report_unexpected_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_load_report_skipped_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_183 arg2);
+extern swig_type_184 _wrap_ddp_load_report_skipped_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_load_report_low_54d6d97b8f83fd5b(void);
 extern void _wrap_delete_ddp_load_report_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern swig_type_183 _wrap_ddp_state_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_184 arg2);
-extern swig_type_185 _wrap_ddp_load_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_186 arg2);
-extern swig_type_187 _wrap_ddp_model_set_metadata_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_188 arg2, swig_voidp arg3);
-extern swig_type_189 _wrap_ddp_model_get_metadata_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_190 arg2, swig_voidp arg3);
-extern swig_type_191 _wrap_ddp_state_save_file_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_192 arg2);
-extern swig_type_193 _wrap_ddp_state_load_file_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_194 arg2, uintptr_t arg3, uintptr_t arg4);
-extern swig_type_195 _wrap_ddp_model_get_missing_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_196 arg2);
-extern swig_type_197 _wrap_ddp_model_get_unexpected_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_198 arg2);
-extern swig_type_199 _wrap_ddp_state_save_low_54d6d97b8f83fd5b(uintptr_t arg1, ddp_write_fn arg2, uintptr_t arg3);
-extern swig_type_200 _wrap_ddp_state_load_low_54d6d97b8f83fd5b(uintptr_t arg1, ddp_read_fn arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5);
-extern void _wrap_ddp_sampler_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_201 arg2);
-extern swig_type_202 _wrap_ddp_sampler_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_sampler_dataset_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_203 arg2);
-extern swig_type_204 _wrap_ddp_sampler_dataset_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_sampler_seed_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_205 arg2);
-extern swig_type_206 _wrap_ddp_sampler_seed_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_185 _wrap_ddp_state_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_186 arg2);
+extern swig_type_187 _wrap_ddp_load_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_188 arg2);
+extern swig_type_189 _wrap_ddp_model_set_metadata_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_190 arg2, swig_voidp arg3);
+extern swig_type_191 _wrap_ddp_model_get_metadata_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_192 arg2, swig_voidp arg3);
+extern swig_type_193 _wrap_ddp_state_save_file_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_194 arg2);
+extern swig_type_195 _wrap_ddp_state_load_file_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_196 arg2, uintptr_t arg3, uintptr_t arg4);
+extern swig_type_197 _wrap_ddp_model_get_missing_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_198 arg2);
+extern swig_type_199 _wrap_ddp_model_get_unexpected_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_200 arg2);
+extern swig_type_201 _wrap_ddp_state_save_low_54d6d97b8f83fd5b(uintptr_t arg1, ddp_write_fn arg2, uintptr_t arg3);
+extern swig_type_202 _wrap_ddp_state_load_low_54d6d97b8f83fd5b(uintptr_t arg1, ddp_read_fn arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5);
+extern void _wrap_ddp_sampler_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_203 arg2);
+extern swig_type_204 _wrap_ddp_sampler_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_sampler_dataset_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_205 arg2);
+extern swig_type_206 _wrap_ddp_sampler_dataset_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_sampler_seed_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_207 arg2);
+extern swig_type_208 _wrap_ddp_sampler_seed_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_sampler_rank_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_sampler_rank_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_sampler_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
@@ -802,15 +813,15 @@ extern void _wrap_ddp_sampler_shuffle_set_low_54d6d97b8f83fd5b(uintptr_t arg1, i
 extern int _wrap_ddp_sampler_shuffle_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_sampler_drop_last_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_sampler_drop_last_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_sampler_seen_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_207 arg2);
-extern swig_type_208 _wrap_ddp_sampler_seen_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_sampler_seen_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_209 arg2);
+extern swig_type_210 _wrap_ddp_sampler_seen_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_sampler_low_54d6d97b8f83fd5b(void);
 extern void _wrap_delete_ddp_sampler_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern swig_type_209 _wrap_ddp_sampler_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_210 arg2);
-extern swig_type_211 _wrap_ddp_sampler_get_count_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_212 _wrap_ddp_sampler_fill_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_213 arg2, swig_type_214 arg3, swig_type_215 arg4, swig_voidp arg5);
-extern void _wrap_ddp_custom_options_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_216 arg2);
-extern swig_type_217 _wrap_ddp_custom_options_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_211 _wrap_ddp_sampler_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_212 arg2);
+extern swig_type_213 _wrap_ddp_sampler_get_count_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_214 _wrap_ddp_sampler_fill_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_215 arg2, swig_type_216 arg3, swig_type_217 arg4, swig_voidp arg5);
+extern void _wrap_ddp_custom_options_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_218 arg2);
+extern swig_type_219 _wrap_ddp_custom_options_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_custom_options_rate_set_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
 extern double _wrap_ddp_custom_options_rate_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_custom_options_weight_decay_set_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
@@ -821,8 +832,8 @@ extern void _wrap_ddp_custom_options_reserved_set_low_54d6d97b8f83fd5b(uintptr_t
 extern int _wrap_ddp_custom_options_reserved_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_custom_options_low_54d6d97b8f83fd5b(void);
 extern void _wrap_delete_ddp_custom_options_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_update_slice_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_218 arg2);
-extern swig_type_219 _wrap_ddp_update_slice_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_220 arg2);
+extern swig_type_221 _wrap_ddp_update_slice_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_update_slice_index_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_update_slice_index_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_update_slice_dtype_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_intgo arg2);
@@ -841,12 +852,12 @@ extern void _wrap_ddp_update_slice_device_index_set_low_54d6d97b8f83fd5b(uintptr
 extern int _wrap_ddp_update_slice_device_index_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_update_slice_reserved_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_update_slice_reserved_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_update_slice_first_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_220 arg2);
-extern swig_type_221 _wrap_ddp_update_slice_first_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_update_slice_count_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_222 arg2);
-extern swig_type_223 _wrap_ddp_update_slice_count_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_update_slice_step_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_224 arg2);
-extern swig_type_225 _wrap_ddp_update_slice_step_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_first_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_222 arg2);
+extern swig_type_223 _wrap_ddp_update_slice_first_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_count_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_224 arg2);
+extern swig_type_225 _wrap_ddp_update_slice_count_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_step_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_226 arg2);
+extern swig_type_227 _wrap_ddp_update_slice_step_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_update_slice_rate_set_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
 extern double _wrap_ddp_update_slice_rate_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_update_slice_weight_decay_set_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
@@ -855,15 +866,15 @@ extern void _wrap_ddp_update_slice_stream_set_low_54d6d97b8f83fd5b(uintptr_t arg
 extern uintptr_t _wrap_ddp_update_slice_stream_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_update_slice_low_54d6d97b8f83fd5b(void);
 extern void _wrap_delete_ddp_update_slice_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern swig_type_226 _wrap_ddp_custom_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_227 arg2);
-extern swig_type_228 _wrap_ddp_optimizer_create_custom_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_type_229 arg4, ddp_update_fn arg5, uintptr_t arg6, ddp_release_fn arg7, swig_voidp arg8);
-extern swig_type_230 _wrap_ddp_model_set_hook_low_54d6d97b8f83fd5b(uintptr_t arg1, ddp_hook_fn arg2, uintptr_t arg3, ddp_release_fn arg4);
-extern void _wrap_ddp_powersgd_options_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_231 arg2);
-extern swig_type_232 _wrap_ddp_powersgd_options_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_powersgd_options_seed_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_233 arg2);
-extern swig_type_234 _wrap_ddp_powersgd_options_seed_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_powersgd_options_start_pass_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_235 arg2);
-extern swig_type_236 _wrap_ddp_powersgd_options_start_pass_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_228 _wrap_ddp_custom_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_229 arg2);
+extern swig_type_230 _wrap_ddp_optimizer_create_custom_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_type_231 arg4, ddp_update_fn arg5, uintptr_t arg6, ddp_release_fn arg7, swig_voidp arg8);
+extern swig_type_232 _wrap_ddp_model_set_hook_low_54d6d97b8f83fd5b(uintptr_t arg1, ddp_hook_fn arg2, uintptr_t arg3, ddp_release_fn arg4);
+extern void _wrap_ddp_powersgd_options_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_233 arg2);
+extern swig_type_234 _wrap_ddp_powersgd_options_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_powersgd_options_seed_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_235 arg2);
+extern swig_type_236 _wrap_ddp_powersgd_options_seed_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_powersgd_options_start_pass_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_237 arg2);
+extern swig_type_238 _wrap_ddp_powersgd_options_start_pass_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_powersgd_options_min_compression_rate_set_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
 extern double _wrap_ddp_powersgd_options_min_compression_rate_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_powersgd_options_rank_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
@@ -874,26 +885,26 @@ extern void _wrap_ddp_powersgd_options_error_feedback_set_low_54d6d97b8f83fd5b(u
 extern int _wrap_ddp_powersgd_options_error_feedback_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_powersgd_options_low_54d6d97b8f83fd5b(void);
 extern void _wrap_delete_ddp_powersgd_options_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern swig_type_237 _wrap_ddp_powersgd_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_238 arg2);
-extern swig_type_239 _wrap_ddp_hook_powersgd_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_240 _wrap_ddp_model_set_pulled_hook_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern swig_type_241 _wrap_ddp_model_next_bucket_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2, swig_voidp arg3);
-extern swig_type_242 _wrap_ddp_model_finish_bucket_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2, swig_type_243 arg3);
+extern swig_type_239 _wrap_ddp_powersgd_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_240 arg2);
+extern swig_type_241 _wrap_ddp_hook_powersgd_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_242 _wrap_ddp_model_set_pulled_hook_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_243 _wrap_ddp_model_next_bucket_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2, swig_voidp arg3);
+extern swig_type_244 _wrap_ddp_model_finish_bucket_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2, swig_type_245 arg3);
 extern int _wrap_ddp_bucket_get_index_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern int _wrap_ddp_bucket_is_last_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern swig_type_244 _wrap_ddp_bucket_get_contents_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_246 _wrap_ddp_bucket_get_contents_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
 extern int _wrap_ddp_bucket_get_parameter_count_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern swig_type_245 _wrap_ddp_bucket_get_parameter_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2, swig_voidp arg3, uintptr_t arg4);
+extern swig_type_247 _wrap_ddp_bucket_get_parameter_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2, swig_voidp arg3, uintptr_t arg4);
 extern int _wrap_ddp_bucket_is_used_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
-extern swig_type_246 _wrap_ddp_bucket_get_group_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_247 _wrap_ddp_bucket_set_error_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_248 arg2);
-extern swig_type_249 _wrap_ddp_model_set_buckets_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2, int arg3);
-extern swig_type_250 _wrap_ddp_model_join_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_251 _wrap_ddp_model_average_parameters_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_252 _wrap_ddp_group_all_reduce_rows_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_intgo arg4, swig_voidp arg5, uintptr_t arg6);
-extern swig_type_253 _wrap_ddp_group_get_rows_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
-extern void _wrap_ddp_batch_norm_options_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_254 arg2);
-extern swig_type_255 _wrap_ddp_batch_norm_options_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_248 _wrap_ddp_bucket_get_group_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_249 _wrap_ddp_bucket_set_error_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_250 arg2);
+extern swig_type_251 _wrap_ddp_model_set_buckets_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2, int arg3);
+extern swig_type_252 _wrap_ddp_model_join_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_253 _wrap_ddp_model_average_parameters_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_254 _wrap_ddp_group_all_reduce_rows_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_intgo arg4, swig_voidp arg5, uintptr_t arg6);
+extern swig_type_255 _wrap_ddp_group_get_rows_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
+extern void _wrap_ddp_batch_norm_options_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_256 arg2);
+extern swig_type_257 _wrap_ddp_batch_norm_options_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_batch_norm_options_epsilon_set_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
 extern double _wrap_ddp_batch_norm_options_epsilon_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_batch_norm_options_momentum_set_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
@@ -904,29 +915,29 @@ extern void _wrap_ddp_batch_norm_options_accumulate_set_low_54d6d97b8f83fd5b(uin
 extern int _wrap_ddp_batch_norm_options_accumulate_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_batch_norm_options_low_54d6d97b8f83fd5b(void);
 extern void _wrap_delete_ddp_batch_norm_options_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern swig_type_256 _wrap_ddp_batch_norm_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_257 arg2);
-extern swig_type_258 _wrap_ddp_batch_norm_forward_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5, uintptr_t arg6, uintptr_t arg7, uintptr_t arg8, uintptr_t arg9, uintptr_t arg10, swig_voidp arg11, uintptr_t arg12);
-extern swig_type_259 _wrap_ddp_batch_norm_backward_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5, uintptr_t arg6, uintptr_t arg7, swig_type_260 arg8, uintptr_t arg9, uintptr_t arg10, uintptr_t arg11, uintptr_t arg12);
-extern swig_type_261 _wrap_ddp_memory_retain_low_54d6d97b8f83fd5b(swig_voidp arg1);
-extern swig_type_262 _wrap_ddp_memory_release_low_54d6d97b8f83fd5b(swig_voidp arg1);
-extern swig_type_263 _wrap_ddp_group_share_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2, swig_type_264 arg3);
-extern swig_type_265 _wrap_ddp_group_unshare_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2);
-extern void _wrap_ddp_recover_options_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_266 arg2);
-extern swig_type_267 _wrap_ddp_recover_options_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_recover_options_wait_ms_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_268 arg2);
-extern swig_type_269 _wrap_ddp_recover_options_wait_ms_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_258 _wrap_ddp_batch_norm_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_259 arg2);
+extern swig_type_260 _wrap_ddp_batch_norm_forward_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5, uintptr_t arg6, uintptr_t arg7, uintptr_t arg8, uintptr_t arg9, uintptr_t arg10, swig_voidp arg11, uintptr_t arg12);
+extern swig_type_261 _wrap_ddp_batch_norm_backward_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5, uintptr_t arg6, uintptr_t arg7, swig_type_262 arg8, uintptr_t arg9, uintptr_t arg10, uintptr_t arg11, uintptr_t arg12);
+extern swig_type_263 _wrap_ddp_memory_retain_low_54d6d97b8f83fd5b(swig_voidp arg1);
+extern swig_type_264 _wrap_ddp_memory_release_low_54d6d97b8f83fd5b(swig_voidp arg1);
+extern swig_type_265 _wrap_ddp_group_share_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2, swig_type_266 arg3);
+extern swig_type_267 _wrap_ddp_group_unshare_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2);
+extern void _wrap_ddp_recover_options_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_268 arg2);
+extern swig_type_269 _wrap_ddp_recover_options_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_recover_options_wait_ms_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_270 arg2);
+extern swig_type_271 _wrap_ddp_recover_options_wait_ms_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_recover_options_min_ranks_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_recover_options_min_ranks_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_recover_options_allow_half_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_recover_options_allow_half_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_recover_options_cool_down_ms_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_270 arg2);
-extern swig_type_271 _wrap_ddp_recover_options_cool_down_ms_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_recover_options_cool_down_ms_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_272 arg2);
+extern swig_type_273 _wrap_ddp_recover_options_cool_down_ms_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_recover_options_low_54d6d97b8f83fd5b(void);
 extern void _wrap_delete_ddp_recover_options_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_recovery_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_272 arg2);
-extern swig_type_273 _wrap_ddp_recovery_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_recovery_generation_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_274 arg2);
-extern swig_type_275 _wrap_ddp_recovery_generation_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_recovery_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_274 arg2);
+extern swig_type_275 _wrap_ddp_recovery_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_recovery_generation_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_276 arg2);
+extern swig_type_277 _wrap_ddp_recovery_generation_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_recovery_rank_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_recovery_rank_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_recovery_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
@@ -941,14 +952,20 @@ extern void _wrap_ddp_recovery_reserved_set_low_54d6d97b8f83fd5b(uintptr_t arg1,
 extern int _wrap_ddp_recovery_reserved_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_recovery_seconds_set_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
 extern double _wrap_ddp_recovery_seconds_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_recovery_step_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_276 arg2);
-extern swig_type_277 _wrap_ddp_recovery_step_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_recovery_step_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_278 arg2);
+extern swig_type_279 _wrap_ddp_recovery_step_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_recovery_went_back_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_280 arg2);
+extern swig_type_281 _wrap_ddp_recovery_went_back_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_recovery_kept_epoch_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_282 arg2);
+extern swig_type_283 _wrap_ddp_recovery_kept_epoch_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_recovery_kept_step_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_284 arg2);
+extern swig_type_285 _wrap_ddp_recovery_kept_step_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_recovery_low_54d6d97b8f83fd5b(void);
 extern void _wrap_delete_ddp_recovery_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_rank_progress_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_278 arg2);
-extern swig_type_279 _wrap_ddp_rank_progress_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_rank_progress_pass_index_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_280 arg2);
-extern swig_type_281 _wrap_ddp_rank_progress_pass_index_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_rank_progress_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_286 arg2);
+extern swig_type_287 _wrap_ddp_rank_progress_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_rank_progress_pass_index_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_288 arg2);
+extern swig_type_289 _wrap_ddp_rank_progress_pass_index_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_rank_progress_bucket_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_rank_progress_bucket_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_rank_progress_in_call_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
@@ -961,17 +978,17 @@ extern void _wrap_ddp_rank_progress_reserved_set_low_54d6d97b8f83fd5b(uintptr_t 
 extern int _wrap_ddp_rank_progress_reserved_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_rank_progress_low_54d6d97b8f83fd5b(void);
 extern void _wrap_delete_ddp_rank_progress_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern swig_type_282 _wrap_ddp_recover_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_283 arg2);
-extern swig_type_284 _wrap_ddp_group_get_failed_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
-extern swig_type_285 _wrap_ddp_group_get_progress_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2, uintptr_t arg3);
-extern swig_type_286 _wrap_ddp_call_name_low_54d6d97b8f83fd5b(int arg1);
-extern swig_type_287 _wrap_ddp_group_recover_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
-extern swig_type_288 _wrap_ddp_group_get_gone_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
-extern swig_type_289 _wrap_ddp_group_get_joined_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
-extern swig_type_290 _wrap_ddp_group_get_renumbered_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
-extern swig_type_291 _wrap_ddp_optimizer_copy_loss_scale_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
-extern void _wrap_ddp_virtual_ranks_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_292 arg2);
-extern swig_type_293 _wrap_ddp_virtual_ranks_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_290 _wrap_ddp_recover_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_291 arg2);
+extern swig_type_292 _wrap_ddp_group_get_failed_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
+extern swig_type_293 _wrap_ddp_group_get_progress_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2, uintptr_t arg3);
+extern swig_type_294 _wrap_ddp_call_name_low_54d6d97b8f83fd5b(int arg1);
+extern swig_type_295 _wrap_ddp_group_recover_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
+extern swig_type_296 _wrap_ddp_group_get_gone_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
+extern swig_type_297 _wrap_ddp_group_get_joined_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
+extern swig_type_298 _wrap_ddp_group_get_renumbered_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
+extern swig_type_299 _wrap_ddp_optimizer_copy_loss_scale_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
+extern void _wrap_ddp_virtual_ranks_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_300 arg2);
+extern swig_type_301 _wrap_ddp_virtual_ranks_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_virtual_ranks_total_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_virtual_ranks_total_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_virtual_ranks_first_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
@@ -982,20 +999,22 @@ extern void _wrap_ddp_virtual_ranks_reserved_set_low_54d6d97b8f83fd5b(uintptr_t 
 extern int _wrap_ddp_virtual_ranks_reserved_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_virtual_ranks_low_54d6d97b8f83fd5b(void);
 extern void _wrap_delete_ddp_virtual_ranks_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern swig_type_294 _wrap_ddp_group_get_virtual_ranks_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_295 _wrap_ddp_virtual_rank_key_low_54d6d97b8f83fd5b(swig_type_296 arg1, swig_type_297 arg2, int arg3, swig_voidp arg4);
-extern swig_type_298 _wrap_ddp_group_reduce_part_metrics_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2, swig_type_299 arg3, swig_intgo arg4);
-extern swig_type_300 _wrap_ddp_state_save_latest_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_301 arg2, swig_type_302 arg3);
-extern swig_type_303 _wrap_ddp_state_load_latest_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_304 arg2, uintptr_t arg3, uintptr_t arg4);
-extern swig_type_305 _wrap_ddp_model_get_loaded_file_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern swig_type_306 _wrap_ddp_model_get_skipped_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_307 arg2);
-extern swig_type_308 _wrap_ddp_state_save_local_low_54d6d97b8f83fd5b(uintptr_t arg1, ddp_write_fn arg2, uintptr_t arg3);
-extern void _wrap_ddp_outer_options_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_309 arg2);
-extern swig_type_310 _wrap_ddp_outer_options_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_outer_options_every_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_311 arg2);
-extern swig_type_312 _wrap_ddp_outer_options_every_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_outer_options_overlap_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_313 arg2);
-extern swig_type_314 _wrap_ddp_outer_options_overlap_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_302 _wrap_ddp_group_get_virtual_ranks_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_303 _wrap_ddp_virtual_rank_key_low_54d6d97b8f83fd5b(swig_type_304 arg1, swig_type_305 arg2, int arg3, swig_voidp arg4);
+extern swig_type_306 _wrap_ddp_group_reduce_part_metrics_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2, swig_type_307 arg3, swig_intgo arg4);
+extern swig_type_308 _wrap_ddp_state_keep_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2, uintptr_t arg3);
+extern swig_type_309 _wrap_ddp_group_get_kept_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2, swig_type_310 arg3, swig_voidp arg4);
+extern swig_type_311 _wrap_ddp_state_save_latest_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_312 arg2, swig_type_313 arg3);
+extern swig_type_314 _wrap_ddp_state_load_latest_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_315 arg2, uintptr_t arg3, uintptr_t arg4);
+extern swig_type_316 _wrap_ddp_model_get_loaded_file_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_317 _wrap_ddp_model_get_skipped_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_318 arg2);
+extern swig_type_319 _wrap_ddp_state_save_local_low_54d6d97b8f83fd5b(uintptr_t arg1, ddp_write_fn arg2, uintptr_t arg3);
+extern void _wrap_ddp_outer_options_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_320 arg2);
+extern swig_type_321 _wrap_ddp_outer_options_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_outer_options_every_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_322 arg2);
+extern swig_type_323 _wrap_ddp_outer_options_every_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_outer_options_overlap_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_324 arg2);
+extern swig_type_325 _wrap_ddp_outer_options_overlap_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_outer_options_rate_set_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
 extern double _wrap_ddp_outer_options_rate_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_outer_options_momentum_set_low_54d6d97b8f83fd5b(uintptr_t arg1, double arg2);
@@ -1012,36 +1031,36 @@ extern void _wrap_ddp_outer_options_error_feedback_set_low_54d6d97b8f83fd5b(uint
 extern int _wrap_ddp_outer_options_error_feedback_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_outer_options_low_54d6d97b8f83fd5b(void);
 extern void _wrap_delete_ddp_outer_options_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_outer_stats_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_315 arg2);
-extern swig_type_316 _wrap_ddp_outer_stats_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_outer_stats_steps_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_317 arg2);
-extern swig_type_318 _wrap_ddp_outer_stats_steps_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_outer_stats_exchanges_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_319 arg2);
-extern swig_type_320 _wrap_ddp_outer_stats_exchanges_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_outer_stats_under_way_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_321 arg2);
-extern swig_type_322 _wrap_ddp_outer_stats_under_way_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_outer_stats_sent_bytes_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_323 arg2);
-extern swig_type_324 _wrap_ddp_outer_stats_sent_bytes_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_outer_stats_wait_ns_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_325 arg2);
-extern swig_type_326 _wrap_ddp_outer_stats_wait_ns_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_outer_stats_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_326 arg2);
+extern swig_type_327 _wrap_ddp_outer_stats_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_outer_stats_steps_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_328 arg2);
+extern swig_type_329 _wrap_ddp_outer_stats_steps_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_outer_stats_exchanges_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_330 arg2);
+extern swig_type_331 _wrap_ddp_outer_stats_exchanges_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_outer_stats_under_way_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_332 arg2);
+extern swig_type_333 _wrap_ddp_outer_stats_under_way_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_outer_stats_sent_bytes_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_334 arg2);
+extern swig_type_335 _wrap_ddp_outer_stats_sent_bytes_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_outer_stats_wait_ns_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_336 arg2);
+extern swig_type_337 _wrap_ddp_outer_stats_wait_ns_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_outer_stats_low_54d6d97b8f83fd5b(void);
 extern void _wrap_delete_ddp_outer_stats_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern swig_type_327 _wrap_ddp_outer_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_328 arg2);
-extern swig_type_329 _wrap_ddp_outer_create_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, swig_voidp arg3);
+extern swig_type_338 _wrap_ddp_outer_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_339 arg2);
+extern swig_type_340 _wrap_ddp_outer_create_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, swig_voidp arg3);
 extern void _wrap_ddp_outer_destroy_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern swig_type_330 _wrap_ddp_outer_step_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern swig_type_331 _wrap_ddp_outer_sync_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern swig_type_332 _wrap_ddp_outer_get_stats_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_333 _wrap_ddp_group_get_waits_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
-extern void _wrap_ddp_trace_options_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_334 arg2);
-extern swig_type_335 _wrap_ddp_trace_options_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_trace_options_capacity_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_336 arg2);
-extern swig_type_337 _wrap_ddp_trace_options_capacity_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_341 _wrap_ddp_outer_step_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_342 _wrap_ddp_outer_sync_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_343 _wrap_ddp_outer_get_stats_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_344 _wrap_ddp_group_get_waits_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
+extern void _wrap_ddp_trace_options_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_345 arg2);
+extern swig_type_346 _wrap_ddp_trace_options_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_trace_options_capacity_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_347 arg2);
+extern swig_type_348 _wrap_ddp_trace_options_capacity_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_trace_options_low_54d6d97b8f83fd5b(void);
 extern void _wrap_delete_ddp_trace_options_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern swig_type_338 _wrap_ddp_trace_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_339 arg2);
-extern swig_type_340 _wrap_ddp_group_start_trace_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_341 arg2, uintptr_t arg3);
-extern swig_type_342 _wrap_ddp_group_stop_trace_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_349 _wrap_ddp_trace_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_350 arg2);
+extern swig_type_351 _wrap_ddp_group_start_trace_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_352 arg2, uintptr_t arg3);
+extern swig_type_353 _wrap_ddp_group_stop_trace_low_54d6d97b8f83fd5b(uintptr_t arg1);
 #undef intgo
 */
 import "C"
@@ -3512,16 +3531,16 @@ func (arg1 SwigcptrDdp_optimizer_options) GetNonfinite() (_swig_ret int32) {
 	return swig_r
 }
 
-func (arg1 SwigcptrDdp_optimizer_options) SetKeep_copy(arg2 int32) {
+func (arg1 SwigcptrDdp_optimizer_options) SetDivide_in_step(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_optimizer_options_keep_copy_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_optimizer_options_divide_in_step_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
-func (arg1 SwigcptrDdp_optimizer_options) GetKeep_copy() (_swig_ret int32) {
+func (arg1 SwigcptrDdp_optimizer_options) GetDivide_in_step() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_optimizer_options_keep_copy_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_optimizer_options_divide_in_step_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
@@ -3551,32 +3570,6 @@ func (arg1 SwigcptrDdp_optimizer_options) GetClip_value() (_swig_ret float64) {
 	return swig_r
 }
 
-func (arg1 SwigcptrDdp_optimizer_options) SetDivide_in_step(arg2 int32) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_ddp_optimizer_options_divide_in_step_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
-}
-
-func (arg1 SwigcptrDdp_optimizer_options) GetDivide_in_step() (_swig_ret int32) {
-	var swig_r int32
-	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_optimizer_options_divide_in_step_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func (arg1 SwigcptrDdp_optimizer_options) SetReserved(arg2 int32) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_ddp_optimizer_options_reserved_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
-}
-
-func (arg1 SwigcptrDdp_optimizer_options) GetReserved() (_swig_ret int32) {
-	var swig_r int32
-	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_optimizer_options_reserved_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
 func NewDdp_optimizer_options() (_swig_ret Ddp_optimizer_options) {
 	var swig_r Ddp_optimizer_options
 	swig_r = (Ddp_optimizer_options)(SwigcptrDdp_optimizer_options(C._wrap_new_ddp_optimizer_options_low_54d6d97b8f83fd5b()))
@@ -3603,16 +3596,12 @@ type Ddp_optimizer_options interface {
 	GetMaster_weights() (_swig_ret int32)
 	SetNonfinite(arg2 int32)
 	GetNonfinite() (_swig_ret int32)
-	SetKeep_copy(arg2 int32)
-	GetKeep_copy() (_swig_ret int32)
+	SetDivide_in_step(arg2 int32)
+	GetDivide_in_step() (_swig_ret int32)
 	SetMax_norm(arg2 float64)
 	GetMax_norm() (_swig_ret float64)
 	SetClip_value(arg2 float64)
 	GetClip_value() (_swig_ret float64)
-	SetDivide_in_step(arg2 int32)
-	GetDivide_in_step() (_swig_ret int32)
-	SetReserved(arg2 int32)
-	GetReserved() (_swig_ret int32)
 }
 
 type SwigcptrDdp_sgd_options uintptr
@@ -4337,6 +4326,32 @@ func (arg1 SwigcptrDdp_state) GetOuter() (_swig_ret uintptr) {
 	return swig_r
 }
 
+func (arg1 SwigcptrDdp_state) SetOwn(arg2 unsafe.Pointer) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_state_own_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_state) GetOwn() (_swig_ret unsafe.Pointer) {
+	var swig_r unsafe.Pointer
+	_swig_i_0 := arg1
+	swig_r = (unsafe.Pointer)(C._wrap_ddp_state_own_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_state) SetOwn_bytes(arg2 int64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_state_own_bytes_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_169(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_state) GetOwn_bytes() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ddp_state_own_bytes_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
 func NewDdp_state() (_swig_ret Ddp_state) {
 	var swig_r Ddp_state
 	swig_r = (Ddp_state)(SwigcptrDdp_state(C._wrap_new_ddp_state_low_54d6d97b8f83fd5b()))
@@ -4365,6 +4380,10 @@ type Ddp_state interface {
 	GetStep() (_swig_ret int64)
 	SetOuter(arg2 uintptr)
 	GetOuter() (_swig_ret uintptr)
+	SetOwn(arg2 unsafe.Pointer)
+	GetOwn() (_swig_ret unsafe.Pointer)
+	SetOwn_bytes(arg2 int64)
+	GetOwn_bytes() (_swig_ret int64)
 }
 
 type SwigcptrDdp_load_options uintptr
@@ -4379,7 +4398,7 @@ func (p SwigcptrDdp_load_options) SwigIsDdp_load_options() {
 func (arg1 SwigcptrDdp_load_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_load_options_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_169(_swig_i_1))
+	C._wrap_ddp_load_options_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_171(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_load_options) GetStruct_size() (_swig_ret int64) {
@@ -4449,7 +4468,7 @@ func (p SwigcptrDdp_load_report) SwigIsDdp_load_report() {
 func (arg1 SwigcptrDdp_load_report) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_load_report_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_171(_swig_i_1))
+	C._wrap_ddp_load_report_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_173(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_load_report) GetStruct_size() (_swig_ret int64) {
@@ -4462,7 +4481,7 @@ func (arg1 SwigcptrDdp_load_report) GetStruct_size() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_load_report) SetEpoch(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_load_report_epoch_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_173(_swig_i_1))
+	C._wrap_ddp_load_report_epoch_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_175(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_load_report) GetEpoch() (_swig_ret int64) {
@@ -4475,7 +4494,7 @@ func (arg1 SwigcptrDdp_load_report) GetEpoch() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_load_report) SetStep(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_load_report_step_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_175(_swig_i_1))
+	C._wrap_ddp_load_report_step_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_177(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_load_report) GetStep() (_swig_ret int64) {
@@ -4488,7 +4507,7 @@ func (arg1 SwigcptrDdp_load_report) GetStep() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_load_report) SetMissing(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_load_report_missing_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_177(_swig_i_1))
+	C._wrap_ddp_load_report_missing_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_179(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_load_report) GetMissing() (_swig_ret int64) {
@@ -4501,7 +4520,7 @@ func (arg1 SwigcptrDdp_load_report) GetMissing() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_load_report) SetUnexpected(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_load_report_unexpected_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_179(_swig_i_1))
+	C._wrap_ddp_load_report_unexpected_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_181(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_load_report) GetUnexpected() (_swig_ret int64) {
@@ -4514,7 +4533,7 @@ func (arg1 SwigcptrDdp_load_report) GetUnexpected() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_load_report) SetSkipped(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_load_report_skipped_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_181(_swig_i_1))
+	C._wrap_ddp_load_report_skipped_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_183(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_load_report) GetSkipped() (_swig_ret int64) {
@@ -4556,7 +4575,7 @@ func Ddp_state_init(arg1 Ddp_state, arg2 int64) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_state_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_184(_swig_i_1))
+	swig_r_p := C._wrap_ddp_state_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_186(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4567,7 +4586,7 @@ func Ddp_load_options_init(arg1 Ddp_load_options, arg2 int64) (_swig_ret error) 
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_load_options_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_186(_swig_i_1))
+	swig_r_p := C._wrap_ddp_load_options_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_188(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4579,7 +4598,7 @@ func Ddp_model_set_metadata(arg1 uintptr, arg2 string, arg3 unsafe.Pointer) (_sw
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_set_metadata_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), *(*C.swig_type_188)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
+	swig_r_p := C._wrap_ddp_model_set_metadata_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), *(*C.swig_type_190)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -4594,7 +4613,7 @@ func Ddp_model_get_metadata(arg1 uintptr, arg2 string, arg3 *unsafe.Pointer) (_s
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_get_metadata_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), *(*C.swig_type_190)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
+	swig_r_p := C._wrap_ddp_model_get_metadata_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), *(*C.swig_type_192)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -4608,7 +4627,7 @@ func Ddp_state_save_file(arg1 Ddp_state, arg2 string) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_state_save_file_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), *(*C.swig_type_192)(unsafe.Pointer(&_swig_i_1)))
+	swig_r_p := C._wrap_ddp_state_save_file_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), *(*C.swig_type_194)(unsafe.Pointer(&_swig_i_1)))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -4624,7 +4643,7 @@ func Ddp_state_load_file(arg1 Ddp_state, arg2 string, arg3 Ddp_load_options, arg
 	_swig_i_1 := arg2
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := getSwigcptr(arg4)
-	swig_r_p := C._wrap_ddp_state_load_file_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), *(*C.swig_type_194)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3))
+	swig_r_p := C._wrap_ddp_state_load_file_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), *(*C.swig_type_196)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -4638,7 +4657,7 @@ func Ddp_model_get_missing(arg1 uintptr, arg2 int64) (_swig_ret string) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_get_missing_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_196(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_get_missing_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_198(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 string
  swig_r_1 = swigCopyString(swig_r) 
@@ -4649,7 +4668,7 @@ func Ddp_model_get_unexpected(arg1 uintptr, arg2 int64) (_swig_ret string) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_get_unexpected_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_198(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_get_unexpected_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_200(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 string
  swig_r_1 = swigCopyString(swig_r) 
@@ -4694,7 +4713,7 @@ func (p SwigcptrDdp_sampler) SwigIsDdp_sampler() {
 func (arg1 SwigcptrDdp_sampler) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sampler_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_201(_swig_i_1))
+	C._wrap_ddp_sampler_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_203(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sampler) GetStruct_size() (_swig_ret int64) {
@@ -4707,7 +4726,7 @@ func (arg1 SwigcptrDdp_sampler) GetStruct_size() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_sampler) SetDataset_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sampler_dataset_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_203(_swig_i_1))
+	C._wrap_ddp_sampler_dataset_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_205(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sampler) GetDataset_size() (_swig_ret int64) {
@@ -4720,7 +4739,7 @@ func (arg1 SwigcptrDdp_sampler) GetDataset_size() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_sampler) SetSeed(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sampler_seed_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_205(_swig_i_1))
+	C._wrap_ddp_sampler_seed_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_207(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sampler) GetSeed() (_swig_ret int64) {
@@ -4785,7 +4804,7 @@ func (arg1 SwigcptrDdp_sampler) GetDrop_last() (_swig_ret int32) {
 func (arg1 SwigcptrDdp_sampler) SetSeen(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sampler_seen_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_207(_swig_i_1))
+	C._wrap_ddp_sampler_seen_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_209(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sampler) GetSeen() (_swig_ret int64) {
@@ -4831,7 +4850,7 @@ func Ddp_sampler_init(arg1 Ddp_sampler, arg2 int64) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_sampler_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_210(_swig_i_1))
+	swig_r_p := C._wrap_ddp_sampler_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_212(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4856,7 +4875,7 @@ func Ddp_sampler_fill(arg1 Ddp_sampler, arg2 int64, arg3 int64, arg4 int64, arg5
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r_p := C._wrap_ddp_sampler_fill_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_213(_swig_i_1), C.swig_type_214(_swig_i_2), C.swig_type_215(_swig_i_3), C.swig_voidp(_swig_i_4))
+	swig_r_p := C._wrap_ddp_sampler_fill_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_215(_swig_i_1), C.swig_type_216(_swig_i_2), C.swig_type_217(_swig_i_3), C.swig_voidp(_swig_i_4))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4875,7 +4894,7 @@ func (p SwigcptrDdp_custom_options) SwigIsDdp_custom_options() {
 func (arg1 SwigcptrDdp_custom_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_custom_options_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_216(_swig_i_1))
+	C._wrap_ddp_custom_options_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_218(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_custom_options) GetStruct_size() (_swig_ret int64) {
@@ -4976,7 +4995,7 @@ func (p SwigcptrDdp_update_slice) SwigIsDdp_update_slice() {
 func (arg1 SwigcptrDdp_update_slice) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_update_slice_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_218(_swig_i_1))
+	C._wrap_ddp_update_slice_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_220(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_update_slice) GetStruct_size() (_swig_ret int64) {
@@ -5106,7 +5125,7 @@ func (arg1 SwigcptrDdp_update_slice) GetReserved() (_swig_ret int32) {
 func (arg1 SwigcptrDdp_update_slice) SetFirst(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_update_slice_first_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_220(_swig_i_1))
+	C._wrap_ddp_update_slice_first_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_222(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_update_slice) GetFirst() (_swig_ret int64) {
@@ -5119,7 +5138,7 @@ func (arg1 SwigcptrDdp_update_slice) GetFirst() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_update_slice) SetCount(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_update_slice_count_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_222(_swig_i_1))
+	C._wrap_ddp_update_slice_count_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_224(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_update_slice) GetCount() (_swig_ret int64) {
@@ -5132,7 +5151,7 @@ func (arg1 SwigcptrDdp_update_slice) GetCount() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_update_slice) SetStep(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_update_slice_step_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_224(_swig_i_1))
+	C._wrap_ddp_update_slice_step_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_226(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_update_slice) GetStep() (_swig_ret int64) {
@@ -5233,7 +5252,7 @@ func Ddp_custom_options_init(arg1 Ddp_custom_options, arg2 int64) (_swig_ret err
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_custom_options_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_227(_swig_i_1))
+	swig_r_p := C._wrap_ddp_custom_options_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_229(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5250,7 +5269,7 @@ func Ddp_optimizer_create_custom(arg1 uintptr, arg2 Ddp_custom_options, arg3 Ddp
 	_swig_i_5 := arg6
 	_swig_i_6 := arg7
 	_swig_i_7 := arg8
-	swig_r_p := C._wrap_ddp_optimizer_create_custom_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), *(*C.swig_type_229)(unsafe.Pointer(&_swig_i_3)), C.ddp_update_fn(_swig_i_4), C.uintptr_t(_swig_i_5), C.ddp_release_fn(_swig_i_6), C.swig_voidp(_swig_i_7))
+	swig_r_p := C._wrap_ddp_optimizer_create_custom_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), *(*C.swig_type_231)(unsafe.Pointer(&_swig_i_3)), C.ddp_update_fn(_swig_i_4), C.uintptr_t(_swig_i_5), C.ddp_release_fn(_swig_i_6), C.swig_voidp(_swig_i_7))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg4
@@ -5285,7 +5304,7 @@ func (p SwigcptrDdp_powersgd_options) SwigIsDdp_powersgd_options() {
 func (arg1 SwigcptrDdp_powersgd_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_powersgd_options_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_231(_swig_i_1))
+	C._wrap_ddp_powersgd_options_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_233(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_powersgd_options) GetStruct_size() (_swig_ret int64) {
@@ -5298,7 +5317,7 @@ func (arg1 SwigcptrDdp_powersgd_options) GetStruct_size() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_powersgd_options) SetSeed(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_powersgd_options_seed_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_233(_swig_i_1))
+	C._wrap_ddp_powersgd_options_seed_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_235(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_powersgd_options) GetSeed() (_swig_ret int64) {
@@ -5311,7 +5330,7 @@ func (arg1 SwigcptrDdp_powersgd_options) GetSeed() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_powersgd_options) SetStart_pass(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_powersgd_options_start_pass_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_235(_swig_i_1))
+	C._wrap_ddp_powersgd_options_start_pass_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_237(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_powersgd_options) GetStart_pass() (_swig_ret int64) {
@@ -5407,7 +5426,7 @@ func Ddp_powersgd_options_init(arg1 Ddp_powersgd_options, arg2 int64) (_swig_ret
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_powersgd_options_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_238(_swig_i_1))
+	swig_r_p := C._wrap_ddp_powersgd_options_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_240(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5452,7 +5471,7 @@ func Ddp_model_finish_bucket(arg1 uintptr, arg2 int32, arg3 string) (_swig_ret e
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_finish_bucket_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), *(*C.swig_type_243)(unsafe.Pointer(&_swig_i_2)))
+	swig_r_p := C._wrap_ddp_model_finish_bucket_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), *(*C.swig_type_245)(unsafe.Pointer(&_swig_i_2)))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg3
@@ -5530,7 +5549,7 @@ func Ddp_bucket_set_error(arg1 uintptr, arg2 string) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_bucket_set_error_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), *(*C.swig_type_248)(unsafe.Pointer(&_swig_i_1)))
+	swig_r_p := C._wrap_ddp_bucket_set_error_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), *(*C.swig_type_250)(unsafe.Pointer(&_swig_i_1)))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -5613,7 +5632,7 @@ func (p SwigcptrDdp_batch_norm_options) SwigIsDdp_batch_norm_options() {
 func (arg1 SwigcptrDdp_batch_norm_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_batch_norm_options_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_254(_swig_i_1))
+	C._wrap_ddp_batch_norm_options_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_256(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_batch_norm_options) GetStruct_size() (_swig_ret int64) {
@@ -5705,7 +5724,7 @@ func Ddp_batch_norm_options_init(arg1 Ddp_batch_norm_options, arg2 int64) (_swig
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_batch_norm_options_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_257(_swig_i_1))
+	swig_r_p := C._wrap_ddp_batch_norm_options_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_259(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5747,7 +5766,7 @@ func Ddp_batch_norm_backward(arg1 uintptr, arg2 Ddp_batch_norm_options, arg3 Ddp
 	_swig_i_9 := getSwigcptr(arg10)
 	_swig_i_10 := getSwigcptr(arg11)
 	_swig_i_11 := arg12
-	swig_r_p := C._wrap_ddp_batch_norm_backward_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3), C.uintptr_t(_swig_i_4), C.uintptr_t(_swig_i_5), C.uintptr_t(_swig_i_6), C.swig_type_260(_swig_i_7), C.uintptr_t(_swig_i_8), C.uintptr_t(_swig_i_9), C.uintptr_t(_swig_i_10), C.uintptr_t(_swig_i_11))
+	swig_r_p := C._wrap_ddp_batch_norm_backward_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3), C.uintptr_t(_swig_i_4), C.uintptr_t(_swig_i_5), C.uintptr_t(_swig_i_6), C.swig_type_262(_swig_i_7), C.uintptr_t(_swig_i_8), C.uintptr_t(_swig_i_9), C.uintptr_t(_swig_i_10), C.uintptr_t(_swig_i_11))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5779,7 +5798,7 @@ func Ddp_group_share(arg1 uintptr, arg2 unsafe.Pointer, arg3 int64) (_swig_ret e
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_group_share_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_264(_swig_i_2))
+	swig_r_p := C._wrap_ddp_group_share_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_266(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5809,7 +5828,7 @@ func (p SwigcptrDdp_recover_options) SwigIsDdp_recover_options() {
 func (arg1 SwigcptrDdp_recover_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recover_options_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_266(_swig_i_1))
+	C._wrap_ddp_recover_options_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_268(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recover_options) GetStruct_size() (_swig_ret int64) {
@@ -5822,7 +5841,7 @@ func (arg1 SwigcptrDdp_recover_options) GetStruct_size() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_recover_options) SetWait_ms(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recover_options_wait_ms_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_268(_swig_i_1))
+	C._wrap_ddp_recover_options_wait_ms_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_270(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recover_options) GetWait_ms() (_swig_ret int64) {
@@ -5861,7 +5880,7 @@ func (arg1 SwigcptrDdp_recover_options) GetAllow_half() (_swig_ret int32) {
 func (arg1 SwigcptrDdp_recover_options) SetCool_down_ms(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recover_options_cool_down_ms_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_270(_swig_i_1))
+	C._wrap_ddp_recover_options_cool_down_ms_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_272(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recover_options) GetCool_down_ms() (_swig_ret int64) {
@@ -5909,7 +5928,7 @@ func (p SwigcptrDdp_recovery) SwigIsDdp_recovery() {
 func (arg1 SwigcptrDdp_recovery) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recovery_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_272(_swig_i_1))
+	C._wrap_ddp_recovery_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_274(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recovery) GetStruct_size() (_swig_ret int64) {
@@ -5922,7 +5941,7 @@ func (arg1 SwigcptrDdp_recovery) GetStruct_size() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_recovery) SetGeneration(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recovery_generation_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_274(_swig_i_1))
+	C._wrap_ddp_recovery_generation_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_276(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recovery) GetGeneration() (_swig_ret int64) {
@@ -6026,13 +6045,52 @@ func (arg1 SwigcptrDdp_recovery) GetSeconds() (_swig_ret float64) {
 func (arg1 SwigcptrDdp_recovery) SetStep(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recovery_step_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_276(_swig_i_1))
+	C._wrap_ddp_recovery_step_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_278(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recovery) GetStep() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
 	swig_r = (int64)(C._wrap_ddp_recovery_step_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_recovery) SetWent_back(arg2 int64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_recovery_went_back_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_280(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_recovery) GetWent_back() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ddp_recovery_went_back_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_recovery) SetKept_epoch(arg2 int64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_recovery_kept_epoch_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_282(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_recovery) GetKept_epoch() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ddp_recovery_kept_epoch_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_recovery) SetKept_step(arg2 int64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_recovery_kept_step_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_284(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_recovery) GetKept_step() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ddp_recovery_kept_step_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
@@ -6070,6 +6128,12 @@ type Ddp_recovery interface {
 	GetSeconds() (_swig_ret float64)
 	SetStep(arg2 int64)
 	GetStep() (_swig_ret int64)
+	SetWent_back(arg2 int64)
+	GetWent_back() (_swig_ret int64)
+	SetKept_epoch(arg2 int64)
+	GetKept_epoch() (_swig_ret int64)
+	SetKept_step(arg2 int64)
+	GetKept_step() (_swig_ret int64)
 }
 
 type SwigcptrDdp_rank_progress uintptr
@@ -6084,7 +6148,7 @@ func (p SwigcptrDdp_rank_progress) SwigIsDdp_rank_progress() {
 func (arg1 SwigcptrDdp_rank_progress) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_rank_progress_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_278(_swig_i_1))
+	C._wrap_ddp_rank_progress_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_286(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_rank_progress) GetStruct_size() (_swig_ret int64) {
@@ -6097,7 +6161,7 @@ func (arg1 SwigcptrDdp_rank_progress) GetStruct_size() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_rank_progress) SetPass_index(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_rank_progress_pass_index_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_280(_swig_i_1))
+	C._wrap_ddp_rank_progress_pass_index_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_288(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_rank_progress) GetPass_index() (_swig_ret int64) {
@@ -6206,7 +6270,7 @@ func Ddp_recover_options_init(arg1 Ddp_recover_options, arg2 int64) (_swig_ret e
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_recover_options_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_283(_swig_i_1))
+	swig_r_p := C._wrap_ddp_recover_options_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_291(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -6323,7 +6387,7 @@ func (p SwigcptrDdp_virtual_ranks) SwigIsDdp_virtual_ranks() {
 func (arg1 SwigcptrDdp_virtual_ranks) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_virtual_ranks_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_292(_swig_i_1))
+	C._wrap_ddp_virtual_ranks_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_300(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_virtual_ranks) GetStruct_size() (_swig_ret int64) {
@@ -6428,7 +6492,7 @@ func Ddp_virtual_rank_key(arg1 int64, arg2 int64, arg3 int32, arg4 *int64) (_swi
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_virtual_rank_key_low_54d6d97b8f83fd5b(C.swig_type_296(_swig_i_0), C.swig_type_297(_swig_i_1), C.int(_swig_i_2), C.swig_voidp(_swig_i_3))
+	swig_r_p := C._wrap_ddp_virtual_rank_key_low_54d6d97b8f83fd5b(C.swig_type_304(_swig_i_0), C.swig_type_305(_swig_i_1), C.int(_swig_i_2), C.swig_voidp(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -6441,7 +6505,32 @@ func Ddp_group_reduce_part_metrics(arg1 uintptr, arg2 *float64, arg3 int64, arg4
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_group_reduce_part_metrics_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_299(_swig_i_2), C.swig_intgo(_swig_i_3))
+	swig_r_p := C._wrap_ddp_group_reduce_part_metrics_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_307(_swig_i_2), C.swig_intgo(_swig_i_3))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_state_keep(arg1 Ddp_state, arg2 int32, arg3 uintptr) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := getSwigcptr(arg1)
+	_swig_i_1 := arg2
+	_swig_i_2 := arg3
+	swig_r_p := C._wrap_ddp_state_keep_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.uintptr_t(_swig_i_2))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_group_get_kept(arg1 uintptr, arg2 unsafe.Pointer, arg3 int64, arg4 *int64) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	_swig_i_2 := arg3
+	_swig_i_3 := arg4
+	swig_r_p := C._wrap_ddp_group_get_kept_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_310(_swig_i_2), C.swig_voidp(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -6453,7 +6542,7 @@ func Ddp_state_save_latest(arg1 Ddp_state, arg2 string, arg3 int64) (_swig_ret e
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_state_save_latest_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), *(*C.swig_type_301)(unsafe.Pointer(&_swig_i_1)), C.swig_type_302(_swig_i_2))
+	swig_r_p := C._wrap_ddp_state_save_latest_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), *(*C.swig_type_312)(unsafe.Pointer(&_swig_i_1)), C.swig_type_313(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -6469,7 +6558,7 @@ func Ddp_state_load_latest(arg1 Ddp_state, arg2 string, arg3 Ddp_load_options, a
 	_swig_i_1 := arg2
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := getSwigcptr(arg4)
-	swig_r_p := C._wrap_ddp_state_load_latest_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), *(*C.swig_type_304)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3))
+	swig_r_p := C._wrap_ddp_state_load_latest_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), *(*C.swig_type_315)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -6493,7 +6582,7 @@ func Ddp_model_get_skipped(arg1 uintptr, arg2 int64) (_swig_ret string) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_get_skipped_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_307(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_get_skipped_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_318(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 string
  swig_r_1 = swigCopyString(swig_r) 
@@ -6524,7 +6613,7 @@ func (p SwigcptrDdp_outer_options) SwigIsDdp_outer_options() {
 func (arg1 SwigcptrDdp_outer_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_options_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_309(_swig_i_1))
+	C._wrap_ddp_outer_options_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_320(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_options) GetStruct_size() (_swig_ret int64) {
@@ -6537,7 +6626,7 @@ func (arg1 SwigcptrDdp_outer_options) GetStruct_size() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_outer_options) SetEvery(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_options_every_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_311(_swig_i_1))
+	C._wrap_ddp_outer_options_every_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_322(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_options) GetEvery() (_swig_ret int64) {
@@ -6550,7 +6639,7 @@ func (arg1 SwigcptrDdp_outer_options) GetEvery() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_outer_options) SetOverlap(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_options_overlap_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_313(_swig_i_1))
+	C._wrap_ddp_outer_options_overlap_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_324(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_options) GetOverlap() (_swig_ret int64) {
@@ -6699,7 +6788,7 @@ func (p SwigcptrDdp_outer_stats) SwigIsDdp_outer_stats() {
 func (arg1 SwigcptrDdp_outer_stats) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_stats_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_315(_swig_i_1))
+	C._wrap_ddp_outer_stats_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_326(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_stats) GetStruct_size() (_swig_ret int64) {
@@ -6712,7 +6801,7 @@ func (arg1 SwigcptrDdp_outer_stats) GetStruct_size() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_outer_stats) SetSteps(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_stats_steps_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_317(_swig_i_1))
+	C._wrap_ddp_outer_stats_steps_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_328(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_stats) GetSteps() (_swig_ret int64) {
@@ -6725,7 +6814,7 @@ func (arg1 SwigcptrDdp_outer_stats) GetSteps() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_outer_stats) SetExchanges(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_stats_exchanges_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_319(_swig_i_1))
+	C._wrap_ddp_outer_stats_exchanges_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_330(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_stats) GetExchanges() (_swig_ret int64) {
@@ -6738,7 +6827,7 @@ func (arg1 SwigcptrDdp_outer_stats) GetExchanges() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_outer_stats) SetUnder_way(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_stats_under_way_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_321(_swig_i_1))
+	C._wrap_ddp_outer_stats_under_way_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_332(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_stats) GetUnder_way() (_swig_ret int64) {
@@ -6751,7 +6840,7 @@ func (arg1 SwigcptrDdp_outer_stats) GetUnder_way() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_outer_stats) SetSent_bytes(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_stats_sent_bytes_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_323(_swig_i_1))
+	C._wrap_ddp_outer_stats_sent_bytes_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_334(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_stats) GetSent_bytes() (_swig_ret int64) {
@@ -6764,7 +6853,7 @@ func (arg1 SwigcptrDdp_outer_stats) GetSent_bytes() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_outer_stats) SetWait_ns(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_stats_wait_ns_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_325(_swig_i_1))
+	C._wrap_ddp_outer_stats_wait_ns_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_336(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_stats) GetWait_ns() (_swig_ret int64) {
@@ -6806,7 +6895,7 @@ func Ddp_outer_options_init(arg1 Ddp_outer_options, arg2 int64) (_swig_ret error
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_outer_options_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_328(_swig_i_1))
+	swig_r_p := C._wrap_ddp_outer_options_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_339(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -6886,7 +6975,7 @@ func (p SwigcptrDdp_trace_options) SwigIsDdp_trace_options() {
 func (arg1 SwigcptrDdp_trace_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_trace_options_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_334(_swig_i_1))
+	C._wrap_ddp_trace_options_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_345(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_trace_options) GetStruct_size() (_swig_ret int64) {
@@ -6899,7 +6988,7 @@ func (arg1 SwigcptrDdp_trace_options) GetStruct_size() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_trace_options) SetCapacity(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_trace_options_capacity_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_336(_swig_i_1))
+	C._wrap_ddp_trace_options_capacity_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_347(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_trace_options) GetCapacity() (_swig_ret int64) {
@@ -6933,7 +7022,7 @@ func Ddp_trace_options_init(arg1 Ddp_trace_options, arg2 int64) (_swig_ret error
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_trace_options_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_339(_swig_i_1))
+	swig_r_p := C._wrap_ddp_trace_options_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_350(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -6945,7 +7034,7 @@ func Ddp_group_start_trace(arg1 uintptr, arg2 string, arg3 Ddp_trace_options) (_
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := getSwigcptr(arg3)
-	swig_r_p := C._wrap_ddp_group_start_trace_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), *(*C.swig_type_341)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2))
+	swig_r_p := C._wrap_ddp_group_start_trace_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), *(*C.swig_type_352)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2

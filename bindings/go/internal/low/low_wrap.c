@@ -3988,26 +3988,26 @@ intgo _wrap_ddp_optimizer_options_nonfinite_get_low_54d6d97b8f83fd5b(struct ddp_
 }
 
 
-void _wrap_ddp_optimizer_options_keep_copy_set_low_54d6d97b8f83fd5b(struct ddp_optimizer_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_optimizer_options_divide_in_step_set_low_54d6d97b8f83fd5b(struct ddp_optimizer_options *_swig_go_0, int _swig_go_1) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   int32_t arg2 ;
   
   arg1 = *(struct ddp_optimizer_options **)&_swig_go_0; 
   arg2 = (int32_t)_swig_go_1; 
   
-  if (arg1) (arg1)->keep_copy = arg2;
+  if (arg1) (arg1)->divide_in_step = arg2;
   
 }
 
 
-int _wrap_ddp_optimizer_options_keep_copy_get_low_54d6d97b8f83fd5b(struct ddp_optimizer_options *_swig_go_0) {
+int _wrap_ddp_optimizer_options_divide_in_step_get_low_54d6d97b8f83fd5b(struct ddp_optimizer_options *_swig_go_0) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   int32_t result;
   int _swig_go_result;
   
   arg1 = *(struct ddp_optimizer_options **)&_swig_go_0; 
   
-  result =  ((arg1)->keep_copy);
+  result =  ((arg1)->divide_in_step);
   _swig_go_result = result; 
   return _swig_go_result;
 }
@@ -4058,56 +4058,6 @@ double _wrap_ddp_optimizer_options_clip_value_get_low_54d6d97b8f83fd5b(struct dd
   arg1 = *(struct ddp_optimizer_options **)&_swig_go_0; 
   
   result = (double) ((arg1)->clip_value);
-  _swig_go_result = result; 
-  return _swig_go_result;
-}
-
-
-void _wrap_ddp_optimizer_options_divide_in_step_set_low_54d6d97b8f83fd5b(struct ddp_optimizer_options *_swig_go_0, int _swig_go_1) {
-  struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
-  int32_t arg2 ;
-  
-  arg1 = *(struct ddp_optimizer_options **)&_swig_go_0; 
-  arg2 = (int32_t)_swig_go_1; 
-  
-  if (arg1) (arg1)->divide_in_step = arg2;
-  
-}
-
-
-int _wrap_ddp_optimizer_options_divide_in_step_get_low_54d6d97b8f83fd5b(struct ddp_optimizer_options *_swig_go_0) {
-  struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
-  int32_t result;
-  int _swig_go_result;
-  
-  arg1 = *(struct ddp_optimizer_options **)&_swig_go_0; 
-  
-  result =  ((arg1)->divide_in_step);
-  _swig_go_result = result; 
-  return _swig_go_result;
-}
-
-
-void _wrap_ddp_optimizer_options_reserved_set_low_54d6d97b8f83fd5b(struct ddp_optimizer_options *_swig_go_0, int _swig_go_1) {
-  struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
-  int32_t arg2 ;
-  
-  arg1 = *(struct ddp_optimizer_options **)&_swig_go_0; 
-  arg2 = (int32_t)_swig_go_1; 
-  
-  if (arg1) (arg1)->reserved = arg2;
-  
-}
-
-
-int _wrap_ddp_optimizer_options_reserved_get_low_54d6d97b8f83fd5b(struct ddp_optimizer_options *_swig_go_0) {
-  struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
-  int32_t result;
-  int _swig_go_result;
-  
-  arg1 = *(struct ddp_optimizer_options **)&_swig_go_0; 
-  
-  result =  ((arg1)->reserved);
   _swig_go_result = result; 
   return _swig_go_result;
 }
@@ -5226,6 +5176,56 @@ ddp_outer *_wrap_ddp_state_outer_get_low_54d6d97b8f83fd5b(struct ddp_state *_swi
   
   result = (ddp_outer *) ((arg1)->outer);
   *(ddp_outer **)&_swig_go_result = (ddp_outer *)result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_state_own_set_low_54d6d97b8f83fd5b(struct ddp_state *_swig_go_0, void *_swig_go_1) {
+  struct ddp_state *arg1 = (struct ddp_state *) 0 ;
+  void *arg2 = (void *) 0 ;
+  
+  arg1 = *(struct ddp_state **)&_swig_go_0; 
+  arg2 = *(void **)&_swig_go_1; 
+  
+  if (arg1) (arg1)->own = (void const *)arg2;
+  
+}
+
+
+void *_wrap_ddp_state_own_get_low_54d6d97b8f83fd5b(struct ddp_state *_swig_go_0) {
+  struct ddp_state *arg1 = (struct ddp_state *) 0 ;
+  void *result = 0 ;
+  void *_swig_go_result;
+  
+  arg1 = *(struct ddp_state **)&_swig_go_0; 
+  
+  result = (void *) ((arg1)->own);
+  *(void **)&_swig_go_result = (void *)result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_state_own_bytes_set_low_54d6d97b8f83fd5b(struct ddp_state *_swig_go_0, long long _swig_go_1) {
+  struct ddp_state *arg1 = (struct ddp_state *) 0 ;
+  int64_t arg2 ;
+  
+  arg1 = *(struct ddp_state **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->own_bytes = arg2;
+  
+}
+
+
+long long _wrap_ddp_state_own_bytes_get_low_54d6d97b8f83fd5b(struct ddp_state *_swig_go_0) {
+  struct ddp_state *arg1 = (struct ddp_state *) 0 ;
+  int64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct ddp_state **)&_swig_go_0; 
+  
+  result =  ((arg1)->own_bytes);
+  _swig_go_result = result; 
   return _swig_go_result;
 }
 
@@ -7787,6 +7787,81 @@ long long _wrap_ddp_recovery_step_get_low_54d6d97b8f83fd5b(struct ddp_recovery *
 }
 
 
+void _wrap_ddp_recovery_went_back_set_low_54d6d97b8f83fd5b(struct ddp_recovery *_swig_go_0, long long _swig_go_1) {
+  struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
+  int64_t arg2 ;
+  
+  arg1 = *(struct ddp_recovery **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->went_back = arg2;
+  
+}
+
+
+long long _wrap_ddp_recovery_went_back_get_low_54d6d97b8f83fd5b(struct ddp_recovery *_swig_go_0) {
+  struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
+  int64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct ddp_recovery **)&_swig_go_0; 
+  
+  result =  ((arg1)->went_back);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_recovery_kept_epoch_set_low_54d6d97b8f83fd5b(struct ddp_recovery *_swig_go_0, long long _swig_go_1) {
+  struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
+  int64_t arg2 ;
+  
+  arg1 = *(struct ddp_recovery **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->kept_epoch = arg2;
+  
+}
+
+
+long long _wrap_ddp_recovery_kept_epoch_get_low_54d6d97b8f83fd5b(struct ddp_recovery *_swig_go_0) {
+  struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
+  int64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct ddp_recovery **)&_swig_go_0; 
+  
+  result =  ((arg1)->kept_epoch);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_recovery_kept_step_set_low_54d6d97b8f83fd5b(struct ddp_recovery *_swig_go_0, long long _swig_go_1) {
+  struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
+  int64_t arg2 ;
+  
+  arg1 = *(struct ddp_recovery **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->kept_step = arg2;
+  
+}
+
+
+long long _wrap_ddp_recovery_kept_step_get_low_54d6d97b8f83fd5b(struct ddp_recovery *_swig_go_0) {
+  struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
+  int64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct ddp_recovery **)&_swig_go_0; 
+  
+  result =  ((arg1)->kept_step);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
 struct ddp_recovery *_wrap_new_ddp_recovery_low_54d6d97b8f83fd5b() {
   struct ddp_recovery *result = 0 ;
   struct ddp_recovery *_swig_go_result;
@@ -8353,6 +8428,42 @@ _gostring_ _wrap_ddp_group_reduce_part_metrics_low_54d6d97b8f83fd5b(ddp_group *_
   arg4 = (ddp_reduce)_swig_go_3;
   
   result = (ddp_status)ddp_group_reduce_part_metrics(arg1,arg2,arg3,arg4);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_state_keep_low_54d6d97b8f83fd5b(struct ddp_state *_swig_go_0, int _swig_go_1, void *_swig_go_2) {
+  ddp_state *arg1 = (ddp_state *) 0 ;
+  int32_t arg2 ;
+  void *arg3 = (void *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_state **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  arg3 = *(void **)&_swig_go_2; 
+  
+  result = (ddp_status)ddp_state_keep((struct ddp_state const *)arg1,arg2,arg3);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_group_get_kept_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, void *_swig_go_1, long long _swig_go_2, long long *_swig_go_3) {
+  ddp_group *arg1 = (ddp_group *) 0 ;
+  void *arg2 = (void *) 0 ;
+  int64_t arg3 ;
+  int64_t *arg4 = (int64_t *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_group **)&_swig_go_0; 
+  arg2 = *(void **)&_swig_go_1; 
+  arg3 = (int64_t)_swig_go_2; 
+  arg4 = *(int64_t **)&_swig_go_3; 
+  
+  result = (ddp_status)ddp_group_get_kept((struct ddp_group const *)arg1,arg2,arg3,arg4);
   _swig_go_result = ddp_go_result(result);
   return _swig_go_result;
 }

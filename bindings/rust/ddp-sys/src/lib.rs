@@ -421,26 +421,19 @@ pub struct ddp_optimizer_options {
     pub master_weights: i32,
     /// gradients with infinite or NaN elements: DDP_NONFINITE_KEEP (default), SKIP or FAIL
     pub nonfinite: ddp_nonfinite,
-    /// with shard, in a group with recoverable = 1: 1 keeps state and values of the own slice where other
-    ///                         ranks have them when this rank has died (include/RECOVERY.md), so that ddp_group_recover goes on from
-    ///                         the same step; memory: the slice once more. Not for tensors on GPUs (NOT_SUPPORTED). 0 (default):
-    ///                         a checkpoint must be loaded then
-    pub keep_copy: i32,
+    /// 1: a pass may leave sums over the ranks in gradients on a GPU, and ddp_optimizer_step divides
+    ///                               what it reads and writes the mean back: the same bits, and one pass over gradient memory less.
+    ///                               From the pass to the step the program neither uses nor changes gradients; libddp's functions
+    ///                               that would (norm, scale, clip) return INVALID_STATE. Without effect where sums cost nothing: in
+    ///                               host memory, with in_backward, max_norm, nonfinite, a dynamic loss scale, or a frozen parameter.
+    ///                               All ranks the same. Default 0
+    pub divide_in_step: i32,
     /// above 0: scale the gradients down so that their 2-norm over all parameters is at most this, as
     ///                           torch.nn.utils.clip_grad_norm_. The gradients in memory stay as they are. With shard, change them
     ///                         after the pass only   with ddp_model_scale_grad. Default 0: no clipping
     pub max_norm: f64,
     /// above 0: limit every element to this magnitude, after max_norm. Default 0: no clipping
     pub clip_value: f64,
-    /// 1: a pass may leave sums over the ranks in gradients on a GPU, and ddp_optimizer_step divides
-    ///                              what it reads and writes the mean back: the same bits, and one pass over gradient memory less.
-    ///                              From the pass to the step the program neither uses nor changes gradients; libddp's functions
-    ///                              that would (norm, scale, clip) return INVALID_STATE. Without effect where sums cost nothing: in
-    ///                              host memory, with in_backward, max_norm, nonfinite, a dynamic loss scale, or a frozen parameter.
-    ///                              All ranks the same. Default 0
-    pub divide_in_step: i32,
-    /// 0
-    pub reserved: i32,
 }
 
 /// The rule of stochastic gradient descent. Since 0.1.
@@ -530,6 +523,11 @@ pub struct ddp_state {
     pub step: i64,
     /// an outer optimizer (ddp/outer.h); NULL: not saved, not loaded
     pub outer: *mut ddp_outer,
+    /// for ddp_state_keep (ddp/keep.h), of the first state on rank 0: what the program keeps itself
+    ///                                (place in its data, random numbers); NULL: nothing. Not in a file
+    pub own: *const c_void,
+    /// of these, 0 to 65,536
+    pub own_bytes: i64,
 }
 
 /// How a checkpoint is loaded. Fill with ddp_load_options_init(), then change what you need. Since 0.1.
@@ -771,8 +769,8 @@ pub struct ddp_recovery {
     /// number of ranks, before
     pub previous_size: i32,
     /// rank (of now) whose parameters, buffers and optimizer all ranks have now, because it was not
-    ///                               ahead of others; -1: all had the same, or there is no model. What the program keeps itself
-    ///                               it sends from there (ddp_group_broadcast)
+    ///                               ahead of others; -1: all had the same, or there is no model, or the group went back to what
+    ///                               was kept. What the program keeps itself it sends from there (ddp_group_broadcast)
     pub source: i32,
     /// 0
     pub reserved: i32,
@@ -781,6 +779,14 @@ pub struct ddp_recovery {
     /// of the state that all ranks have now: steps that have been made, as the optimizers count them.
     ///                               Repeat step + 1. -1: no optimizer counts, or a checkpoint has to be loaded
     pub step: i64,
+    /// steps that had been made and have to be repeated, because the group went back to what
+    ///                               ddp_state_keep had kept; 0 if it did not
+    pub went_back: i64,
+    /// `epoch` of the state that was kept; -1: the group did not go back to one
+    pub kept_epoch: i64,
+    /// `step` of the same; ddp_group_get_kept gives the program's own bytes. All that the program
+    ///                               keeps itself goes back with it. -1: as above
+    pub kept_step: i64,
 }
 
 /// The last known progress of a rank. The caller sets struct_size. Since 0.1.
@@ -1394,8 +1400,8 @@ extern "C" {
     /// @param rule NULL: all defaults; copied
     /// @param options NULL: all defaults; copied
     /// @param out_optimizer destroy with ddp_optimizer_destroy
-    /// Local. Errors: INVALID_ARGUMENT (a value out of its range), NOT_SUPPORTED (shard on a model with uneven_inputs, keep_copy
-    /// on one with tensors on a GPU), MISMATCH (on a rank that has joined others: not what they have), OUT_OF_MEMORY. Since 0.1.
+    /// Local. Errors: INVALID_ARGUMENT (a value out of its range), NOT_SUPPORTED (shard on a model with uneven_inputs),
+    /// MISMATCH (on a rank that has joined others: not what they have), OUT_OF_MEMORY. Since 0.1.
     pub fn ddp_optimizer_create_sgd(model: *mut ddp_model, rule: *const ddp_sgd_options, options: *const ddp_optimizer_options, out_optimizer: *mut *mut ddp_optimizer) -> ddp_status;
 
     /// As ddp_optimizer_create_sgd, for Adam and AdamW. Since 0.1.
@@ -1853,7 +1859,8 @@ extern "C" {
     /// Continue with the surviving ranks. The group, its models, optimizers, averages and memory keep their handles and
     /// addresses; an open pass ends, and its gradients are undefined. All ranks then hold the parameters, buffers and optimizer
     /// of the last step that every one of them has made, and repeat the next one. If ranks were lost, part of the state of an
-    /// optimizer with shard = 1 is lost: load a checkpoint with the optimizer (until then INVALID_STATE).
+    /// optimizer with shard = 1 is lost: all ranks go back to what ddp_state_keep (ddp/keep.h) has kept; without that, load a
+    /// checkpoint with the optimizer (until then INVALID_STATE).
     /// @param options NULL: all defaults
     /// @param out_recovery filled if not NULL; struct_size set by the caller
     /// Collective over the ranks that are left, blocks: less than a second where deaths are seen (one host), and for ranks that
@@ -1916,6 +1923,33 @@ extern "C" {
     /// @param count of each part, 1 to 1,024
     /// Collective, blocks. Errors: as ddp_group_all_reduce. Since 0.1.
     pub fn ddp_group_reduce_part_metrics(group: *mut ddp_group, part_values: *mut f64, count: i64, op: ddp_reduce) -> ddp_status;
+
+    /// Keep the state of these models in the memory of the ranks. Each rank copies its own part of parameters, buffers,
+    /// optimizers and averages, and its share of what every rank has whole. On one host over shared memory the other ranks have
+    /// the copy mapped; else it also goes to a rank of the next host. ddp_group_recover goes back to this state where it would
+    /// ask for a checkpoint otherwise: a rank that had a part of an optimizer's state (shard = 1) has died, or a step has ended
+    /// on some ranks only. Nothing of it is lost when any one rank dies, also in a keep and in a recovery, nor when any one host
+    /// dies if the group has ranks on several. Call it where the program would save: behind the step, the average and the
+    /// schedule. All sharded models of the group must be among the states, or a recovery cannot go back.
+    /// @param states of models of one group, the same on all ranks, in the same order. A model is kept with all its optimizers
+    /// and averages, whatever else its state names. `epoch` and `step` are those of the first one, and equal on all ranks
+    /// @param count of `states`; 1 or more
+    /// @param stream as for a model
+    /// Cost: a copy of the own part, and between hosts its transfer. Memory: twice the own part, and twice each part of another
+    /// host that this rank keeps. The algorithm is that of Gemini (Wang et al., SOSP 2023). A later keep replaces what was kept,
+    /// and a load ends it. Collective, blocks; not in an open pass, nor between parts of a batch, nor while ddp_ema_swap has put
+    /// averages into the parameters, nor after DDP_PASS_LOCAL, which makes the ranks differ. Errors: INVALID_STATE (also if the
+    /// group was made without recoverable = 1), INVALID_ARGUMENT, MISMATCH (the ranks keep different steps or tensors),
+    /// OUT_OF_MEMORY, and those of collectives. Since 0.1.
+    pub fn ddp_state_keep(states: *const ddp_state, count: i32, stream: *mut c_void) -> ddp_status;
+
+    /// The program's own bytes of the state to which a recovery of the group went back last (`own` of ddp_state). All ranks have
+    /// them, also a rank that has joined in that recovery.
+    /// @param data filled with at most `capacity` bytes; NULL if capacity is 0
+    /// @param capacity bytes of `data`
+    /// @param out_bytes how many there are, whatever the capacity; 0 before the first time
+    /// Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
+    pub fn ddp_group_get_kept(group: *const ddp_group, data: *mut c_void, capacity: i64, out_bytes: *mut i64) -> ddp_status;
 
     /// Save a checkpoint into a folder, as the file step-000000001200.safetensors, with the state's `step`. Then remove old ones:
     /// of the files with this step or a smaller one the newest `keep` stay. The file of this call always stays, and no other file
@@ -2052,11 +2086,11 @@ mod tests {
         check!(ddp_model_options, 64, struct_size: 0, first_bucket_bytes: 8, bucket_bytes: 16, reduce: 24, unused: 28, progress: 32, drift: 36, check_every: 40, divisor: 48, uneven_inputs: 52, wire: 56, own_values: 60);
         check!(ddp_model_stats, 128, struct_size: 0, parameters: 8, elements: 16, buckets: 24, passes: 32, gradient_bytes: 40, backward_ns: 48, comm_ns: 56, exposed_ns: 64, total_backward_ns: 72, total_comm_ns: 80, total_exposed_ns: 88, checks: 96, repairs: 104, sent_bytes: 112, total_sent_bytes: 120);
         check!(ddp_pass_report, 32, struct_size: 0, contributors: 8, last: 12, weight: 16, absent: 24);
-        check!(ddp_optimizer_options, 56, struct_size: 0, shard: 8, in_backward: 12, undo: 16, master_weights: 20, nonfinite: 24, keep_copy: 28, max_norm: 32, clip_value: 40, divide_in_step: 48, reserved: 52);
+        check!(ddp_optimizer_options, 48, struct_size: 0, shard: 8, in_backward: 12, undo: 16, master_weights: 20, nonfinite: 24, divide_in_step: 28, max_norm: 32, clip_value: 40);
         check!(ddp_sgd_options, 48, struct_size: 0, rate: 8, momentum: 16, dampening: 24, weight_decay: 32, nesterov: 40, reserved: 44);
         check!(ddp_adam_options, 56, struct_size: 0, rate: 8, beta1: 16, beta2: 24, epsilon: 32, weight_decay: 40, decoupled: 48, reserved: 52);
         check!(ddp_loss_scale_options, 56, struct_size: 0, initial: 8, growth: 16, backoff: 24, minimum: 32, maximum: 40, interval: 48);
-        check!(ddp_state, 56, struct_size: 0, model: 8, optimizer: 16, ema: 24, epoch: 32, step: 40, outer: 48);
+        check!(ddp_state, 72, struct_size: 0, model: 8, optimizer: 16, ema: 24, epoch: 32, step: 40, outer: 48, own: 56, own_bytes: 64);
         check!(ddp_load_options, 16, struct_size: 0, partial: 8, local: 12);
         check!(ddp_load_report, 48, struct_size: 0, epoch: 8, step: 16, missing: 24, unexpected: 32, skipped: 40);
         check!(ddp_sampler, 48, struct_size: 0, dataset_size: 8, seed: 16, rank: 24, size: 28, shuffle: 32, drop_last: 36, seen: 40);
@@ -2065,7 +2099,7 @@ mod tests {
         check!(ddp_powersgd_options, 48, struct_size: 0, seed: 8, start_pass: 16, min_compression_rate: 24, rank: 32, warm_start: 36, error_feedback: 40);
         check!(ddp_batch_norm_options, 32, struct_size: 0, epsilon: 8, momentum: 16, training: 24, accumulate: 28);
         check!(ddp_recover_options, 32, struct_size: 0, wait_ms: 8, min_ranks: 16, allow_half: 20, cool_down_ms: 24);
-        check!(ddp_recovery, 56, struct_size: 0, generation: 8, rank: 16, size: 20, previous_rank: 24, previous_size: 28, source: 32, reserved: 36, seconds: 40, step: 48);
+        check!(ddp_recovery, 80, struct_size: 0, generation: 8, rank: 16, size: 20, previous_rank: 24, previous_size: 28, source: 32, reserved: 36, seconds: 40, step: 48, went_back: 56, kept_epoch: 64, kept_step: 72);
         check!(ddp_rank_progress, 40, struct_size: 0, pass_index: 8, bucket: 16, in_call: 20, silent: 24, call: 32, reserved: 36);
         check!(ddp_virtual_ranks, 24, struct_size: 0, total: 8, first: 12, count: 16, reserved: 20);
         check!(ddp_outer_options, 64, struct_size: 0, every: 8, overlap: 16, rate: 24, momentum: 32, keep: 40, fragments: 48, nesterov: 52, bits: 56, error_feedback: 60);

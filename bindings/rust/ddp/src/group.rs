@@ -66,6 +66,19 @@ pub struct Recovery {
     pub source: Option<usize>,
     /// Steps that all ranks have made; `None`: a checkpoint has to be loaded, or no optimizer counts.
     pub step: Option<i64>,
+    /// The state of [`crate::State::keep`] to which all ranks went back; `None`: they did not.
+    pub kept: Option<Kept>,
+}
+
+/// A state to which all ranks went back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// Steps that are repeated.
+    pub went_back: i64,
+    pub epoch: i64,
+    pub step: i64,
+    /// The program's own bytes that were kept with it.
+    pub own: Vec<u8>,
 }
 
 /// Which parts of the global batch a rank works on, of `total`.

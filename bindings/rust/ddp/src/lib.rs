@@ -66,7 +66,7 @@ mod tensor;
 pub use custom::Slice;
 pub use ema::Ema;
 pub use error::{Error, Result, Status};
-pub use group::{Aborter, Backend, Group, Parts, Recovery, Reduce};
+pub use group::{Aborter, Backend, Group, Kept, Parts, Recovery, Reduce};
 pub use model::{Buffer, Model, Parameter, Stats};
 pub use optimizer::Optimizer;
 pub use options::{

@@ -4,7 +4,7 @@ use crate::custom::Rule;
 use crate::error::{c_string, check, sized, text, Error, Result, Status};
 use crate::group::Shared;
 use crate::tensor::{describe, elements, empty, Element, Float};
-use crate::{sys, Group, ModelOptions, RecoverOptions, Recovery};
+use crate::{sys, Group, Kept, ModelOptions, RecoverOptions, Recovery};
 use std::collections::HashMap;
 use std::marker::PhantomData;
 use std::ptr::null_mut;
@@ -315,7 +315,18 @@ impl Model {
             previous_size: found.previous_size as usize,
             source: usize::try_from(found.source).ok(),
             step: Some(found.step).filter(|step| *step >= 0),
+            kept: self.kept(&found)?,
         })
+    }
+
+    fn kept(&self, found: &sys::ddp_recovery) -> Result<Option<Kept>> {
+        if found.kept_epoch < 0 {
+            return Ok(None);
+        }
+        let (mut own, mut bytes) = (vec![0; 65_536], 0);
+        check(unsafe { sys::ddp_group_get_kept(self.group.handle, own.as_mut_ptr().cast(), own.len() as i64, &mut bytes) })?;
+        own.truncate(bytes as usize);
+        Ok(Some(Kept { went_back: found.went_back, epoch: found.kept_epoch, step: found.kept_step, own }))
     }
 }
 

@@ -49,7 +49,7 @@ options!(
 options!(
     /// What every rule shares: where its work runs, how it takes gradients and what it keeps.
     OptimizerOptions, ddp_optimizer_options, ddp_optimizer_options_init {
-    shard: bool, in_backward: bool, undo: bool, master_weights: bool, nonfinite: Nonfinite, keep_copy: bool, max_norm: f64, clip_value: f64,
+    shard: bool, in_backward: bool, undo: bool, master_weights: bool, nonfinite: Nonfinite, max_norm: f64, clip_value: f64,
     divide_in_step: bool,
 });
 options!(

@@ -97,6 +97,15 @@ impl<'s> State<'s> {
         check(unsafe { sys::ddp_state_save_latest(&self.in_c()?, folder.as_ptr().cast(), keep) })
     }
 
+    /// Keep the state in the memory of the ranks: [`Model::recover`] goes back to it where it would need a checkpoint otherwise, with up to
+    /// 65,536 bytes of the program's own, of rank 0. Of a group with the option `recoverable`.
+    pub fn keep(self, own: &[u8]) -> Result<()> {
+        let mut state = self.in_c()?;
+        state.own = own.as_ptr().cast();
+        state.own_bytes = own.len() as i64;
+        check(unsafe { sys::ddp_state_keep(&state, 1, std::ptr::null_mut()) })
+    }
+
     /// Load the newest valid file of a folder; `Status::NoCheckpoint` if it has none, as before a first start.
     pub fn load_latest(self, folder: impl AsRef<Path>) -> Result<Loaded> {
         let folder = text_of(folder.as_ref())?;

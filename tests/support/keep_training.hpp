@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A sharded training whose ranks die at chosen moments of their own work, and what the same steps give in one process
-// without shard: the same library, but nothing of what divides, keeps or deals out state. Gradients are small integers, so
-// a mean has the same bits however many ranks form it.
+// A training whose ranks keep their state and die at chosen moments of their own work, and what the same steps give in one
+// process without shard: the same library, but nothing that divides, keeps or goes back. Gradients are small integers, so a
+// mean has the same bits however many ranks form it.
 #pragma once
 
 #include <csignal>
@@ -16,77 +16,49 @@
 #include "core/float16.hpp"
 #include "ddp/experimental.h"
 #include "support/group_procs.hpp"
+#include "support/keep_plan.hpp"
 
 namespace ddp::test {
 
-struct KeptPlan {
-  std::string rendezvous;
-  int32_t ranks = 4;
-  ddp_backend backend = DDP_BACKEND_AUTO;
-  int32_t ranks_a_host = 0;  // on made-up hosts; 0: they are where they are
-  int64_t steps = 16;
-  // how it updates
-  bool own_rule = false;  // of the program, else AdamW
-  bool in_backward = false;
-  bool bfloat = false;
-  bool masters = false;
-  bool own_values = false;
-  bool averages = false;
-  bool keep_copy = true;
-  double max_norm = 0;
-  double loss_scale = 0;
-  int32_t virtual_ranks = 0;
-  // who dies
-  enum class Moment {
-    kNever,
-    kBeforePass,
-    kInPass,      // one parameter is marked
-    kBeforeStep,  // the pass has ended
-    kInStep,      // the rule has changed some blocks, and they may be given
-    kAfterStep,
-    kInRecovery  // the others may be anywhere in it
-  };
-  struct Death {
-    int32_t id = -1;
-    int64_t step = 0;
-    Moment moment = Moment::kNever;
-    int32_t after = 0;  // of the rule, blocks in this step; in a recovery, microseconds
-  };
-  std::vector<Death> deaths;
-};
-
-class KeptTraining {
+class KeepTraining {
  public:
   static constexpr int64_t kSizes[] = {7, 5'000, 70'000};
 
   /// `id` below 0: all of it in this process, not sharded.
-  KeptTraining(const KeptPlan& plan, int32_t id) : plan_(plan), id_(id) {
-    for (const int64_t size : kSizes) values_.emplace_back(static_cast<size_t>(size * 4), std::byte{});
+  KeepTraining(const KeepPlan& plan, int32_t id) : plan_(plan), id_(id) {
+    for (const int64_t size : kSizes) values_.emplace_back(size * 4);
     for (size_t p = 0; p < values_.size(); ++p)
       for (int64_t i = 0; i < kSizes[p]; ++i) put(values_[p].data(), i, 1.0F);
     must(create_group());
     create_model();
     create_optimizer();
+    if (plan_.two_models) create_other();
   }
-  ~KeptTraining() {
+  ~KeepTraining() {
+    ddp_optimizer_destroy(other_optimizer_);
+    ddp_model_destroy(other_);
     ddp_ema_destroy(ema_);
     ddp_optimizer_destroy(optimizer_);
     ddp_model_destroy(model_);
     ddp_group_destroy(group_);
   }
-  KeptTraining(const KeptTraining&) = delete;
-  KeptTraining& operator=(const KeptTraining&) = delete;
+  KeepTraining(const KeepTraining&) = delete;
+  KeepTraining& operator=(const KeepTraining&) = delete;
 
   /// Who made each step, and the hash of parameters and averages behind the last.
   std::string run() {
-    for (ddp_status status = ddp_model_commit(model_, nullptr); status != DDP_OK; status = ddp_model_commit(model_, nullptr))
-      go_on(status);
+    for (ddp_model* const model : {model_, other_}) {
+      ddp_status status = DDP_OK;
+      while (model != nullptr && (status = ddp_model_commit(model, nullptr)) != DDP_OK) go_on(status);
+    }
     go_on(learn_members());
+    for (ddp_status status = keep(); status != DDP_OK; status = keep()) go_on(status);
     while (step_ < plan_.steps) {
-      const ddp_status status = train(members_);
+      ddp_status status = train(members_);
       if (status == DDP_OK) {
         story_.push_back(members_);
         ++step_;
+        if (plan_.keep_every != 0 && step_ % plan_.keep_every == 0) status = keep();
       }
       go_on(status);
     }
@@ -97,6 +69,7 @@ class KeptTraining {
   /// These steps, by these members.
   std::string repeat(const std::vector<uint64_t>& story) {
     must(ddp_model_commit(model_, nullptr));
+    if (other_ != nullptr) must(ddp_model_commit(other_, nullptr));
     for (const uint64_t members : story) {
       must(train(members));
       ++step_;
@@ -148,8 +121,8 @@ class KeptTraining {
   void create_optimizer() {
     ddp_optimizer_options options;
     must(ddp_optimizer_options_init(&options, sizeof options));
-    options.shard = is_replay() ? 0 : 1;
-    options.keep_copy = !is_replay() && plan_.keep_copy ? 1 : 0;
+    options.shard = !is_replay() && plan_.shard ? 1 : 0;
+    options.undo = plan_.undo ? 1 : 0;
     options.in_backward = plan_.in_backward ? 1 : 0;
     options.master_weights = plan_.masters ? 1 : 0;
     options.max_norm = plan_.max_norm;
@@ -157,7 +130,7 @@ class KeptTraining {
       ddp_custom_options rule;
       must(ddp_custom_options_init(&rule, sizeof rule));
       rule.rate = 0.0625;
-      must(ddp_optimizer_create_custom(model_, &rule, &options, "momentum", &KeptTraining::update, this, nullptr,
+      must(ddp_optimizer_create_custom(model_, &rule, &options, "momentum", &KeepTraining::update, this, nullptr,
                                        &optimizer_));
     } else {
       must(ddp_optimizer_create_adam(model_, nullptr, &options, &optimizer_));
@@ -173,13 +146,63 @@ class KeptTraining {
     if (plan_.averages) must(ddp_ema_create(model_, &decay, 1, &ema_));
   }
 
+  /// A second model, which makes a step of its own behind each step of the first.
+  void create_other() {
+    ddp_optimizer_options options;
+    ddp_tensor value;
+    must(ddp_model_create(group_, nullptr, &other_));
+    must(ddp_tensor_init(&value, other_values_.data(), DDP_F32, 1, &kOtherSize));
+    must(ddp_model_add_parameter(other_, "other", &value, nullptr, nullptr));
+    must(ddp_optimizer_options_init(&options, sizeof options));
+    must(ddp_optimizer_create_adam(other_, nullptr, &options, &other_optimizer_));
+  }
+
+  ddp_status train_other(const std::vector<int32_t>& ids) {
+    if (const ddp_status status = ddp_model_begin_backward(other_, DDP_PASS_REDUCE); status != DDP_OK) return status;
+    ddp_tensor grad;
+    must(ddp_model_get_grad(other_, 0, &grad));
+    for (int64_t i = 0; i < kOtherSize; ++i) {
+      float sum = 0;
+      for (const int32_t id : ids) sum += gradient_of(id, step_ + 5, i);
+      static_cast<float*>(grad.data)[i] = sum / static_cast<float>(ids.size());
+    }
+    if (const ddp_status status = ddp_model_mark_ready(other_, 0, nullptr); status != DDP_OK) return status;
+    if (const ddp_status status = ddp_model_end_backward(other_, nullptr); status != DDP_OK) return status;
+    return ddp_optimizer_step(other_optimizer_, nullptr);
+  }
+
+  ddp_status keep() {
+    if (plan_.keep_every == 0) return DDP_OK;
+    std::vector<ddp_state> states(plan_.two_models ? 2 : 1);
+    for (ddp_state& state : states) must(ddp_state_init(&state, sizeof state));
+    states[0].model = model_;
+    states[0].optimizer = optimizer_;
+    states[0].ema = ema_;
+    states[0].epoch = step_ / 4;
+    states[0].step = step_;
+    const std::string own = own_bytes(step_);
+    states[0].own = own.data();
+    states[0].own_bytes = static_cast<int64_t>(own.size());
+    if (plan_.two_models) states[1].model = other_;
+    die_at_page(KeepPlan::Moment::kInKeep, PROT_NONE);
+    const ddp_status status = ddp_state_keep(states.data(), static_cast<int32_t>(states.size()), nullptr);
+    die(KeepPlan::Moment::kInKeep, kAnyPage);
+    has_kept_ = has_kept_ || status == DDP_OK;
+    return status;
+  }
+
+  /// Of a step, longer with each.
+  [[nodiscard]] static std::string own_bytes(int64_t step) {
+    return "step " + std::to_string(step) + std::string(static_cast<size_t>(step) * 500, 'x');
+  }
+
   static int32_t update(void* self, const ddp_update_slice* slice) {
-    auto& training = *static_cast<KeptTraining*>(self);
+    auto& training = *static_cast<KeepTraining*>(self);
     auto* const value = static_cast<float*>(slice->value);
     auto* const momentum = static_cast<float*>(slice->state[0]);
     const auto* const grad = static_cast<const float*>(slice->grad);
     for (int64_t i = 0; i < slice->count; ++i) {
-      if (i == slice->count / 2) training.die(KeptPlan::Moment::kInStep, training.blocks_);
+      if (i == slice->count / 2) training.die(KeepPlan::Moment::kInStep, training.blocks_);
       momentum[i] = 0.5F * momentum[i] + grad[i];
       value[i] -= static_cast<float>(slice->rate) * momentum[i];
     }
@@ -187,15 +210,23 @@ class KeptTraining {
     return 0;
   }
 
-  void die(KeptPlan::Moment moment, int32_t after = 0) const {
-    for (const KeptPlan::Death& death : plan_.deaths)
-      if (death.id == id_ && death.step == step_ && death.moment == moment && death.after == after) std::raise(SIGKILL);
+  static constexpr int32_t kAnyPage = -1;
+  void die(KeepPlan::Moment moment, int32_t after = 0) const {
+    for (const KeepPlan::Death& death : plan_.deaths)
+      if (death.id == id_ && death.step == step_ && death.moment == moment && (death.after == after || after == kAnyPage))
+        std::raise(SIGKILL);
+  }
+  void die_at_page(KeepPlan::Moment moment, int allowed) const {
+    for (const KeepPlan::Death& death : plan_.deaths)
+      if (death.id == id_ && death.step <= step_ && death.moment == moment &&
+          (moment == KeepPlan::Moment::kInLoad || death.step == step_))
+        values_.back().guard(death.after, allowed);
   }
 
   /// Some time into a recovery.
   void die_in_recovery() const {
-    for (const KeptPlan::Death& death : plan_.deaths) {
-      if (death.id != id_ || death.moment != KeptPlan::Moment::kInRecovery || death.step > step_) continue;
+    for (const KeepPlan::Death& death : plan_.deaths) {
+      if (death.id != id_ || death.moment != KeepPlan::Moment::kInRecovery || death.step > step_) continue;
       std::thread([after = death.after] {
         std::this_thread::sleep_for(std::chrono::microseconds(after));
         std::raise(SIGKILL);
@@ -219,12 +250,10 @@ class KeptTraining {
   ddp_status train(uint64_t members) {
     double scale = 1;
     must(ddp_optimizer_get_loss_scale(optimizer_, &scale));
-    die(KeptPlan::Moment::kBeforePass);
+    die(KeepPlan::Moment::kBeforePass);
     if (const ddp_status status = ddp_model_begin_backward(model_, DDP_PASS_REDUCE); status != DDP_OK) return status;
     blocks_ = 0;
-    std::vector<int32_t> ids;
-    for (int32_t id = 0; id < 64; ++id)
-      if (is_replay() ? (members >> id & 1) != 0 : id == id_) ids.push_back(id);
+    const std::vector<int32_t> ids = ids_of(members);
     const auto count = static_cast<float>(ids.size());
     for (size_t p = values_.size(); p-- > 0;) {
       ddp_tensor grad;
@@ -237,14 +266,24 @@ class KeptTraining {
       }
       if (const ddp_status status = ddp_model_mark_ready(model_, static_cast<int32_t>(p), nullptr); status != DDP_OK)
         return status;
-      if (p + 1 == values_.size()) die(KeptPlan::Moment::kInPass);
+      if (p + 1 == values_.size()) die(KeepPlan::Moment::kInPass);
     }
     if (const ddp_status status = ddp_model_end_backward(model_, nullptr); status != DDP_OK) return status;
-    die(KeptPlan::Moment::kBeforeStep);
+    die(KeepPlan::Moment::kBeforeStep);
     if (const ddp_status status = ddp_optimizer_step(optimizer_, nullptr); status != DDP_OK) return status;
     if (ema_ != nullptr) must(ddp_ema_update(ema_, nullptr));
-    die(KeptPlan::Moment::kAfterStep);
+    if (other_ != nullptr)
+      if (const ddp_status status = train_other(ids); status != DDP_OK) return status;
+    die(KeepPlan::Moment::kAfterStep);
     return DDP_OK;
+  }
+
+  /// Whose gradients this process forms.
+  [[nodiscard]] std::vector<int32_t> ids_of(uint64_t members) const {
+    std::vector<int32_t> ids;
+    for (int32_t id = 0; id < 64; ++id)
+      if (is_replay() ? (members >> id & 1) != 0 : id == id_) ids.push_back(id);
+    return ids;
   }
 
   ddp_status learn_members() {
@@ -271,11 +310,28 @@ class KeptTraining {
       ddp_recovery recovery{};
       recovery.struct_size = sizeof recovery;
       die_in_recovery();
+      die_at_page(KeepPlan::Moment::kInLoad, PROT_READ);
       must(ddp_group_recover(group_, &options, &recovery));
+      for (const KeepPlan::Death& death : plan_.deaths)
+        if (death.id == id_ && death.moment == KeepPlan::Moment::kInLoad && death.step <= step_) std::raise(SIGKILL);
+      check_way_back(recovery);
+      if (plan_.shard && plan_.keep_every > 0 && has_kept_ && recovery.size < recovery.previous_size)
+        expect(recovery.kept_step >= 0, "a part is lost, so all go back");
       must(ddp_optimizer_get_step_count(optimizer_, &step_));
       story_.resize(static_cast<size_t>(step_));
       status = learn_members();
     }
+  }
+
+  void check_way_back(const ddp_recovery& recovery) {
+    if (recovery.kept_epoch < 0) return expect(recovery.went_back == 0 && recovery.kept_step == -1, "not gone back");
+    expect(recovery.kept_step == recovery.step && recovery.kept_epoch == recovery.step / 4, "the step that was kept");
+    expect(recovery.went_back >= 0 && recovery.went_back <= plan_.keep_every, "not further back than the last keep");
+    std::string own(65'536, '\0');
+    int64_t bytes = 0;
+    must(ddp_group_get_kept(group_, own.data(), static_cast<int64_t>(own.size()), &bytes));
+    own.resize(static_cast<size_t>(bytes));
+    expect(own == own_bytes(recovery.kept_step), "the program's own bytes");
   }
 
   [[nodiscard]] uint64_t hash_values(uint64_t hash) const {
@@ -295,18 +351,28 @@ class KeptTraining {
       hash = hash_values(hash);
       must(ddp_ema_swap(ema_, 0, nullptr));
     }
+    for (const float value : other_values_) {
+      uint32_t bits = 0;
+      std::memcpy(&bits, &value, sizeof bits);
+      hash = (hash ^ bits) * 1099511628211U;
+    }
     std::string text = std::to_string(hash);
     for (const uint64_t members : story_) text += " " + std::to_string(members);
     return text;
   }
 
-  const KeptPlan& plan_;
+  const KeepPlan& plan_;
   const int32_t id_;
-  std::vector<std::vector<std::byte>> values_;
+  static constexpr int64_t kOtherSize = 900;
+  std::vector<Pages> values_;
+  std::vector<float> other_values_ = std::vector<float>(kOtherSize, 0.5F);
   ddp_group* group_ = nullptr;
   ddp_model* model_ = nullptr;
   ddp_optimizer* optimizer_ = nullptr;
   ddp_ema* ema_ = nullptr;
+  ddp_model* other_ = nullptr;  // NULL: there is one model
+  ddp_optimizer* other_optimizer_ = nullptr;
+  bool has_kept_ = false;
   uint64_t members_ = 0;
   int64_t step_ = 0;
   int32_t blocks_ = 0;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The option keep_copy: ranks of a sharded optimizer die, before, in and after a step and while what they have changed is
-// given to the others, and the others go on with the bits of the same steps without shard and without deaths.
+// Peer checkpoints: ranks die before, in and after a step, in a keep and in a recovery, and the others go on with the bits
+// of the same steps without shard and without deaths.
 #include <algorithm>
 #include <cstdio>
 
-#include "support/kept_training.hpp"
+#include "support/keep_training.hpp"
 #include "support/on_processes.hpp"
 
 using namespace ddp;
@@ -12,10 +12,10 @@ using namespace ddp::test;
 
 namespace {
 
-using Moment = KeptPlan::Moment;
+using Moment = KeepPlan::Moment;
 
-KeptPlan plan_on(const Folder& folder, int32_t ranks = 4, Hosts hosts = Hosts::kShared) {
-  KeptPlan plan;
+KeepPlan plan_on(const Folder& folder, int32_t ranks = 4, Hosts hosts = Hosts::kShared) {
+  KeepPlan plan;
   plan.rendezvous = "file://" + folder.path() + "/meet";
   plan.ranks = ranks;
   plan.backend = options_on(hosts).backend;
@@ -24,10 +24,10 @@ KeptPlan plan_on(const Folder& folder, int32_t ranks = 4, Hosts hosts = Hosts::k
 }
 
 /// The survivors tell the same, and so does the replay.
-void train(const KeptPlan& plan) {
+void train(const KeepPlan& plan) {
   Procs procs(plan.ranks, [&](int rank, Reporter&) {
     if (plan.ranks_a_host > 0) setenv("DDP_TEST_HOST", std::to_string(rank / plan.ranks_a_host).c_str(), 1);
-    return KeptTraining(plan, rank).run();
+    return KeepTraining(plan, rank).run();
   });
   std::string told;
   const std::vector<ProcResult> results = procs.wait(60'000);
@@ -35,7 +35,7 @@ void train(const KeptPlan& plan) {
   for (int rank = 0; rank < plan.ranks; ++rank) {
     const ProcResult& result = results[static_cast<size_t>(rank)];
     bool dies = false;
-    for (const KeptPlan::Death& death : plan.deaths) dies = dies || death.id == rank;
+    for (const KeepPlan::Death& death : plan.deaths) dies = dies || death.id == rank;
     if (dies) {
       expect(result.signal == SIGKILL, "rank " + std::to_string(rank) + " died: " + result.describe());
       continue;
@@ -45,10 +45,10 @@ void train(const KeptPlan& plan) {
     expect(result.text == told, "the survivors tell the same: " + result.text + " and " + told);
     living |= uint64_t{1} << rank;
   }
-  const std::vector<uint64_t> members = KeptTraining::read_members(told);
+  const std::vector<uint64_t> members = KeepTraining::read_members(told);
   expect(static_cast<int64_t>(members.size()) == plan.steps, "all steps were made: " + told);
   expect(members.back() == living, "the survivors made the last step: " + told);
-  Procs replay(1, [&](int, Reporter&) { return KeptTraining(plan, -1).repeat(members); });
+  Procs replay(1, [&](int, Reporter&) { return KeepTraining(plan, -1).repeat(members); });
   const ProcResult repeated = replay.wait(20'000).front();
   expect(repeated.exit_code == 0 && repeated.text == told, "the replay: " + repeated.describe() + " is " + told);
 }
@@ -56,7 +56,7 @@ void train(const KeptPlan& plan) {
 template <Moment kMoment>
 void a_rank_dies(void**) {
   const Folder folder;
-  KeptPlan plan = plan_on(folder);
+  KeepPlan plan = plan_on(folder);
   plan.deaths = {{1, 5, kMoment}};
   train(plan);
   const Folder another;
@@ -70,7 +70,7 @@ template <bool kInBackward, bool kOwnValues>
 void a_rank_dies_in_the_step(void**) {
   for (const int32_t block : {0, 1, 2}) {
     const Folder folder;
-    KeptPlan plan = plan_on(folder);
+    KeepPlan plan = plan_on(folder);
     plan.own_rule = true;
     plan.in_backward = kInBackward;
     plan.own_values = kOwnValues;
@@ -81,7 +81,7 @@ void a_rank_dies_in_the_step(void**) {
 
 void rank_0_dies(void**) {
   const Folder folder;
-  KeptPlan plan = plan_on(folder);
+  KeepPlan plan = plan_on(folder);
   plan.own_rule = true;
   plan.deaths = {{0, 7, Moment::kInStep, 1}};
   train(plan);
@@ -89,7 +89,7 @@ void rank_0_dies(void**) {
 
 void everything_comes_along(void**) {
   const Folder folder;
-  KeptPlan plan = plan_on(folder);
+  KeepPlan plan = plan_on(folder);
   plan.bfloat = true;
   plan.masters = true;
   plan.averages = true;
@@ -101,7 +101,7 @@ void everything_comes_along(void**) {
 
 void one_after_the_other_until_one_is_left(void**) {
   const Folder folder;
-  KeptPlan plan = plan_on(folder);
+  KeepPlan plan = plan_on(folder);
   plan.own_rule = true;
   plan.deaths = {{0, 3, Moment::kInStep, 0}, {2, 6, Moment::kInStep, 1}, {3, 10, Moment::kBeforeStep}};
   train(plan);
@@ -109,7 +109,7 @@ void one_after_the_other_until_one_is_left(void**) {
 
 void two_die_at_once(void**) {
   const Folder folder;
-  KeptPlan plan = plan_on(folder, 5);
+  KeepPlan plan = plan_on(folder, 5);
   plan.own_rule = true;
   plan.in_backward = true;
   plan.deaths = {{1, 5, Moment::kInStep, 0}, {4, 5, Moment::kBeforePass}};
@@ -119,12 +119,88 @@ void two_die_at_once(void**) {
 void a_rank_dies_in_the_recovery(void**) {
   for (const int32_t after : {0, 2'000, 6'000, 12'000, 20'000}) {
     const Folder folder;
-    KeptPlan plan = plan_on(folder);
+    KeepPlan plan = plan_on(folder);
     plan.own_rule = true;
     plan.steps = 60;
-    plan.deaths = {{2, 3, Moment::kInStep, 1}, {1, 0, Moment::kInRecovery, after}};
+    plan.keep_every = 3;
+    plan.deaths = {{2, 4, Moment::kInStep, 1}, {1, 0, Moment::kInRecovery, after}};
     train(plan);
   }
+}
+
+/// At every tenth page that a keep reads, and behind its end; of each rank a part of the parameter is kept.
+template <Hosts kHosts>
+void a_rank_dies_in_a_keep(void**) {
+  if (kHosts != Hosts::kShared && !gloo_is_there()) return;
+  for (int32_t page = 0; page < 70; page += 10) {
+    const Folder folder;
+    KeepPlan plan = plan_on(folder, 4, kHosts);
+    plan.in_backward = page % 20 == 0;
+    plan.keep_every = 2;
+    plan.deaths = {{page / 20, 6, Moment::kInKeep, page}};
+    train(plan);
+  }
+}
+
+/// While the state that was kept comes to another rank, which dies at some page of it.
+template <Hosts kHosts>
+void a_rank_dies_in_a_load(void**) {
+  if (kHosts != Hosts::kShared && !gloo_is_there()) return;
+  for (int32_t page = 0; page < 70; page += 10) {
+    const Folder folder;
+    KeepPlan plan = plan_on(folder, 5, kHosts);
+    plan.keep_every = 2;
+    plan.averages = true;
+    const int32_t second = page / 20 == 1 ? 4 : page / 20;  // over sockets the first one's part is with the rank behind it
+    plan.deaths = {{2, 5, Moment::kInPass}, {second == 2 ? 0 : second, 0, Moment::kInLoad, page}};
+    if (second == 3) continue;
+    train(plan);
+  }
+}
+
+void all_go_back_several_steps(void**) {
+  for (const int64_t every : {1, 3, 10}) {
+    const Folder folder;
+    KeepPlan plan = plan_on(folder);
+    plan.steps = 25;
+    plan.keep_every = every;
+    plan.averages = true;
+    plan.deaths = {{1, 9, Moment::kAfterStep}, {3, 17, Moment::kBeforeStep}};
+    train(plan);
+  }
+}
+
+/// Both models go back, though only one of them is sharded.
+void two_models_go_back_together(void**) {
+  const Folder folder;
+  KeepPlan plan = plan_on(folder);
+  plan.two_models = true;
+  plan.keep_every = 4;
+  plan.deaths = {{1, 6, Moment::kInPass}, {0, 10, Moment::kAfterStep}};
+  train(plan);
+}
+
+/// Nothing is lost with a rank: all continue from the last step that they have made.
+void replicas_go_on_without_going_back(void**) {
+  const Folder folder;
+  KeepPlan plan = plan_on(folder);
+  plan.shard = false;
+  plan.keep_every = 1'000;
+  plan.averages = true;
+  plan.deaths = {{1, 6, Moment::kInPass}};
+  train(plan);
+}
+
+/// A rule of the program that cannot be taken back, cut off within its step on all ranks: no replica is whole.
+void replicas_without_undo_go_back(void**) {
+  const Folder folder;
+  KeepPlan plan = plan_on(folder);
+  plan.shard = false;
+  plan.undo = false;
+  plan.in_backward = true;
+  plan.keep_every = 2;
+  plan.deaths = {{1, 7, Moment::kInPass}};
+  train(plan);
 }
 
 template <Hosts kHosts>
@@ -142,7 +218,7 @@ void a_rank_dies_among_hosts(void**) {
                            {Moment::kInStep, true},
                            {Moment::kInStep, true, 1}}) {
     const Folder folder;
-    KeptPlan plan = plan_on(folder, 4, kHosts);
+    KeepPlan plan = plan_on(folder, 4, kHosts);
     plan.own_rule = true;
     plan.in_backward = each.in_backward;
     plan.averages = true;
@@ -154,7 +230,7 @@ void a_rank_dies_among_hosts(void**) {
 void a_host_dies(void**) {
   if (!gloo_is_there()) return;
   const Folder folder;
-  KeptPlan plan = plan_on(folder, 3, Hosts::kSeveral);
+  KeepPlan plan = plan_on(folder, 3, Hosts::kSeveral);
   plan.ranks_a_host = 1;
   plan.own_rule = true;
   plan.deaths = {{2, 6, Moment::kInStep, 1}};
@@ -166,7 +242,7 @@ void a_rank_dies_where_hosts_are_uneven(void**) {
   if (!gloo_is_there()) return;
   for (const int32_t victim : {0, 1, 2}) {
     const Folder folder;
-    KeptPlan plan = plan_on(folder, 3, Hosts::kSeveral);
+    KeepPlan plan = plan_on(folder, 3, Hosts::kSeveral);
     plan.own_rule = true;
     plan.deaths = {{victim, 6, Moment::kInStep, 1}};
     train(plan);
@@ -180,7 +256,7 @@ template <Hosts kHosts>
 void a_host_dies_where_hosts_are_uneven(void**) {
   if (!gloo_is_there()) return;
   const Folder folder;
-  KeptPlan plan = plan_on(folder, 5, kHosts);
+  KeepPlan plan = plan_on(folder, 5, kHosts);
   plan.ranks_a_host = 3;
   plan.own_rule = true;
   plan.averages = true;
@@ -195,13 +271,13 @@ void a_rank_and_its_keeper_die(void**) {
   constexpr int kTries = 5;
   for (int tries = 0; tries < kTries; ++tries) {
     const Folder folder;
-    KeptPlan plan = plan_on(folder, 5, Hosts::kGloo);
+    KeepPlan plan = plan_on(folder, 5, Hosts::kGloo);
     plan.own_rule = true;
     plan.deaths = {{1, 6, Moment::kInPass}, {2, 6, Moment::kInPass}};
-    Procs procs(plan.ranks, [&](int rank, Reporter&) { return KeptTraining(plan, rank).run(); });
+    Procs procs(plan.ranks, [&](int rank, Reporter&) { return KeepTraining(plan, rank).run(); });
     const std::vector<ProcResult> results = procs.wait(60'000);
     if (results[0].text.find("INVALID_STATE") == std::string::npos) {
-      const std::vector<uint64_t> members = KeptTraining::read_members(results[0].text);
+      const std::vector<uint64_t> members = KeepTraining::read_members(results[0].text);
       const bool one_alone = std::count(members.begin(), members.end(), 0b11011U) > 0 ||
                              std::count(members.begin(), members.end(), 0b11101U) > 0;
       expect(one_alone, "a step was made without one of the two alone: " + results[0].text);
@@ -217,53 +293,21 @@ void a_rank_and_its_keeper_die(void**) {
   throw Error(DDP_ERROR_INTERNAL, "the two never died together");
 }
 
-void without_a_copy_a_checkpoint_is_asked_for(void**) {
+void without_a_keep_a_checkpoint_is_asked_for(void**) {
   const Folder folder;
-  KeptPlan plan = plan_on(folder, 3);
-  plan.keep_copy = false;
+  KeepPlan plan = plan_on(folder, 3);
+  plan.keep_every = 0;
   plan.deaths = {{1, 5, Moment::kBeforePass}};
-  Procs procs(plan.ranks, [&](int rank, Reporter&) { return KeptTraining(plan, rank).run(); });
+  Procs procs(plan.ranks, [&](int rank, Reporter&) { return KeepTraining(plan, rank).run(); });
   const std::vector<ProcResult> results = procs.wait(60'000);
   for (const int rank : {0, 2}) {
     const std::string& text = results[static_cast<size_t>(rank)].text;
     expect_contains(text, "INVALID_STATE");
     expect_contains(text, "load a checkpoint with the optimizer");
     // Where the death broke off the step of all that are left, that comes first.
-    expect(text.find("keep_copy") != std::string::npos || text.find("has changed only a part") != std::string::npos, text);
+    expect(text.find("ddp_state_keep") != std::string::npos || text.find("has changed only a part") != std::string::npos,
+           text);
   }
-}
-
-void it_is_refused_where_it_means_nothing(void**) {
-  const Folder folder;
-  const auto create = [](int32_t recoverable, int32_t shard, int32_t keep_copy) {
-    ddp_group_options options;
-    ddp_group* group = nullptr;
-    ddp_model* model = nullptr;
-    ddp_optimizer* optimizer = nullptr;
-    ddp_optimizer_options shared;
-    if (ddp_group_options_init(&options, sizeof options) != DDP_OK) throw Error(DDP_ERROR_INTERNAL, "no options");
-    options.rank = 0;
-    options.world_size = 1;
-    options.recoverable = recoverable;
-    const Folder place;
-    const ddp_status made = ddp_group_create(("file://" + place.path() + "/meet").c_str(), &options, &group);
-    expect(made == DDP_OK && ddp_model_create(group, nullptr, &model) == DDP_OK, "a model");
-    expect(ddp_optimizer_options_init(&shared, sizeof shared) == DDP_OK, "options");
-    expect(shared.keep_copy == 0, "the default");
-    shared.shard = shard;
-    shared.keep_copy = keep_copy;
-    const ddp_status status = ddp_optimizer_create_adam(model, nullptr, &shared, &optimizer);
-    const std::string text = status == DDP_OK ? "" : ddp_last_error();
-    ddp_optimizer_destroy(optimizer);
-    ddp_model_destroy(model);
-    ddp_group_destroy(group);
-    expect(status == DDP_OK || status == DDP_ERROR_INVALID_ARGUMENT, "the status of: " + text);
-    return text;
-  };
-  expect_equal(create(1, 1, 1), std::string(), "with both");
-  expect_contains(create(0, 1, 1), "recoverable");
-  expect_contains(create(1, 0, 1), "shard");
-  expect_contains(create(1, 1, 2), "keep_copy");
 }
 
 }  // namespace
@@ -282,6 +326,15 @@ int main() {
       ddp_test(one_after_the_other_until_one_is_left),
       ddp_test(two_die_at_once),
       ddp_test(a_rank_dies_in_the_recovery),
+      ddp_test(a_rank_dies_in_a_keep<Hosts::kShared>),
+      ddp_test(a_rank_dies_in_a_keep<Hosts::kGloo>),
+      ddp_test(a_rank_dies_in_a_keep<Hosts::kSeveral>),
+      ddp_test(a_rank_dies_in_a_load<Hosts::kShared>),
+      ddp_test(a_rank_dies_in_a_load<Hosts::kGloo>),
+      ddp_test(all_go_back_several_steps),
+      ddp_test(two_models_go_back_together),
+      ddp_test(replicas_go_on_without_going_back),
+      ddp_test(replicas_without_undo_go_back),
       ddp_test(a_rank_dies_among_hosts<Hosts::kGloo>),
       ddp_test(a_rank_dies_among_hosts<Hosts::kSeveral>),
       ddp_test(a_host_dies),
@@ -289,8 +342,7 @@ int main() {
       ddp_test(a_host_dies_where_hosts_are_uneven<Hosts::kSeveral>),
       ddp_test(a_host_dies_where_hosts_are_uneven<Hosts::kGloo>),
       ddp_test(a_rank_and_its_keeper_die),
-      ddp_test(without_a_copy_a_checkpoint_is_asked_for),
-      ddp_test(it_is_refused_where_it_means_nothing),
+      ddp_test(without_a_keep_a_checkpoint_is_asked_for),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
