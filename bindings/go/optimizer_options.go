@@ -17,7 +17,6 @@ const (
 // StepOptions are what all optimizers have in common.
 type StepOptions struct {
 	Shard         bool // each rank keeps the state of its slice of the parameters alone; some calls are then collective, see the header
-	KeepCopy      bool // with Shard, in a group with Recoverable: a rank's slice outlives its death, see the header
 	InBackward    bool // the update of a bucket follows its reduction at once; Step ends it, after every Reduce pass
 	NoUndo        bool // with InBackward: after a failed pass parameters must be loaded again; saves the memory for taking it back
 	MasterWeights bool // 16-bit parameters are rounded copies of 32-bit ones, which belong to the state
@@ -35,7 +34,7 @@ func (o *StepOptions) fill() (low.Ddp_optimizer_options, error) {
 		return nil, err
 	}
 	writeFields([]field{
-		truth(&o.Shard, c.GetShard, c.SetShard), truth(&o.KeepCopy, c.GetKeep_copy, c.SetKeep_copy),
+		truth(&o.Shard, c.GetShard, c.SetShard),
 		truth(&o.InBackward, c.GetIn_backward, c.SetIn_backward), untruth(&o.NoUndo, c.GetUndo, c.SetUndo),
 		truth(&o.MasterWeights, c.GetMaster_weights, c.SetMaster_weights), number(&o.NonFinite, c.GetNonfinite, c.SetNonfinite),
 		truth(&o.DivideInStep, c.GetDivide_in_step, c.SetDivide_in_step),

@@ -264,4 +264,7 @@ func TestThereIsNothingToRecover(t *testing.T) {
 	check(t, broken.Abort("enough"))
 	_, err = broken.Recover(nil)
 	is(t, err, InvalidState, "recoverable = 1")
+	model, err := NewModel(alone(t), nil)
+	check(t, err)
+	is(t, (&State{Model: model}).Keep([]byte("own")), InvalidState, "recoverable = 1")
 }

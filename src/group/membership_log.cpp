@@ -68,7 +68,8 @@ void append(const std::string& path, const bootstrap::Control& control, const dd
   const os::Fd fd = os::open_regular_file(path, O_RDWR | O_CREAT | O_APPEND, 0666);
   struct stat status {};
   if (!fd.is_open() || os::file_table().status(fd.get(), &status) != 0) throw os::file_error("open", path, errno);
-  const bool begins = formation.event == Formation::kCreated, goes_on = formation.event == Formation::kRecovered;
+  const bool begins = formation.event == Formation::kCreated,
+             goes_on = formation.event == Formation::kRecovered || formation.event == Formation::kWentBack;
   if (!begins && status.st_size > 0) {
     const int64_t last = last_generation(fd.get(), status.st_size, path);
     formation.generation = std::max(formation.generation, goes_on ? last + 1 : last);

@@ -17,7 +17,8 @@ namespace ddp::group {
 
 /// The contents of a line other than the ranks.
 struct Formation {
-  static constexpr std::string_view kCreated = "created", kRecovered = "recovered", kLoaded = "loaded";
+  static constexpr std::string_view kCreated = "created", kRecovered = "recovered", kWentBack = "went back",
+                                    kLoaded = "loaded";
   std::string_view event = kCreated;
   int64_t generation = 1;
   int64_t step = 0;  // made by the generations before; -1: not known, because no optimizer counts them

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <mutex>
+#include <string_view>
 #include <thread>
 
 #include "core/attempt.hpp"
@@ -150,7 +151,8 @@ Recovery::Outcome Recovery::finish(Group& group, const std::vector<bootstrap::Me
       tell_place(group, survival.generation());
     watch->end_recovery();
   }
-  log_membership(*impl.control, impl.options, {Formation::kRecovered, survival.generation(), step});
+  const std::string_view event = kept.epoch < 0 ? Formation::kRecovered : Formation::kWentBack;
+  log_membership(*impl.control, impl.options, {event, survival.generation(), step});
   for (const auto& follower : followers)
     if (const std::optional<Error> problem = follower->take_problem()) throw Error(*problem);
   const bool whole = std::all_of(followers.begin(), followers.end(), [](const auto& each) { return each->is_whole(); });

@@ -2,7 +2,10 @@
 // Peer checkpoints: ranks die before, in and after a step, in a keep and in a recovery, and the others go on with the bits
 // of the same steps without shard and without deaths.
 #include <algorithm>
-#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <string>
 
 #include "support/keep_training.hpp"
 #include "support/on_processes.hpp"
@@ -177,7 +180,17 @@ void two_models_go_back_together(void**) {
   plan.two_models = true;
   plan.keep_every = 4;
   plan.deaths = {{1, 6, Moment::kInPass}, {0, 10, Moment::kAfterStep}};
+  const std::string log = folder.path() + "/log";
+  setenv("DDP_MEMBERSHIP_LOG", log.c_str(), 1);
   train(plan);
+  unsetenv("DDP_MEMBERSHIP_LOG");
+  std::ifstream lines(log);
+  const std::string text(std::istreambuf_iterator<char>(lines), {});
+  for (const char* const step : {"\"step\":4,", "\"step\":8,"}) {
+    const size_t at = text.find(step);
+    expect(at != std::string::npos && text.rfind("\"went back\"", at) > text.rfind('\n', at) + 1,
+           std::string("the log tells of ") + step + " " + text);
+  }
 }
 
 /// Nothing is lost with a rank: all continue from the last step that they have made.

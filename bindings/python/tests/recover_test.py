@@ -44,7 +44,7 @@ class Training:
             self.model.add_buffer("made", self.made)
             self.model.mirror(self)  # which keeps the count elsewhere, as an adapter does
         else:
-            self.sgd = libddp.SGD(self.model, rate=RATE, momentum=MOMENTUM)
+            self.sgd = libddp.SGD(self.model, rate=RATE, momentum=MOMENTUM, shard=KIND == "kept")
         self.model.commit()
         assert (self.group.rank in self.group.joined) == (ID >= SIZE), self.group.joined
         self.ids = None
@@ -72,11 +72,16 @@ class Training:
             self.model.mark_ready("w")
         if self.sgd:
             self.sgd.step()
+            self.keep()
             return
         for i, slope in enumerate(view):
             self.momentum[i] = MOMENTUM * self.momentum[i] + slope
             self.value[i] -= RATE * self.momentum[i]
         self.count += 1
+
+    def keep(self):
+        if KIND == "kept" and self.step % 2 == 0:
+            libddp.keep(libddp.State(self.model, self.sgd, epoch=7, step=self.step), own=b"step %d" % self.step)
 
     def recover(self, **options):
         failed, size, before = self.group.failed, self.group.size, self.group.rank
@@ -96,6 +101,11 @@ class Training:
         assert found.source is None or 0 <= found.source < found.size, found
         assert self.group.failed == ()
         assert found.step == (self.step if self.sgd else None), found
+        if KIND == "kept":
+            assert (found.kept_epoch, found.kept_step, found.own) == (7, self.step, b"step %d" % self.step), found
+            assert self.step % 2 == 0 and found.went_back <= 2, found
+        else:
+            assert (found.kept_epoch, found.kept_step, found.went_back, found.own) == (None, None, 0, b""), found
         print("failed", list(failed))
         print("recovered", found.generation, found.size, flush=True)
         self.ids = None
@@ -247,6 +257,12 @@ class Recover(Test):
             all_ranks.kill(0)
             for end in self.ends_as_replayed(all_ranks, [1, 2]):
                 self.assertEqual(end.count("failed [0]\nrecovered 2 2\n"), 1, end)
+
+    def test_what_was_kept_comes_back_with_a_part_of_the_optimizer(self):
+        with Ranks(TRAIN, 3, "kept", 0) as all_ranks:
+            all_ranks.wait_for(0, "step 5")
+            all_ranks.kill(1)
+            self.ends_as_replayed(all_ranks, [0, 2])
 
     def test_one_after_the_other_is_killed_with_an_optimizer_of_the_programs_own(self):
         with Ranks(TRAIN, 3, "own", 0) as all_ranks:

@@ -207,7 +207,9 @@ fn errors_have_a_status_and_a_sentence() {
         assert_eq!(status(State::new(&mut model).load("/nowhere/model")), Status::Io);
         model.add_parameter("w", vec![0f32; 6], &[2, 3])?;
         assert_eq!(status(model.add_parameter("w", vec![0f32; 6], &[6])), Status::InvalidArgument);
-        model.commit()
+        model.commit()?;
+        assert_eq!(status(State::new(&mut model).keep(b"own")), Status::InvalidState); // the group cannot recover
+        Ok(())
     });
 }
 
