@@ -178,9 +178,10 @@ void Keeper::set_aside(const Group& group, const Followers& all) noexcept {
 }
 
 void Keeper::copy_present(const Group& group, const Followers& all) {
+  if (group.size() < 2) return;
   State state = collect(all, all, {-1, -1, {}, {}});
   const auto is_cut = [](const KeptItem& item) { return !item.parts.empty(); };
-  if (group.size() < 2 || std::none_of(state.table.items.begin(), state.table.items.end(), is_cut)) return;
+  if (std::none_of(state.table.items.begin(), state.table.items.end(), is_cut)) return;
   state.table.ranks = group.size();
   Hasher hasher;
   const auto add = [&](const std::string& text) { hasher.add(text.data(), text.size()); };

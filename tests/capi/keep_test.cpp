@@ -287,6 +287,7 @@ void a_rank_and_its_keeper_die(void**) {
     KeepPlan plan = plan_on(folder, 5, Hosts::kGloo);
     plan.own_rule = true;
     plan.deaths = {{1, 6, Moment::kInPass}, {2, 6, Moment::kInPass}};
+    plan.all_is_lost = true;
     Procs procs(plan.ranks, [&](int rank, Reporter&) { return KeepTraining(plan, rank).run(); });
     const std::vector<ProcResult> results = procs.wait(60'000);
     if (results[0].text.find("INVALID_STATE") == std::string::npos) {

@@ -4,6 +4,7 @@
 // recovered there is refused.
 #include <array>
 
+#include "checkpoint/keep.hpp"
 #include "core/attempt.hpp"
 #include "gpu_host/recoverable_trainee.hpp"
 #include "group/recovery.hpp"
@@ -147,6 +148,51 @@ void a_step_that_was_counted_is_made(void**) {
     if (!way.in_backward) lose_one(way, Death::kBehindTheStep);
 }
 
+/// The last rank dies with its part of the optimizer's state, one step behind what was kept: the others go back to that.
+void what_was_kept_comes_back(const RecoverableWay& way) {
+  const FakeGpus gpus;
+  const Folder folder;
+  const std::string what = way.name;
+  std::array<std::vector<std::vector<float>>, kSize> ends;
+  std::atomic<int> know{0};
+  run_ranks(kSize, [&](int rank) {
+    const auto group = meet(folder, rank, kSize, recoverable(), rank);
+    RecoverableTrainee t(group, way, rank);
+    for (int step = 0; step < 2; ++step) t.step(step, rank);
+    checkpoint::keep("ddp_state_keep", {t.model.get()}, {1, 2}, "own", t.at(), std::nullopt);
+    t.step(2, rank);
+    t.stream->synchronize();
+    group->barrier();
+    if (rank == kSize - 1) {
+      group->health().abort(Error(DDP_ERROR_ABORTED, "the last rank dies"));
+      return wait_until([&] { return know.load() == kSize - 1; });
+    }
+    expect(group::Recovery::await_broken(*group), what + ": the group breaks");
+    ++know;
+    const group::Recovery::Outcome outcome = group::Recovery::run(*group, group::RecoveryRule());
+    expect_equal(outcome.step, int64_t{2}, what + ": the step");
+    expect_equal(outcome.kept.went_back, int64_t{1}, what + ": steps to repeat");
+    expect(group::Recovery::survival(*group)->keeper().bytes() == "own", what + ": the program's bytes");
+    for (int step = 2; step < 4; ++step) t.step(step, rank);
+    ends[static_cast<size_t>(rank)] = t.values();
+    t.model->replicas().check(t.at());
+    group->barrier();
+  });
+  RecoverableWay whole = way;
+  whole.shard = false;
+  expect(ends[0] == ends[1], what + ": the ranks have the same bits");
+  expect_like(ends[0], oracle(whole, {{kSize, 2}, {kSize - 1, 2}}), way.adam ? 1e-6 : 0, what);
+  FakeGpus::expect_correct(what);
+  FakeGpus::expect_nothing_left();
+}
+
+void what_was_kept_of_slices_comes_back(void**) {
+  for (const RecoverableWay& way : {RecoverableWay{"sharded", Grads::kLibrary, false, false, false, 0, true},
+                                    RecoverableWay{"sharded, Adam", Grads::kProgram, true, false, true, 0, true},
+                                    RecoverableWay{"sharded, in backward", Grads::kLibrary, false, true, false, 0, true}})
+    what_was_kept_comes_back(way);
+}
+
 /// Two ranks, then a third that gets everything from them, then the first of them dies.
 void grow_and_shrink(const RecoverableWay& way) {
   const FakeGpus gpus;
@@ -276,6 +322,7 @@ int main() {
       ddp_test(a_new_rank_joins_and_the_first_one_dies),
       ddp_test(buffers_on_their_way_are_taken_back),
       ddp_test(a_captured_pass_is_refused),
+      ddp_test(what_was_kept_of_slices_comes_back),
       ddp_test(what_cannot_be_recovered_is_refused),
   };
   return cmocka_run_group_tests_name("recoverable", tests, nullptr, nullptr);

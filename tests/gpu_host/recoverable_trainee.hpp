@@ -31,6 +31,7 @@ struct RecoverableWay {
   bool in_backward = false;
   bool adam = false;
   double max_norm = 0;
+  bool shard = false;
 };
 
 /// One rank's model, on the GPU or (of the oracle) in host memory.
@@ -52,6 +53,7 @@ struct RecoverableTrainee {
     ddp_optimizer_options shared = optim::default_optimizer_options();
     shared.in_backward = way.in_backward ? 1 : 0;
     shared.max_norm = way.max_norm;
+    shared.shard = way.shard ? 1 : 0;
     ddp_sgd_options sgd = optim::default_sgd_options();
     sgd.rate = sgd.momentum = 0.5;
     if (way.adam)

@@ -18,7 +18,9 @@ namespace {
 /// The state of an optimizer of the program: at every look it lies elsewhere, if `moves`, so nothing that comes over stays.
 class OwnState final : public model::ReplicaState {
  public:
-  explicit OwnState(bool moves) : moves_(moves) {}
+  explicit OwnState(bool moves) : moves_(moves) {
+    if (moves_) memory_[0] = {7, 8, 9};  // neither of the two is what another rank has
+  }
   const char* kind() const noexcept override { return "own"; }
   std::vector<model::StateTensor> state_tensors() override {
     if (moves_) at_ = 1 - at_;

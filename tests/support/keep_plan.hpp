@@ -55,6 +55,7 @@ struct KeepPlan {
     int32_t after = 0;  // of the rule, blocks in this step; in a recovery, microseconds; a page
   };
   std::vector<Death> deaths;
+  bool all_is_lost = false;  // a part dies with all that hold it
 };
 
 /// Pages of a parameter of which one can be made to end the process.

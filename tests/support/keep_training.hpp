@@ -315,7 +315,7 @@ class KeepTraining {
       for (const KeepPlan::Death& death : plan_.deaths)
         if (death.id == id_ && death.moment == KeepPlan::Moment::kInLoad && death.step <= step_) std::raise(SIGKILL);
       check_way_back(recovery);
-      if (plan_.shard && plan_.keep_every > 0 && has_kept_ && recovery.size < recovery.previous_size)
+      if (plan_.shard && plan_.keep_every > 0 && has_kept_ && !plan_.all_is_lost && recovery.size < recovery.previous_size)
         expect(recovery.kept_step >= 0, "a part is lost, so all go back");
       must(ddp_optimizer_get_step_count(optimizer_, &step_));
       story_.resize(static_cast<size_t>(step_));

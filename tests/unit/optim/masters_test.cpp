@@ -136,7 +136,7 @@ void copies_with_two_sides_change_places(void**) {
     undo.restore(brain.table);
     expect(brain.value == other.value && brain.copy(3000) == before, "everything is as before");
     make_step(0.003F);
-    undo.count(step);
+    undo.count();
     other.step(0.003F);
     expect(brain.value == other.value && brain.copy(3000) == other.copy(3000), "the step counts");
   }
