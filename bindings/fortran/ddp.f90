@@ -186,7 +186,7 @@ module ddp
 
   ! Options of a group. Fill with ddp_group_options_init(), then change what you need. Since 0.1.
   type, bind(c) :: ddp_group_options
-    integer(c_int64_t) :: struct_size = 112
+    integer(c_int64_t) :: struct_size = 120
       ! set by init
     integer(c_int32_t) :: rank = 0
       ! 0 to world_size - 1; -1: from the rendezvous (default)
@@ -245,6 +245,9 @@ module ddp
       ! DDP_LINKS_AUTO (default): encrypted between hosts, or DDP_LINKS in the environment (auto, encrypted, plain).
       ! DDP_LINKS_ENCRYPTED is NOT_SUPPORTED without a token, and with GPUs on several hosts, whose connections are
       ! NCCL's. Equal on all ranks
+    integer(c_int32_t) :: requests = 0
+      ! 1: the channel for collectives that are posted (see ddp/request.h) is opened with the group, so that the first
+      ! one may be posted while a pass is open. 0 (default): with the first one. Equal on all ranks
   end type
 
   integer(c_int32_t), parameter :: DDP_NO_COLOR = -1
@@ -861,6 +864,11 @@ module ddp
       ! bytes that this rank sent, as in ddp_model_stats
     integer(c_int64_t) :: wait_ns = 0
       ! time in ddp_outer_step and ddp_outer_sync in which this rank waited for exchanges
+  end type
+
+  ! a call that was posted
+  type, bind(c) :: ddp_request
+    type(c_ptr) :: handle = c_null_ptr
   end type
 
   ! Options of a trace. Fill with ddp_trace_options_init(). Since 0.1.
@@ -4459,6 +4467,509 @@ contains
     end interface
     answer = c_ddp_group_get_waits(group%handle, seconds, capacity, out_count)
     call finish(answer, stat)
+  end subroutine
+
+  ! Post ddp_group_barrier.
+  ! @param out_request destroy with ddp_request_destroy
+  ! Never blocks, except that the first one of a group opens the channel of requests: that is collective, and INVALID_STATE
+  ! while a pass is open. One thread at a time posts collectives. Errors, of this and of all collectives below:
+  ! INVALID_ARGUMENT, as the blocking call; INVALID_STATE (destroyed, or called in a function that the library has called);
+  ! the first cause in a broken group; OUT_OF_MEMORY, which breaks the group. What else may go wrong is the error of the
+  ! request: that of the blocking call. Since 0.1.
+  subroutine ddp_group_post_barrier(group, out_request, stat)
+    type(ddp_group), intent(in) :: group
+    type(ddp_request), intent(out) :: out_request
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_group_post_barrier(group, out_request) bind(c, name='ddp_group_post_barrier') result(answer)
+        import
+        type(c_ptr), value :: group
+        type(c_ptr), intent(out) :: out_request
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_group_post_barrier(group%handle, out_request%handle)
+    call finish(answer, stat)
+  end subroutine
+
+  ! Post ddp_group_all_reduce, with the same bits.
+  ! @param tensor this rank's contribution, replaced by the result
+  ! @param op as in ddp_group_all_reduce
+  ! @param out_request destroy with ddp_request_destroy
+  ! @param stream of a tensor on a GPU. There the call itself waits for the other ranks' calls, as ddp_group_all_reduce does,
+  !        and the request has ended when it returns; INVALID_STATE while a pass is open
+  ! As ddp_group_post_barrier. Since 0.1.
+  subroutine ddp_group_post_all_reduce(group, tensor, op, out_request, stream, stat)
+    type(ddp_group), intent(in) :: group
+    type(ddp_tensor), intent(in) :: tensor
+    integer(c_int32_t), intent(in) :: op
+    type(ddp_request), intent(out) :: out_request
+    type(c_ptr), intent(in), optional :: stream
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_group_post_all_reduce(group, tensor, op, out_request, stream) bind(c, name='ddp_group_post_all_reduce') &
+          result(answer)
+        import
+        type(c_ptr), value :: group
+        type(ddp_tensor), intent(in) :: tensor
+        integer(c_int32_t), value :: op
+        type(c_ptr), intent(out) :: out_request
+        type(c_ptr), value :: stream
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_group_post_all_reduce(group%handle, tensor, op, out_request%handle, address(stream))
+    call finish(answer, stat)
+  end subroutine
+
+  ! Post ddp_group_all_gather.
+  ! @param input n elements
+  ! @param output size * n elements; may contain `input` at its own place
+  ! @param out_request destroy with ddp_request_destroy
+  ! @param stream as in ddp_group_post_all_reduce
+  ! As ddp_group_post_barrier. Since 0.1.
+  subroutine ddp_group_post_all_gather(group, input, output, out_request, stream, stat)
+    type(ddp_group), intent(in) :: group
+    type(ddp_tensor), intent(in) :: input
+    type(ddp_tensor), intent(in) :: output
+    type(ddp_request), intent(out) :: out_request
+    type(c_ptr), intent(in), optional :: stream
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_group_post_all_gather(group, input, output, out_request, stream) bind(c, name='ddp_group_post_all_gather') &
+          result(answer)
+        import
+        type(c_ptr), value :: group
+        type(ddp_tensor), intent(in) :: input
+        type(ddp_tensor), intent(in) :: output
+        type(c_ptr), intent(out) :: out_request
+        type(c_ptr), value :: stream
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_group_post_all_gather(group%handle, input, output, out_request%handle, address(stream))
+    call finish(answer, stat)
+  end subroutine
+
+  ! Post ddp_group_reduce_scatter.
+  ! @param input size * n elements
+  ! @param output n elements; may be the own part of `input`
+  ! @param op as in ddp_group_reduce_scatter
+  ! @param out_request destroy with ddp_request_destroy
+  ! @param stream as in ddp_group_post_all_reduce
+  ! As ddp_group_post_barrier. Since 0.1.
+  subroutine ddp_group_post_reduce_scatter(group, input, output, op, out_request, stream, stat)
+    type(ddp_group), intent(in) :: group
+    type(ddp_tensor), intent(in) :: input
+    type(ddp_tensor), intent(in) :: output
+    integer(c_int32_t), intent(in) :: op
+    type(ddp_request), intent(out) :: out_request
+    type(c_ptr), intent(in), optional :: stream
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_group_post_reduce_scatter(group, input, output, op, out_request, stream) bind(c, &
+          name='ddp_group_post_reduce_scatter') result(answer)
+        import
+        type(c_ptr), value :: group
+        type(ddp_tensor), intent(in) :: input
+        type(ddp_tensor), intent(in) :: output
+        integer(c_int32_t), value :: op
+        type(c_ptr), intent(out) :: out_request
+        type(c_ptr), value :: stream
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_group_post_reduce_scatter(group%handle, input, output, op, out_request%handle, address(stream))
+    call finish(answer, stat)
+  end subroutine
+
+  ! Post ddp_group_broadcast.
+  ! @param tensor of `root`, not changed until the request has ended; filled on the other ranks
+  ! @param root equal on all ranks
+  ! @param out_request destroy with ddp_request_destroy
+  ! @param stream as in ddp_group_post_all_reduce
+  ! As ddp_group_post_barrier. Since 0.1.
+  subroutine ddp_group_post_broadcast(group, tensor, root, out_request, stream, stat)
+    type(ddp_group), intent(in) :: group
+    type(ddp_tensor), intent(in) :: tensor
+    integer(c_int32_t), intent(in) :: root
+    type(ddp_request), intent(out) :: out_request
+    type(c_ptr), intent(in), optional :: stream
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_group_post_broadcast(group, tensor, root, out_request, stream) bind(c, name='ddp_group_post_broadcast') &
+          result(answer)
+        import
+        type(c_ptr), value :: group
+        type(ddp_tensor), intent(in) :: tensor
+        integer(c_int32_t), value :: root
+        type(c_ptr), intent(out) :: out_request
+        type(c_ptr), value :: stream
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_group_post_broadcast(group%handle, tensor, root, out_request%handle, address(stream))
+    call finish(answer, stat)
+  end subroutine
+
+  ! Post ddp_group_reduce.
+  ! @param tensor this rank's contribution; the result on `root`, undefined on the others
+  ! @param op as in ddp_group_reduce
+  ! @param root equal on all ranks
+  ! @param out_request destroy with ddp_request_destroy
+  ! @param stream as in ddp_group_post_all_reduce
+  ! As ddp_group_post_barrier. Since 0.1.
+  subroutine ddp_group_post_reduce(group, tensor, op, root, out_request, stream, stat)
+    type(ddp_group), intent(in) :: group
+    type(ddp_tensor), intent(in) :: tensor
+    integer(c_int32_t), intent(in) :: op
+    integer(c_int32_t), intent(in) :: root
+    type(ddp_request), intent(out) :: out_request
+    type(c_ptr), intent(in), optional :: stream
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_group_post_reduce(group, tensor, op, root, out_request, stream) bind(c, name='ddp_group_post_reduce') &
+          result(answer)
+        import
+        type(c_ptr), value :: group
+        type(ddp_tensor), intent(in) :: tensor
+        integer(c_int32_t), value :: op
+        integer(c_int32_t), value :: root
+        type(c_ptr), intent(out) :: out_request
+        type(c_ptr), value :: stream
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_group_post_reduce(group%handle, tensor, op, root, out_request%handle, address(stream))
+    call finish(answer, stat)
+  end subroutine
+
+  ! Post ddp_group_gather.
+  ! @param input n elements
+  ! @param output size * n elements on `root`; on the other ranks NULL is allowed
+  ! @param root equal on all ranks
+  ! @param out_request destroy with ddp_request_destroy
+  ! @param stream NULL
+  ! As ddp_group_post_barrier. Since 0.1.
+  subroutine ddp_group_post_gather(group, input, root, out_request, output, stream, stat)
+    type(ddp_group), intent(in) :: group
+    type(ddp_tensor), intent(in) :: input
+    integer(c_int32_t), intent(in) :: root
+    type(ddp_request), intent(out) :: out_request
+    type(ddp_tensor), intent(in), optional :: output
+    type(c_ptr), intent(in), optional :: stream
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_group_post_gather(group, input, output, root, out_request, stream) bind(c, name='ddp_group_post_gather') &
+          result(answer)
+        import
+        type(c_ptr), value :: group
+        type(ddp_tensor), intent(in) :: input
+        type(ddp_tensor), intent(in), optional :: output
+        integer(c_int32_t), value :: root
+        type(c_ptr), intent(out) :: out_request
+        type(c_ptr), value :: stream
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_group_post_gather(group%handle, input, output, root, out_request%handle, address(stream))
+    call finish(answer, stat)
+  end subroutine
+
+  ! Post ddp_group_scatter.
+  ! @param input size * n elements on `root`; on the other ranks NULL is allowed
+  ! @param output n elements
+  ! @param root equal on all ranks
+  ! @param out_request destroy with ddp_request_destroy
+  ! @param stream NULL
+  ! As ddp_group_post_barrier. Since 0.1.
+  subroutine ddp_group_post_scatter(group, output, root, out_request, input, stream, stat)
+    type(ddp_group), intent(in) :: group
+    type(ddp_tensor), intent(in) :: output
+    integer(c_int32_t), intent(in) :: root
+    type(ddp_request), intent(out) :: out_request
+    type(ddp_tensor), intent(in), optional :: input
+    type(c_ptr), intent(in), optional :: stream
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_group_post_scatter(group, input, output, root, out_request, stream) bind(c, name='ddp_group_post_scatter') &
+          result(answer)
+        import
+        type(c_ptr), value :: group
+        type(ddp_tensor), intent(in), optional :: input
+        type(ddp_tensor), intent(in) :: output
+        integer(c_int32_t), value :: root
+        type(c_ptr), intent(out) :: out_request
+        type(c_ptr), value :: stream
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_group_post_scatter(group%handle, input, output, root, out_request%handle, address(stream))
+    call finish(answer, stat)
+  end subroutine
+
+  ! Post ddp_group_all_to_all.
+  ! @param input what this rank gives
+  ! @param output what it gets; does not overlap `input`
+  ! @param input_counts copied; NULL: as many for each
+  ! @param output_counts copied; NULL: as many of each
+  ! @param out_request destroy with ddp_request_destroy
+  ! @param stream NULL
+  ! As ddp_group_post_barrier. Since 0.1.
+  subroutine ddp_group_post_all_to_all(group, input, output, out_request, input_counts, output_counts, stream, stat)
+    type(ddp_group), intent(in) :: group
+    type(ddp_tensor), intent(in) :: input
+    type(ddp_tensor), intent(in) :: output
+    type(ddp_request), intent(out) :: out_request
+    integer(c_int64_t), intent(in), optional :: input_counts(*)
+    integer(c_int64_t), intent(in), optional :: output_counts(*)
+    type(c_ptr), intent(in), optional :: stream
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_group_post_all_to_all(group, input, output, input_counts, output_counts, out_request, stream) bind(c, &
+          name='ddp_group_post_all_to_all') result(answer)
+        import
+        type(c_ptr), value :: group
+        type(ddp_tensor), intent(in) :: input
+        type(ddp_tensor), intent(in) :: output
+        integer(c_int64_t), intent(in), optional :: input_counts(*)
+        integer(c_int64_t), intent(in), optional :: output_counts(*)
+        type(c_ptr), intent(out) :: out_request
+        type(c_ptr), value :: stream
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_group_post_all_to_all(group%handle, input, output, input_counts, output_counts, out_request%handle, &
+        address(stream))
+    call finish(answer, stat)
+  end subroutine
+
+  ! Post ddp_group_all_gather_counts.
+  ! @param input counts[rank] elements
+  ! @param output the inputs of all ranks; may contain `input` at its own place
+  ! @param counts copied; equal on all ranks
+  ! @param out_request destroy with ddp_request_destroy
+  ! @param stream NULL
+  ! As ddp_group_post_barrier. Since 0.1.
+  subroutine ddp_group_post_all_gather_counts(group, input, output, counts, out_request, stream, stat)
+    type(ddp_group), intent(in) :: group
+    type(ddp_tensor), intent(in) :: input
+    type(ddp_tensor), intent(in) :: output
+    integer(c_int64_t), intent(in) :: counts(*)
+    type(ddp_request), intent(out) :: out_request
+    type(c_ptr), intent(in), optional :: stream
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_group_post_all_gather_counts(group, input, output, counts, out_request, stream) bind(c, &
+          name='ddp_group_post_all_gather_counts') result(answer)
+        import
+        type(c_ptr), value :: group
+        type(ddp_tensor), intent(in) :: input
+        type(ddp_tensor), intent(in) :: output
+        integer(c_int64_t), intent(in) :: counts(*)
+        type(c_ptr), intent(out) :: out_request
+        type(c_ptr), value :: stream
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_group_post_all_gather_counts(group%handle, input, output, counts, out_request%handle, address(stream))
+    call finish(answer, stat)
+  end subroutine
+
+  ! Post ddp_group_send. A message of up to 64 KiB has ended at once, as long as the receiver has less than 1 MiB of this rank
+  ! that it has not received.
+  ! @param tensor not changed until the request has ended
+  ! @param peer rank of the receiver
+  ! @param tag 0 or more
+  ! @param out_request destroy with ddp_request_destroy
+  ! @param stream NULL
+  ! Local, never blocks; any thread, during other calls on the group and in an open pass. Errors: as
+  ! ddp_group_post_barrier; those of the request are those of ddp_group_send. Since 0.1.
+  subroutine ddp_group_post_send(group, tensor, peer, tag, out_request, stream, stat)
+    type(ddp_group), intent(in) :: group
+    type(ddp_tensor), intent(in) :: tensor
+    integer(c_int32_t), intent(in) :: peer
+    integer(c_int64_t), intent(in) :: tag
+    type(ddp_request), intent(out) :: out_request
+    type(c_ptr), intent(in), optional :: stream
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_group_post_send(group, tensor, peer, tag, out_request, stream) bind(c, name='ddp_group_post_send') &
+          result(answer)
+        import
+        type(c_ptr), value :: group
+        type(ddp_tensor), intent(in) :: tensor
+        integer(c_int32_t), value :: peer
+        integer(c_int64_t), value :: tag
+        type(c_ptr), intent(out) :: out_request
+        type(c_ptr), value :: stream
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_group_post_send(group%handle, tensor, peer, tag, out_request%handle, address(stream))
+    call finish(answer, stat)
+  end subroutine
+
+  ! Post ddp_group_receive. Receives with the same source and tag get messages in the order in which they are posted.
+  ! @param tensor filled
+  ! @param source rank of the sender, or DDP_ANY_SOURCE; ddp_request_source tells then which it was
+  ! @param tag 0 or more
+  ! @param out_request destroy with ddp_request_destroy; that withdraws a receive for which nothing has come
+  ! @param stream NULL
+  ! As ddp_group_post_send. The time limit of the group counts from the first wait for the request on. Since 0.1.
+  subroutine ddp_group_post_receive(group, tensor, source, tag, out_request, stream, stat)
+    type(ddp_group), intent(in) :: group
+    type(ddp_tensor), intent(in) :: tensor
+    integer(c_int32_t), intent(in) :: source
+    integer(c_int64_t), intent(in) :: tag
+    type(ddp_request), intent(out) :: out_request
+    type(c_ptr), intent(in), optional :: stream
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_group_post_receive(group, tensor, source, tag, out_request, stream) bind(c, name='ddp_group_post_receive') &
+          result(answer)
+        import
+        type(c_ptr), value :: group
+        type(ddp_tensor), intent(in) :: tensor
+        integer(c_int32_t), value :: source
+        integer(c_int64_t), value :: tag
+        type(c_ptr), intent(out) :: out_request
+        type(c_ptr), value :: stream
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_group_post_receive(group%handle, tensor, source, tag, out_request%handle, address(stream))
+    call finish(answer, stat)
+  end subroutine
+
+  ! Has the request ended?
+  ! @param out_done 1: it has ended well; 0: it has not ended
+  ! Local, never blocks, any thread, one at a time for each request. Errors: the error that the request has ended with, in
+  ! every call; INVALID_ARGUMENT; INVALID_STATE (in a fork of the process that posted). Since 0.1.
+  subroutine ddp_request_test(request, out_done, stat)
+    type(ddp_request), intent(in) :: request
+    integer(c_int32_t), intent(out) :: out_done
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_request_test(request, out_done) bind(c, name='ddp_request_test') result(answer)
+        import
+        type(c_ptr), value :: request
+        integer(c_int32_t), intent(out) :: out_done
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_request_test(request%handle, out_done)
+    call finish(answer, stat)
+  end subroutine
+
+  ! Wait until the request has ended.
+  ! @param timeout_ms at most so long; -1: only the group's own limit holds. The request stays open when the
+  !        time is over
+  ! @param out_done 1: it has ended well; 0: the time is over. NULL is allowed
+  ! Local, blocks. Threads and errors as ddp_request_test; INVALID_STATE (in a function that the library has called). Ranks
+  ! that wait for each other, here and in other calls, get DIFFERENT_CALLS. Since 0.1.
+  subroutine ddp_request_wait(request, timeout_ms, out_done, stat)
+    type(ddp_request), intent(in) :: request
+    integer(c_int64_t), intent(in) :: timeout_ms
+    integer(c_int32_t), intent(out), optional :: out_done
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_request_wait(request, timeout_ms, out_done) bind(c, name='ddp_request_wait') result(answer)
+        import
+        type(c_ptr), value :: request
+        integer(c_int64_t), value :: timeout_ms
+        integer(c_int32_t), intent(out), optional :: out_done
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_request_wait(request%handle, timeout_ms, out_done)
+    call finish(answer, stat)
+  end subroutine
+
+  ! Wait until one of several requests has ended, of one group or of several.
+  ! @param ids `count` numbers, from ddp_request_id
+  ! @param count 1 or more
+  ! @param timeout_ms as in ddp_request_wait
+  ! @param out_index the first in the list that has ended; -1: the time is over. An error of that request is this call's,
+  ! which sets out_index too Local, blocks. Threads and errors as ddp_request_wait. Since 0.1.
+  subroutine ddp_request_wait_any(ids, count, timeout_ms, out_index, stat)
+    integer(c_int64_t), intent(in) :: ids(*)
+    integer(c_int32_t), intent(in) :: count
+    integer(c_int64_t), intent(in) :: timeout_ms
+    integer(c_int32_t), intent(out) :: out_index
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_request_wait_any(ids, count, timeout_ms, out_index) bind(c, name='ddp_request_wait_any') result(answer)
+        import
+        integer(c_int64_t), intent(in) :: ids(*)
+        integer(c_int32_t), value :: count
+        integer(c_int64_t), value :: timeout_ms
+        integer(c_int32_t), intent(out) :: out_index
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_request_wait_any(ids, count, timeout_ms, out_index)
+    call finish(answer, stat)
+  end subroutine
+
+  ! The number of a request, for ddp_request_wait_any; 0 if `request` is not a request. Local, any thread. Since 0.1.
+  function ddp_request_id(request) result(answer)
+    type(ddp_request), intent(in) :: request
+    integer(c_int64_t) :: answer
+    interface
+      function c_ddp_request_id(request) bind(c, name='ddp_request_id') result(answer)
+        import
+        type(c_ptr), value :: request
+        integer(c_int64_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_request_id(request%handle)
+  end function
+
+  ! The rank that sent what a receive got; -1 until the receive has ended, and for other requests. Local, any thread.
+  ! Since 0.1.
+  function ddp_request_source(request) result(answer)
+    type(ddp_request), intent(in) :: request
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_request_source(request) bind(c, name='ddp_request_source') result(answer)
+        import
+        type(c_ptr), value :: request
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_request_source(request%handle)
+  end function
+
+  ! Give up a request. On return its tensors are not used any more: a receive for which nothing has come is withdrawn, and any
+  ! other request that has not ended is waited for.
+  ! Local, blocks as ddp_request_wait. NULL and an already destroyed request are ignored. In a fork of the process that posted
+  ! the call does nothing. Since 0.1.
+  subroutine ddp_request_destroy(request)
+    type(ddp_request), intent(inout) :: request
+    interface
+      subroutine c_ddp_request_destroy(request) bind(c, name='ddp_request_destroy')
+        import
+        type(c_ptr), value :: request
+      end subroutine
+    end interface
+    call c_ddp_request_destroy(request%handle)
+    request%handle = c_null_ptr
   end subroutine
 
   ! Write the defaults.

@@ -30,6 +30,7 @@ type GroupOptions struct {
 	NCCLMaxCTAs       int           // most blocks of the GPU that NCCL takes, 1 to 64; 0: NCCL chooses; equal on all ranks
 	FirstPort         int           // where to listen, for a firewall between hosts: from this port; 0: DDP_PORT_RANGE, or any
 	LastPort          int           // to this one
+	Requests          bool          // open the channel of posted collectives with the group; equal on all ranks
 	ConnectAll        bool          // make all connections for messages with the group; equal on all ranks
 	Links             Links         // LinksAuto: encrypted between hosts; equal on all ranks
 
@@ -55,6 +56,7 @@ func (o *GroupOptions) fields(c low.Ddp_group_options) []field {
 		truth(&o.Reproducible, c.GetReproducible, c.SetReproducible), truth(&o.Recoverable, c.GetRecoverable, c.SetRecoverable),
 		number(&o.VirtualRanks, c.GetVirtual_ranks, c.SetVirtual_ranks), truth(&o.ConnectAll, c.GetConnect_all, c.SetConnect_all),
 		number(&o.Links, c.GetLinks, c.SetLinks),
+		truth(&o.Requests, c.GetRequests, c.SetRequests),
 		{func() {}, func() {
 			if o.Join { // otherwise DDP_JOIN decides
 				c.SetJoin(1)

@@ -18,6 +18,8 @@
 %nothread ddp_version;
 %nothread ddp_version_string;
 %nothread ddp_status_name;
+%nothread ddp_request_id;
+%nothread ddp_request_source;
 %nothread ddp_last_error; /* otherwise another thread could run in between */
 
 %include "ddp_common.i"

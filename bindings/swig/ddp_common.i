@@ -23,4 +23,5 @@ macro(ddp_model)
 macro(ddp_optimizer)
 macro(ddp_ema)
 macro(ddp_outer)
+macro(ddp_request)
 %enddef

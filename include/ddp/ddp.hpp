@@ -30,6 +30,7 @@
 #include "ddp/cpp/error.hpp"
 #include "ddp/cpp/tensor.hpp"
 #include "ddp/cpp/group.hpp"
+#include "ddp/cpp/request.hpp"
 #include "ddp/cpp/model.hpp"
 #include "ddp/cpp/backward.hpp"
 #include "ddp/cpp/optimizer.hpp"

@@ -24,6 +24,7 @@
 #include "ddp/latest.h"
 #include "ddp/outer.h"
 #include "ddp/waits.h"
+#include "ddp/request.h"
 #include "ddp/trace.h"
 /* clang-format on */
 

@@ -76,6 +76,9 @@ typedef struct ddp_group_options {
   ddp_links links;       /**< DDP_LINKS_AUTO (default): encrypted between hosts, or DDP_LINKS in the environment (auto,
                             encrypted, plain). DDP_LINKS_ENCRYPTED is NOT_SUPPORTED without a token, and with GPUs on several
                             hosts, whose connections are NCCL's. Equal on all ranks */
+  int32_t requests;      /**< 1: the channel for collectives that are posted (see ddp/request.h) is opened with the group, so
+                            that the first one may be posted while a pass is open. 0 (default): with the first one. Equal on
+                            all ranks */
 } ddp_group_options;
 
 /**

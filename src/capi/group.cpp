@@ -93,6 +93,8 @@ void check_options(const ddp_group_options& options, const char* function) {
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: connect_all is %d; it is 0 or 1", function, options.connect_all);
   if (options.links < DDP_LINKS_AUTO || options.links > DDP_LINKS_PLAIN)
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: links is %d; it is 0 to 2", function, static_cast<int>(options.links));
+  if (options.requests != 0 && options.requests != 1)
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: requests is %d; it is 0 or 1", function, options.requests);
   if (options.virtual_ranks < 0)
     throw make_error(DDP_ERROR_INVALID_ARGUMENT,
                      "%s: virtual_ranks is %d; it is the number of parts of the global batch, or 0 for none", function,

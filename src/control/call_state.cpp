@@ -34,6 +34,8 @@ std::optional<BlockedCall> CallState::blocked() const noexcept {
   blocked.exchange = static_cast<BlockedCall::Exchange>(where & kKinds);
   blocked.channel = static_cast<int32_t>(where >> kKindBits & kChannelMask);
   blocked.number = where >> (kKindBits + kChannelBits);
+  if (const UserCall asked = requested(); blocked.channel == kRequestChannel && asked != UserCall::kNone)
+    blocked.call = asked;  // what it waits for says more than that it waits
   for (size_t each = 0; each < collectives_.size(); ++each)
     blocked.collectives[each] = queues_[each].works.load(std::memory_order_acquire) ? UINT64_MAX : collectives_[each].load();
   blocked.gathers = gathers_.load();

@@ -29,8 +29,10 @@ class Watch;
 }  // namespace ddp::trace
 namespace ddp::bootstrap {
 
-/// Sequences of collectives that a group has at most: those of its models (group/channels.hpp), and of its blocking calls.
-inline constexpr int32_t kMostChannels = 9;
+/// Sequences of collectives that a group has at most: those of its models (group/channels.hpp), of its blocking calls, and
+/// of its requests.
+inline constexpr int32_t kMostChannels = 10;
+inline constexpr int32_t kRequestChannel = kMostChannels - 1;
 
 /// What a rank waits in, and how far it has come. The caller's thread stays in the call until the exchange has all ranks.
 struct BlockedCall {
@@ -115,6 +117,20 @@ class CallState {
     UserCall before_;
   };
 
+  /// The thread that works on requests is in the one that this call has posted, as long as the object lives.
+  class Requested {
+   public:
+    Requested(CallState& state, UserCall call) noexcept : state_(state) {
+      state_.requested_.store(call, std::memory_order_relaxed);
+    }
+    ~Requested() { state_.requested_.store(UserCall::kNone, std::memory_order_relaxed); }
+    Requested(const Requested&) = delete;
+    Requested& operator=(const Requested&) = delete;
+
+   private:
+    CallState& state_;
+  };
+
   /// This thread sends or receives a message, as other threads may that are in calls: no rank compares it with theirs.
   class InMessage {
    public:
@@ -188,6 +204,8 @@ class CallState {
   void join_gather(uint64_t number) noexcept { gathers_.store(number, std::memory_order_relaxed); }
 
   [[nodiscard]] UserCall call() const noexcept { return call_.load(std::memory_order_relaxed); }
+  /// That has posted the request under way; kNone: none is.
+  [[nodiscard]] UserCall requested() const noexcept { return requested_.load(std::memory_order_relaxed); }
   /// The last that was entered; kNone: none yet.
   [[nodiscard]] UserCall last() const noexcept { return last_.load(std::memory_order_relaxed); }
   [[nodiscard]] uint64_t model() const noexcept { return model_.load(std::memory_order_relaxed); }
@@ -223,6 +241,7 @@ class CallState {
   std::atomic<pthread_t> caller_{};
   std::atomic<UserCall> call_{UserCall::kNone};
   std::atomic<UserCall> last_{UserCall::kNone};
+  std::atomic<UserCall> requested_{UserCall::kNone};
   std::atomic<uint64_t> model_{0};
   std::array<std::atomic<uint64_t>, kMostChannels> collectives_{};
   std::atomic<uint64_t> gathers_{0};

@@ -47,6 +47,20 @@ enum class UserCall : uint16_t {
   kSend,
   kReceive,
   kStateKeep,
+  kPostBarrier,
+  kPostAllReduce,
+  kPostAllGather,
+  kPostReduceScatter,
+  kPostBroadcast,
+  kPostReduce,
+  kPostGather,
+  kPostScatter,
+  kPostAllToAll,
+  kPostAllGatherCounts,
+  kPostSend,
+  kPostReceive,
+  kRequestWait,
+  kRequestWaitAny,
   kEndBackward,
   kSkipBackward,
   kAbandonBackward,
@@ -59,6 +73,17 @@ enum class UserCall : uint16_t {
   kBucketBroadcast,
 };
 inline constexpr UserCall kLastUserCall = UserCall::kBucketBroadcast;
+
+/// The call that posts what this one waits for: kPostBarrier of kBarrier.
+[[nodiscard]] constexpr UserCall posted(UserCall call) noexcept {
+  const auto number = static_cast<uint16_t>(call);
+  const bool early = call <= UserCall::kBroadcast;
+  const auto first = static_cast<uint16_t>(early ? UserCall::kBarrier : UserCall::kReduce);
+  return static_cast<UserCall>(number - first +
+                               static_cast<uint16_t>(early ? UserCall::kPostBarrier : UserCall::kPostReduce));
+}
+static_assert(posted(UserCall::kBroadcast) == UserCall::kPostBroadcast);
+static_assert(posted(UserCall::kReceive) == UserCall::kPostReceive);
 
 /// "ddp_group_barrier"; "" for kNone.
 [[nodiscard]] const char* name_of(UserCall call) noexcept;

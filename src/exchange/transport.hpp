@@ -73,9 +73,11 @@ struct Stamp {
 };
 static_assert(sizeof(Stamp) == 48);
 
-/// Adds the public call of this thread, and its model.
-inline void sign(Stamp& stamp, const bootstrap::CallState& calls) noexcept {
-  if (!calls.is_caller()) return;
+/// Adds the public call of this thread, and its model; on the channel of requests, whichever thread works there, the call
+/// that posted.
+inline void sign(Stamp& stamp, const bootstrap::CallState& calls, int32_t channel) noexcept {
+  if (channel == bootstrap::kRequestChannel) stamp.caller.call = calls.requested();
+  if (channel == bootstrap::kRequestChannel || !calls.is_caller()) return;
   stamp.caller.call = calls.call();
   if (bootstrap::compared_as(stamp.caller.call) != bootstrap::UserCall::kNone) stamp.plan_hash = calls.model();
 }

@@ -6,6 +6,7 @@
 #include "exchange/gathered.hpp"
 #include "group/consensus.hpp"
 #include "group/group.hpp"
+#include "group/requests.hpp"
 #include "nccl/bucket.hpp"
 #include "nccl/nccl_transport.hpp"
 
@@ -16,19 +17,29 @@ constexpr int32_t kOwnChannel = kMostModels;  // of the blocking calls, once the
 
 }  // namespace
 
-void Channels::start(std::unique_ptr<collective::Transport> first, const collective::TransportContext& context) {
+Channels::Channels() = default;
+Channels::~Channels() { requests_.reset(); }
+
+void Channels::start(std::unique_ptr<collective::Transport> first, const collective::TransportContext& context,
+                     Health& health) {
   context_ = context;
   transports_.front() = std::move(first);
   own_ = transports_.front().get();
   if (std::unique_ptr<messages::Streams> streams = own_->make_streams(); streams != nullptr)
     messenger_ = std::make_unique<messages::Messenger>(std::move(streams), *context.control, *context.failure,
                                                        context.options.timeout_ms);
+  requests_ = std::make_unique<Requests>(health, *this, messenger_.get());
 }
 
 void Channels::add(int32_t number) {
   auto& transport = transports_[static_cast<size_t>(number)];
   transport = first().open_channel(number);
   context_.failure->add_waker([raw = transport.get()] { raw->wake(); });
+}
+
+collective::Transport& Channels::open(int32_t number) {
+  add(number);
+  return of(number);
 }
 
 // What a rank knows of destroyed models may be ahead of the others, so a channel is free when all ranks say so.

@@ -3,7 +3,7 @@
 // buckets have a channel, so that the passes of several models may be open at the same time, whatever order their gradients
 // come in. The first model uses the transport that the group was made with, as the blocking calls do; with the second model
 // the blocking calls get a channel of their own, because a pass may end (and compare or repair replicas) while another is
-// open.
+// open. So do the requests, because they may be under way in any of these.
 //
 // A model's channel is used again when the model is destroyed. A model without a free channel shares the first one; then
 // only one of the two may have a pass open. This class also knows what prevents a pass or a blocking call. Threads: take()
@@ -28,14 +28,22 @@
 namespace ddp::group {
 
 class Group;
+class Health;
+class Requests;
 
 /// Models whose passes may be open at the same time.
-inline constexpr int32_t kMostModels = bootstrap::kMostChannels - 1;
+inline constexpr int32_t kMostModels = bootstrap::kMostChannels - 2;
 
 class Channels {
  public:
+  Channels();
+  ~Channels();
+  Channels(const Channels&) = delete;
+  Channels& operator=(const Channels&) = delete;
+
   /// Made by a group that forms. `context` is for channels.
-  void start(std::unique_ptr<collective::Transport> first, const collective::TransportContext& context);
+  void start(std::unique_ptr<collective::Transport> first, const collective::TransportContext& context, Health& health);
+  [[nodiscard]] bool has_started() const noexcept { return requests_ != nullptr; }
 
   [[nodiscard]] collective::Transport& first() const noexcept { return *transports_.front(); }
   /// For blocking calls.
@@ -50,6 +58,8 @@ class Channels {
   /// A channel for a model. Collective. Throws OUT_OF_MEMORY and the like on all ranks.
   [[nodiscard]] int32_t take(Group& group);
   void give_back(int32_t number) noexcept;
+  /// A channel that is for no model. Collective, once. Throws as Transport::open_channel.
+  collective::Transport& open(int32_t number);
 
   struct OpenPass {
     int32_t channel = 0;
@@ -71,8 +81,11 @@ class Channels {
   /// How long this rank has waited for each other one.
   [[nodiscard]] const collective::Waits& waits() const noexcept { return *context_.waits; }
   [[nodiscard]] collective::OpenQueues& queues() noexcept { return queues_; }
+  [[nodiscard]] bootstrap::CallState& calls() const noexcept { return context_.control->calls(); }
   /// Messages from one rank to one other (messages.hpp). Any thread; not in a group of one.
   [[nodiscard]] messages::Messenger& messenger() const noexcept { return *messenger_; }
+  /// What was posted. Once the channels have been started.
+  [[nodiscard]] Requests& requests() const noexcept { return *requests_; }
   /// In good order; the last call but stop().
   void shutdown() noexcept;
   /// The transports end; they are not used any more.
@@ -85,6 +98,7 @@ class Channels {
   std::array<std::unique_ptr<collective::Transport>, bootstrap::kMostChannels> transports_;
   collective::Transport* own_ = nullptr;
   std::unique_ptr<messages::Messenger> messenger_;
+  std::unique_ptr<Requests> requests_;
   std::array<std::atomic<int32_t>, kMostModels> models_{};  // that have the channel
   collective::OpenQueues queues_;
   std::mutex opening_;  // guards passes_

@@ -4,9 +4,13 @@
 // Tested by conformance/collectives_test.cpp and process/first_cause_test.cpp.
 #pragma once
 
+#include <utility>
+
 #include "control/call_state.hpp"
+#include "group/channels.hpp"
 #include "group/consensus.hpp"
 #include "group/group.hpp"
+#include "group/requests.hpp"
 
 namespace ddp::group {
 
@@ -17,6 +21,44 @@ void run_collective(Group& group, bootstrap::UserCall call, const Body& body) {
   const bootstrap::CallState::In inside(group.calls(), call);
   group.health().check_open();  // again: exit() looks in the other order
   or_break(group, Part::kExchange, body);
+}
+
+/// Where the request of a call goes that is to be posted; NULL: the call is made, and waits.
+using Posting = RequestPtr*;
+
+/// The public call that the program wrote, and its name.
+[[nodiscard]] constexpr bootstrap::UserCall as_made(bootstrap::UserCall call, Posting posting) noexcept {
+  return posting == nullptr ? call : bootstrap::posted(call);
+}
+[[nodiscard]] inline const char* name_as_made(bootstrap::UserCall call, Posting posting) noexcept {
+  return bootstrap::name_of(as_made(call, posting));
+}
+
+/// The collectives among which a call has its place.
+struct Sequence {
+  collective::Transport& transport;
+  messages::Space space;
+};
+
+/// Opens the channel of requests if need be; `call` posts.
+void begin_post(Group& group, bootstrap::UserCall call);
+
+/// body(sequence) is the whole of a collective: run now, or posted. It owns what it needs.
+template <class Body>
+void run_or_post(Group& group, bootstrap::UserCall call, Posting posting, Body body) {
+  if (posting == nullptr)
+    return run_collective(group, call, [&] { body(Sequence{group.channels().own(), messages::Space::kCollective}); });
+  const bootstrap::UserCall made = bootstrap::posted(call);
+  begin_post(group, made);
+  *posting = group.channels().requests().lane().post([&group, made, body = std::move(body)] {
+    const bootstrap::CallState::Requested requested(group.calls(), made);
+    or_break(group, Part::kCall, bootstrap::name_of(made), [&] {
+      group.health().check_usable();
+      or_break(group, Part::kExchange, [&] {
+        body(Sequence{group.channels().requests().transport(), messages::Space::kRequest});
+      });
+    });
+  });
 }
 
 /// Throws INVALID_ARGUMENT for what is no rank of the group.

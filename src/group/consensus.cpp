@@ -14,7 +14,9 @@ void agree(Group& group, std::string_view what, const Error* mine) {
 void break_for(Group& group, Part part, const char* function, const Error& error) {
   switch (part) {
     case Part::kOwn: return group.health().give_up(function, error);
-    case Part::kExchange: return group.health().fail(error);
+    case Part::kExchange:
+      if (error.is_agreed() && !breaks_group(error.status())) return;  // the ranks leave the exchange together
+      return group.health().fail(error);
     case Part::kLocal: return;
     case Part::kCall: break;
   }

@@ -90,10 +90,11 @@ void Group::Impl::build(const char* function) {
         .as_agreed();
   if (survival != nullptr) survival->introduce(*control, options, deadline);
   const std::vector<int32_t> newcomers = survival != nullptr ? survival->newcomers() : std::vector<int32_t>();
-  channels.start(choose_transport(context, {origin.threads, newcomers}, deadline), context);
+  channels.start(choose_transport(context, {origin.threads, newcomers}, deadline), context, health);
   backend = options.backend == DDP_BACKEND_NCCL ? DDP_BACKEND_NCCL : channels.first().backend();
   if (arenas.empty() || arenas.back() != channels.first().arena()) arenas.push_back(channels.first().arena());
   failure.add_waker([this] { channels.first().wake(); });
+  if (options.requests != 0) channels.requests().open();
   if (control->size() == 1) return;
   failure.add_waker([this] { channels.messenger().wake(); });
   if (options.connect_all != 0) channels.messenger().open_all(deadline);
@@ -109,6 +110,7 @@ void Group::Impl::retire() noexcept {
   gpu->close(false);
   failure.set(Error());  // if a rank left in good order, no wait was ended yet
   failure.quiesce();
+  if (channels.has_started()) channels.requests().stop(failure.cause().value_or(Error()));
   channels.stop();
   gpu->end();
 }
@@ -163,12 +165,14 @@ void check_operation(const Group& group, const char* function, const Tensor& ten
 }
 
 /// A collective on tensors in one memory: body(transport), or on a GPU body(NCCL's nccl, stream). There the ranks compare
-/// their calls before any rank waits inside NCCL.
+/// their calls before any rank waits inside NCCL; the host waits for no more than that, so a request has ended when it is
+/// made.
 template <class Body>
-void Group::run_on_tensors(UserCall call, const Tensor& tensor, const Stamp& stamp, void* stream, Body&& body) {
-  if (!tensor.is_on_gpu()) return run_collective(*this, call, [&] { body(channels().own()); });
+void Group::run_on_tensors(UserCall call, const Tensor& tensor, const Stamp& stamp, void* stream, Posting posting,
+                           Body body) {
+  if (!tensor.is_on_gpu()) return run_or_post(*this, call, posting, [body](const Sequence& in) { body(in.transport); });
   const StandardFloats floats;  // for threads that are made here
-  run_collective(*this, call, [&] {
+  run_collective(*this, as_made(call, posting), [&] {
     const nccl::NcclTransport* const nccl = gpu().existing_nccl();
     nccl::compare_stamps(channels().own(), *impl_->control, stamp, nccl != nullptr ? nccl->order_word() : 0,
                          nccl != nullptr && gpu().device().is_capturing(stream));
@@ -178,46 +182,69 @@ void Group::run_on_tensors(UserCall call, const Tensor& tensor, const Stamp& sta
     }
     or_break(*this, Part::kOwn, [&] { body(gpu().nccl(), stream); });  // the others are inside NCCL
   });
+  if (posting != nullptr) *posting = Request::make_ended();
 }
 
-void Group::barrier() {
-  run_collective(*this, UserCall::kBarrier, [&] { channels().own().barrier(); });
+void begin_post(Group& group, UserCall call) {
+  group.health().check_usable();
+  group.channels().check_idle(bootstrap::name_of(call), true);
+  if (group.channels().requests().is_open()) return;
+  if (group.channels().any_open())
+    throw make_error(DDP_ERROR_INVALID_STATE,
+                     "%s: the first request of a group is made while no backward pass is open, or the group with the option "
+                     "requests = 1: all ranks open a channel for it",
+                     bootstrap::name_of(call));
+  const bootstrap::CallState::In inside(group.calls(), call);
+  on_error<Error>(
+      [&] { group.channels().requests().open(); },
+      [&](const Error& error) { break_for(group, error.is_agreed() ? Part::kLocal : Part::kOwn, nullptr, error); });
 }
 
-void Group::all_reduce(const Tensor& tensor, ddp_reduce op, void* stream) {
-  check_operation(*this, "ddp_group_all_reduce", tensor, op);
+void Group::barrier(Posting posting) {
+  run_or_post(*this, UserCall::kBarrier, posting, [](const Sequence& in) { in.transport.barrier(); });
+}
+
+void Group::all_reduce(const Tensor& tensor, ddp_reduce op, void* stream, Posting posting) {
+  constexpr UserCall kCall = UserCall::kAllReduce;
+  check_operation(*this, name_as_made(kCall, posting), tensor, op);
   const Tensor real = real_view(tensor);
-  run_on_tensors(UserCall::kAllReduce, tensor, stamp_of(Collective::kAllReduce, real, op), stream,
-                 [&](auto& by, auto... order) { by.all_reduce(real, op, order...); });
+  run_on_tensors(kCall, tensor, stamp_of(Collective::kAllReduce, real, op), stream, posting,
+                 [real, op](auto& by, auto... order) { by.all_reduce(real, op, order...); });
 }
 
-void Group::all_gather(const Tensor& input, const Tensor& output, void* stream) {
-  check_together("ddp_group_all_gather", input, output);
+void Group::all_gather(const Tensor& input, const Tensor& output, void* stream, Posting posting) {
+  constexpr UserCall kCall = UserCall::kAllGather;
+  const char* const name = name_as_made(kCall, posting);
+  check_together(name, input, output);
   if (input.dtype != output.dtype || output.count != input.count * size())
-    throw make_error(DDP_ERROR_INVALID_ARGUMENT,
-                     "ddp_group_all_gather: output is %s; for the input %s on %d ranks it must have %lld elements",
-                     describe(output).c_str(), describe(input).c_str(), size(),
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: output is %s; for the input %s on %d ranks it must have %lld elements",
+                     name, describe(output).c_str(), describe(input).c_str(), size(),
                      static_cast<long long>(input.count) * size());
-  run_on_tensors(UserCall::kAllGather, input, stamp_of(Collective::kAllGather, input), stream,
-                 [&](auto& by, auto... order) { by.all_gather(real_view(input), real_view(output), order...); });
+  run_on_tensors(
+      kCall, input, stamp_of(Collective::kAllGather, input), stream, posting,
+      [from = real_view(input), to = real_view(output)](auto& by, auto... order) { by.all_gather(from, to, order...); });
 }
 
-void Group::reduce_scatter(const Tensor& input, const Tensor& output, ddp_reduce op, void* stream) {
-  check_together("ddp_group_reduce_scatter", input, output);
+void Group::reduce_scatter(const Tensor& input, const Tensor& output, ddp_reduce op, void* stream, Posting posting) {
+  constexpr UserCall kCall = UserCall::kReduceScatter;
+  const char* const name = name_as_made(kCall, posting);
+  check_together(name, input, output);
   if (input.dtype != output.dtype || input.count != output.count * size())
-    throw make_error(DDP_ERROR_INVALID_ARGUMENT,
-                     "ddp_group_reduce_scatter: input is %s; for the output %s on %d ranks it must have %lld elements",
-                     describe(input).c_str(), describe(output).c_str(), size(),
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: input is %s; for the output %s on %d ranks it must have %lld elements",
+                     name, describe(input).c_str(), describe(output).c_str(), size(),
                      static_cast<long long>(output.count) * size());
-  check_operation(*this, "ddp_group_reduce_scatter", input, op);
-  run_on_tensors(UserCall::kReduceScatter, input, stamp_of(Collective::kReduceScatter, real_view(output), op), stream,
-                 [&](auto& by, auto... order) { by.reduce_scatter(real_view(input), real_view(output), op, order...); });
+  check_operation(*this, name, input, op);
+  run_on_tensors(kCall, input, stamp_of(Collective::kReduceScatter, real_view(output), op), stream, posting,
+                 [from = real_view(input), to = real_view(output), op](auto& by, auto... order) {
+                   by.reduce_scatter(from, to, op, order...);
+                 });
 }
 
-void Group::broadcast(const Tensor& tensor, int32_t root, void* stream) {
-  check_root(*this, "ddp_group_broadcast", root);
-  run_on_tensors(UserCall::kBroadcast, tensor, stamp_of(Collective::kBroadcast, tensor, DDP_SUM, root), stream,
-                 [&](auto& by, auto... order) { by.broadcast(real_view(tensor), root, order...); });
+void Group::broadcast(const Tensor& tensor, int32_t root, void* stream, Posting posting) {
+  constexpr UserCall kCall = UserCall::kBroadcast;
+  check_root(*this, name_as_made(kCall, posting), root);
+  run_on_tensors(kCall, tensor, stamp_of(Collective::kBroadcast, tensor, DDP_SUM, root), stream, posting,
+                 [real = real_view(tensor), root](auto& by, auto... order) { by.broadcast(real, root, order...); });
 }
 
 void Group::reduce_metrics(const Tensor& values, ddp_reduce op) {
@@ -244,7 +271,8 @@ void Group::close() noexcept {
   const std::lock_guard lock(impl_->closing);
   if (!impl_->health.begin_close()) return;
   end_trace(*this);
-  const bool in_order = calls().inside() == 0 && !impl_->channels.any_open() && !impl_->health.has_fault();
+  const bool is_inside = calls().inside() != 0 || impl_->channels.any_open() || !impl_->channels.requests().is_idle();
+  const bool in_order = !is_inside && !impl_->health.has_fault();
   impl_->gpu->close(in_order);
   if (in_order) impl_->channels.shutdown();
   impl_->health.leave();

@@ -18,6 +18,7 @@
 #include "group/gpu.hpp"
 #include "group/health.hpp"
 #include "group/memory.hpp"
+#include "group/request.hpp"
 
 namespace ddp::collective {
 struct Stamp;
@@ -57,12 +58,14 @@ class Group {
   /// "rank 3 (host b, pid 4711)"
   [[nodiscard]] std::string name_of(int32_t rank) const;
 
-  void barrier();
-  void all_reduce(const Tensor& tensor, ddp_reduce op, void* stream = nullptr);
+  // With `posting` they are posted, and their request goes there; without, they are made.
+  void barrier(RequestPtr* posting = nullptr);
+  void all_reduce(const Tensor& tensor, ddp_reduce op, void* stream = nullptr, RequestPtr* posting = nullptr);
   void reduce_metrics(const Tensor& values, ddp_reduce op);
-  void all_gather(const Tensor& input, const Tensor& output, void* stream = nullptr);
-  void reduce_scatter(const Tensor& input, const Tensor& output, ddp_reduce op, void* stream = nullptr);
-  void broadcast(const Tensor& tensor, int32_t root, void* stream = nullptr);
+  void all_gather(const Tensor& input, const Tensor& output, void* stream = nullptr, RequestPtr* posting = nullptr);
+  void reduce_scatter(const Tensor& input, const Tensor& output, ddp_reduce op, void* stream = nullptr,
+                      RequestPtr* posting = nullptr);
+  void broadcast(const Tensor& tensor, int32_t root, void* stream = nullptr, RequestPtr* posting = nullptr);
 
   /// Sparse sums, see sparse_rows.hpp: returns the rows of the union, which get_rows() copies until the next call.
   int64_t all_reduce_rows(const Tensor& indices, const Tensor& rows, ddp_reduce op);
@@ -94,7 +97,7 @@ class Group {
   explicit Group(std::unique_ptr<Impl> impl);
   template <class Body>
   void run_on_tensors(bootstrap::UserCall call, const Tensor& tensor, const collective::Stamp& stamp, void* stream,
-                      Body&& body);
+                      RequestPtr* posting, Body body);
   std::unique_ptr<Impl> impl_;
   std::mutex replacing_;  // held while impl_ is replaced, and by threads that may use it at that time
 };

@@ -38,10 +38,15 @@ void check_tag(const char* function, int64_t tag) {
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: tag is %lld; it is 0 or more", function, static_cast<long long>(tag));
 }
 
-/// One message, which other threads of the rank may send or receive beside this one.
+/// One message, which other threads of the rank may send or receive beside this one. NULL if it was posted.
 template <class Begin>
-messages::RequestPtr run_message(Group& group, UserCall call, const Begin& begin) {
+messages::RequestPtr run_message(Group& group, UserCall call, Posting posting, const Begin& begin) {
   group.health().check_no_fault();
+  if (posting != nullptr) {
+    const bootstrap::CallState::InMessage inside(group.calls(), bootstrap::posted(call));
+    *posting = group.channels().requests().messages().post(begin());
+    return nullptr;
+  }
   const bootstrap::CallState::InMessage inside(group.calls(), call);
   group.health().check_open();  // again: exit() looks in the other order
   messages::RequestPtr request;
@@ -64,9 +69,9 @@ struct Parcel {
 };
 
 /// All of them at once; receives are posted first. What is for this rank itself is not among them.
-void exchange(Group& group, const std::vector<Parcel>& sent, const std::vector<Parcel>& received) {
+void exchange(Group& group, const Sequence& in, const std::vector<Parcel>& sent, const std::vector<Parcel>& received) {
   messages::Messenger& messenger = group.channels().messenger();
-  const messages::Key key = messenger.next_collective();
+  const messages::Key key = messenger.next_collective(in.space);
   std::vector<messages::RequestPtr> requests;
   requests.reserve(sent.size() + received.size());
   const auto run = [&] {
@@ -103,13 +108,10 @@ void check_root_tensor(const Group& group, const char* function, const char* wha
 }
 
 /// Every rank's numbers, rank after rank.
-std::vector<int64_t> exchange_numbers(Group& group, UserCall call, std::vector<int64_t> mine) {
+std::vector<int64_t> exchange_numbers(const Group& group, const Sequence& in, std::vector<int64_t> mine) {
   std::vector<int64_t> all(mine.size() * static_cast<size_t>(group.size()));
   const auto count = static_cast<int64_t>(mine.size());
-  run_collective(group, call, [&] {
-    group.channels().own().all_gather(flat_tensor(mine.data(), DDP_I64, count),
-                                      flat_tensor(all.data(), DDP_I64, count * group.size()));
-  });
+  in.transport.all_gather(flat_tensor(mine.data(), DDP_I64, count), flat_tensor(all.data(), DDP_I64, count * group.size()));
   return all;
 }
 
@@ -153,100 +155,33 @@ std::vector<Tensor> parts_of(const Tensor& tensor, const std::vector<int64_t>& c
 }
 
 /// `all`: by rank a dtype, what it sends to each, and what it expects of each.
-void check_exchange(const Group& group, const std::vector<int64_t>& all) {
-  constexpr const char* kName = "ddp_group_all_to_all";
+void check_exchange(const Group& group, const char* name, const std::vector<int64_t>& all) {
   const auto ranks = static_cast<size_t>(group.size());
   const auto row = [&](size_t rank) { return all.data() + rank * (1 + 2 * ranks); };
   for (size_t rank = 1; rank < ranks; ++rank)
     if (row(rank)[0] != row(0)[0])
-      refuse(make_error(DDP_ERROR_MISMATCH, "%s: %s gives %s, but %s gives %s", kName, group.name_of(0).c_str(),
+      refuse(make_error(DDP_ERROR_MISMATCH, "%s: %s gives %s, but %s gives %s", name, group.name_of(0).c_str(),
                         dtype_name(static_cast<ddp_dtype>(row(0)[0])), group.name_of(static_cast<int32_t>(rank)).c_str(),
                         dtype_name(static_cast<ddp_dtype>(row(rank)[0]))));
   for (size_t from = 0; from < ranks; ++from)
     for (size_t to = 0; to < ranks; ++to)
       if (const int64_t sent = row(from)[1 + to], expected = row(to)[1 + ranks + from]; sent != expected)
-        refuse(make_error(DDP_ERROR_MISMATCH, "%s: %s sends %s %lld elements, which expects %lld of it", kName,
+        refuse(make_error(DDP_ERROR_MISMATCH, "%s: %s sends %s %lld elements, which expects %lld of it", name,
                           group.name_of(static_cast<int32_t>(from)).c_str(), group.name_of(static_cast<int32_t>(to)).c_str(),
                           static_cast<long long>(sent), static_cast<long long>(expected)));
 }
 
-}  // namespace
-
-void send_message(Group& group, const Tensor& tensor, int32_t peer, int64_t tag) {
-  check_peer(group, "ddp_group_send", "peer", peer);
-  check_tag("ddp_group_send", tag);
-  static_cast<void>(run_message(group, UserCall::kSend, [&] {
-    return group.channels().messenger().send(peer, {messages::Space::kProgram, tag}, content_of(tensor), tensor.data);
-  }));
+/// `all`: by rank as many numbers, which are to be the same.
+void check_equal(const Group& group, const char* name, const std::vector<int64_t>& all, size_t numbers) {
+  for (size_t at = 0; at < all.size(); ++at)
+    if (all[at] != all[at % numbers])
+      refuse(make_error(DDP_ERROR_MISMATCH, "%s: counts or types differ: %s has %lld where %s has %lld", name,
+                        group.name_of(0).c_str(), static_cast<long long>(all[at % numbers]),
+                        group.name_of(static_cast<int32_t>(at / numbers)).c_str(), static_cast<long long>(all[at])));
 }
 
-int32_t receive_message(Group& group, const Tensor& tensor, int32_t source, int64_t tag) {
-  constexpr const char* kName = "ddp_group_receive";
-  if (source != DDP_ANY_SOURCE) check_peer(group, kName, "source", source);
-  if (group.size() == 1)
-    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: the group has no other rank to receive from", kName);
-  check_tag(kName, tag);
-  return run_message(group, UserCall::kReceive,
-                     [&] {
-                       return group.channels().messenger().receive(source, {messages::Space::kProgram, tag},
-                                                                   content_of(tensor), tensor.data);
-                     })
-      ->source;
-}
-
-// On a GPU NCCL gives the result to all ranks, once they know that they mean the same root.
-void reduce(Group& group, const Tensor& tensor, ddp_reduce op, int32_t root, void* stream) {
-  constexpr const char* kName = "ddp_group_reduce";
-  check_root(group, kName, root);
-  check_operation(group, kName, tensor, op);
-  const Tensor real = real_view(tensor);
-  if (!tensor.is_on_gpu())
-    return run_collective(group, UserCall::kReduce, [&] { group.channels().own().reduce(real, op, root); });
-  const bootstrap::CallState::In inside(group.calls(), UserCall::kReduce);
-  run_collective(group, UserCall::kReduce,
-                 [&] { group.channels().own().meet(collective::stamp_of_reduce(real, op, root)); });
-  group.all_reduce(tensor, op, stream);
-}
-
-void gather(Group& group, const Tensor& input, const Tensor* output, int32_t root) {
-  check_root_tensor(group, "ddp_group_gather", "output", output, input, root);
-  run_collective(group, UserCall::kGather, [&] {
-    group.channels().own().meet(collective::stamp_of(Collective::kGather, input, DDP_SUM, root));
-    if (group.rank() != root) return exchange(group, {{root, input}}, {});
-    std::vector<Parcel> received;
-    for (int32_t rank = 0; rank < group.size(); ++rank)
-      if (rank != root) received.push_back({rank, part_of(*output, group.size(), rank)});
-    copy(input, part_of(*output, group.size(), root));
-    if (group.size() > 1) exchange(group, {}, received);
-  });
-}
-
-void scatter(Group& group, const Tensor* input, const Tensor& output, int32_t root) {
-  check_root_tensor(group, "ddp_group_scatter", "input", input, output, root);
-  run_collective(group, UserCall::kScatter, [&] {
-    group.channels().own().meet(collective::stamp_of(Collective::kScatter, output, DDP_SUM, root));
-    if (group.rank() != root) return exchange(group, {}, {{root, output}});
-    std::vector<Parcel> sent;
-    for (int32_t rank = 0; rank < group.size(); ++rank)
-      if (rank != root) sent.push_back({rank, part_of(*input, group.size(), rank)});
-    if (group.size() > 1) exchange(group, sent, {});
-    copy(part_of(*input, group.size(), root), output);
-  });
-}
-
-void all_to_all(Group& group, const Tensor& input, const Tensor& output, ExchangeCounts counts) {
-  constexpr const char* kName = "ddp_group_all_to_all";
-  if (input.dtype != output.dtype)
-    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: input is %s, but output is %s", kName, describe(input).c_str(),
-                     describe(output).c_str());
-  const std::vector<int64_t> sent = counts_or_equal(kName, "input_counts", std::move(counts.sent), input, group.size());
-  const std::vector<int64_t> received =
-      counts_or_equal(kName, "output_counts", std::move(counts.received), output, group.size());
-  std::vector<int64_t> mine{static_cast<int64_t>(input.dtype)};
-  mine.insert(mine.end(), sent.begin(), sent.end());
-  mine.insert(mine.end(), received.begin(), received.end());
-  check_exchange(group, exchange_numbers(group, UserCall::kAllToAll, std::move(mine)));
-  const std::vector<Tensor> from = parts_of(input, sent), to = parts_of(output, received);
+/// After the ranks have compared their counts.
+void exchange_parts(Group& group, const Sequence& in, const std::vector<Tensor>& from, const std::vector<Tensor>& to) {
   std::vector<Parcel> sends, receives;
   for (int32_t step = 1; step < group.size(); ++step) {  // everybody begins with another one
     const int32_t next = (group.rank() + step) % group.size();
@@ -255,49 +190,130 @@ void all_to_all(Group& group, const Tensor& input, const Tensor& output, Exchang
     if (to[static_cast<size_t>(before)].count > 0) receives.push_back({before, to[static_cast<size_t>(before)]});
   }
   const auto self = static_cast<size_t>(group.rank());
-  run_collective(group, UserCall::kAllToAll, [&] {
-    copy(from[self], to[self]);
-    if (group.size() > 1) exchange(group, sends, receives);
+  copy(from[self], to[self]);
+  if (group.size() > 1) exchange(group, in, sends, receives);
+}
+
+/// The same: the parts of all ranks, of which this rank has its own.
+void gather_parts(const Group& group, collective::Transport& transport, const Tensor& input,
+                  const std::vector<Tensor>& parts) {
+  int64_t padded = 0;
+  for (const Tensor& part : parts) padded = std::max(padded, part.bytes());
+  if (padded * group.size() > kPaddedBytes) {
+    copy(input, parts[static_cast<size_t>(group.rank())]);
+    for (int32_t root = 0; root < group.size(); ++root)
+      if (const Tensor& part = parts[static_cast<size_t>(root)]; part.count > 0) transport.broadcast(real_view(part), root);
+    return;
+  }
+  std::vector<std::byte> given(static_cast<size_t>(padded)), found(static_cast<size_t>(padded * group.size()));
+  if (input.bytes() > 0) std::memcpy(given.data(), input.data, static_cast<size_t>(input.bytes()));
+  transport.all_gather(flat_tensor(given.data(), DDP_U8, padded), flat_tensor(found.data(), DDP_U8, padded * group.size()));
+  for (size_t rank = 0; rank < parts.size(); ++rank)
+    if (parts[rank].bytes() > 0)
+      std::memcpy(parts[rank].data, found.data() + rank * static_cast<size_t>(padded),
+                  static_cast<size_t>(parts[rank].bytes()));
+}
+
+}  // namespace
+
+void send_message(Group& group, const Tensor& tensor, int32_t peer, int64_t tag, Posting posting) {
+  const char* const name = name_as_made(UserCall::kSend, posting);
+  check_peer(group, name, "peer", peer);
+  check_tag(name, tag);
+  static_cast<void>(run_message(group, UserCall::kSend, posting, [&] {
+    return group.channels().messenger().send(peer, {messages::Space::kProgram, tag}, content_of(tensor), tensor.data);
+  }));
+}
+
+int32_t receive_message(Group& group, const Tensor& tensor, int32_t source, int64_t tag, Posting posting) {
+  const char* const name = name_as_made(UserCall::kReceive, posting);
+  if (source != DDP_ANY_SOURCE) check_peer(group, name, "source", source);
+  if (group.size() == 1)
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: the group has no other rank to receive from", name);
+  check_tag(name, tag);
+  const messages::RequestPtr received = run_message(group, UserCall::kReceive, posting, [&] {
+    return group.channels().messenger().receive(source, {messages::Space::kProgram, tag}, content_of(tensor), tensor.data);
+  });
+  return received == nullptr ? -1 : received->source;
+}
+
+// On a GPU NCCL gives the result to all ranks, once they know that they mean the same root.
+void reduce(Group& group, const Tensor& tensor, ddp_reduce op, int32_t root, void* stream, Posting posting) {
+  const UserCall call = as_made(UserCall::kReduce, posting);
+  check_root(group, name_of(call), root);
+  check_operation(group, name_of(call), tensor, op);
+  const Tensor real = real_view(tensor);
+  if (!tensor.is_on_gpu())
+    return run_or_post(group, UserCall::kReduce, posting,
+                       [real, op, root](const Sequence& in) { in.transport.reduce(real, op, root); });
+  const bootstrap::CallState::In inside(group.calls(), call);
+  run_collective(group, call, [&] { group.channels().own().meet(collective::stamp_of_reduce(real, op, root)); });
+  group.all_reduce(tensor, op, stream);
+  if (posting != nullptr) *posting = Request::make_ended();
+}
+
+void gather(Group& group, const Tensor& input, const Tensor* output, int32_t root, Posting posting) {
+  check_root_tensor(group, name_as_made(UserCall::kGather, posting), "output", output, input, root);
+  const Tensor whole = group.rank() == root ? *output : Tensor();
+  run_or_post(group, UserCall::kGather, posting, [&group, input, whole, root](const Sequence& in) {
+    in.transport.meet(collective::stamp_of(Collective::kGather, input, DDP_SUM, root));
+    if (group.rank() != root) return exchange(group, in, {{root, input}}, {});
+    std::vector<Parcel> received;
+    for (int32_t rank = 0; rank < group.size(); ++rank)
+      if (rank != root) received.push_back({rank, part_of(whole, group.size(), rank)});
+    copy(input, part_of(whole, group.size(), root));
+    if (group.size() > 1) exchange(group, in, {}, received);
   });
 }
 
-void all_gather_counts(Group& group, const Tensor& input, const Tensor& output, const std::vector<int64_t>& counts) {
-  constexpr const char* kName = "ddp_group_all_gather_counts";
-  check_counts(kName, "counts", counts, output);
+void scatter(Group& group, const Tensor* input, const Tensor& output, int32_t root, Posting posting) {
+  check_root_tensor(group, name_as_made(UserCall::kScatter, posting), "input", input, output, root);
+  const Tensor whole = group.rank() == root ? *input : Tensor();
+  run_or_post(group, UserCall::kScatter, posting, [&group, whole, output, root](const Sequence& in) {
+    in.transport.meet(collective::stamp_of(Collective::kScatter, output, DDP_SUM, root));
+    if (group.rank() != root) return exchange(group, in, {}, {{root, output}});
+    std::vector<Parcel> sent;
+    for (int32_t rank = 0; rank < group.size(); ++rank)
+      if (rank != root) sent.push_back({rank, part_of(whole, group.size(), rank)});
+    if (group.size() > 1) exchange(group, in, sent, {});
+    copy(part_of(whole, group.size(), root), output);
+  });
+}
+
+void all_to_all(Group& group, const Tensor& input, const Tensor& output, ExchangeCounts counts, Posting posting) {
+  const char* const name = name_as_made(UserCall::kAllToAll, posting);
+  if (input.dtype != output.dtype)
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: input is %s, but output is %s", name, describe(input).c_str(),
+                     describe(output).c_str());
+  const std::vector<int64_t> sent = counts_or_equal(name, "input_counts", std::move(counts.sent), input, group.size());
+  const std::vector<int64_t> received =
+      counts_or_equal(name, "output_counts", std::move(counts.received), output, group.size());
+  std::vector<int64_t> mine{static_cast<int64_t>(input.dtype)};
+  mine.insert(mine.end(), sent.begin(), sent.end());
+  mine.insert(mine.end(), received.begin(), received.end());
+  run_or_post(group, UserCall::kAllToAll, posting,
+              [&group, name, mine, from = parts_of(input, sent), to = parts_of(output, received)](const Sequence& in) {
+                check_exchange(group, name, exchange_numbers(group, in, mine));
+                exchange_parts(group, in, from, to);
+              });
+}
+
+void all_gather_counts(Group& group, const Tensor& input, const Tensor& output, const std::vector<int64_t>& counts,
+                       Posting posting) {
+  const char* const name = name_as_made(UserCall::kAllGatherCounts, posting);
+  check_counts(name, "counts", counts, output);
   const auto self = static_cast<size_t>(group.rank());
   if (input.dtype != output.dtype || input.count != counts[self])
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: input is %s; as output is %s and counts[%d] is %lld, it does not fit",
-                     kName, describe(input).c_str(), describe(output).c_str(), group.rank(),
+                     name, describe(input).c_str(), describe(output).c_str(), group.rank(),
                      static_cast<long long>(counts[self]));
   std::vector<int64_t> mine{static_cast<int64_t>(input.dtype)};
   mine.insert(mine.end(), counts.begin(), counts.end());
-  const std::vector<int64_t> all = exchange_numbers(group, UserCall::kAllGatherCounts, mine);
-  for (size_t at = 0; at < all.size(); ++at)
-    if (all[at] != all[at % mine.size()])
-      refuse(make_error(DDP_ERROR_MISMATCH, "%s: counts or types differ: %s has %lld where %s has %lld", kName,
-                        group.name_of(0).c_str(), static_cast<long long>(all[at % mine.size()]),
-                        group.name_of(static_cast<int32_t>(at / mine.size())).c_str(), static_cast<long long>(all[at])));
-  const std::vector<Tensor> parts = parts_of(output, counts);
-  const int64_t most = *std::max_element(counts.begin(), counts.end());
-  const int64_t padded = most * dtype_size(input.dtype);
-  run_collective(group, UserCall::kAllGatherCounts, [&] {
-    collective::Transport& transport = group.channels().own();
-    if (padded * group.size() > kPaddedBytes) {
-      copy(input, parts[self]);
-      for (int32_t root = 0; root < group.size(); ++root)
-        if (const Tensor& part = parts[static_cast<size_t>(root)]; part.count > 0)
-          transport.broadcast(real_view(part), root);
-      return;
-    }
-    std::vector<std::byte> given(static_cast<size_t>(padded)), found(static_cast<size_t>(padded * group.size()));
-    if (input.bytes() > 0) std::memcpy(given.data(), input.data, static_cast<size_t>(input.bytes()));
-    transport.all_gather(flat_tensor(given.data(), DDP_U8, padded),
-                         flat_tensor(found.data(), DDP_U8, padded * group.size()));
-    for (size_t rank = 0; rank < parts.size(); ++rank)
-      if (parts[rank].bytes() > 0)
-        std::memcpy(parts[rank].data, found.data() + rank * static_cast<size_t>(padded),
-                    static_cast<size_t>(parts[rank].bytes()));
-  });
+  run_or_post(group, UserCall::kAllGatherCounts, posting,
+              [&group, name, mine, input, parts = parts_of(output, counts)](const Sequence& in) {
+                check_equal(group, name, exchange_numbers(group, in, mine), mine.size());
+                gather_parts(group, in.transport, input, parts);
+              });
 }
 
 }  // namespace ddp::group

@@ -108,6 +108,7 @@ bootstrap::Opening opening_of(const ddp_group_options& options) {
                            ", nccl_max_ctas " + std::to_string(options.nccl_max_ctas) + ", recoverable " +
                            std::to_string(options.recoverable) + ", connect_all " + std::to_string(options.connect_all) +
                            ", links " + std::to_string(static_cast<int>(options.links)) +
+                           ", requests " + std::to_string(options.requests) +
                            (options.nccl_comm != nullptr ? " and a communicator of its own (nccl_comm)" : "");
   return {"group options", mine};
 }

@@ -47,7 +47,10 @@ class HostStreams final : public messages::Streams {
       if (!mailboxes_.reaches(rank)) others.push_back(rank);
     links_.open_all(deadline, others);
   }
-  void finish() noexcept override { links_.finish(); }
+  void finish() noexcept override {
+    mailboxes_.finish();
+    links_.finish();
+  }
 
  private:
   [[nodiscard]] messages::Streams& to(int32_t peer) noexcept {

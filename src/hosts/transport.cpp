@@ -45,7 +45,7 @@ class HierarchyTransport final : public collective::Transport, public collective
     collective::Stamp stamp;
     stamp.kind = collective::Collective::kAllGather;
     stamp.root = -1;
-    collective::sign(stamp, context_.control->calls());
+    collective::sign(stamp, context_.control->calls(), context_.channel);
     host_.or_break([&] {
       const uint64_t sequence = host_.engine().meet(stamp, 0, [](shm::Slot&) {});
       host_.cross(sequence, stamp);
@@ -127,7 +127,7 @@ class HierarchyTransport final : public collective::Transport, public collective
 
  private:
   void meet_all(collective::Stamp stamp) {
-    collective::sign(stamp, context_.control->calls());
+    collective::sign(stamp, context_.control->calls(), context_.channel);
     host_.or_break([&] { host_.cross(host_.engine().meet(stamp, 0, [](shm::Slot&) {}), stamp); });
   }
 
@@ -157,7 +157,7 @@ class HierarchyTransport final : public collective::Transport, public collective
   /// `count` elements in the exchange memory of each rank. The stamp is that of the whole tensor.
   void exchange_some(collective::Stamp stamp, int64_t count, const cpu::ReduceRule& rule,
                      const socket::FlatOwnership& by_rank, socket::Phases phases) {
-    collective::sign(stamp, context_.control->calls());
+    collective::sign(stamp, context_.control->calls(), context_.channel);
     host_.or_break([&] {
       const Crossing crossing = host_.exchange(by_rank, count, rule, 0, phases);
       const int64_t offset = host_.region().offset_of(exchange_, kExchangeBytes);
@@ -182,7 +182,7 @@ class HierarchyTransport final : public collective::Transport, public collective
 
   // The stamp is that of the whole tensor. Memory that only this process sees goes through the exchange buffer.
   void reduce_some(collective::Stamp stamp, std::byte* data, int64_t count) {
-    collective::sign(stamp, context_.control->calls());
+    collective::sign(stamp, context_.control->calls(), context_.channel);
     const int64_t bytes = count * dtype_size(stamp.dtype);
     int64_t offset = count == 0 ? shm::kNotInReach : host_.region().whole_place_of(data, bytes);
     const bool copied = offset == shm::kNotInReach;

@@ -73,7 +73,7 @@ class Engine {
     const auto announce = [&] {
       return try_announce(sequence, [&](Slot& slot) {
         slot.stamp = stamp;
-        collective::sign(slot.stamp, calls_);
+        collective::sign(slot.stamp, calls_, context_.channel);
         fill(slot);
       });
     };

@@ -84,6 +84,19 @@ size_t Mailboxes::read(int32_t rank, std::byte* data, size_t count) {
   return got;
 }
 
+bool Mailboxes::has_ended(int32_t rank) {
+  const Peer& from = peer(rank);
+  if (from.local < 0 || mesh_.first_page(from.local).left.load() == 0) return false;
+  static_cast<void>(sources());  // it may have made a ring before
+  return from.in == nullptr || from.in->written.load() == from.in->read.load();
+}
+
+void Mailboxes::finish() noexcept {
+  mesh_.first_page(mesh_.rank).left.store(1);
+  for (const Peer& each : peers_)
+    if (each.local >= 0 && each.local != mesh_.rank) bell_of(each.local).ring();
+}
+
 const std::vector<int32_t>& Mailboxes::sources() {
   const uint32_t opened = mesh_.first_page(mesh_.rank).opened.load();
   if (opened == seen_) return sources_;

@@ -40,12 +40,12 @@ class Mailboxes final : public messages::Streams {
   [[nodiscard]] size_t write(int32_t peer, messages::Bytes first, messages::Bytes second) override;
   [[nodiscard]] size_t read(int32_t peer, std::byte* data, size_t count) override;
   [[nodiscard]] const std::vector<int32_t>& sources() override;
-  [[nodiscard]] bool has_ended(int32_t) override { return false; }
+  [[nodiscard]] bool has_ended(int32_t peer) override;
   [[nodiscard]] bool is_on_its_way(int32_t) override { return false; }
   [[nodiscard]] const messages::Bell& bell() const noexcept override { return bell_; }
   [[nodiscard]] bool is_quick() const noexcept override { return true; }
   void open_all(os::Deadline) override {}  // it takes no time
-  void finish() noexcept override {}
+  void finish() noexcept override;
 
   [[nodiscard]] bool reaches(int32_t rank) const noexcept { return peer(rank).local >= 0; }
 

@@ -44,6 +44,7 @@ struct alignas(4096) Page {
   std::atomic<uint64_t> magic{0};   // written last when the page is ready
   std::atomic<uint32_t> dead{0};    // set by a rank that finds the owner of `monitor` dead
   std::atomic<uint32_t> broken{0};  // the owner has given up a collective; only ranks that wait for a rail read it
+  std::atomic<uint32_t> left{0};    // the owner has left the group in good order
   pthread_mutex_t monitor;          // robust, process-shared; held by a thread of the owner as long as it lives
 
   // Lines of their own: a store to a counter that no rank waits for takes no line from a polling rank.

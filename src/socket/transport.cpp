@@ -271,7 +271,7 @@ class SocketTransport : public collective::Transport, public collective::Outlivi
   }
 
   collective::Stamp numbered(collective::Stamp stamp) {
-    collective::sign(stamp, calls_);
+    collective::sign(stamp, calls_, context_.channel);
     stamp.sequence = numbers_.next();
     return stamp;
   }

@@ -40,6 +40,7 @@ ddp_group* make_group(const std::string& place, World world, int rank, int size)
 }
 
 void destroy(const Handles& h) {
+  ddp_request_destroy(h.request);
   ddp_ema_destroy(h.ema);
   ddp_optimizer_destroy(h.optimizer);
   ddp_model_destroy(h.model);
@@ -54,6 +55,7 @@ struct AtExit {
     ddp_model_destroy(owned.model);
     ddp_optimizer_destroy(owned.optimizer);
     ddp_ema_destroy(owned.ema);
+    ddp_request_destroy(owned.request);
   }
 } at_exit;
 
@@ -96,6 +98,7 @@ class Training {
     OK(ddp_optimizer_create_sgd(h.model, &sgd, nullptr, &h.optimizer));
     const double decay = 0.5;
     OK(ddp_ema_create(h.model, &decay, 1, &h.ema));
+    OK(ddp_group_post_barrier(h.group, &h.request));
   }
 
   void begin() {

@@ -30,6 +30,41 @@ void a_tensor_knows_its_type_and_shape() {
   REQUIRE(error_of([] { ddp::Tensor(nullptr, DDP_F32, {-1}); }).status() == DDP_ERROR_INVALID_ARGUMENT);
 }
 
+void what_is_posted_ends_by_itself() {
+  on_ranks(3, "cpp_posted", [](ddp::Group& group) {
+    const std::int32_t rank = group.rank();
+    const std::vector<std::int32_t> mine{10 * rank, 10 * rank + 1, 10 * rank + 2};
+    std::vector<std::int32_t> sum(mine), all(9), part(1), told(mine), most(mine), gathered(9), scattered(1), swapped(3),
+        six(6);
+    const std::vector<std::int64_t> counts{1, 2, 3};
+    const ddp::Tensor root(gathered), values(told);
+    {
+      const ddp::Request first = ddp::post_barrier(group), reduced = ddp::post_all_reduce(group, sum, DDP_SUM);
+      const ddp::Request joined = ddp::post_all_gather(group, mine, all);
+      const ddp::Request own = ddp::post_reduce_scatter(group, mine, part, DDP_SUM),
+                         copied = ddp::post_broadcast(group, told, 1);
+      const ddp::Request largest = ddp::post_reduce(group, most, DDP_MAX, 2);
+      const ddp::Request collected = ddp::post_gather(group, mine, rank == 0 ? &root : nullptr);
+      const ddp::Request dealt = ddp::post_scatter(group, rank == 1 ? &values : nullptr, scattered, 1);
+      const ddp::Request exchanged = ddp::post_all_to_all(group, mine, swapped);
+      const ddp::Request counted = ddp::post_all_gather_counts(
+          group, ddp::Span<const std::int32_t>(mine.data(), static_cast<std::size_t>(rank) + 1), six, counts);
+      counted.wait();
+      REQUIRE(first.test() && reduced.wait_for(std::chrono::milliseconds(0)) && joined.source() == -1);
+    }
+    REQUIRE(sum[1] == 33 && all[8] == 22 && part[0] == 30 + 3 * rank && told[2] == 12 && swapped[2] == 20 + rank);
+    REQUIRE((rank != 2 || most[0] == 20) && (rank != 0 || gathered[8] == 22) && scattered[0] == 10 + rank && six[5] == 22);
+    const ddp::Request received = ddp::post_receive(group, part, DDP_ANY_SOURCE, 3);
+    const ddp::Request* const one[] = {&received};
+    REQUIRE(!ddp::wait_any(one, std::chrono::milliseconds(5)));
+    group.barrier();
+    const std::vector<std::int32_t> number{rank};
+    const ddp::Request sent = ddp::post_send(group, number, (rank + 1) % 3, 3);
+    REQUIRE(ddp::wait_any(one) == std::size_t{0} && part[0] == (rank + 2) % 3 && received.source() == part[0]);
+    group.barrier();
+  });
+}
+
 void messages_go_from_one_rank_to_another() {
   on_ranks(3, "cpp_messages", [](ddp::Group& group) {
     const int rank = group.rank();
@@ -156,8 +191,12 @@ void the_log_goes_to_a_function() {
 }  // namespace
 
 int main() {
-  const CMUnitTest tests[] = {TEST(a_tensor_knows_its_type_and_shape),  TEST(messages_go_from_one_rank_to_another),
-                              TEST(collectives_give_what_a_loop_gives), TEST(groups_move_split_and_own_their_memory),
-                              TEST(errors_have_status_rank_and_text),   TEST(the_log_goes_to_a_function)};
+  const CMUnitTest tests[] = {TEST(a_tensor_knows_its_type_and_shape),
+                              TEST(what_is_posted_ends_by_itself),
+                              TEST(messages_go_from_one_rank_to_another),
+                              TEST(collectives_give_what_a_loop_gives),
+                              TEST(groups_move_split_and_own_their_memory),
+                              TEST(errors_have_status_rank_and_text),
+                              TEST(the_log_goes_to_a_function)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -22,6 +22,7 @@ struct Handles {
   ddp_ema* ema = nullptr;
   ddp_bucket* bucket = nullptr;
   ddp_outer* outer = nullptr;
+  ddp_request* request = nullptr;
 };
 
 struct HandleCall {
@@ -33,6 +34,7 @@ namespace handle_calls {
 
 inline bool refused(ddp_status status) { return status == DDP_ERROR_INVALID_STATE; }
 inline bool refused(int32_t value) { return value == -1; }
+inline bool refused(int64_t value) { return value == 0; }
 inline bool refused(ddp_backend backend) { return backend == DDP_BACKEND_AUTO; }
 inline bool refused(const char* text) { return text == nullptr; }
 
@@ -54,6 +56,7 @@ struct Memory {
   ddp_ema* ema = nullptr;
   ddp_bucket* bucket = nullptr;
   ddp_outer* outer = nullptr;
+  ddp_request* request = nullptr;
   ddp_outer_stats outer_stats{};
   ddp_model_stats stats{};
   ddp_pass_report report{};
@@ -140,6 +143,23 @@ inline const std::vector<HandleCall> all_handle_calls = {
     DDP_CALL(ddp_group_scatter, h.group, &m.tensor, &m.tensor, 0, no_stream),
     DDP_CALL(ddp_group_all_to_all, h.group, &m.tensor, &m.tensor, nullptr, nullptr, no_stream),
     DDP_CALL(ddp_group_all_gather_counts, h.group, &m.tensor, &m.tensor, m.rows, no_stream),
+    DDP_CALL(ddp_group_post_barrier, h.group, &m.request),
+    DDP_CALL(ddp_group_post_all_reduce, h.group, &m.tensor, DDP_SUM, &m.request, no_stream),
+    DDP_CALL(ddp_group_post_all_gather, h.group, &m.tensor, &m.tensor, &m.request, no_stream),
+    DDP_CALL(ddp_group_post_reduce_scatter, h.group, &m.tensor, &m.tensor, DDP_SUM, &m.request, no_stream),
+    DDP_CALL(ddp_group_post_broadcast, h.group, &m.tensor, 0, &m.request, no_stream),
+    DDP_CALL(ddp_group_post_reduce, h.group, &m.tensor, DDP_SUM, 0, &m.request, no_stream),
+    DDP_CALL(ddp_group_post_gather, h.group, &m.tensor, &m.tensor, 0, &m.request, no_stream),
+    DDP_CALL(ddp_group_post_scatter, h.group, &m.tensor, &m.tensor, 0, &m.request, no_stream),
+    DDP_CALL(ddp_group_post_all_to_all, h.group, &m.tensor, &m.tensor, nullptr, nullptr, &m.request, no_stream),
+    DDP_CALL(ddp_group_post_all_gather_counts, h.group, &m.tensor, &m.tensor, m.rows, &m.request, no_stream),
+    DDP_CALL(ddp_group_post_send, h.group, &m.tensor, 1, 0, &m.request, no_stream),
+    DDP_CALL(ddp_group_post_receive, h.group, &m.tensor, 1, 0, &m.request, no_stream),
+    DDP_CALL(ddp_request_test, h.request, &m.found),
+    DDP_CALL(ddp_request_wait, h.request, -1, &m.found),
+    DDP_CALL(ddp_request_id, h.request),
+    DDP_CALL(ddp_request_source, h.request),
+    DDP_DESTROY(ddp_request_destroy, h.request),
     DDP_CALL(ddp_group_reduce_metrics, h.group, m.numbers, 4, DDP_SUM),
     DDP_CALL(ddp_group_all_reduce_rows, h.group, &m.indices, &m.tensor, DDP_SUM, &m.count, no_stream),
     DDP_CALL(ddp_group_get_rows, h.group, &m.indices, &m.tensor),
@@ -261,6 +281,7 @@ inline std::string try_everything(const Handles& h) {
       const auto is_of = [&](const char* part) { return std::strstr(call.name, part) != nullptr; };
       if (h.bucket == nullptr && (is_of("ddp_bucket_") || is_of("ddp_hook_"))) continue;
       if (h.outer == nullptr && is_of("ddp_outer_") && !is_of("ddp_outer_create")) continue;
+      if (h.request == nullptr && is_of("ddp_request_")) continue;
       if (h.ema == nullptr && (is_of("ddp_ema_swap") || is_of("ddp_ema_update"))) continue;
       const auto begin = std::chrono::steady_clock::now();
       const bool refused = call.is_refused(h);

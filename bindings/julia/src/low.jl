@@ -306,6 +306,7 @@ Options of a group. Fill with ddp_group_options_init(), then change what you nee
 - `virtual_ranks`: parts of the global batch, of which each rank has some: training gives the same bits at any number of ranks up to this one (see ddp/virtual_ranks.h). 0 (default): none. Equal on all ranks
 - `connect_all`: 1: all connections for messages (see ddp/messages.h) are made with the group, so that no rank listens for them later. 0 (default): each when two ranks have their first message. Equal on all ranks
 - `links`: DDP_LINKS_AUTO (default): encrypted between hosts, or DDP_LINKS in the environment (auto, encrypted, plain). DDP_LINKS_ENCRYPTED is NOT_SUPPORTED without a token, and with GPUs on several hosts, whose connections are NCCL's. Equal on all ranks
+- `requests`: 1: the channel for collectives that are posted (see ddp/request.h) is opened with the group, so that the first one may be posted while a pass is open. 0 (default): with the first one. Equal on all ranks
 """
 struct ddp_group_options
     struct_size::Int64
@@ -329,6 +330,7 @@ struct ddp_group_options
     virtual_ranks::Int32
     connect_all::Int32
     links::ddp_links
+    requests::Int32
 end
 
 @doc raw"""
@@ -2955,6 +2957,277 @@ Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. S
 function ddp_group_get_waits(group, seconds, capacity, out_count)
     return ccall((:ddp_group_get_waits, libddp), ddp_status, (Ptr{ddp_group}, Ptr{Float64}, Int32, Ptr{Int32}), group,
         seconds, capacity, out_count)
+end
+
+@doc raw"""
+a call that was posted
+"""
+struct ddp_request end
+
+@doc raw"""
+    ddp_group_post_barrier(group, out_request)
+
+Post ddp_group_barrier.
+- `out_request`: destroy with ddp_request_destroy
+Never blocks, except that the first one of a group opens the channel of requests: that is collective, and INVALID_STATE
+while a pass is open. One thread at a time posts collectives. Errors, of this and of all collectives below:
+INVALID_ARGUMENT, as the blocking call; INVALID_STATE (destroyed, or called in a function that the library has called);
+the first cause in a broken group; OUT_OF_MEMORY, which breaks the group. What else may go wrong is the error of the
+request: that of the blocking call. Since 0.1.
+"""
+function ddp_group_post_barrier(group, out_request)
+    return ccall((:ddp_group_post_barrier, libddp), ddp_status, (Ptr{ddp_group}, Ptr{Ptr{ddp_request}}), group, out_request)
+end
+
+@doc raw"""
+    ddp_group_post_all_reduce(group, tensor, op, out_request, stream)
+
+Post ddp_group_all_reduce, with the same bits.
+- `tensor`: this rank's contribution, replaced by the result
+- `op`: as in ddp_group_all_reduce
+- `out_request`: destroy with ddp_request_destroy
+- `stream`: of a tensor on a GPU. There the call itself waits for the other ranks' calls, as ddp_group_all_reduce does,
+       and the request has ended when it returns; INVALID_STATE while a pass is open
+As ddp_group_post_barrier. Since 0.1.
+"""
+function ddp_group_post_all_reduce(group, tensor, op, out_request, stream)
+    return ccall((:ddp_group_post_all_reduce, libddp), ddp_status, (Ptr{ddp_group}, Ptr{ddp_tensor}, ddp_reduce,
+        Ptr{Ptr{ddp_request}}, Ptr{Cvoid}), group, tensor, op, out_request, stream)
+end
+
+@doc raw"""
+    ddp_group_post_all_gather(group, input, output, out_request, stream)
+
+Post ddp_group_all_gather.
+- `input`: n elements
+- `output`: size * n elements; may contain `input` at its own place
+- `out_request`: destroy with ddp_request_destroy
+- `stream`: as in ddp_group_post_all_reduce
+As ddp_group_post_barrier. Since 0.1.
+"""
+function ddp_group_post_all_gather(group, input, output, out_request, stream)
+    return ccall((:ddp_group_post_all_gather, libddp), ddp_status, (Ptr{ddp_group}, Ptr{ddp_tensor}, Ptr{ddp_tensor},
+        Ptr{Ptr{ddp_request}}, Ptr{Cvoid}), group, input, output, out_request, stream)
+end
+
+@doc raw"""
+    ddp_group_post_reduce_scatter(group, input, output, op, out_request, stream)
+
+Post ddp_group_reduce_scatter.
+- `input`: size * n elements
+- `output`: n elements; may be the own part of `input`
+- `op`: as in ddp_group_reduce_scatter
+- `out_request`: destroy with ddp_request_destroy
+- `stream`: as in ddp_group_post_all_reduce
+As ddp_group_post_barrier. Since 0.1.
+"""
+function ddp_group_post_reduce_scatter(group, input, output, op, out_request, stream)
+    return ccall((:ddp_group_post_reduce_scatter, libddp), ddp_status, (Ptr{ddp_group}, Ptr{ddp_tensor}, Ptr{ddp_tensor},
+        ddp_reduce, Ptr{Ptr{ddp_request}}, Ptr{Cvoid}), group, input, output, op, out_request, stream)
+end
+
+@doc raw"""
+    ddp_group_post_broadcast(group, tensor, root, out_request, stream)
+
+Post ddp_group_broadcast.
+- `tensor`: of `root`, not changed until the request has ended; filled on the other ranks
+- `root`: equal on all ranks
+- `out_request`: destroy with ddp_request_destroy
+- `stream`: as in ddp_group_post_all_reduce
+As ddp_group_post_barrier. Since 0.1.
+"""
+function ddp_group_post_broadcast(group, tensor, root, out_request, stream)
+    return ccall((:ddp_group_post_broadcast, libddp), ddp_status, (Ptr{ddp_group}, Ptr{ddp_tensor}, Int32,
+        Ptr{Ptr{ddp_request}}, Ptr{Cvoid}), group, tensor, root, out_request, stream)
+end
+
+@doc raw"""
+    ddp_group_post_reduce(group, tensor, op, root, out_request, stream)
+
+Post ddp_group_reduce.
+- `tensor`: this rank's contribution; the result on `root`, undefined on the others
+- `op`: as in ddp_group_reduce
+- `root`: equal on all ranks
+- `out_request`: destroy with ddp_request_destroy
+- `stream`: as in ddp_group_post_all_reduce
+As ddp_group_post_barrier. Since 0.1.
+"""
+function ddp_group_post_reduce(group, tensor, op, root, out_request, stream)
+    return ccall((:ddp_group_post_reduce, libddp), ddp_status, (Ptr{ddp_group}, Ptr{ddp_tensor}, ddp_reduce, Int32,
+        Ptr{Ptr{ddp_request}}, Ptr{Cvoid}), group, tensor, op, root, out_request, stream)
+end
+
+@doc raw"""
+    ddp_group_post_gather(group, input, output, root, out_request, stream)
+
+Post ddp_group_gather.
+- `input`: n elements
+- `output`: size * n elements on `root`; on the other ranks NULL is allowed
+- `root`: equal on all ranks
+- `out_request`: destroy with ddp_request_destroy
+- `stream`: NULL
+As ddp_group_post_barrier. Since 0.1.
+"""
+function ddp_group_post_gather(group, input, output, root, out_request, stream)
+    return ccall((:ddp_group_post_gather, libddp), ddp_status, (Ptr{ddp_group}, Ptr{ddp_tensor}, Ptr{ddp_tensor}, Int32,
+        Ptr{Ptr{ddp_request}}, Ptr{Cvoid}), group, input, output, root, out_request, stream)
+end
+
+@doc raw"""
+    ddp_group_post_scatter(group, input, output, root, out_request, stream)
+
+Post ddp_group_scatter.
+- `input`: size * n elements on `root`; on the other ranks NULL is allowed
+- `output`: n elements
+- `root`: equal on all ranks
+- `out_request`: destroy with ddp_request_destroy
+- `stream`: NULL
+As ddp_group_post_barrier. Since 0.1.
+"""
+function ddp_group_post_scatter(group, input, output, root, out_request, stream)
+    return ccall((:ddp_group_post_scatter, libddp), ddp_status, (Ptr{ddp_group}, Ptr{ddp_tensor}, Ptr{ddp_tensor}, Int32,
+        Ptr{Ptr{ddp_request}}, Ptr{Cvoid}), group, input, output, root, out_request, stream)
+end
+
+@doc raw"""
+    ddp_group_post_all_to_all(group, input, output, input_counts, output_counts, out_request, stream)
+
+Post ddp_group_all_to_all.
+- `input`: what this rank gives
+- `output`: what it gets; does not overlap `input`
+- `input_counts`: copied; NULL: as many for each
+- `output_counts`: copied; NULL: as many of each
+- `out_request`: destroy with ddp_request_destroy
+- `stream`: NULL
+As ddp_group_post_barrier. Since 0.1.
+"""
+function ddp_group_post_all_to_all(group, input, output, input_counts, output_counts, out_request, stream)
+    return ccall((:ddp_group_post_all_to_all, libddp), ddp_status, (Ptr{ddp_group}, Ptr{ddp_tensor}, Ptr{ddp_tensor},
+        Ptr{Int64}, Ptr{Int64}, Ptr{Ptr{ddp_request}}, Ptr{Cvoid}), group, input, output, input_counts, output_counts,
+        out_request, stream)
+end
+
+@doc raw"""
+    ddp_group_post_all_gather_counts(group, input, output, counts, out_request, stream)
+
+Post ddp_group_all_gather_counts.
+- `input`: counts[rank] elements
+- `output`: the inputs of all ranks; may contain `input` at its own place
+- `counts`: copied; equal on all ranks
+- `out_request`: destroy with ddp_request_destroy
+- `stream`: NULL
+As ddp_group_post_barrier. Since 0.1.
+"""
+function ddp_group_post_all_gather_counts(group, input, output, counts, out_request, stream)
+    return ccall((:ddp_group_post_all_gather_counts, libddp), ddp_status, (Ptr{ddp_group}, Ptr{ddp_tensor}, Ptr{ddp_tensor},
+        Ptr{Int64}, Ptr{Ptr{ddp_request}}, Ptr{Cvoid}), group, input, output, counts, out_request, stream)
+end
+
+@doc raw"""
+    ddp_group_post_send(group, tensor, peer, tag, out_request, stream)
+
+Post ddp_group_send. A message of up to 64 KiB has ended at once, as long as the receiver has less than 1 MiB of this rank
+that it has not received.
+- `tensor`: not changed until the request has ended
+- `peer`: rank of the receiver
+- `tag`: 0 or more
+- `out_request`: destroy with ddp_request_destroy
+- `stream`: NULL
+Local, never blocks; any thread, during other calls on the group and in an open pass. Errors: as
+ddp_group_post_barrier; those of the request are those of ddp_group_send. Since 0.1.
+"""
+function ddp_group_post_send(group, tensor, peer, tag, out_request, stream)
+    return ccall((:ddp_group_post_send, libddp), ddp_status, (Ptr{ddp_group}, Ptr{ddp_tensor}, Int32, Int64,
+        Ptr{Ptr{ddp_request}}, Ptr{Cvoid}), group, tensor, peer, tag, out_request, stream)
+end
+
+@doc raw"""
+    ddp_group_post_receive(group, tensor, source, tag, out_request, stream)
+
+Post ddp_group_receive. Receives with the same source and tag get messages in the order in which they are posted.
+- `tensor`: filled
+- `source`: rank of the sender, or DDP_ANY_SOURCE; ddp_request_source tells then which it was
+- `tag`: 0 or more
+- `out_request`: destroy with ddp_request_destroy; that withdraws a receive for which nothing has come
+- `stream`: NULL
+As ddp_group_post_send. The time limit of the group counts from the first wait for the request on. Since 0.1.
+"""
+function ddp_group_post_receive(group, tensor, source, tag, out_request, stream)
+    return ccall((:ddp_group_post_receive, libddp), ddp_status, (Ptr{ddp_group}, Ptr{ddp_tensor}, Int32, Int64,
+        Ptr{Ptr{ddp_request}}, Ptr{Cvoid}), group, tensor, source, tag, out_request, stream)
+end
+
+@doc raw"""
+    ddp_request_test(request, out_done)
+
+Has the request ended?
+- `out_done`: 1: it has ended well; 0: it has not ended
+Local, never blocks, any thread, one at a time for each request. Errors: the error that the request has ended with, in
+every call; INVALID_ARGUMENT; INVALID_STATE (in a fork of the process that posted). Since 0.1.
+"""
+function ddp_request_test(request, out_done)
+    return ccall((:ddp_request_test, libddp), ddp_status, (Ptr{ddp_request}, Ptr{Int32}), request, out_done)
+end
+
+@doc raw"""
+    ddp_request_wait(request, timeout_ms, out_done)
+
+Wait until the request has ended.
+- `timeout_ms`: at most so long; -1: only the group's own limit holds. The request stays open when the
+       time is over
+- `out_done`: 1: it has ended well; 0: the time is over. NULL is allowed
+Local, blocks. Threads and errors as ddp_request_test; INVALID_STATE (in a function that the library has called). Ranks
+that wait for each other, here and in other calls, get DIFFERENT_CALLS. Since 0.1.
+"""
+function ddp_request_wait(request, timeout_ms, out_done)
+    return ccall((:ddp_request_wait, libddp), ddp_status, (Ptr{ddp_request}, Int64, Ptr{Int32}), request, timeout_ms,
+        out_done)
+end
+
+@doc raw"""
+    ddp_request_wait_any(ids, count, timeout_ms, out_index)
+
+Wait until one of several requests has ended, of one group or of several.
+- `ids`: `count` numbers, from ddp_request_id
+- `count`: 1 or more
+- `timeout_ms`: as in ddp_request_wait
+- `out_index`: the first in the list that has ended; -1: the time is over. An error of that request is this call's,
+which sets out_index too Local, blocks. Threads and errors as ddp_request_wait. Since 0.1.
+"""
+function ddp_request_wait_any(ids, count, timeout_ms, out_index)
+    return ccall((:ddp_request_wait_any, libddp), ddp_status, (Ptr{Int64}, Int32, Int64, Ptr{Int32}), ids, count, timeout_ms,
+        out_index)
+end
+
+@doc raw"""
+    ddp_request_id(request)
+
+The number of a request, for ddp_request_wait_any; 0 if `request` is not a request. Local, any thread. Since 0.1.
+"""
+function ddp_request_id(request)
+    return ccall((:ddp_request_id, libddp), Int64, (Ptr{ddp_request},), request)
+end
+
+@doc raw"""
+    ddp_request_source(request)
+
+The rank that sent what a receive got; -1 until the receive has ended, and for other requests. Local, any thread.
+Since 0.1.
+"""
+function ddp_request_source(request)
+    return ccall((:ddp_request_source, libddp), Int32, (Ptr{ddp_request},), request)
+end
+
+@doc raw"""
+    ddp_request_destroy(request)
+
+Give up a request. On return its tensors are not used any more: a receive for which nothing has come is withdrawn, and any
+other request that has not ended is waited for.
+Local, blocks as ddp_request_wait. NULL and an already destroyed request are ignored. In a fork of the process that posted
+the call does nothing. Since 0.1.
+"""
+function ddp_request_destroy(request)
+    return ccall((:ddp_request_destroy, libddp), Cvoid, (Ptr{ddp_request},), request)
 end
 
 @doc raw"""

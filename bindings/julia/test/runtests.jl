@@ -31,6 +31,7 @@ include("own_rule.jl")
     include("hooks.jl")
     include("steps.jl")
     include("states.jl")
+    include("requests.jl")
     include("processes.jl")
     include("lux.jl")
 end

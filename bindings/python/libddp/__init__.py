@@ -35,6 +35,7 @@ from ._model import Metadata, Model
 from ._optimizer import SGD, Adam, CustomOptimizer, Optimizer, Slice
 from ._passes import PassReport
 from ._recover import RankProgress, Recovery
+from ._request import Request, wait_any
 from ._sampler import Sampler
 from ._state import Loaded, State, keep
 from ._store import Store
@@ -43,8 +44,9 @@ from ._view import View
 __version__ = low.DDP_VERSION_STRING
 __all__ = [
     "AbortedError", "Adam", "Backend", "BatchNorm", "BrokenGroupError", "Bucket", "BucketParameter", "CallbackError", "CustomOptimizer", "DType", "DifferentCallsError", "Divisor", "Drift", "Ema", "Error",
-    "FencedError", "FileError", "Group", "InternalError", "InvalidArgumentError", "InvalidStateError", "Links", "Loaded", "LogLevel", "Metadata", "MismatchError", "Model",
-    "NoCheckpointError", "NoMajorityError", "NonFinite", "NotSupportedError", "Optimizer", "Outer", "OutOfMemoryError", "PassMode", "PassReport", "PeerFailedError", "PowerSGD", "Progress", "RankProgress", "Recovery", "Reduce", "Rows", "SGD", "Sampler", "Slice", "State", "Status",
-    "Store", "SumOrder", "TensorError", "TimedOutError", "TooFewRanksError", "Unused", "View", "batch_norm_backward", "batch_norm_forward", "build_info", "keep", "part_key", "set_log",
-    "version",
+    "FencedError", "FileError", "Group", "InternalError", "InvalidArgumentError", "InvalidStateError", "Links", "Loaded", "LogLevel", "Metadata",
+    "MismatchError", "Model", "NoCheckpointError", "NoMajorityError", "NonFinite", "NotSupportedError", "Optimizer", "OutOfMemoryError", "Outer",
+    "PassMode", "PassReport", "PeerFailedError", "PowerSGD", "Progress", "RankProgress", "Recovery", "Reduce", "Request", "Rows", "SGD", "Sampler",
+    "Slice", "State", "Status", "Store", "SumOrder", "TensorError", "TimedOutError", "TooFewRanksError", "Unused", "View", "batch_norm_backward",
+    "batch_norm_forward", "build_info", "keep", "part_key", "set_log", "version", "wait_any",
 ]

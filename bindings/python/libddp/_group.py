@@ -17,6 +17,7 @@ from ._handle import Closing, Handle
 from ._messages import Messages
 from ._metrics import agreed_order
 from ._options import fill
+from ._request import Requests
 from ._recover import RankProgress, Recovery, progress_of, recovery_of
 from ._store import Notes, Store, StoreCalls
 from ._tensor import CPU, SIZES, Lent, lend
@@ -31,7 +32,7 @@ class Rows(NamedTuple):
     rows: View  #: one for each index
 
 
-class Group(Messages, Closing):
+class Group(Messages, Requests, Closing):
     """Ranks that act together.
 
     ``Group()`` takes rank, size and meeting place from the environment of ddprun, torchrun, Open MPI, MPICH, Slurm or Kubernetes; alone
@@ -44,7 +45,8 @@ class Group(Messages, Closing):
     rendezvous_timeout_ms, sum_order, reproducible (sums on GPUs have the bits of sums in host memory), nccl_max_ctas (most blocks of a GPU
     that NCCL takes), nccl_comm (the address of an ncclComm_t of the same ranks, which is lent to the group and never ended by it),
     first_port and last_port (where to listen, for a firewall between hosts), links (whether data between hosts is encrypted),
-    virtual_ranks (parts of the global batch, see parts: training has the same bits at any number of ranks up to that),
+    requests (1: the first collective may be posted while a pass is open), virtual_ranks (parts of the global batch, see parts: training has
+    the same bits at any number of ranks up to that),
     recoverable (when a rank dies the others may go on, see recover()), join (join a recoverable group that stands, as one more rank; so does
     DDP_JOIN=1 in the environment).
     """

@@ -20,8 +20,8 @@
 
 namespace ddp::messages {
 
-/// Messages of the program and of collective calls are not taken for each other.
-enum class Space : uint16_t { kProgram = 1, kCollective };
+/// Messages of the program, of blocking collective calls and of posted ones are not taken for each other.
+enum class Space : uint16_t { kProgram = 1, kCollective, kRequest };
 
 /// What a receive is compared by, beside the sender.
 struct Key {

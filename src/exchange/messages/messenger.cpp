@@ -13,10 +13,6 @@
 namespace ddp::messages {
 namespace {
 
-constexpr int64_t kMs = 1'000'000;
-constexpr int64_t kLookAgainMs = 200;  // a bound for what no bell covers: clocks, deadlines
-constexpr int64_t kGraceMs = 500;      // for the first cause, and for what is on its way
-constexpr int64_t kForEverMs = INT64_MAX / (4 * kMs);
 constexpr int32_t kLooks = 100;               // without a pause, if every rank has a core
 constexpr int64_t kLongestTurnsNs = 100'000;  // then, with turns for others, before the thread sleeps
 
@@ -25,41 +21,6 @@ std::string tag_of(const Request& request) {
 }
 
 }  // namespace
-
-/// How long a wait may last yet.
-class Messenger::Patience {
- public:
-  /// `ms`: until the wait is over though nothing is wrong; 0 or less: never.
-  Patience(int64_t timeout_ms, int64_t ms)
-      : timeout_ns_(std::min(timeout_ms > 0 ? timeout_ms : kForEverMs, kForEverMs) * kMs), end_(os::Deadline::in_ms(ms)) {
-    clock_.set_most_ms(2 * kLookAgainMs);
-    since_ns_ = now();
-  }
-
-  [[nodiscard]] bool is_over() const noexcept { return end_.passed(); }
-  [[nodiscard]] int64_t sleep_ms() const noexcept { return std::clamp<int64_t>(end_.left_ms(), 1, kLookAgainMs); }
-  /// Has nothing of the request moved for too long?
-  [[nodiscard]] bool is_late(const Request& request) {
-    clock_.tick(os::now_ns());
-    if (request.moved != moved_) moved_ = request.moved, since_ns_ = now();
-    return now() - since_ns_ >= timeout_ns_;
-  }
-  /// From the first call on, for a while.
-  [[nodiscard]] bool has_grace() {
-    if (grace_from_ns_ == 0) grace_from_ns_ = os::now_ns();
-    return os::now_ns() - grace_from_ns_ < kGraceMs * kMs;
-  }
-
- private:
-  [[nodiscard]] int64_t now() noexcept { return clock_.at(os::now_ns()); }
-
-  const int64_t timeout_ns_;
-  const os::Deadline end_;
-  os::AwakeClock clock_;  // the others may have been stopped with this process
-  int64_t since_ns_ = 0;
-  int64_t moved_ = 0;
-  int64_t grace_from_ns_ = 0;
-};
 
 Messenger::Messenger(std::unique_ptr<Streams> streams, bootstrap::Control& control, bootstrap::Failure& failure,
                      int64_t timeout_ms)
@@ -97,16 +58,15 @@ bool Messenger::progress() {
 }
 
 void Messenger::wait(const RequestPtr& request) {
-  Patience patience(timeout_ms_, 0);
-  on_error([&] { static_cast<void>(wait(request, patience)); }, [&](const Error&) { drop(request); });
+  Patience patience(timeout_ms_);
+  on_error([&] { static_cast<void>(wait(request, patience, os::Deadline::never())); }, [&](const Error&) { drop(request); });
 }
 
-bool Messenger::wait_for(const RequestPtr& request, int64_t ms) {
-  Patience patience(timeout_ms_, std::max<int64_t>(ms, 1));
-  return wait(request, patience);
+bool Messenger::wait_for(const RequestPtr& request, Patience& patience, int64_t ms) {
+  return wait(request, patience, os::Deadline::in_ms(std::max<int64_t>(ms, 1)));
 }
 
-bool Messenger::wait(const RequestPtr& request, Patience& patience) {
+bool Messenger::wait(const RequestPtr& request, Patience& patience, os::Deadline end) {
   if (look_a_while(request)) return true;
   std::unique_lock lock(mutex_);
   while (!request->done) {
@@ -115,15 +75,36 @@ bool Messenger::wait(const RequestPtr& request, Patience& patience) {
       continue;
     }
     check_hope(*request, patience);
-    if (patience.is_over()) return false;
+    check_time(*request, patience);
+    if (end.passed()) return false;
     lock.unlock();
-    streams_->bell().sleep(patience.sleep_ms(), [&] {
-      const std::lock_guard again(mutex_);
-      const bool moved = progress();
-      if (moved) streams_->bell().ring();
-      return moved || request->done || failure_.woken();
-    });
+    sleep(std::clamp<int64_t>(end.left_ms(), 1, Patience::kLookAgainMs), request.get());
     lock.lock();
+  }
+  return true;
+}
+
+// At most `ms`; not if something can move, or this request is done.
+void Messenger::sleep(int64_t ms, const Request* request) {
+  streams_->bell().sleep(ms, [&] {
+    const std::lock_guard lock(mutex_);
+    const bool moved = progress();
+    if (moved) streams_->bell().ring();
+    return moved || (request != nullptr && request->done) || failure_.woken();
+  });
+}
+
+void Messenger::attend(int64_t ms) { sleep(ms, nullptr); }
+
+bool Messenger::test(const RequestPtr& request, Patience& patience) {
+  const std::lock_guard lock(mutex_);
+  while (!request->done) {
+    if (progress()) {
+      streams_->bell().ring();
+      continue;
+    }
+    check_hope(*request, patience);
+    return false;
   }
   return true;
 }
@@ -149,12 +130,27 @@ bool Messenger::may_still_come(const Request& request) {
   return std::any_of(sources.begin(), sources.end(), [this](int32_t peer) { return streams_->is_on_its_way(peer); });
 }
 
+// A rank left in good order, which is nothing to those that wait for another one.
+bool Messenger::has_left(const Request& request) {
+  const std::optional<Error> cause = failure_.cause();
+  const int32_t first = cause.has_value() ? cause->culprit() : -1;
+  const auto left = [&](int32_t peer) { return peer == first || streams_->has_ended(peer); };
+  if (request.peer != kAnySource) return left(request.peer);
+  for (int32_t peer = 0; peer < control_.size(); ++peer)
+    if (peer != control_.rank() && !left(peer)) return false;
+  return true;
+}
+
 // What is complete completes, so this is asked when nothing could go on.
 void Messenger::check_hope(const Request& request, Patience& patience) {
   if (failure_.woken()) failure_.check();
   const bool has_ended = request.peer != kAnySource && streams_->has_ended(request.peer);
-  if (failure_.broken() && (has_ended || !may_still_come(request) || !patience.has_grace())) failure_.check();
+  if (failure_.broken() && has_left(request) && (has_ended || !may_still_come(request) || !patience.has_grace()))
+    failure_.check();
   if (has_ended && !patience.has_grace()) throw gone(request);
+}
+
+void Messenger::check_time(const Request& request, Patience& patience) const {
   if (patience.is_late(request)) throw timed_out(request);
 }
 

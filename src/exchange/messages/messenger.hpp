@@ -19,8 +19,8 @@
 #include "control/control.hpp"
 #include "exchange/messages/link.hpp"
 #include "exchange/messages/match_queue.hpp"
+#include "exchange/messages/patience.hpp"
 #include "exchange/messages/streams.hpp"
-#include "os/awake_clock.hpp"
 
 namespace ddp::messages {
 
@@ -36,16 +36,24 @@ class Messenger {
   /// Until it is done. Throws what ends the group: the first cause, TIMED_OUT, PEER_FAILED. A request that has failed alone
   /// says so in its `error`. If this throws, the request is given up.
   void wait(const RequestPtr& request);
-  /// The same for `ms` at most; false: it is not done, and goes on.
-  [[nodiscard]] bool wait_for(const RequestPtr& request, int64_t ms);
+  /// The same for `ms` at most; false: it is not done. The patience is the request's for all its waits.
+  [[nodiscard]] bool wait_for(const RequestPtr& request, Patience& patience, int64_t ms);
+  /// Do what can be done now. Is the request done? Throws as wait(), except TIMED_OUT.
+  [[nodiscard]] bool test(const RequestPtr& request, Patience& patience);
+  /// Do what can be done, and if that is nothing, sleep until there is something, `ms` at most.
+  void attend(int64_t ms);
+  [[nodiscard]] Patience patience() const { return Patience(timeout_ms_); }
   /// Nothing is read or written there any more. False, unless the group is broken: it sends, or bytes of it have come, so it
   /// has to be waited for.
   bool give_up(const RequestPtr& request);
   /// The same in any case: if it is under way, the stream is of no use any more, and the group must break.
   void drop(const RequestPtr& request) noexcept;
 
-  /// A key for the messages of the next collective call, which all ranks make in the same order.
-  [[nodiscard]] Key next_collective() noexcept { return {Space::kCollective, ++collectives_}; }
+  /// A key for the messages of the next collective call of this kind, kCollective or kRequest. All ranks make those of a
+  /// kind in the same order. One thread at a time for each kind.
+  [[nodiscard]] Key next_collective(Space space) noexcept {
+    return {space, ++(space == Space::kRequest ? requests_ : collectives_)};
+  }
 
   /// Make all streams now. Collective.
   void open_all(os::Deadline deadline) { streams_->open_all(deadline); }
@@ -55,11 +63,13 @@ class Messenger {
   void wake() noexcept { streams_->bell().ring(); }
 
  private:
-  class Patience;
   [[nodiscard]] bool progress();
-  [[nodiscard]] bool wait(const RequestPtr& request, Patience& patience);
+  [[nodiscard]] bool wait(const RequestPtr& request, Patience& patience, os::Deadline end);
+  void sleep(int64_t ms, const Request* request);
   [[nodiscard]] bool look_a_while(const RequestPtr& request);
   void check_hope(const Request& request, Patience& patience);
+  void check_time(const Request& request, Patience& patience) const;
+  [[nodiscard]] bool has_left(const Request& request);
   [[nodiscard]] bool may_still_come(const Request& request);
   [[nodiscard]] Error timed_out(const Request& request) const;
   [[nodiscard]] Error gone(const Request& request) const;
@@ -69,6 +79,7 @@ class Messenger {
   bootstrap::Failure& failure_;
   const int64_t timeout_ms_;
   int64_t collectives_ = 0;
+  int64_t requests_ = 0;
   std::mutex mutex_;  // guards what follows
   std::unique_ptr<Streams> streams_;
   MatchQueue queue_;

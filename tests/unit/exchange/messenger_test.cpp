@@ -209,13 +209,15 @@ void a_sender_waits_when_the_window_is_full(void**) {
       std::vector<RequestPtr> requests;
       for (int64_t n = 0; n < kFit; ++n) self.send(1, 1, data);  // rank 1 receives none of them
       const RequestPtr next = self.start_send(1, 1, data);
-      expect(!self.messenger.wait_for(next, 50), "one more waits");
+      messages::Patience patience = self.messenger.patience();
+      expect(!self.messenger.wait_for(next, patience, 50), "one more waits");
       looked = true;
       self.messenger.wait(next);
     } else {
       std::vector<uint8_t> data(kSize), nothing(1);
       const RequestPtr none = self.start_receive(0, 2, nothing);  // reads what has come, meanwhile
-      while (!looked) static_cast<void>(self.messenger.wait_for(none, 5));
+      messages::Patience patience = self.messenger.patience();
+      while (!looked) static_cast<void>(self.messenger.wait_for(none, patience, 5));
       expect(self.messenger.give_up(none), "a receive without a message can be given up");
       for (int64_t n = 0; n <= kFit; ++n) self.receive(0, 1, data);
     }

@@ -377,15 +377,35 @@ typedef _gostring_ swig_type_341;
 typedef _gostring_ swig_type_342;
 typedef _gostring_ swig_type_343;
 typedef _gostring_ swig_type_344;
-typedef long long swig_type_345;
-typedef long long swig_type_346;
-typedef long long swig_type_347;
-typedef long long swig_type_348;
+typedef _gostring_ swig_type_345;
+typedef _gostring_ swig_type_346;
+typedef _gostring_ swig_type_347;
+typedef _gostring_ swig_type_348;
 typedef _gostring_ swig_type_349;
-typedef long long swig_type_350;
+typedef _gostring_ swig_type_350;
 typedef _gostring_ swig_type_351;
 typedef _gostring_ swig_type_352;
 typedef _gostring_ swig_type_353;
+typedef _gostring_ swig_type_354;
+typedef _gostring_ swig_type_355;
+typedef long long swig_type_356;
+typedef _gostring_ swig_type_357;
+typedef long long swig_type_358;
+typedef _gostring_ swig_type_359;
+typedef _gostring_ swig_type_360;
+typedef long long swig_type_361;
+typedef _gostring_ swig_type_362;
+typedef long long swig_type_363;
+typedef long long swig_type_364;
+typedef long long swig_type_365;
+typedef long long swig_type_366;
+typedef long long swig_type_367;
+typedef long long swig_type_368;
+typedef _gostring_ swig_type_369;
+typedef long long swig_type_370;
+typedef _gostring_ swig_type_371;
+typedef _gostring_ swig_type_372;
+typedef _gostring_ swig_type_373;
 extern void _wrap_Swig_free_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern uintptr_t _wrap_Swig_malloc_low_54d6d97b8f83fd5b(swig_intgo arg1);
 extern swig_intgo _wrap_DDP_OK_low_54d6d97b8f83fd5b(void);
@@ -510,6 +530,8 @@ extern void _wrap_ddp_group_options_connect_all_set_low_54d6d97b8f83fd5b(uintptr
 extern int _wrap_ddp_group_options_connect_all_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern void _wrap_ddp_group_options_links_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_intgo arg2);
 extern swig_intgo _wrap_ddp_group_options_links_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_group_options_requests_set_low_54d6d97b8f83fd5b(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_group_options_requests_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_group_options_low_54d6d97b8f83fd5b(void);
 extern void _wrap_delete_ddp_group_options_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern swig_type_21 _wrap_ddp_group_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_22 arg2);
@@ -1052,15 +1074,33 @@ extern swig_type_341 _wrap_ddp_outer_step_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern swig_type_342 _wrap_ddp_outer_sync_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern swig_type_343 _wrap_ddp_outer_get_stats_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2);
 extern swig_type_344 _wrap_ddp_group_get_waits_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
-extern void _wrap_ddp_trace_options_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_345 arg2);
-extern swig_type_346 _wrap_ddp_trace_options_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern void _wrap_ddp_trace_options_capacity_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_347 arg2);
-extern swig_type_348 _wrap_ddp_trace_options_capacity_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_345 _wrap_ddp_group_post_barrier_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_346 _wrap_ddp_group_post_all_reduce_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, swig_intgo arg3, swig_voidp arg4, uintptr_t arg5);
+extern swig_type_347 _wrap_ddp_group_post_all_gather_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_voidp arg4, uintptr_t arg5);
+extern swig_type_348 _wrap_ddp_group_post_reduce_scatter_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_intgo arg4, swig_voidp arg5, uintptr_t arg6);
+extern swig_type_349 _wrap_ddp_group_post_broadcast_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, int arg3, swig_voidp arg4, uintptr_t arg5);
+extern swig_type_350 _wrap_ddp_group_post_reduce_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, swig_intgo arg3, int arg4, swig_voidp arg5, uintptr_t arg6);
+extern swig_type_351 _wrap_ddp_group_post_gather_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, int arg4, swig_voidp arg5, uintptr_t arg6);
+extern swig_type_352 _wrap_ddp_group_post_scatter_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, int arg4, swig_voidp arg5, uintptr_t arg6);
+extern swig_type_353 _wrap_ddp_group_post_all_to_all_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_voidp arg4, swig_voidp arg5, swig_voidp arg6, uintptr_t arg7);
+extern swig_type_354 _wrap_ddp_group_post_all_gather_counts_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_voidp arg4, swig_voidp arg5, uintptr_t arg6);
+extern swig_type_355 _wrap_ddp_group_post_send_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, int arg3, swig_type_356 arg4, swig_voidp arg5, uintptr_t arg6);
+extern swig_type_357 _wrap_ddp_group_post_receive_low_54d6d97b8f83fd5b(uintptr_t arg1, uintptr_t arg2, int arg3, swig_type_358 arg4, swig_voidp arg5, uintptr_t arg6);
+extern swig_type_359 _wrap_ddp_request_test_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_360 _wrap_ddp_request_wait_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_361 arg2, swig_voidp arg3);
+extern swig_type_362 _wrap_ddp_request_wait_any_low_54d6d97b8f83fd5b(swig_voidp arg1, int arg2, swig_type_363 arg3, swig_voidp arg4);
+extern swig_type_364 _wrap_ddp_request_id_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern int _wrap_ddp_request_source_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_request_destroy_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_trace_options_struct_size_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_365 arg2);
+extern swig_type_366 _wrap_ddp_trace_options_struct_size_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern void _wrap_ddp_trace_options_capacity_set_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_367 arg2);
+extern swig_type_368 _wrap_ddp_trace_options_capacity_get_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_trace_options_low_54d6d97b8f83fd5b(void);
 extern void _wrap_delete_ddp_trace_options_low_54d6d97b8f83fd5b(uintptr_t arg1);
-extern swig_type_349 _wrap_ddp_trace_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_350 arg2);
-extern swig_type_351 _wrap_ddp_group_start_trace_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_352 arg2, uintptr_t arg3);
-extern swig_type_353 _wrap_ddp_group_stop_trace_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_369 _wrap_ddp_trace_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_370 arg2);
+extern swig_type_371 _wrap_ddp_group_start_trace_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_372 arg2, uintptr_t arg3);
+extern swig_type_373 _wrap_ddp_group_stop_trace_low_54d6d97b8f83fd5b(uintptr_t arg1);
 #undef intgo
 */
 import "C"
@@ -2019,6 +2059,19 @@ func (arg1 SwigcptrDdp_group_options) GetLinks() (_swig_ret int32) {
 	return swig_r
 }
 
+func (arg1 SwigcptrDdp_group_options) SetRequests(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_group_options_requests_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_group_options) GetRequests() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_group_options_requests_get_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
 func NewDdp_group_options() (_swig_ret Ddp_group_options) {
 	var swig_r Ddp_group_options
 	swig_r = (Ddp_group_options)(SwigcptrDdp_group_options(C._wrap_new_ddp_group_options_low_54d6d97b8f83fd5b()))
@@ -2075,6 +2128,8 @@ type Ddp_group_options interface {
 	GetConnect_all() (_swig_ret int32)
 	SetLinks(arg2 int32)
 	GetLinks() (_swig_ret int32)
+	SetRequests(arg2 int32)
+	GetRequests() (_swig_ret int32)
 }
 
 func Ddp_group_options_init(arg1 Ddp_group_options, arg2 int64) (_swig_ret error) {
@@ -6963,6 +7018,235 @@ swig_r_1 = result(swig_r)
 	return swig_r_1
 }
 
+func Ddp_group_post_barrier(arg1 uintptr, arg2 *uintptr) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	swig_r_p := C._wrap_ddp_group_post_barrier_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_group_post_all_reduce(arg1 uintptr, arg2 Ddp_tensor, arg3 int32, arg4 *uintptr, arg5 uintptr) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := getSwigcptr(arg2)
+	_swig_i_2 := arg3
+	_swig_i_3 := arg4
+	_swig_i_4 := arg5
+	swig_r_p := C._wrap_ddp_group_post_all_reduce_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.swig_intgo(_swig_i_2), C.swig_voidp(_swig_i_3), C.uintptr_t(_swig_i_4))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_group_post_all_gather(arg1 uintptr, arg2 Ddp_tensor, arg3 Ddp_tensor, arg4 *uintptr, arg5 uintptr) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := getSwigcptr(arg2)
+	_swig_i_2 := getSwigcptr(arg3)
+	_swig_i_3 := arg4
+	_swig_i_4 := arg5
+	swig_r_p := C._wrap_ddp_group_post_all_gather_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3), C.uintptr_t(_swig_i_4))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_group_post_reduce_scatter(arg1 uintptr, arg2 Ddp_tensor, arg3 Ddp_tensor, arg4 int32, arg5 *uintptr, arg6 uintptr) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := getSwigcptr(arg2)
+	_swig_i_2 := getSwigcptr(arg3)
+	_swig_i_3 := arg4
+	_swig_i_4 := arg5
+	_swig_i_5 := arg6
+	swig_r_p := C._wrap_ddp_group_post_reduce_scatter_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_intgo(_swig_i_3), C.swig_voidp(_swig_i_4), C.uintptr_t(_swig_i_5))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_group_post_broadcast(arg1 uintptr, arg2 Ddp_tensor, arg3 int32, arg4 *uintptr, arg5 uintptr) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := getSwigcptr(arg2)
+	_swig_i_2 := arg3
+	_swig_i_3 := arg4
+	_swig_i_4 := arg5
+	swig_r_p := C._wrap_ddp_group_post_broadcast_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.int(_swig_i_2), C.swig_voidp(_swig_i_3), C.uintptr_t(_swig_i_4))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_group_post_reduce(arg1 uintptr, arg2 Ddp_tensor, arg3 int32, arg4 int32, arg5 *uintptr, arg6 uintptr) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := getSwigcptr(arg2)
+	_swig_i_2 := arg3
+	_swig_i_3 := arg4
+	_swig_i_4 := arg5
+	_swig_i_5 := arg6
+	swig_r_p := C._wrap_ddp_group_post_reduce_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.swig_intgo(_swig_i_2), C.int(_swig_i_3), C.swig_voidp(_swig_i_4), C.uintptr_t(_swig_i_5))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_group_post_gather(arg1 uintptr, arg2 Ddp_tensor, arg3 Ddp_tensor, arg4 int32, arg5 *uintptr, arg6 uintptr) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := getSwigcptr(arg2)
+	_swig_i_2 := getSwigcptr(arg3)
+	_swig_i_3 := arg4
+	_swig_i_4 := arg5
+	_swig_i_5 := arg6
+	swig_r_p := C._wrap_ddp_group_post_gather_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.int(_swig_i_3), C.swig_voidp(_swig_i_4), C.uintptr_t(_swig_i_5))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_group_post_scatter(arg1 uintptr, arg2 Ddp_tensor, arg3 Ddp_tensor, arg4 int32, arg5 *uintptr, arg6 uintptr) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := getSwigcptr(arg2)
+	_swig_i_2 := getSwigcptr(arg3)
+	_swig_i_3 := arg4
+	_swig_i_4 := arg5
+	_swig_i_5 := arg6
+	swig_r_p := C._wrap_ddp_group_post_scatter_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.int(_swig_i_3), C.swig_voidp(_swig_i_4), C.uintptr_t(_swig_i_5))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_group_post_all_to_all(arg1 uintptr, arg2 Ddp_tensor, arg3 Ddp_tensor, arg4 *int64, arg5 *int64, arg6 *uintptr, arg7 uintptr) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := getSwigcptr(arg2)
+	_swig_i_2 := getSwigcptr(arg3)
+	_swig_i_3 := arg4
+	_swig_i_4 := arg5
+	_swig_i_5 := arg6
+	_swig_i_6 := arg7
+	swig_r_p := C._wrap_ddp_group_post_all_to_all_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4), C.swig_voidp(_swig_i_5), C.uintptr_t(_swig_i_6))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_group_post_all_gather_counts(arg1 uintptr, arg2 Ddp_tensor, arg3 Ddp_tensor, arg4 *int64, arg5 *uintptr, arg6 uintptr) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := getSwigcptr(arg2)
+	_swig_i_2 := getSwigcptr(arg3)
+	_swig_i_3 := arg4
+	_swig_i_4 := arg5
+	_swig_i_5 := arg6
+	swig_r_p := C._wrap_ddp_group_post_all_gather_counts_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4), C.uintptr_t(_swig_i_5))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_group_post_send(arg1 uintptr, arg2 Ddp_tensor, arg3 int32, arg4 int64, arg5 *uintptr, arg6 uintptr) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := getSwigcptr(arg2)
+	_swig_i_2 := arg3
+	_swig_i_3 := arg4
+	_swig_i_4 := arg5
+	_swig_i_5 := arg6
+	swig_r_p := C._wrap_ddp_group_post_send_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.int(_swig_i_2), C.swig_type_356(_swig_i_3), C.swig_voidp(_swig_i_4), C.uintptr_t(_swig_i_5))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_group_post_receive(arg1 uintptr, arg2 Ddp_tensor, arg3 int32, arg4 int64, arg5 *uintptr, arg6 uintptr) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := getSwigcptr(arg2)
+	_swig_i_2 := arg3
+	_swig_i_3 := arg4
+	_swig_i_4 := arg5
+	_swig_i_5 := arg6
+	swig_r_p := C._wrap_ddp_group_post_receive_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.int(_swig_i_2), C.swig_type_358(_swig_i_3), C.swig_voidp(_swig_i_4), C.uintptr_t(_swig_i_5))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_request_test(arg1 uintptr, arg2 *int32) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	swig_r_p := C._wrap_ddp_request_test_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_request_wait(arg1 uintptr, arg2 int64, arg3 *int32) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	_swig_i_2 := arg3
+	swig_r_p := C._wrap_ddp_request_wait_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_361(_swig_i_1), C.swig_voidp(_swig_i_2))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_request_wait_any(arg1 *int64, arg2 int32, arg3 int64, arg4 *int32) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	_swig_i_2 := arg3
+	_swig_i_3 := arg4
+	swig_r_p := C._wrap_ddp_request_wait_any_low_54d6d97b8f83fd5b(C.swig_voidp(_swig_i_0), C.int(_swig_i_1), C.swig_type_363(_swig_i_2), C.swig_voidp(_swig_i_3))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_request_id(arg1 uintptr) (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ddp_request_id_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func Ddp_request_source(arg1 uintptr) (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_request_source_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func Ddp_request_destroy(arg1 uintptr) {
+	_swig_i_0 := arg1
+	C._wrap_ddp_request_destroy_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0))
+}
+
 type SwigcptrDdp_trace_options uintptr
 
 func (p SwigcptrDdp_trace_options) Swigcptr() uintptr {
@@ -6975,7 +7259,7 @@ func (p SwigcptrDdp_trace_options) SwigIsDdp_trace_options() {
 func (arg1 SwigcptrDdp_trace_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_trace_options_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_345(_swig_i_1))
+	C._wrap_ddp_trace_options_struct_size_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_365(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_trace_options) GetStruct_size() (_swig_ret int64) {
@@ -6988,7 +7272,7 @@ func (arg1 SwigcptrDdp_trace_options) GetStruct_size() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_trace_options) SetCapacity(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_trace_options_capacity_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_347(_swig_i_1))
+	C._wrap_ddp_trace_options_capacity_set_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_367(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_trace_options) GetCapacity() (_swig_ret int64) {
@@ -7022,7 +7306,7 @@ func Ddp_trace_options_init(arg1 Ddp_trace_options, arg2 int64) (_swig_ret error
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_trace_options_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_350(_swig_i_1))
+	swig_r_p := C._wrap_ddp_trace_options_init_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), C.swig_type_370(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -7034,7 +7318,7 @@ func Ddp_group_start_trace(arg1 uintptr, arg2 string, arg3 Ddp_trace_options) (_
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := getSwigcptr(arg3)
-	swig_r_p := C._wrap_ddp_group_start_trace_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), *(*C.swig_type_352)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2))
+	swig_r_p := C._wrap_ddp_group_start_trace_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), *(*C.swig_type_372)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2

@@ -1743,6 +1743,31 @@ intgo _wrap_ddp_group_options_links_get_low_54d6d97b8f83fd5b(struct ddp_group_op
 }
 
 
+void _wrap_ddp_group_options_requests_set_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
+  struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_group_options **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->requests = arg2;
+  
+}
+
+
+int _wrap_ddp_group_options_requests_get_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0) {
+  struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_group_options **)&_swig_go_0; 
+  
+  result =  ((arg1)->requests);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
 struct ddp_group_options *_wrap_new_ddp_group_options_low_54d6d97b8f83fd5b() {
   struct ddp_group_options *result = 0 ;
   struct ddp_group_options *_swig_go_result;
@@ -9101,6 +9126,357 @@ _gostring_ _wrap_ddp_group_get_waits_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0,
   result = (ddp_status)ddp_group_get_waits((struct ddp_group const *)arg1,arg2,arg3,arg4);
   _swig_go_result = ddp_go_result(result);
   return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_group_post_barrier_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, ddp_request **_swig_go_1) {
+  ddp_group *arg1 = (ddp_group *) 0 ;
+  ddp_request **arg2 = (ddp_request **) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_group **)&_swig_go_0; 
+  arg2 = *(ddp_request ***)&_swig_go_1; 
+  
+  result = (ddp_status)ddp_group_post_barrier(arg1,arg2);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_group_post_all_reduce_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, intgo _swig_go_2, ddp_request **_swig_go_3, void *_swig_go_4) {
+  ddp_group *arg1 = (ddp_group *) 0 ;
+  ddp_tensor *arg2 = (ddp_tensor *) 0 ;
+  ddp_reduce arg3 ;
+  ddp_request **arg4 = (ddp_request **) 0 ;
+  void *arg5 = (void *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_group **)&_swig_go_0; 
+  arg2 = *(ddp_tensor **)&_swig_go_1; 
+  arg3 = (ddp_reduce)_swig_go_2;
+  arg4 = *(ddp_request ***)&_swig_go_3; 
+  arg5 = *(void **)&_swig_go_4; 
+  
+  result = (ddp_status)ddp_group_post_all_reduce(arg1,(struct ddp_tensor const *)arg2,arg3,arg4,arg5);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_group_post_all_gather_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, ddp_request **_swig_go_3, void *_swig_go_4) {
+  ddp_group *arg1 = (ddp_group *) 0 ;
+  ddp_tensor *arg2 = (ddp_tensor *) 0 ;
+  ddp_tensor *arg3 = (ddp_tensor *) 0 ;
+  ddp_request **arg4 = (ddp_request **) 0 ;
+  void *arg5 = (void *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_group **)&_swig_go_0; 
+  arg2 = *(ddp_tensor **)&_swig_go_1; 
+  arg3 = *(ddp_tensor **)&_swig_go_2; 
+  arg4 = *(ddp_request ***)&_swig_go_3; 
+  arg5 = *(void **)&_swig_go_4; 
+  
+  result = (ddp_status)ddp_group_post_all_gather(arg1,(struct ddp_tensor const *)arg2,(struct ddp_tensor const *)arg3,arg4,arg5);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_group_post_reduce_scatter_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, intgo _swig_go_3, ddp_request **_swig_go_4, void *_swig_go_5) {
+  ddp_group *arg1 = (ddp_group *) 0 ;
+  ddp_tensor *arg2 = (ddp_tensor *) 0 ;
+  ddp_tensor *arg3 = (ddp_tensor *) 0 ;
+  ddp_reduce arg4 ;
+  ddp_request **arg5 = (ddp_request **) 0 ;
+  void *arg6 = (void *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_group **)&_swig_go_0; 
+  arg2 = *(ddp_tensor **)&_swig_go_1; 
+  arg3 = *(ddp_tensor **)&_swig_go_2; 
+  arg4 = (ddp_reduce)_swig_go_3;
+  arg5 = *(ddp_request ***)&_swig_go_4; 
+  arg6 = *(void **)&_swig_go_5; 
+  
+  result = (ddp_status)ddp_group_post_reduce_scatter(arg1,(struct ddp_tensor const *)arg2,(struct ddp_tensor const *)arg3,arg4,arg5,arg6);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_group_post_broadcast_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, int _swig_go_2, ddp_request **_swig_go_3, void *_swig_go_4) {
+  ddp_group *arg1 = (ddp_group *) 0 ;
+  ddp_tensor *arg2 = (ddp_tensor *) 0 ;
+  int32_t arg3 ;
+  ddp_request **arg4 = (ddp_request **) 0 ;
+  void *arg5 = (void *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_group **)&_swig_go_0; 
+  arg2 = *(ddp_tensor **)&_swig_go_1; 
+  arg3 = (int32_t)_swig_go_2; 
+  arg4 = *(ddp_request ***)&_swig_go_3; 
+  arg5 = *(void **)&_swig_go_4; 
+  
+  result = (ddp_status)ddp_group_post_broadcast(arg1,(struct ddp_tensor const *)arg2,arg3,arg4,arg5);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_group_post_reduce_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, intgo _swig_go_2, int _swig_go_3, ddp_request **_swig_go_4, void *_swig_go_5) {
+  ddp_group *arg1 = (ddp_group *) 0 ;
+  ddp_tensor *arg2 = (ddp_tensor *) 0 ;
+  ddp_reduce arg3 ;
+  int32_t arg4 ;
+  ddp_request **arg5 = (ddp_request **) 0 ;
+  void *arg6 = (void *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_group **)&_swig_go_0; 
+  arg2 = *(ddp_tensor **)&_swig_go_1; 
+  arg3 = (ddp_reduce)_swig_go_2;
+  arg4 = (int32_t)_swig_go_3; 
+  arg5 = *(ddp_request ***)&_swig_go_4; 
+  arg6 = *(void **)&_swig_go_5; 
+  
+  result = (ddp_status)ddp_group_post_reduce(arg1,(struct ddp_tensor const *)arg2,arg3,arg4,arg5,arg6);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_group_post_gather_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, int _swig_go_3, ddp_request **_swig_go_4, void *_swig_go_5) {
+  ddp_group *arg1 = (ddp_group *) 0 ;
+  ddp_tensor *arg2 = (ddp_tensor *) 0 ;
+  ddp_tensor *arg3 = (ddp_tensor *) 0 ;
+  int32_t arg4 ;
+  ddp_request **arg5 = (ddp_request **) 0 ;
+  void *arg6 = (void *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_group **)&_swig_go_0; 
+  arg2 = *(ddp_tensor **)&_swig_go_1; 
+  arg3 = *(ddp_tensor **)&_swig_go_2; 
+  arg4 = (int32_t)_swig_go_3; 
+  arg5 = *(ddp_request ***)&_swig_go_4; 
+  arg6 = *(void **)&_swig_go_5; 
+  
+  result = (ddp_status)ddp_group_post_gather(arg1,(struct ddp_tensor const *)arg2,(struct ddp_tensor const *)arg3,arg4,arg5,arg6);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_group_post_scatter_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, int _swig_go_3, ddp_request **_swig_go_4, void *_swig_go_5) {
+  ddp_group *arg1 = (ddp_group *) 0 ;
+  ddp_tensor *arg2 = (ddp_tensor *) 0 ;
+  ddp_tensor *arg3 = (ddp_tensor *) 0 ;
+  int32_t arg4 ;
+  ddp_request **arg5 = (ddp_request **) 0 ;
+  void *arg6 = (void *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_group **)&_swig_go_0; 
+  arg2 = *(ddp_tensor **)&_swig_go_1; 
+  arg3 = *(ddp_tensor **)&_swig_go_2; 
+  arg4 = (int32_t)_swig_go_3; 
+  arg5 = *(ddp_request ***)&_swig_go_4; 
+  arg6 = *(void **)&_swig_go_5; 
+  
+  result = (ddp_status)ddp_group_post_scatter(arg1,(struct ddp_tensor const *)arg2,(struct ddp_tensor const *)arg3,arg4,arg5,arg6);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_group_post_all_to_all_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, long long *_swig_go_3, long long *_swig_go_4, ddp_request **_swig_go_5, void *_swig_go_6) {
+  ddp_group *arg1 = (ddp_group *) 0 ;
+  ddp_tensor *arg2 = (ddp_tensor *) 0 ;
+  ddp_tensor *arg3 = (ddp_tensor *) 0 ;
+  int64_t *arg4 = (int64_t *) 0 ;
+  int64_t *arg5 = (int64_t *) 0 ;
+  ddp_request **arg6 = (ddp_request **) 0 ;
+  void *arg7 = (void *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_group **)&_swig_go_0; 
+  arg2 = *(ddp_tensor **)&_swig_go_1; 
+  arg3 = *(ddp_tensor **)&_swig_go_2; 
+  arg4 = *(int64_t **)&_swig_go_3; 
+  arg5 = *(int64_t **)&_swig_go_4; 
+  arg6 = *(ddp_request ***)&_swig_go_5; 
+  arg7 = *(void **)&_swig_go_6; 
+  
+  result = (ddp_status)ddp_group_post_all_to_all(arg1,(struct ddp_tensor const *)arg2,(struct ddp_tensor const *)arg3,(int64_t const *)arg4,(int64_t const *)arg5,arg6,arg7);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_group_post_all_gather_counts_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, long long *_swig_go_3, ddp_request **_swig_go_4, void *_swig_go_5) {
+  ddp_group *arg1 = (ddp_group *) 0 ;
+  ddp_tensor *arg2 = (ddp_tensor *) 0 ;
+  ddp_tensor *arg3 = (ddp_tensor *) 0 ;
+  int64_t *arg4 = (int64_t *) 0 ;
+  ddp_request **arg5 = (ddp_request **) 0 ;
+  void *arg6 = (void *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_group **)&_swig_go_0; 
+  arg2 = *(ddp_tensor **)&_swig_go_1; 
+  arg3 = *(ddp_tensor **)&_swig_go_2; 
+  arg4 = *(int64_t **)&_swig_go_3; 
+  arg5 = *(ddp_request ***)&_swig_go_4; 
+  arg6 = *(void **)&_swig_go_5; 
+  
+  result = (ddp_status)ddp_group_post_all_gather_counts(arg1,(struct ddp_tensor const *)arg2,(struct ddp_tensor const *)arg3,(int64_t const *)arg4,arg5,arg6);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_group_post_send_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, int _swig_go_2, long long _swig_go_3, ddp_request **_swig_go_4, void *_swig_go_5) {
+  ddp_group *arg1 = (ddp_group *) 0 ;
+  ddp_tensor *arg2 = (ddp_tensor *) 0 ;
+  int32_t arg3 ;
+  int64_t arg4 ;
+  ddp_request **arg5 = (ddp_request **) 0 ;
+  void *arg6 = (void *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_group **)&_swig_go_0; 
+  arg2 = *(ddp_tensor **)&_swig_go_1; 
+  arg3 = (int32_t)_swig_go_2; 
+  arg4 = (int64_t)_swig_go_3; 
+  arg5 = *(ddp_request ***)&_swig_go_4; 
+  arg6 = *(void **)&_swig_go_5; 
+  
+  result = (ddp_status)ddp_group_post_send(arg1,(struct ddp_tensor const *)arg2,arg3,arg4,arg5,arg6);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_group_post_receive_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, int _swig_go_2, long long _swig_go_3, ddp_request **_swig_go_4, void *_swig_go_5) {
+  ddp_group *arg1 = (ddp_group *) 0 ;
+  ddp_tensor *arg2 = (ddp_tensor *) 0 ;
+  int32_t arg3 ;
+  int64_t arg4 ;
+  ddp_request **arg5 = (ddp_request **) 0 ;
+  void *arg6 = (void *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_group **)&_swig_go_0; 
+  arg2 = *(ddp_tensor **)&_swig_go_1; 
+  arg3 = (int32_t)_swig_go_2; 
+  arg4 = (int64_t)_swig_go_3; 
+  arg5 = *(ddp_request ***)&_swig_go_4; 
+  arg6 = *(void **)&_swig_go_5; 
+  
+  result = (ddp_status)ddp_group_post_receive(arg1,(struct ddp_tensor const *)arg2,arg3,arg4,arg5,arg6);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_request_test_low_54d6d97b8f83fd5b(ddp_request *_swig_go_0, int *_swig_go_1) {
+  ddp_request *arg1 = (ddp_request *) 0 ;
+  int32_t *arg2 = (int32_t *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_request **)&_swig_go_0; 
+  arg2 = *(int32_t **)&_swig_go_1; 
+  
+  result = (ddp_status)ddp_request_test(arg1,arg2);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_request_wait_low_54d6d97b8f83fd5b(ddp_request *_swig_go_0, long long _swig_go_1, int *_swig_go_2) {
+  ddp_request *arg1 = (ddp_request *) 0 ;
+  int64_t arg2 ;
+  int32_t *arg3 = (int32_t *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_request **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  arg3 = *(int32_t **)&_swig_go_2; 
+  
+  result = (ddp_status)ddp_request_wait(arg1,arg2,arg3);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_request_wait_any_low_54d6d97b8f83fd5b(long long *_swig_go_0, int _swig_go_1, long long _swig_go_2, int *_swig_go_3) {
+  int64_t *arg1 = (int64_t *) 0 ;
+  int32_t arg2 ;
+  int64_t arg3 ;
+  int32_t *arg4 = (int32_t *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(int64_t **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  arg3 = (int64_t)_swig_go_2; 
+  arg4 = *(int32_t **)&_swig_go_3; 
+  
+  result = (ddp_status)ddp_request_wait_any((int64_t const *)arg1,arg2,arg3,arg4);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+long long _wrap_ddp_request_id_low_54d6d97b8f83fd5b(ddp_request *_swig_go_0) {
+  ddp_request *arg1 = (ddp_request *) 0 ;
+  int64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(ddp_request **)&_swig_go_0; 
+  
+  result = ddp_request_id((struct ddp_request const *)arg1);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+int _wrap_ddp_request_source_low_54d6d97b8f83fd5b(ddp_request *_swig_go_0) {
+  ddp_request *arg1 = (ddp_request *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(ddp_request **)&_swig_go_0; 
+  
+  result = ddp_request_source((struct ddp_request const *)arg1);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_request_destroy_low_54d6d97b8f83fd5b(ddp_request *_swig_go_0) {
+  ddp_request *arg1 = (ddp_request *) 0 ;
+  
+  arg1 = *(ddp_request **)&_swig_go_0; 
+  
+  ddp_request_destroy(arg1);
+  
 }
 
 

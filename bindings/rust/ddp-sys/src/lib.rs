@@ -250,6 +250,10 @@ pub struct ddp_group_options {
     ///                             encrypted, plain). DDP_LINKS_ENCRYPTED is NOT_SUPPORTED without a token, and with GPUs on several
     ///                             hosts, whose connections are NCCL's. Equal on all ranks
     pub links: ddp_links,
+    /// 1: the channel for collectives that are posted (see ddp/request.h) is opened with the group, so
+    ///                             that the first one may be posted while a pass is open. 0 (default): with the first one. Equal on
+    ///                             all ranks
+    pub requests: i32,
 }
 
 pub const DDP_NO_COLOR: i32 = -1;
@@ -875,6 +879,13 @@ pub struct ddp_outer_stats {
     pub sent_bytes: i64,
     /// time in ddp_outer_step and ddp_outer_sync in which this rank waited for exchanges
     pub wait_ns: i64,
+}
+
+/// a call that was posted
+#[repr(C)]
+pub struct ddp_request {
+    _private: [u8; 0],
+    _pinned: PhantomData<(*mut u8, PhantomPinned)>,
 }
 
 /// Options of a trace. Fill with ddp_trace_options_init(). Since 0.1.
@@ -2036,6 +2047,150 @@ extern "C" {
     /// Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
     pub fn ddp_group_get_waits(group: *const ddp_group, seconds: *mut f64, capacity: i32, out_count: *mut i32) -> ddp_status;
 
+    /// Post ddp_group_barrier.
+    /// @param out_request destroy with ddp_request_destroy
+    /// Never blocks, except that the first one of a group opens the channel of requests: that is collective, and INVALID_STATE
+    /// while a pass is open. One thread at a time posts collectives. Errors, of this and of all collectives below:
+    /// INVALID_ARGUMENT, as the blocking call; INVALID_STATE (destroyed, or called in a function that the library has called);
+    /// the first cause in a broken group; OUT_OF_MEMORY, which breaks the group. What else may go wrong is the error of the
+    /// request: that of the blocking call. Since 0.1.
+    pub fn ddp_group_post_barrier(group: *mut ddp_group, out_request: *mut *mut ddp_request) -> ddp_status;
+
+    /// Post ddp_group_all_reduce, with the same bits.
+    /// @param tensor this rank's contribution, replaced by the result
+    /// @param op as in ddp_group_all_reduce
+    /// @param out_request destroy with ddp_request_destroy
+    /// @param stream of a tensor on a GPU. There the call itself waits for the other ranks' calls, as ddp_group_all_reduce does,
+    ///        and the request has ended when it returns; INVALID_STATE while a pass is open
+    /// As ddp_group_post_barrier. Since 0.1.
+    pub fn ddp_group_post_all_reduce(group: *mut ddp_group, tensor: *const ddp_tensor, op: ddp_reduce, out_request: *mut *mut ddp_request, stream: *mut c_void) -> ddp_status;
+
+    /// Post ddp_group_all_gather.
+    /// @param input n elements
+    /// @param output size * n elements; may contain `input` at its own place
+    /// @param out_request destroy with ddp_request_destroy
+    /// @param stream as in ddp_group_post_all_reduce
+    /// As ddp_group_post_barrier. Since 0.1.
+    pub fn ddp_group_post_all_gather(group: *mut ddp_group, input: *const ddp_tensor, output: *const ddp_tensor, out_request: *mut *mut ddp_request, stream: *mut c_void) -> ddp_status;
+
+    /// Post ddp_group_reduce_scatter.
+    /// @param input size * n elements
+    /// @param output n elements; may be the own part of `input`
+    /// @param op as in ddp_group_reduce_scatter
+    /// @param out_request destroy with ddp_request_destroy
+    /// @param stream as in ddp_group_post_all_reduce
+    /// As ddp_group_post_barrier. Since 0.1.
+    pub fn ddp_group_post_reduce_scatter(group: *mut ddp_group, input: *const ddp_tensor, output: *const ddp_tensor, op: ddp_reduce, out_request: *mut *mut ddp_request, stream: *mut c_void) -> ddp_status;
+
+    /// Post ddp_group_broadcast.
+    /// @param tensor of `root`, not changed until the request has ended; filled on the other ranks
+    /// @param root equal on all ranks
+    /// @param out_request destroy with ddp_request_destroy
+    /// @param stream as in ddp_group_post_all_reduce
+    /// As ddp_group_post_barrier. Since 0.1.
+    pub fn ddp_group_post_broadcast(group: *mut ddp_group, tensor: *const ddp_tensor, root: i32, out_request: *mut *mut ddp_request, stream: *mut c_void) -> ddp_status;
+
+    /// Post ddp_group_reduce.
+    /// @param tensor this rank's contribution; the result on `root`, undefined on the others
+    /// @param op as in ddp_group_reduce
+    /// @param root equal on all ranks
+    /// @param out_request destroy with ddp_request_destroy
+    /// @param stream as in ddp_group_post_all_reduce
+    /// As ddp_group_post_barrier. Since 0.1.
+    pub fn ddp_group_post_reduce(group: *mut ddp_group, tensor: *const ddp_tensor, op: ddp_reduce, root: i32, out_request: *mut *mut ddp_request, stream: *mut c_void) -> ddp_status;
+
+    /// Post ddp_group_gather.
+    /// @param input n elements
+    /// @param output size * n elements on `root`; on the other ranks NULL is allowed
+    /// @param root equal on all ranks
+    /// @param out_request destroy with ddp_request_destroy
+    /// @param stream NULL
+    /// As ddp_group_post_barrier. Since 0.1.
+    pub fn ddp_group_post_gather(group: *mut ddp_group, input: *const ddp_tensor, output: *const ddp_tensor, root: i32, out_request: *mut *mut ddp_request, stream: *mut c_void) -> ddp_status;
+
+    /// Post ddp_group_scatter.
+    /// @param input size * n elements on `root`; on the other ranks NULL is allowed
+    /// @param output n elements
+    /// @param root equal on all ranks
+    /// @param out_request destroy with ddp_request_destroy
+    /// @param stream NULL
+    /// As ddp_group_post_barrier. Since 0.1.
+    pub fn ddp_group_post_scatter(group: *mut ddp_group, input: *const ddp_tensor, output: *const ddp_tensor, root: i32, out_request: *mut *mut ddp_request, stream: *mut c_void) -> ddp_status;
+
+    /// Post ddp_group_all_to_all.
+    /// @param input what this rank gives
+    /// @param output what it gets; does not overlap `input`
+    /// @param input_counts copied; NULL: as many for each
+    /// @param output_counts copied; NULL: as many of each
+    /// @param out_request destroy with ddp_request_destroy
+    /// @param stream NULL
+    /// As ddp_group_post_barrier. Since 0.1.
+    pub fn ddp_group_post_all_to_all(group: *mut ddp_group, input: *const ddp_tensor, output: *const ddp_tensor, input_counts: *const i64, output_counts: *const i64, out_request: *mut *mut ddp_request, stream: *mut c_void) -> ddp_status;
+
+    /// Post ddp_group_all_gather_counts.
+    /// @param input counts[rank] elements
+    /// @param output the inputs of all ranks; may contain `input` at its own place
+    /// @param counts copied; equal on all ranks
+    /// @param out_request destroy with ddp_request_destroy
+    /// @param stream NULL
+    /// As ddp_group_post_barrier. Since 0.1.
+    pub fn ddp_group_post_all_gather_counts(group: *mut ddp_group, input: *const ddp_tensor, output: *const ddp_tensor, counts: *const i64, out_request: *mut *mut ddp_request, stream: *mut c_void) -> ddp_status;
+
+    /// Post ddp_group_send. A message of up to 64 KiB has ended at once, as long as the receiver has less than 1 MiB of this rank
+    /// that it has not received.
+    /// @param tensor not changed until the request has ended
+    /// @param peer rank of the receiver
+    /// @param tag 0 or more
+    /// @param out_request destroy with ddp_request_destroy
+    /// @param stream NULL
+    /// Local, never blocks; any thread, during other calls on the group and in an open pass. Errors: as
+    /// ddp_group_post_barrier; those of the request are those of ddp_group_send. Since 0.1.
+    pub fn ddp_group_post_send(group: *mut ddp_group, tensor: *const ddp_tensor, peer: i32, tag: i64, out_request: *mut *mut ddp_request, stream: *mut c_void) -> ddp_status;
+
+    /// Post ddp_group_receive. Receives with the same source and tag get messages in the order in which they are posted.
+    /// @param tensor filled
+    /// @param source rank of the sender, or DDP_ANY_SOURCE; ddp_request_source tells then which it was
+    /// @param tag 0 or more
+    /// @param out_request destroy with ddp_request_destroy; that withdraws a receive for which nothing has come
+    /// @param stream NULL
+    /// As ddp_group_post_send. The time limit of the group counts from the first wait for the request on. Since 0.1.
+    pub fn ddp_group_post_receive(group: *mut ddp_group, tensor: *const ddp_tensor, source: i32, tag: i64, out_request: *mut *mut ddp_request, stream: *mut c_void) -> ddp_status;
+
+    /// Has the request ended?
+    /// @param out_done 1: it has ended well; 0: it has not ended
+    /// Local, never blocks, any thread, one at a time for each request. Errors: the error that the request has ended with, in
+    /// every call; INVALID_ARGUMENT; INVALID_STATE (in a fork of the process that posted). Since 0.1.
+    pub fn ddp_request_test(request: *mut ddp_request, out_done: *mut i32) -> ddp_status;
+
+    /// Wait until the request has ended.
+    /// @param timeout_ms at most so long; -1: only the group's own limit holds. The request stays open when the
+    ///        time is over
+    /// @param out_done 1: it has ended well; 0: the time is over. NULL is allowed
+    /// Local, blocks. Threads and errors as ddp_request_test; INVALID_STATE (in a function that the library has called). Ranks
+    /// that wait for each other, here and in other calls, get DIFFERENT_CALLS. Since 0.1.
+    pub fn ddp_request_wait(request: *mut ddp_request, timeout_ms: i64, out_done: *mut i32) -> ddp_status;
+
+    /// Wait until one of several requests has ended, of one group or of several.
+    /// @param ids `count` numbers, from ddp_request_id
+    /// @param count 1 or more
+    /// @param timeout_ms as in ddp_request_wait
+    /// @param out_index the first in the list that has ended; -1: the time is over. An error of that request is this call's,
+    /// which sets out_index too Local, blocks. Threads and errors as ddp_request_wait. Since 0.1.
+    pub fn ddp_request_wait_any(ids: *const i64, count: i32, timeout_ms: i64, out_index: *mut i32) -> ddp_status;
+
+    /// The number of a request, for ddp_request_wait_any; 0 if `request` is not a request. Local, any thread. Since 0.1.
+    pub fn ddp_request_id(request: *const ddp_request) -> i64;
+
+    /// The rank that sent what a receive got; -1 until the receive has ended, and for other requests. Local, any thread.
+    /// Since 0.1.
+    pub fn ddp_request_source(request: *const ddp_request) -> i32;
+
+    /// Give up a request. On return its tensors are not used any more: a receive for which nothing has come is withdrawn, and any
+    /// other request that has not ended is waited for.
+    /// Local, blocks as ddp_request_wait. NULL and an already destroyed request are ignored. In a fork of the process that posted
+    /// the call does nothing. Since 0.1.
+    pub fn ddp_request_destroy(request: *mut ddp_request);
+
     /// Write the defaults.
     /// @param options filled; not NULL
     /// @param struct_size sizeof(ddp_trace_options) as the caller sees it
@@ -2082,7 +2237,7 @@ mod tests {
     fn structs_lie_as_in_c() {
         check!(ddp_tensor, 88, data: 0, dtype: 8, device: 12, device_index: 16, ndim: 20, shape: 24);
         check!(ddp_store, 32, struct_size: 0, set: 8, get: 16, user_data: 24);
-        check!(ddp_group_options, 112, struct_size: 0, rank: 8, world_size: 12, backend: 16, device_index: 20, timeout_ms: 24, heartbeat_ms: 32, dead_after_ms: 40, rendezvous_timeout_ms: 48, store: 56, sum_order: 64, reproducible: 68, nccl_max_ctas: 72, recoverable: 76, nccl_comm: 80, first_port: 88, last_port: 92, join: 96, virtual_ranks: 100, connect_all: 104, links: 108);
+        check!(ddp_group_options, 120, struct_size: 0, rank: 8, world_size: 12, backend: 16, device_index: 20, timeout_ms: 24, heartbeat_ms: 32, dead_after_ms: 40, rendezvous_timeout_ms: 48, store: 56, sum_order: 64, reproducible: 68, nccl_max_ctas: 72, recoverable: 76, nccl_comm: 80, first_port: 88, last_port: 92, join: 96, virtual_ranks: 100, connect_all: 104, links: 108, requests: 112);
         check!(ddp_model_options, 64, struct_size: 0, first_bucket_bytes: 8, bucket_bytes: 16, reduce: 24, unused: 28, progress: 32, drift: 36, check_every: 40, divisor: 48, uneven_inputs: 52, wire: 56, own_values: 60);
         check!(ddp_model_stats, 128, struct_size: 0, parameters: 8, elements: 16, buckets: 24, passes: 32, gradient_bytes: 40, backward_ns: 48, comm_ns: 56, exposed_ns: 64, total_backward_ns: 72, total_comm_ns: 80, total_exposed_ns: 88, checks: 96, repairs: 104, sent_bytes: 112, total_sent_bytes: 120);
         check!(ddp_pass_report, 32, struct_size: 0, contributors: 8, last: 12, weight: 16, absent: 24);

@@ -59,6 +59,7 @@ mod model;
 mod optimizer;
 mod options;
 mod pass;
+mod request;
 mod sampler;
 mod state;
 mod tensor;
@@ -73,6 +74,7 @@ pub use options::{
     AdamOptions, CustomOptions, GroupOptions, LossScaleOptions, ModelOptions, Nonfinite, OptimizerOptions, RecoverOptions, SgdOptions,
 };
 pub use pass::{Gradients, Pass, PassKind, Values};
+pub use request::{wait_any, Request};
 pub use sampler::Sampler;
 pub use state::{Loaded, State};
 pub use tensor::{Bf16, Element, Float, F16};

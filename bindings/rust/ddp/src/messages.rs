@@ -87,7 +87,7 @@ impl Group {
         })
     }
 
-    fn check_counts(&self, counts: &[i64]) -> Result<()> {
+    pub(crate) fn check_counts(&self, counts: &[i64]) -> Result<()> {
         if counts.len() == self.size() {
             return Ok(());
         }

@@ -35,6 +35,45 @@ fn collectives_are_exact() {
 }
 
 #[test]
+fn what_is_posted_ends_by_itself() {
+    ranks("posted", 3, |group| {
+        let (rank, size) = (group.rank(), group.size());
+        let sum = group.post_all_reduce(vec![rank as i64, 1], Reduce::Sum)?;
+        let all = group.post_all_gather(vec![rank as u8, 7])?;
+        let part = group.post_reduce_scatter(vec![0i32, 1, 2], Reduce::Sum)?;
+        let told = group.post_broadcast(vec![rank as i32], 2)?;
+        let most = group.post_reduce(vec![rank as i32], Reduce::Max, 0)?;
+        let gathered = group.post_gather(vec![rank as i32], 1)?;
+        let scattered = group.post_scatter(if rank == 0 { vec![4i32, 5, 6] } else { vec![] }, vec![0], 0)?;
+        let swapped = group.post_all_to_all(vec![rank as i32; 3])?;
+        let some = group.post_all_to_all_counts(vec![rank as i32; 3], vec![0; 3 * rank], &[0, 1, 2], &[rank as i64; 3])?;
+        let counted = group.post_all_gather_counts(vec![rank as i32; rank + 1], vec![0; 6], &[1, 2, 3])?;
+        let end = group.post_barrier()?;
+        while !end.test()? {}
+        assert!(sum.test()? && sum.wait_for(0)?);
+        assert_eq!(counted.wait()?, [0, 1, 1, 2, 2, 2]);
+        assert_eq!(some.wait()?, [vec![0; 0], vec![0, 1, 2], vec![0, 0, 1, 1, 2, 2]][rank]);
+        assert_eq!(swapped.wait()?, [0, 1, 2]);
+        assert_eq!(scattered.wait()?, [4 + rank as i32]);
+        assert_eq!(gathered.wait()?, if rank == 1 { vec![0, 1, 2] } else { vec![rank as i32] });
+        let most = most.wait()?;
+        assert!(rank != 0 || most == [2]); // undefined on the others
+        assert_eq!((told.wait()?, part.wait()?), (vec![2], vec![3 * rank as i32]));
+        assert_eq!((all.wait()?, sum.wait()?), (vec![0, 7, 1, 7, 2, 7], vec![3, 3]));
+        let (after, before) = ((rank + 1) % size, (rank + size - 1) % size);
+        let received = group.post_receive(vec![0i64; 2], None, 5)?;
+        assert_eq!(ddp::wait_any(&[&received], Some(10))?, None);
+        group.barrier()?;
+        let sent = group.post_send(vec![rank as i64; 2], after, 5)?;
+        assert_eq!(ddp::wait_any(&[&received], None)?, Some(0));
+        assert_eq!(received.source(), Some(before));
+        assert_eq!((received.wait()?, sent.wait()?), (vec![before as i64; 2], vec![rank as i64; 2]));
+        drop(group.post_receive(vec![0u8], Some(before), 6)?); // withdrawn
+        group.barrier()
+    });
+}
+
+#[test]
 fn messages_go_from_one_rank_to_another() {
     ranks("messages", 3, |group| {
         let (rank, size) = (group.rank(), group.size());

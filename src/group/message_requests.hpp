@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// Messages that were posted, and that end by themselves. As long as a thread of the program waits for a message, it works on
+// all of them. When none has waited for about a millisecond, a thread of the library does, and sleeps until something comes.
+// So a message that is posted and waited for at once wakes one thread and not two.
+// Threads: any.
+// Tested by conformance/requests_test.cpp and unit/exchange/messenger_test.cpp.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "exchange/messages/messenger.hpp"
+#include "group/health.hpp"
+#include "group/request.hpp"
+
+namespace ddp::group {
+
+class MessageRequests : public std::enable_shared_from_this<MessageRequests> {
+ public:
+  /// All live until stop() has returned.
+  MessageRequests(Health& health, bootstrap::CallState& calls, messages::Messenger& messenger)
+      : health_(health), calls_(calls), messenger_(messenger) {}
+  ~MessageRequests();
+  MessageRequests(const MessageRequests&) = delete;
+  MessageRequests& operator=(const MessageRequests&) = delete;
+
+  /// What was begun.
+  [[nodiscard]] RequestPtr post(messages::RequestPtr message);
+  /// Has everything ended?
+  [[nodiscard]] bool is_idle();
+  /// What has not ended ends with this error. The last call.
+  void stop(const Error& cause) noexcept;
+
+ private:
+  class Posted;
+  using PostedPtr = std::shared_ptr<Posted>;
+  using Lock = std::unique_lock<std::mutex>;
+
+  template <class Work>
+  void work_on(Posted& request, Work&& work) noexcept;
+  [[nodiscard]] bool look(Posted& request);
+  [[nodiscard]] bool stay(Posted& request, int64_t ms);
+  void hurry() noexcept;
+  void run();
+  void sleep(Lock& lock);
+
+  Health& health_;
+  bootstrap::CallState& calls_;
+  messages::Messenger& messenger_;
+  std::atomic<int32_t> waiting_{0};  // threads of the program that work on messages
+  std::mutex mutex_;                 // guards what follows
+  std::condition_variable wake_;
+  std::vector<PostedPtr> open_;
+  std::optional<Error> stopped_;
+  struct ThreadState {
+    bool asleep = false;  // until it is woken
+    bool hurried = false;
+    int32_t looks = 0;  // in vain, one after the other
+    bool seen = false;  // something was open at the last look
+  } at_;
+  std::thread thread_;
+};
+
+}  // namespace ddp::group

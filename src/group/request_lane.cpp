@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "group/request_lane.hpp"
+
+#include <chrono>
+#include <utility>
+
+#include "core/attempt.hpp"
+#include "core/float_environment.hpp"
+#include "os/clock.hpp"
+#include "os/thread.hpp"
+
+namespace ddp::group {
+namespace {
+
+using bootstrap::CallState;
+using bootstrap::UserCall;
+
+constexpr std::chrono::microseconds kBetweenLooks{1000};
+constexpr int32_t kMostLooks = 10;  // before the thread sleeps until post() wakes it, which takes that a system call
+
+}  // namespace
+
+class RequestLane::Posted final : public Request {
+ public:
+  Posted(std::shared_ptr<RequestLane> lane, std::function<void()> work) : lane_(std::move(lane)), work_(std::move(work)) {}
+
+  void run() {
+    const std::function<void()> work = std::move(work_);  // freed before it has ended
+    work();
+  }
+  using Request::end;
+
+ private:
+  [[nodiscard]] bool look() override {
+    const std::lock_guard lock(lane_->mutex_);
+    if (!ended()) lane_->hurry();
+    return ended();
+  }
+  [[nodiscard]] bool stay(int64_t ms) override { return lane_->stay(*this, ms); }
+
+  const std::shared_ptr<RequestLane> lane_;
+  std::function<void()> work_;
+};
+
+RequestLane::~RequestLane() { stop(Error(DDP_ERROR_INVALID_STATE, "the group was destroyed")); }
+
+RequestPtr RequestLane::post(std::function<void()> work) {
+  auto posted = std::make_shared<Posted>(shared_from_this(), std::move(work));
+  const std::lock_guard lock(mutex_);
+  if (stopped_.has_value()) throw Error(*stopped_);
+  if (!thread_.joinable()) thread_ = os::start_thread("ddp-requests", [this] { run(); });
+  queue_.push_back(posted);
+  calls_.set_queue_works(bootstrap::kRequestChannel, true);
+  if (at_.asleep) wake_.notify_one();
+  return posted;
+}
+
+bool RequestLane::is_idle() {
+  const std::lock_guard lock(mutex_);
+  return queue_.empty();
+}
+
+void RequestLane::hurry() noexcept {
+  at_.hurried = true;
+  wake_.notify_one();
+}
+
+bool RequestLane::stay(Posted& request, int64_t ms) {
+  const CallState::In inside(calls_, UserCall::kRequestWait);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(ms < 0 ? 0 : ms);
+  Lock lock(mutex_);
+  while (!request.ended()) {
+    if (ms < 0 && !is_driven_) {
+      drive(lock);
+      continue;
+    }
+    if (!is_driven_) hurry();
+    const CallState::WaitingForQueue waiting(calls_, bootstrap::kRequestChannel);
+    if (ms < 0)
+      changed_.wait(lock);
+    else if (changed_.wait_until(lock, end) == std::cv_status::timeout)
+      return request.ended();
+  }
+  return true;
+}
+
+// No function of the program is called here, so only the end of the thread from outside (pthread_cancel) unwinds without an
+// error.
+void RequestLane::drive(Lock& lock) {
+  is_driven_ = true;
+  const PostedPtr first = queue_.front();
+  lock.unlock();
+  struct Unwound {
+    RequestLane* lane;
+    ~Unwound() {
+      if (lane == nullptr) return;
+      const std::lock_guard lost(lane->mutex_);
+      lane->pop(Error(DDP_ERROR_INTERNAL, "the thread that worked on the request was ended (pthread_cancel)"));
+    }
+  } unwound{this};
+  const std::optional<Error> error = try_to([&] { first->run(); });
+  unwound.lane = nullptr;
+  lock.lock();
+  pop(error);
+}
+
+void RequestLane::pop(const std::optional<Error>& error) noexcept {
+  queue_.front()->end(error);
+  queue_.pop_front();
+  is_driven_ = false;
+  if (queue_.empty()) {
+    calls_.set_queue_works(bootstrap::kRequestChannel, false);
+    at_.hurried = false;
+  } else if (at_.asleep) {
+    wake_.notify_one();
+  }
+  changed_.notify_all();
+}
+
+void RequestLane::run() {
+  const StandardFloats floats;
+  Lock lock(mutex_);
+  while (!stopped_.has_value()) {
+    const Posted* const first = queue_.empty() || is_driven_ ? nullptr : queue_.front().get();
+    if (first != nullptr && (begin_ == Begin::kAtOnce || at_.hurried || first == at_.seen)) {
+      at_.looks = 0;
+      drive(lock);
+      continue;
+    }
+    if (first != nullptr) at_.looks = 0;
+    at_.seen = first;
+    sleep(lock);
+  }
+}
+
+void RequestLane::sleep(Lock& lock) {
+  const bool looks_again = begin_ == Begin::kLater && at_.looks < kMostLooks;
+  if (looks_again) {
+    ++at_.looks;
+    wake_.wait_for(lock, kBetweenLooks);
+    return;
+  }
+  at_.asleep = true;
+  wake_.wait(lock);
+  at_.asleep = false;
+  at_.looks = 0;
+}
+
+void RequestLane::stop(const Error& cause) noexcept {
+  {
+    Lock lock(mutex_);
+    if (!stopped_.has_value()) stopped_ = cause;
+    wake_.notify_all();
+    changed_.wait(lock, [this] { return !is_driven_; });
+    while (!queue_.empty()) pop(cause);
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+}  // namespace ddp::group

@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: Apache-2.0
+// Posted collectives and messages on every transport: threads, shared memory, Gloo, and hosts with two ranks each. The
+// oracle of a collective is the blocking call, whose own tests have another one.
+#include "group/requests.hpp"
+
+#include <chrono>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "ddp/messages.h"
+#include "group/channels.hpp"
+#include "group/messages.hpp"
+#include "support/group_paths.hpp"
+
+namespace ddp::test {
+namespace {
+
+using group::Request;
+using group::RequestPtr;
+
+constexpr int kRanks = 4;
+constexpr int64_t kSizes[] = {0, 1, 1000, 70'000, 400'000};
+
+std::vector<float> numbers(int from, int about, int64_t count) {
+  std::vector<float> values(static_cast<size_t>(count));
+  for (size_t at = 0; at < values.size(); ++at)
+    values[at] = static_cast<float>(from * 1000 + about) + static_cast<float>(at % 977) / 8;
+  return values;
+}
+
+Tensor tensor_of(std::vector<float>& values) {
+  return flat_tensor(values.data(), DDP_F32, static_cast<int64_t>(values.size()));
+}
+
+/// One posted call with its result, the result of the blocking call, and its request.
+struct Call {
+  std::vector<float> input, output, wanted;
+  RequestPtr request;
+  void check() const {
+    expect(request->wait(Request::kForEver), "it has ended");
+    expect(std::memcmp(output.data(), wanted.data(), wanted.size() * sizeof(float)) == 0, "the bits of the blocking call");
+  }
+};
+
+/// `kind`-th collective on `count` elements, into what a rank looks at afterwards; posted or not.
+void make(group::Group& group, int kind, std::vector<float>& input, std::vector<float>& output, RequestPtr* posting) {
+  const int rank = group.rank(), root = kind % kRanks;
+  const auto count = static_cast<int64_t>(input.size());
+  std::vector<int64_t> counts;
+  for (int64_t each = 0; each < kRanks; ++each) counts.push_back(each == rank ? count : count / 2 + each);
+  const Tensor in = tensor_of(input);
+  const auto sized = [&](int64_t elements) {
+    output.assign(static_cast<size_t>(elements), -1);
+    return tensor_of(output);
+  };
+  switch (kind) {
+    case 0: output = input; return group.all_reduce(tensor_of(output), DDP_SUM, nullptr, posting);
+    case 1: output = input; return group.all_reduce(tensor_of(output), DDP_AVERAGE, nullptr, posting);
+    case 2: return group.all_gather(in, sized(count * kRanks), nullptr, posting);
+    case 3:
+      return group.reduce_scatter(flat_part(in, 0, count / kRanks * kRanks), sized(count / kRanks), DDP_SUM, nullptr,
+                                  posting);
+    case 4: output = input; return group.broadcast(tensor_of(output), root, nullptr, posting);
+    case 5: return group.barrier(posting);
+    case 6: {
+      const Tensor all = sized(rank == root ? count * kRanks : 0);
+      return group::gather(group, in, rank == root ? &all : nullptr, root, posting);
+    }
+    case 7: {
+      const Tensor part = sized(count / kRanks), whole = flat_part(in, 0, count / kRanks * kRanks);
+      return group::scatter(group, rank == root ? &whole : nullptr, part, root, posting);
+    }
+    case 8: {
+      const int64_t whole = count / kRanks * kRanks;
+      return group::all_to_all(group, flat_part(in, 0, whole), sized(whole), {}, posting);
+    }
+    default: {
+      std::vector<int64_t> given;
+      for (int64_t from = 0; from < kRanks; ++from) given.push_back(count == 0 ? 0 : 1 + count / (from + 1));
+      int64_t sum = 0;
+      for (const int64_t each : given) sum += each;
+      const int64_t mine = given[static_cast<size_t>(rank)];
+      input.resize(static_cast<size_t>(mine), static_cast<float>(rank));
+      return group::all_gather_counts(group, tensor_of(input), sized(sum), given, posting);
+    }
+  }
+}
+constexpr int kKinds = 10;
+
+Call prepared(group::Group& group, int kind, int64_t count) {
+  Call call;
+  call.input = numbers(group.rank(), kind, count);
+  std::vector<float> input = call.input;
+  make(group, kind, input, call.wanted, nullptr);
+  return call;
+}
+
+void every_collective_has_the_bits_of_its_blocking_form(Path path) {
+  run_on(path, kRanks, [](group::Group& group, int) {
+    for (const int64_t count : kSizes)
+      for (int kind = 0; kind < kKinds; ++kind) {
+        Call call = prepared(group, kind, count);
+        make(group, kind, call.input, call.output, &call.request);
+        call.check();
+      }
+    expect(group.channels().requests().is_idle(), "nothing is left");
+  });
+}
+
+void many_are_open_and_waited_for_in_any_order(Path path) {
+  run_on(path, kRanks, [](group::Group& group, int rank) {
+    std::vector<Call> calls;
+    calls.reserve(3 * kKinds);
+    for (int turn = 0; turn < 3; ++turn)
+      for (int kind = 0; kind < kKinds; ++kind) calls.push_back(prepared(group, kind, kSizes[(turn + kind) % 5]));
+    for (size_t at = 0; at < calls.size(); ++at)
+      make(group, static_cast<int>(at) % kKinds, calls[at].input, calls[at].output, &calls[at].request);
+    for (size_t at = 0; at < calls.size(); ++at)  // another order on each rank
+      calls[(at * 7 + static_cast<size_t>(rank) * 11) % calls.size()].check();
+  });
+}
+
+void blocking_calls_are_made_meanwhile(Path path) {
+  run_on(path, kRanks, [](group::Group& group, int rank) {
+    RequestPtr first;
+    group.barrier(&first);  // all ranks open the channel here
+    for (int turn = 0; turn < 20; ++turn) {
+      Call call = prepared(group, turn % kKinds, 5000);
+      if (rank % 2 == 0) make(group, turn % kKinds, call.input, call.output, &call.request);
+      float sum = 1;
+      group.all_reduce(flat_tensor(&sum, DDP_F32, 1), DDP_SUM);
+      expect_equal(sum, static_cast<float>(kRanks), "the sum");
+      if (rank % 2 == 1) make(group, turn % kKinds, call.input, call.output, &call.request);
+      call.check();
+    }
+  });
+}
+
+void what_is_tested_ends_by_itself(Path path) {
+  run_on(path, kRanks, [](group::Group& group, int) {
+    std::vector<float> values = numbers(1, 0, 100'000);
+    RequestPtr first, second;
+    group.all_reduce(tensor_of(values), DDP_MAX, nullptr, &first);
+    group.barrier(&second);
+    while (!second->test()) std::this_thread::yield();
+    expect(first->ended(), "the earlier one ended before");
+    expect(values == numbers(1, 0, 100'000), "the result");
+  });
+}
+
+void what_nobody_waits_for_goes_on(Path path) {
+  run_on(path, 2, [](group::Group& group, int rank) {
+    std::vector<float> sum(1000, 1), large = numbers(0, 1, 200'000), got(200'000);
+    RequestPtr reduced, moved;
+    group.all_reduce(tensor_of(sum), DDP_SUM, nullptr, &reduced);
+    if (rank == 0)
+      group::send_message(group, tensor_of(large), 1, 3, &moved);
+    else
+      group::receive_message(group, tensor_of(got), 0, 3, &moved);
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    const auto all = [&] { return reduced->ended() && moved->ended(); };
+    while (!all() && std::chrono::steady_clock::now() < end) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    expect(all(), "without a call that waits");
+    if (rank == 1) expect(got == large, "the message");
+    expect_equal(sum.front(), 2.0F, "the sum");
+    group.barrier();
+  });
+}
+
+void messages_are_received_in_the_order_of_posting(Path path) {
+  run_on(path, 2, [](group::Group& group, int rank) {
+    const int other = 1 - rank;
+    std::vector<std::vector<float>> sent, got;
+    std::vector<RequestPtr> requests;
+    constexpr size_t kMessages = 15;
+    for (size_t at = 0; at < kMessages; ++at) {
+      sent.push_back(numbers(rank, static_cast<int>(at), kSizes[at % 5]));
+      got.emplace_back(static_cast<size_t>(kSizes[at % 5]), -1.0F);
+    }
+    for (size_t at = 0; at < kMessages; ++at)
+      group::receive_message(group, tensor_of(got[at]), at % 2 == 0 ? other : DDP_ANY_SOURCE, 4, &requests.emplace_back());
+    for (size_t at = 0; at < kMessages; ++at)
+      group::send_message(group, tensor_of(sent[at]), other, 4, &requests.emplace_back());
+    for (size_t at = requests.size(); at-- > 0;) expect(requests[at]->wait(Request::kForEver), "it has ended");
+    for (size_t at = 0; at < kMessages; ++at) {
+      expect_equal(requests[at]->source(), other, "the sender");
+      expect(got[at] == numbers(other, static_cast<int>(at), kSizes[at % 5]), "message " + std::to_string(at));
+    }
+    group.barrier();
+  });
+}
+
+void the_first_of_several_is_found(Path path) {
+  run_on(path, 2, [](group::Group& group, int rank) {
+    std::vector<float> never(1), soon(1, static_cast<float>(rank)), sum(1, 1);
+    std::vector<RequestPtr> requests(3);
+    int32_t found = -2;
+    group::receive_message(group, tensor_of(never), 1 - rank, 1, &requests[0]);
+    group::receive_message(group, tensor_of(soon), 1 - rank, 2, &requests[1]);
+    expect_equal(group::wait_any({requests[0], requests[1]}, 20, &found), -1, "none has come");
+    group.barrier();
+    std::vector<float> mine(1, static_cast<float>(10 + rank));
+    group::send_message(group, tensor_of(mine), 1 - rank, 2);
+    expect_equal(group::wait_any({requests[0], requests[1]}, Request::kForEver, &found), 1, "the second");
+    expect_equal(soon[0], static_cast<float>(11 - rank), "its message");
+    group.all_reduce(tensor_of(sum), DDP_SUM, nullptr, &requests[2]);
+    expect_equal(group::wait_any({requests[0], requests[2]}, Request::kForEver, &found), 1, "the collective");
+    expect(!requests[0]->wait(5), "the first waits on");
+    requests[0]->release();  // withdrawn: nothing has come
+    group.barrier();
+    group::send_message(group, tensor_of(mine), 1 - rank, 1);
+    std::vector<float> last(1);
+    expect_equal(group::receive_message(group, tensor_of(last), 1 - rank, 1), 1 - rank, "the next receive gets it");
+    expect_equal(last[0], static_cast<float>(11 - rank), "the message");
+    group.barrier();
+  });
+}
+
+void counts_that_do_not_fit_are_the_error_of_the_request(Path path) {
+  run_on(path, 2, [](group::Group& group, int rank) {
+    std::vector<float> input(4), output(4, -1);
+    RequestPtr wrong, next;
+    group::all_to_all(group, tensor_of(input), tensor_of(output), {{2, 2}, {rank == 0 ? 1 : 2, rank == 0 ? 3 : 2}}, &wrong);
+    group.barrier(&next);
+    for (int time = 0; time < 2; ++time)
+      expect_contains(expect_error(DDP_ERROR_MISMATCH, [&] { static_cast<void>(wrong->wait(Request::kForEver)); }),
+                      "ddp_group_post_all_to_all: rank");
+    expect(next->wait(Request::kForEver), "the group stays whole");
+    group.barrier();
+  });
+}
+
+/// A group that ends within the test.
+void run_to_the_end_on(Path path, int size, const std::function<void(group::Group&, int)>& body) {
+  run_at(path, size, [&](const std::string& place, const ddp_group_options& options, int rank) {
+    body(*group::Group::create(place.c_str(), options), rank);
+  });
+}
+
+void different_requests_are_named(Path path) {
+  run_to_the_end_on(path, 2, [](group::Group& group, int rank) {
+    std::vector<float> values(8);
+    RequestPtr request;
+    group.barrier(&request);
+    expect(request->wait(Request::kForEver), "the first");
+    if (rank == 0)
+      group.all_reduce(tensor_of(values), DDP_SUM, nullptr, &request);
+    else
+      group.broadcast(tensor_of(values), 0, nullptr, &request);
+    const std::string text =
+        expect_error(DDP_ERROR_DIFFERENT_CALLS, [&] { static_cast<void>(request->wait(Request::kForEver)); });
+    expect_contains(text, "ddp_group_post_all_reduce");
+    expect_contains(text, "ddp_group_post_broadcast");
+    expect_error(DDP_ERROR_DIFFERENT_CALLS, [&] { group.barrier(&request); });
+  });
+}
+
+/// Each rank waits for a call that the other rank would make later.
+void a_wait_that_is_crossed_by_another_is_found(Path path) {
+  run_to_the_end_on(path, 2, [](group::Group& group, int rank) {
+    RequestPtr request;
+    group.barrier(&request);
+    expect(request->wait(Request::kForEver), "the first");
+    const auto begin = std::chrono::steady_clock::now();
+    const std::string text = expect_error(DDP_ERROR_DIFFERENT_CALLS, [&] {
+      if (rank == 0) {
+        group.barrier(&request);
+        static_cast<void>(request->wait(Request::kForEver));
+      }
+      group.barrier();
+    });
+    expect_contains(text, "ddp_group_post_barrier");
+    expect_contains(text, "ddp_group_barrier");
+    expect(std::chrono::steady_clock::now() - begin < std::chrono::seconds(10), "at once");
+  });
+}
+
+void an_abort_ends_all(Path path) {
+  run_to_the_end_on(path, 2, [](group::Group& group, int rank) {
+    std::vector<float> values(100'000), nothing(3);
+    std::vector<RequestPtr> requests(4);
+    group.barrier(&requests[0]);
+    expect(requests[0]->wait(Request::kForEver), "the first");
+    group::receive_message(group, tensor_of(nothing), 1 - rank, 9, &requests[1]);
+    if (rank == 0) {
+      group.all_reduce(tensor_of(values), DDP_SUM, nullptr, &requests[2]);
+      group.barrier(&requests[3]);
+      std::thread aborts([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        group.health().abort(Error(DDP_ERROR_ABORTED, "cancelled on purpose"));
+      });
+      for (size_t at = 3; at > 0; --at)
+        expect_contains(expect_error(DDP_ERROR_ABORTED, [&] { static_cast<void>(requests[at]->wait(Request::kForEver)); }),
+                        "cancelled on purpose");
+      aborts.join();
+    } else {
+      expect_contains(expect_error(DDP_ERROR_ABORTED, [&] { static_cast<void>(requests[1]->wait(Request::kForEver)); }),
+                      "cancelled on purpose");
+    }
+    expect_error(DDP_ERROR_ABORTED, [&] { group.barrier(&requests[0]); });
+  });
+}
+
+void a_group_that_is_left_ends_what_is_open(Path path) {
+  run_to_the_end_on(path, 2, [](group::Group& group, int rank) {
+    std::vector<RequestPtr> requests(2);
+    std::vector<float> nothing(1);
+    group.barrier(&requests[0]);
+    expect(requests[0]->wait(Request::kForEver), "the first");
+    if (rank == 0) {
+      group.barrier(&requests[0]);
+      group::receive_message(group, tensor_of(nothing), 1, 2, &requests[1]);
+      group.close();
+      for (const RequestPtr& each : requests)
+        expect_error(DDP_ERROR_INVALID_STATE, [&] { static_cast<void>(each->wait(Request::kForEver)); });
+      expect_error(DDP_ERROR_INVALID_STATE, [&] { group.barrier(&requests[0]); });
+    } else {
+      group::receive_message(group, tensor_of(nothing), 0, 2, &requests[1]);
+      expect_contains(expect_error(DDP_ERROR_ABORTED, [&] { static_cast<void>(requests[1]->wait(Request::kForEver)); }),
+                      "rank 0 (");
+    }
+  });
+}
+
+}  // namespace
+}  // namespace ddp::test
+
+#define on_all_paths(function)                                                                                      \
+  ddp_paths_test(function), {                                                                                       \
+#function " on several hosts", ddp::test::guarded < &ddp::test::on_path < &function, ddp::test::Path::kHosts>>, \
+        nullptr, nullptr, nullptr                                                                                   \
+  }
+
+int main() {
+  using namespace ddp::test;
+  const CMUnitTest tests[] = {
+      on_all_paths(every_collective_has_the_bits_of_its_blocking_form),
+      on_all_paths(many_are_open_and_waited_for_in_any_order),
+      on_all_paths(blocking_calls_are_made_meanwhile),
+      on_all_paths(what_is_tested_ends_by_itself),
+      on_all_paths(what_nobody_waits_for_goes_on),
+      on_all_paths(messages_are_received_in_the_order_of_posting),
+      on_all_paths(the_first_of_several_is_found),
+      on_all_paths(counts_that_do_not_fit_are_the_error_of_the_request),
+      on_all_paths(different_requests_are_named),
+      on_all_paths(a_wait_that_is_crossed_by_another_is_found),
+      on_all_paths(an_abort_ends_all),
+      on_all_paths(a_group_that_is_left_ends_what_is_open),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
