@@ -21,6 +21,12 @@ constexpr int64_t kSliceMs = 200;   // of a wait without a limit, and of the thr
 
 }  // namespace
 
+void fail_message(Health& health, const Error& error) {
+  const bool has_left = error.status() == DDP_ERROR_ABORTED && !health.has_fault();
+  if (has_left && try_to([&] { health.check_usable(); }).has_value()) return;
+  health.fail(error);
+}
+
 class MessageRequests::Posted final : public Request {
  public:
   Posted(std::shared_ptr<MessageRequests> owner, messages::RequestPtr of, const messages::Patience& time_limit)
@@ -77,7 +83,7 @@ void MessageRequests::hurry() noexcept {
 template <class Work>
 void MessageRequests::work_on(Posted& request, Work&& work) noexcept {
   bool done = false;
-  const auto run = [&] { on_error([&] { done = work(); }, [&](const Error& error) { health_.fail(error); }); };
+  const auto run = [&] { on_error([&] { done = work(); }, [&](const Error& error) { fail_message(health_, error); }); };
   const std::optional<Error> error = try_to(run);
   if (error.has_value()) messenger_.drop(request.message);
   if (error.has_value() || done) request.end(error.has_value() ? error : request.message->error);

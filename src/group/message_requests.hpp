@@ -20,6 +20,10 @@
 
 namespace ddp::group {
 
+/// An error of a message breaks the group as that of any exchange (Health::fail), unless it is that the other rank has left
+/// in good order: then all else stays as it is.
+void fail_message(Health& health, const Error& error);
+
 class MessageRequests : public std::enable_shared_from_this<MessageRequests> {
  public:
   /// All live until stop() has returned.

@@ -50,10 +50,11 @@ messages::RequestPtr run_message(Group& group, UserCall call, Posting posting, c
   const bootstrap::CallState::InMessage inside(group.calls(), call);
   group.health().check_open();  // again: exit() looks in the other order
   messages::RequestPtr request;
-  or_break(group, Part::kExchange, [&] {
+  const auto run = [&] {
     request = begin();
     group.channels().messenger().wait(request);
-  });
+  };
+  on_error(run, [&](const Error& error) { fail_message(group.health(), error); });
   if (request->error.has_value()) throw Error(*request->error);
   return request;
 }

@@ -69,10 +69,3 @@ def _meet_while(check: Callable[[], None], create: Callable[[], Group], notes: N
     if isinstance(made[0], BaseException):
         raise made[0]
     return made[0]
-
-
-def host_of(store: Any) -> Optional[str]:
-    """The host where the ranks have met, if that is known."""
-    while hasattr(store, "underlying_store"):
-        store = store.underlying_store
-    return getattr(store, "host", None)

@@ -27,11 +27,9 @@ import torch.distributed as dist
 
 from ._c10d_arguments import one, reducing, split_rows
 from ._c10d_identity import Identity, keep_from_compiler
-from ._c10d_links import Links
-from ._c10d_mail import ANY, Sent, Transfer
-from ._c10d_meet import host_of, limits, meet
+from ._c10d_meet import limits, meet
+from ._c10d_messages import ANY, Messages, Transfer
 from ._c10d_ops import Collectives, Written, dense, is_dense
-from ._c10d_sockets import Peers, memory, this_address
 from ._c10d_work import Several, Work, Worker
 from ._errors import Error, InvalidArgumentError, NotSupportedError, PeerFailedError, TimedOutError
 from ._group import Group, _tell_at_exit
@@ -56,21 +54,13 @@ class ProcessGroup(Identity):
         self._libddp = meet(store, rank, size, timeout, self._options) if group is None else group
         self._collectives = Collectives(self._libddp)
         self._worker = Worker("libddp-c10d", self._abort)
-        self._links: Optional[Links] = None
+        self._messages = Messages(self._libddp)
         self._splits = 0
         self._coalescing: Optional[list] = None
         self._recent: deque = deque(maxlen=64)  # small works that C++ may hold without the part of them that is Python's
-        if size > 1:
-            self._links = Links(Peers(rank, size, self._exchange, lambda: this_address(host_of(store))), self._libddp.check)
         _open.add(self)
         atexit.unregister(_at_exit)
         atexit.register(_at_exit)  # before the groups of libddp go: what is registered last runs first
-
-    def _exchange(self, record: bytes) -> list:
-        mine = torch.frombuffer(bytearray(record), dtype=torch.uint8)
-        found = torch.empty(self._size * len(record), dtype=torch.uint8)
-        self._libddp.all_gather(mine, found)
-        return [bytes(part.tolist()) for part in found.view(self._size, -1)]
 
     def get_group_store(self) -> Any:
         return self._store
@@ -273,20 +263,7 @@ class ProcessGroup(Identity):
     # ---- From one rank to one. ----
 
     def send(self, tensors: list, dst: int, tag: int) -> Work:
-        tensor = one(tensors)
-        if self._coalescing is not None or not tensor.is_cpu or not is_dense(tensor) or torch.autograd._profiler_enabled():
-            return self._send(tensor, dst, tag, self._limit)
-        if dst == self._rank or not 0 <= dst < self._size:
-            self._refuse_peer(True, dst)
-        view = memory(tensor.data_ptr(), tensor.numel() * tensor.element_size())
-        made = self._links.send_now(dst, tag, view, lambda: self._transfer(tensor, True, dst, tag, self._limit).of(view))  # type: ignore[union-attr]
-        if made is not None:
-            return made
-        self._sequence += 1
-        work = Sent([tensor])
-        if len(view) <= _SMALL:
-            self._recent.append(work)
-        return work
+        return self._send(one(tensors), dst, tag, self._limit)
 
     def recv(self, tensors: list, src: int, tag: int) -> Work:
         return self._receive(one(tensors), src, tag, self._limit)
@@ -297,9 +274,7 @@ class ProcessGroup(Identity):
     recvAnysource = recv_anysource  # noqa: N815  torch's own name
 
     def _send(self, tensor: torch.Tensor, peer: int, tag: int, limit: float) -> Transfer:
-        transfer = self._transfer(tensor, True, peer, tag, limit)
-        transfer.kept = flat = dense(tensor)
-        return self._links.send(transfer.of(memory(flat.data_ptr(), flat.numel() * flat.element_size())))  # type: ignore[union-attr]
+        return self._messages.post(self._transfer(tensor, True, peer, tag, limit), dense(tensor))
 
     def _receive(self, tensor: torch.Tensor, peer: int, tag: int, limit: float) -> Transfer:
         transfer = self._transfer(tensor, False, peer, tag, limit)
@@ -307,8 +282,7 @@ class ProcessGroup(Identity):
         if not is_dense(tensor):
             copied = Written(tensor)
             transfer.then, tensor = copied.done, copied.tensor
-        view = memory(tensor.data_ptr(), tensor.numel() * tensor.element_size())
-        return self._links.receive(transfer.of(view))  # type: ignore[union-attr]
+        return self._messages.post(transfer, tensor)
 
     def _transfer(self, tensor: torch.Tensor, sends: bool, peer: int, tag: int, limit: float) -> Transfer:
         if peer == self._rank or not ANY <= peer < self._size or sends and peer == ANY:
@@ -406,9 +380,9 @@ class ProcessGroup(Identity):
         _open.discard(self)
         if not self._worker.close(limit):
             return  # the thread still is inside the library, which lets go of the group when the program ends
-        if self._links is not None:
-            self._links.close()
+        self._messages.stop()
         self._libddp.close()
+        self._messages.end()
 
 
 keep_from_compiler(ProcessGroup, Identity, Work, Transfer)
@@ -422,8 +396,7 @@ def _at_exit() -> None:
         if group._worker.is_here and not group._worker.close(_SHUTDOWN_S):
             group._abort("its program ended")
             group._worker.close(_SHUTDOWN_S)
-        if group._links is not None:
-            group._links.close()
+        group._messages.stop()
 
 
 def _create(given: Any, options: Any) -> ProcessGroup:

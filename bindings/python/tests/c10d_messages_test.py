@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages of torch.distributed on libddp, which the thread that waits for one reads itself. Tested: libddp.c10d."""
+"""Messages of torch.distributed on libddp's requests. Tested: libddp.c10d."""
 from c10d_test import COMMON
 from support import Test, forked, main, need
 
@@ -32,9 +32,10 @@ class Messages(Test):
 counts = [0, 1, 5, 4095, 4096, 4097, 16383, 65536, 3, 20000, 0, 60000, 2] * 3
 if rank == 0:
     dist.barrier()
-    for number, count in enumerate(counts):
-        dist.send(torch.full((count,), float(number)), 1, tag=number % 2)
+    sends = [dist.isend(torch.full((count,), float(number)), 1, tag=number % 2) for number, count in enumerate(counts)]
     dist.barrier()
+    for work in sends:
+        work.wait()
     works = [dist.irecv(torch.zeros(count), 1, tag=7) for count in counts]
     for number in reversed(range(len(counts))):
         works[number].wait()

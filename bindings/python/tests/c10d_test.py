@@ -347,15 +347,15 @@ for work in dist.batch_isend_irecv([*ring, dist.P2POp(dist.irecv, found, (rank -
 assert found.tolist() == [float((rank - 1) % size)] * 5
 if rank == 0:
     dist.send(torch.zeros(3), 1), dist.barrier()
-    with raises(libddp.InvalidArgumentError, "rank 1 takes 1600000"):
+    with raises(libddp.InvalidArgumentError, "the receive there is for 1600000 bytes"):
         dist.send(torch.zeros(300000), 1)
 else:
     if rank == 1:
-        with raises(libddp.InvalidArgumentError, "takes 8 bytes", "rank 0 sent 12"):
+        with raises(libddp.InvalidArgumentError, "the receive is for 8 bytes", "rank 0 sends 12 bytes"):
             dist.recv(torch.zeros(2), 0)
     dist.barrier()
     if rank == 1:
-        with raises(libddp.InvalidArgumentError, "takes 1600000 bytes", "rank 0 sent 1200000"):
+        with raises(libddp.InvalidArgumentError, "the receive is for 1600000 bytes", "rank 0 sends 1200000 bytes"):
             dist.recv(torch.zeros(400000), 0)
 dist.barrier()
 with raises(libddp.InvalidArgumentError, "itself"):

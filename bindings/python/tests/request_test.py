@@ -52,6 +52,7 @@ class Requests(Test):
             group.barrier()
             group.post_send(floats(7), other, 1).wait()
             first = libddp.wait_any(receives)
+            group.barrier()
             group.post_send(floats(8), other, 0).wait()
             sources = [request.wait() for request in receives]
             group.barrier()
