@@ -158,7 +158,8 @@ class Messages:
             transfer._taken = True
             transfer._conclude(error)
             return transfer
-        if not transfer._look():
+        transfer._step(low.ddp_request_wait, 0)  # unlike a test this wakes no thread
+        if not transfer._ended:
             self._open.add(transfer)
         return transfer
 

@@ -15,6 +15,8 @@ namespace {
 
 constexpr int32_t kLooks = 100;               // without a pause, if every rank has a core
 constexpr int64_t kLongestTurnsNs = 100'000;  // then, with turns for others, before the thread sleeps
+constexpr int64_t kCrowdedTurnNs = 200'000;   // a turn of another program: a thread that sleeps gets its core back sooner
+constexpr int32_t kWithoutTurns = 64;         // waits of this thread that then sleep after one look
 
 std::string tag_of(const Request& request) {
   return request.key.space == Space::kProgram ? " with tag " + std::to_string(request.key.tag) : "";
@@ -111,7 +113,10 @@ bool Messenger::test(const RequestPtr& request, Patience& patience) {
 
 // As long as every rank has a core. A rank that is late may wait for this very core, so others get their turn.
 bool Messenger::look_a_while(const RequestPtr& request) {
-  const int32_t looks = streams_->is_quick() && control_.size() <= os::usable_cores() ? kLooks : 1;
+  thread_local int32_t without_turns = 0;  // of the machine, not of the group: other programs want this core
+  if (without_turns > 0) --without_turns;
+  const bool has_core = without_turns == 0 && streams_->is_quick() && control_.size() <= os::usable_cores();
+  const int32_t looks = has_core ? kLooks : 1;
   const int64_t end_ns = looks > 1 ? os::now_ns() + kLongestTurnsNs : 0;
   for (int32_t look = 0; look < looks || (looks > 1 && os::now_ns() < end_ns); ++look) {
     {
@@ -119,7 +124,10 @@ bool Messenger::look_a_while(const RequestPtr& request) {
       if (!request->done && progress()) streams_->bell().ring();
       if (request->done) return true;
     }
-    if (look >= looks) sched_yield();
+    if (look < looks) continue;
+    const int64_t begin_ns = os::now_ns();
+    sched_yield();
+    if (os::now_ns() - begin_ns > kCrowdedTurnNs) without_turns = kWithoutTurns;
   }
   return false;
 }
