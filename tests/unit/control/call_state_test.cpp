@@ -105,20 +105,36 @@ void a_rank_with_two_threads_in_calls_is_not_blocked(void**) {
 void ranks_in_one_pass_compare_equal(void**) {
   bootstrap::CallState state;
   collective::Stamp library_thread;
-  collective::sign(library_thread, state);
+  collective::sign(library_thread, state, 0);
   {
     const bootstrap::CallState::In in(state, bootstrap::UserCall::kSkipBackward, 3);
     collective::Stamp stamp;
-    collective::sign(stamp, state);
+    collective::sign(stamp, state, 0);
     expect(stamp == library_thread, "part of a pass");
     expect_contains(stamp.describe(), "ddp_model_skip_backward");
   }
   const bootstrap::CallState::In in(state, bootstrap::UserCall::kJoin, 3);
   const bootstrap::CallState::Answering answering(state, bootstrap::UserCall::kSyncBuffers);
   collective::Stamp stamp;
-  collective::sign(stamp, state);
+  collective::sign(stamp, state, 0);
   expect(stamp.caller.call == bootstrap::UserCall::kSyncBuffers && stamp.plan_hash == 3 && !(stamp == library_thread),
          "answers another call");
+}
+
+void a_request_is_known_by_the_call_that_posted_it(void**) {
+  bootstrap::CallState state;
+  collective::Stamp by_thread, by_caller;
+  const bootstrap::CallState::Requested requested(state, bootstrap::UserCall::kPostAllReduce);
+  collective::sign(by_thread, state, bootstrap::kRequestChannel);
+  const bootstrap::CallState::In in(state, bootstrap::UserCall::kRequestWait);
+  collective::sign(by_caller, state, bootstrap::kRequestChannel);
+  expect(by_thread == by_caller, "whichever thread works on it");
+  expect_contains(by_caller.describe(), "ddp_group_post_all_reduce");
+  const bootstrap::CallState::Waiting waiting(state, bootstrap::BlockedCall::Exchange::kCollective, 4,
+                                              bootstrap::kRequestChannel);
+  const auto blocked = state.blocked();
+  expect(blocked.has_value() && blocked->call == bootstrap::UserCall::kPostAllReduce, "and what it waits for");
+  expect(blocked->number == 4 && blocked->channel == bootstrap::kRequestChannel, "where");
 }
 
 void only_a_wait_that_lasts_is_told_and_its_end(void**) {
@@ -155,6 +171,7 @@ int main() {
       ddp_test(a_queue_that_works_joins_what_is_started),
       ddp_test(a_rank_with_two_threads_in_calls_is_not_blocked),
       ddp_test(ranks_in_one_pass_compare_equal),
+      ddp_test(a_request_is_known_by_the_call_that_posted_it),
       ddp_test(only_a_wait_that_lasts_is_told_and_its_end),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

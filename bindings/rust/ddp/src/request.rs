@@ -12,7 +12,7 @@ use std::rc::Rc;
 /// any other request is waited for.
 pub struct Request<T: Element> {
     handle: *mut sys::ddp_request,
-    input: Vec<T>, // what is only read
+    _input: Vec<T>, // what is only read
     output: Vec<T>,
     _group: Rc<Shared>,
 }
@@ -26,7 +26,7 @@ impl<T: Element> Request<T> {
     ) -> Result<Request<T>> {
         let mut handle = null_mut();
         check(post(group.handle(), &of_mut(&mut input)?, &of_mut(&mut output)?, &mut handle))?;
-        Ok(Request { handle, input, output, _group: group.shared.clone() })
+        Ok(Request { handle, _input: input, output, _group: group.shared.clone() })
     }
 
     /// Has it ended well? Never waits.
@@ -46,7 +46,7 @@ impl<T: Element> Request<T> {
     /// Wait until it has ended, and return the result: of a send the values that were sent.
     pub fn wait(mut self) -> Result<Vec<T>> {
         check(unsafe { sys::ddp_request_wait(self.handle, -1, null_mut()) })?;
-        Ok(std::mem::take(if self.output.is_empty() { &mut self.input } else { &mut self.output }))
+        Ok(std::mem::take(&mut self.output))
     }
 
     /// Of a receive that has ended: the rank that sent.
@@ -115,7 +115,7 @@ impl Group {
         })
     }
 
-    /// Post `gather`: the values of all ranks on rank `root`, and this rank's own on the others.
+    /// Post `gather`: the values of all ranks on rank `root`; nothing on the others.
     pub fn post_gather<T: Element>(&self, values: Vec<T>, root: usize) -> Result<Request<T>> {
         let is_root = self.rank() == root;
         let all = if is_root { self.for_all(&values) } else { Vec::new() };
@@ -167,7 +167,7 @@ impl Group {
 
     /// Post `send`.
     pub fn post_send<T: Element>(&self, values: Vec<T>, peer: usize, tag: u32) -> Result<Request<T>> {
-        Request::new(self, values, Vec::new(), |group, values, _, out| unsafe {
+        Request::new(self, Vec::new(), values, |group, _, values, out| unsafe {
             sys::ddp_group_post_send(group, values, peer as i32, tag.into(), out, null_mut())
         })
     }
