@@ -12,7 +12,7 @@ namespace {
 
 void a_place_is_all_none_or_whole_pages(void**) {
   std::mt19937 random(11);
-  for (int round = 0; round < 2000; ++round) {
+  for (int round = 0; round < 500; ++round) {
     const int64_t element = int64_t{1} << random() % 5;
     const int64_t count = static_cast<int64_t>(random() % 6000);
     const int64_t offset = 8192 + static_cast<int64_t>(random() % 9000);
@@ -32,7 +32,7 @@ void a_place_is_all_none_or_whole_pages(void**) {
     for (int64_t i = 0; i < count; ++i) {
       const bool all = in_reach(i * element) && in_reach(i * element + element - 1);
       const bool said = i >= some.first && i < some.first + some.count;
-      expect(all == said, what + ", element number " + std::to_string(i));
+      if (all != said) expect(false, what + ", element number " + std::to_string(i));
     }
   }
 }

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cstring>
 #include <optional>
 #include <string>
@@ -116,7 +117,8 @@ void a_place_is_used_again_when_nothing_is_a_mapping_of_it(void**) {
          "another place");
   std::memset(first, 1, kLength);
   expect(madvise(memory, kLength, MADV_DONTNEED) == 0, "given up");
-  for (size_t i = 0; i < kLength; ++i) expect(static_cast<char*>(memory)[i] == 0, "zeros");
+  const auto* const zeros = static_cast<char*>(memory);
+  expect(std::all_of(zeros, zeros + kLength, [](char each) { return each == 0; }), "zeros");
   munmap(memory, kLength);
   Own own(0, kLength);
   region.share(own.data, own.size);  // looks for places that are free now
@@ -188,7 +190,8 @@ void freed_memory_is_left_alone(void**) {
   std::memset(next, 5, kLength);
   const std::string text = expect_error(DDP_ERROR_INVALID_STATE, [&] { (void)region.unshare(memory); });
   expect(text.find("freed") != std::string::npos, text);
-  for (size_t i = 0; i < kLength; ++i) expect(static_cast<char*>(next)[i] == 5, "whoever has it now");
+  const auto* const all = static_cast<char*>(next);
+  expect(std::all_of(all, all + kLength, [](char each) { return each == 5; }), "the memory of its new owner");
   expect(!region.unshare(memory), "and it is forgotten");
   munmap(next, kLength);
 }
