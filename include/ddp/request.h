@@ -13,9 +13,9 @@
  * Their order is that of messages with one tag.
  *
  * Over sockets a thread of the library works on requests; in shared memory the thread that waits does, or a thread of the
- * library about a millisecond later (include/README.md, "Requests"). If the group breaks, every request ends with the first
- * cause; ddp_group_abort ends them on purpose. ddp_group_destroy ends what is open with INVALID_STATE here, and with ABORTED
- * on the ranks that wait for it.
+ * library about a millisecond later (include/MESSAGES.md, "Requests"). If the group breaks, every request ends with the
+ * first cause; ddp_group_abort ends them on purpose. ddp_group_destroy ends what is open with INVALID_STATE here, and with
+ * ABORTED on the ranks that wait for it.
  */
 #ifndef DDP_REQUEST_H
 #define DDP_REQUEST_H

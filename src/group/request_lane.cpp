@@ -67,7 +67,8 @@ void RequestLane::hurry() noexcept {
 
 bool RequestLane::stay(Posted& request, int64_t ms) {
   const CallState::In inside(calls_, UserCall::kRequestWait);
-  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(ms < 0 ? 0 : ms);
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point end = ms < 0 ? Clock::time_point::max() : Clock::now() + std::chrono::milliseconds(ms);
   Lock lock(mutex_);
   while (!request.ended()) {
     if (ms < 0 && !is_driven_) {

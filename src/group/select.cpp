@@ -102,14 +102,13 @@ std::unique_ptr<collective::Transport> on_many_hosts(const collective::Transport
 }  // namespace
 
 bootstrap::Opening opening_of(const ddp_group_options& options) {
-  const std::string mine = std::to_string(static_cast<int>(options.backend)) + " with sum_order " +
-                           std::to_string(static_cast<int>(options.sum_order)) + ", virtual_ranks " +
-                           std::to_string(options.virtual_ranks) + ", reproducible " + std::to_string(options.reproducible) +
-                           ", nccl_max_ctas " + std::to_string(options.nccl_max_ctas) + ", recoverable " +
-                           std::to_string(options.recoverable) + ", connect_all " + std::to_string(options.connect_all) +
-                           ", links " + std::to_string(static_cast<int>(options.links)) +
-                           ", requests " + std::to_string(options.requests) +
-                           (options.nccl_comm != nullptr ? " and a communicator of its own (nccl_comm)" : "");
+  const std::string mine =
+      std::to_string(static_cast<int>(options.backend)) + " with sum_order " +
+      std::to_string(static_cast<int>(options.sum_order)) + ", virtual_ranks " + std::to_string(options.virtual_ranks) +
+      ", reproducible " + std::to_string(options.reproducible) + ", nccl_max_ctas " + std::to_string(options.nccl_max_ctas) +
+      ", recoverable " + std::to_string(options.recoverable) + ", connect_all " + std::to_string(options.connect_all) +
+      ", links " + std::to_string(static_cast<int>(options.links)) + ", requests " + std::to_string(options.requests) +
+      (options.nccl_comm != nullptr ? " and a communicator of its own (nccl_comm)" : "");
   return {"group options", mine};
 }
 
