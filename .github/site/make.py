@@ -83,7 +83,7 @@ class Stage:
             return os.path.relpath(self.place(whole) + "/README.md", base or ".")
         if whole == "include/ddp":
             return os.path.relpath("api/index.md", base or ".")
-        if re.fullmatch(r"include/ddp/\w+\.h", whole):
+        if re.fullmatch(r"include/ddp/\w+\.h", whole) and whole != "include/ddp/dlpack.h":
             return os.path.relpath("api/" + os.path.basename(whole)[:-2] + ".md", base or ".")
         if whole in self.tracked:
             if whole.endswith((".svg", ".png")):

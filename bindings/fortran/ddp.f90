@@ -4880,7 +4880,8 @@ contains
   !        time is over
   ! @param out_done 1: it has ended well; 0: the time is over. NULL is allowed
   ! Local, blocks. Threads and errors as ddp_request_test; INVALID_STATE (in a function that the library has called). Ranks
-  ! that wait for each other, here and in other calls, get DIFFERENT_CALLS. Since 0.1.
+  ! that wait for each other, here and in other calls, get DIFFERENT_CALLS; so while a thread waits without a limit, no other
+  ! thread of this rank makes a collective call on the group. Since 0.1.
   subroutine ddp_request_wait(request, timeout_ms, out_done, stat)
     type(ddp_request), intent(in) :: request
     integer(c_int64_t), intent(in) :: timeout_ms

@@ -15,6 +15,12 @@
 #include <dlpack/dlpack.h>
 #endif
 
+#ifdef __cplusplus
+#define DDP_DLPACK_BYTES(data) static_cast<char *>(data)
+#else
+#define DDP_DLPACK_BYTES(data) ((char *)(data))
+#endif
+
 /**
  * The element type of libddp for one of DLPack.
  * @param type of a DLTensor
@@ -56,7 +62,7 @@ static inline ddp_status ddp_tensor_from_dlpack(const DLTensor *given, ddp_tenso
   if (given->ndim > DDP_MAX_DIMENSIONS) return DDP_ERROR_NOT_SUPPORTED;
   status = ddp_dtype_from_dlpack(given->dtype, &made.dtype);
   if (status != DDP_OK) return status;
-  switch ((int)given->device.device_type) {
+  switch (given->device.device_type) {
     case kDLCPU:
     case kDLCUDAHost:
       made.device = DDP_CPU;
@@ -64,11 +70,11 @@ static inline ddp_status ddp_tensor_from_dlpack(const DLTensor *given, ddp_tenso
       break;
     case kDLCUDA:
       made.device = DDP_CUDA;
-      made.device_index = (int32_t)given->device.device_id;
+      made.device_index = given->device.device_id;
       break;
     default: return DDP_ERROR_NOT_SUPPORTED;
   }
-  made.ndim = (int32_t)given->ndim;
+  made.ndim = given->ndim;
   for (d = 0; d < DDP_MAX_DIMENSIONS; d++) made.shape[d] = d < made.ndim ? given->shape[d] : 0;
   for (d = 0; d < made.ndim; d++) {
     if (made.shape[d] < 0) return DDP_ERROR_INVALID_ARGUMENT;
@@ -78,7 +84,7 @@ static inline ddp_status ddp_tensor_from_dlpack(const DLTensor *given, ddp_tenso
     if (made.shape[d] != 1 && given->strides[d] != expected) return DDP_ERROR_NOT_SUPPORTED;
     expected *= made.shape[d];
   }
-  made.data = given->data == NULL ? NULL : (char *)given->data + given->byte_offset;
+  made.data = given->data == NULL ? NULL : DDP_DLPACK_BYTES(given->data) + given->byte_offset;
   *out_tensor = made;
   return DDP_OK;
 }
@@ -97,7 +103,7 @@ static inline ddp_status ddp_tensor_to_dlpack(ddp_tensor *tensor, DLTensor *out_
                {kDLInt, 32}, {kDLInt, 64},   {kDLUInt, 8},   {kDLComplex, 64}, {kDLComplex, 128}}; /* by ddp_dtype */
   DLTensor made;
   if (tensor == NULL || out_given == NULL) return DDP_ERROR_INVALID_ARGUMENT;
-  if ((int)tensor->dtype < 1 || (size_t)tensor->dtype >= sizeof types / sizeof types[0]) return DDP_ERROR_INVALID_ARGUMENT;
+  if (tensor->dtype < DDP_F32 || tensor->dtype > DDP_C128) return DDP_ERROR_INVALID_ARGUMENT;
   if (tensor->device != DDP_CPU && tensor->device != DDP_CUDA) return DDP_ERROR_INVALID_ARGUMENT;
   made.data = tensor->data;
   made.device.device_type = tensor->device == DDP_CUDA ? kDLCUDA : kDLCPU;
@@ -113,4 +119,5 @@ static inline ddp_status ddp_tensor_to_dlpack(ddp_tensor *tensor, DLTensor *out_
   return DDP_OK;
 }
 
+#undef DDP_DLPACK_BYTES
 #endif

@@ -4,7 +4,8 @@
  *
  * The bytes go over shared memory between ranks of one host, and else over TCP connections of their own, one for each pair
  * of ranks, which is made when the pair has the first message (include/MESSAGES.md). A rank works on messages
- * while it is in one of these calls. Tensors lie in host memory; one on a GPU is NOT_SUPPORTED but for ddp_group_reduce.
+ * while it is in one of these calls, or has posted one (ddp/request.h). Tensors lie in host memory; one on a GPU is
+ * NOT_SUPPORTED but for ddp_group_reduce.
  */
 #ifndef DDP_MESSAGES_H
 #define DDP_MESSAGES_H

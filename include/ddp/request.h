@@ -187,7 +187,8 @@ DDP_API ddp_status ddp_request_test(ddp_request *request, int32_t *out_done);
  *        time is over
  * @param out_done 1: it has ended well; 0: the time is over. NULL is allowed
  * Local, blocks. Threads and errors as ddp_request_test; INVALID_STATE (in a function that the library has called). Ranks
- * that wait for each other, here and in other calls, get DIFFERENT_CALLS. Since 0.1.
+ * that wait for each other, here and in other calls, get DIFFERENT_CALLS; so while a thread waits without a limit, no other
+ * thread of this rank makes a collective call on the group. Since 0.1.
  */
 DDP_API ddp_status ddp_request_wait(ddp_request *request, int64_t timeout_ms, int32_t *out_done);
 

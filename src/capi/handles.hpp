@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The four opaque handles. A handle is not an address but a number (kind, slot, generation) encoded as a pointer, so that
+// The opaque handles. A handle is not an address but a number (kind, slot, generation) encoded as a pointer, so that
 // a destroyed, foreign or garbage handle is recognised without touching memory it might point to.
 // A fork inherits the handles of its parent and must use none: threads that the objects count on are not there, and memory
 // and connections are the parent's. Here that is decided for the whole library: a lookup in a fork finds only what was made

@@ -172,7 +172,7 @@ ddp_status ddp_request_test(ddp_request* request, int32_t* out_done) {
   return guarded([&] {
     const auto posted = posted_of(request, kName);
     require(out_done, kName, "out_done");
-    *out_done = posted->request->test() ? 1 : 0;
+    *out_done = or_first_cause(*posted->group, [&] { return posted->request->test(); }) ? 1 : 0;
   });
 }
 
@@ -182,7 +182,7 @@ ddp_status ddp_request_wait(ddp_request* request, int64_t timeout_ms, int32_t* o
     const auto posted = posted_of(request, kName);
     check_timeout(timeout_ms, kName);
     require_outside_program(*posted->group, kName);
-    const bool done = posted->request->wait(timeout_ms);
+    const bool done = or_first_cause(*posted->group, [&] { return posted->request->wait(timeout_ms); });
     if (out_done != nullptr) *out_done = done ? 1 : 0;
   });
 }
@@ -203,7 +203,11 @@ ddp_status ddp_request_wait_any(const int64_t* ids, int32_t count, int64_t timeo
     }
     int32_t found = -1;
     on_error([&] { static_cast<void>(group::wait_any(requests, timeout_ms, &found)); },
-             [&](const Error&) { *out_index = found; });
+             [&](const Error& error) {
+               *out_index = found;
+               for (const auto& each : posted)
+                 static_cast<void>(try_to([&] { or_first_cause(*each->group, [&] { throw Error(error); }); }));
+             });
     *out_index = found;
   });
 }
@@ -220,5 +224,8 @@ int32_t ddp_request_source(const ddp_request* request) {
 }
 
 void ddp_request_destroy(ddp_request* request) {
-  (void)guarded([&] { RequestTable::instance().remove(request); });
+  (void)guarded([&] {
+    if (const auto posted = RequestTable::instance().remove(request))
+      posted->request->release();  // another thread may have it
+  });
 }

@@ -94,7 +94,12 @@ void Group::Impl::build(const char* function) {
   backend = options.backend == DDP_BACKEND_NCCL ? DDP_BACKEND_NCCL : channels.first().backend();
   if (arenas.empty() || arenas.back() != channels.first().arena()) arenas.push_back(channels.first().arena());
   failure.add_waker([this] { channels.first().wake(); });
-  if (options.requests != 0) channels.requests().open();
+  if (options.requests != 0)
+    on_error([&] { channels.requests().open(); },
+             [&](const Error& error) {  // also where all ranks agree on it: nobody must wake what goes now
+               failure.set(error);
+               failure.quiesce();
+             });
   if (control->size() == 1) return;
   failure.add_waker([this] { channels.messenger().wake(); });
   if (options.connect_all != 0) channels.messenger().open_all(deadline);

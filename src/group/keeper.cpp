@@ -139,7 +139,7 @@ void Keeper::keep(Group& group, const Followers& kept, const Followers& all, Kep
 void Keeper::write(Group& group, const State& state) {
   KeptSet& set = *sets_.back().buffers;
   or_break(group, Part::kOwn, [&] { set.write(state.tensors, state.note, transfer(state.tensors)); });
-  if (device_of(state.tensors) != nullptr) transfer_.reset();  // its memory belongs to a GPU that this may outlive
+  transfer_.reset();  // the next state may be on another device, and memory of a GPU must not outlive that
   newest_ = set.newest();
   set.send(group);
 }
@@ -208,6 +208,18 @@ void Keeper::leave(int64_t steps) noexcept {
   steps_ = std::max(steps_, steps);
 }
 
+/// Where the models that were kept are now; -1: it is destroyed.
+void Keeper::find_places(const Followers& all) {
+  for (Set& set : sets_) {
+    std::vector<int32_t> places;
+    for (const auto& follower : set.followers) {
+      const auto at = std::find(all.begin(), all.end(), follower.lock());
+      places.push_back(at == all.end() ? -1 : static_cast<int32_t>(at - all.begin()));
+    }
+    set.buffers->set_places(std::move(places));
+  }
+}
+
 Holdings Keeper::holdings(const Followers& all) const {
   Holdings mine;
   mine.steps = steps_;
@@ -216,12 +228,7 @@ Holdings Keeper::holdings(const Followers& all) const {
     if (!all[place]->is_whole()) mine.torn.push_back(static_cast<int32_t>(place));
   for (const Set& set : sets_) {
     const std::vector<int32_t>& places = set.buffers->table().followers;
-    bool are_here = true;
-    for (size_t k = 0; k < places.size(); ++k) {
-      const auto place = static_cast<size_t>(places[k]);
-      are_here = are_here && place < all.size() && set.followers[k].lock() == all[place];
-    }
-    if (!are_here) continue;
+    if (std::any_of(places.begin(), places.end(), [](int32_t place) { return place < 0; })) continue;
     for (const HeldPart& part : set.buffers->held()) mine.parts.push_back(part);
   }
   if (present_ != nullptr) mine.parts.push_back(present_->part);
@@ -247,6 +254,7 @@ std::string Keeper::describe(const GenerationName& generation) const {
 
 void Keeper::restore(Group& group, const Followers& all) {
   const bootstrap::CallState::In inside(group.calls(), bootstrap::UserCall::kCommit);
+  find_places(all);
   std::vector<Holdings> by_rank;
   for (const std::string& told : group.gather("kept generations", write_holdings(holdings(all))))
     by_rank.push_back(read_holdings(told));

@@ -79,6 +79,7 @@ class Keeper {
   [[nodiscard]] gpu::Transfer& transfer(const std::vector<KeptTensor>& tensors);
   void write(Group& group, const State& state);
   void keep_anew(Group& group, const Followers& kept, State state, uint64_t checked);
+  void find_places(const Followers& all);
   [[nodiscard]] Holdings holdings(const Followers& all) const;
   void copy_present(const Group& group, const Followers& all);
   /// A part of it here, or NULL.

@@ -36,6 +36,8 @@ class KeptSet {
   [[nodiscard]] static std::unique_ptr<KeptSet> make(Group& group, KeptTable table, const Wish& wish);
 
   [[nodiscard]] const KeptTable& table() const noexcept { return table_; }
+  /// Models were destroyed, so those that were kept have other places.
+  void set_places(std::vector<int32_t> followers) noexcept { table_.followers = std::move(followers); }
   [[nodiscard]] const GenerationName& newest() const noexcept { return newest_; }
   [[nodiscard]] int64_t note_room() const noexcept { return note_room_; }
 
@@ -76,7 +78,7 @@ class KeptSet {
   [[nodiscard]] int64_t number_of(int32_t rank, size_t slot) const noexcept;
   [[nodiscard]] size_t slot() const noexcept { return static_cast<size_t>(newest_.number % 2); }
 
-  const KeptTable table_;
+  KeptTable table_;
   const std::vector<KeptPiece> pieces_;  // of this rank
   const int32_t rank_;
   const int64_t note_room_;

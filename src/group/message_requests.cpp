@@ -7,6 +7,7 @@
 
 #include "control/call_state.hpp"
 #include "core/attempt.hpp"
+#include "group/consensus.hpp"
 #include "os/thread.hpp"
 
 namespace ddp::group {
@@ -22,6 +23,7 @@ constexpr int64_t kSliceMs = 200;   // of a wait without a limit, and of the thr
 }  // namespace
 
 void fail_message(Health& health, const Error& error) {
+  if (is_own(error)) health.give_up(nullptr, error);  // a stream may be in the middle of a message
   const bool has_left = error.status() == DDP_ERROR_ABORTED && !health.has_fault();
   if (has_left && try_to([&] { health.check_usable(); }).has_value()) return;
   health.fail(error);
@@ -44,6 +46,11 @@ class MessageRequests::Posted final : public Request {
     if (!done) owner_->hurry();
     return done;
   }
+  [[nodiscard]] bool look_waited() override {
+    const bool done = owner_->look(*this, true);
+    if (!done) owner_->hurry();
+    return done;
+  }
   [[nodiscard]] bool stay(int64_t ms) override { return owner_->stay(*this, ms); }
   [[nodiscard]] bool withdraw() override {
     if (message->sends || !owner_->messenger_.give_up(message)) return false;
@@ -54,7 +61,7 @@ class MessageRequests::Posted final : public Request {
   const std::shared_ptr<MessageRequests> owner_;
 };
 
-MessageRequests::~MessageRequests() { stop(Error(DDP_ERROR_INVALID_STATE, "the group was destroyed")); }
+MessageRequests::~MessageRequests() { stop(group_destroyed()); }
 
 RequestPtr MessageRequests::post(messages::RequestPtr message) {
   auto posted = std::make_shared<Posted>(shared_from_this(), std::move(message), messenger_.patience());
@@ -89,9 +96,9 @@ void MessageRequests::work_on(Posted& request, Work&& work) noexcept {
   if (error.has_value() || done) request.end(error.has_value() ? error : request.message->error);
 }
 
-bool MessageRequests::look(Posted& request) {
+bool MessageRequests::look(Posted& request, bool waited) {
   if (request.ended()) return true;
-  work_on(request, [&] { return messenger_.test(request.message, request.patience); });
+  work_on(request, [&] { return messenger_.test(request.message, request.patience, waited); });
   return request.ended();
 }
 
@@ -127,13 +134,23 @@ void MessageRequests::run() {
       continue;
     }
     at_.hurried = false;
-    const std::vector<PostedPtr> open = open_;
+    std::vector<PostedPtr> open;
+    const std::optional<Error> no_memory = try_to([&] { open = open_; });
     lock.unlock();
+    work_on_all(open, no_memory);
+    lock.lock();
+  }
+}
+
+/// What it throws breaks the group, which ends all that is open.
+void MessageRequests::work_on_all(const std::vector<PostedPtr>& open, const std::optional<Error>& problem) noexcept {
+  const auto work = [&] {
+    if (problem.has_value()) throw Error(*problem);
     for (const PostedPtr& each : open) static_cast<void>(look(*each));
     if (std::none_of(open.begin(), open.end(), [](const PostedPtr& each) { return each->ended(); }))
       messenger_.attend(kSliceMs);
-    lock.lock();
-  }
+  };
+  static_cast<void>(try_to([&] { on_error(work, [&](const Error& error) { fail_message(health_, error); }); }));
 }
 
 void MessageRequests::sleep(Lock& lock) {

@@ -47,10 +47,11 @@ class MessageRequests : public std::enable_shared_from_this<MessageRequests> {
 
   template <class Work>
   void work_on(Posted& request, Work&& work) noexcept;
-  [[nodiscard]] bool look(Posted& request);
+  [[nodiscard]] bool look(Posted& request, bool waited = false);
   [[nodiscard]] bool stay(Posted& request, int64_t ms);
   void hurry() noexcept;
   void run();
+  void work_on_all(const std::vector<PostedPtr>& open, const std::optional<Error>& problem) noexcept;
   void sleep(Lock& lock);
 
   Health& health_;

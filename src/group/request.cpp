@@ -11,6 +11,8 @@ namespace ddp::group {
 
 namespace {
 
+constexpr int64_t kTurnMs = 20;  // of wait_any: a thread that waits for one message moves others, which end only when tested
+
 class Ended final : public Request {
  public:
   Ended() { end(std::nullopt); }
@@ -66,6 +68,12 @@ void Request::release() noexcept {
   }));
 }
 
+Error group_destroyed() noexcept {
+  Error made;
+  static_cast<void>(try_to([&] { made = Error(DDP_ERROR_INVALID_STATE, "the group was destroyed"); }));
+  return made;
+}
+
 int32_t wait_any(const std::vector<RequestPtr>& requests, int64_t ms, int32_t* found) {
   struct Woken {
     const std::vector<RequestPtr>& requests;
@@ -82,11 +90,11 @@ int32_t wait_any(const std::vector<RequestPtr>& requests, int64_t ms, int32_t* f
   for (;;) {
     for (size_t at = 0; at < requests.size(); ++at) {
       *found = static_cast<int32_t>(at);
-      if (requests[at]->test()) return *found;
+      if (ms == 0 ? requests[at]->test() : requests[at]->test_waited()) return *found;
     }
     *found = -1;
     if (ms == 0 || end.passed()) return -1;
-    woken.waker.wait(end.is_never() ? -1 : end.left_ms());
+    woken.waker.wait(end.is_never() ? kTurnMs : std::min(end.left_ms(), kTurnMs));
   }
 }
 

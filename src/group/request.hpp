@@ -51,6 +51,12 @@ class Request {
     check();
     return true;
   }
+  /// The same, of a thread that waits for several: what takes too long ends.
+  [[nodiscard]] bool test_waited() {
+    if (!ended() && !look_waited()) return false;
+    check();
+    return true;
+  }
   /// The same, after `ms` at most. This thread may work on it itself.
   [[nodiscard]] bool wait(int64_t ms) {
     if (!ended() && !stay(ms)) return false;
@@ -77,6 +83,7 @@ class Request {
     if (error_.has_value()) throw Error(*error_);
   }
   [[nodiscard]] virtual bool look() = 0;
+  [[nodiscard]] virtual bool look_waited() { return look(); }
   [[nodiscard]] virtual bool stay(int64_t ms) = 0;
   /// False: it has to be waited for.
   [[nodiscard]] virtual bool withdraw() { return false; }
@@ -87,6 +94,9 @@ class Request {
   std::vector<Waker*> wakers_;
 };
 using RequestPtr = std::shared_ptr<Request>;
+
+/// What open requests end with in a destructor. Without memory for the text it is OUT_OF_MEMORY.
+[[nodiscard]] Error group_destroyed() noexcept;
 
 /// The first in the list that has ended, after `ms` at most; -1: none has. Throws the error of that one; `found` is then its
 /// place too.

@@ -2,6 +2,7 @@
 #include "group/request_lane.hpp"
 
 #include <chrono>
+#include <optional>
 #include <utility>
 
 #include "core/attempt.hpp"
@@ -42,7 +43,7 @@ class RequestLane::Posted final : public Request {
   std::function<void()> work_;
 };
 
-RequestLane::~RequestLane() { stop(Error(DDP_ERROR_INVALID_STATE, "the group was destroyed")); }
+RequestLane::~RequestLane() { stop(group_destroyed()); }
 
 RequestPtr RequestLane::post(std::function<void()> work) {
   auto posted = std::make_shared<Posted>(shared_from_this(), std::move(work));
@@ -66,7 +67,8 @@ void RequestLane::hurry() noexcept {
 }
 
 bool RequestLane::stay(Posted& request, int64_t ms) {
-  const CallState::In inside(calls_, UserCall::kRequestWait);
+  std::optional<CallState::In> inside;  // with a limit this rank goes on by itself, so it does not count as waiting
+  if (ms < 0) inside.emplace(calls_, UserCall::kRequestWait);
   using Clock = std::chrono::steady_clock;
   const Clock::time_point end = ms < 0 ? Clock::time_point::max() : Clock::now() + std::chrono::milliseconds(ms);
   Lock lock(mutex_);
@@ -76,7 +78,8 @@ bool RequestLane::stay(Posted& request, int64_t ms) {
       continue;
     }
     if (!is_driven_) hurry();
-    const CallState::WaitingForQueue waiting(calls_, bootstrap::kRequestChannel);
+    std::optional<CallState::WaitingForQueue> waiting;
+    if (ms < 0) waiting.emplace(calls_, bootstrap::kRequestChannel);
     if (ms < 0)
       changed_.wait(lock);
     else if (changed_.wait_until(lock, end) == std::cv_status::timeout)

@@ -9,7 +9,7 @@ Requests::Requests(Health& health, Channels& channels, messages::Messenger* mess
   if (messenger != nullptr) messages_ = std::make_shared<MessageRequests>(health, channels.calls(), *messenger);
 }
 
-Requests::~Requests() { stop(Error(DDP_ERROR_INVALID_STATE, "the group was destroyed")); }
+Requests::~Requests() { stop(group_destroyed()); }
 
 void Requests::open() {
   if (is_open()) return;

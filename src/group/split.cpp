@@ -79,6 +79,8 @@ std::shared_ptr<Group> split_group(Group& parent, const SplitWish& wish, const d
     // The others wait in the meeting, which has no way to tell them that this rank does not come: the parent has.
     std::unique_ptr<bootstrap::Control> control =
         or_break(parent, Part::kOwn, [&] { return reunion->join(notes[static_cast<size_t>(members.front())]); });
+    // The token of the new group went over the parent's control plane.
+    if (parent.control().link_key() == bootstrap::auth::Key{}) control->set_link_key({});
     made = Group::form(std::move(control), options, parent.origin(), kName);
     made->calls().set_watch(parent.calls().shared_watch());
   });

@@ -30,6 +30,9 @@ void Rejoin::stop() noexcept {
   model_.pass_->leave_open();
   model_.pass_->parts().leave_group(model_.replicas_.await_step());
   model_.replicas_.leave();
+  static_cast<void>(try_to([this] {
+    for (const auto& state : model_.replicas().kept_equal()) state->give_parameters_back();
+  }));
 }
 
 void Rejoin::leave_group() noexcept { model_.pass_.reset(); }

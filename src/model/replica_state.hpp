@@ -43,6 +43,8 @@ class ReplicaState {
   [[nodiscard]] virtual bool awaits_step() const noexcept { return false; }
   /// The ranks of the group have changed, so this rank's part of a sharded state belongs to no rank: drop it.
   virtual void lose_parts() noexcept {}
+  /// Put back what it has put in the place of the parameters: a recovery begins.
+  virtual void give_parameters_back() noexcept {}
   /// Does every rank hold all of the state?
   [[nodiscard]] virtual bool is_replicated() const noexcept { return true; }
 };

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "core/attempt.hpp"
 #include "core/error.hpp"
 #include "device/cpu/update_kernels.hpp"
 #include "optim/fields.hpp"
@@ -138,6 +139,10 @@ void Ema::swap_back(void* stream) {
   saved_.clear();
   swapped_ = -1;
   model_->values().set_averages_of(nullptr);
+}
+
+void Ema::give_parameters_back() noexcept {
+  if (swapped_ >= 0) static_cast<void>(try_to([this] { swap_back(nullptr); }));
 }
 
 /// The parameters and averages of one type, which change places.

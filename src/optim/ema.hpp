@@ -42,6 +42,7 @@ class Ema final : public model::ReplicaState {
   void load_fields(const std::map<std::string, std::string>& fields) override;
   [[nodiscard]] const char* kind() const noexcept override { return "ema"; }
 
+  void give_parameters_back() noexcept override;
   [[nodiscard]] int64_t update_count() const noexcept { return updates_; }
   /// An average, named as in state_tensors, that a checkpoint did not have.
   void begin_at_parameter(const std::string& name);

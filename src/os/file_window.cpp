@@ -79,11 +79,17 @@ FileWindow::Part FileWindow::in(const Area& area) const noexcept {
   return part;
 }
 
+// A mapping elsewhere first: where the system refuses the memory, MAP_FIXED may have unmapped the pages already.
 bool map_privately(int fd, const FileWindow::Part& part) noexcept {
-  for (const int extra : {0, MAP_NORESERVE})
+  for (const int extra : {0, MAP_NORESERVE}) {
+    void* const tried =
+        mmap(nullptr, static_cast<size_t>(part.bytes), part.protection, MAP_PRIVATE | extra, fd, part.offset);
+    if (tried == MAP_FAILED) continue;
+    (void)munmap(tried, static_cast<size_t>(part.bytes));
     if (mmap(part.begin, static_cast<size_t>(part.bytes), part.protection, MAP_PRIVATE | MAP_FIXED | extra, fd,
              part.offset) != MAP_FAILED)
       return true;
+  }
   return false;
 }
 
@@ -117,13 +123,17 @@ WindowList& WindowList::all() noexcept {
 
 /// Before the list is used there.
 void WindowList::in_the_fork() {
-  if (windows.first != nullptr)
-    (void)walk_areas(Detail::kPlaces, [](const Area& area) {
-      for (const PrivateInForks* each = windows.first; each != nullptr; each = each->after_)
-        if (const FileWindow::Part part = each->window_.in(area); part.bytes > 0)
-          (void)map_privately(each->window_.fd, part);
-      return true;
-    });
+  const auto make_private = [](const Area& area) {
+    for (const PrivateInForks* each = windows.first; each != nullptr; each = each->after_)
+      if (const FileWindow::Part part = each->window_.in(area); part.bytes > 0) (void)map_privately(each->window_.fd, part);
+    return true;
+  };
+  // Without a descriptor for the list of mappings, what was shared counts as being where it was.
+  if (windows.first != nullptr && !walk_areas(Detail::kPlaces, make_private))
+    for (const PrivateInForks* each = windows.first; each != nullptr; each = each->after_) {
+      const FileWindow& window = each->window_;
+      (void)map_privately(window.fd, {window.begin, window.bytes, window.offset, PROT_READ | PROT_WRITE});
+    }
   static_cast<void>(all());
 }
 

@@ -166,9 +166,13 @@ void* Region::alloc(int64_t bytes) {
 }
 
 void* Region::alloc_for_transport(int64_t bytes) {
-  of_transport_.reserve(of_transport_.size() + 1);
-  of_transport_.push_back(alloc(bytes));
-  return of_transport_.back();
+  void* const memory = alloc(bytes);
+  const auto note = [&] {
+    const std::lock_guard lock(mutex_);  // a thread that works on messages may make memory, too
+    of_transport_.push_back(memory);
+  };
+  on_error(note, [&](const Error&) { static_cast<void>(free(memory)); });
+  return memory;
 }
 
 void Region::renew() {
@@ -233,6 +237,8 @@ int64_t Region::find_place(const Lent& lent) const noexcept {
 }
 
 void Region::lend(Lent& lent) {
+  static std::mutex one_at_a_time;  // of all groups of this process: what one has looked at, no other maps meanwhile
+  const std::lock_guard lock(one_at_a_time);
   const std::string reason = refusal_of(lent.data(), lent.asked_bytes());
   if (!reason.empty())
     throw make_error(DDP_ERROR_NOT_SUPPORTED, "ddp_group_share: these %lld bytes stay private memory: %s",

@@ -3177,7 +3177,8 @@ Wait until the request has ended.
        time is over
 - `out_done`: 1: it has ended well; 0: the time is over. NULL is allowed
 Local, blocks. Threads and errors as ddp_request_test; INVALID_STATE (in a function that the library has called). Ranks
-that wait for each other, here and in other calls, get DIFFERENT_CALLS. Since 0.1.
+that wait for each other, here and in other calls, get DIFFERENT_CALLS; so while a thread waits without a limit, no other
+thread of this rank makes a collective call on the group. Since 0.1.
 """
 function ddp_request_wait(request, timeout_ms, out_done)
     return ccall((:ddp_request_wait, libddp), ddp_status, (Ptr{ddp_request}, Int64, Ptr{Int32}), request, timeout_ms,

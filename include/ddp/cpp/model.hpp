@@ -61,7 +61,7 @@ class Model {
   void set_buckets(Span<const std::int32_t> numbers) {
     checked(ddp_model_set_buckets(get(), numbers.data(), static_cast<std::int32_t>(numbers.size())));
   }
-  /** This pass's address of a gradient that moves. */
+  /** This pass's memory of a gradient that moves. */
   void set_grad(int index, const Tensor& grad) { checked(ddp_model_set_grad(get(), index, &grad)); }
   /** Did any rank contribute to this parameter in the last pass? */
   bool was_used(int index) const noexcept { return ddp_model_was_used(get(), index) == 1; }

@@ -2167,7 +2167,8 @@ extern "C" {
     ///        time is over
     /// @param out_done 1: it has ended well; 0: the time is over. NULL is allowed
     /// Local, blocks. Threads and errors as ddp_request_test; INVALID_STATE (in a function that the library has called). Ranks
-    /// that wait for each other, here and in other calls, get DIFFERENT_CALLS. Since 0.1.
+    /// that wait for each other, here and in other calls, get DIFFERENT_CALLS; so while a thread waits without a limit, no other
+    /// thread of this rank makes a collective call on the group. Since 0.1.
     pub fn ddp_request_wait(request: *mut ddp_request, timeout_ms: i64, out_done: *mut i32) -> ddp_status;
 
     /// Wait until one of several requests has ended, of one group or of several.
