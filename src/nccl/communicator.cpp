@@ -324,7 +324,7 @@ void* Communicator::alloc(int64_t bytes) {
   return memory;
 }
 
-std::string Communicator::trouble() const noexcept {
+std::string Communicator::trouble() const {
   if (!link_->usable.load()) return "";
   int32_t result = 0;
   const int32_t code = link_->table.comm_async_error(link_->comm, &result);

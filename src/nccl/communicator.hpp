@@ -100,7 +100,7 @@ class Communicator {
   [[nodiscard]] void* alloc(int64_t bytes);
 
   /// What NCCL has noticed by itself; empty: nothing. Never blocks.
-  [[nodiscard]] std::string trouble() const noexcept;
+  [[nodiscard]] std::string trouble() const;
   /// End what runs on the device, for good, within some two seconds; once. Of one that is lent: only use it no longer.
   void abort() noexcept;
   /// Never use it again, nor end it: the device may still be at work on what belongs to it.

@@ -44,7 +44,7 @@ enum class Detail { kPlaces, kFlags };  // maps; smaps, which takes the kernel s
 bool walk_areas(Detail detail, bool (*visit)(const Area&, void*), void* with);
 
 template <class Visit>
-bool walk_areas(Detail detail, Visit&& visit) {
+bool walk_areas(Detail detail, Visit visit) {
   return walk_areas(
       detail, [](const Area& area, void* with) { return (*static_cast<Visit*>(with))(area); }, &visit);
 }

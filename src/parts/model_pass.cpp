@@ -28,7 +28,7 @@ ModelParts::ModelParts(group::Group& group, const Parameters& table, const ddp_m
       batch(channel, table, plan, plan_hash, rules, options.uneven_inputs != 0),
       hooked(hook.copies() ? std::make_unique<HookedBuckets>(channel, hook, options.reduce, plan, table) : nullptr) {}
 
-std::vector<pass::PassPart*> ModelParts::in_order() noexcept {
+std::vector<pass::PassPart*> ModelParts::in_order() {
   std::vector<pass::PassPart*> parts{&meter, &events, &batch};
   if (hooked != nullptr) parts.push_back(hooked.get());
   parts.push_back(&optimizer);

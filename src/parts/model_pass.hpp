@@ -30,7 +30,7 @@ struct ModelParts {
   /// Collective. Gradients in `table`, which outlives this, have their addresses.
   ModelParts(group::Group& group, const Parameters& table, const ddp_model_options& options, Plan planned,
              uint64_t plan_hash, const Hook& hook);
-  [[nodiscard]] std::vector<pass::PassPart*> in_order() noexcept;
+  [[nodiscard]] std::vector<pass::PassPart*> in_order();
 
   const group::Channel channel;
   const Plan plan;

@@ -113,7 +113,7 @@ std::string refusal_of(const std::vector<os::Area>& areas, uintptr_t begin, uint
 
 std::string refusal_of(const void* data, int64_t bytes) {
   if (bytes < kLeastShared) return "memory below 1 MiB is not shared";
-  if (sysconf(_SC_PAGESIZE) != kPageBytes) return "this system has no pages of 4 KiB";
+  if (sysconf(_SC_PAGESIZE) != static_cast<long>(kPage)) return "this system has no pages of 4 KiB";
   const auto begin = reinterpret_cast<uintptr_t>(data);
   const uintptr_t end = begin + static_cast<uintptr_t>(bytes);
   const long pinned = pinned_kib();

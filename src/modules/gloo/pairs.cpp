@@ -70,8 +70,10 @@ AdmittedPair::AdmittedPair(tcp::Context* context, tcp::Device* device, int peer,
 // Gloo tells the messages that wait for their turn, and not the one of which a part has come.
 void AdmittedPair::give_up(const ::gloo::NonOwningPtr<tcp::UnboundBuffer>& under_way, const char* what) {
   is_changed_ = errno == EPROTO;
+  const bool no_memory = errno == ENOMEM;  // this rank's error, not the connection's
   const char* why = is_changed_ ? seal_->trouble() : std::strerror(errno);
-  const auto error = std::make_exception_ptr(std::runtime_error(std::string(what) + peer_.str() + ": " + why));
+  const auto error = no_memory ? std::make_exception_ptr(std::bad_alloc())
+                               : std::make_exception_ptr(std::runtime_error(std::string(what) + peer_.str() + ": " + why));
   if (under_way) static_cast<Transfer*>(under_way.operator->())->fail(error);
   signalException(error);
 }

@@ -193,8 +193,10 @@ int Seal::error_of(int result) noexcept {
     case SSL_ERROR_SYSCALL: return system != 0 ? system : ECONNRESET;
     default: break;
   }
-  if (ERR_GET_REASON(ERR_peek_last_error()) == ERR_R_MALLOC_FAILURE) return ENOMEM;
-  const char* reason = ERR_reason_error_string(ERR_peek_last_error());
+  const unsigned long first = ERR_peek_error(), last = ERR_peek_last_error();
+  const bool no_memory = ERR_GET_REASON(first) == ERR_R_MALLOC_FAILURE || ERR_GET_REASON(last) == ERR_R_MALLOC_FAILURE;
+  if (no_memory || last == 0) return ENOMEM;  // no error is noted if there is no memory for the note
+  const char* reason = ERR_reason_error_string(last);
   std::snprintf(trouble_.data(), trouble_.size(), "%s", reason != nullptr ? reason : "no reason given");
   return EPROTO;
 }
