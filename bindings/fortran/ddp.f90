@@ -4880,8 +4880,8 @@ contains
   !        time is over
   ! @param out_done 1: it has ended well; 0: the time is over. NULL is allowed
   ! Local, blocks. Threads and errors as ddp_request_test; INVALID_STATE (in a function that the library has called). Ranks
-  ! that wait for each other, here and in other calls, get DIFFERENT_CALLS; so while a thread waits without a limit, no other
-  ! thread of this rank makes a collective call on the group. Since 0.1.
+  ! that wait for each other, in requests of collectives and in other calls, get DIFFERENT_CALLS; so while a thread waits
+  ! without a limit, no other thread of this rank makes a collective call on the group. Since 0.1.
   subroutine ddp_request_wait(request, timeout_ms, out_done, stat)
     type(ddp_request), intent(in) :: request
     integer(c_int64_t), intent(in) :: timeout_ms
@@ -4904,9 +4904,12 @@ contains
   ! Wait until one of several requests has ended, of one group or of several.
   ! @param ids `count` numbers, from ddp_request_id
   ! @param count 1 or more
-  ! @param timeout_ms as in ddp_request_wait
-  ! @param out_index the first in the list that has ended; -1: the time is over. An error of that request is this call's,
-  ! which sets out_index too Local, blocks. Threads and errors as ddp_request_wait. Since 0.1.
+  ! @param timeout_ms at most so long; -1: without a limit. The group's timeout_ms does not count here: a message that does
+  !        not come is waited for as long as the other rank lives
+  ! @param out_index the first in the list that has ended; -1: the time is over. If that request has failed, its error is this
+  !        call's
+  ! Local, blocks. Threads and errors as ddp_request_test; INVALID_STATE (in a function that the library has called). Since
+  ! 0.1.
   subroutine ddp_request_wait_any(ids, count, timeout_ms, out_index, stat)
     integer(c_int64_t), intent(in) :: ids(*)
     integer(c_int32_t), intent(in) :: count

@@ -46,11 +46,6 @@ class MessageRequests::Posted final : public Request {
     if (!done) owner_->hurry();
     return done;
   }
-  [[nodiscard]] bool look_waited() override {
-    const bool done = owner_->look(*this, true);
-    if (!done) owner_->hurry();
-    return done;
-  }
   [[nodiscard]] bool stay(int64_t ms) override { return owner_->stay(*this, ms); }
   [[nodiscard]] bool withdraw() override {
     if (message->sends || !owner_->messenger_.give_up(message)) return false;
@@ -96,9 +91,9 @@ void MessageRequests::work_on(Posted& request, Work&& work) noexcept {
   if (error.has_value() || done) request.end(error.has_value() ? error : request.message->error);
 }
 
-bool MessageRequests::look(Posted& request, bool waited) {
+bool MessageRequests::look(Posted& request) {
   if (request.ended()) return true;
-  work_on(request, [&] { return messenger_.test(request.message, request.patience, waited); });
+  work_on(request, [&] { return messenger_.test(request.message, request.patience); });
   return request.ended();
 }
 

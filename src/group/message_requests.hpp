@@ -47,7 +47,7 @@ class MessageRequests : public std::enable_shared_from_this<MessageRequests> {
 
   template <class Work>
   void work_on(Posted& request, Work&& work) noexcept;
-  [[nodiscard]] bool look(Posted& request, bool waited = false);
+  [[nodiscard]] bool look(Posted& request);
   [[nodiscard]] bool stay(Posted& request, int64_t ms);
   void hurry() noexcept;
   void run();

@@ -90,7 +90,7 @@ int32_t wait_any(const std::vector<RequestPtr>& requests, int64_t ms, int32_t* f
   for (;;) {
     for (size_t at = 0; at < requests.size(); ++at) {
       *found = static_cast<int32_t>(at);
-      if (ms == 0 ? requests[at]->test() : requests[at]->test_waited()) return *found;
+      if (requests[at]->test()) return *found;
     }
     *found = -1;
     if (ms == 0 || end.passed()) return -1;

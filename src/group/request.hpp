@@ -51,12 +51,6 @@ class Request {
     check();
     return true;
   }
-  /// The same, of a thread that waits for several: what takes too long ends.
-  [[nodiscard]] bool test_waited() {
-    if (!ended() && !look_waited()) return false;
-    check();
-    return true;
-  }
   /// The same, after `ms` at most. This thread may work on it itself.
   [[nodiscard]] bool wait(int64_t ms) {
     if (!ended() && !stay(ms)) return false;
@@ -83,7 +77,6 @@ class Request {
     if (error_.has_value()) throw Error(*error_);
   }
   [[nodiscard]] virtual bool look() = 0;
-  [[nodiscard]] virtual bool look_waited() { return look(); }
   [[nodiscard]] virtual bool stay(int64_t ms) = 0;
   /// False: it has to be waited for.
   [[nodiscard]] virtual bool withdraw() { return false; }

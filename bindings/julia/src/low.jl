@@ -3177,8 +3177,8 @@ Wait until the request has ended.
        time is over
 - `out_done`: 1: it has ended well; 0: the time is over. NULL is allowed
 Local, blocks. Threads and errors as ddp_request_test; INVALID_STATE (in a function that the library has called). Ranks
-that wait for each other, here and in other calls, get DIFFERENT_CALLS; so while a thread waits without a limit, no other
-thread of this rank makes a collective call on the group. Since 0.1.
+that wait for each other, in requests of collectives and in other calls, get DIFFERENT_CALLS; so while a thread waits
+without a limit, no other thread of this rank makes a collective call on the group. Since 0.1.
 """
 function ddp_request_wait(request, timeout_ms, out_done)
     return ccall((:ddp_request_wait, libddp), ddp_status, (Ptr{ddp_request}, Int64, Ptr{Int32}), request, timeout_ms,
@@ -3191,9 +3191,12 @@ end
 Wait until one of several requests has ended, of one group or of several.
 - `ids`: `count` numbers, from ddp_request_id
 - `count`: 1 or more
-- `timeout_ms`: as in ddp_request_wait
-- `out_index`: the first in the list that has ended; -1: the time is over. An error of that request is this call's,
-which sets out_index too Local, blocks. Threads and errors as ddp_request_wait. Since 0.1.
+- `timeout_ms`: at most so long; -1: without a limit. The group's timeout_ms does not count here: a message that does
+       not come is waited for as long as the other rank lives
+- `out_index`: the first in the list that has ended; -1: the time is over. If that request has failed, its error is this
+       call's
+Local, blocks. Threads and errors as ddp_request_test; INVALID_STATE (in a function that the library has called). Since
+0.1.
 """
 function ddp_request_wait_any(ids, count, timeout_ms, out_index)
     return ccall((:ddp_request_wait_any, libddp), ddp_status, (Ptr{Int64}, Int32, Int64, Ptr{Int32}), ids, count, timeout_ms,

@@ -98,7 +98,7 @@ void Messenger::sleep(int64_t ms, const Request* request) {
 
 void Messenger::attend(int64_t ms) { sleep(ms, nullptr); }
 
-bool Messenger::test(const RequestPtr& request, Patience& patience, bool waited) {
+bool Messenger::test(const RequestPtr& request, Patience& patience) {
   const std::lock_guard lock(mutex_);
   while (!request->done) {
     if (progress()) {
@@ -106,7 +106,6 @@ bool Messenger::test(const RequestPtr& request, Patience& patience, bool waited)
       continue;
     }
     check_hope(*request, patience);
-    if (waited) check_time(*request, patience);
     return false;
   }
   return true;

@@ -38,8 +38,8 @@ class Messenger {
   void wait(const RequestPtr& request);
   /// The same for `ms` at most; false: it is not done. The patience is the request's for all its waits.
   [[nodiscard]] bool wait_for(const RequestPtr& request, Patience& patience, int64_t ms);
-  /// Do what can be done now. Is the request done? Throws as wait(); TIMED_OUT only if a thread waits for it (`waited`).
-  [[nodiscard]] bool test(const RequestPtr& request, Patience& patience, bool waited = false);
+  /// Do what can be done now. Is the request done? Throws as wait(), except TIMED_OUT.
+  [[nodiscard]] bool test(const RequestPtr& request, Patience& patience);
   /// Do what can be done, and if that is nothing, sleep until there is something, `ms` at most.
   void attend(int64_t ms);
   [[nodiscard]] Patience patience() const { return Patience(timeout_ms_); }

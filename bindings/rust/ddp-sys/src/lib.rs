@@ -2167,16 +2167,19 @@ extern "C" {
     ///        time is over
     /// @param out_done 1: it has ended well; 0: the time is over. NULL is allowed
     /// Local, blocks. Threads and errors as ddp_request_test; INVALID_STATE (in a function that the library has called). Ranks
-    /// that wait for each other, here and in other calls, get DIFFERENT_CALLS; so while a thread waits without a limit, no other
-    /// thread of this rank makes a collective call on the group. Since 0.1.
+    /// that wait for each other, in requests of collectives and in other calls, get DIFFERENT_CALLS; so while a thread waits
+    /// without a limit, no other thread of this rank makes a collective call on the group. Since 0.1.
     pub fn ddp_request_wait(request: *mut ddp_request, timeout_ms: i64, out_done: *mut i32) -> ddp_status;
 
     /// Wait until one of several requests has ended, of one group or of several.
     /// @param ids `count` numbers, from ddp_request_id
     /// @param count 1 or more
-    /// @param timeout_ms as in ddp_request_wait
-    /// @param out_index the first in the list that has ended; -1: the time is over. An error of that request is this call's,
-    /// which sets out_index too Local, blocks. Threads and errors as ddp_request_wait. Since 0.1.
+    /// @param timeout_ms at most so long; -1: without a limit. The group's timeout_ms does not count here: a message that does
+    ///        not come is waited for as long as the other rank lives
+    /// @param out_index the first in the list that has ended; -1: the time is over. If that request has failed, its error is this
+    ///        call's
+    /// Local, blocks. Threads and errors as ddp_request_test; INVALID_STATE (in a function that the library has called). Since
+    /// 0.1.
     pub fn ddp_request_wait_any(ids: *const i64, count: i32, timeout_ms: i64, out_index: *mut i32) -> ddp_status;
 
     /// The number of a request, for ddp_request_wait_any; 0 if `request` is not a request. Local, any thread. Since 0.1.
