@@ -4908,8 +4908,8 @@ contains
   !        not come is waited for as long as the other rank lives
   ! @param out_index the first in the list that has ended; -1: the time is over. If that request has failed, its error is this
   !        call's
-  ! Local, blocks. Threads and errors as ddp_request_test; INVALID_STATE (in a function that the library has called). Since
-  ! 0.1.
+  ! Local, blocks. Threads and errors as ddp_request_test; INVALID_STATE (in a function that the library has called).
+  ! Since 0.1.
   subroutine ddp_request_wait_any(ids, count, timeout_ms, out_index, stat)
     integer(c_int64_t), intent(in) :: ids(*)
     integer(c_int32_t), intent(in) :: count

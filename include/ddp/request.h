@@ -200,8 +200,8 @@ DDP_API ddp_status ddp_request_wait(ddp_request *request, int64_t timeout_ms, in
  *        not come is waited for as long as the other rank lives
  * @param out_index the first in the list that has ended; -1: the time is over. If that request has failed, its error is this
  *        call's
- * Local, blocks. Threads and errors as ddp_request_test; INVALID_STATE (in a function that the library has called). Since
- * 0.1.
+ * Local, blocks. Threads and errors as ddp_request_test; INVALID_STATE (in a function that the library has called).
+ * Since 0.1.
  */
 DDP_API ddp_status ddp_request_wait_any(const int64_t *ids, int32_t count, int64_t timeout_ms, int32_t *out_index);
 

@@ -76,7 +76,7 @@ class TcpControl final : public Control {
   /// True once all are here; false if the connection was lost. Throws the refusal.
   bool wait_joined(int64_t left_ms, int64_t limit_ms, const Check& check) {
     std::unique_lock lock(mutex_);
-    const auto decided = [this] { return joined_ || lost_ || refusal_.has_value(); };
+    const auto decided = [this] { return joined_ || lost_ || refusal_.has_value() || !link_open_; };
     const auto look = [&] {
       lock.unlock();
       if (check)

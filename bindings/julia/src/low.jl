@@ -3195,8 +3195,8 @@ Wait until one of several requests has ended, of one group or of several.
        not come is waited for as long as the other rank lives
 - `out_index`: the first in the list that has ended; -1: the time is over. If that request has failed, its error is this
        call's
-Local, blocks. Threads and errors as ddp_request_test; INVALID_STATE (in a function that the library has called). Since
-0.1.
+Local, blocks. Threads and errors as ddp_request_test; INVALID_STATE (in a function that the library has called).
+Since 0.1.
 """
 function ddp_request_wait_any(ids, count, timeout_ms, out_index)
     return ccall((:ddp_request_wait_any, libddp), ddp_status, (Ptr{Int64}, Int32, Int64, Ptr{Int32}), ids, count, timeout_ms,

@@ -2178,8 +2178,8 @@ extern "C" {
     ///        not come is waited for as long as the other rank lives
     /// @param out_index the first in the list that has ended; -1: the time is over. If that request has failed, its error is this
     ///        call's
-    /// Local, blocks. Threads and errors as ddp_request_test; INVALID_STATE (in a function that the library has called). Since
-    /// 0.1.
+    /// Local, blocks. Threads and errors as ddp_request_test; INVALID_STATE (in a function that the library has called).
+    /// Since 0.1.
     pub fn ddp_request_wait_any(ids: *const i64, count: i32, timeout_ms: i64, out_index: *mut i32) -> ddp_status;
 
     /// The number of a request, for ddp_request_wait_any; 0 if `request` is not a request. Local, any thread. Since 0.1.
