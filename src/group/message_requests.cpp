@@ -2,7 +2,6 @@
 #include "group/message_requests.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "control/call_state.hpp"
@@ -16,9 +15,7 @@ namespace {
 using bootstrap::CallState;
 using bootstrap::UserCall;
 
-constexpr std::chrono::microseconds kBetweenLooks{1000};
-constexpr int32_t kMostLooks = 10;  // before the thread sleeps until post() wakes it, which takes that a system call
-constexpr int64_t kSliceMs = 200;   // of a wait without a limit, and of the thread
+constexpr int64_t kSliceMs = 200;  // of a wait without a limit, and of the thread
 
 }  // namespace
 
@@ -66,7 +63,7 @@ RequestPtr MessageRequests::post(messages::RequestPtr message) {
   if (!thread_.joinable()) thread_ = os::start_thread("ddp-messages", [this] { run(); });
   open_.erase(std::remove_if(open_.begin(), open_.end(), [](const PostedPtr& each) { return each->ended(); }), open_.end());
   open_.push_back(posted);
-  if (at_.asleep) wake_.notify_one();
+  idle_.notify();
   return posted;
 }
 
@@ -77,8 +74,7 @@ bool MessageRequests::is_idle() {
 
 void MessageRequests::hurry() noexcept {
   const std::lock_guard lock(mutex_);
-  at_.hurried = true;
-  wake_.notify_one();
+  idle_.hurry();
 }
 
 // `work` returns whether the message is done. An error that it throws breaks the group; one of the message itself does not.
@@ -121,14 +117,14 @@ void MessageRequests::run() {
   while (!stopped_.has_value()) {
     open_.erase(std::remove_if(open_.begin(), open_.end(), [](const PostedPtr& each) { return each->ended(); }),
                 open_.end());
-    const bool is_mine = !open_.empty() && (waiting_.load() == 0 || at_.hurried);
-    if (!is_mine || !(at_.seen || at_.hurried)) {
-      if (!open_.empty()) at_.looks = 0;
-      at_.seen = is_mine;
-      sleep(lock);
+    const bool is_mine = !open_.empty() && (waiting_.load() == 0 || idle_.is_hurried());
+    if (!is_mine || !(seen_ || idle_.is_hurried())) {
+      if (!open_.empty()) idle_.found();
+      seen_ = is_mine;
+      idle_.sleep(lock, true);
       continue;
     }
-    at_.hurried = false;
+    idle_.calm_down();
     std::vector<PostedPtr> open;
     const std::optional<Error> no_memory = try_to([&] { open = open_; });
     lock.unlock();
@@ -148,23 +144,11 @@ void MessageRequests::work_on_all(const std::vector<PostedPtr>& open, const std:
   static_cast<void>(try_to([&] { on_error(work, [&](const Error& error) { fail_message(health_, error); }); }));
 }
 
-void MessageRequests::sleep(Lock& lock) {
-  if (at_.looks < kMostLooks) {
-    ++at_.looks;
-    wake_.wait_for(lock, kBetweenLooks);
-    return;
-  }
-  at_.asleep = true;
-  wake_.wait(lock);
-  at_.asleep = false;
-  at_.looks = 0;
-}
-
 void MessageRequests::stop(const Error& cause) noexcept {
   {
     const std::lock_guard lock(mutex_);
     if (!stopped_.has_value()) stopped_ = cause;
-    wake_.notify_all();
+    idle_.wake();
   }
   if (!thread_.joinable()) return;
   messenger_.wake();

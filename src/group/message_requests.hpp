@@ -7,7 +7,6 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -16,6 +15,7 @@
 
 #include "exchange/messages/messenger.hpp"
 #include "group/health.hpp"
+#include "group/idle_wait.hpp"
 #include "group/request.hpp"
 
 namespace ddp::group {
@@ -52,22 +52,16 @@ class MessageRequests : public std::enable_shared_from_this<MessageRequests> {
   void hurry() noexcept;
   void run();
   void work_on_all(const std::vector<PostedPtr>& open, const std::optional<Error>& problem) noexcept;
-  void sleep(Lock& lock);
 
   Health& health_;
   bootstrap::CallState& calls_;
   messages::Messenger& messenger_;
   std::atomic<int32_t> waiting_{0};  // threads of the program that work on messages
   std::mutex mutex_;                 // guards what follows
-  std::condition_variable wake_;
   std::vector<PostedPtr> open_;
   std::optional<Error> stopped_;
-  struct ThreadState {
-    bool asleep = false;  // until it is woken
-    bool hurried = false;
-    int32_t looks = 0;  // in vain, one after the other
-    bool seen = false;  // something was open at the last look
-  } at_;
+  IdleWait idle_;      // of the thread; hurried: a message was tested
+  bool seen_ = false;  // by the thread: something was open at its last look
   std::thread thread_;
 };
 

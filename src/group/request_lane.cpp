@@ -16,9 +16,6 @@ namespace {
 using bootstrap::CallState;
 using bootstrap::UserCall;
 
-constexpr std::chrono::microseconds kBetweenLooks{1000};
-constexpr int32_t kMostLooks = 10;  // before the thread sleeps until post() wakes it, which takes that a system call
-
 }  // namespace
 
 class RequestLane::Posted final : public Request {
@@ -34,7 +31,7 @@ class RequestLane::Posted final : public Request {
  private:
   [[nodiscard]] bool look() override {
     const std::lock_guard lock(lane_->mutex_);
-    if (!ended()) lane_->hurry();
+    if (!ended()) lane_->idle_.hurry();
     return ended();
   }
   [[nodiscard]] bool stay(int64_t ms) override { return lane_->stay(*this, ms); }
@@ -52,18 +49,13 @@ RequestPtr RequestLane::post(std::function<void()> work) {
   if (!thread_.joinable()) thread_ = os::start_thread("ddp-requests", [this] { run(); });
   queue_.push_back(posted);
   calls_.set_queue_works(bootstrap::kRequestChannel, true);
-  if (at_.asleep) wake_.notify_one();
+  idle_.notify();
   return posted;
 }
 
 bool RequestLane::is_idle() {
   const std::lock_guard lock(mutex_);
   return queue_.empty();
-}
-
-void RequestLane::hurry() noexcept {
-  at_.hurried = true;
-  wake_.notify_one();
 }
 
 bool RequestLane::stay(Posted& request, int64_t ms) {
@@ -77,7 +69,7 @@ bool RequestLane::stay(Posted& request, int64_t ms) {
       drive(lock);
       continue;
     }
-    if (!is_driven_) hurry();
+    if (!is_driven_) idle_.hurry();
     std::optional<CallState::WaitingForQueue> waiting;
     if (ms < 0) waiting.emplace(calls_, bootstrap::kRequestChannel);
     if (ms < 0)
@@ -114,9 +106,9 @@ void RequestLane::pop(const std::optional<Error>& error) noexcept {
   is_driven_ = false;
   if (queue_.empty()) {
     calls_.set_queue_works(bootstrap::kRequestChannel, false);
-    at_.hurried = false;
-  } else if (at_.asleep) {
-    wake_.notify_one();
+    idle_.calm_down();
+  } else {
+    idle_.notify();
   }
   changed_.notify_all();
 }
@@ -126,35 +118,22 @@ void RequestLane::run() {
   Lock lock(mutex_);
   while (!stopped_.has_value()) {
     const Posted* const first = queue_.empty() || is_driven_ ? nullptr : queue_.front().get();
-    if (first != nullptr && (begin_ == Begin::kAtOnce || at_.hurried || first == at_.seen)) {
-      at_.looks = 0;
+    if (first != nullptr && (begin_ == Begin::kAtOnce || idle_.is_hurried() || first == seen_)) {
+      idle_.found();
       drive(lock);
       continue;
     }
-    if (first != nullptr) at_.looks = 0;
-    at_.seen = first;
-    sleep(lock);
+    if (first != nullptr) idle_.found();
+    seen_ = first;
+    idle_.sleep(lock, begin_ == Begin::kLater);
   }
-}
-
-void RequestLane::sleep(Lock& lock) {
-  const bool looks_again = begin_ == Begin::kLater && at_.looks < kMostLooks;
-  if (looks_again) {
-    ++at_.looks;
-    wake_.wait_for(lock, kBetweenLooks);
-    return;
-  }
-  at_.asleep = true;
-  wake_.wait(lock);
-  at_.asleep = false;
-  at_.looks = 0;
 }
 
 void RequestLane::stop(const Error& cause) noexcept {
   {
     Lock lock(mutex_);
     if (!stopped_.has_value()) stopped_ = cause;
-    wake_.notify_all();
+    idle_.wake();
     changed_.wait(lock, [this] { return !is_driven_; });
     while (!queue_.empty()) pop(cause);
   }

@@ -19,6 +19,7 @@
 #include <thread>
 
 #include "control/call_state.hpp"
+#include "group/idle_wait.hpp"
 #include "group/request.hpp"
 
 namespace ddp::group {
@@ -46,26 +47,19 @@ class RequestLane : public std::enable_shared_from_this<RequestLane> {
   using Lock = std::unique_lock<std::mutex>;
 
   [[nodiscard]] bool stay(Posted& request, int64_t ms);
-  void hurry() noexcept;
   void drive(Lock& lock);
   void pop(const std::optional<Error>& error) noexcept;
   void run();
-  void sleep(Lock& lock);
 
   bootstrap::CallState& calls_;
   const Begin begin_;
   std::mutex mutex_;                 // guards what follows; not held while one runs
   std::condition_variable changed_;  // one has ended, or a thread has stopped working
-  std::condition_variable wake_;     // the thread's
   std::deque<PostedPtr> queue_;      // the first one runs, if is_driven_
   bool is_driven_ = false;
   std::optional<Error> stopped_;
-  struct ThreadState {
-    bool asleep = false;           // until it is woken
-    bool hurried = false;          // a thread of the program needs it now
-    int32_t looks = 0;             // in vain, one after the other
-    const Posted* seen = nullptr;  // the first one at the last look
-  } at_;
+  IdleWait idle_;                 // of the thread; hurried: a thread of the program needs it now
+  const Posted* seen_ = nullptr;  // by the thread, the first one at its last look
   std::thread thread_;
 };
 
