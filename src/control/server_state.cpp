@@ -63,7 +63,6 @@ void ServerState::connected(ConnectionId id, const auth::Nonce& nonce, int64_t n
   connections_.emplace(id, connection);
   const messages::Banner banner{limits::kProtocol, config_.token.has_value(), config_.group, nonce};
   send(id, FrameType::kBanner, body(messages::write(banner)));
-
   drop_unauthenticated(config_.most_unauthenticated);
 }
 

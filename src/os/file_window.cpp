@@ -45,14 +45,21 @@ bool take_for_writing(std::byte* begin, int64_t bytes) noexcept {
   return true;
 }
 
-/// The contents stay in the file for as long as a page of it is not copied.
-void copy_and_give_back(int fd, const FileWindow::Part& part) noexcept {
-  if ((part.protection & PROT_WRITE) == 0) return;
+/// The contents stay in the file for as long as a page of it is not copied. False without memory.
+bool copy_and_give_back(int fd, const FileWindow::Part& part) noexcept {
   for (int64_t at = 0; at < part.bytes; at += kAtOnce) {
     const int64_t bytes = std::min(kAtOnce, part.bytes - at);
-    if (!take_for_writing(part.begin + at, bytes)) return;
+    if (!take_for_writing(part.begin + at, bytes)) return false;
     (void)fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, part.offset + at, bytes);
   }
+  return true;
+}
+
+/// False without memory. Pages that the program made read-only are copied too: others still write to those of the file.
+bool take_part(int fd, FileWindow::Part part) noexcept {
+  const int protection = std::exchange(part.protection, PROT_READ | PROT_WRITE);
+  if (!map_privately(fd, part) || !copy_and_give_back(fd, part)) return false;
+  return protection == part.protection || mprotect(part.begin, static_cast<size_t>(part.bytes), protection) == 0;
 }
 
 }  // namespace
@@ -145,8 +152,7 @@ Left WindowList::make_private(const FileWindow& window) noexcept {
     const FileWindow::Part part = window.in(area);
     found += part.bytes;
     if (part.bytes == 0) return area.end < reinterpret_cast<uintptr_t>(window.begin) + static_cast<uintptr_t>(window.bytes);
-    stuck = stuck || !map_privately(window.fd, part);
-    if (!stuck) copy_and_give_back(window.fd, part);
+    stuck = !take_part(window.fd, part);
     return !stuck;
   });
   errno = error;

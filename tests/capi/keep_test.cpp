@@ -193,6 +193,16 @@ void two_models_go_back_together(void**) {
   }
 }
 
+/// The models that are kept have other places among those that live.
+void a_model_that_was_made_before_is_destroyed(void**) {
+  const Folder folder;
+  KeepPlan plan = plan_on(folder);
+  plan.earlier_model = true;
+  plan.keep_every = 100;  // at the begin alone
+  plan.deaths = {{1, 3, Moment::kInPass}};
+  train(plan);
+}
+
 /// Nothing is lost with a rank: all continue from the last step that they have made.
 void replicas_go_on_without_going_back(void**) {
   const Folder folder;
@@ -346,6 +356,7 @@ int main() {
       ddp_test(a_rank_dies_in_a_load<Hosts::kShared>),
       ddp_test(a_rank_dies_in_a_load<Hosts::kGloo>),
       ddp_test(all_go_back_several_steps),
+      ddp_test(a_model_that_was_made_before_is_destroyed),
       ddp_test(two_models_go_back_together),
       ddp_test(replicas_go_on_without_going_back),
       ddp_test(replicas_without_undo_go_back),

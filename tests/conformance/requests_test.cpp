@@ -277,6 +277,50 @@ void a_wait_that_is_crossed_by_another_is_found(Path path) {
   });
 }
 
+/// A rank whose wait ends by itself makes the call for which the other one waits.
+void a_wait_with_a_limit_is_not_crossed(Path path) {
+  run_on(path, 2, [](group::Group& group, int rank) {
+    RequestPtr request;
+    group.barrier(&request);
+    expect(request->wait(Request::kForEver), "the first");
+    if (rank == 0) {
+      group.barrier(&request);
+      expect(!request->wait(1'500), "the other rank posts it later");  // the check of the group takes 0.3 s
+    }
+    group.barrier();
+    if (rank == 1) group.barrier(&request);
+    expect(request->wait(Request::kForEver), "it ends");
+  });
+}
+
+/// A thread that waits for one message moves all, also that for which another thread waits.
+void a_thread_hears_of_what_another_has_moved(Path path) {
+  run_on(path, 2, [](group::Group& group, int rank) {
+    std::vector<float> one(1), two(1), three(1);
+    const int other = 1 - rank;
+    if (rank == 1) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));  // by then both threads wait
+      group::send_message(group, tensor_of(two), other, 2);
+      static_cast<void>(group::receive_message(group, tensor_of(three), other, 3));
+      group::send_message(group, tensor_of(one), other, 1);
+    } else {
+      RequestPtr first, second;
+      group::receive_message(group, tensor_of(one), other, 1, &first);
+      group::receive_message(group, tensor_of(two), other, 2, &second);
+      std::thread waits([&] { static_cast<void>(first->wait(Request::kForEver)); });
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      int32_t found = -1;
+      const auto begin = std::chrono::steady_clock::now();
+      expect_equal(group::wait_any({second}, 10'000, &found), 0, "the message");
+      const auto took = std::chrono::steady_clock::now() - begin;
+      group::send_message(group, tensor_of(three), other, 3);
+      waits.join();
+      expect(took < std::chrono::seconds(5), "at once");
+    }
+    group.barrier();
+  });
+}
+
 void an_abort_ends_all(Path path) {
   run_to_the_end_on(path, 2, [](group::Group& group, int rank) {
     std::vector<float> values(100'000), nothing(3);
@@ -346,6 +390,8 @@ int main() {
       on_all_paths(counts_that_do_not_fit_are_the_error_of_the_request),
       on_all_paths(different_requests_are_named),
       on_all_paths(a_wait_that_is_crossed_by_another_is_found),
+      on_all_paths(a_wait_with_a_limit_is_not_crossed),
+      on_all_paths(a_thread_hears_of_what_another_has_moved),
       on_all_paths(an_abort_ends_all),
       on_all_paths(a_group_that_is_left_ends_what_is_open),
   };

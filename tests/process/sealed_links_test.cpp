@@ -11,7 +11,9 @@
 #include <vector>
 
 #include "group/messages.hpp"
+#include "group/split.hpp"
 #include "support/goes_on.hpp"
+#include "support/meeting.hpp"
 #include "support/middle.hpp"
 #include "support/on_processes.hpp"
 
@@ -154,6 +156,27 @@ void ranks_that_want_different_links_are_told_so(void**) {
   }
 }
 
+/// The token of the sub-group came over connections that anybody between the hosts could read.
+void a_part_of_an_open_group_is_not_called_encrypted(void**) {
+  const std::string place = "tcp://127.0.0.1:" + std::to_string(free_port());
+  Procs procs(2, [&](int rank, Reporter&) {
+    unsetenv("DDP_TOKEN");
+    ddp_group_options options = with(DDP_LINKS_AUTO);
+    options.rank = rank;
+    options.world_size = 2;
+    const std::shared_ptr<group::Group> whole = group::Group::create(place.c_str(), options);
+    const std::string text = expect_error(DDP_ERROR_NOT_SUPPORTED, [&] {
+      static_cast<void>(group::split_group(*whole, {0, rank}, with(DDP_LINKS_ENCRYPTED)));
+    });
+    exchange(*group::split_group(*whole, {0, rank}, with(DDP_LINKS_AUTO)), rank, 0, Over::kMessages);
+    return text;
+  });
+  for (const ProcResult& result : procs.wait(60'000)) {
+    expect(result.exit_code == 0, result.describe());
+    expect_contains(result.text, "their keys are made of a token");
+  }
+}
+
 }  // namespace
 
 int main() {
@@ -162,6 +185,7 @@ int main() {
        nullptr},
       {"an_attacker_reads_plain_links", guarded<&an_attacker_reads<DDP_LINKS_PLAIN>>, nullptr, nullptr, nullptr},
       ddp_test(ranks_that_want_different_links_are_told_so),
+      ddp_test(a_part_of_an_open_group_is_not_called_encrypted),
       {"damaged_data_ends_the_link", guarded<&whatever_is_damaged_ends_the_link_with_the_name_of_the_peer<Over::kData>>,
        nullptr, nullptr, nullptr},
       {"a_damaged_message_ends_the_link",

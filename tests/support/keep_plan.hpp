@@ -32,7 +32,8 @@ struct KeepPlan {
   bool shard = true;
   bool undo = true;
   bool two_models = false;
-  int64_t keep_every = 1;  // steps; 0: never
+  bool earlier_model = false;  // one is made before, is never kept, and goes behind the first keep
+  int64_t keep_every = 1;      // steps; 0: never
   double max_norm = 0;
   double loss_scale = 0;
   int32_t virtual_ranks = 0;

@@ -30,6 +30,7 @@ class KeepTraining {
     for (size_t p = 0; p < values_.size(); ++p)
       for (int64_t i = 0; i < kSizes[p]; ++i) put(values_[p].data(), i, 1.0F);
     must(create_group());
+    if (plan_.earlier_model) create_earlier();
     create_model();
     create_optimizer();
     if (plan_.two_models) create_other();
@@ -40,6 +41,7 @@ class KeepTraining {
     ddp_ema_destroy(ema_);
     ddp_optimizer_destroy(optimizer_);
     ddp_model_destroy(model_);
+    ddp_model_destroy(earlier_);
     ddp_group_destroy(group_);
   }
   KeepTraining(const KeepTraining&) = delete;
@@ -47,12 +49,13 @@ class KeepTraining {
 
   /// Who made each step, and the hash of parameters and averages behind the last.
   std::string run() {
-    for (ddp_model* const model : {model_, other_}) {
+    for (ddp_model* const model : {earlier_, model_, other_}) {
       ddp_status status = DDP_OK;
       while (model != nullptr && (status = ddp_model_commit(model, nullptr)) != DDP_OK) go_on(status);
     }
     go_on(learn_members());
     for (ddp_status status = keep(); status != DDP_OK; status = keep()) go_on(status);
+    ddp_model_destroy(std::exchange(earlier_, nullptr));
     while (step_ < plan_.steps) {
       ddp_status status = train(members_);
       if (status == DDP_OK) {
@@ -68,6 +71,7 @@ class KeepTraining {
 
   /// These steps, by these members.
   std::string repeat(const std::vector<uint64_t>& story) {
+    if (earlier_ != nullptr) must(ddp_model_commit(earlier_, nullptr));
     must(ddp_model_commit(model_, nullptr));
     if (other_ != nullptr) must(ddp_model_commit(other_, nullptr));
     for (const uint64_t members : story) {
@@ -144,6 +148,11 @@ class KeepTraining {
     }
     const double decay = 0.875;
     if (plan_.averages) must(ddp_ema_create(model_, &decay, 1, &ema_));
+  }
+
+  void create_earlier() {
+    must(ddp_model_create(group_, nullptr, &earlier_));
+    must(ddp_model_add_array(earlier_, "earlier", earlier_value_, nullptr, 3, nullptr));
   }
 
   /// A second model, which makes a step of its own behind each step of the first.
@@ -371,6 +380,8 @@ class KeepTraining {
   ddp_optimizer* optimizer_ = nullptr;
   ddp_ema* ema_ = nullptr;
   ddp_model* other_ = nullptr;  // NULL: there is one model
+  ddp_model* earlier_ = nullptr;
+  float earlier_value_[3] = {1, 2, 3};
   ddp_optimizer* other_optimizer_ = nullptr;
   bool has_kept_ = false;
   uint64_t members_ = 0;

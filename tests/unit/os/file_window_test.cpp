@@ -73,6 +73,21 @@ void others_reach_private_memory_no_more_and_the_file_gives_its_pages_back(void*
   expect_equal(count_other(mapped.window.begin, kBytes, 5), int64_t{0}, "and changes nothing");
 }
 
+void what_is_for_reading_only_is_copied_too(void**) {
+  Mapped mapped;
+  expect(mprotect(mapped.window.begin, kBytes / 2, PROT_READ) == 0, "for reading");
+  expect(os::make_private(mapped.window) == os::Left::kAll, "all of it was there");
+  std::memset(mapped.peer, 99, kBytes);
+  expect_equal(count_other(mapped.window.begin, kBytes, 7), int64_t{0}, "what a late peer writes does not come");
+  const pid_t child = fork();
+  if (child == 0) {
+    *static_cast<volatile std::byte*>(mapped.window.begin) = std::byte{1};
+    _exit(0);
+  }
+  int status = 0;
+  expect(waitpid(child, &status, 0) == child && WIFSIGNALED(status), "it is for reading still");
+}
+
 void the_pages_of_the_file_go_back(void**) {
   Mapped mapped;
   expect(mapped.held() >= kBytes, "it had them");
@@ -190,6 +205,7 @@ void a_fork_finds_what_the_program_has_mapped_anew(void**) {
 int main() {
   using namespace ddp::test;
   const CMUnitTest tests[] = {ddp_test(others_reach_private_memory_no_more_and_the_file_gives_its_pages_back),
+                              ddp_test(what_is_for_reading_only_is_copied_too),
                               ddp_test(the_pages_of_the_file_go_back),
                               ddp_test(given_up_pages_are_zero),
                               ddp_test(no_write_of_another_thread_is_lost),
