@@ -57,7 +57,6 @@ void run_or_post(Group& group, bootstrap::UserCall call, Posting posting, Body b
       or_break(group, Part::kExchange, [&] {
         body(Sequence{group.channels().requests().transport(), messages::Space::kRequest});
       });
-      group.health().check_no_fault();  // another call may have taken shared memory of the program out of the others' reach
     });
   });
 }

@@ -211,6 +211,7 @@ void Host::run(uint64_t sequence, collective::Stamp stamp, HostReduceInput& mine
   if (layout_.local < crossing.rails) {
     rail_->collectives().set_late(engine_.waited());
     rail_->collectives().run(stamp, mine, crossing.schedule, header);
+    engine_.check_in_reach();
     show_header(sequence, header);
     show_done(sequence);
     wait_for_rails(sequence, crossing.rails);

@@ -80,6 +80,16 @@ void Engine::check_stamps(uint64_t sequence) const {
   }
 }
 
+void Engine::check_in_reach() const {
+  std::atomic_thread_fence(std::memory_order_acq_rel);
+  for (int32_t peer = 0; peer < mesh_.size; ++peer) {
+    if (mesh_.first_page(peer).withdrawn.load(std::memory_order_relaxed) == 0) continue;
+    if (context_.failure != nullptr) context_.failure->check();
+    throw make_error(DDP_ERROR_PEER_FAILED, "the group broke on %s in the middle of an exchange",
+                     context_.control->member(peer).name().c_str());
+  }
+}
+
 std::string Engine::describe_missing(uint64_t sequence) const {
   // The ranks that are furthest behind are the ones that all others wait for.
   uint64_t least = UINT64_MAX;

@@ -108,6 +108,11 @@ class Engine {
   /// The rank of the group for which the last wait was, and how long.
   [[nodiscard]] const collective::Late& waited() const noexcept { return waits_.last; }
 
+  /// Between the last access to memory of other ranks and the counter that tells of it: throws PEER_FAILED, or the first
+  /// cause, if a rank has made memory private, because what was read there or written to it may be lost. So an operation
+  /// that ends on one rank ends on all.
+  void check_in_reach() const;
+
   [[nodiscard]] StageRing& stages() noexcept { return stages_; }
 
   /// Private memory of kBlockSize bytes, for the thread that drives a collective.

@@ -238,8 +238,9 @@ void Exchange::show() noexcept {
 }
 
 /// This rank no longer reads or writes the others' memory.
-void Exchange::release_when_read() noexcept {
+void Exchange::release_when_read() {
   if (released_ || !in_place_done_ || (routes_.reads_directly() && !chunks_.all_reduced())) return;
+  if (routes_.touches_others()) engine_->check_in_reach();
   released_ = true;
   engine_->advance(Counter::kFinished, announcement_.sequence());
 }

@@ -50,7 +50,7 @@ class Exchange final : public collective::BucketOperation {
   bool try_announce() noexcept;
   void begin_work() noexcept;
   [[nodiscard]] bool advance_in_place(int64_t* budget);
-  void release_when_read() noexcept;
+  void release_when_read();
   [[nodiscard]] bool complete() noexcept;
   [[nodiscard]] bool can_move() noexcept;
   void show() noexcept;

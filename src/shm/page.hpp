@@ -41,11 +41,12 @@ struct alignas(64) Slot {
 struct alignas(4096) Page {
   static constexpr uint64_t kMagic = 0x3168'735f'7064'6464;
 
-  std::atomic<uint64_t> magic{0};   // written last when the page is ready
-  std::atomic<uint32_t> dead{0};    // set by a rank that finds the owner of `monitor` dead
-  std::atomic<uint32_t> broken{0};  // the owner has given up a collective; only ranks that wait for a rail read it
-  std::atomic<uint32_t> left{0};    // the owner has left the group in good order
-  pthread_mutex_t monitor;          // robust, process-shared; held by a thread of the owner as long as it lives
+  std::atomic<uint64_t> magic{0};      // written last when the page is ready
+  std::atomic<uint32_t> dead{0};       // set by a rank that finds the owner of `monitor` dead
+  std::atomic<uint32_t> broken{0};     // the owner has given up a collective; only ranks that wait for a rail read it
+  std::atomic<uint32_t> left{0};       // the owner has left the group in good order
+  std::atomic<uint32_t> withdrawn{0};  // the group has broken, and the owner has made memory of the program private
+  pthread_mutex_t monitor;             // robust, process-shared; held by a thread of the owner as long as it lives
 
   // Lines of their own: a store to a counter that no rank waits for takes no line from a polling rank.
   alignas(64) std::atomic<uint64_t> announced{0};  // the last one shown; no rank waits for it, it is for error texts

@@ -290,6 +290,7 @@ bool Region::unshare(void* data) {
 
 bool Region::make_private() noexcept {
   const std::lock_guard lock(mutex_);
+  if (!lent_.empty()) page().withdrawn.store(1);
   bool all = true;
   for (auto& [begin, lent] : lent_) {
     if (take_back(lent) != os::Left::kStuck) continue;

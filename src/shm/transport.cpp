@@ -80,6 +80,7 @@ class ShmTransport final : public collective::Transport, public collective::Outl
     return engine_.mesh().base(peer) + offset_in(engine_.slot(peer, sequence).offset);
   }
   void finish_and_wait(uint64_t sequence) {
+    engine_.check_in_reach();
     engine_.advance(Counter::kFinished, sequence);
     engine_.wait([&] { return engine_.all_reached(Counter::kFinished, sequence); }, sequence);
   }

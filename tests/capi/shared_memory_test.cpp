@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -335,6 +336,48 @@ void destroying_the_group_makes_memory_private(void**) {
   });
 }
 
+ddp_status sum(ddp_group* group, const ddp_tensor& tensor, bool posted) {
+  if (!posted) return ddp_group_all_reduce(group, &tensor, DDP_SUM, nullptr);
+  ddp_request* request = nullptr;
+  ddp_status status = ddp_group_post_all_reduce(group, &tensor, DDP_SUM, &request, nullptr);
+  if (status == DDP_OK) status = ddp_request_wait(request, -1, nullptr);
+  ddp_request_destroy(request);
+  return status;
+}
+
+/// The call of one thread ends while that of another finds the group broken, and makes the memory private.
+void a_call_that_succeeds_has_its_result(void**) {
+  int trial = 0;
+  const auto race = [&](ddp_group* group, int rank) {
+    constexpr int64_t kMany = int64_t{1} << 22;
+    Floats floats(16, kMany), mine(16, kMany), expected(16, kMany);
+    for (int other = 0; other < 2; ++other) {
+      mine.fill(other, 0);
+      for (int64_t i = 0; i < kMany; ++i) expected.data[i] = (other == 0 ? 0 : expected.data[i]) + mine.data[i];
+    }
+    mine.fill(rank, 0);
+    OK(ddp_group_share(group, floats.data, floats.bytes()));
+    (void)ddp_group_barrier(group);  // the abort may be first
+    std::thread other;
+    if (rank == 0)
+      other = std::thread([&] {
+        std::this_thread::sleep_for(std::chrono::microseconds(500 + 700 * trial));
+        ddp_group_abort(group, "on purpose");
+        (void)ddp_group_barrier(group);
+      });
+    const ddp_tensor tensor = floats.tensor();
+    bool is_right = true;
+    while (is_right) {
+      std::memcpy(floats.data, mine.data, static_cast<size_t>(floats.bytes()));
+      if (sum(group, tensor, trial % 2 == 1) != DDP_OK) break;
+      is_right = same(floats.data, expected.data, kMany);
+    }
+    if (other.joinable()) other.join();
+    expect(is_right, "an all-reduce that ended with DDP_OK, trial " + std::to_string(trial));
+  };
+  for (; trial < 20; ++trial) in_processes(2, 30'000, race);
+}
+
 void a_recovered_group_shares_it_again(void**) {
   const Folder folder;
   Procs procs(3, [&](int rank, Reporter& report) {
@@ -391,6 +434,7 @@ int main() {
                               ddp_test(a_fork_writes_to_memory_of_its_own),
                               ddp_test(writes_of_another_thread_are_not_lost_on_the_way_back),
                               ddp_test(destroying_the_group_makes_memory_private),
+                              ddp_test(a_call_that_succeeds_has_its_result),
                               ddp_test(a_recovered_group_shares_it_again)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
