@@ -2,7 +2,6 @@
 #include "os/file_window.hpp"
 
 #include <fcntl.h>
-#include <pthread.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
@@ -12,7 +11,6 @@
 #include <utility>
 
 #include "core/error.hpp"
-#include "os/process.hpp"
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
@@ -100,51 +98,9 @@ bool map_privately(int fd, const FileWindow::Part& part) noexcept {
   return false;
 }
 
-/// All that live in this process; it is never destroyed.
-struct WindowList {
-  PerProcess process;
-  pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;  // guards the list
-  PrivateInForks* first = nullptr;
-  bool is_watching = false;
-
-  static WindowList& all() noexcept;
-  static void before_fork() { pthread_mutex_lock(&all().mutex); }
-  static void after_fork() { pthread_mutex_unlock(&all().mutex); }
-  static void in_the_fork();
-  static Left make_private(const FileWindow& window) noexcept;
-};
-
-namespace {
-
-constinit WindowList windows;
-
-}  // namespace
-
-WindowList& WindowList::all() noexcept {
-  windows.process.enter([] {
-    windows.mutex = PTHREAD_MUTEX_INITIALIZER;
-    windows.first = nullptr;
-  });
-  return windows;
-}
-
-/// Before the list is used there.
-void WindowList::in_the_fork() {
-  const auto make_private = [](const Area& area) {
-    for (const PrivateInForks* each = windows.first; each != nullptr; each = each->after_)
-      if (const FileWindow::Part part = each->window_.in(area); part.bytes > 0) (void)map_privately(each->window_.fd, part);
-    return true;
-  };
-  // Without a descriptor for the list of mappings, what was shared counts as being where it was.
-  if (windows.first != nullptr && !walk_areas(Detail::kPlaces, make_private))
-    for (const PrivateInForks* each = windows.first; each != nullptr; each = each->after_) {
-      const FileWindow& window = each->window_;
-      (void)map_privately(window.fd, {window.begin, window.bytes, window.offset, PROT_READ | PROT_WRITE});
-    }
-  static_cast<void>(all());
-}
-
-Left WindowList::make_private(const FileWindow& window) noexcept {
+// A fork in between would have pages of which the file has lost the contents.
+Left make_private(const FileWindow& window) noexcept {
+  const PrivateInForks::NoFork none;
   const int error = errno;
   int64_t found = 0;
   bool stuck = false;
@@ -161,34 +117,18 @@ Left WindowList::make_private(const FileWindow& window) noexcept {
   return found == window.bytes ? Left::kAll : Left::kPartly;
 }
 
-// A fork in between would have pages of which the file has lost the contents.
-Left make_private(const FileWindow& window) noexcept {
-  WindowList::before_fork();
-  const Left left = WindowList::make_private(window);
-  WindowList::after_fork();
-  return left;
-}
-
-PrivateInForks::PrivateInForks(const FileWindow& window) noexcept : window_(window) {
-  WindowList& all = WindowList::all();
-  pthread_mutex_lock(&all.mutex);
-  const bool begins = !std::exchange(all.is_watching, true);
-  after_ = all.first;
-  if (after_ != nullptr) after_->before_ = this;
-  all.first = this;
-  pthread_mutex_unlock(&all.mutex);
-  if (begins) (void)pthread_atfork(WindowList::before_fork, WindowList::after_fork, WindowList::in_the_fork);
-}
-
-PrivateInForks::~PrivateInForks() {
-  WindowList& all = WindowList::all();
-  pthread_mutex_lock(&all.mutex);
-  if (before_ != nullptr)
-    before_->after_ = after_;
-  else if (all.first == this)
-    all.first = after_;
-  if (after_ != nullptr) after_->before_ = before_;
-  pthread_mutex_unlock(&all.mutex);
+void PrivateInForks::in_the_fork(const PrivateInForks* first) noexcept {
+  const auto make_private = [&](const Area& area) {
+    for (const PrivateInForks* each = first; each != nullptr; each = each->next())
+      if (const FileWindow::Part part = each->window_.in(area); part.bytes > 0) (void)map_privately(each->window_.fd, part);
+    return true;
+  };
+  if (first == nullptr || walk_areas(Detail::kPlaces, make_private)) return;
+  // Without a descriptor for the list of mappings, what was shared counts as being where it was.
+  for (const PrivateInForks* each = first; each != nullptr; each = each->next()) {
+    const FileWindow& window = each->window_;
+    (void)map_privately(window.fd, {window.begin, window.bytes, window.offset, PROT_READ | PROT_WRITE});
+  }
 }
 
 }  // namespace ddp::os

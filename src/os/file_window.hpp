@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Addresses of this process at which a file in memory is mapped, shared with other processes. Others own the addresses, and
 // may have put something else there, so everything here first looks at the mappings.
-// Allocates nothing and takes no lock. Threads: any.
+// Allocates nothing. Threads: any.
 // Tested by unit/os/file_window_test.cpp.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
+#include "os/in_forks.hpp"
 #include "os/mappings.hpp"
 
 namespace ddp::os {
@@ -46,18 +47,16 @@ enum class Left { kNothing, kPartly, kAll, kStuck };
 
 /// While it lives, a fork() maps the window privately in the child, so that the child writes to memory of its own. One that
 /// is made by other means (_Fork, clone) shares it. Cost: fork() reads /proc/self/maps.
-class PrivateInForks {
+class PrivateInForks final : public InForks<PrivateInForks> {
  public:
-  explicit PrivateInForks(const FileWindow& window) noexcept;
-  ~PrivateInForks();
-  PrivateInForks(const PrivateInForks&) = delete;
-  PrivateInForks& operator=(const PrivateInForks&) = delete;
+  explicit PrivateInForks(const FileWindow& window) noexcept : window_(window) { note(*this); }
+  ~PrivateInForks() { forget(*this); }
+
+  static void in_the_fork(const PrivateInForks* first) noexcept;
 
  private:
-  friend struct WindowList;
+  friend Left make_private(const FileWindow& window) noexcept;
   const FileWindow window_;
-  PrivateInForks* before_ = nullptr;
-  PrivateInForks* after_ = nullptr;
 };
 
 }  // namespace ddp::os
