@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory of the program that a group shares where it is (shm/lent.hpp), in groups whose ranks share memory.
 // Threads: any, while no collective call runs.
-// Tested by capi/shared_memory_test.cpp and capi/woken_rank_test.cpp.
+// Tested by capi/shared_memory_test.cpp, capi/shared_memory_end_test.cpp and capi/woken_rank_test.cpp.
 #pragma once
 
 #include <cstdint>
