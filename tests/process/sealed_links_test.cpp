@@ -6,11 +6,14 @@
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "core/attempt.hpp"
 #include "group/messages.hpp"
+#include "group/recovery.hpp"
 #include "group/split.hpp"
 #include "support/goes_on.hpp"
 #include "support/meeting.hpp"
@@ -110,6 +113,47 @@ void whatever_is_damaged_ends_the_link_with_the_name_of_the_peer(void**) {
   }
 }
 
+// A link that was damaged costs its ranks a recovery, and none of them its place.
+template <Over kOver>
+void a_training_recovers_with_all_ranks(void**) {
+  if (!gloo_is_there()) return;
+  for (const Damage damage : {Damage::kFlip, Damage::kDrop, Damage::kRepeat, Damage::kReorder}) {
+    const Folder folder;
+    Procs procs(kRanks, [&](int rank, Reporter&) {
+      std::unique_ptr<Middle> middle;
+      if (rank == kHit) middle = std::make_unique<Middle>();
+      ddp_group_options options = with(DDP_LINKS_ENCRYPTED);
+      options.recoverable = 1;
+      const auto group = join_process_group(folder, rank, kRanks, options);
+      int recovered = 0;
+      for (int step = 0; step < kSteps;) {
+        if (middle != nullptr && step == kDamaged && recovered == 0)
+          kOver == Over::kControl ? middle->damage_control(damage) : middle->damage(damage, kPayload);
+        const std::optional<Error> error = try_to([&] {
+          exchange(*group, rank, step, kOver);
+          for (int i = 0; i < 20; ++i) {
+            group->barrier();
+            std::this_thread::sleep_for(std::chrono::milliseconds(10));
+          }
+        });
+        ++step;
+        if (!error.has_value()) continue;
+        expect_equal(error->status(), DDP_ERROR_PEER_FAILED, error->text());
+        static_cast<void>(group::Recovery::run(*group, group::RecoveryRule()));
+        expect_equal(group->size(), kRanks, "all ranks are left");
+        ++recovered;
+        int64_t common = step - 1;  // all continue with the step of the rank that is furthest behind
+        group->all_reduce(flat_tensor(&common, DDP_I64, 1), DDP_MIN);
+        step = static_cast<int>(common);
+      }
+      if (middle != nullptr) expect(middle->has_damaged(), "bytes were damaged");
+      expect(recovered > 0, "the damage was noticed");
+      return std::string("done");
+    });
+    for (const ProcResult& result : procs.wait(120'000)) expect(result.exit_code == 0, result.describe());
+  }
+}
+
 std::string pattern_of(int rank) {
   const std::vector<float> some(16, 1'000.0F + static_cast<float>(rank));
   return {reinterpret_cast<const char*>(some.data()), some.size() * sizeof(float)};
@@ -192,6 +236,10 @@ int main() {
        guarded<&whatever_is_damaged_ends_the_link_with_the_name_of_the_peer<Over::kMessages>>, nullptr, nullptr, nullptr},
       {"damaged_control_ends_the_link",
        guarded<&whatever_is_damaged_ends_the_link_with_the_name_of_the_peer<Over::kControl>>, nullptr, nullptr, nullptr},
+      {"a_training_with_damaged_data_recovers", guarded<&a_training_recovers_with_all_ranks<Over::kData>>, nullptr, nullptr,
+       nullptr},
+      {"a_training_with_damaged_control_recovers", guarded<&a_training_recovers_with_all_ranks<Over::kControl>>, nullptr,
+       nullptr, nullptr},
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
