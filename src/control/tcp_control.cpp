@@ -26,8 +26,7 @@ SharedBody words(const Error& cause) { return std::make_shared<const Body>(messa
 
 constexpr int64_t kGraceMs = 2'000;  // rank 0 names those who are late; this long it may take
 constexpr int64_t kWaitStepMs = 250;
-constexpr int64_t kLookStepMs = 50;                                         // while the group forms
-constexpr size_t kServerBytes = limits::kGatherBytes + (size_t{16} << 20);  // the longest body rank 0 may send
+constexpr int64_t kLookStepMs = 50;  // while the group forms
 
 class TcpControl final : public Control {
  public:
@@ -37,7 +36,7 @@ class TcpControl final : public Control {
     letters().set_carrier([this](int32_t to, std::string_view text) {
       asio::post(io_, [this, to, copy = std::string(text)] { state_.write_letter(to, copy), act(); });
     });
-    FrameReader reader(kServerBytes);
+    FrameReader reader(messages::longest<messages::Reply>());
     if (admission.keys.has_value()) reader.secure(admission.keys->to_client);
     link_ = std::make_shared<Link>(io_, std::move(admission.socket), std::move(reader), admission.writer);
     link_->start({[this](Frame&& frame) {
@@ -300,7 +299,8 @@ std::vector<std::string> TcpControl::gather(std::string_view what, std::string_v
   const int64_t begin_ns = os::now_ns(), left_ms = deadline.is_never() ? 0 : std::max<int64_t>(deadline.left_ms(), 1);
   const UserCall call = calls().call();
   calls().join_gather(sequence);
-  auto body = std::make_shared<const Body>(messages::write(sequence, left_ms, left_ms, call, what, mine));
+  auto body = std::make_shared<const Body>(
+      messages::write(messages::Gather{sequence, left_ms, left_ms, call, std::string(what), std::string(mine)}));
   asio::post(io_, [this, body = std::move(body)] {
     state_.gather(body);
     act();
