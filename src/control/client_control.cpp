@@ -129,7 +129,6 @@ void ClientControl::act() {
       case ClientAction::Kind::kLetter: letters().deliver(action.rank, action.blobs.front()); break;
       default: note(action);
     }
-    changed_.notify_all();
   }
 }
 
@@ -158,16 +157,17 @@ void ClientControl::note(ClientAction& action) {
       break;
     default: break;
   }
+  if (action.kind != ClientAction::Kind::kProgress) changed_.notify_all();
 }
 
 void ClientControl::break_group(const Error& cause) {
   std::unique_lock lock(mutex_);
   break_.settled = cause;
+  changed_.notify_all();
   if (break_.cause.has_value()) return;
   break_.cause = cause;
   still_.broke_ns.store(os::now_ns());
   const auto fn = std::exchange(break_.callback, nullptr);
-  changed_.notify_all();
   if (!fn || posts_.going) return;
   break_.in_callback = true;
   lock.unlock();
