@@ -21,8 +21,9 @@ std::vector<FirstWord> first_words(const ClientConfig& config) {
   std::vector<FirstWord> words{
       {FrameType::kJoin, body(messages::write(messages::Join{config.me, left_ms, config.limit_ms}))}};
   if (config.opening.has_value())
-    words.push_back({FrameType::kGather, body(messages::write(1, left_ms, left_ms, UserCall::kNone, config.opening->what,
-                                                              config.opening->blob))});
+    words.push_back(
+        {FrameType::kGather, body(messages::write(messages::Gather{1, left_ms, left_ms, UserCall::kNone,
+                                                                   config.opening->what, config.opening->blob}))});
   return words;
 }
 
@@ -60,14 +61,14 @@ void ClientState::frame(Frame&& frame, int64_t now_ns) {
   heard_ns_ = clock_.at(now_ns);
   if (phase_ == Phase::kRunning) return running_frame(std::move(frame));
   if (phase_ == Phase::kBroken && frame.type == FrameType::kFailed)
-    return hear(ClientAction::Kind::kSettled, messages::read_error(frame.body));
+    return hear(ClientAction::Kind::kSettled, messages::read<Error>(frame.body));
   if (phase_ != Phase::kJoining) return;
   switch (frame.type) {
     case FrameType::kBeat: return;
-    case FrameType::kTable: return joined(messages::read_table(frame.body));
+    case FrameType::kTable: return joined(messages::read<messages::Table>(frame.body));
     case FrameType::kRefuse:
       phase_ = Phase::kLeft;
-      return act(ClientAction::Kind::kRefused, messages::read_error(frame.body));
+      return act(ClientAction::Kind::kRefused, messages::read<Error>(frame.body));
     default: throw Error(DDP_ERROR_IO, "a frame that has no place here");
   }
 }
@@ -94,7 +95,7 @@ void ClientState::joined(messages::Table&& table) {
 void ClientState::running_frame(Frame&& frame) {
   switch (frame.type) {
     case FrameType::kReply: {
-      messages::Reply reply = messages::read_reply(frame.body);
+      messages::Reply reply = messages::read<messages::Reply>(frame.body);
       if (reply.blobs.size() != static_cast<size_t>(config_.size)) throw Error(DDP_ERROR_IO, "a reply of another size");
       act(ClientAction::Kind::kAnswer);
       actions_.back().sequence = reply.sequence;
@@ -102,13 +103,13 @@ void ClientState::running_frame(Frame&& frame) {
       return;
     }
     case FrameType::kReplyError: {
-      const messages::ReplyError reply = messages::read_reply_error(frame.body);
+      const messages::ReplyError reply = messages::read<messages::ReplyError>(frame.body);
       act(ClientAction::Kind::kAnswer, reply.error);
       actions_.back().sequence = reply.sequence;
       return;
     }
     case FrameType::kBeat: {
-      messages::Beat beat = messages::read_beat(frame.body);
+      messages::Beat beat = messages::read<messages::Beat>(frame.body);
       for (const messages::Progress& at : beat.ranks) {
         if (at.rank < 0 || at.rank >= config_.size) throw Error(DDP_ERROR_IO, "a rank that does not exist");
         if (at.rank == 0) server_where_ = at.where;
@@ -118,7 +119,7 @@ void ClientState::running_frame(Frame&& frame) {
       return;
     }
     case FrameType::kLetter: {
-      messages::Letter letter = messages::read_letter(frame.body);
+      messages::Letter letter = messages::read<messages::Letter>(frame.body);
       if (letter.rank < 0 || letter.rank >= config_.size)
         throw Error(DDP_ERROR_IO, "a letter of a rank that does not exist");
       act(ClientAction::Kind::kLetter);
@@ -126,7 +127,7 @@ void ClientState::running_frame(Frame&& frame) {
       actions_.back().blobs.push_back(std::move(letter.text));
       return;
     }
-    case FrameType::kFailed: return hear(ClientAction::Kind::kFailed, messages::read_error(frame.body));
+    case FrameType::kFailed: return hear(ClientAction::Kind::kFailed, messages::read<Error>(frame.body));
     default: throw Error(DDP_ERROR_IO, "a frame that has no place here");
   }
 }

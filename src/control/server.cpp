@@ -31,9 +31,6 @@ namespace {
 constexpr int kAcceptsInTurn = 64;
 constexpr auto kAcceptPause = std::chrono::milliseconds(50);  // when descriptors have run out
 
-// The longest body a member may send: its blob, and what goes with it.
-constexpr size_t kMemberBytes = limits::kBlobBytes + limits::kNameBytes + 64;
-
 }  // namespace
 
 class Server::Impl {
@@ -186,7 +183,9 @@ class Server::Impl {
       const std::shared_ptr<Link> link = found->second;
       switch (action.kind) {
         case ServerAction::Kind::kSend: link->send(action.type, std::move(action.body)); break;
-        case ServerAction::Kind::kSecure: link->secure(action.keys, group_key_, kMemberBytes); break;
+        case ServerAction::Kind::kSecure:
+          link->secure(action.keys, group_key_, messages::longest<messages::Gather>());
+          break;
         case ServerAction::Kind::kFinish: link->finish(); break;
         case ServerAction::Kind::kDrop:
           link->close();

@@ -85,10 +85,10 @@ void ServerState::frame(ConnectionId id, Frame&& frame, int64_t now_ns) {
   switch (connection.phase) {
     case Connection::Phase::kUnauthenticated:
       if (frame.type != FrameType::kHello) throw Error(DDP_ERROR_IO, "a frame before the greeting");
-      return greet(id, connection, messages::read_hello(frame.body));
+      return greet(id, connection, messages::read<messages::Hello>(frame.body));
     case Connection::Phase::kAdmitted:
       if (frame.type != FrameType::kJoin) throw Error(DDP_ERROR_IO, "a frame before it joined");
-      return join(id, connection, messages::read_join(frame.body), clock_.at(now_ns));
+      return join(id, connection, messages::read<messages::Join>(frame.body), clock_.at(now_ns));
     case Connection::Phase::kJoined: return member_frame(connection, std::move(frame), clock_.at(now_ns));
     case Connection::Phase::kOver: return;
   }
@@ -167,28 +167,28 @@ void ServerState::member_frame(Connection& connection, Frame&& frame, int64_t no
   const int32_t rank = connection.rank;
   slot_of(rank).heard_ns = now_ns;
   switch (frame.type) {
-    case FrameType::kBeat: return beat(rank, messages::read_beat(frame.body));
-    case FrameType::kBye: return goodbye(rank, messages::read_bye(frame.body));
+    case FrameType::kBeat: return beat(rank, messages::read<messages::Beat>(frame.body));
+    case FrameType::kBye: return goodbye(rank, messages::read<messages::Bye>(frame.body));
     case FrameType::kGather:
-      if (phase_ == Phase::kForming) return keep_opening(rank, messages::read_gather(frame.body));
-      return gather(rank, messages::read_gather(frame.body), now_ns);
+      if (phase_ == Phase::kForming) return keep_opening(rank, messages::read<messages::Gather>(frame.body));
+      return gather(rank, messages::read<messages::Gather>(frame.body), now_ns);
     case FrameType::kBlocked:
       if (phase_ == Phase::kForming) break;
-      return deadlocks_.report(rank, messages::read_blocked(frame.body));
+      return deadlocks_.report(rank, messages::read<messages::Blocked>(frame.body));
     case FrameType::kAbort:
       if (phase_ == Phase::kForming) break;
-      return reported(rank, messages::read_error(frame.body), now_ns);
+      return reported(rank, messages::read<Error>(frame.body), now_ns);
     case FrameType::kHeard:
       if (phase_ != Phase::kBroken) break;
       slot_of(rank).state = MemberSlot::State::kHeard;
       return tell_rank0_if_all_heard();
     case FrameType::kDeath: {
-      const int32_t dead = messages::read_death(frame.body).rank;
+      const int32_t dead = messages::read<messages::Death>(frame.body).rank;
       if (phase_ == Phase::kForming || dead <= 0 || dead >= config_.size || dead == rank) break;
       return gone(dead);
     }
-    case FrameType::kLetter: return pass_on(rank, messages::read_letter(frame.body));
-    case FrameType::kWitness: return witness(messages::read_death(frame.body).rank);
+    case FrameType::kLetter: return pass_on(rank, messages::read<messages::Letter>(frame.body));
+    case FrameType::kWitness: return witness(messages::read<messages::Death>(frame.body).rank);
     default: break;
   }
   throw Error(DDP_ERROR_IO, "a frame that has no place here");

@@ -21,7 +21,6 @@ namespace {
 constexpr int64_t kConnectMs = 2'000;
 constexpr int64_t kBannerMs = 1'000;
 constexpr int64_t kWelcomeMs = 5'000;
-constexpr size_t kAnswerBytes = limits::kTextBytes + 64;
 
 std::string unproved(const net::Endpoint& where) {
   return where.text() +
@@ -63,7 +62,11 @@ bool read_on(const net::Socket& socket, FrameReader& reader, std::optional<Frame
 }  // namespace
 
 Attempt::Attempt(Address target, const Caller& caller, FirstWords words, Patience patience)
-    : target_(std::move(target)), caller_(caller), words_(std::move(words)), patience_(patience), reader_(kAnswerBytes) {}
+    : target_(std::move(target)),
+      caller_(caller),
+      words_(std::move(words)),
+      patience_(patience),
+      reader_(messages::longest<Error>()) {}
 
 short Attempt::events() const noexcept { return state_ == State::kConnecting ? POLLOUT : POLLIN; }
 
@@ -146,7 +149,7 @@ void Attempt::hear(const Frame& frame) {
   if (claim_.has_value()) return hear_welcome(frame);
   if (frame.type != FrameType::kBanner)
     return end(Probe::Answer::kForeign, "another program listens at " + target_.where.text());
-  const auto read = if_ours([&] { return messages::read_banner(frame.body); });
+  const auto read = if_ours([&] { return messages::read<messages::Banner>(frame.body); });
   if (!read.has_value()) return end(Probe::Answer::kForeign, "another program listens at " + target_.where.text());
   const messages::Banner& banner = *read;
   const bool same_version = banner.protocol == limits::kProtocol;
@@ -185,8 +188,8 @@ void Attempt::greet(const messages::Banner& banner) {
 
 void Attempt::hear_welcome(const Frame& frame) {
   if (frame.type == FrameType::kRefuse && !target_.token.has_value())
-    if (const auto why = if_ours([&] { return messages::read_error(frame.body); })) return end_refused(*why);
-  const auto proof = if_ours([&] { return messages::read_welcome(frame.body).proof; });
+    if (const auto why = if_ours([&] { return messages::read<Error>(frame.body); })) return end_refused(*why);
+  const auto proof = if_ours([&] { return messages::read<messages::Welcome>(frame.body).proof; });
   if (frame.type != FrameType::kWelcome || !proof.has_value() ||
       !auth::is_proof(*proof, target_.token, auth::Role::kServer, *claim_))
     return end(Probe::Answer::kUnproved, unproved(target_.where));

@@ -1,13 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "discovery/recovery.hpp"
 
-#include <fcntl.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <cstdlib>
-#include <cstring>
 #include <map>
 #include <optional>
 #include <set>
@@ -86,16 +82,16 @@ std::set<int32_t> members_of(const LostGroup& lost) {
 
 class Recovery {
  public:
-  Recovery(const Standby& standby, const LostGroup& lost, const RecoveryRule& rule, const ddp_group_options& options,
+  Recovery(const Listener& listener, const LostGroup& lost, const RecoveryRule& rule, const ddp_group_options& options,
            std::unique_ptr<Server> lobby)
-      : standby_(standby),
+      : listener_(listener),
         lost_(lost),
         rule_(rule),
         options_(options),
-        own_(address_of(read(standby.record()))),
+        own_(address_of(read(listener.record()))),
         lobby_(std::move(lobby)),
         standstill_(options.dead_after_ms / 2) {
-    const Record own = read(standby.record());
+    const Record own = read(listener.record());
     const bool address_is_ours = own_.where.is_loopback() || net::is_here(own_.where);
     for (const int32_t id : members_of(lost)) {
       const Record record = read(lost.records[at(id)]);
@@ -210,7 +206,7 @@ class Recovery {
   /// NULL: a lower rank serves too.
   std::unique_ptr<Control> lead() {
     follow_by_ = os::Deadline::in_ms(kFollowMs);
-    std::unique_ptr<Server> server = lobby_ != nullptr ? std::move(lobby_) : open_lobby(standby_, lost_, options_);
+    std::unique_ptr<Server> server = lobby_ != nullptr ? std::move(lobby_) : open_lobby(listener_, lost_, options_);
     Probe answer = probe(own_, caller(), os::Deadline::in_ms(options_.dead_after_ms));
     if (answer.answer == Probe::Answer::kRefused) throw Error(*answer.refusal);
     if (answer.answer != Probe::Answer::kAdmitted) return nullptr;
@@ -269,7 +265,7 @@ class Recovery {
 
   [[nodiscard]] Caller caller() const noexcept { return {lost_.id, static_cast<int32_t>(lost_.records.size())}; }
 
-  const Standby& standby_;
+  const Listener& listener_;
   const LostGroup& lost_;
   const RecoveryRule rule_;
   const ddp_group_options& options_;
@@ -302,30 +298,10 @@ bool may_pass(const Error& refusal) noexcept {
          refusal.status() == DDP_ERROR_NO_MAJORITY;
 }
 
-net::Socket listen_on(const std::string& address, const PortRange& ports) {
-  return listen_in_range(net::resolve(address, os::Deadline::never()).front(), ports, "a rank that can recover");
-}
-
 }  // namespace
 
-Standby::Standby(const std::string& address, const PortRange& ports)
-    : socket_(listen_on(address, ports)), in_forks_(socket_.get()) {
-  const Member me = this_member(0);
-  record_ = write_record(Record{net::local_end(socket_).text(), auth::random_token(),
-                                read_token(environment).has_value() ? "" : auth::random_token(), me.host, me.boot_id,
-                                os::this_life()});
-}
-
-net::Socket Standby::listener() const {
-  net::Socket copy(::fcntl(socket_.get(), F_DUPFD_CLOEXEC, 0));
-  if (!copy)
-    throw make_error(status_of_errno(errno, DDP_ERROR_IO), "a rank cannot serve a recovery: %s%s", std::strerror(errno),
-                     advice_of_errno(errno));
-  return copy;
-}
-
-std::unique_ptr<Server> open_lobby(const Standby& standby, const LostGroup& lost, const ddp_group_options& options) {
-  const Address own = address_of(read(standby.record()));
+std::unique_ptr<Server> open_lobby(const Listener& listener, const LostGroup& lost, const ddp_group_options& options) {
+  const Address own = address_of(read(listener.record()));
   ServerConfig config;
   config.size = static_cast<int32_t>(lost.records.size());
   config.group = own.group;
@@ -340,12 +316,12 @@ std::unique_ptr<Server> open_lobby(const Standby& standby, const LostGroup& lost
   const std::set<int32_t> members = members_of(lost);
   for (int32_t id = 0; id < config.size; ++id)
     if (members.count(id) == 0) config.fenced.push_back(id);
-  return std::make_unique<Server>(standby.listener(), std::move(config));
+  return std::make_unique<Server>(listener.socket(), std::move(config));
 }
 
-std::unique_ptr<Control> meet_again(const Standby& standby, const LostGroup& lost, const RecoveryRule& rule,
+std::unique_ptr<Control> meet_again(const Listener& listener, const LostGroup& lost, const RecoveryRule& rule,
                                     const ddp_group_options& options, std::unique_ptr<Server> lobby) {
-  return Recovery(standby, lost, rule, options, std::move(lobby)).run();
+  return Recovery(listener, lost, rule, options, std::move(lobby)).run();
 }
 
 std::unique_ptr<Control> join_standing(const JoinPlace& place, const ddp_group_options& options,

@@ -14,35 +14,14 @@
 #include <vector>
 
 #include "control/control.hpp"
-#include "control/net.hpp"
-#include "control/port_range.hpp"
 #include "control/server.hpp"
 #include "ddp/group.h"
-#include "discovery/doorman.hpp"
 #include "discovery/join_place.hpp"
+#include "discovery/listener.hpp"
 #include "discovery/quorum.hpp"
 #include "os/clock.hpp"
-#include "os/closed_in_forks.hpp"
 
 namespace ddp::bootstrap {
-
-/// A rank's own address, with the socket that listens there as long as this lives, within reach whatever strangers do. A
-/// fork does not keep it open.
-class Standby {
- public:
-  /// Listens at a numeric address. Throws IO or OUT_OF_MEMORY.
-  Standby(const std::string& address, const PortRange& ports);
-  /// For the others.
-  [[nodiscard]] const std::string& record() const noexcept { return record_; }
-  /// The socket once more.
-  [[nodiscard]] net::Socket listener() const;
-
- private:
-  net::Socket socket_;
-  os::ClosedInForks in_forks_;
-  Doorman doorman_{socket_};
-  std::string record_;
-};
 
 /// What becomes of a rank that is new and comes to where ranks meet.
 enum class NewRanks {
@@ -62,7 +41,7 @@ struct LostGroup {
 };
 
 /// Rank 0 of an existing group listens for ranks that want to join it; when it breaks, this is where all meet.
-[[nodiscard]] std::unique_ptr<Server> open_lobby(const Standby& standby, const LostGroup& lost,
+[[nodiscard]] std::unique_ptr<Server> open_lobby(const Listener& listener, const LostGroup& lost,
                                                  const ddp_group_options& options);
 
 /// Join an existing group: wait at the place of its rank 0 until the group admits new ranks. After a refusal that may be
@@ -72,7 +51,7 @@ struct LostGroup {
 
 /// Meet the ranks that are left. Blocks up to rule.wait_ms and some seconds. Throws TOO_FEW_RANKS or FENCED if this rank
 /// cannot continue. `lobby`: rank 0's, which is used up; else NULL.
-[[nodiscard]] std::unique_ptr<Control> meet_again(const Standby& standby, const LostGroup& lost, const RecoveryRule& rule,
+[[nodiscard]] std::unique_ptr<Control> meet_again(const Listener& listener, const LostGroup& lost, const RecoveryRule& rule,
                                                   const ddp_group_options& options, std::unique_ptr<Server> lobby);
 
 }  // namespace ddp::bootstrap

@@ -46,13 +46,13 @@ std::vector<int32_t> Changes::gone() const {
 
 void Survival::introduce(bootstrap::Control& control, const ddp_group_options& options, os::Deadline deadline) {
   const std::vector<std::string> answers = bootstrap::all_or_none(control, "recovery addresses", deadline, [&] {
-    if (standby_ == nullptr)
-      standby_ = std::make_unique<bootstrap::Standby>(
+    if (listener_ == nullptr)
+      listener_ = std::make_unique<bootstrap::Listener>(
           control.size() == 1 ? place_->own_host() : socket::socket_address(control, secure_getenv("DDP_SOCKET_IFNAME")),
           bootstrap::port_range_of(options));
     ByteWriter said;
     said.number(is_member() ? generation_ : int64_t{0});
-    return std::move(said).bytes() + standby_->record();
+    return std::move(said).bytes() + listener_->record();
   });
   Met met;
   for (const std::string& answer : answers) {
@@ -74,7 +74,7 @@ void Survival::introduce(bootstrap::Control& control, const ddp_group_options& o
   met_ = std::move(met);
   if (!is_member() && !all_are_new) {
     generation_ = met_.generation + 1;
-    place_->introduce(control, standby_->record(), met_.records);
+    place_->introduce(control, listener_->record(), met_.records);
   }
   if (!all_are_new) return;
   count_met();
@@ -107,7 +107,7 @@ void Survival::adopt_met(const bootstrap::Control& control, const ddp_group_opti
   for (size_t id = 0; id < records_.size(); ++id)
     if (!is_known(static_cast<int32_t>(id))) std::string().swap(records_[id]);
   if (control.rank() == 0 && place_->is_known()) open_lobby(control, options);
-  place_->tell(control, standby_->record(), records_[static_cast<size_t>(members.front())]);
+  place_->tell(control, listener_->record(), records_[static_cast<size_t>(members.front())]);
 }
 
 int64_t Survival::limit_ms(int64_t timeout_ms) const noexcept {
@@ -142,7 +142,7 @@ void Survival::open_lobby(const bootstrap::Control& control, const ddp_group_opt
     os::log(DDP_LOG_WARNING,
             "ranks have died %zu times on host %s within 10 minutes: no new rank of it is taken in for %.1f s", each.deaths,
             each.host.c_str(), static_cast<double>(each.until_ns - os::now_ns()) * 1e-9);
-  const auto open = [&] { lobby_ = bootstrap::open_lobby(*standby_, standing, options); };
+  const auto open = [&] { lobby_ = bootstrap::open_lobby(*listener_, standing, options); };
   if (const std::optional<Error> problem = try_to(open))  // the group is formed
     os::log(DDP_LOG_WARNING, "no new ranks are taken in before the next recovery: %s", problem->what());
 }
@@ -216,7 +216,7 @@ std::unique_ptr<bootstrap::Control> Survival::meet(bootstrap::Control& old, cons
   if (!old.settle().has_value()) silent.push_back(0);  // it knows that the group has broken, and does not answer
   for (const int32_t rank : silent)
     if (const int32_t id = old.member(rank).id; is_known(id)) lost.suspects.push_back(id);
-  return bootstrap::meet_again(*standby_, lost, rule, options, std::move(lobby_));
+  return bootstrap::meet_again(*listener_, lost, rule, options, std::move(lobby_));
 }
 
 void Survival::follow(std::weak_ptr<Follower> follower) {

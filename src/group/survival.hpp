@@ -131,7 +131,7 @@ class Survival {
   void open_lobby(const bootstrap::Control& control, const ddp_group_options& options);
 
   const std::unique_ptr<bootstrap::JoinPlace> place_;
-  std::unique_ptr<bootstrap::Standby> standby_;
+  std::unique_ptr<bootstrap::Listener> listener_;
   std::vector<std::string> records_;                // by id; "" of a lost rank
   std::vector<bootstrap::Membership> memberships_;  // the last that is confirmed, and those that may be
   struct Met {                                      // those who introduced themselves last

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 #include "control/codec.hpp"
 #include "control/messages.hpp"
@@ -21,50 +22,16 @@ void must(bool holds, const char* what) {
   std::abort();
 }
 
-template <class Message, class Read>
-void read_again(const Message& message, Read read) {
-  const std::string bytes = bootstrap::messages::write(message);
-  must(bootstrap::messages::write(read(bytes)) == bytes, "what was read is written the same");
-}
-
 void read_body(const bootstrap::Frame& frame) {
-  const std::string_view body = frame.body;
-  switch (frame.type) {
-    case bootstrap::FrameType::kBanner: (void)bootstrap::messages::read_banner(body); break;
-    case bootstrap::FrameType::kHello: (void)bootstrap::messages::read_hello(body); break;
-    case bootstrap::FrameType::kWelcome: (void)bootstrap::messages::read_welcome(body); break;
-    case bootstrap::FrameType::kJoin:
-      read_again(bootstrap::messages::read_join(body), bootstrap::messages::read_join);
-      break;
-    case bootstrap::FrameType::kTable:
-      read_again(bootstrap::messages::read_table(body), bootstrap::messages::read_table);
-      break;
-    case bootstrap::FrameType::kGather: (void)bootstrap::messages::read_gather(body); break;
-    case bootstrap::FrameType::kReply:
-      read_again(bootstrap::messages::read_reply(body), bootstrap::messages::read_reply);
-      break;
-    case bootstrap::FrameType::kReplyError: (void)bootstrap::messages::read_reply_error(body); break;
-    case bootstrap::FrameType::kBeat:
-      read_again(bootstrap::messages::read_beat(body), bootstrap::messages::read_beat);
-      break;
-    case bootstrap::FrameType::kRefuse:
-    case bootstrap::FrameType::kAbort:
-    case bootstrap::FrameType::kFailed:
-      read_again(bootstrap::messages::read_error(body), bootstrap::messages::read_error);
-      break;
-    case bootstrap::FrameType::kBlocked:
-      read_again(bootstrap::messages::read_blocked(body), bootstrap::messages::read_blocked);
-      break;
-    case bootstrap::FrameType::kDeath:
-    case bootstrap::FrameType::kWitness:
-      read_again(bootstrap::messages::read_death(body), bootstrap::messages::read_death);
-      break;
-    case bootstrap::FrameType::kLetter: (void)bootstrap::messages::read_letter(body); break;
-    case bootstrap::FrameType::kPlace:  // a record of a rendezvous, which has a target of its own
-    case bootstrap::FrameType::kGroupKey:
-    case bootstrap::FrameType::kHeard: break;
-    case bootstrap::FrameType::kBye: (void)bootstrap::messages::read_bye(body); break;
-  }
+  bootstrap::messages::with_message_of(frame.type, [&]<class Message>(std::type_identity<Message>) {
+    const auto message = bootstrap::messages::read<Message>(frame.body);
+    if constexpr (std::is_same_v<Message, bootstrap::messages::Hello>)
+      if (message.protocol != bootstrap::limits::kProtocol) return;  // the rest is not read
+    const std::string bytes = bootstrap::messages::write(message);
+    must(bootstrap::messages::write(bootstrap::messages::read<Message>(bytes)) == bytes,
+         "what was read is written the same");
+    must(bytes.size() <= bootstrap::messages::longest<Message>(), "it is no longer than the longest");
+  });
 }
 
 // Without a token, so that bytes can get as far as possible.
@@ -76,7 +43,8 @@ void to_server(std::string_view bytes) {
     while (auto frame = reader.read(bytes)) {
       server.frame(1, std::move(*frame), 2);
       for (const bootstrap::ServerAction& action : server.take())
-        if (action.kind == bootstrap::ServerAction::Kind::kSecure) reader.set_limit(bootstrap::limits::kBlobBytes);
+        if (action.kind == bootstrap::ServerAction::Kind::kSecure)
+          reader.set_limit(bootstrap::messages::longest<bootstrap::messages::Gather>());
     }
     server.closed(1, 3);
   } catch (const Error& error) {

@@ -173,8 +173,8 @@ class ControlWorld {
   }
   void gather(size_t i, const std::string& what, const std::string& blob, int64_t left_ms = 0) {
     Peer& peer = *peers_[i];
-    peer.state.gather(std::make_shared<const bootstrap::Body>(
-        bootstrap::messages::write(++sequence_[i], left_ms, left_ms, bootstrap::UserCall::kNone, what, blob)));
+    peer.state.gather(std::make_shared<const bootstrap::Body>(bootstrap::messages::write(
+        bootstrap::messages::Gather{++sequence_[i], left_ms, left_ms, bootstrap::UserCall::kNone, what, blob})));
     obey_client(peer);
   }
   void blocked(size_t i, const std::optional<bootstrap::BlockedCall>& blocked) {

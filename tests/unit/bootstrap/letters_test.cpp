@@ -54,12 +54,13 @@ void threads_write_to_each_other(void**) {
 
 void a_letter_that_is_too_long_is_refused(void**) {
   const bootstrap::messages::Letter letter{2, std::string(bootstrap::limits::kLetterBytes, 'x')};
-  const bootstrap::messages::Letter read = bootstrap::messages::read_letter(bootstrap::messages::write(letter));
+  const bootstrap::messages::Letter read =
+      bootstrap::messages::read<bootstrap::messages::Letter>(bootstrap::messages::write(letter));
   expect_equal(read.rank, 2, "the rank");
   expect(read.text == letter.text, "the text");
   static_cast<void>(expect_error(DDP_ERROR_IO, [&] {
-    static_cast<void>(
-        bootstrap::messages::read_letter(bootstrap::messages::write(bootstrap::messages::Letter{2, letter.text + "x"})));
+    static_cast<void>(bootstrap::messages::read<bootstrap::messages::Letter>(
+        bootstrap::messages::write(bootstrap::messages::Letter{2, letter.text + "x"})));
   }));
 }
 

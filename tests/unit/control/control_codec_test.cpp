@@ -9,6 +9,7 @@
 #include "control/messages.hpp"
 #include "core/bytes.hpp"
 #include "core/random.hpp"
+#include "support/any_message.hpp"
 #include "support/check.hpp"
 
 using namespace ddp;
@@ -215,31 +216,46 @@ void torture(const std::string& good, Read read) {
   }
 }
 
+/// Call `fn` for each kind of message, with its type.
+void for_each_message(auto fn) {
+  for (int type = 1; type <= bootstrap::kLastFrameType; ++type)
+    bootstrap::messages::with_message_of(static_cast<bootstrap::FrameType>(type), fn);
+}
+
+void every_message_is_read_as_it_was_written(void**) {
+  int kinds = 0;
+  for_each_message([&]<class Message>(std::type_identity<Message>) {
+    ++kinds;
+    for (uint64_t seed = 0; seed < 200; ++seed) {
+      const std::string bytes = bootstrap::messages::write(any_message<Message>(seed));
+      expect(bootstrap::messages::write(bootstrap::messages::read<Message>(bytes)) == bytes,
+             "seed " + std::to_string(seed) + ", kind " + std::to_string(kinds));
+      expect(bytes.size() <= bootstrap::messages::longest<Message>(), "no longer than the longest");
+    }
+  });
+  expect_equal(kinds, 17, "types of frames that hold a message");
+}
+
 void messages_survive_damage(void**) {
-  namespace m = ddp::bootstrap::messages;
-  bootstrap::Member member;
-  member.rank = 0;
-  member.host = "host";
-  member.boot_id = "boot";
-  member.pid = 17;
-  member.address = "10.0.0.1";
-  torture(m::write(m::Banner{}), m::read_banner);
-  torture(m::write(m::Hello{}), m::read_hello);
-  torture(m::write(m::Welcome{}), m::read_welcome);
-  torture(m::write(m::Join{member, 1, 2}), m::read_join);
-  torture(m::write(m::Table{1, 2, 0, {member}}), m::read_table);
-  torture(m::write(uint64_t{1}, int64_t{2}, int64_t{3}, ddp::bootstrap::UserCall::kCommit, "what", "blob"), m::read_gather);
-  torture(m::write(m::Reply{1, {"a", "bc", ""}}), m::read_reply);
-  torture(m::write(m::ReplyError{1, Error(DDP_ERROR_MISMATCH, "text")}), m::read_reply_error);
-  const m::Progress progress[] = {{0, {1, 2, ddp::bootstrap::UserCall::kOptimizerStep, true}, 3}, {1, {2, 3}, 4}};
-  torture(m::write(m::Beat{{progress[0], progress[1]}}), m::read_beat);
-  torture(m::write(Error(DDP_ERROR_ABORTED, "text")), m::read_error);
-  torture(m::write(std::optional<ddp::bootstrap::BlockedCall>()), m::read_blocked);
-  torture(m::write(std::optional(ddp::bootstrap::BlockedCall{
-              ddp::bootstrap::UserCall::kSave, ddp::bootstrap::BlockedCall::Exchange::kGather, 1, {2}, 3, 0})),
-          m::read_blocked);
-  torture(m::write(m::Death{3}), m::read_death);
-  torture(m::write(m::Bye{ddp::bootstrap::Leaving::kProcess, {1, 2}}), m::read_bye);
+  for_each_message([]<class Message>(std::type_identity<Message>) {
+    for (uint64_t seed = 0; seed < 3; ++seed)
+      torture(bootstrap::messages::write(any_message<Message>(seed)), bootstrap::messages::read<Message>);
+  });
+}
+
+// What a rank has to be able to read, by hand: a text with its length is four bytes longer.
+void the_longest_messages_are_known(void**) {
+  namespace m = bootstrap::messages;
+  namespace limits = bootstrap::limits;
+  expect_equal(m::longest<m::Death>(), size_t{4}, "a rank");
+  expect_equal(m::longest<m::Letter>(), 4 + 4 + limits::kLetterBytes, "a letter");
+  expect_equal(m::longest<Error>(), 4 + 4 + 4 + limits::kTextBytes, "an error");
+  expect_equal(m::longest<m::Gather>(), 8 + 8 + 8 + 2 + 4 + limits::kNameBytes + 4 + limits::kBlobBytes, "a gather");
+  expect(m::longest<m::Reply>() > limits::kGatherBytes, "a reply holds all contributions");
+  const std::string host(limits::kHostBytes, 'h'), other(limits::kHostBytes, 'o');
+  const bootstrap::Member one{0, host, host, 1, host, -1, 0}, two{1, other, other, 1, other, -1, 1};
+  const size_t each = (m::write(m::Table{1, 2, 0, {one, two}}).size() - m::write(m::Table{}).size()) / 2;
+  expect_equal(m::longest<m::Table>(), m::write(m::Table{}).size() + each * limits::kRanks, "a table of the longest names");
 }
 
 void what_neighbours_say_alike_goes_over_the_wire_once(void**) {
@@ -249,9 +265,9 @@ void what_neighbours_say_alike_goes_over_the_wire_once(void**) {
   for (const size_t other : {size_t{0}, size_t{500}, blobs.size() - 1}) {
     std::vector<std::string> said = blobs;
     said[other] = "others";
-    expect(m::read_reply(m::write(m::Reply{7, said})).blobs == said, "every rank keeps its own words");
+    expect(m::read<m::Reply>(m::write(m::Reply{7, said})).blobs == said, "every rank keeps its own words");
   }
-  expect(m::read_reply(m::write(m::Reply{7, {}})).blobs.empty(), "of nobody");
+  expect(m::read<m::Reply>(m::write(m::Reply{7, {}})).blobs.empty(), "of nobody");
 
   m::Table table{1, 2, -1, {}};
   for (int32_t rank = 0; rank < 64; ++rank) {
@@ -265,7 +281,7 @@ void what_neighbours_say_alike_goes_over_the_wire_once(void**) {
   }
   const std::string bytes = m::write(table);
   expect(bytes.size() < 64 * 50, "a host's name and boot id are there once");
-  const m::Table again = m::read_table(bytes);
+  const m::Table again = m::read<m::Table>(bytes);
   expect_equal(again.members.size(), table.members.size(), "members");
   for (size_t i = 0; i < table.members.size(); ++i) {
     const bootstrap::Member &said = table.members[i], &heard = again.members[i];
@@ -280,7 +296,7 @@ void a_reply_that_would_fill_the_memory_is_refused(void**) {
     return ByteWriter().number(uint64_t{1}).number(count).number(ranks).text(blob).bytes();
   };
   const auto refused = [](const std::string& bytes) {
-    expect_error(DDP_ERROR_IO, [&] { (void)bootstrap::messages::read_reply(bytes); });
+    expect_error(DDP_ERROR_IO, [&] { (void)bootstrap::messages::read<bootstrap::messages::Reply>(bytes); });
   };
   refused(reply(1u << 31, 1u << 31, ""));
   refused(reply(65'536, 65'536, std::string(100'000, 'x')));
@@ -289,8 +305,7 @@ void a_reply_that_would_fill_the_memory_is_refused(void**) {
 }
 
 void greetings_fit_into_what_strangers_may_send(void**) {
-  expect(bootstrap::messages::write(bootstrap::messages::Hello{}).size() <= bootstrap::limits::kStrangerBytes,
-         "a greeting fits");
+  expect(bootstrap::messages::longest<bootstrap::messages::Hello>() <= bootstrap::limits::kStrangerBytes, "a greeting fits");
 }
 
 void a_proof_fits_one_claim_one_role_and_one_token(void**) {
@@ -332,7 +347,9 @@ int main() {
       ddp_test(a_rank_cannot_speak_for_rank_0_to_another_one),
       ddp_test(every_changed_bit_of_a_frame_for_all_is_noticed),
       ddp_test(repeated_swapped_and_foreign_frames_are_noticed),
+      ddp_test(every_message_is_read_as_it_was_written),
       ddp_test(messages_survive_damage),
+      ddp_test(the_longest_messages_are_known),
       ddp_test(what_neighbours_say_alike_goes_over_the_wire_once),
       ddp_test(a_reply_that_would_fill_the_memory_is_refused),
       ddp_test(greetings_fit_into_what_strangers_may_send),

@@ -43,8 +43,8 @@ void a_second_contribution_before_the_group_forms_is_refused(void**) {
   world.connect(0);
   world.run();
   world[0].to_server.push_back(
-      {bootstrap::FrameType::kGather, std::make_shared<const bootstrap::Body>(
-                                          bootstrap::messages::write(2, 0, 0, bootstrap::UserCall::kNone, "next", "b"))});
+      {bootstrap::FrameType::kGather, std::make_shared<const bootstrap::Body>(bootstrap::messages::write(
+                                          bootstrap::messages::Gather{2, 0, 0, bootstrap::UserCall::kNone, "next", "b"}))});
   world.run();
   expect(!world[0].server_open && world[0].lost, "its connection has ended");
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "discovery/doorman.hpp"
+#include "discovery/listener.hpp"
 
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -10,13 +11,20 @@
 
 #include <cerrno>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 
+#include "control/identity.hpp"
 #include "core/error.hpp"
+#include "discovery/record_store.hpp"
+#include "discovery/token.hpp"
+#include "os/life.hpp"
 #include "os/thread.hpp"
 
 namespace ddp::bootstrap {
 namespace {
+
+const char* environment(const char* name) { return std::getenv(name); }
 
 constexpr int kLookMs = 50;  // while connections wait
 
@@ -36,34 +44,51 @@ bool is_half_full(const net::Socket& listener) noexcept {
   return info.tcpi_unacked >= info.tcpi_sacked / 2;
 }
 
-}  // namespace
-
-Doorman::Doorman(const net::Socket& listener) : listener_(listener), wake_(make_wake()) {
-  thread_ = os::start_thread("ddp-standby", [this] { run(); });
+net::Socket listen_on(const std::string& address, const PortRange& ports) {
+  return listen_in_range(net::resolve(address, os::Deadline::never()).front(), ports, "a rank that can recover");
 }
 
-Doorman::~Doorman() {
+}  // namespace
+
+Listener::Listener(const std::string& address, const PortRange& ports)
+    : socket_(listen_on(address, ports)), in_forks_(socket_.get()), wake_(make_wake()) {
+  const Member me = this_member(0);
+  record_ = write_record(Record{net::local_end(socket_).text(), auth::random_token(),
+                                read_token(environment).has_value() ? "" : auth::random_token(), me.host, me.boot_id,
+                                os::this_life()});
+  thread_ = os::start_thread("ddp-listener", [this] { run(); });
+}
+
+Listener::~Listener() {
   const uint64_t one = 1;
   while (::write(wake_.get(), &one, sizeof one) < 0 && errno == EINTR) {
   }
   thread_.join();
 }
 
-void Doorman::run() const noexcept {
-  pollfd watched[2] = {{wake_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}};
+net::Socket Listener::socket() const {
+  net::Socket copy(::fcntl(socket_.get(), F_DUPFD_CLOEXEC, 0));
+  if (!copy)
+    throw make_error(status_of_errno(errno, DDP_ERROR_IO), "a rank cannot serve a recovery: %s%s", std::strerror(errno),
+                     advice_of_errno(errno));
+  return copy;
+}
+
+void Listener::run() const noexcept {
+  pollfd watched[2] = {{wake_.get(), POLLIN, 0}, {socket_.get(), POLLIN, 0}};
   for (bool waiting = false;;) {
     // What waits keeps the listener readable: it is looked at now and then.
     const int ready = ::poll(watched, waiting ? 1 : 2, waiting ? kLookMs : -1);
     if (ready < 0 && errno != EINTR) return;
     if (ready > 0 && watched[0].revents != 0) return;
-    if (waiting && is_half_full(listener_)) drop_all();
+    if (waiting && is_half_full(socket_)) drop_all();
     waiting = !waiting && ready > 0;
   }
 }
 
-void Doorman::drop_all() const noexcept {
+void Listener::drop_all() const noexcept {
   for (;;) {
-    const int fd = ::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    const int fd = ::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd >= 0)
       ::close(fd);
     else if (errno != EINTR && errno != ECONNABORTED)
