@@ -41,7 +41,7 @@ std::byte* block_of(const std::vector<collective::BucketSpec::Piece>& pieces, dd
   return pieces.front().data - pieces.front().offset * dtype_size(dtype);
 }
 
-Block::Block(NcclTransport& transport, const collective::ExchangeSpec& spec, ddp_dtype dtype, bool kept)
+Block::Block(Engine& transport, const collective::ExchangeSpec& spec, ddp_dtype dtype, bool kept)
     : transport_(transport), dtype_(dtype), count_(spec.count), ranks_(transport.size()) {
   if (ranks_ == 1 || count_ == 0) return;
   const bool fits = !kept && dtype == spec.rule.dtype;
@@ -71,7 +71,7 @@ Block::~Block() {
   if (kept_) transport_.free(data_);
 }
 
-Operation::Operation(NcclTransport& transport, std::unique_ptr<collective::BucketOperation> metadata,
+Operation::Operation(Engine& transport, std::unique_ptr<collective::BucketOperation> metadata,
                      const collective::ExchangeSpec& spec, ddp_dtype dtype, bool kept)
     : transport_(transport),
       metadata_(std::move(metadata)),
@@ -94,8 +94,7 @@ void Operation::start(const collective::BucketHeader& mine) {
     if (!captured_) launch(mine_);
   });
   producers_.clear();
-  if (!announces_late())
-    announce(transport_.order_word(captured_ ? NcclTransport::At::kNow : NcclTransport::At::kLastCollective));
+  if (!announces_late()) announce(transport_.order_word(captured_ ? Engine::At::kNow : Engine::At::kLastCollective));
 }
 
 void Operation::announce(uint64_t order_word) {
@@ -283,7 +282,7 @@ std::unique_ptr<TreeSum> Operation::make_sum() const {
   return std::make_unique<TreeSum>(transport_, TreeSum::Shape{spec_.rule, block_.slice_count()});
 }
 
-Bucket::Bucket(NcclTransport& transport, std::unique_ptr<collective::BucketOperation> metadata,
+Bucket::Bucket(Engine& transport, std::unique_ptr<collective::BucketOperation> metadata,
                const collective::ExchangeSpec& spec)
     : Operation(transport, std::move(metadata), spec, travel_dtype(spec.rule, adder_of(transport)), spec.partial_allowed),
       sum_(make_sum()) {}

@@ -25,8 +25,8 @@
 
 #include "exchange/transport.hpp"
 #include "nccl/captured_start.hpp"
+#include "nccl/engine.hpp"
 #include "nccl/mean.hpp"
-#include "nccl/nccl_transport.hpp"
 #include "nccl/tree_sum.hpp"
 
 namespace ddp::nccl {
@@ -57,7 +57,7 @@ class Block {
   /// `dense`, and then the block has no more than them. Else a copy: memory that
   /// the buckets of a group use one after the other (the next one is packed when this one is unpacked), or, if `kept`, its
   /// own, where something waits in it for the other ranks. Throws OUT_OF_MEMORY.
-  Block(NcclTransport& transport, const collective::ExchangeSpec& spec, ddp_dtype dtype, bool kept);
+  Block(Engine& transport, const collective::ExchangeSpec& spec, ddp_dtype dtype, bool kept);
   ~Block();
   Block(const Block&) = delete;
   Block& operator=(const Block&) = delete;
@@ -75,7 +75,7 @@ class Block {
  private:
   void lie_on(const collective::ExchangeSpec& spec) noexcept;
 
-  NcclTransport& transport_;
+  Engine& transport_;
   const ddp_dtype dtype_;
   int64_t count_;
   const int32_t ranks_;
@@ -84,7 +84,7 @@ class Block {
   std::byte* data_ = nullptr;  // NULL: there is one rank, or there is nothing
 };
 
-[[nodiscard]] inline Adder adder_of(const NcclTransport& transport) noexcept {
+[[nodiscard]] inline Adder adder_of(const Engine& transport) noexcept {
   return transport.tree() != nullptr ? Adder::kTree : Adder::kNccl;
 }
 
@@ -97,8 +97,8 @@ struct Range {
 /// Common to all operations of a bucket on a GPU.
 class Operation : public collective::BucketOperation {
  public:
-  Operation(NcclTransport& transport, std::unique_ptr<collective::BucketOperation> metadata,
-            const collective::ExchangeSpec& spec, ddp_dtype dtype, bool kept);
+  Operation(Engine& transport, std::unique_ptr<collective::BucketOperation> metadata, const collective::ExchangeSpec& spec,
+            ddp_dtype dtype, bool kept);
 
   void wait_for_stream(void* stream) final { producers_.push_back(stream); }
   void start(const collective::BucketHeader& mine) final;
@@ -125,7 +125,7 @@ class Operation : public collective::BucketOperation {
   virtual void launch(const collective::BucketHeader& mine) = 0;
   /// All ranks have spoken: enqueue the rest.
   virtual void settle(const collective::BucketHeader& joined) = 0;
-  [[nodiscard]] NcclTransport& transport() const noexcept { return transport_; }
+  [[nodiscard]] Engine& transport() const noexcept { return transport_; }
   [[nodiscard]] const collective::ExchangeSpec& spec() const noexcept { return spec_; }
   [[nodiscard]] const Block& block() const noexcept { return block_; }
   /// This rank's slice.
@@ -167,7 +167,7 @@ class Operation : public collective::BucketOperation {
   /// One launch of the spans that were noted, in the order of the communication stream.
   void move(trace::GpuWork work, const Conversion& how, ddp_gpu_stop stop, const char* doing);
 
-  NcclTransport& transport_;
+  Engine& transport_;
   std::unique_ptr<collective::BucketOperation> metadata_;
   collective::ExchangeSpec spec_;
   Block block_;
@@ -187,8 +187,7 @@ class Operation : public collective::BucketOperation {
 /// All ranks get the whole sum.
 class Bucket final : public Operation {
  public:
-  Bucket(NcclTransport& transport, std::unique_ptr<collective::BucketOperation> metadata,
-         const collective::ExchangeSpec& spec);
+  Bucket(Engine& transport, std::unique_ptr<collective::BucketOperation> metadata, const collective::ExchangeSpec& spec);
   [[nodiscard]] std::string describe() const override;
 
  private:

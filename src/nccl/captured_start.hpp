@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "device/gpu/device.hpp"
-#include "nccl/nccl_transport.hpp"
+#include "nccl/engine.hpp"
 
 namespace ddp::nccl {
 
@@ -20,7 +20,7 @@ class CapturedStart {
  public:
   /// What comes next on the communication stream comes after these streams: at once, or in a capture after come(). Is it
   /// one? The first bucket takes the communication stream into it.
-  [[nodiscard]] bool begin(NcclTransport& transport, const std::vector<void*>& producers) {
+  [[nodiscard]] bool begin(Engine& transport, const std::vector<void*>& producers) {
     ready_.clear();
     if (!is_captured(transport)) {
       for (void* const stream : producers) transport.order_after(stream);
@@ -32,13 +32,13 @@ class CapturedStart {
     }
     return true;
   }
-  void come(const NcclTransport& transport) {
+  void come(const Engine& transport) {
     for (const gpu::Event& event : ready_) event.hold_back(transport.stream());
     ready_.clear();
   }
 
  private:
-  [[nodiscard]] static bool is_captured(const NcclTransport& transport) {
+  [[nodiscard]] static bool is_captured(const Engine& transport) {
     return transport.size() > 1 && transport.device().is_capturing(transport.stream());
   }
 

@@ -3,7 +3,7 @@
 
 namespace ddp::nccl {
 
-ReduceScatter::ReduceScatter(NcclTransport& transport, std::unique_ptr<collective::BucketOperation> metadata,
+ReduceScatter::ReduceScatter(Engine& transport, std::unique_ptr<collective::BucketOperation> metadata,
                              const collective::ExchangeSpec& spec)
     : Operation(transport, std::move(metadata), spec, travel_dtype(spec.rule, adder_of(transport)), spec.partial_allowed),
       sum_(make_sum()) {}
@@ -37,7 +37,7 @@ std::string ReduceScatter::describe() const {
   return block().is_in_place() ? "NCCL, to slices, in place" : "NCCL, to slices, copied";
 }
 
-AllGather::AllGather(NcclTransport& transport, std::unique_ptr<collective::BucketOperation> metadata,
+AllGather::AllGather(Engine& transport, std::unique_ptr<collective::BucketOperation> metadata,
                      const collective::ExchangeSpec& spec)
     : Operation(transport, std::move(metadata), spec, spec.rule.dtype, false) {}
 

@@ -16,7 +16,7 @@ namespace ddp::nccl {
 /// Each rank gets the sum of its slice.
 class ReduceScatter final : public Operation {
  public:
-  ReduceScatter(NcclTransport& transport, std::unique_ptr<collective::BucketOperation> metadata,
+  ReduceScatter(Engine& transport, std::unique_ptr<collective::BucketOperation> metadata,
                 const collective::ExchangeSpec& spec);
   [[nodiscard]] std::string describe() const override;
 
@@ -31,8 +31,7 @@ class ReduceScatter final : public Operation {
 /// Each rank's slice of the values, as its work left them, goes to all. Started when all ranks agree on what is used.
 class AllGather final : public Operation {
  public:
-  AllGather(NcclTransport& transport, std::unique_ptr<collective::BucketOperation> metadata,
-            const collective::ExchangeSpec& spec);
+  AllGather(Engine& transport, std::unique_ptr<collective::BucketOperation> metadata, const collective::ExchangeSpec& spec);
   [[nodiscard]] std::string describe() const override;
 
  private:

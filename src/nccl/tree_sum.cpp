@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "core/error.hpp"
-#include "nccl/nccl_transport.hpp"
+#include "nccl/engine.hpp"
 
 namespace ddp::nccl {
 namespace {
@@ -17,7 +17,7 @@ constexpr int64_t kWidest = static_cast<int64_t>(sizeof(double));
 
 }  // namespace
 
-TreeSum::TreeSum(NcclTransport& transport, const Shape& shape)
+TreeSum::TreeSum(Engine& transport, const Shape& shape)
     : transport_(transport), shape_(shape), memory_(transport.tree()->reserve(bytes(transport, shape))) {
   const int32_t ranks = transport.size();
   transfers_.reserve(static_cast<size_t>(ranks - 1) * (shape.sends_weights() ? 4 : 2));
@@ -30,7 +30,7 @@ TreeSum::TreeSum(NcclTransport& transport, const Shape& shape)
   }
 }
 
-int64_t TreeSum::bytes(const NcclTransport& transport, const Shape& shape) {
+int64_t TreeSum::bytes(const Engine& transport, const Shape& shape) {
   return transport.size() * shape.slice * dtype_size(shape.dtype());
 }
 
@@ -146,12 +146,12 @@ std::byte* TreeOrder::reserve(int64_t bytes) {
   return memory_.back().data();
 }
 
-int64_t TreeOrder::largest_slice(const NcclTransport& transport, const cpu::ReduceRule& rule) const {
+int64_t TreeOrder::largest_slice(const Engine& transport, const cpu::ReduceRule& rule) const {
   const int64_t least = TreeSum::bytes(transport, {rule, kSliceElements});
   return std::max<int64_t>(bytes_ / least, 1) * kSliceElements;
 }
 
-void TreeOrder::all_reduce(NcclTransport& transport, const Tensor& tensor, ddp_reduce op) {
+void TreeOrder::all_reduce(Engine& transport, const Tensor& tensor, ddp_reduce op) {
   const cpu::ReduceRule rule{tensor.dtype, op, ranks_};
   const int64_t size = dtype_size(tensor.dtype);
   int64_t at = 0;
@@ -169,7 +169,7 @@ void TreeOrder::all_reduce(NcclTransport& transport, const Tensor& tensor, ddp_r
   device.copy(tensor.data + at * size, rest_.data(), rest, transport.stream());
 }
 
-void TreeOrder::reduce_scatter(NcclTransport& transport, const Tensor& input, const Tensor& output, ddp_reduce op) {
+void TreeOrder::reduce_scatter(Engine& transport, const Tensor& input, const Tensor& output, ddp_reduce op) {
   const cpu::ReduceRule rule{input.dtype, op, ranks_};
   const int64_t size = dtype_size(input.dtype);
   const int64_t most = largest_slice(transport, rule);
