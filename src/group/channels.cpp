@@ -3,7 +3,6 @@
 
 #include "control/call_state.hpp"
 #include "core/attempt.hpp"
-#include "exchange/gathered.hpp"
 #include "group/consensus.hpp"
 #include "group/group.hpp"
 #include "group/requests.hpp"
@@ -124,16 +123,10 @@ std::vector<std::string> Channel::gather(std::string_view what, std::string_view
   return group_.gather(what, mine);
 }
 
-// What only gives can always be had by gathering.
-bool Channel::can(collective::Collective kind, bool on_gpu) const noexcept {
-  return kind == collective::Collective::kBucketAllGather || transport().can(kind, on_gpu);
-}
+bool Channel::can(collective::Collective kind, bool on_gpu) const noexcept { return transport().can(kind, on_gpu); }
 
 std::unique_ptr<collective::BucketOperation> Channel::prepare(const collective::ExchangeSpec& spec) const {
-  return or_break(group_, Part::kExchange, [&] {
-    return transport().can(spec.kind(), spec.on_gpu) ? transport().prepare(spec)
-                                                     : collective::make_gathered(transport(), group_.rank(), spec);
-  });
+  return or_break(group_, Part::kExchange, [&] { return transport().prepare(spec); });
 }
 
 void Channel::check_usable() const { group_.health().check_usable(); }

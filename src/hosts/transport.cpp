@@ -54,7 +54,7 @@ class HierarchyTransport final : public collective::Transport {
   }
 
   [[nodiscard]] bool can(collective::Collective kind, bool) const noexcept override {
-    return kind == collective::Collective::kBucket || kind == collective::Collective::kBucketReduceScatter;
+    return kind != collective::Collective::kFusedStep;
   }
   [[nodiscard]] std::unique_ptr<collective::Transport> open_channel(int32_t number) override {
     const collective::TransportContext context = collective::of_channel(context_, number);
