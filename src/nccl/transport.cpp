@@ -4,22 +4,13 @@
 #include <utility>
 
 #include "control/consensus.hpp"
-#include "nccl/sharded.hpp"
+#include "nccl/bucket.hpp"
 #include "nccl/stamps.hpp"
 
 namespace ddp::nccl {
 namespace {
 
 using collective::Collective;
-
-std::unique_ptr<Operation> make_operation(Engine& engine, const collective::ExchangeSpec& spec,
-                                          std::unique_ptr<collective::BucketOperation> metadata) {
-  switch (spec.kind()) {
-    case Collective::kBucketReduceScatter: return std::make_unique<ReduceScatter>(engine, std::move(metadata), spec);
-    case Collective::kBucketAllGather: return std::make_unique<AllGather>(engine, std::move(metadata), spec);
-    default: return std::make_unique<Bucket>(engine, std::move(metadata), spec);
-  }
-}
 
 }  // namespace
 
@@ -39,7 +30,7 @@ std::unique_ptr<collective::BucketOperation> GpuTransport::prepare(const collect
   std::unique_ptr<Operation> made;
   const os::Deadline deadline = os::Deadline::in_ms(context_.options.timeout_ms);
   bootstrap::all_or_none(*context_.control, "GPU memory", deadline, [&] {
-    made = make_operation(engine, spec, std::move(metadata));
+    made = std::make_unique<Operation>(engine, std::move(metadata), spec);
     made->prepare_use();
   });
   shared_->or_give_up([&] { made->use_once(); });
