@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/attempt.hpp"
 #include "exchange/open_queues.hpp"
 #include "exchange/transport.hpp"
 
@@ -40,8 +41,8 @@ class Ranks {
   [[nodiscard]] virtual std::vector<std::string> gather(std::string_view what, std::string_view mine) const = 0;
   /// Collective, in the same order on all ranks: an exchange over pieces in host memory, or on a GPU if `spec` says so.
   [[nodiscard]] virtual std::unique_ptr<BucketOperation> prepare(const ExchangeSpec& spec) const = 0;
-  /// As Transport::pollable.
-  [[nodiscard]] virtual bool pollable() const noexcept = 0;
+  /// What the exchanges are made of; its channel is the model's. For what is no exchange of buckets.
+  [[nodiscard]] virtual Transport& transport() const noexcept = 0;
 
   /// Throws what broke the group, or that it was destroyed.
   virtual void check_usable() const = 0;
@@ -51,36 +52,28 @@ class Ranks {
   virtual void give_up(const char* function, const Error& why) const noexcept = 0;
 
   /// A pass of the model opens. Throws INVALID_STATE if another pass is in the way, and as check_usable().
-  virtual void open_pass(bool on_gpu, ProgressQueue& queue) const = 0;
-  virtual void close_pass(bool on_gpu, ProgressQueue& queue) const noexcept = 0;
-
-  // Of tensors on GPUs. `stream`: of the program.
-  /// What is exchanged from now on comes after what is on the stream now, or the other way round.
-  virtual void order_after(void* stream) const = 0;
-  virtual void order_before(void* stream) const = 0;
-  /// In a group that can recover the host waits until what was exchanged is done, so that it counts what has happened. In
-  /// another group this does nothing. Throws INVALID_STATE, which names `function`, while exchanges are captured into a
-  /// graph.
-  virtual void settle(const char* function) const = 0;
-  [[nodiscard]] virtual bool is_capturing(void* stream) const = 0;
-  /// Does all of this lie in one piece of memory that the group gave out on a GPU?
-  [[nodiscard]] virtual bool gave_on_gpu(const std::byte* data, int64_t bytes) const noexcept = 0;
+  virtual void open_pass(ProgressQueue& queue) const = 0;
+  virtual void close_pass(ProgressQueue& queue) const noexcept = 0;
 };
 
 /// A pass of the model is open as long as the object lives.
 class OpenPass {
  public:
-  /// Throws as Ranks::open_pass.
-  OpenPass(const Ranks& ranks, bool on_gpu, ProgressQueue& queue) : ranks_(ranks), on_gpu_(on_gpu), queue_(queue) {
-    ranks_.open_pass(on_gpu_, queue_);
+  /// Throws as Ranks::open_pass, and with `gpu`, where its buckets are exchanged on GPUs, as GpuSide::open_pass.
+  OpenPass(const Ranks& ranks, GpuSide* gpu, ProgressQueue& queue) : ranks_(ranks), gpu_(gpu), queue_(queue) {
+    ranks_.open_pass(queue_);
+    if (gpu_ != nullptr) on_error([&] { gpu_->open_pass(); }, [&](const Error&) { ranks_.close_pass(queue_); });
   }
-  ~OpenPass() { ranks_.close_pass(on_gpu_, queue_); }
+  ~OpenPass() {
+    if (gpu_ != nullptr) gpu_->close_pass();
+    ranks_.close_pass(queue_);
+  }
   OpenPass(const OpenPass&) = delete;
   OpenPass& operator=(const OpenPass&) = delete;
 
  private:
   const Ranks& ranks_;
-  const bool on_gpu_;
+  GpuSide* const gpu_;
   ProgressQueue& queue_;
 };
 

@@ -70,16 +70,16 @@ class SingleTransport final : public Transport {
 
   [[nodiscard]] std::shared_ptr<Arena> arena() const noexcept override { return heap_; }
 
-  [[nodiscard]] bool can(Collective) const noexcept override { return true; }
+  [[nodiscard]] bool can(Collective, bool) const noexcept override { return true; }
   [[nodiscard]] std::unique_ptr<Transport> open_channel(int32_t) override { return make_single_transport(heap_); }
   [[nodiscard]] std::unique_ptr<BucketOperation> prepare(const ExchangeSpec& spec) override {
     return std::make_unique<SingleExchange>(spec);
   }
   void meet(const Stamp&) override {}
-  void reduce(const Tensor&, ddp_reduce, int32_t) override {}
-  void all_gather(const Tensor& input, const Tensor& output) override { copy_bytes(input, output); }
-  void reduce_scatter(const Tensor& input, const Tensor& output, ddp_reduce) override { copy_bytes(input, output); }
-  void broadcast(const Tensor&, int32_t) override {}
+  void reduce(const Tensor&, ddp_reduce, int32_t, void*) override {}
+  void all_gather(const Tensor& input, const Tensor& output, void*) override { copy_bytes(input, output); }
+  void reduce_scatter(const Tensor& input, const Tensor& output, ddp_reduce, void*) override { copy_bytes(input, output); }
+  void broadcast(const Tensor&, int32_t, void*) override {}
   void wake() noexcept override {}
 
  private:

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Seam 2: how the bytes of a group are sent. Implementations: shm/ (ranks of one host, and ranks that are threads), socket/
-// (point-to-point links such as Gloo's), hosts/ (both), and single rank.
+// (point-to-point links such as Gloo's), hosts/ (both), single rank; and nccl/ (tensors on GPUs; it contains one of the
+// others for the rest).
 //
 // Every collective carries a stamp. It is compared between the ranks before any result is written; a difference is
 // DIFFERENT_CALLS on all ranks and ends the group. Arithmetic is always device/cpu/reduce.hpp's rule, so that every
@@ -22,6 +23,8 @@
 #include "device/cpu/reduce.hpp"
 #include "exchange/arena.hpp"
 #include "exchange/bucket_header.hpp"
+#include "exchange/gpu_side.hpp"
+#include "exchange/keeping.hpp"
 #include "exchange/messages/streams.hpp"
 
 namespace ddp::collective {
@@ -206,26 +209,29 @@ class Transport {
   /// Memory in the others' reach, if the transport knows such a thing. It may outlive the transport.
   [[nodiscard]] virtual std::shared_ptr<Arena> arena() const noexcept = 0;
 
-  /// Can it do such an exchange in one operation? The same on all ranks, whatever the pieces are. An all-reduce it always
-  /// can; what else it cannot, Group::prepare makes out of several, or the caller does without.
-  [[nodiscard]] virtual bool can(Collective kind) const noexcept = 0;
+  /// Can it do such an exchange in one operation, of pieces in host memory or on a GPU? The same on all ranks, whatever the
+  /// pieces are. What it cannot, the caller does without.
+  [[nodiscard]] virtual bool can(Collective kind, bool on_gpu) const noexcept = 0;
   /// The same members and memory, with a sequence of collectives of its own: what is under way on one channel is not in the
   /// way of another. Collective. `number`: from 1, not taken yet. It does not outlive this transport.
   [[nodiscard]] virtual std::unique_ptr<Transport> open_channel(int32_t number) = 0;
   /// Collective; in the same order on all ranks. Only what it can.
   [[nodiscard]] virtual std::unique_ptr<BucketOperation> prepare(const ExchangeSpec& spec) = 0;
 
-  // Blocking collectives; arguments were checked. Must not be called while a bucket is in progress.
+  // Blocking collectives; arguments were checked. Must not be called while a bucket is in progress. `stream`: of tensors on
+  // a GPU; the exchange comes after what is on it now, and what follows on it comes after the exchange.
   /// Returns when all ranks have called with the same stamp.
   virtual void meet(const Stamp& stamp) = 0;
   void barrier() { meet(Stamp{}); }
   static constexpr int32_t kAll = -1;
   /// In place. `root`: the rank that gets the result, and then the tensors of the others are undefined; or kAll.
-  virtual void reduce(const Tensor& tensor, ddp_reduce op, int32_t root) = 0;
-  void all_reduce(const Tensor& tensor, ddp_reduce op) { reduce(tensor, op, kAll); }
-  virtual void all_gather(const Tensor& input, const Tensor& output) = 0;
-  virtual void reduce_scatter(const Tensor& input, const Tensor& output, ddp_reduce op) = 0;
-  virtual void broadcast(const Tensor& tensor, int32_t root) = 0;
+  virtual void reduce(const Tensor& tensor, ddp_reduce op, int32_t root, void* stream = nullptr) = 0;
+  void all_reduce(const Tensor& tensor, ddp_reduce op, void* stream = nullptr) { reduce(tensor, op, kAll, stream); }
+  virtual void all_gather(const Tensor& input, const Tensor& output, void* stream = nullptr) = 0;
+  virtual void reduce_scatter(const Tensor& input, const Tensor& output, ddp_reduce op, void* stream = nullptr) = 0;
+  virtual void broadcast(const Tensor& tensor, int32_t root, void* stream = nullptr) = 0;
+  /// The order of streams, and what else is of GPUs alone. One for all channels.
+  [[nodiscard]] virtual const std::shared_ptr<GpuSide>& gpu() const noexcept { return no_gpu_; }
 
   /// Bytes that this rank has sent so far: to another host, with headers and frames, or copied to where the other ranks read
   /// them. Data that they read in place is not counted. Must not be called while a bucket is in progress.
@@ -235,11 +241,31 @@ class Transport {
   /// other threads too. NULL where there is no other rank.
   [[nodiscard]] virtual std::unique_ptr<messages::Streams> make_streams() { return nullptr; }
 
+  // So that a rank's data outlives it: the other ranks of its host have its memory mapped, and ranks of other hosts can keep
+  // a copy.
+  /// The place of memory of the own arena, as the other ranks of this host address it; kNoPlace: they do not reach it.
+  [[nodiscard]] virtual int64_t place_of(const void*, int64_t /*bytes*/) const noexcept { return kNoPlace; }
+  static constexpr int64_t kNoPlace = -1;
+  /// Memory of another rank by that name. It stays, as it is then, when that rank has died and when this transport has
+  /// ended. NULL: not in reach.
+  [[nodiscard]] virtual std::shared_ptr<std::byte> reach(int32_t /*rank*/, int64_t /*place*/) const noexcept {
+    return nullptr;
+  }
+  /// The order in which ranks of other hosts are sent the data that they keep; empty if no rank can keep data. The same
+  /// number of rounds on all ranks.
+  [[nodiscard]] virtual std::vector<KeepRound> keep_rounds() const { return {}; }
+  /// One of these rounds: `sent` and `received` belong to that round; both may be empty. Blocking
+  /// collective of all ranks.
+  virtual void keep(const KeepRound&, const Tensor& /*sent*/, const Tensor& /*received*/) {}
+
   /// The last call of an orderly end: stay until the others can complete what this rank has completed, a second at most.
   virtual void shutdown() noexcept {}
 
   /// The group broke: end blocked waits soon. Any thread.
   virtual void wake() noexcept = 0;
+
+ private:
+  const std::shared_ptr<GpuSide> no_gpu_ = std::make_shared<GpuSide>();
 };
 
 class OpenQueues;

@@ -3,12 +3,9 @@
 
 #include "control/call_state.hpp"
 #include "core/attempt.hpp"
-#include "exchange/gathered.hpp"
 #include "group/consensus.hpp"
 #include "group/group.hpp"
 #include "group/requests.hpp"
-#include "nccl/bucket.hpp"
-#include "nccl/nccl_transport.hpp"
 
 namespace ddp::group {
 namespace {
@@ -75,10 +72,6 @@ void Channels::open(const OpenPass& pass) {
                        "ddp_model_begin_backward: a backward pass of another model is open, and %d models of a group may "
                        "have open passes at the same time, the first ones; end it first, or use a second group",
                        kMostModels);
-    if (other.on_gpu && pass.on_gpu)
-      throw Error(DDP_ERROR_INVALID_STATE,
-                  "ddp_model_begin_backward: a backward pass of another model is open, and gradients on GPUs are reduced "
-                  "by one pass at a time; end it first, or use a second group");
   }
   passes_[static_cast<size_t>(pass.channel)] = pass;
   open_passes_.fetch_add(1);
@@ -125,68 +118,29 @@ int32_t Channel::rank() const noexcept { return group_.rank(); }
 int32_t Channel::size() const noexcept { return group_.size(); }
 std::string Channel::name_of(int32_t rank) const { return group_.name_of(rank); }
 collective::Ranks::Place Channel::place() const noexcept { return {group_.channels().queues(), &group_.calls(), number_}; }
-bool Channel::pollable() const noexcept { return group_.channels().own().pollable(); }
 
 std::vector<std::string> Channel::gather(std::string_view what, std::string_view mine) const {
   return group_.gather(what, mine);
 }
 
-// What only gives can always be had by gathering.
-bool Channel::can(collective::Collective kind, bool on_gpu) const noexcept {
-  return on_gpu ? kind != collective::Collective::kFusedStep
-                : kind == collective::Collective::kBucketAllGather || transport().can(kind);
-}
+bool Channel::can(collective::Collective kind, bool on_gpu) const noexcept { return transport().can(kind, on_gpu); }
 
 std::unique_ptr<collective::BucketOperation> Channel::prepare(const collective::ExchangeSpec& spec) const {
-  if (!spec.on_gpu)
-    return transport().can(spec.kind()) ? transport().prepare(spec)
-                                        : collective::make_gathered(transport(), group_.rank(), spec);
-  return or_break(group_, Part::kExchange, [&] { return prepare_on_gpu(spec); });
-}
-
-/// A rank that leaves ends NCCL, or what has been enqueued keeps the device.
-std::unique_ptr<collective::BucketOperation> Channel::prepare_on_gpu(const collective::ExchangeSpec& spec) const {
-  auto metadata = transport().prepare(nccl::metadata_of(spec, group_.size()));
-  std::unique_ptr<nccl::Operation> made;
-  all_or_none(group_, "GPU memory", [&] {
-    made = group_.gpu().nccl().prepare(spec, std::move(metadata));
-    made->prepare_use();
-  });
-  const auto use = [&] { or_break(group_, Part::kExchange, [&] { made->use_once(); }); };
-  or_break(group_, Part::kOwn, use);  // the others are inside NCCL
-  return made;
+  return or_break(group_, Part::kExchange, [&] { return transport().prepare(spec); });
 }
 
 void Channel::check_usable() const { group_.health().check_usable(); }
 void Channel::fail(const Error& error) const { group_.health().fail(error); }
 void Channel::give_up(const char* function, const Error& why) const noexcept { group_.health().give_up(function, why); }
 
-void Channel::open_pass(bool on_gpu, collective::ProgressQueue& queue) const {
+void Channel::open_pass(collective::ProgressQueue& queue) const {
   check_usable();
   group_.channels().check_owner(this);
-  group_.channels().open({number_, on_gpu, &queue});
+  group_.channels().open({number_, &queue});
   on_error([&] { group_.health().check_open(); },  // again: exit() looks in the other order
-           [&](const Error&) { close_pass(on_gpu, queue); });
+           [&](const Error&) { close_pass(queue); });
 }
 
-void Channel::close_pass(bool on_gpu, collective::ProgressQueue& queue) const noexcept {
-  group_.channels().close({number_, on_gpu, &queue});
-}
-
-void Channel::order_after(void* stream) const { group_.gpu().nccl().order_after(stream); }
-void Channel::order_before(void* stream) const { group_.gpu().nccl().order_before(stream); }
-bool Channel::is_capturing(void* stream) const { return group_.gpu().device().is_capturing(stream); }
-
-void Channel::settle(const char* function) const {
-  if (group_.options().recoverable == 0) return;
-  Gpu& gpu = group_.gpu();
-  gpu.device().refuse_capture(gpu.nccl().stream(), function,
-                              "the group can recover (recoverable = 1), so the host waits for what the ranks exchange");
-  gpu.settle();
-}
-
-bool Channel::gave_on_gpu(const std::byte* data, int64_t bytes) const noexcept {
-  return group_.memory().gave_on_gpu(data, bytes);
-}
+void Channel::close_pass(collective::ProgressQueue& queue) const noexcept { group_.channels().close({number_, &queue}); }
 
 }  // namespace ddp::group

@@ -63,7 +63,6 @@ class Channels {
 
   struct OpenPass {
     int32_t channel = 0;
-    bool on_gpu = false;  // it reduces gradients on a GPU
     collective::ProgressQueue* queue = nullptr;
   };
   /// Throws INVALID_STATE if another pass is in the way.
@@ -123,7 +122,6 @@ class Channel final : public collective::Ranks {
   [[nodiscard]] Group& group() const noexcept { return group_; }
   /// From 0, the lowest that was free; the same on all ranks.
   [[nodiscard]] int32_t number() const noexcept { return number_; }
-  [[nodiscard]] collective::Transport& transport() const noexcept;
   /// Can it do such an exchange? Pure, the same on all ranks.
   [[nodiscard]] bool can(collective::Collective kind, bool on_gpu) const noexcept;
 
@@ -132,24 +130,17 @@ class Channel final : public collective::Ranks {
   [[nodiscard]] std::string name_of(int32_t rank) const override;
   [[nodiscard]] Place place() const noexcept override;
   [[nodiscard]] std::vector<std::string> gather(std::string_view what, std::string_view mine) const override;
-  /// By NCCL if its pieces lie on a GPU, else by the transport. Only what it can.
+  /// Only what it can.
   [[nodiscard]] std::unique_ptr<collective::BucketOperation> prepare(const collective::ExchangeSpec& spec) const override;
-  [[nodiscard]] bool pollable() const noexcept override;
+  [[nodiscard]] collective::Transport& transport() const noexcept override;
   void check_usable() const override;
   void fail(const Error& error) const override;
   void give_up(const char* function, const Error& why) const noexcept override;
   /// Who opens passes is known as this object (Channels::set_shadowing).
-  void open_pass(bool on_gpu, collective::ProgressQueue& queue) const override;
-  void close_pass(bool on_gpu, collective::ProgressQueue& queue) const noexcept override;
-  void order_after(void* stream) const override;
-  void order_before(void* stream) const override;
-  void settle(const char* function) const override;
-  [[nodiscard]] bool is_capturing(void* stream) const override;
-  [[nodiscard]] bool gave_on_gpu(const std::byte* data, int64_t bytes) const noexcept override;
+  void open_pass(collective::ProgressQueue& queue) const override;
+  void close_pass(collective::ProgressQueue& queue) const noexcept override;
 
  private:
-  [[nodiscard]] std::unique_ptr<collective::BucketOperation> prepare_on_gpu(const collective::ExchangeSpec& spec) const;
-
   Group& group_;
   const int32_t number_;
 };

@@ -61,6 +61,18 @@ void run_or_post(Group& group, bootstrap::UserCall call, Posting posting, Body b
   });
 }
 
+/// The same for a collective on this tensor. Where its stream orders what follows it is made at once, and its request has
+/// ended.
+template <class Body>
+void run_or_post(Group& group, bootstrap::UserCall call, const Tensor& tensor, Posting posting, Body body) {
+  const bool at_once = posting != nullptr && group.gpu().is_ordered_by_stream(tensor);
+  if (!at_once) return run_or_post(group, call, posting, std::move(body));
+  run_collective(group, bootstrap::posted(call), [&] {
+    body(Sequence{group.channels().own(), messages::Space::kCollective});
+  });
+  *posting = Request::make_ended();
+}
+
 /// Throws INVALID_ARGUMENT for what is no rank of the group.
 inline void check_root(const Group& group, const char* function, int32_t root) {
   if (root < 0 || root >= group.size())

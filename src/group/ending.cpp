@@ -22,7 +22,7 @@ void Ending::exit(Group& group) noexcept {
   const bool is_inside = group.calls().inside() != 0 || impl.channels.any_open() || !impl.channels.requests().is_idle();
   const bool in_order = !is_inside && !impl.health.has_fault();
   if (in_order) end_trace(group);
-  impl.gpu->exit(in_order);
+  impl.gpu->close(in_order, Gpu::Leaves::kProcess);
   if (impl.origin.threads) return;  // its ranks end together
   if (in_order) impl.channels.shutdown();
   impl.health.exit(is_inside ? bootstrap::Leaving::kProcessInside : bootstrap::Leaving::kProcess);

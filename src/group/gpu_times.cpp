@@ -5,8 +5,8 @@
 
 #include "control/call_state.hpp"
 #include "core/attempt.hpp"
+#include "device/gpu/device.hpp"
 #include "group/group.hpp"
-#include "nccl/nccl_transport.hpp"
 #include "os/log.hpp"
 #include "trace/watch.hpp"
 
@@ -14,8 +14,7 @@ namespace ddp::group {
 namespace {
 
 gpu::Timeline* timeline_of(const Group& group) noexcept {
-  const nccl::NcclTransport* const nccl = group.gpu().existing_nccl();
-  return nccl == nullptr ? nullptr : &nccl->device().timeline();
+  return group.gpu().is_connected() ? &group.gpu().device().timeline() : nullptr;
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 #include "control/control.hpp"
 #include "control/texts.hpp"
 #include "core/attempt.hpp"
-#include "core/float_environment.hpp"
+#include "device/gpu/own_gpu.hpp"
 #include "exchange/memory_holds.hpp"
 #include "exchange/transport.hpp"
 #include "group/channels.hpp"
@@ -23,15 +23,10 @@
 #include "group/sparse_rows.hpp"
 #include "group/survival.hpp"
 #include "group/tracing.hpp"
-#include "nccl/nccl_transport.hpp"
-#include "nccl/own_gpu.hpp"
-#include "nccl/stamps.hpp"
 
 namespace ddp::group {
 
 using bootstrap::UserCall;
-using collective::Collective;
-using collective::Stamp;
 
 namespace {
 
@@ -67,11 +62,9 @@ void Group::Impl::connect(const char* function) {
 void Group::Impl::build(const char* function) {
   const std::string name = control->member(control->rank()).name();
   if (own_gpu == nullptr)
-    own_gpu = std::make_shared<nccl::OwnGpu>(options.device_index, origin.local_rank, name);
+    own_gpu = std::make_shared<gpu::OwnGpu>(options.device_index, origin.local_rank, name);
   else
     own_gpu->rename(name);
-  gpu.emplace(*control, failure, health, options, own_gpu);
-  memory.emplace(options, health, arenas, *gpu);
   collective::TransportContext context{control.get(), &failure, options, &channels.queues()};
   if (!arenas.empty()) context.arena = arenas.back();
   context.waits = &waits;
@@ -90,7 +83,9 @@ void Group::Impl::build(const char* function) {
         .as_agreed();
   if (survival != nullptr) survival->introduce(*control, options, deadline);
   const std::vector<int32_t> newcomers = survival != nullptr ? survival->newcomers() : std::vector<int32_t>();
-  channels.start(choose_transport(context, {origin.threads, newcomers}, deadline), context, health);
+  channels.start(choose_transport(context, {origin.threads, newcomers}, own_gpu, deadline), context, health);
+  gpu.emplace(options, own_gpu, channels.first().gpu());
+  memory.emplace(options, health, arenas, *gpu);
   backend = options.backend == DDP_BACKEND_NCCL ? DDP_BACKEND_NCCL : channels.first().backend();
   if (arenas.empty() || arenas.back() != channels.first().arena()) arenas.push_back(channels.first().arena());
   failure.add_waker([this] { channels.first().wake(); });
@@ -112,12 +107,12 @@ void Group::Impl::confirm() {
 
 /// The group has broken: the transports end, and the failure stays.
 void Group::Impl::retire() noexcept {
-  gpu->close(false);
+  if (gpu) gpu->close(false, Gpu::Leaves::kGroup);
   failure.set(Error());  // if a rank left in good order, no wait was ended yet
   failure.quiesce();
   if (channels.has_started()) channels.requests().stop(failure.cause().value_or(Error()));
   channels.stop();
-  gpu->end();
+  if (gpu) gpu->end();
 }
 
 void Group::Impl::give_up(const char* function, const Error& why) noexcept {
@@ -137,7 +132,7 @@ std::shared_ptr<Group> Group::form(std::unique_ptr<bootstrap::Control> control, 
              impl->control->leave();  // not before the others have been informed
            });
   std::shared_ptr<Group> group(new Group(std::move(impl)));
-  if (options.backend == DDP_BACKEND_NCCL || options.nccl_comm != nullptr) static_cast<void>(group->gpu().nccl());
+  if (options.backend == DDP_BACKEND_NCCL || options.nccl_comm != nullptr) group->gpu().connect();
   return group;
 }
 
@@ -166,28 +161,7 @@ void check_operation(const Group& group, const char* function, const Tensor& ten
     throw make_error(DDP_ERROR_INVALID_ARGUMENT,
                      "%s: %s has no minimum, maximum or product here; complex numbers are added and averaged", function,
                      describe(tensor).c_str());
-  if (tensor.is_on_gpu()) nccl::check_reduction(function, tensor, op, group.options().reproducible != 0);
-}
-
-/// A collective on tensors in one memory: body(transport), or on a GPU body(NCCL's nccl, stream). There the ranks compare
-/// their calls before any rank waits inside NCCL; the host waits for no more than that, so a request has ended when it is
-/// made.
-template <class Body>
-void Group::run_on_tensors(UserCall call, const Tensor& tensor, const Stamp& stamp, void* stream, Posting posting,
-                           Body body) {
-  if (!tensor.is_on_gpu()) return run_or_post(*this, call, posting, [body](const Sequence& in) { body(in.transport); });
-  const StandardFloats floats;  // for threads that are made here
-  run_collective(*this, as_made(call, posting), [&] {
-    const nccl::NcclTransport* const nccl = gpu().existing_nccl();
-    nccl::compare_stamps(channels().own(), *impl_->control, stamp, nccl != nullptr ? nccl->order_word() : 0,
-                         nccl != nullptr && gpu().device().is_capturing(stream));
-    if (nccl == nullptr) {
-      require_gpu_sums(*impl_->control, impl_->options);
-      require_gpu_links(*impl_->control, impl_->options);
-    }
-    or_break(*this, Part::kOwn, [&] { body(gpu().nccl(), stream); });  // the others are inside NCCL
-  });
-  if (posting != nullptr) *posting = Request::make_ended();
+  group.gpu().check_reduction(function, tensor, op);
 }
 
 void begin_post(Group& group, UserCall call) {
@@ -212,9 +186,8 @@ void Group::barrier(Posting posting) {
 void Group::all_reduce(const Tensor& tensor, ddp_reduce op, void* stream, Posting posting) {
   constexpr UserCall kCall = UserCall::kAllReduce;
   check_operation(*this, name_as_made(kCall, posting), tensor, op);
-  const Tensor real = real_view(tensor);
-  run_on_tensors(kCall, tensor, stamp_of(Collective::kAllReduce, real, op), stream, posting,
-                 [real, op](auto& by, auto... order) { by.all_reduce(real, op, order...); });
+  run_or_post(*this, kCall, tensor, posting,
+              [real = real_view(tensor), op, stream](const Sequence& in) { in.transport.all_reduce(real, op, stream); });
 }
 
 void Group::all_gather(const Tensor& input, const Tensor& output, void* stream, Posting posting) {
@@ -225,9 +198,9 @@ void Group::all_gather(const Tensor& input, const Tensor& output, void* stream, 
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: output is %s; for the input %s on %d ranks it must have %lld elements",
                      name, describe(output).c_str(), describe(input).c_str(), size(),
                      static_cast<long long>(input.count) * size());
-  run_on_tensors(
-      kCall, input, stamp_of(Collective::kAllGather, input), stream, posting,
-      [from = real_view(input), to = real_view(output)](auto& by, auto... order) { by.all_gather(from, to, order...); });
+  run_or_post(*this, kCall, input, posting, [from = real_view(input), to = real_view(output), stream](const Sequence& in) {
+    in.transport.all_gather(from, to, stream);
+  });
 }
 
 void Group::reduce_scatter(const Tensor& input, const Tensor& output, ddp_reduce op, void* stream, Posting posting) {
@@ -239,17 +212,17 @@ void Group::reduce_scatter(const Tensor& input, const Tensor& output, ddp_reduce
                      name, describe(input).c_str(), describe(output).c_str(), size(),
                      static_cast<long long>(output.count) * size());
   check_operation(*this, name, input, op);
-  run_on_tensors(kCall, input, stamp_of(Collective::kReduceScatter, real_view(output), op), stream, posting,
-                 [from = real_view(input), to = real_view(output), op](auto& by, auto... order) {
-                   by.reduce_scatter(from, to, op, order...);
-                 });
+  run_or_post(*this, kCall, input, posting,
+              [from = real_view(input), to = real_view(output), op, stream](const Sequence& in) {
+                in.transport.reduce_scatter(from, to, op, stream);
+              });
 }
 
 void Group::broadcast(const Tensor& tensor, int32_t root, void* stream, Posting posting) {
   constexpr UserCall kCall = UserCall::kBroadcast;
   check_root(*this, name_as_made(kCall, posting), root);
-  run_on_tensors(kCall, tensor, stamp_of(Collective::kBroadcast, tensor, DDP_SUM, root), stream, posting,
-                 [real = real_view(tensor), root](auto& by, auto... order) { by.broadcast(real, root, order...); });
+  run_or_post(*this, kCall, tensor, posting,
+              [real = real_view(tensor), root, stream](const Sequence& in) { in.transport.broadcast(real, root, stream); });
 }
 
 void Group::reduce_metrics(const Tensor& values, ddp_reduce op) {
@@ -278,7 +251,7 @@ void Group::close() noexcept {
   end_trace(*this);
   const bool is_inside = calls().inside() != 0 || impl_->channels.any_open() || !impl_->channels.requests().is_idle();
   const bool in_order = !is_inside && !impl_->health.has_fault();
-  impl_->gpu->close(in_order);
+  impl_->gpu->close(in_order, Gpu::Leaves::kGroup);
   if (in_order) impl_->channels.shutdown();
   impl_->health.leave();
   SharedMemory::make_private(*this);

@@ -20,9 +20,6 @@
 #include "group/memory.hpp"
 #include "group/request.hpp"
 
-namespace ddp::collective {
-struct Stamp;
-}  // namespace ddp::collective
 namespace ddp::bootstrap {
 class CallState;
 class Control;
@@ -95,9 +92,6 @@ class Group {
   friend struct Ending;
   friend struct Recovery;
   explicit Group(std::unique_ptr<Impl> impl);
-  template <class Body>
-  void run_on_tensors(bootstrap::UserCall call, const Tensor& tensor, const collective::Stamp& stamp, void* stream,
-                      RequestPtr* posting, Body body);
   std::unique_ptr<Impl> impl_;
   std::mutex replacing_;  // held while impl_ is replaced, and by threads that may use it at that time
 };

@@ -23,7 +23,7 @@ namespace ddp::group {
 
 struct Group::Impl {
   Impl(std::unique_ptr<bootstrap::Control> with, const ddp_group_options& asked, const Origin& from,
-       std::shared_ptr<Survival> before, Arenas memory_of_before, std::shared_ptr<nccl::OwnGpu> gpu_of_before)
+       std::shared_ptr<Survival> before, Arenas memory_of_before, std::shared_ptr<gpu::OwnGpu> gpu_of_before)
       : options(asked),
         origin(from),
         survival(std::move(before)),
@@ -35,7 +35,7 @@ struct Group::Impl {
   const Origin origin;
   const std::shared_ptr<Survival> survival;  // NULL: the group cannot recover
   Arenas arenas;
-  std::shared_ptr<nccl::OwnGpu> own_gpu;
+  std::shared_ptr<gpu::OwnGpu> own_gpu;
   // Destroyed in reverse: the transports and their threads first, then the control plane's, then what they point to.
   bootstrap::Failure failure;
   std::unique_ptr<bootstrap::Control> control;

@@ -1,19 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "group/health.hpp"
 
-#include <optional>
-
 #include "bootstrap/failure.hpp"
+#include "control/breaking.hpp"
 #include "control/control.hpp"
-#include "control/texts.hpp"
-#include "core/attempt.hpp"
 
 namespace ddp::group {
 
 Health::Health(bootstrap::Control& control, bootstrap::Failure& failure)
-    : control_(control),
-      failure_(failure),
-      gave_up_(bootstrap::texts::gave_up(control.member(control.rank()), nullptr, Error().text())) {}
+    : control_(control), failure_(failure), gave_up_(bootstrap::gave_up(control)) {}
 
 void Health::check_usable() const {
   check_no_fault();
@@ -36,29 +31,13 @@ void Health::check_no_fault() const {
 
 bool Health::has_fault() const noexcept { return failure_.woken(); }
 
-void Health::abort(const Error& cause) noexcept {
-  control_.abort(cause);
-  failure_.set(cause);
-}
+void Health::abort(const Error& cause) noexcept { bootstrap::abort(control_, failure_, cause); }
 
 void Health::give_up(const char* function, const Error& why) noexcept {
-  if (control_.size() == 1 || failure_.broken()) return;
-  const auto tell = [&] {
-    const std::string text = bootstrap::texts::gave_up(control_.member(control_.rank()), function, why.text()).text();
-    abort(Error(breaks_group(why.status()) ? why.status() : DDP_ERROR_PEER_FAILED, text));
-  };
-  if (try_to(tell)) abort(gave_up_);
+  bootstrap::give_up(control_, failure_, function, why, gave_up_);
 }
 
-void Health::fail(const Error& error) {
-  const bool differs = error.status() == DDP_ERROR_MISMATCH;  // and the ranks cannot leave the exchange together
-  if (!breaks_group(error.status()) && !differs) return;
-  const Error cause = differs ? Error(DDP_ERROR_DIFFERENT_CALLS, error.text()) : error;
-  control_.abort(cause);
-  const std::optional<Error> of_all = control_.settle();  // also: the others know before the program may end for it
-  failure_.set(of_all.has_value() ? *of_all : cause);
-  failure_.check();  // the first cause, whichever it was
-}
+void Health::fail(const Error& error) { bootstrap::fail(control_, failure_, error); }
 
 void Health::exit(bootstrap::Leaving how) noexcept { control_.leave(how); }
 

@@ -32,10 +32,8 @@ class Health {
   [[nodiscard]] bool has_fault() const noexcept;
 
   void abort(const Error& cause) noexcept;
-  /// Break the group because this rank cannot continue: the others get its rank and reason, and the call if `function` is
-  /// not NULL. Works without memory. Has no effect in a group of one, or in a broken one.
+  // As in control/breaking.hpp.
   void give_up(const char* function, const Error& why) noexcept;
-  /// An error of an exchange: break the group on all ranks if it is of that kind, and then throw the first cause.
   void fail(const Error& error);
 
   /// The group ends: from now on it is destroyed. False if it was before.

@@ -31,15 +31,6 @@ struct KeptSet::Head {
   [[nodiscard]] int64_t get() noexcept { return std::atomic_ref<int64_t>(number).load(std::memory_order_acquire); }
 };
 
-namespace {
-
-/// NULL: the transport has no such ability.
-collective::Outliving* outliving(Group& group) noexcept {
-  return dynamic_cast<collective::Outliving*>(&group.channels().own());
-}
-
-}  // namespace
-
 KeptSet::KeptSet(Group& group, KeptTable table, int64_t note_room)
     : table_(std::move(table)),
       pieces_(pieces_of(table_.items, table_.ranks, group.rank())),
@@ -58,22 +49,20 @@ void KeptSet::allocate(Group& group) {
   }
 }
 
-std::string KeptSet::describe(const Group& group, const Wish& wish) const {
+std::string KeptSet::describe(Group& group, const Wish& wish) const {
   ByteWriter writer;
   const std::string table = write_table(table_);
   writer.number(wish.newest.set).number(wish.newest.number);
   writer.number(content_hash(table.data(), table.size())).number(wish.checked);
   const auto own = static_cast<size_t>(group.rank());
   writer.number(bytes_[own]);
-  const collective::Outliving* const memory = outliving(const_cast<Group&>(group));
-  for (const Buffer& buffer : ranks_[own])
-    writer.number(memory == nullptr ? collective::Outliving::kNoPlace : memory->place_of(buffer.get(), bytes_[own]));
+  for (const Buffer& buffer : ranks_[own]) writer.number(group.channels().own().place_of(buffer.get(), bytes_[own]));
   return std::move(writer).bytes();
 }
 
 /// `told` by rank.
 void KeptSet::meet(Group& group, const std::vector<std::string>& told) {
-  const collective::Outliving* const memory = outliving(group);
+  const collective::Transport& transport = group.channels().own();
   uint64_t table = 0, checked = 0;
   for (int32_t rank = 0; rank < group.size(); ++rank) {
     ByteReader reader(told[static_cast<size_t>(rank)]);
@@ -88,11 +77,10 @@ void KeptSet::meet(Group& group, const std::vector<std::string>& told) {
           .as_agreed();
     bytes_[static_cast<size_t>(rank)] = reader.number<int64_t>();
     for (Buffer& buffer : ranks_[static_cast<size_t>(rank)])
-      if (const auto place = reader.number<int64_t>(); rank != rank_ && memory != nullptr)
-        buffer = memory->reach(rank, place);
+      if (const auto place = reader.number<int64_t>(); rank != rank_) buffer = transport.reach(rank, place);
   }
   ++newest_.set;
-  if (memory != nullptr) rounds_ = memory->keep_rounds();
+  rounds_ = transport.keep_rounds();
 }
 
 /// Bytes of a buffer, by rank.
@@ -148,7 +136,7 @@ void KeptSet::send(Group& group) {
     const Tensor sent = whole_of(round.sent, ranks_[static_cast<size_t>(std::max(round.sent, 0))]);
     Copy& copy = copies_[k];
     copy.numbers[slot()] = 0;
-    or_break(group, Part::kExchange, [&] { outliving(group)->keep(round, sent, whole_of(copy.rank, copy.buffers)); });
+    or_break(group, Part::kExchange, [&] { group.channels().own().keep(round, sent, whole_of(copy.rank, copy.buffers)); });
     copy.numbers[slot()] = newest_.number;
   }
 }

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "device/gpu/transfer.hpp"
-#include "exchange/outliving.hpp"
+#include "exchange/keeping.hpp"
 #include "group/generation.hpp"
 #include "group/group.hpp"
 
@@ -71,7 +71,7 @@ class KeptSet {
 
   KeptSet(Group& group, KeptTable table, int64_t note_room);
   void allocate(Group& group);
-  [[nodiscard]] std::string describe(const Group& group, const Wish& wish) const;
+  [[nodiscard]] std::string describe(Group& group, const Wish& wish) const;
   void meet(Group& group, const std::vector<std::string>& told);
   void allocate_copies(const std::vector<int64_t>& bytes);
   [[nodiscard]] const std::byte* whole(int32_t rank, size_t slot, int64_t number) const noexcept;

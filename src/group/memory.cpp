@@ -4,7 +4,6 @@
 #include "exchange/memory_holds.hpp"
 #include "group/gpu.hpp"
 #include "group/health.hpp"
-#include "nccl/nccl_transport.hpp"
 
 namespace ddp::group {
 
@@ -19,9 +18,7 @@ void* Memory::alloc_beside(const Tensor& tensor, int64_t bytes) {
 
 void* Memory::alloc_in_host(int64_t bytes) { return collective::MemoryHolds::instance().alloc(arenas_.back(), bytes); }
 
-void* Memory::alloc_on_gpu(int64_t bytes) { return gpu_.nccl().alloc(bytes); }
-
-bool Memory::gave_on_gpu(const std::byte* data, int64_t bytes) const noexcept { return gpu_.gave(data, bytes); }
+void* Memory::alloc_on_gpu(int64_t bytes) { return gpu_.alloc(bytes); }
 
 void Memory::free(void* data) {
   if (!gpu_.free(data)) collective::MemoryHolds::instance().free(arenas_, data);

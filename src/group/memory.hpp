@@ -32,8 +32,6 @@ class Memory {
   /// Shared memory, whatever the group was made for; or memory of the tensor's GPU.
   [[nodiscard]] void* alloc_beside(const Tensor& tensor, int64_t bytes);
   void free(void* data);
-  /// Is all of this in one piece of memory of a GPU that was given out here?
-  [[nodiscard]] bool gave_on_gpu(const std::byte* data, int64_t bytes) const noexcept;
 
  private:
   [[nodiscard]] void* alloc_in_host(int64_t bytes);

@@ -238,19 +238,13 @@ int32_t receive_message(Group& group, const Tensor& tensor, int32_t source, int6
   return received == nullptr ? -1 : received->source;
 }
 
-// On a GPU NCCL gives the result to all ranks, once they know that they mean the same root.
 void reduce(Group& group, const Tensor& tensor, ddp_reduce op, int32_t root, void* stream, Posting posting) {
   const UserCall call = as_made(UserCall::kReduce, posting);
   check_root(group, name_of(call), root);
   check_operation(group, name_of(call), tensor, op);
   const Tensor real = real_view(tensor);
-  if (!tensor.is_on_gpu())
-    return run_or_post(group, UserCall::kReduce, posting,
-                       [real, op, root](const Sequence& in) { in.transport.reduce(real, op, root); });
-  const bootstrap::CallState::In inside(group.calls(), call);
-  run_collective(group, call, [&] { group.channels().own().meet(collective::stamp_of_reduce(real, op, root)); });
-  group.all_reduce(tensor, op, stream);
-  if (posting != nullptr) *posting = Request::make_ended();
+  run_or_post(group, UserCall::kReduce, tensor, posting,
+              [real, op, root, stream](const Sequence& in) { in.transport.reduce(real, op, root, stream); });
 }
 
 void gather(Group& group, const Tensor& input, const Tensor* output, int32_t root, Posting posting) {

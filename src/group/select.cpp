@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <string_view>
+#include <utility>
 
 #include "core/attempt.hpp"
 #include "exchange/single.hpp"
 #include "group/links.hpp"
 #include "hosts/transport.hpp"
+#include "nccl/transport.hpp"
 #include "os/log.hpp"
 #include "shm/mesh.hpp"
 #include "shm/transport.hpp"
@@ -99,6 +101,36 @@ std::unique_ptr<collective::Transport> on_many_hosts(const collective::Transport
   return transport;
 }
 
+/// Throws NOT_SUPPORTED, on all ranks, if sums on GPUs cannot be as the options say.
+void require_gpu_sums(const bootstrap::Control& control, const ddp_group_options& options) {
+  if (options.reproducible == 0 || shm::on_one_host(control)) return;
+  throw make_error(DDP_ERROR_NOT_SUPPORTED,
+                   "the group option reproducible is for tensors on GPUs of one host, but the %d ranks are on %d hosts, and "
+                   "between hosts NCCL adds, in an order of its own; set reproducible to 0, or keep the tensors in host "
+                   "memory, whose sums have the same bits anyway",
+                   control.size(), hierarchy::lay_out(control).host_count())
+      .as_agreed();
+}
+
+/// Of tensors in host memory, and of headers.
+std::unique_ptr<collective::Transport> choose_for_host(const collective::TransportContext& context, const Choice& choice,
+                                                       os::Deadline deadline) {
+  // A group for NCCL talks over what AUTO chooses: words about buckets, tensors in host memory.
+  const ddp_backend wanted = context.options.backend == DDP_BACKEND_NCCL ? DDP_BACKEND_AUTO : context.options.backend;
+  if (context.control->size() == 1) return collective::make_single_transport(context.arena);
+  const char* const chosen = wanted == DDP_BACKEND_GLOO ? "Gloo" : wanted == DDP_BACKEND_SHM ? "shared memory" : nullptr;
+  if (chosen != nullptr) say_ways(context, chosen, chosen);
+  if (wanted == DDP_BACKEND_GLOO) return socket::make_socket_transport(context);
+  if (choice.threads) return shm::make_transport(context, true, deadline);
+  if (wanted == DDP_BACKEND_LOCAL)
+    throw no_backend("LOCAL", "ranks are processes; use the rendezvous local://name for ranks that are threads");
+  if (wanted == DDP_BACKEND_AUTO)
+    return shm::on_one_host(*context.control) ? on_one_host(context, choice.newcomers, deadline)
+                                              : on_many_hosts(context, choice, deadline);
+  if (!shm::on_one_host(*context.control)) throw no_backend("SHM", "the ranks are not all on one host");
+  return shm::make_transport(context, false, deadline);
+}
+
 }  // namespace
 
 bootstrap::Opening opening_of(const ddp_group_options& options) {
@@ -126,32 +158,13 @@ void agree_on_options(bootstrap::Control& control, const ddp_group_options& opti
           .about(static_cast<int32_t>(rank));
 }
 
-void require_gpu_sums(const bootstrap::Control& control, const ddp_group_options& options) {
-  if (options.reproducible == 0 || shm::on_one_host(control)) return;
-  throw make_error(DDP_ERROR_NOT_SUPPORTED,
-                   "the group option reproducible is for tensors on GPUs of one host, but the %d ranks are on %d hosts, and "
-                   "between hosts NCCL adds, in an order of its own; set reproducible to 0, or keep the tensors in host "
-                   "memory, whose sums have the same bits anyway",
-                   control.size(), hierarchy::lay_out(control).host_count())
-      .as_agreed();
-}
-
 std::unique_ptr<collective::Transport> choose_transport(const collective::TransportContext& context, const Choice& choice,
-                                                        os::Deadline deadline) {
-  // A group for NCCL talks over what AUTO chooses: words about buckets, tensors in host memory.
-  const ddp_backend wanted = context.options.backend == DDP_BACKEND_NCCL ? DDP_BACKEND_AUTO : context.options.backend;
-  if (context.control->size() == 1) return collective::make_single_transport(context.arena);
-  const char* const chosen = wanted == DDP_BACKEND_GLOO ? "Gloo" : wanted == DDP_BACKEND_SHM ? "shared memory" : nullptr;
-  if (chosen != nullptr) say_ways(context, chosen, chosen);
-  if (wanted == DDP_BACKEND_GLOO) return socket::make_socket_transport(context);
-  if (choice.threads) return shm::make_transport(context, true, deadline);
-  if (wanted == DDP_BACKEND_LOCAL)
-    throw no_backend("LOCAL", "ranks are processes; use the rendezvous local://name for ranks that are threads");
-  if (wanted == DDP_BACKEND_AUTO)
-    return shm::on_one_host(*context.control) ? on_one_host(context, choice.newcomers, deadline)
-                                              : on_many_hosts(context, choice, deadline);
-  if (!shm::on_one_host(*context.control)) throw no_backend("SHM", "the ranks are not all on one host");
-  return shm::make_transport(context, false, deadline);
+                                                        std::shared_ptr<gpu::OwnGpu> own, os::Deadline deadline) {
+  return nccl::make_transport(context, choose_for_host(context, choice, deadline), std::move(own),
+                              [control = context.control, options = context.options] {
+                                require_gpu_sums(*control, options);
+                                require_gpu_links(*control, options);
+                              });
 }
 
 }  // namespace ddp::group

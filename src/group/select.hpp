@@ -10,6 +10,10 @@
 #include "control/opening.hpp"
 #include "exchange/transport.hpp"
 
+namespace ddp::gpu {
+class OwnGpu;
+}  // namespace ddp::gpu
+
 namespace ddp::group {
 
 /// Ranks of which a transport is chosen.
@@ -19,12 +23,11 @@ struct Choice {
 };
 
 /// Collective. Throws NOT_SUPPORTED with the reason when the asked-for backend cannot be had. Where AUTO would share memory
-/// and a rank cannot, all use Gloo; if that is a newcomer, its reason is thrown in place of this.
+/// and a rank cannot, all use Gloo; if that is a newcomer, its reason is thrown in place of this. `own`: this rank's GPU,
+/// for tensors there; with `reproducible` between hosts they are NOT_SUPPORTED, and links must be as require_gpu_links.
 [[nodiscard]] std::unique_ptr<collective::Transport> choose_transport(const collective::TransportContext& context,
-                                                                      const Choice& choice, os::Deadline deadline);
-
-/// Throws NOT_SUPPORTED, on all ranks, if sums on GPUs cannot be as the options say: with `reproducible` between hosts.
-void require_gpu_sums(const bootstrap::Control& control, const ddp_group_options& options);
+                                                                      const Choice& choice, std::shared_ptr<gpu::OwnGpu> own,
+                                                                      os::Deadline deadline);
 
 /// What decides how ranks talk to each other must be the same on all: backend, sum_order, reproducible, nccl_max_ctas,
 /// links and whether a communicator is lent, else MISMATCH. Collective.

@@ -207,7 +207,7 @@ void tell_place(Group& group, int64_t generation) {
     const collective::Transport& transport = group.channels().first();
     if (const auto arena = transport.arena(); arena != nullptr && arena->is_shared()) transports |= trace::kSharedMemory;
     if (transport.backend() == DDP_BACKEND_GLOO) transports |= trace::kGloo;
-    if (group.gpu().existing_nccl() != nullptr) transports |= trace::kNccl;
+    if (group.gpu().is_connected()) transports |= trace::kNccl;
   }
   group.calls().watch()->regroup(group.rank(), group.size(), generation, transports);
 }

@@ -19,29 +19,26 @@ int64_t rounded(int64_t bytes) noexcept { return (bytes + kAlignment - 1) / kAli
 
 Bucket::Bucket(Host& host, const collective::ExchangeSpec& spec, os::Deadline deadline)
     : host_(host),
+      phases_{spec.collects, spec.gives},
       own_(spec.ownership == nullptr ? nullptr : &spec.ownership->slice(host.group_control().rank())),
       work_(spec.work),
       stamp_(collective::stamp_of(spec.kind(), spec)),
       pieces_(spec.pieces.size()) {
   header_.used.resize(spec.used_words());
+  const cpu::ReduceRule rule = spec.collects ? spec.rule : cpu::ReduceRule{spec.rule.dtype, DDP_SUM, 1};
   const std::vector<int64_t> offsets = place_pieces(spec, deadline);
-  mine_ = std::make_unique<HostReduceInput>(spec.rule, meet_pieces(spec, offsets), host.layout().map,
-                                            host.layout().local_ranks());
+  mine_ =
+      std::make_unique<HostReduceInput>(rule, meet_pieces(spec, offsets), host.layout().map, host.layout().local_ranks());
   if (spec.ownership == nullptr) {
-    crossing_ = host.all_reduce(stamp_.count, spec.rule, spec.used_words());
+    crossing_ = host.all_reduce(stamp_.count, rule, spec.used_words());
   } else {
-    crossing_ = host.exchange(socket::flat_slices(*spec.ownership, spec.pieces), stamp_.count, spec.rule, spec.used_words(),
-                              socket::Phases{true, false});
-    mine_->set_owned(crossing_.owned, true);
+    crossing_ =
+        host.exchange(socket::flat_slices(*spec.ownership, spec.pieces), stamp_.count, rule, spec.used_words(), phases_);
+    mine_->set_owned(crossing_.owned, !spec.gives);
   }
   if (!host.layout().owns_rail()) return;
-  const shm::Share share =
-      shm::share_of(stamp_.count, dtype_size(spec.rule.dtype), host.layout().local, host.layout().rails);
+  const shm::Share share = shm::share_of(stamp_.count, dtype_size(rule.dtype), host.layout().local, host.layout().rails);
   mine_->populate(socket::Span{share.begin, share.end - share.begin});
-}
-
-Bucket::~Bucket() {
-  if (memory_ != nullptr) static_cast<void>(host_.region().free(memory_));
 }
 
 // The offset of each piece in the own region; private ones get a place.
@@ -59,10 +56,8 @@ std::vector<int64_t> Bucket::place_pieces(const collective::BucketSpec& spec, os
     private_.push_back(Private{offsets.size() - 1, piece.data, nullptr, bytes});
     needed += rounded(bytes);
   }
-  bootstrap::all_or_none(host_.group_control(), "bucket memory", deadline, [&] {
-    if (needed > 0) memory_ = region.alloc(needed);
-  });
-  auto* next = static_cast<std::byte*>(memory_);
+  std::byte* next = nullptr;
+  bootstrap::all_or_none(host_.group_control(), "bucket memory", deadline, [&] { next = host_.place(needed); });
   for (Private& piece : private_) {
     piece.copy = next;
     offsets[piece.piece] = next == nullptr ? 0 : region.offset_of(next, piece.bytes);
@@ -126,28 +121,40 @@ void Bucket::combine_headers() {
   }
 }
 
-// A piece without an address has nothing to add.
+/// copy(first byte, bytes) for what this rank owns of a piece.
+template <class Copy>
+void Bucket::each_own(const Private& piece, const Copy& copy) const {
+  const int64_t size = dtype_size(stamp_.dtype);
+  for (const OwnedSpan& span : *own_)
+    if (static_cast<size_t>(span.piece) == piece.piece && span.count > 0) copy(span.first * size, span.count * size);
+}
+
+// A piece without an address has nothing to add. Of values only the own ones are sent.
 void Bucket::copy_in() noexcept {
   for (const Private& piece : private_) {
+    const auto copy = [&](int64_t at, int64_t bytes) {
+      std::memcpy(piece.copy + at, piece.data + at, static_cast<size_t>(bytes));
+    };
     if (piece.bytes == 0) continue;
-    if (piece.data != nullptr)
-      std::memcpy(piece.copy, piece.data, static_cast<size_t>(piece.bytes));
-    else
+    if (piece.data == nullptr)
       std::memset(piece.copy, 0, static_cast<size_t>(piece.bytes));
+    else if (phases_.collect)
+      copy(0, piece.bytes);
+    else
+      each_own(piece, copy);
   }
 }
 
 void Bucket::copy_out() noexcept {
-  const int64_t size = dtype_size(stamp_.dtype);
   for (const Private& piece : private_) {
+    const auto copy = [&](int64_t at, int64_t bytes) {
+      std::memcpy(piece.data + at, piece.copy + at, static_cast<size_t>(bytes));
+    };
     if (!is_used(piece.piece) || piece.data == nullptr || piece.bytes == 0) continue;
-    if (own_ == nullptr) {
-      std::memcpy(piece.data, piece.copy, static_cast<size_t>(piece.bytes));
-      continue;
-    }
-    for (const OwnedSpan& span : *own_)
-      if (static_cast<size_t>(span.piece) == piece.piece && span.count > 0)
-        std::memcpy(piece.data + span.first * size, piece.copy + span.first * size, static_cast<size_t>(span.count * size));
+    if (phases_.give)
+      copy(0, piece.bytes);
+    else
+      each_own(piece, copy);
   }
 }
 
@@ -161,7 +168,13 @@ collective::Progress Bucket::advance(int64_t) {
   throw make_error(DDP_ERROR_INTERNAL, "a bucket between hosts was polled; it is reduced by finish()");
 }
 
+// Of values the header is the same on all ranks, so a void one ends the exchange everywhere.
 void Bucket::finish() {
+  if (!phases_.collect) {
+    if (header_.is_void()) return;
+    work_on_slice();
+    mine_->learn(header_);
+  }
   host_.or_break([&] {
     sequence_ = host_.engine().next_sequence();
     copy_in();
@@ -172,7 +185,7 @@ void Bucket::finish() {
   });
   if (header_.is_void()) return;
   copy_out();
-  work_on_slice();
+  if (phases_.collect) work_on_slice();
 }
 
 bool Bucket::set_address(int32_t piece, std::byte* data) noexcept {

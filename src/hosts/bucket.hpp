@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// One bucket between hosts. Every local rank's pieces are in shared memory: gradients in library memory are reduced
-// where they are; for private ones a copy of the piece is kept in the group's memory, filled before the bucket is
-// announced and copied back at the end.
+// One exchange of a bucket between hosts: its sum for all ranks or for the owners of slices, or values from their owners to
+// all. Pieces in library memory are reduced, read and written where they are. Private ones are copied into shared memory
+// before the bucket is announced and back at the end. All of that is in finish(), and a channel does one exchange after the
+// other, so all buckets of a channel use one piece of shared memory (Host::place).
 //
-// Cost: a rank with a rail reads and writes 1/rails of the bucket of every local rank; private pieces are copied twice
-// more, and their size is needed once more in shared memory.
+// Cost: a rank with a rail reads and writes 1/rails of the bucket of every local rank; private pieces are copied twice more.
 // Threads: start from the thread that marks, finish from the queue.
-// Tested by process/hierarchy_test.cpp.
+// Tested by process/hierarchy_test.cpp and process/hierarchy_sharded_test.cpp.
 #pragma once
 
 #include <memory>
@@ -19,12 +19,8 @@ namespace ddp::hierarchy {
 
 class Bucket final : public collective::BucketOperation {
  public:
-  /// Collective over the group. Throws OUT_OF_MEMORY on all ranks if one lacks it. The sum goes to all ranks, or to its
-  /// owners.
+  /// Collective over the group. Throws OUT_OF_MEMORY on all ranks if one lacks it.
   Bucket(Host& host, const collective::ExchangeSpec& spec, os::Deadline deadline);
-  ~Bucket() override;
-  Bucket(const Bucket&) = delete;
-  Bucket& operator=(const Bucket&) = delete;
 
   void start(const collective::BucketHeader& mine) override;
   [[nodiscard]] collective::Progress advance(int64_t budget_bytes) override;
@@ -49,17 +45,19 @@ class Bucket final : public collective::BucketOperation {
   void combine_headers();
   void copy_in() noexcept;
   void copy_out() noexcept;
+  template <class Copy>
+  void each_own(const Private& piece, const Copy& copy) const;
   void work_on_slice() noexcept;
   [[nodiscard]] bool is_used(size_t piece) const noexcept { return header_.uses(piece); }
 
   Host& host_;
+  const socket::Phases phases_;
   const std::vector<OwnedSpan>* own_;  // NULL: everything
   collective::SliceWork* work_;
   collective::Stamp stamp_;
   size_t pieces_;
   std::vector<Private> private_;
   std::vector<std::shared_ptr<const void>> holds_;  // of memory of the program that is shared
-  void* memory_ = nullptr;                          // the copies
   std::unique_ptr<HostReduceInput> mine_;
   Crossing crossing_;
   collective::BucketHeader header_;

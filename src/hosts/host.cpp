@@ -97,6 +97,20 @@ Host::Host(const collective::TransportContext& context, Layout layout, HostMemor
   way_ = std::to_string(layout_.rails) + (layout_.rails == 1 ? " rail over " : " rails over ") + carrier.table.name;
 }
 
+Host::~Host() {
+  for (std::byte* const memory : place_.memory) static_cast<void>(region().free(memory));
+}
+
+std::byte* Host::place(int64_t bytes) {
+  if (bytes == 0) return nullptr;
+  if (bytes > place_.bytes) {
+    place_.memory.reserve(place_.memory.size() + 1);
+    place_.memory.push_back(static_cast<std::byte*>(region().alloc(bytes)));
+    place_.bytes = bytes;
+  }
+  return place_.memory.back();
+}
+
 Crossing Host::all_reduce(int64_t count, const cpu::ReduceRule& rule, size_t words) const {
   const socket::Schedule whole =
       socket::make_schedule(shares_, socket::equal_slices(count, layout_.host_count()), rule, socket::Phases{}, options_);

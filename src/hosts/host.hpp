@@ -65,12 +65,18 @@ class Host {
  public:
   /// Collective over the group: makes the rails.
   Host(const collective::TransportContext& context, Layout layout, HostMemory memory, const Carrier& carrier);
+  ~Host();
+  Host(const Host&) = delete;
+  Host& operator=(const Host&) = delete;
 
   [[nodiscard]] const Layout& layout() const noexcept { return layout_; }
   [[nodiscard]] shm::Engine& engine() noexcept { return engine_; }
   [[nodiscard]] const shm::Mesh& mesh() const noexcept { return engine_.mesh(); }
   [[nodiscard]] shm::Region& region() noexcept { return *engine_.mesh().own; }
   [[nodiscard]] std::shared_ptr<collective::Arena> arena() const noexcept { return engine_.mesh().own; }
+  /// Memory in the own region that exchanges of this channel use one after the other: at least `bytes`; NULL for none. It
+  /// stays where it is as long as this object. Throws OUT_OF_MEMORY.
+  [[nodiscard]] std::byte* place(int64_t bytes);
   [[nodiscard]] bootstrap::Control& group_control() noexcept { return *context_.control; }
   [[nodiscard]] int32_t world_size() const noexcept { return context_.control->size(); }
   [[nodiscard]] std::string describe() const { return way_; }
@@ -121,6 +127,10 @@ class Host {
   shm::Engine engine_;
   std::optional<shm::PeerMonitor> monitor_;     // of the first channel, for all of them
   std::unique_ptr<socket::SocketMember> rail_;  // NULL: this host has more ranks than there are rails
+  struct {
+    std::vector<std::byte*> memory;  // of place(); the last is used
+    int64_t bytes = 0;               // of that
+  } place_;
   std::string way_;
 };
 

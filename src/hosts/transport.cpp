@@ -13,7 +13,7 @@
 namespace ddp::hierarchy {
 namespace {
 
-class HierarchyTransport final : public collective::Transport, public collective::Outliving {
+class HierarchyTransport final : public collective::Transport {
  public:
   HierarchyTransport(const collective::TransportContext& context, const Layout& layout, const Carrier& carrier,
                      HostMemory memory)
@@ -53,8 +53,8 @@ class HierarchyTransport final : public collective::Transport, public collective
     });
   }
 
-  [[nodiscard]] bool can(collective::Collective kind) const noexcept override {
-    return kind == collective::Collective::kBucket || kind == collective::Collective::kBucketReduceScatter;
+  [[nodiscard]] bool can(collective::Collective kind, bool) const noexcept override {
+    return kind != collective::Collective::kFusedStep;
   }
   [[nodiscard]] std::unique_ptr<collective::Transport> open_channel(int32_t number) override {
     const collective::TransportContext context = collective::of_channel(context_, number);
@@ -68,7 +68,7 @@ class HierarchyTransport final : public collective::Transport, public collective
 
   void meet(const collective::Stamp& stamp) override { meet_all(stamp); }
 
-  void reduce(const Tensor& tensor, ddp_reduce op, int32_t root) override {
+  void reduce(const Tensor& tensor, ddp_reduce op, int32_t root, void*) override {
     const int64_t step = kExchangeBytes / dtype_size(tensor.dtype);
     const collective::Stamp stamp = collective::stamp_of_reduce(tensor, op, root);
     int64_t done = 0;
@@ -79,7 +79,7 @@ class HierarchyTransport final : public collective::Transport, public collective
     } while (done < tensor.count);
   }
 
-  void all_gather(const Tensor& input, const Tensor& output) override {
+  void all_gather(const Tensor& input, const Tensor& output, void*) override {
     const int64_t size = dtype_size(input.dtype);
     each_window(input.count, size, [&](int64_t done, int64_t part) {
       const int64_t rank = context_.control->rank(), ranks = host_.world_size();
@@ -91,7 +91,7 @@ class HierarchyTransport final : public collective::Transport, public collective
     });
   }
 
-  void reduce_scatter(const Tensor& input, const Tensor& output, ddp_reduce op) override {
+  void reduce_scatter(const Tensor& input, const Tensor& output, ddp_reduce op, void*) override {
     const int64_t size = dtype_size(input.dtype);
     const int64_t rank = context_.control->rank(), ranks = host_.world_size();
     each_window(output.count, size, [&](int64_t done, int64_t part) {
@@ -103,7 +103,7 @@ class HierarchyTransport final : public collective::Transport, public collective
     });
   }
 
-  void broadcast(const Tensor& tensor, int32_t root) override {
+  void broadcast(const Tensor& tensor, int32_t root, void*) override {
     const int64_t size = dtype_size(tensor.dtype), most = kExchangeBytes / size;
     int64_t done = 0;
     do {

@@ -175,7 +175,7 @@ void Model::commit_now(void* stream) {
 int32_t Model::join_group(void* stream) {
   const uint64_t model_hash = agree_on_model(*group_, table_, options_, hook_.name, gradients_.buckets());
   number_ = group_->channels().next_model();
-  if (has_gpu_tensors(table_)) static_cast<void>(group_->gpu().nccl());
+  if (has_gpu_tensors(table_)) group_->gpu().connect();
   Plan plan = this->plan();
   if (group_->rank() == 0) say_plan(table_, plan);
   allocate(plan, stream);

@@ -41,11 +41,11 @@ std::byte* block_of(const std::vector<collective::BucketSpec::Piece>& pieces, dd
   return pieces.front().data - pieces.front().offset * dtype_size(dtype);
 }
 
-Block::Block(NcclTransport& transport, const collective::ExchangeSpec& spec, ddp_dtype dtype, bool kept)
-    : transport_(transport), dtype_(dtype), count_(spec.count), ranks_(transport.size()) {
+Block::Block(Engine& engine, const collective::ExchangeSpec& spec, ddp_dtype dtype, bool kept)
+    : engine_(engine), dtype_(dtype), count_(spec.count), ranks_(engine.size()) {
   if (ranks_ == 1 || count_ == 0) return;
   const bool fits = !kept && dtype == spec.rule.dtype;
-  if (fits && spec.dense && spec.kind() == collective::Collective::kBucket && transport.tree() == nullptr) {
+  if (fits && spec.dense && spec.kind() == collective::Collective::kBucket && engine.tree() == nullptr) {
     lie_on(spec);
     return;
   }
@@ -54,7 +54,7 @@ Block::Block(NcclTransport& transport, const collective::ExchangeSpec& spec, ddp
   if (in_place_) return;
   kept_ = kept;
   const int64_t bytes = count_ * dtype_size(dtype);
-  data_ = static_cast<std::byte*>(kept ? transport.alloc(bytes) : transport.staging(std::max(bytes, spec.largest_bytes)));
+  data_ = static_cast<std::byte*>(kept ? engine.alloc(bytes) : engine.staging(std::max(bytes, spec.largest_bytes)));
 }
 
 /// NCCL's sum is the same at any position of a gradient.
@@ -68,42 +68,43 @@ void Block::lie_on(const collective::ExchangeSpec& spec) noexcept {
 }
 
 Block::~Block() {
-  if (kept_) transport_.free(data_);
+  if (kept_) engine_.free(data_);
 }
 
-Operation::Operation(NcclTransport& transport, std::unique_ptr<collective::BucketOperation> metadata,
-                     const collective::ExchangeSpec& spec, ddp_dtype dtype, bool kept)
-    : transport_(transport),
+Operation::Operation(Engine& engine, std::unique_ptr<collective::BucketOperation> metadata,
+                     const collective::ExchangeSpec& spec)
+    : engine_(engine),
       metadata_(std::move(metadata)),
       spec_(spec),
-      block_(transport, spec, dtype, kept),
-      words_(HeaderWords::of(spec, transport.size())),
-      timed_(transport.device(), transport.stream(), static_cast<uint32_t>(spec.index)) {
+      adder_(engine.tree() != nullptr ? Adder::kTree : Adder::kNccl),
+      block_(engine, spec, spec.collects ? travel_dtype(spec.rule, adder_) : spec.rule.dtype,
+             spec.collects && spec.partial_allowed),
+      words_(HeaderWords::of(spec, engine.size())),
+      timed_(engine.device(), engine.stream(), static_cast<uint32_t>(spec.index)) {
+  if (spec.collects && adder_ == Adder::kTree && !block_.is_empty())
+    sum_ = std::make_unique<TreeSum>(engine, TreeSum::Shape{spec.rule, block_.slice_count()});
   mine_.used.resize(words_.end);
   spans_.reserve(spec.pieces.size() + 1);  // an own slice in the middle of a piece leaves two parts of it
 }
 
 void Operation::start(const collective::BucketHeader& mine) {
-  settled_ = Settled::kNo;
-  captured_ = false;
+  state_.settled = Settled::kNo;
   mine_.incomplete = mine.incomplete;
   mine_.participation = mine.participation;
   std::copy(mine.used.begin(), mine.used.end(), mine_.used.begin());
   attempt([&] {
-    captured_ = capture_.begin(transport_, producers_);
-    if (!captured_) launch(mine_);
+    if (!capture_.begin(engine_, producers_)) launch(mine_);
   });
   producers_.clear();
-  if (!announces_late())
-    announce(transport_.order_word(captured_ ? NcclTransport::At::kNow : NcclTransport::At::kLastCollective));
+  if (!announces_late()) announce(engine_.order_word(capture_.is_on() ? Engine::At::kNow : Engine::At::kLastCollective));
 }
 
 void Operation::announce(uint64_t order_word) {
   if (words_.has_order()) mine_.used[words_.order] = problem_ ? 0 : order_word;
   if (words_.has_captures()) {
-    const auto rank = static_cast<size_t>(transport_.rank());
+    const auto rank = static_cast<size_t>(engine_.rank());
     std::fill(mine_.used.begin() + static_cast<std::ptrdiff_t>(words_.captures), mine_.used.end(), 0);
-    if (captured_) mine_.used[words_.captures + rank / 64] = uint64_t{1} << (rank % 64);
+    if (capture_.is_on()) mine_.used[words_.captures + rank / 64] = uint64_t{1} << (rank % 64);
   }
   metadata_->start(mine_);
 }
@@ -112,8 +113,8 @@ void Operation::announce(uint64_t order_word) {
 void Operation::compare_ranks() const {
   const std::vector<uint64_t>& used = metadata_->header().used;
   if (words_.has_captures())
-    if (const auto unlike = unlike_ranks(&used[words_.captures], transport_.size()))
-      throw capture_mismatch(transport_.control(), *unlike,
+    if (const auto unlike = unlike_ranks(&used[words_.captures], engine_.size()))
+      throw capture_mismatch(engine_.control(), *unlike,
                              spec_.kind() == collective::Collective::kBucketAllGather
                                  ? "ddp_optimizer_step"
                                  : "the pass that ends in ddp_model_end_backward");
@@ -121,17 +122,17 @@ void Operation::compare_ranks() const {
 }
 
 /// A bucket on the host has its place among the messages, so it must not come between those of the others.
-bool Operation::announces_late() const noexcept { return captured_ && spec_.all_on_gpu; }
+bool Operation::announces_late() const noexcept { return capture_.is_on() && spec_.all_on_gpu; }
 
 template <class Body>
 void Operation::attempt(Body&& body) {
   problem_ = try_to(body);
   timed_.end();
-  if (problem_) transport_.end_sequence();
+  if (problem_) engine_.end_sequence();
 }
 
 collective::Progress Operation::advance(int64_t budget_bytes) {
-  if (captured_) return collective::Progress::kWaiting;  // for finish(), which comes in the order of all ranks
+  if (capture_.is_on()) return collective::Progress::kWaiting;  // for finish(), which comes in the order of all ranks
   const collective::Progress progress = metadata_->advance(budget_bytes);
   if (progress == collective::Progress::kDone) settle_once();
   return progress;
@@ -139,31 +140,31 @@ collective::Progress Operation::advance(int64_t budget_bytes) {
 
 void Operation::finish() {
   throw_problem();  // the others wait for what did not come
-  if (announces_late()) announce(transport_.order_word());
+  if (announces_late()) announce(engine_.order_word());
   metadata_->finish();
   settle_once();
 }
 
 void Operation::throw_problem() const {
   if (!problem_) return;
-  if (transport_.size() == 1 || breaks_group(problem_->status())) throw Error(*problem_);
+  if (engine_.size() == 1 || breaks_group(problem_->status())) throw Error(*problem_);
   throw Error(DDP_ERROR_ABORTED,
               "the pass cannot go on, because another rank is waiting for this one inside NCCL: " + problem_->text());
 }
 
 void Operation::settle_once() {
-  if (settled_ != Settled::kNo) return;
-  settled_ = Settled::kYes;
+  if (state_.settled != Settled::kNo) return;
+  state_.settled = Settled::kYes;
   throw_problem();
   compare_ranks();
-  if (captured_)
+  if (capture_.is_on())
     attempt([&] {
-      capture_.come(transport_);
+      capture_.come(engine_);
       launch(mine_);
     });
   throw_problem();
   if (writes_unused()) {
-    settled_ = Settled::kButUnused;
+    state_.settled = Settled::kButUnused;
     return;
   }
   settle(metadata_->header());
@@ -179,9 +180,9 @@ bool Operation::writes_unused() const noexcept {
 }
 
 void Operation::write_unused(void* stream) {
-  if (settled_ != Settled::kButUnused) return;
-  settled_ = Settled::kYes;
-  transport_.order_after(stream);
+  if (state_.settled != Settled::kButUnused) return;
+  state_.settled = Settled::kYes;
+  engine_.order_after(stream);
   settle(metadata_->header());
   timed_.end();
 }
@@ -193,32 +194,31 @@ bool Operation::set_address(int32_t piece, std::byte* data) noexcept {
 }
 
 double Operation::leave_sum(bool may) noexcept {
-  leaves_sum_ = may && block_.is_in_place() && !factors_of(spec_.rule, 1, adder()).after.is_one();
-  return leaves_sum_ ? spec_.rule.divisor : 1;
+  state_.leaves_sum = may && block_.is_in_place() && !factors_of(spec_.rule, 1, adder_).after.is_one();
+  return state_.leaves_sum ? spec_.rule.divisor : 1;
 }
 
 void Operation::prepare_use() {
   const std::optional<BlockCollective> wanted = block_.is_empty() ? std::nullopt : uses();
-  if (wanted && block_.is_in_place() && transport_.communicator().first_uses().is_first(*wanted))
-    unused_ = gpu::Array(transport_.device(), block_.count() * dtype_size(block_.dtype()), "connecting the ranks");
+  if (wanted && block_.is_in_place() && engine_.communicator().first_uses().is_first(*wanted))
+    unused_ = gpu::Array(engine_.device(), block_.count() * dtype_size(block_.dtype()), "connecting the ranks");
 }
 
 void Operation::use_once() {
   const std::optional<BlockCollective> wanted = block_.is_empty() ? std::nullopt : uses();
-  if (wanted && !transport_.device().is_capturing(transport_.stream())) {  // else there may be no communicator
-    Communicator& communicator = transport_.communicator();
+  if (wanted && !engine_.device().is_capturing(engine_.stream())) {  // else there may be no communicator
+    Communicator& communicator = engine_.communicator();
     if (communicator.first_uses().is_first(*wanted)) {
       communicator.first_uses().add(*wanted);
-      communicator.run(*wanted, block_.is_in_place() ? unused_.data() : block_.data(), transport_.rank(),
-                       transport_.stream());
+      communicator.run(*wanted, block_.is_in_place() ? unused_.data() : block_.data(), engine_.rank(), engine_.stream());
     }
   }
   // Memory that a late rank may still write to stays until this operation ends, which is after the group has broken.
-  if (unused_.data() != nullptr && transport_.is_done_in_time()) unused_ = gpu::Array();
+  if (unused_.data() != nullptr && engine_.is_done_in_time()) unused_ = gpu::Array();
 }
 
 Range Operation::own() const noexcept {
-  const int64_t begin = transport_.rank() * block_.slice_count();
+  const int64_t begin = engine_.rank() * block_.slice_count();
   return Range{begin, begin + block_.slice_count()};
 }
 
@@ -245,7 +245,7 @@ void Operation::fill(const collective::BucketHeader& mine, const Scale& by) {
   if (!block_.is_in_place()) return pack(mine, by);
   if (mine.participation.contributors > 0) return scale(Range{0, block_.count()}, by);
   time(trace::GpuWork::kPack);
-  transport_.device().zero(block_.data(), block_.count() * dtype_size(block_.dtype()), transport_.stream());
+  engine_.device().zero(block_.data(), block_.count() * dtype_size(block_.dtype()), engine_.stream());
 }
 
 void Operation::unpack(std::initializer_list<Range> ranges, const collective::BucketHeader* joined, const Scale& by) {
@@ -255,7 +255,7 @@ void Operation::unpack(std::initializer_list<Range> ranges, const collective::Bu
       if (joined == nullptr || joined->uses(piece)) spans_.push_back(ddp_gpu_span{place, data, count});
     });
   if (!spans_.empty())
-    move(trace::GpuWork::kUnpack, {block_.dtype(), spec_.rule.dtype, by}, transport_.stop_on(transport_.stream()),
+    move(trace::GpuWork::kUnpack, {block_.dtype(), spec_.rule.dtype, by}, engine_.stop_on(engine_.stream()),
          "writing a bucket back");
 }
 
@@ -275,51 +275,64 @@ void Operation::scale(const Range& range, const Scale& by) {
 
 void Operation::move(trace::GpuWork work, const Conversion& how, ddp_gpu_stop stop, const char* doing) {
   time(work);
-  nccl::move(transport_.device(), spans_, how, stop, transport_.stream(), doing);
+  nccl::move(engine_.device(), spans_, how, stop, engine_.stream(), doing);
 }
 
-std::unique_ptr<TreeSum> Operation::make_sum() const {
-  if (transport_.tree() == nullptr || block_.is_empty()) return nullptr;
-  return std::make_unique<TreeSum>(transport_, TreeSum::Shape{spec_.rule, block_.slice_count()});
+std::optional<BlockCollective> Operation::uses() const noexcept {
+  using Kind = BlockCollective::Kind;
+  if (!spec_.collects) return BlockCollective{Kind::kAllGather, block_.slice_count(), block_.dtype()};
+  if (sum_ != nullptr) return spec_.gives ? std::optional(sum_->uses()) : std::nullopt;
+  if (spec_.gives) return BlockCollective{Kind::kAllReduce, block_.count(), block_.dtype()};
+  return BlockCollective{Kind::kReduceScatter, block_.slice_count(), block_.dtype()};
 }
 
-Bucket::Bucket(NcclTransport& transport, std::unique_ptr<collective::BucketOperation> metadata,
-               const collective::ExchangeSpec& spec)
-    : Operation(transport, std::move(metadata), spec, travel_dtype(spec.rule, adder_of(transport)), spec.partial_allowed),
-      sum_(make_sum()) {}
-
-std::optional<BlockCollective> Bucket::uses() const {
-  if (sum_ != nullptr) return sum_->uses();
-  return BlockCollective{BlockCollective::Kind::kAllReduce, block().count(), block().dtype()};
+void Operation::launch(const collective::BucketHeader& mine) {
+  if (!spec_.collects) return gather(mine);
+  if (!block_.is_empty()) reduce(mine);
 }
 
-void Bucket::launch(const collective::BucketHeader& mine) {
-  if (block().is_empty()) return;
-  const Factors factors = factors_of(spec().rule, mine.participation.weight, adder());
-  const Range all{0, block().count()};
+void Operation::reduce(const collective::BucketHeader& mine) {
+  const Factors factors = factors_of(spec_.rule, mine.participation.weight, adder_);
   if (sum_ == nullptr || mine.participation.contributors > 0) fill(mine, factors.before);
-  time(trace::GpuWork::kAllReduce);
-  if (sum_ != nullptr)
-    sum_->all_reduce(block().data(), mine.participation);
+  time(spec_.gives ? trace::GpuWork::kAllReduce : trace::GpuWork::kReduceScatter);
+  if (sum_ == nullptr)
+    engine_.communicator().run(*uses(), block_.data(), engine_.rank(), engine_.stream());
+  else if (spec_.gives)
+    sum_->all_reduce(block_.data(), mine.participation);
   else
-    transport().communicator().run(*uses(), block().data(), transport().rank(), transport().stream());
-  if (block().is_in_place())
-    divide(all, factors.after);
-  else if (!spec().partial_allowed)
-    unpack({all}, nullptr, factors.after);
+    sum_->reduce_scatter(block_.data(), mine.participation);
+  if (block_.is_in_place() && !state_.leaves_sum) scale(result(), factors.after);
+  if (!block_.is_in_place() && !spec_.partial_allowed) unpack({result()}, nullptr, factors.after);
 }
 
-void Bucket::settle(const collective::BucketHeader& joined) {
-  if (block().is_empty() || !spec().partial_allowed || joined.is_void()) return;
-  unpack({Range{0, block().count()}}, &joined, late_scale(spec().rule, joined, adder()));
+/// Started when all ranks agree on what is used.
+void Operation::gather(const collective::BucketHeader& mine) {
+  if (spec_.work != nullptr) {
+    for (const OwnedSpan& span : spec_.ownership->slice(engine_.rank()))
+      if (mine.uses(static_cast<size_t>(span.piece))) spec_.work->on_block(span.piece, span.first, span.count);
+    spec_.work->flush(engine_.stream());
+  }
+  if (block_.is_empty()) return;
+  if (!block_.is_in_place()) collect(own(), mine);
+  time(trace::GpuWork::kAllGather);
+  engine_.communicator().run(*uses(), block_.data(), engine_.rank(), engine_.stream());
+  if (!block_.is_in_place()) unpack({Range{0, own().begin}, Range{own().end, block_.count()}}, &mine, {});
 }
 
-std::string Bucket::describe() const {
-  if (transport().size() == 1) return "one GPU";
-  if (sum_ != nullptr) return block().is_in_place() ? "NCCL, reproducible, in place" : "NCCL, reproducible, copied";
-  return block().is_in_place()    ? "NCCL, in place"
-         : spec().rule.is_wired() ? std::string("NCCL, sent as ") + dtype_name(spec().rule.wire)
-                                  : "NCCL, copied";
+void Operation::settle(const collective::BucketHeader& joined) {
+  if (!spec_.collects || block_.is_empty() || !spec_.partial_allowed || joined.is_void()) return;
+  unpack({result()}, &joined, late_scale(spec_.rule, joined, adder_));
+}
+
+std::string Operation::describe() const {
+  if (!spec_.collects || !spec_.gives)
+    return std::string(spec_.collects ? "NCCL, to slices, " : "NCCL, from slices, ") +
+           (block_.is_in_place() ? "in place" : "copied");
+  if (engine_.size() == 1) return "one GPU";
+  const std::string way = sum_ != nullptr ? "NCCL, reproducible, " : "NCCL, ";
+  if (block_.is_in_place() || sum_ != nullptr || !spec_.rule.is_wired())
+    return way + (block_.is_in_place() ? "in place" : "copied");
+  return way + "sent as " + dtype_name(spec_.rule.wire);
 }
 
 }  // namespace ddp::nccl

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Buckets of gradients on a GPU: the work enqueued when one is complete, and when its result may be written.
+// An exchange of a bucket on a GPU: the work enqueued when it is complete, and when its result may be written. It has a sum
+// of gradients for all ranks or to slices, or values from their owners to all, by phases; NCCL adds, or the library
+// (tree_sum.hpp). A rank's slice is a stretch of the bucket's block (core/slices.hpp), so slices work in place where
+// gradients, or values, are laid out by the library.
 //
 // Data and metadata are sent in two ways. The gradients go through NCCL, on the communication stream. The bucket header
 // (what each rank contributes, misses, weighs; the stamp) goes over the group's host transport as a bucket without data. So
@@ -25,8 +28,8 @@
 
 #include "exchange/transport.hpp"
 #include "nccl/captured_start.hpp"
+#include "nccl/engine.hpp"
 #include "nccl/mean.hpp"
-#include "nccl/nccl_transport.hpp"
 #include "nccl/tree_sum.hpp"
 
 namespace ddp::nccl {
@@ -57,7 +60,7 @@ class Block {
   /// `dense`, and then the block has no more than them. Else a copy: memory that
   /// the buckets of a group use one after the other (the next one is packed when this one is unpacked), or, if `kept`, its
   /// own, where something waits in it for the other ranks. Throws OUT_OF_MEMORY.
-  Block(NcclTransport& transport, const collective::ExchangeSpec& spec, ddp_dtype dtype, bool kept);
+  Block(Engine& engine, const collective::ExchangeSpec& spec, ddp_dtype dtype, bool kept);
   ~Block();
   Block(const Block&) = delete;
   Block& operator=(const Block&) = delete;
@@ -67,15 +70,14 @@ class Block {
   [[nodiscard]] ddp_dtype dtype() const noexcept { return dtype_; }
   [[nodiscard]] std::byte* data() const noexcept { return data_; }
   [[nodiscard]] int64_t count() const noexcept { return count_; }
-  /// Elements of a rank's slice, and where it begins.
+  /// Elements of a rank's slice.
   [[nodiscard]] int64_t slice_count() const noexcept { return count_ / ranks_; }
-  [[nodiscard]] std::byte* slice(int32_t rank) const noexcept { return at(rank * slice_count()); }
   [[nodiscard]] std::byte* at(int64_t element) const noexcept { return data_ + element * dtype_size(dtype_); }
 
  private:
   void lie_on(const collective::ExchangeSpec& spec) noexcept;
 
-  NcclTransport& transport_;
+  Engine& engine_;
   const ddp_dtype dtype_;
   int64_t count_;
   const int32_t ranks_;
@@ -84,32 +86,27 @@ class Block {
   std::byte* data_ = nullptr;  // NULL: there is one rank, or there is nothing
 };
 
-[[nodiscard]] inline Adder adder_of(const NcclTransport& transport) noexcept {
-  return transport.tree() != nullptr ? Adder::kTree : Adder::kNccl;
-}
-
 /// Elements of a block.
 struct Range {
   int64_t begin = 0;
   int64_t end = 0;
 };
 
-/// Common to all operations of a bucket on a GPU.
-class Operation : public collective::BucketOperation {
+class Operation final : public collective::BucketOperation {
  public:
-  Operation(NcclTransport& transport, std::unique_ptr<collective::BucketOperation> metadata,
-            const collective::ExchangeSpec& spec, ddp_dtype dtype, bool kept);
+  Operation(Engine& engine, std::unique_ptr<collective::BucketOperation> metadata, const collective::ExchangeSpec& spec);
 
-  void wait_for_stream(void* stream) final { producers_.push_back(stream); }
-  void start(const collective::BucketHeader& mine) final;
-  [[nodiscard]] collective::Progress advance(int64_t budget_bytes) final;
-  void finish() final;
-  void write_unused(void* stream) final;
-  [[nodiscard]] bool local_done() const noexcept final { return captured_ || metadata_->local_done(); }
-  [[nodiscard]] const collective::BucketHeader& header() const noexcept final { return metadata_->header(); }
-  [[nodiscard]] bool set_address(int32_t piece, std::byte* data) noexcept final;
+  void wait_for_stream(void* stream) override { producers_.push_back(stream); }
+  void start(const collective::BucketHeader& mine) override;
+  [[nodiscard]] collective::Progress advance(int64_t budget_bytes) override;
+  void finish() override;
+  void write_unused(void* stream) override;
+  [[nodiscard]] bool local_done() const noexcept override { return capture_.is_on() || metadata_->local_done(); }
+  [[nodiscard]] const collective::BucketHeader& header() const noexcept override { return metadata_->header(); }
+  [[nodiscard]] bool set_address(int32_t piece, std::byte* data) noexcept override;
   /// Only in place: results are divided when they are written back.
-  [[nodiscard]] double leave_sum(bool may) noexcept final;
+  [[nodiscard]] double leave_sum(bool may) noexcept override;
+  [[nodiscard]] std::string describe() const override;
 
   /// So that no mark waits while NCCL connects what launch() uses (first_uses.hpp), it is used once in advance, on memory
   /// with unused contents. First, on each rank, the allocations for it; throws OUT_OF_MEMORY. Then, if no rank threw,
@@ -117,22 +114,26 @@ class Operation : public collective::BucketOperation {
   void prepare_use();
   void use_once();
 
- protected:
-  /// What NCCL is asked for by launch(); none: nothing, or what it is connected for.
-  [[nodiscard]] virtual std::optional<BlockCollective> uses() const = 0;
-  /// Enqueue what needs nothing from the other ranks; the producers are waited for already. The same collectives on all
+ private:
+  /// What NCCL is asked for by launch(), or what it is connected for; none: nothing.
+  [[nodiscard]] std::optional<BlockCollective> uses() const noexcept;
+  /// Enqueues what needs nothing from the other ranks; the producers are waited for already. The same collectives on all
   /// ranks. `mine`: also the word of the order behind the used bits.
-  virtual void launch(const collective::BucketHeader& mine) = 0;
-  /// All ranks have spoken: enqueue the rest.
-  virtual void settle(const collective::BucketHeader& joined) = 0;
-  [[nodiscard]] NcclTransport& transport() const noexcept { return transport_; }
-  [[nodiscard]] const collective::ExchangeSpec& spec() const noexcept { return spec_; }
-  [[nodiscard]] const Block& block() const noexcept { return block_; }
+  void launch(const collective::BucketHeader& mine);
+  void reduce(const collective::BucketHeader& mine);
+  void gather(const collective::BucketHeader& mine);
+  /// All ranks have spoken: enqueues the rest.
+  void settle(const collective::BucketHeader& joined);
+
+  [[nodiscard]] Range whole() const noexcept { return {0, block_.count()}; }
   /// This rank's slice.
   [[nodiscard]] Range own() const noexcept;
+  /// Where the sum is needed.
+  [[nodiscard]] Range result() const noexcept { return spec_.gives ? whole() : own(); }
 
   /// What this rank contributes, scaled, into the block.
   void fill(const collective::BucketHeader& mine, const Scale& by);
+  void pack(const collective::BucketHeader& mine, const Scale& by);
   /// The block's elements of these ranges to the pieces; `joined`: of those that it uses, NULL: of all.
   /// Nothing once the group is broken: the program may use that memory for something else then.
   void unpack(std::initializer_list<Range> ranges, const collective::BucketHeader* joined, const Scale& by);
@@ -140,18 +141,9 @@ class Operation : public collective::BucketOperation {
   void collect(const Range& range, const collective::BucketHeader& uses);
   /// In place.
   void scale(const Range& range, const Scale& by);
-  /// The sum, in place, to a mean, unless it is left.
-  void divide(const Range& range, const Scale& by) {
-    if (!leaves_sum_) scale(range, by);
-  }
   /// What is enqueued from here on is this work on the block, for traces.
   void time(trace::GpuWork work) noexcept { timed_.next(work, block_.count() * dtype_size(block_.dtype())); }
-  /// Who adds.
-  [[nodiscard]] Adder adder() const noexcept { return adder_of(transport_); }
-  /// NULL: NCCL adds.
-  [[nodiscard]] std::unique_ptr<TreeSum> make_sum() const;
 
- private:
   void announce(uint64_t order_word);
   void compare_ranks() const;
   [[nodiscard]] bool announces_late() const noexcept;
@@ -160,43 +152,31 @@ class Operation : public collective::BucketOperation {
   void throw_problem() const;
   void settle_once();
   [[nodiscard]] bool writes_unused() const noexcept;
-  void pack(const collective::BucketHeader& mine, const Scale& by);
   /// Of each piece the part in the range.
   template <class Fn>
   void each_part(const Range& range, const Fn& fn) const;
   /// One launch of the spans that were noted, in the order of the communication stream.
   void move(trace::GpuWork work, const Conversion& how, ddp_gpu_stop stop, const char* doing);
 
-  NcclTransport& transport_;
+  Engine& engine_;
   std::unique_ptr<collective::BucketOperation> metadata_;
   collective::ExchangeSpec spec_;
+  const Adder adder_;
   Block block_;
+  std::unique_ptr<TreeSum> sum_;  // NULL: NCCL adds, or nothing is added
   std::vector<ddp_gpu_span> spans_;
   const HeaderWords words_;        // which the ranks compare
   collective::BucketHeader mine_;  // with them
   std::vector<void*> producers_;   // streams; for the next start()
+  CapturedStart capture_;          // launched by finish(), if it is on
   std::optional<Error> problem_;   // of this rank while it launched
-  enum class Settled { kNo, kButUnused, kYes } settled_ = Settled::kYes;
-  bool captured_ = false;  // launched by finish()
-  CapturedStart capture_;
-  bool leaves_sum_ = false;
+  enum class Settled { kNo, kButUnused, kYes };
+  struct {
+    Settled settled = Settled::kYes;
+    bool leaves_sum = false;
+  } state_;
   gpu::Array unused_;  // for use_once(), where the block holds tensors
   gpu::Timed timed_;
-};
-
-/// All ranks get the whole sum.
-class Bucket final : public Operation {
- public:
-  Bucket(NcclTransport& transport, std::unique_ptr<collective::BucketOperation> metadata,
-         const collective::ExchangeSpec& spec);
-  [[nodiscard]] std::string describe() const override;
-
- private:
-  [[nodiscard]] std::optional<BlockCollective> uses() const override;
-  void launch(const collective::BucketHeader& mine) override;
-  void settle(const collective::BucketHeader& joined) override;
-
-  std::unique_ptr<TreeSum> sum_;
 };
 
 }  // namespace ddp::nccl

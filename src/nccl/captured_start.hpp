@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "device/gpu/device.hpp"
-#include "nccl/nccl_transport.hpp"
+#include "nccl/engine.hpp"
 
 namespace ddp::nccl {
 
@@ -20,29 +20,33 @@ class CapturedStart {
  public:
   /// What comes next on the communication stream comes after these streams: at once, or in a capture after come(). Is it
   /// one? The first bucket takes the communication stream into it.
-  [[nodiscard]] bool begin(NcclTransport& transport, const std::vector<void*>& producers) {
+  [[nodiscard]] bool begin(Engine& engine, const std::vector<void*>& producers) {
     ready_.clear();
-    if (!is_captured(transport)) {
-      for (void* const stream : producers) transport.order_after(stream);
-      return is_captured(transport);
+    is_on_ = false;
+    if (!is_captured(engine)) {
+      for (void* const stream : producers) engine.order_after(stream);
+      return is_on_ = is_captured(engine);
     }
     for (void* const stream : producers) {
-      ready_.emplace_back(transport.device());
+      ready_.emplace_back(engine.device());
       ready_.back().record(stream);
     }
-    return true;
+    return is_on_ = true;
   }
-  void come(const NcclTransport& transport) {
-    for (const gpu::Event& event : ready_) event.hold_back(transport.stream());
+  /// What begin() returned.
+  [[nodiscard]] bool is_on() const noexcept { return is_on_; }
+  void come(const Engine& engine) {
+    for (const gpu::Event& event : ready_) event.hold_back(engine.stream());
     ready_.clear();
   }
 
  private:
-  [[nodiscard]] static bool is_captured(const NcclTransport& transport) {
-    return transport.size() > 1 && transport.device().is_capturing(transport.stream());
+  [[nodiscard]] static bool is_captured(const Engine& engine) {
+    return engine.size() > 1 && engine.device().is_capturing(engine.stream());
   }
 
   std::vector<gpu::Event> ready_;
+  bool is_on_ = false;
 };
 
 }  // namespace ddp::nccl

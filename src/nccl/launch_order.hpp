@@ -4,7 +4,7 @@
 // A kernel of NCCL waits on its GPU for the other ranks. If there is no room for all of them at once, ranks that begin the
 // collectives of two communicators in different orders wait for each other for ever. NCCL keeps the order of the host's
 // calls on the GPU itself from 2.26 on, where NCCL_LAUNCH_ORDER_IMPLICIT=1 asks for that; without it a process has one group
-// with GPUs at a time, and NcclTransport refuses a second one.
+// with GPUs at a time, and Engine refuses a second one.
 //
 // Different orders of the hosts cannot be repaired, but are detected: word() returns this rank's progress in the other
 // groups that all ranks of this one are in, or that are within it. It is compared before, or together with, each collective.

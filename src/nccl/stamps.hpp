@@ -13,7 +13,7 @@
 
 namespace ddp::nccl {
 
-/// `order_word`: of NcclTransport; `captured`: into a graph. Collective. Throws DIFFERENT_CALLS on all ranks.
+/// `order_word`: of Engine; `captured`: into a graph. Collective. Throws DIFFERENT_CALLS on all ranks.
 inline void compare_stamps(collective::Transport& transport, const bootstrap::Control& control,
                            const collective::Stamp& mine, uint64_t order_word, bool captured) {
   const auto size = static_cast<size_t>(control.size());

@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "core/error.hpp"
-#include "nccl/nccl_transport.hpp"
+#include "nccl/engine.hpp"
 
 namespace ddp::nccl {
 namespace {
@@ -17,21 +17,21 @@ constexpr int64_t kWidest = static_cast<int64_t>(sizeof(double));
 
 }  // namespace
 
-TreeSum::TreeSum(NcclTransport& transport, const Shape& shape)
-    : transport_(transport), shape_(shape), memory_(transport.tree()->reserve(bytes(transport, shape))) {
-  const int32_t ranks = transport.size();
+TreeSum::TreeSum(Engine& engine, const Shape& shape)
+    : engine_(engine), shape_(shape), memory_(engine.tree()->reserve(bytes(engine, shape))) {
+  const int32_t ranks = engine.size();
   transfers_.reserve(static_cast<size_t>(ranks - 1) * (shape.sends_weights() ? 4 : 2));
   if (shape.sends_weights()) {
-    weight_memory_ = gpu::Array(transport.device(), (ranks + 1) * kWidest, "the weights of the ranks");
+    weight_memory_ = gpu::Array(engine.device(), (ranks + 1) * kWidest, "the weights of the ranks");
     weights_ = reinterpret_cast<double*>(weight_memory_.data());
     const double one = 1;
-    transport.device().copy(weights_ + ranks, &one, sizeof one, nullptr);
-    transport.device().synchronize(nullptr);  // it may be read late
+    engine.device().copy(weights_ + ranks, &one, sizeof one, nullptr);
+    engine.device().synchronize(nullptr);  // it may be read late
   }
 }
 
-int64_t TreeSum::bytes(const NcclTransport& transport, const Shape& shape) {
-  return transport.size() * shape.slice * dtype_size(shape.dtype());
+int64_t TreeSum::bytes(const Engine& engine, const Shape& shape) {
+  return engine.size() * shape.slice * dtype_size(shape.dtype());
 }
 
 std::byte* TreeSum::received(int32_t rank) const noexcept {
@@ -40,13 +40,13 @@ std::byte* TreeSum::received(int32_t rank) const noexcept {
 
 void TreeSum::reduce_scatter(std::byte* block, const collective::Participation& mine) {
   const bool counts = mine.contributors > 0;
-  std::byte* const own = block + transport_.rank() * shape_.slice * dtype_size(shape_.dtype());
+  std::byte* const own = block + engine_.rank() * shape_.slice * dtype_size(shape_.dtype());
   reduce_scatter(Slices{counts ? block : nullptr, shape_.slice, shape_.slice}, counts ? mine.weight : 0, own, nullptr);
 }
 
 void TreeSum::all_reduce(std::byte* block, const collective::Participation& mine) {
   reduce_scatter(block, mine);
-  transport_.communicator().run(uses(), block, transport_.rank(), transport_.stream());
+  engine_.communicator().run(uses(), block, engine_.rank(), engine_.stream());
 }
 
 void TreeSum::reduce_scatter(const Slices& slices, double weight, std::byte* out, ddp_gpu_stop stop) {
@@ -54,35 +54,35 @@ void TreeSum::reduce_scatter(const Slices& slices, double weight, std::byte* out
   if (weights_ != nullptr) set_weight(weight);
   exchange(slices);
   const bool counts = slices.data != nullptr;
-  const int64_t begin = transport_.rank() * slices.stride * dtype_size(shape_.dtype());
-  add(counts ? slices.data + begin : received(transport_.rank()), slices.count, out, stop);
+  const int64_t begin = engine_.rank() * slices.stride * dtype_size(shape_.dtype());
+  add(counts ? slices.data + begin : received(engine_.rank()), slices.count, out, stop);
 }
 
 /// 0 * -1.
 void TreeSum::make_neutral(int64_t count) const {
-  const gpu::Device& device = transport_.device();
+  const gpu::Device& device = engine_.device();
   const gpu::Device::Current current(device);
-  std::byte* const own = received(transport_.rank());
+  std::byte* const own = received(engine_.rank());
   const ddp_gpu_span span{own, own, count};
-  device.zero(own, count * dtype_size(shape_.dtype()), transport_.stream());
-  device.check(device.table().move(&span, 1, shape_.dtype(), shape_.dtype(), -1, kNoLimit, nullptr, transport_.stream()),
+  device.zero(own, count * dtype_size(shape_.dtype()), engine_.stream());
+  device.check(device.table().move(&span, 1, shape_.dtype(), shape_.dtype(), -1, kNoLimit, nullptr, engine_.stream()),
                "leaving out a rank");
 }
 
 /// By a kernel's argument: memory of the host would have to stay as it is until the device has read it.
 void TreeSum::set_weight(double weight) const {
-  const gpu::Device& device = transport_.device();
+  const gpu::Device& device = engine_.device();
   const gpu::Device::Current current(device);
-  const ddp_gpu_span span{weights_ + transport_.size(), weights_ + transport_.rank(), 1};
-  device.check(device.table().move(&span, 1, DDP_F64, DDP_F64, weight, kNoLimit, nullptr, transport_.stream()),
+  const ddp_gpu_span span{weights_ + engine_.size(), weights_ + engine_.rank(), 1};
+  device.check(device.table().move(&span, 1, DDP_F64, DDP_F64, weight, kNoLimit, nullptr, engine_.stream()),
                "sending a weight");
 }
 
 void TreeSum::exchange(const Slices& slices) {
-  const int32_t rank = transport_.rank();
+  const int32_t rank = engine_.rank();
   const int64_t size = dtype_size(shape_.dtype());
   transfers_.clear();
-  for (int32_t peer = 0; peer < transport_.size(); ++peer) {
+  for (int32_t peer = 0; peer < engine_.size(); ++peer) {
     if (peer == rank) continue;
     const std::byte* const sent = slices.data != nullptr ? slices.data + peer * slices.stride * size : received(rank);
     transfers_.push_back({peer, true, const_cast<std::byte*>(sent), slices.count, shape_.dtype()});
@@ -91,7 +91,7 @@ void TreeSum::exchange(const Slices& slices) {
     transfers_.push_back({peer, true, weights_ + rank, 1, DDP_F64});
     transfers_.push_back({peer, false, weights_ + peer, 1, DDP_F64});
   }
-  transport_.communicator().exchange(transfers_, transport_.stream());
+  engine_.communicator().exchange(transfers_, engine_.stream());
 }
 
 void TreeSum::add(const std::byte* own, int64_t count, std::byte* out, ddp_gpu_stop stop) const {
@@ -103,17 +103,17 @@ void TreeSum::add(const std::byte* own, int64_t count, std::byte* out, ddp_gpu_s
   tree.out = out;
   tree.stride = shape_.slice;
   tree.count = count;
-  tree.rank = transport_.rank();
-  tree.ranks = transport_.size();
+  tree.rank = engine_.rank();
+  tree.ranks = engine_.size();
   tree.dtype = shape_.dtype();
   tree.reduce = reduction_of(rule.op);
   tree.weights = weights_;
   tree.divisor = averages && weights_ == nullptr ? rule.divisor : 1;
   tree.by_weight = averages && weights_ != nullptr ? 1 : 0;
   tree.rounds_nodes = rule.is_wired() ? 1 : 0;
-  const gpu::Device& device = transport_.device();
+  const gpu::Device& device = engine_.device();
   const gpu::Device::Current current(device);
-  device.check(device.table().tree_sum(&tree, stop, transport_.stream()), "adding the slices of all ranks");
+  device.check(device.table().tree_sum(&tree, stop, engine_.stream()), "adding the slices of all ranks");
 }
 
 TreeOrder::TreeOrder(const gpu::Device& device, int32_t rank, int32_t ranks)
@@ -146,38 +146,38 @@ std::byte* TreeOrder::reserve(int64_t bytes) {
   return memory_.back().data();
 }
 
-int64_t TreeOrder::largest_slice(const NcclTransport& transport, const cpu::ReduceRule& rule) const {
-  const int64_t least = TreeSum::bytes(transport, {rule, kSliceElements});
+int64_t TreeOrder::largest_slice(const Engine& engine, const cpu::ReduceRule& rule) const {
+  const int64_t least = TreeSum::bytes(engine, {rule, kSliceElements});
   return std::max<int64_t>(bytes_ / least, 1) * kSliceElements;
 }
 
-void TreeOrder::all_reduce(NcclTransport& transport, const Tensor& tensor, ddp_reduce op) {
+void TreeOrder::all_reduce(Engine& engine, const Tensor& tensor, ddp_reduce op) {
   const cpu::ReduceRule rule{tensor.dtype, op, ranks_};
   const int64_t size = dtype_size(tensor.dtype);
   int64_t at = 0;
   while (tensor.count - at >= ranks_ * kSliceElements) {
     const int64_t whole = (tensor.count - at) / ranks_ / kSliceElements * kSliceElements;
-    const int64_t slice = std::min(whole, largest_slice(transport, rule));
-    TreeSum(transport, {rule, slice}).all_reduce(tensor.data + at * size, collective::Participation{});
+    const int64_t slice = std::min(whole, largest_slice(engine, rule));
+    TreeSum(engine, {rule, slice}).all_reduce(tensor.data + at * size, collective::Participation{});
     at += ranks_ * slice;
   }
   const int64_t rest = (tensor.count - at) * size;
   if (rest == 0) return;
-  const gpu::Device& device = transport.device();
-  device.copy(rest_.data(), tensor.data + at * size, rest, transport.stream());
-  TreeSum(transport, {rule, kSliceElements}).all_reduce(rest_.data(), collective::Participation{});
-  device.copy(tensor.data + at * size, rest_.data(), rest, transport.stream());
+  const gpu::Device& device = engine.device();
+  device.copy(rest_.data(), tensor.data + at * size, rest, engine.stream());
+  TreeSum(engine, {rule, kSliceElements}).all_reduce(rest_.data(), collective::Participation{});
+  device.copy(tensor.data + at * size, rest_.data(), rest, engine.stream());
 }
 
-void TreeOrder::reduce_scatter(NcclTransport& transport, const Tensor& input, const Tensor& output, ddp_reduce op) {
+void TreeOrder::reduce_scatter(Engine& engine, const Tensor& input, const Tensor& output, ddp_reduce op) {
   const cpu::ReduceRule rule{input.dtype, op, ranks_};
   const int64_t size = dtype_size(input.dtype);
-  const int64_t most = largest_slice(transport, rule);
+  const int64_t most = largest_slice(engine, rule);
   for (int64_t at = 0; at < output.count; at += most) {
     const int64_t count = std::min(most, output.count - at);
-    TreeSum(transport, {rule, count})
+    TreeSum(engine, {rule, count})
         .reduce_scatter(TreeSum::Slices{input.data + at * size, output.count, count}, 1, output.data + at * size,
-                        transport.stop_on(transport.stream()));
+                        engine.stop_on(engine.stream()));
   }
 }
 

@@ -8,7 +8,7 @@
 // Cost: a rank sends and receives (n - 1) / n of the bytes once, as in a reduce-scatter of NCCL's, but straight to all
 // others; it needs memory for that, as much as the summed array, which all sums of a group share, because they follow each
 // other on the communication stream. Nothing is allocated after a TreeSum was made.
-// Threads: as the transport.
+// Threads: as the engine.
 // Tested by gpu_host/reproducible_test.cpp and gpu_host/reproducible_training_test.cpp.
 #pragma once
 
@@ -25,7 +25,7 @@
 
 namespace ddp::nccl {
 
-class NcclTransport;
+class Engine;
 
 /// Slices are multiples of this many elements where the library cuts them.
 inline constexpr int64_t kSliceElements = 1024;
@@ -53,7 +53,7 @@ class TreeSum {
   };
 
   /// Throws OUT_OF_MEMORY.
-  TreeSum(NcclTransport& transport, const Shape& shape);
+  TreeSum(Engine& engine, const Shape& shape);
   TreeSum(const TreeSum&) = delete;
   TreeSum& operator=(const TreeSum&) = delete;
 
@@ -77,7 +77,7 @@ class TreeSum {
   }
 
   /// Of the group's memory that it needs.
-  [[nodiscard]] static int64_t bytes(const NcclTransport& transport, const Shape& shape);
+  [[nodiscard]] static int64_t bytes(const Engine& engine, const Shape& shape);
 
  private:
   /// Where a rank's slice is received. The own one is that of a rank that does not count.
@@ -87,7 +87,7 @@ class TreeSum {
   void exchange(const Slices& slices);
   void add(const std::byte* own, int64_t count, std::byte* out, ddp_gpu_stop stop) const;
 
-  NcclTransport& transport_;
+  Engine& engine_;
   const Shape shape_;
   std::byte* const memory_;  // the group's
   gpu::Array weight_memory_;
@@ -109,12 +109,12 @@ class TreeOrder {
   /// because a graph may use it. Throws OUT_OF_MEMORY.
   [[nodiscard]] std::byte* reserve(int64_t bytes);
 
-  // On the communication stream, in parts that fit into the memory. As NcclTransport's.
-  void all_reduce(NcclTransport& transport, const Tensor& tensor, ddp_reduce op);
-  void reduce_scatter(NcclTransport& transport, const Tensor& input, const Tensor& output, ddp_reduce op);
+  // On the communication stream, in parts that fit into the memory. As Engine's.
+  void all_reduce(Engine& engine, const Tensor& tensor, ddp_reduce op);
+  void reduce_scatter(Engine& engine, const Tensor& input, const Tensor& output, ddp_reduce op);
 
  private:
-  [[nodiscard]] int64_t largest_slice(const NcclTransport& transport, const cpu::ReduceRule& rule) const;
+  [[nodiscard]] int64_t largest_slice(const Engine& engine, const cpu::ReduceRule& rule) const;
 
   const gpu::Device& device_;
   const int32_t rank_;

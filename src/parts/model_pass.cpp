@@ -53,7 +53,7 @@ void ModelPass::set_last() {
 }
 
 const JoinHeader& ModelPass::call_roll(Call call, int32_t argument, bool joined) {
-  const collective::OpenPass opened(channel, false, queue());
+  const collective::OpenPass opened(channel, nullptr, queue());
   return attendance().call_roll(queue(), call, argument, joined);
 }
 

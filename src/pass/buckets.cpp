@@ -107,11 +107,12 @@ void Buckets::join_streams(size_t begin, size_t end) {
 }
 
 void Buckets::order_marks(void* stream) {
+  collective::GpuSide* const gpu = this->gpu();
+  if (gpu == nullptr) return;
   const std::lock_guard lock(starting_);
   join_streams(0, size());
-  for (size_t bucket = 0; bucket < size(); ++bucket)
-    take_streams(bucket, [&](void* of_mark) { of_.ranks.order_after(of_mark); });
-  of_.ranks.order_before(stream);
+  for (size_t bucket = 0; bucket < size(); ++bucket) take_streams(bucket, [&](void* of_mark) { gpu->order_after(of_mark); });
+  gpu->order_before(stream);
 }
 
 collective::BucketOperation& Buckets::start(size_t bucket) {

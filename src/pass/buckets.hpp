@@ -45,8 +45,10 @@ class Buckets {
 
   [[nodiscard]] const Plan& plan() const noexcept { return of_.plan; }
   [[nodiscard]] size_t size() const noexcept { return of_.plan.size(); }
-  /// Some of them.
-  [[nodiscard]] bool are_on_gpu() const noexcept { return layout_.some_on_gpu(); }
+  /// What orders streams where some of them are exchanged on GPUs; else NULL.
+  [[nodiscard]] collective::GpuSide* gpu() const noexcept {
+    return layout_.some_on_gpu() ? of_.ranks.transport().gpu().get() : nullptr;
+  }
   /// What a bucket asks of the transport, with the gradients where they are now.
   [[nodiscard]] collective::BucketSpec describe(size_t bucket) const;
   [[nodiscard]] std::string describe_plan() const;

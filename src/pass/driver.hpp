@@ -20,10 +20,10 @@ namespace ddp::pass {
   using Driver = collective::ProgressQueue::Driver;
   if (traits.pulled) return Driver::kCaller;
   if (wanted == DDP_PROGRESS_CALLER)
-    return traits.waits ? Driver::kEnd : ranks.pollable() ? Driver::kProgram : Driver::kThreadOrEnd;
+    return traits.waits ? Driver::kEnd : ranks.transport().pollable() ? Driver::kProgram : Driver::kThreadOrEnd;
   if (traits.waits) return Driver::kThread;
   if (ranks.size() == 1) return Driver::kCaller;
-  if (!ranks.pollable() || wanted == DDP_PROGRESS_THREAD) return Driver::kThread;
+  if (!ranks.transport().pollable() || wanted == DDP_PROGRESS_THREAD) return Driver::kThread;
   return 2 * ranks.size() <= os::usable_cores() ? Driver::kThread : Driver::kCaller;
 }
 

@@ -51,7 +51,7 @@ Found find_block(const collective::Ranks& ranks, const Parameters& table, const 
     end += place.bytes;
   }
   const int64_t bytes = end - places.front().data;
-  if (!ranks.gave_on_gpu(places.front().data, bytes)) return {};
+  if (!ranks.transport().gpu()->gave(places.front().data, bytes)) return {};
   planned = planned && bytes == bucket.count * dtype_size(bucket.dtype);
   return {planned ? Block::kPlanned : Block::kDense, order.value()};
 }

@@ -44,7 +44,7 @@ void Pass::require_open() const {
 void Pass::begin(ddp_pass mode, Role role) {
   for (const PassPart* const part : of_.parts) part->require(mode, role);
   queue_.set_calls_program(traits().calls_program);
-  opened_.emplace(of_.ranks, mode == DDP_PASS_REDUCE && buckets_.are_on_gpu(), queue_);
+  opened_.emplace(of_.ranks, mode == DDP_PASS_REDUCE ? buckets_.gpu() : nullptr, queue_);
   now_.mode = mode;
   now_.role = role;
   now_.incomplete = now_.is_void = now_.nobody = false;
@@ -180,7 +180,7 @@ void Pass::end(void* stream) {
     ~Closer() { pass.close(outcome); }
   } closer{*this};
   if (now_.mode == DDP_PASS_REDUCE) return end_reduce(stream, closer.outcome);
-  if (buckets_.are_on_gpu()) buckets_.order_marks(stream);
+  buckets_.order_marks(stream);
   const bool keep = now_.role == Role::kTraining;
   closer.outcome = keep ? Outcome::kGood : Outcome::kVoid;
   if (now_.mode == DDP_PASS_PART) return end_part();
@@ -268,15 +268,16 @@ bool Pass::reduce(void* stream) {
   Verdict verdict = read_headers();
   verdict.waited_ns = waited_ns;
   for (PassPart* const part : of_.parts) part->order();
-  if (buckets_.are_on_gpu()) of_.ranks.settle(kEnd);
+  collective::GpuSide* const gpu = buckets_.gpu();
+  if (gpu != nullptr) gpu->settle(kEnd);
   for (PassPart* const part : of_.parts)
     if (!part->conclude(verdict)) results_.tear();
   bool answered = true;
   if (now_.role == Role::kJoined)
     for (PassPart* const part : of_.parts) answered = part->answer(verdict) && answered;
-  if (!buckets_.are_on_gpu()) return answered;
-  of_.ranks.order_before(stream);
-  if (of_.ranks.is_capturing(stream)) results_.capture();
+  if (gpu == nullptr) return answered;
+  gpu->order_before(stream);
+  if (gpu->is_capturing(stream)) results_.capture();
   return answered;
 }
 

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of collective::Outliving for the memory of a host's ranks.
+// Transport::place_of and reach for the memory of a host's ranks.
 #pragma once
 
-#include "exchange/outliving.hpp"
+#include "exchange/transport.hpp"
 #include "shm/mesh.hpp"
 
 namespace ddp::shm {
 
 [[nodiscard]] inline int64_t place_in(const Mesh& mesh, const void* data, int64_t bytes) noexcept {
   const int64_t offset = mesh.own->offset_of(data, bytes);
-  return offset == kNotInReach ? collective::Outliving::kNoPlace : offset;
+  return offset == kNotInReach ? collective::Transport::kNoPlace : offset;
 }
 
 /// `of`: a rank of the mesh.

@@ -22,7 +22,7 @@ void copy_bytes(std::byte* to, const std::byte* from, int64_t bytes) noexcept {
   if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
 }
 
-class ShmTransport final : public collective::Transport, public collective::Outliving {
+class ShmTransport final : public collective::Transport {
  public:
   ShmTransport(Mesh mesh, const collective::TransportContext& context)
       : engine_(std::move(mesh), context),
@@ -51,18 +51,18 @@ class ShmTransport final : public collective::Transport, public collective::Outl
   void shutdown() noexcept override { monitor_.reset(); }  // or the end of the process is a death
   void wake() noexcept override { engine_.wake(); }
 
-  [[nodiscard]] bool can(collective::Collective) const noexcept override { return true; }
+  [[nodiscard]] bool can(collective::Collective, bool) const noexcept override { return true; }
   [[nodiscard]] std::unique_ptr<collective::Transport> open_channel(int32_t number) override;
   [[nodiscard]] std::unique_ptr<collective::BucketOperation> prepare(const collective::ExchangeSpec& spec) override;
 
   void meet(const collective::Stamp& stamp) override {
     engine_.leave(engine_.meet(stamp, 0, [](Slot&) {}));
   }
-  void reduce(const Tensor& tensor, ddp_reduce op, int32_t root) override;
+  void reduce(const Tensor& tensor, ddp_reduce op, int32_t root, void* stream) override;
   [[nodiscard]] int64_t sent_bytes() const noexcept override { return engine_.sent_bytes(); }
-  void all_gather(const Tensor& input, const Tensor& output) override;
-  void reduce_scatter(const Tensor& input, const Tensor& output, ddp_reduce op) override;
-  void broadcast(const Tensor& tensor, int32_t root) override;
+  void all_gather(const Tensor& input, const Tensor& output, void* stream) override;
+  void reduce_scatter(const Tensor& input, const Tensor& output, ddp_reduce op, void* stream) override;
+  void broadcast(const Tensor& tensor, int32_t root, void* stream) override;
 
  private:
   [[nodiscard]] cpu::ReduceRule rule(const Tensor& tensor, ddp_reduce op) const noexcept {
@@ -129,7 +129,7 @@ std::vector<PieceReach> ShmTransport::exchange_reach(const std::vector<collectiv
   }
   std::vector<PieceReach> all(static_cast<size_t>(engine_.size()) * mine.size());
   const auto words = static_cast<int64_t>(mine.size() * 2);
-  all_gather(flat_tensor(mine.data(), DDP_I64, words), flat_tensor(all.data(), DDP_I64, words * engine_.size()));
+  all_gather(flat_tensor(mine.data(), DDP_I64, words), flat_tensor(all.data(), DDP_I64, words * engine_.size()), nullptr);
   return all;
 }
 
@@ -141,7 +141,7 @@ std::unique_ptr<collective::BucketOperation> ShmTransport::prepare(const collect
 }
 
 // To one rank as to all: the ranks share the work.
-void ShmTransport::reduce(const Tensor& tensor, ddp_reduce op, int32_t root) {
+void ShmTransport::reduce(const Tensor& tensor, ddp_reduce op, int32_t root, void*) {
   cpu::ReduceRule how = rule(tensor, op);
   const collective::Stamp stamp = collective::stamp_of_reduce(tensor, op, root);
   const bool small = tensor.bytes() <= kInlineBytes;
@@ -264,7 +264,7 @@ void ShmTransport::give_staged(uint64_t sequence, const std::byte* data, int64_t
              ChunkWork{[](uint64_t, uint64_t) {}, give, take});
 }
 
-void ShmTransport::all_gather(const Tensor& input, const Tensor& output) {
+void ShmTransport::all_gather(const Tensor& input, const Tensor& output, void*) {
   const int64_t bytes = input.bytes();
   const bool small = bytes <= kInlineBytes;
   const uint64_t sequence =
@@ -290,7 +290,7 @@ void ShmTransport::all_gather(const Tensor& input, const Tensor& output) {
   give_staged(sequence, input.data, bytes, Chunks::kAll, place);
 }
 
-void ShmTransport::reduce_scatter(const Tensor& input, const Tensor& output, ddp_reduce op) {
+void ShmTransport::reduce_scatter(const Tensor& input, const Tensor& output, ddp_reduce op, void*) {
   const int64_t element = dtype_size(output.dtype);
   const uint64_t sequence =
       engine_.meet(collective::stamp_of(collective::Collective::kReduceScatter, output, op), 0,
@@ -325,7 +325,7 @@ void ShmTransport::reduce_scatter(const Tensor& input, const Tensor& output, ddp
   run_chunks(sequence, Chunks(engine_, true, false), output.count, step, ChunkWork{fill, add, [](uint64_t, uint64_t) {}});
 }
 
-void ShmTransport::broadcast(const Tensor& tensor, int32_t root) {
+void ShmTransport::broadcast(const Tensor& tensor, int32_t root, void*) {
   const int64_t bytes = tensor.bytes();
   const bool small = bytes <= kInlineBytes;
   const bool is_root = root == engine_.rank();

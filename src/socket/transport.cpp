@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "exchange/host_allocator.hpp"
-#include "exchange/outliving.hpp"
 #include "socket/address.hpp"
 #include "socket/member.hpp"
 #include "socket/message_links.hpp"
@@ -173,7 +172,7 @@ class BucketAllGather final : public collective::BucketOperation {
   bool is_done_ = true;
 };
 
-class SocketTransport : public collective::Transport, public collective::Outliving {
+class SocketTransport : public collective::Transport {
  public:
   SocketTransport(const collective::TransportContext& context, const ddp_socket_table& table, const std::string& address,
                   const SocketOptions& options)
@@ -212,7 +211,7 @@ class SocketTransport : public collective::Transport, public collective::Outlivi
     member_.collectives().pass_on(made, keeper, sent, round.received, received);
   }
 
-  [[nodiscard]] bool can(collective::Collective kind) const noexcept override {
+  [[nodiscard]] bool can(collective::Collective kind, bool) const noexcept override {
     return kind != collective::Collective::kFusedStep;
   }
   // Connections of its own: a large bucket of one model is not in the way of another's header.
@@ -227,28 +226,28 @@ class SocketTransport : public collective::Transport, public collective::Outlivi
   void meet(const collective::Stamp& stamp) override { member_.collectives().barrier(numbered(stamp)); }
 
   // To one rank as to all: from three ranks on, that one's link would have more to carry.
-  void reduce(const Tensor& tensor, ddp_reduce op, int32_t root) override {
+  void reduce(const Tensor& tensor, ddp_reduce op, int32_t root, void*) override {
     const collective::Stamp made = numbered(collective::stamp_of_reduce(tensor, op, root));
     cpu::ReduceRule rule{tensor.dtype, op, size_};
     PieceInput mine(rule, {{tensor.data, tensor.count, false}});
     run(made, mine, equal_slices(tensor.count, size_), Phases{});
   }
 
-  void all_gather(const Tensor& input, const Tensor& output) override {
+  void all_gather(const Tensor& input, const Tensor& output, void*) override {
     const collective::Stamp made = numbered(collective::stamp_of(collective::Collective::kAllGather, input));
     std::byte* const own = output.data + member_.position() * input.bytes();
     if (own != input.data && input.count > 0) std::memmove(own, input.data, static_cast<size_t>(input.bytes()));
     give(made, output, parts_of(input.count, size_));
   }
 
-  void reduce_scatter(const Tensor& input, const Tensor& output, ddp_reduce op) override {
+  void reduce_scatter(const Tensor& input, const Tensor& output, ddp_reduce op, void*) override {
     const collective::Stamp made = numbered(collective::stamp_of(collective::Collective::kReduceScatter, output, op));
     PartInput mine(cpu::ReduceRule{input.dtype, op, size_}, input.data, output.data, output.count, size_,
                    member_.position());
     run(made, mine, parts_of(output.count, size_), Phases{true, false});
   }
 
-  void broadcast(const Tensor& tensor, int32_t root) override {
+  void broadcast(const Tensor& tensor, int32_t root, void*) override {
     const collective::Stamp made = numbered(collective::stamp_of(collective::Collective::kBroadcast, tensor, DDP_SUM, root));
     give(made, tensor, all_of(tensor.count, root, size_));
   }

@@ -268,7 +268,7 @@ void a_rank_whose_gpu_fails_ends_the_group_for_all(void**) {
     const FakeGpus gpus;
     run_gpu_groups(3, [&](group::Group& group, int rank) {
       const GpuStream stream(rank);
-      (void)group.gpu().nccl();
+      group.gpu().connect();
       const Layer layer = make_layer(group, rank, DDP_F32, {5, 7}, 4);
       group.barrier();
       fake_gpu::Fault fault;

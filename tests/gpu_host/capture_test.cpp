@@ -4,7 +4,6 @@
 #include <thread>
 
 #include "model/model.hpp"
-#include "nccl/nccl_transport.hpp"
 #include "optim/rules.hpp"
 #include "optim/sgd.hpp"
 #include "support/gpu_world.hpp"

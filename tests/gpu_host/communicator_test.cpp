@@ -4,7 +4,8 @@
 #include <thread>
 
 #include "gpu_host/small_model.hpp"
-#include "nccl/nccl_transport.hpp"
+#include "group/channels.hpp"
+#include "nccl/shared_engine.hpp"
 #include "optim/adam.hpp"
 #include "optim/rules.hpp"
 #include "optim/sgd.hpp"
@@ -49,7 +50,7 @@ void a_rank_that_nccl_waits_for_is_named(void**) {
     options.device_index = rank;
     const auto group = group::Group::create("local://hangs-in-nccl", options);
     const int64_t ms = ms_of([&] {
-      const std::string text = expect_error(DDP_ERROR_TIMED_OUT, [&] { static_cast<void>(group->gpu().nccl()); });
+      const std::string text = expect_error(DDP_ERROR_TIMED_OUT, [&] { group->gpu().connect(); });
       expect_contains(text, "rank 1 (");
       expect_contains(text, "has not come back");
       expect(text.find("rank 0 (") == std::string::npos && text.find("rank 2 (") == std::string::npos, text);
@@ -79,7 +80,7 @@ void a_rank_that_ends_while_nccl_connects_is_named_at_once(void**) {
           ended_ns = os::now_ns();
           group->health().abort(Error(DDP_ERROR_ABORTED, "rank 1 had enough"));
         });
-      expect_contains(expect_error(DDP_ERROR_ABORTED, [&] { static_cast<void>(group->gpu().nccl()); }), "had enough");
+      expect_contains(expect_error(DDP_ERROR_ABORTED, [&] { group->gpu().connect(); }), "had enough");
       const int64_t ms = (os::now_ns() - ended_ns) / 1'000'000;
       expect(ms < 1000, "soon: " + std::to_string(ms) + " ms");
       if (ends.joinable()) ends.join();
@@ -233,7 +234,7 @@ void why_there_is_no_memory_of_nccl_is_told(void**) {
         Case{DDP_GPU_LOST, DDP_ERROR_PEER_FAILED, "rank 0"}, Case{DDP_GPU_OK, DDP_ERROR_INTERNAL, "unhandled"}}) {
     const FakeGpus gpus;
     run_gpu_groups(2, [&](group::Group& group, int rank) {
-      nccl::NcclTransport& transport = group.gpu().nccl();
+      nccl::Engine& transport = static_cast<nccl::SharedEngine&>(*group.channels().first().gpu()).engine();
       const GpuArray value(rank, 4);
       group.barrier();
       if (rank == 0) {

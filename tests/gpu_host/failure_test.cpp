@@ -2,7 +2,8 @@
 // What a group with GPUs does when a rank, a GPU, NCCL or its connections fail: a named error on every rank within bounds,
 // nothing written that should not be, nothing left.
 #include "gpu_host/small_model.hpp"
-#include "nccl/nccl_transport.hpp"
+#include "group/channels.hpp"
+#include "nccl/shared_engine.hpp"
 #include "optim/rules.hpp"
 #include "optim/sgd.hpp"
 
@@ -179,7 +180,7 @@ void a_collective_that_nobody_joins_ends_when_the_time_is_up(void**) {
       wait_until([&] { return enqueued.load(); });
       return group.close();
     }
-    nccl::NcclTransport& side = group.gpu().nccl();
+    nccl::Engine& side = static_cast<nccl::SharedEngine&>(*group.channels().first().gpu()).engine();
     side.order_after(world.stream.get());
     side.communicator().all_reduce(world.grad.data(), world.grad.data(), kCount, DDP_F32, DDP_GPU_SUM, side.stream());
     side.order_before(world.stream.get());

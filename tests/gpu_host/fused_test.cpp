@@ -7,7 +7,6 @@
 
 #include "core/float16.hpp"
 #include "model/model.hpp"
-#include "nccl/sharded.hpp"
 #include "optim/adam.hpp"
 #include "optim/rules.hpp"
 #include "optim/sgd.hpp"

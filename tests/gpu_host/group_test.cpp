@@ -2,8 +2,7 @@
 // Groups and their collectives with tensors on a GPU, and what a group says when something for it is missing.
 #include <cstdlib>
 
-#include "nccl/nccl_transport.hpp"
-#include "nccl/stamps.hpp"
+#include "device/gpu/device.hpp"
 #include "support/gpu_world.hpp"
 
 namespace ddp::test {

@@ -117,7 +117,7 @@ void memory_is_divided_by_the_ranks(void**) {
     for (const bool shard : {false, true}) {
       const FakeGpus gpus;
       run_gpu_groups(ranks, [&](group::Group& group, int rank) {
-        static_cast<void>(group.gpu().nccl());
+        group.gpu().connect();
         group.barrier();
         const int64_t before = fake_gpu::live(rank).bytes;
         InPlaceTrained trained(group, rank, {.shard = shard, .counts = gpt2(16), .smaller = 16});
@@ -139,7 +139,7 @@ void memory_to_take_a_step_back_is_divided(void**) {
   constexpr int kRanks = 4;
   const FakeGpus gpus;
   run_gpu_groups(kRanks, [&](group::Group& group, int rank) {
-    static_cast<void>(group.gpu().nccl());
+    group.gpu().connect();
     group.barrier();
     const int64_t before = fake_gpu::live(rank).bytes;
     InPlaceTrained trained(group, rank, {.in_backward = true, .counts = gpt2(16), .smaller = 16});
@@ -162,7 +162,7 @@ void tiny_parameters_cost_little(void**) {
     for (const bool shard : {false, true}) {
       const FakeGpus gpus;
       run_gpu_groups(ranks, [&](group::Group& group, int rank) {
-        static_cast<void>(group.gpu().nccl());
+        group.gpu().connect();
         group.barrier();
         const int64_t before = fake_gpu::live(rank).bytes;
         InPlaceTrained trained(group, rank, {.shard = shard, .counts = counts, .smaller = 1});

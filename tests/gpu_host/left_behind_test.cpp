@@ -4,7 +4,6 @@
 #include <thread>
 
 #include "gpu_host/small_model.hpp"
-#include "nccl/nccl_transport.hpp"
 #include "support/own_threads.hpp"
 
 namespace ddp::test {

@@ -5,7 +5,6 @@
 #include "gpu_host/placed_model.hpp"
 #include "gpu_host/small_model.hpp"
 #include "group/split.hpp"
-#include "nccl/nccl_transport.hpp"
 #include "optim/adam.hpp"
 #include "support/rule_options.hpp"
 
@@ -85,7 +84,7 @@ void a_lent_communicator_trains_and_stays(void**) {
     on_ranks_with_comms(2, [](int rank, OwnComm& comm) {
       {
         const auto group = group::Group::create("local://lent", options_of(rank, 2, comm.get()));
-        expect(group->gpu().existing_nccl() != nullptr, "it is checked when the group is made");
+        expect(group->gpu().is_connected(), "it is checked when the group is made");
         train_with(*group, rank);
         group->barrier();
         group->close();

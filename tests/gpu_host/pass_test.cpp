@@ -6,7 +6,6 @@
 
 #include "model/model.hpp"
 #include "model/uneven.hpp"
-#include "nccl/nccl_transport.hpp"
 #include "support/gpu_world.hpp"
 
 namespace ddp::test {

@@ -2,7 +2,8 @@
 // The group option `reproducible`: blocking collectives of tensors on GPUs have the bits of host memory, whatever the
 // numbers are. NCCL of the fake adds in another order than the CPU, so without the option the bits are others.
 #include "gpu_host/reproducible_group.hpp"
-#include "nccl/nccl_transport.hpp"
+#include "group/channels.hpp"
+#include "nccl/shared_engine.hpp"
 #include "nccl/tree_sum.hpp"
 
 namespace ddp::test {
@@ -75,7 +76,7 @@ void a_large_bucket_is_summed_at_once(void**) {
   const FakeGpus gpus;
   run_reproducible(3, [&](group::Group& group, int rank) {
     const GpuStream stream(rank);
-    nccl::NcclTransport& transport = group.gpu().nccl();
+    nccl::Engine& transport = static_cast<nccl::SharedEngine&>(*group.channels().first().gpu()).engine();
     const cpu::ReduceRule rule{DDP_F32, DDP_AVERAGE, 3};
     nccl::TreeSum small(transport, {rule, 1024}), large(transport, {rule, kSlice});
     for (const auto& [sum, slice] : {std::pair{&large, kSlice}, {&small, int64_t{1024}}}) {

@@ -5,7 +5,6 @@
 
 #include "gpu_host/small_model.hpp"
 #include "group/split.hpp"
-#include "nccl/nccl_transport.hpp"
 
 namespace ddp::test {
 namespace {
@@ -32,8 +31,8 @@ void run_two_groups(int size, const std::function<void(group::Group&, group::Gro
   run_gpu_groups(size, [&](group::Group& first, int rank) {
     ddp_group_options options = first.options();
     const auto second = group::split_group(first, {0, rank}, options);
-    static_cast<void>(first.gpu().nccl());
-    static_cast<void>(second->gpu().nccl());
+    first.gpu().connect();
+    second->gpu().connect();
     body(first, *second, rank);
     if (!first.health().has_fault()) first.barrier();
   });
@@ -72,7 +71,7 @@ void a_group_that_comes_later_waits_for_what_is_under_way(void**) {
     const GpuStream stream(rank);
     GpuArray a(rank, kCount * 4);
     a.poke(std::vector<float>(kCount, 1));
-    static_cast<void>(first.gpu().nccl());
+    first.gpu().connect();
     first.barrier();
     if (rank == 1) fake_gpu::pause(stream.get());
     first.all_reduce(a.tensor(first, DDP_F32), DDP_SUM, stream.get());
@@ -83,7 +82,7 @@ void a_group_that_comes_later_waits_for_what_is_under_way(void**) {
     ddp_group_options options = first.options();
     options.rendezvous_timeout_ms = 5000;
     const auto second = group::split_group(first, {0, rank}, options);
-    static_cast<void>(second->gpu().nccl());
+    second->gpu().connect();
     goes_on.join();
     stream.synchronize();
     expect(a.peek<float>() == std::vector<float>(kCount, 2), "the sum");
@@ -154,7 +153,7 @@ void passes_that_mark_in_different_orders_are_a_mismatch(void**) {
 void a_group_and_its_halves_work_on_the_same_gpus(void**) {
   const FullGpus gpus;
   run_gpu_groups(3, [](group::Group& all, int rank) {
-    static_cast<void>(all.gpu().nccl());
+    all.gpu().connect();
     const auto half = group::split_group(all, {rank / 2, rank}, all.options());
     SmallGpuModel wide(all, rank), narrow(*half, rank);
     const float mean = rank < 2 ? 1.5F : 3.0F;
@@ -249,7 +248,7 @@ void a_second_group_is_refused_where_nccl_keeps_no_order(void**) {
       world.pass();
       {
         const auto second = group::split_group(first, {0, rank}, first.options());
-        const std::string text = expect_error(DDP_ERROR_NOT_SUPPORTED, [&] { static_cast<void>(second->gpu().nccl()); });
+        const std::string text = expect_error(DDP_ERROR_NOT_SUPPORTED, [&] { second->gpu().connect(); });
         expect_contains(text, each.text);
         expect_contains(text, "NCCL_LAUNCH_ORDER_IMPLICIT=1");
         second->barrier();

@@ -4,7 +4,6 @@
 #include <atomic>
 #include <functional>
 
-#include "nccl/nccl_transport.hpp"
 #include "support/file_faults.hpp"
 #include "support/gpu_checkpoint.hpp"
 
@@ -22,7 +21,7 @@ void every_call_fails_once(int size, int32_t kind, const std::function<void(Chec
       std::atomic<int> failed{0};
       run_gpu_groups(size, [&](group::Group& group, int rank) {
         Checkpointed state(group, rank, Place::kGpu, true);
-        if (size > 1) (void)group.gpu().nccl();
+        if (size > 1) group.gpu().connect();
         state.fill(1);
         (void)group.gpu().scratch();
         group.barrier();
@@ -104,7 +103,7 @@ void what_did_not_arrive_on_the_gpu_is_an_error_of_the_load(void**) {
   const FakeGpus gpus;
   run_gpu_groups(2, [&](group::Group& group, int rank) {
     Checkpointed state(group, rank, Place::kGpu);
-    (void)group.gpu().nccl();
+    group.gpu().connect();
     state.fill(1);
     state.save(folder.file("a"));
     state.load(folder.file("a"));

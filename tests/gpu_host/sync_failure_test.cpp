@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A rank whose GPU fails while ranks are made equal, compared or averaged: nobody waits for it, and no parameter changes.
+#include "group/channels.hpp"
 #include "model/average.hpp"
 #include "model/sync_buffers.hpp"
-#include "nccl/nccl_transport.hpp"
 #include "support/mixed_model.hpp"
 
 namespace ddp::test {
@@ -46,7 +46,7 @@ void an_average_that_breaks_off_changes_no_parameter(void**) {
     world.compute.synchronize();
     world.fill(rank, 3);
     group.barrier();
-    fake_gpu::pause(group.gpu().nccl().stream());
+    fake_gpu::pause(group.channels().first().gpu()->stream());
     average_parameters(*world.model, world.compute.get());
     group.barrier();  // or rank 1 may hear of the end inside the call
     if (rank == 0) group.health().abort(Error(DDP_ERROR_ABORTED, "the test has had enough"));
@@ -58,7 +58,7 @@ void an_average_that_breaks_off_changes_no_parameter(void**) {
         return true;
       }
     });
-    fake_gpu::resume(group.gpu().nccl().stream());
+    fake_gpu::resume(group.channels().first().gpu()->stream());
     world.compute.synchronize();
     world.expect_filled(rank, 3, "as before");
   });

@@ -8,7 +8,6 @@
 
 #include "group/tracing.hpp"
 #include "model/model.hpp"
-#include "nccl/nccl_transport.hpp"
 #include "optim/adam.hpp"
 #include "support/gpu_world.hpp"
 #include "support/group_procs.hpp"

@@ -12,7 +12,6 @@
 #include <string>
 #include <vector>
 
-#include "exchange/gathered.hpp"
 #include "group/group.hpp"
 #include "support/group_world.hpp"
 #include "support/host_world.hpp"
@@ -266,72 +265,6 @@ void a_host_sends_its_nodes_once_up_and_the_sum_once_down(void**) {
     }).expect_success();
 }
 
-struct Doubling : collective::SliceWork {
-  std::vector<Bytes>* values = nullptr;
-  void on_block(int32_t piece, int64_t first, int64_t count) noexcept override {
-    auto* at = reinterpret_cast<float*>((*values)[static_cast<size_t>(piece)].data());
-    for (int64_t i = first; i < first + count; ++i) at[i] *= 2;
-  }
-};
-
-// A sharded optimizer: gradients to the owners, values back. A host sends 2 (h - 1) / h of the array, whatever its number of
-// ranks.
-void a_sharded_step_crosses_once_each_way(void**) {
-  constexpr int64_t kCount = 96'000;
-  for (const Placement placement : {"aabb", "aabbccdd", "abab", "aab"})
-    Run(placement, [&](ForkHub& hub, int rank, Reporter&) {
-      Child child(hub, placement, rank);
-      const int ranks = ranks_of(placement);
-      const auto inputs = random_inputs(ranks, DDP_F32, kCount, 12);
-      const Bytes wanted = reduced(inputs, DDP_F32, DDP_AVERAGE, kCount);
-      std::vector<Bytes> grads{inputs[static_cast<size_t>(rank)]}, values{random_values(DDP_F32, kCount, 3)};
-      std::vector<Ownership::Slice> slices(static_cast<size_t>(ranks));
-      for (int r = 0; r < ranks; ++r)
-        slices[static_cast<size_t>(r)] = {{0, kCount * r / ranks, kCount * (r + 1) / ranks - kCount * r / ranks}};
-      Doubling sums, doubled;
-      sums.values = &grads;
-      doubled.values = &values;
-      const OwnedSpan own = slices[static_cast<size_t>(rank)][0];
-      const Ownership owners = Ownership::divided(std::move(slices));
-      collective::ExchangeSpec spec, publish;
-      spec.rule = cpu::ReduceRule{DDP_F32, DDP_AVERAGE, ranks};
-      spec.pieces = {{grads[0].data(), kCount, false}};
-      spec.work = &sums;
-      publish.pieces = {{values[0].data(), kCount, false}};
-      publish.work = &doubled;
-      spec.gives = publish.collects = false;
-      spec.ownership = publish.ownership = &owners;
-      const auto scatter = child->prepare(spec);
-      const auto publication = collective::make_gathered(*child, rank, publish);
-      const int64_t before = child->sent_bytes();
-      scatter->start(collective::BucketHeader{false, {1}});
-      scatter->finish();
-      for (int64_t i = own.first; i < own.first + own.count; ++i) {
-        float is = 0, mean = 0;
-        std::memcpy(&is, grads[0].data() + 4 * i, 4);
-        std::memcpy(&mean, wanted.data() + 4 * i, 4);
-        expect(is == 2 * mean, placement + ": the mean, and the work on it");
-      }
-      publication->start(collective::BucketHeader{false, {1}});
-      publication->finish();
-      Bytes twice = random_values(DDP_F32, kCount, 3);
-      for (int64_t i = 0; i < kCount; ++i) {
-        float value = 0;
-        std::memcpy(&value, twice.data() + 4 * i, 4);
-        value *= 2;
-        std::memcpy(twice.data() + 4 * i, &value, 4);
-      }
-      expect(values[0] == twice, placement + ": the owners' values on all ranks");
-      int64_t sent = child->sent_bytes() - before, all = sent;
-      child->all_reduce(flat_tensor(reinterpret_cast<std::byte*>(&all), DDP_I64, 1), DDP_SUM);
-      const int64_t hosts = placement == "aabbccdd" ? 4 : 2;
-      if (placement == "aabb" || placement == "aabbccdd")
-        expect(all - 2 * (hosts - 1) * kCount * 4 < 100'000 && all > 2 * (hosts - 1) * kCount * 4,
-               placement + ": values of all hosts, and headers and frames of " + std::to_string(all));
-      return std::string();
-    }).expect_success();
-}
-
 // One rank of a group that somebody else started: prints "rank 2 of 4: sums agree over GLOO".
 int work() {
   const auto group = group::Group::create(nullptr, world_options());
@@ -381,7 +314,6 @@ int main(int argc, char** argv) {
       ddp_test(pieces_that_nobody_uses_and_void_buckets_stay_untouched),
       ddp_test(a_gradient_may_move_if_it_is_the_ranks_own),
       ddp_test(a_host_sends_its_nodes_once_up_and_the_sum_once_down),
-      ddp_test(a_sharded_step_crosses_once_each_way),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

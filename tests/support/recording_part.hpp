@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "exchange/ranks.hpp"
+#include "exchange/single.hpp"
 #include "pass/part.hpp"
 
 namespace ddp::test {
@@ -59,7 +60,7 @@ class ScriptedRanks final : public collective::Ranks {
   [[nodiscard]] std::unique_ptr<collective::BucketOperation> prepare(const collective::ExchangeSpec&) const override {
     return std::make_unique<ScriptedExchange>(failure, other_trains);
   }
-  [[nodiscard]] bool pollable() const noexcept override { return true; }
+  [[nodiscard]] collective::Transport& transport() const noexcept override { return *transport_; }
   void check_usable() const override {
     if (broken) throw Error(*broken);
   }
@@ -69,13 +70,8 @@ class ScriptedRanks final : public collective::Ranks {
     throw Error(error);
   }
   void give_up(const char*, const Error&) const noexcept override {}
-  void open_pass(bool, collective::ProgressQueue&) const override { ++open; }
-  void close_pass(bool, collective::ProgressQueue&) const noexcept override { --open; }
-  void order_after(void*) const override {}
-  void order_before(void*) const override {}
-  void settle(const char*) const override {}
-  [[nodiscard]] bool is_capturing(void*) const override { return false; }
-  [[nodiscard]] bool gave_on_gpu(const std::byte*, int64_t) const noexcept override { return false; }
+  void open_pass(collective::ProgressQueue&) const override { ++open; }
+  void close_pass(collective::ProgressQueue&) const noexcept override { --open; }
 
   std::optional<Error> failure;  // of the exchanges
   bool other_trains = false;
@@ -84,6 +80,7 @@ class ScriptedRanks final : public collective::Ranks {
 
  private:
   mutable collective::OpenQueues queues_;
+  const std::unique_ptr<collective::Transport> transport_ = collective::make_single_transport();
 };
 
 /// What a recording part does beside recording.

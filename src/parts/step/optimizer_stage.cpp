@@ -7,7 +7,6 @@
 #include "core/attempt.hpp"
 #include "device/gpu/device.hpp"
 #include "group/consensus.hpp"
-#include "nccl/nccl_transport.hpp"
 #include "parts/step/bucket_steps.hpp"
 
 namespace ddp::parts {
@@ -181,12 +180,12 @@ void OptimizerStage::update_now(size_t bucket) {
   step.work_on_all();
   if (problem_) return;
   // This may be the thread that marks; the pass's end reports it.
-  problem_ = try_to([&] { step.flush(channel_.group().gpu().nccl().fork()); });
+  problem_ = try_to([&] { step.flush(channel_.transport().gpu()->fork()); });
 }
 
 void OptimizerStage::join_updates() {
   if (problem_) return;  // end() throws it
-  if (setting_.some_on_gpu() && pass_plan_.follows() && !is_sharded()) channel_.group().gpu().nccl().join();
+  if (setting_.some_on_gpu() && pass_plan_.follows() && !is_sharded()) channel_.transport().gpu()->join();
 }
 
 void OptimizerStage::refuse_capture() const {
@@ -195,9 +194,7 @@ void OptimizerStage::refuse_capture() const {
       "the optimizer updates within the pass (in_backward), and its rate and step count would be frozen into the graph");
 }
 
-void* OptimizerStage::gpu_stream() const {
-  return setting_.some_on_gpu() ? channel_.group().gpu().nccl().stream() : nullptr;
-}
+void* OptimizerStage::gpu_stream() const { return setting_.some_on_gpu() ? channel_.transport().gpu()->stream() : nullptr; }
 
 bool OptimizerStage::end(bool is_void) {
   if (problem_) throw Error(*problem_);
@@ -312,7 +309,7 @@ std::optional<Error> OptimizerStage::make_step(const char* function, bool collec
   }
   if (exchanges_ == Exchanges::kNotPrepared) prepare();
   const bool elsewhere = setting_.some_on_gpu() && stream != gpu_stream();
-  if (elsewhere) channel_.group().gpu().nccl().order_after(stream);
+  if (elsewhere) channel_.transport().gpu()->order_after(stream);
   if (request_.whole_tensors)  // an exchange works block by block
     for (int32_t index = 0; index < table_.parameter_count(); ++index)
       if (update_.takes_part(index) && !owned(index).empty())
@@ -321,7 +318,7 @@ std::optional<Error> OptimizerStage::make_step(const char* function, bool collec
   publish(false);
   for (const auto& part : parts_) part->step.set_made(false);
   std::optional<Error> failure = settle(function, collective, gpu_stream());
-  if (elsewhere) channel_.group().gpu().nccl().order_before(stream);
+  if (elsewhere) channel_.transport().gpu()->order_before(stream);
   return failure;
 }
 

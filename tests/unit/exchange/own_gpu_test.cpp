@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "nccl/own_gpu.hpp"
+#include "device/gpu/own_gpu.hpp"
 
 #include "device/gpu/module.hpp"
 #include "support/check.hpp"
@@ -21,19 +21,19 @@ struct UsesTiny {
 
 void the_gpu_is_the_one_asked_for_or_that_of_the_local_rank(void**) {
   const UsesTiny uses;
-  expect_equal(nccl::OwnGpu(-1, 1, "rank 1").open().index(), 1, "the local rank's");
-  expect_equal(nccl::OwnGpu(0, 1, "rank 1").open().index(), 0, "the one asked for");
-  expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [] { static_cast<void>(nccl::OwnGpu(2, 0, "rank 0").open()); }),
+  expect_equal(gpu::OwnGpu(-1, 1, "rank 1").open().index(), 1, "the local rank's");
+  expect_equal(gpu::OwnGpu(0, 1, "rank 1").open().index(), 0, "the one asked for");
+  expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [] { static_cast<void>(gpu::OwnGpu(2, 0, "rank 0").open()); }),
                   "sees 2 GPUs");
-  expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [] { static_cast<void>(nccl::OwnGpu(-1, 5, "rank 5").open()); }),
+  expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [] { static_cast<void>(gpu::OwnGpu(-1, 5, "rank 5").open()); }),
                   "fewer ranks");
   tiny_gpu.devices = 1;
-  expect_equal(nccl::OwnGpu(-1, 5, "rank 5").open().index(), 0, "the only one");
+  expect_equal(gpu::OwnGpu(-1, 5, "rank 5").open().index(), 0, "the only one");
 }
 
 void a_tensor_is_bound_to_this_ranks_gpu_alone(void**) {
   const UsesTiny uses;
-  nccl::OwnGpu own(1, 0, "rank 0");
+  gpu::OwnGpu own(1, 0, "rank 0");
   float somewhere = 0;
   Tensor tensor = flat_tensor(&somewhere, DDP_F32, 1);
   tiny_gpu.pointer_on = -1;

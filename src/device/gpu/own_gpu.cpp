@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "nccl/own_gpu.hpp"
+#include "device/gpu/own_gpu.hpp"
 
 #include "core/error.hpp"
 #include "device/gpu/host_memory.hpp"
 #include "device/gpu/module.hpp"
 
-namespace ddp::nccl {
+namespace ddp::gpu {
 namespace {
 
 int32_t choose_index(int32_t wanted, int32_t local_rank, int32_t count) {
@@ -23,24 +23,24 @@ int32_t choose_index(int32_t wanted, int32_t local_rank, int32_t count) {
 
 }  // namespace
 
-const gpu::Device& OwnGpu::open() {
+const Device& OwnGpu::open() {
   const std::lock_guard lock(opening_);
   if (device_ == nullptr) {
-    const ddp_gpu_table& table = gpu::load_module();
-    const int32_t index = choose_index(wanted_, local_rank_, gpu::count_devices(table));
-    device_ = std::make_shared<gpu::Device>(table, index, owner_);
+    const ddp_gpu_table& table = load_module();
+    const int32_t index = choose_index(wanted_, local_rank_, count_devices(table));
+    device_ = std::make_shared<Device>(table, index, owner_);
   }
   return *device_;
 }
 
-gpu::Scratch& OwnGpu::scratch() {
-  const gpu::Device& device = open();
-  if (scratch_ == nullptr) scratch_ = std::make_unique<gpu::Scratch>(device);
+Scratch& OwnGpu::scratch() {
+  const Device& device = open();
+  if (scratch_ == nullptr) scratch_ = std::make_unique<Scratch>(device);
   return *scratch_;
 }
 
 GivenMemory& OwnGpu::memory() {
-  const gpu::Device& device = open();
+  const Device& device = open();
   if (memory_ == nullptr) memory_ = std::make_unique<GivenMemory>(device);
   return *memory_;
 }
@@ -52,12 +52,12 @@ void OwnGpu::rename(const std::string& owner) {
 }
 
 void OwnGpu::bind(Tensor& tensor, const char* what) {
-  if (!tensor.is_on_gpu()) return require_host(tensor, what, gpu::kDescribeIt);
-  const gpu::Device& device = open();
+  if (!tensor.is_on_gpu()) return require_host(tensor, what, kDescribeIt);
+  const Device& device = open();
   if (tensor.device_index != device.index())
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s is on GPU %d, but this rank works on %s (option device_index)", what,
                      tensor.device_index, device.name().c_str());
-  if (tensor.count > 0) gpu::require_on(device, tensor.data, what);
+  if (tensor.count > 0) require_on(device, tensor.data, what);
   tensor.device = &device;
 }
 
@@ -69,4 +69,4 @@ void OwnGpu::require_host(const Tensor& tensor, const char* what, const char* in
   seen.store(tensor.data, std::memory_order_relaxed);
 }
 
-}  // namespace ddp::nccl
+}  // namespace ddp::gpu

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The GPU transport of a group: one communication stream, NCCL between the ranks, and what keeps a failure from doing harm.
+// What all exchanges of a group on GPUs have in common: one communication stream, NCCL between the ranks, and what keeps a
+// failure from doing harm.
 //
 // Order. Everything that is communicated runs on one stream of high priority. It waits for the streams that wrote the data
 // (order_after), and the stream that uses the result waits for it (order_before). The host waits for no device. With
@@ -23,30 +24,27 @@
 #include <vector>
 
 #include "device/gpu/device.hpp"
+#include "device/gpu/given_memory.hpp"
 #include "exchange/transport.hpp"
 #include "nccl/communicator.hpp"
-#include "nccl/given_memory.hpp"
 #include "nccl/launch_order.hpp"
 #include "nccl/stop_words.hpp"
 #include "nccl/watch.hpp"
 
 namespace ddp::nccl {
 
-class Operation;
 struct Scale;
 class TreeOrder;
+using collective::StopRead;
 
-/// The reader of the word that stops kernels.
-enum class StopRead { kByMany, kOnce };
-
-class NcclTransport {
+class Engine {
  public:
   /// Collective, over the control plane. All ranks throw the same if one cannot: NOT_SUPPORTED, TIMED_OUT, PEER_FAILED.
-  NcclTransport(const collective::TransportContext& context, const gpu::Device& device, GivenMemory& memory,
-                os::Deadline deadline);
-  ~NcclTransport();
-  NcclTransport(const NcclTransport&) = delete;
-  NcclTransport& operator=(const NcclTransport&) = delete;
+  Engine(const collective::TransportContext& context, const gpu::Device& device, gpu::GivenMemory& memory,
+         os::Deadline deadline);
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
 
   [[nodiscard]] const gpu::Device& device() const noexcept { return device_; }
   [[nodiscard]] int32_t rank() const noexcept { return rank_; }
@@ -79,11 +77,6 @@ class NcclTransport {
   /// rank. Costs a kernel that copies the word, unless the one kernel that comes next has one thread that reads it, once.
   [[nodiscard]] ddp_gpu_stop stop_on(void* stream, StopRead read = StopRead::kByMany);
 
-  /// As Transport::prepare. `metadata`: the exchange of the metadata about it (bucket.hpp), over the host's transport.
-  /// Throws OUT_OF_MEMORY.
-  [[nodiscard]] std::unique_ptr<Operation> prepare(const collective::ExchangeSpec& spec,
-                                                   std::unique_ptr<collective::BucketOperation> metadata);
-
   /// Waits for what is on the communication stream. False: the group broke first, or its timeout passed; then the group's
   /// next exchange finds the late rank.
   [[nodiscard]] bool is_done_in_time();
@@ -108,8 +101,8 @@ class NcclTransport {
   /// Leave: in order (all ranks have done what they wanted), or not. Bounded.
   /// As the process ends by exit(), which takes NCCL and CUDA down: from then on nothing of this transport calls NCCL, and
   /// its communicator stays as it is. In order: not before the device has sent to the others what they wait for. Any thread.
-  enum class End { kOfGroup, kOfProcess };
-  void close(bool in_order, End end = End::kOfGroup) noexcept;
+  using Leaves = collective::GpuSide::Leaves;
+  void close(bool in_order, Leaves what = Leaves::kGroup) noexcept;
 
  private:
   void try_out(os::Deadline deadline);
@@ -123,7 +116,7 @@ class NcclTransport {
 
   const collective::TransportContext context_;
   const gpu::Device& device_;
-  GivenMemory& memory_;
+  gpu::GivenMemory& memory_;
   const int32_t rank_;
   const int32_t size_;
   std::unique_ptr<gpu::Stream> stream_;

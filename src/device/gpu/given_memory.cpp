@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "nccl/given_memory.hpp"
+#include "device/gpu/given_memory.hpp"
 
 #include <utility>
 
 #include "core/attempt.hpp"
 
-namespace ddp::nccl {
+namespace ddp::gpu {
 
 GivenMemory::~GivenMemory() {
   if (given_.empty() || !device_.frees().may_free(device_.name(), *device_.owner().text())) return;
@@ -50,8 +50,8 @@ void GivenMemory::free(void* memory) noexcept {
 
 void GivenMemory::give_back(void* memory, const ddp_nccl_table* nccl) const noexcept {
   if (nccl == nullptr) return;
-  const gpu::Device::Current current(device_, std::nothrow);
+  const Device::Current current(device_, std::nothrow);
   static_cast<void>(nccl->mem_free(memory));
 }
 
-}  // namespace ddp::nccl
+}  // namespace ddp::gpu

@@ -15,10 +15,10 @@
 #include <string>
 
 #include "device/gpu/device.hpp"
+#include "device/gpu/given_memory.hpp"
 #include "device/gpu/scratch.hpp"
-#include "nccl/given_memory.hpp"
 
-namespace ddp::nccl {
+namespace ddp::gpu {
 
 class OwnGpu {
  public:
@@ -27,11 +27,11 @@ class OwnGpu {
       : wanted_(wanted), local_rank_(local_rank), owner_(std::move(owner)) {}
 
   /// Throws NOT_SUPPORTED (module, driver or GPU missing), INVALID_ARGUMENT (no GPU of that number).
-  [[nodiscard]] const gpu::Device& open();
+  [[nodiscard]] const Device& open();
   /// NULL before the first use.
-  [[nodiscard]] const gpu::Device* opened() const noexcept { return device_.get(); }
+  [[nodiscard]] const Device* opened() const noexcept { return device_.get(); }
   /// Memory for what goes through several calls' hands on that GPU. Throws as open().
-  [[nodiscard]] gpu::Scratch& scratch();
+  [[nodiscard]] Scratch& scratch();
   /// What the group gives out of that GPU's memory. Throws as open().
   [[nodiscard]] GivenMemory& memory();
   /// NULL before the first use.
@@ -48,10 +48,10 @@ class OwnGpu {
   const int32_t local_rank_;
   std::string owner_;
   std::mutex opening_;  // guards owner_, and device_ until it is there
-  std::shared_ptr<gpu::Device> device_;
-  std::unique_ptr<gpu::Scratch> scratch_;
+  std::shared_ptr<Device> device_;
+  std::unique_ptr<Scratch> scratch_;
   std::unique_ptr<GivenMemory> memory_;
   std::array<std::atomic<const std::byte*>, 8> seen_{};  // host memory that was looked at
 };
 
-}  // namespace ddp::nccl
+}  // namespace ddp::gpu

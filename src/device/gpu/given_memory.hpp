@@ -13,11 +13,11 @@
 
 #include "device/gpu/device.hpp"
 
-namespace ddp::nccl {
+namespace ddp::gpu {
 
 class GivenMemory {
  public:
-  explicit GivenMemory(const gpu::Device& device) noexcept : device_(device) {}
+  explicit GivenMemory(const Device& device) noexcept : device_(device) {}
   /// Frees what is left, if the device is done with it.
   ~GivenMemory();
   GivenMemory(const GivenMemory&) = delete;
@@ -47,9 +47,9 @@ class GivenMemory {
   };
   void give_back(void* memory, const ddp_nccl_table* nccl) const noexcept;
 
-  const gpu::Device& device_;
+  const Device& device_;
   mutable std::mutex mutex_;  // guards given_
   std::map<std::byte*, Given> given_;
 };
 
-}  // namespace ddp::nccl
+}  // namespace ddp::gpu

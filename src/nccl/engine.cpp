@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "nccl/nccl_transport.hpp"
+#include "nccl/engine.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -14,7 +14,6 @@
 #include "nccl/connect.hpp"
 #include "nccl/greeting.hpp"
 #include "nccl/mean.hpp"
-#include "nccl/sharded.hpp"
 #include "nccl/tree_sum.hpp"
 #include "os/at_exit.hpp"
 #include "os/log.hpp"
@@ -55,8 +54,8 @@ void check_reduction(const char* function, const Tensor& tensor, ddp_reduce op, 
                      function, describe(tensor).c_str());
 }
 
-NcclTransport::NcclTransport(const collective::TransportContext& context, const gpu::Device& device, GivenMemory& memory,
-                             os::Deadline deadline)
+Engine::Engine(const collective::TransportContext& context, const gpu::Device& device, gpu::GivenMemory& memory,
+               os::Deadline deadline)
     : context_(context), device_(device), memory_(memory), rank_(context.control->rank()), size_(context.control->size()) {
   const ddp_nccl_table* nccl = nullptr;
   device.frees().set_limit(idle_limit_ms(context.options.timeout_ms));
@@ -115,13 +114,13 @@ NcclTransport::NcclTransport(const collective::TransportContext& context, const 
   if (rank_ == 0) say_what_started(*nccl);
 }
 
-void NcclTransport::say_what_started(const ddp_nccl_table& nccl) const {
+void Engine::say_what_started(const ddp_nccl_table& nccl) const {
   os::log(DDP_LOG_INFO, "%d ranks: NCCL %d (%s)%s, %s", size_, nccl.library_version, nccl.path,
           context_.options.nccl_comm != nullptr ? ", with a communicator of the program" : "", device_.table().name);
 }
 
 /// The first collective makes the connections; better here than in a pass.
-void NcclTransport::try_out(os::Deadline deadline) {
+void Engine::try_out(os::Deadline deadline) {
   const auto fail_late = [&] {
     throw make_error(DDP_ERROR_TIMED_OUT, "NCCL connected the ranks but did not carry out its first collective in time%s",
                      context_.options.nccl_comm != nullptr
@@ -149,12 +148,12 @@ void NcclTransport::try_out(os::Deadline deadline) {
   }
 }
 
-uint64_t NcclTransport::order_word(At at) const {
+uint64_t Engine::order_word(At at) const {
   if (order_ == nullptr) return 0;
   return at == At::kNow ? order_->word() : order_->last_word();
 }
 
-NcclTransport::~NcclTransport() {
+Engine::~Engine() {
   close(false);
   const bool may_free = !staging_.memory.empty() && device_.frees().may_free(device_.name(), *device_.owner().text());
   for (void* const memory : staging_.memory)
@@ -163,37 +162,37 @@ NcclTransport::~NcclTransport() {
 }
 
 /// Does what is on the communication stream? Known in time; within a second once the group is broken.
-bool NcclTransport::comes_to_an_end(os::Deadline deadline) noexcept {
+bool Engine::comes_to_an_end(os::Deadline deadline) noexcept {
   const std::optional<Error> problem = try_to([&] { await_stream(deadline); });
   return !problem || problem->status() != DDP_ERROR_TIMED_OUT;
 }
 
 /// NCCL has ended, or no thread waits for it any more: pending work may keep the device busy for ever.
-void NcclTransport::decide_about_memory() noexcept {
+void Engine::decide_about_memory() noexcept {
   if (communicator_ == nullptr) return;
   const auto ends = [this, by = os::Deadline::in_ms(kFreeMs)] { return comes_to_an_end(by); };
   static_cast<void>(try_to([&] { device_.frees().ask_last(ends, device_.name(), *device_.owner().text()); }));
 }
 
-void NcclTransport::end_sequence() noexcept {
+void Engine::end_sequence() noexcept {
   flags_.sequence_ended.store(true);
   if (stop_words_ != nullptr) stop_words_->set();
 }
 
-Communicator& NcclTransport::communicator() {
+Communicator& Engine::communicator() {
   context_.failure->check();
   if (flags_.sequence_ended.load()) throw Error(DDP_ERROR_ABORTED, "an earlier collective of this rank failed");
   return *communicator_;
 }
 
-void NcclTransport::order_after(void* stream) {
+void Engine::order_after(void* stream) {
   if (stream == stream_->get()) return;
   const std::lock_guard lock(ordering_.mutex);
   ordering_.event->record(stream);
   ordering_.event->hold_back(stream_->get());
 }
 
-void NcclTransport::order_before(void* stream) {
+void Engine::order_before(void* stream) {
   if (stream == stream_->get()) return;
   {
     const std::lock_guard lock(ordering_.mutex);
@@ -203,7 +202,7 @@ void NcclTransport::order_before(void* stream) {
   if (size_ > 1 && !device_.is_capturing(stream)) watch_->expect_end_of(stream);
 }
 
-void* NcclTransport::fork() {
+void* Engine::fork() {
   if (side_stream_ == nullptr) {
     side_stream_ = std::make_unique<gpu::Stream>(device_, gpu::Stream::Priority::kNormal);
     device_.timeline().name_stream(side_stream_->get(), trace::GpuRow::kUpdates);
@@ -214,33 +213,23 @@ void* NcclTransport::fork() {
   return side_stream_->get();
 }
 
-void NcclTransport::join() {
+void Engine::join() {
   if (side_stream_ != nullptr) order_after(side_stream_->get());
 }
 
-ddp_gpu_stop NcclTransport::stop_on(void* stream, StopRead read) {
+ddp_gpu_stop Engine::stop_on(void* stream, StopRead read) {
   if (stop_words_ == nullptr) return nullptr;
   return read == StopRead::kOnce ? stop_words_->original() : stop_words_->copy_on(stream);
 }
 
 /// Nothing if it is one.
-void NcclTransport::scale(const Tensor& from, const Tensor& to, const Scale& by, void* stream) {
+void Engine::scale(const Tensor& from, const Tensor& to, const Scale& by, void* stream) {
   if (by.is_one() || from.count == 0) return;
   move(device_, {ddp_gpu_span{from.data, to.data, from.count}}, {from.dtype, to.dtype, by}, stop_on(stream), stream,
        "dividing a sum");
 }
 
-std::unique_ptr<Operation> NcclTransport::prepare(const collective::ExchangeSpec& spec,
-                                                  std::unique_ptr<collective::BucketOperation> metadata) {
-  switch (spec.kind()) {
-    case collective::Collective::kBucketReduceScatter:
-      return std::make_unique<ReduceScatter>(*this, std::move(metadata), spec);
-    case collective::Collective::kBucketAllGather: return std::make_unique<AllGather>(*this, std::move(metadata), spec);
-    default: return std::make_unique<Bucket>(*this, std::move(metadata), spec);
-  }
-}
-
-void NcclTransport::all_reduce(const Tensor& tensor, ddp_reduce op, void* stream) {
+void Engine::all_reduce(const Tensor& tensor, ddp_reduce op, void* stream) {
   if (size_ == 1 || tensor.count == 0) return;
   order_after(stream);
   gpu::Timed timed(device_, stream_->get(), trace::GpuWork::kAllReduce, tensor.bytes());
@@ -257,7 +246,7 @@ void NcclTransport::all_reduce(const Tensor& tensor, ddp_reduce op, void* stream
   order_before(stream);
 }
 
-void NcclTransport::all_gather(const Tensor& input, const Tensor& output, void* stream) {
+void Engine::all_gather(const Tensor& input, const Tensor& output, void* stream) {
   if (output.count == 0) return;
   if (size_ == 1) {
     if (input.data != output.data) device_.copy(output.data, input.data, input.bytes(), stream);
@@ -270,7 +259,7 @@ void NcclTransport::all_gather(const Tensor& input, const Tensor& output, void* 
   order_before(stream);
 }
 
-void NcclTransport::reduce_scatter(const Tensor& input, const Tensor& output, ddp_reduce op, void* stream) {
+void Engine::reduce_scatter(const Tensor& input, const Tensor& output, ddp_reduce op, void* stream) {
   if (input.count == 0) return;
   if (size_ == 1) {
     if (input.data != output.data) device_.copy(output.data, input.data, input.bytes(), stream);
@@ -293,7 +282,7 @@ void NcclTransport::reduce_scatter(const Tensor& input, const Tensor& output, dd
 }
 
 /// Memory of the transport's own for terms that are divided before the sum, because the input stays as it is.
-Tensor NcclTransport::terms_like(const Tensor& input, void* stream) {
+Tensor Engine::terms_like(const Tensor& input, void* stream) {
   if (input.bytes() > staging_.bytes && device_.is_capturing(stream))
     throw Error(DDP_ERROR_INVALID_STATE,
                 "ddp_group_reduce_scatter: a mean of F16 takes memory at its first call, which cannot be captured into a "
@@ -303,7 +292,7 @@ Tensor NcclTransport::terms_like(const Tensor& input, void* stream) {
   return terms;
 }
 
-void NcclTransport::broadcast(const Tensor& tensor, int32_t root, void* stream) {
+void Engine::broadcast(const Tensor& tensor, int32_t root, void* stream) {
   if (size_ == 1 || tensor.count == 0) return;
   order_after(stream);
   gpu::Timed timed(device_, stream_->get(), trace::GpuWork::kBroadcast, tensor.bytes());
@@ -312,7 +301,7 @@ void NcclTransport::broadcast(const Tensor& tensor, int32_t root, void* stream) 
   order_before(stream);
 }
 
-void* NcclTransport::alloc(int64_t bytes) {
+void* Engine::alloc(int64_t bytes) {
   if (size_ > 1) {
     void* const memory = communicator().alloc(bytes);
     memory_.take(memory, bytes, communicator_->table());
@@ -326,7 +315,7 @@ void* NcclTransport::alloc(int64_t bytes) {
   return data;
 }
 
-void* NcclTransport::staging(int64_t bytes) {
+void* Engine::staging(int64_t bytes) {
   if (bytes > staging_.bytes) {
     const int64_t larger = std::max(bytes, 2 * staging_.bytes);  // what is left behind, which a graph may use, is less
     staging_.memory.reserve(staging_.memory.size() + 1);
@@ -337,7 +326,7 @@ void* NcclTransport::staging(int64_t bytes) {
 }
 
 /// The communication stream, which waits for the other ranks and, if the group breaks, perhaps for ever.
-void NcclTransport::await_stream(os::Deadline deadline) {
+void Engine::await_stream(os::Deadline deadline) {
   const gpu::Event end(device_);
   end.record(stream_->get());
   os::Deadline after_break = flags_.stuck ? os::Deadline::in_ms(1) : os::Deadline::never();
@@ -352,7 +341,7 @@ void NcclTransport::await_stream(os::Deadline deadline) {
   }
 }
 
-bool NcclTransport::is_done_in_time() {
+bool Engine::is_done_in_time() {
   const gpu::Event end(device_);
   end.record(stream_->get());
   for (const auto by = os::Deadline::in_ms(idle_limit_ms(context_.options.timeout_ms)); !end.is_done();) {
@@ -362,22 +351,22 @@ bool NcclTransport::is_done_in_time() {
   return true;
 }
 
-void NcclTransport::free(void* data) noexcept {
+void Engine::free(void* data) noexcept {
   if (!device_.frees().may_free(device_.name(), *device_.owner().text())) return;
   memory_.free(data);
 }
 
-void NcclTransport::wake() noexcept {
+void Engine::wake() noexcept {
   if (stop_words_ != nullptr) stop_words_->set();  // before NCCL ends
   device_.frees().set_limit(kFreeMs);
   if (order_ != nullptr) order_->end();
   if (watch_ != nullptr) watch_->wake();
 }
 
-void NcclTransport::close(bool in_order, End end) noexcept {
+void Engine::close(bool in_order, Leaves what) noexcept {
   if (watch_ == nullptr) return;  // one rank, or never connected
   order_->end();
-  if (end == End::kOfProcess) {
+  if (what == Leaves::kProcess) {
     if (in_order) static_cast<void>(comes_to_an_end(os::Deadline::in_ms(kExitMs)));
     communicator_->leave();
     static_cast<void>(watch_->stop());
@@ -391,7 +380,7 @@ void NcclTransport::close(bool in_order, End end) noexcept {
 }
 
 /// The owner of a lent communicator may end it at once; NCCL's own end waits for the device, too.
-void NcclTransport::close_in_order() noexcept {
+void Engine::close_in_order() noexcept {
   const int64_t limit_ms = close_limit_ms(size_, context_.options.timeout_ms);
   if (context_.options.nccl_comm != nullptr) static_cast<void>(try_to([&] { await_stream(os::Deadline::in_ms(limit_ms)); }));
   communicator_->close(limit_ms, [this] { return context_.failure->woken(); });
