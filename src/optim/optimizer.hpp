@@ -41,8 +41,15 @@ class Optimizer : public model::ReplicaState {
   [[nodiscard]] virtual double grad_norm() const { return -1; }
   [[nodiscard]] int64_t steps() const override { return step_count(); }
   [[nodiscard]] int64_t optimizer_steps() const override { return step_count(); }
+  /// Itself, as the model knows its optimizers; NULL: it changes parameters in a way of its own.
+  [[nodiscard]] virtual parts::BlockUpdate* blocks() noexcept { return nullptr; }
+  /// Is a step collective?
+  [[nodiscard]] virtual bool steps_together() const { return !is_replicated(); }
   /// Its part in the model's passes, to be attached; NULL: it has none.
   [[nodiscard]] virtual parts::BlockUpdate* in_passes() noexcept { return nullptr; }
+
+  /// It is new: takes what all optimizers of the model have alike from one that there is.
+  void join_others();
 
   [[nodiscard]] model::Model& model() const noexcept { return *model_; }
 

@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "core/parameter_set.hpp"
 #include "core/parameters.hpp"
 #include "optim/fields.hpp"
 
@@ -42,9 +43,10 @@ class ParamGroups {
   void set_step_count(int64_t steps) noexcept { step_count_ = steps; }
 
   /// rate, weight_decay, step_count, groups (how many), and by parameter name steps.<name> and, where set, group.<name>.
-  [[nodiscard]] Fields fields(const Parameters& table) const;
-  /// Throws MISMATCH or IO.
-  [[nodiscard]] static ParamGroups from_fields(const Fields& fields, const Parameters& table);
+  /// `own`: the parameters of the optimizer.
+  [[nodiscard]] Fields fields(const Parameters& table, const ParameterSet& own = {}) const;
+  /// Throws MISMATCH, also for steps of a parameter of the model that is not in `own`, or IO.
+  [[nodiscard]] static ParamGroups from_fields(const Fields& fields, const Parameters& table, const ParameterSet& own = {});
 
  private:
   struct Group {

@@ -193,6 +193,34 @@ void two_models_go_back_together(void**) {
   }
 }
 
+/// Of one model, both sharded, or one; a rank dies before, in, between and behind their steps.
+template <bool kInBackward>
+void two_optimizers_go_back_together(void**) {
+  struct Case {
+    Moment moment;
+    bool shard, shard_second;
+  };
+  for (const Case& each : {Case{Moment::kInPass, true, true},
+                           {Moment::kInStep, true, true},
+                           {Moment::kBetweenSteps, true, true},
+                           {Moment::kBetweenSteps, true, false},
+                           {Moment::kAfterStep, true, false},
+                           {Moment::kInPass, false, false},
+                           {Moment::kBetweenSteps, false, false}}) {
+    const Folder folder;
+    KeepPlan plan = plan_on(folder);
+    plan.own_rule = true;
+    plan.in_backward = kInBackward;
+    plan.two_optimizers = true;
+    plan.shard = each.shard;
+    plan.shard_second = each.shard_second;
+    plan.keep_every = each.shard ? 2 : 1'000;
+    plan.averages = true;
+    plan.deaths = {{1, 6, each.moment}};
+    train(plan);
+  }
+}
+
 /// The models that are kept have other places among those that live.
 void a_model_that_was_made_before_is_destroyed(void**) {
   const Folder folder;
@@ -358,6 +386,8 @@ int main() {
       ddp_test(all_go_back_several_steps),
       ddp_test(a_model_that_was_made_before_is_destroyed),
       ddp_test(two_models_go_back_together),
+      ddp_test(two_optimizers_go_back_together<false>),
+      ddp_test(two_optimizers_go_back_together<true>),
       ddp_test(replicas_go_on_without_going_back),
       ddp_test(replicas_without_undo_go_back),
       ddp_test(a_rank_dies_among_hosts<Hosts::kGloo>),

@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of passes that an optimizer is, if there is one and it still lives: its stage (optimizer_stage.hpp) does the
-// work. Threads: as PassPart. Tested by conformance/fused_test.cpp.
+// The part of passes that the optimizers are which asked for one (shard, in_backward, divide_in_step), as long as they live.
+// Each has the buckets of its parameters, and a stage (optimizer_stage.hpp) that does the work. They are asked in the order
+// in which they were attached, the same on all ranks. Steps that a pass has made count together, once all are made: if the
+// group breaks before, all are taken back.
+// Threads: as PassPart. Tested by conformance/fused_test.cpp and conformance/several_optimizers_test.cpp.
 #pragma once
 
+#include <algorithm>
 #include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "parts/step/block_update.hpp"
 #include "parts/step/optimizer_stage.hpp"
@@ -12,15 +18,25 @@
 
 namespace ddp::parts {
 
-class AttachedOptimizer final : public pass::PassPart {
+class AttachedOptimizers final : public pass::PassPart {
  public:
-  /// From the next pass on, as long as it lives.
-  void attach(std::weak_ptr<BlockUpdate> update, std::unique_ptr<OptimizerStage> stage) noexcept {
-    stage_ = std::move(stage);
-    update_ = std::move(update);
+  /// Of passes with this number of buckets.
+  explicit AttachedOptimizers(size_t buckets) : places_(buckets) {}
+
+  /// From the next pass on, as long as it lives. `buckets`: the numbers of those that the stage has, in its order. `name`:
+  /// in errors.
+  void attach(std::weak_ptr<BlockUpdate> update, std::string name, std::vector<size_t> buckets,
+              std::unique_ptr<OptimizerStage> stage);
+  /// NULL if it is not attached.
+  [[nodiscard]] OptimizerStage* stage_of(const BlockUpdate& update) const noexcept;
+  /// The stage of the optimizer that has this parameter, if it lives.
+  [[nodiscard]] OptimizerStage* stage_of(int32_t parameter) const noexcept;
+  /// Does `which(stage)` say so of one that lives?
+  template <class Which>
+  [[nodiscard]] bool any(const Which& which) const {
+    return std::any_of(all_.begin(), all_.end(),
+                       [&](const Attached& each) { return !each.update.expired() && which(*each.stage); });
   }
-  /// NULL if there is none.
-  [[nodiscard]] OptimizerStage* stage() const noexcept { return update_.expired() ? nullptr : stage_.get(); }
 
   [[nodiscard]] pass::Traits traits() const noexcept override;
   /// A step that a pass has made must be ended before the next pass whose gradients are final.
@@ -28,23 +44,39 @@ class AttachedOptimizer final : public pass::PassPart {
   void begin(pass::Opening& opening) override;
   [[nodiscard]] collective::BucketOperation& choose(size_t bucket, collective::BucketOperation& usual) noexcept override;
   void started(size_t bucket, collective::BucketOperation& reduction, collective::ProgressQueue& queue) override;
-  [[nodiscard]] pass::Vote vote() const noexcept override;
+  [[nodiscard]] pass::Left left(size_t bucket) const noexcept override;
   void order() override;
   [[nodiscard]] bool conclude(const pass::Verdict& verdict) override;
   [[nodiscard]] bool answer(const pass::Verdict& verdict) override;
   void report() override;
   void broken() override;
-  void closed(const pass::Closing&) noexcept override { held_.reset(); }
-  void left_open() noexcept override { held_.reset(); }
+  void closed(const pass::Closing&) noexcept override { release(); }
+  void left_open() noexcept override { release(); }
   void changed(pass::Change what) noexcept override;
   [[nodiscard]] bool set_address(size_t bucket, int32_t piece, std::byte* data) noexcept override;
 
  private:
-  std::weak_ptr<BlockUpdate> update_;
-  /// While a pass is open, and not longer: whoever holds the optimizer holds the model.
-  std::shared_ptr<BlockUpdate> held_;
-  std::unique_ptr<OptimizerStage> stage_;  // also if the optimizer does not live any more, until the next pass
-  OptimizerStage* active_ = nullptr;       // in this pass; NULL: it takes no part
+  struct Attached {
+    std::weak_ptr<BlockUpdate> update;
+    std::string name;
+    std::vector<size_t> buckets;
+    std::unique_ptr<OptimizerStage> stage;  // also if the optimizer does not live any more, until the next pass
+    /// While a pass is open, and not longer: whoever holds the optimizer holds the model.
+    std::shared_ptr<BlockUpdate> held{};
+    bool is_active = false;  // in this pass
+  };
+  /// A bucket of a stage.
+  struct Place {
+    OptimizerStage* stage = nullptr;  // NULL: of no optimizer that is attached
+    size_t bucket = 0;                // in the stage
+    bool is_active = false;
+  };
+  void begin(Attached& each, const pass::Opening& opening);
+  void find_places() noexcept;
+  void release() noexcept;
+
+  std::vector<Attached> all_;
+  std::vector<Place> places_;  // by bucket of the pass
 };
 
 }  // namespace ddp::parts
