@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Several optimizers of one model: which parameters each gets, what is refused, and their states in one checkpoint. */
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "support/ranks.h"
+
+enum { P = 4, N = 3 };
+
+typedef struct fixture {
+  ddp_group *group;
+  ddp_model *model;
+  float value[P][N], grad[P][N];
+} fixture;
+
+static const char *const kNames[P] = {"w1", "b1", "w2", "b2"};
+
+static void open_model(fixture *f, ddp_group *group) {
+  ddp_model_options options;
+  memset(f, 0, sizeof *f);
+  f->group = group;
+  check_ok(ddp_model_options_init(&options, sizeof options));
+  check_ok(ddp_model_create(f->group, &options, &f->model));
+  for (int p = 0; p < P; p++) check_ok(ddp_model_add_array(f->model, kNames[p], f->value[p], f->grad[p], N, NULL));
+}
+
+static ddp_status make(const fixture *f, double rate, const int32_t *list, int64_t count, int32_t in_backward,
+                       ddp_optimizer **out) {
+  ddp_sgd_options rule;
+  ddp_optimizer_options options;
+  check_ok(ddp_sgd_options_init(&rule, sizeof rule));
+  check_ok(ddp_optimizer_options_init(&options, sizeof options));
+  rule.rate = rate;
+  options.parameters = list;
+  options.parameter_count = count;
+  options.in_backward = in_backward;
+  return ddp_optimizer_create_sgd(f->model, &rule, &options, out);
+}
+
+static void pass(fixture *f) {
+  check_ok(ddp_model_begin_backward(f->model, DDP_PASS_REDUCE));
+  for (int p = P; p-- > 0;) {
+    for (int i = 0; i < N; i++) f->grad[p][i] = (float)(p + 1);
+    check_ok(ddp_model_mark_ready(f->model, p, NULL));
+  }
+  check_ok(ddp_model_end_backward(f->model, NULL));
+}
+
+static void check_values(const fixture *f, const double *wanted) {
+  for (int p = 0; p < P; p++)
+    for (int i = 0; i < N; i++) check_number(f->value[p][i], wanted[p]);
+}
+
+static void each_changes_its_own_parameters(void **state) {
+  (void)state;
+  for (int32_t in_backward = 0; in_backward < 2; in_backward++) {
+    fixture f;
+    ddp_optimizer *weights = NULL, *rest = NULL;
+    const int32_t list[] = {2, 0};
+    open_model(&f, alone());
+    check_ok(make(&f, 1, list, 2, in_backward, &weights));
+    check_ok(make(&f, 10, NULL, 0, 0, &rest));
+    check_ok(ddp_model_commit(f.model, NULL));
+    pass(&f);
+    if (in_backward == 1)
+      check_error_text(DDP_ERROR_INVALID_STATE, ddp_model_begin_backward(f.model, DDP_PASS_REDUCE),
+                       "optimizer 0 (sgd), which has in_backward");
+    check_ok(ddp_optimizer_step(rest, NULL));
+    check_ok(ddp_optimizer_step(weights, NULL));
+    check_values(&f, (const double[]){-1, -20, -3, -40});
+    check_error_text(DDP_ERROR_INVALID_STATE, ddp_optimizer_step(rest, NULL), "used these gradients already");
+    check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_set_group(rest, 2, 0, 1), "optimizer 1 (sgd)");
+    check_text(ddp_last_error(), "\"w2\"");
+    check_ok(ddp_optimizer_set_group(weights, 2, 0, 2));
+    pass(&f);
+    check_ok(ddp_optimizer_step(weights, NULL));
+    check_ok(ddp_optimizer_step(rest, NULL));
+    check_values(&f, (const double[]){-2, -40, -9, -80});
+    ddp_optimizer_destroy(weights);
+    ddp_optimizer_destroy(rest);
+    ddp_model_destroy(f.model);
+    ddp_group_destroy(f.group);
+  }
+}
+
+static void a_parameter_has_one_optimizer(void **state) {
+  (void)state;
+  fixture f;
+  float later_value[N] = {0}, later_grad[N] = {0};
+  ddp_optimizer *a = NULL, *b = NULL, *c = NULL;
+  const int32_t first[] = {1, 2}, second[] = {3, 2}, third[] = {3};
+  open_model(&f, alone());
+  check_ok(make(&f, 1, first, 2, 0, &a));
+  check_error_text(DDP_ERROR_INVALID_STATE, make(&f, 1, second, 2, 0, &b), "parameter \"w2\"");
+  check_text(ddp_last_error(), "optimizer 0 (sgd)");
+  check_text(ddp_last_error(), "optimizer 1 (sgd)");
+  check_ok(make(&f, 1, third, 1, 0, &b));
+  ddp_adam_options rule;
+  check_ok(ddp_adam_options_init(&rule, sizeof rule));
+  check_ok(ddp_optimizer_create_adam(f.model, &rule, NULL, &c)); /* w1, and what is added later */
+  check_ok(ddp_model_add_array(f.model, "later", later_value, later_grad, N, NULL));
+  const int32_t later[] = {4};
+  ddp_optimizer *d = NULL;
+  check_error_text(DDP_ERROR_INVALID_STATE, make(&f, 1, later, 1, 0, &d), "parameter \"later\"");
+  check_text(ddp_last_error(), "optimizer 2 (adam)");
+  check_error_text(DDP_ERROR_INVALID_STATE, make(&f, 1, NULL, 0, 0, &d), "parameter \"w1\"");
+  assert_null(d);
+  ddp_optimizer_destroy(a); /* its parameters are free, and nobody's before they are asked for */
+  check_ok(make(&f, 1, first, 2, 0, &d));
+  ddp_optimizer_destroy(b);
+  ddp_optimizer_destroy(c);
+  ddp_optimizer_destroy(d);
+  ddp_model_destroy(f.model);
+  ddp_group_destroy(f.group);
+}
+
+static void lists_that_are_wrong_are_refused(void **state) {
+  (void)state;
+  fixture f;
+  ddp_optimizer *optimizer = NULL;
+  const int32_t below[] = {-1}, above[] = {0, P}, twice[] = {1, 3, 1}, good[] = {0};
+  open_model(&f, alone());
+  check_error_text(DDP_ERROR_INVALID_ARGUMENT, make(&f, 1, below, 1, 0, &optimizer), "parameters[0] is -1");
+  check_error_text(DDP_ERROR_INVALID_ARGUMENT, make(&f, 1, above, 2, 0, &optimizer), "parameters[1] is 4");
+  check_error_text(DDP_ERROR_INVALID_ARGUMENT, make(&f, 1, twice, 3, 0, &optimizer), "\"b1\" (index 1) twice");
+  check_error_text(DDP_ERROR_INVALID_ARGUMENT, make(&f, 1, good, 0, 0, &optimizer), "parameter_count is 0");
+  check_error_text(DDP_ERROR_INVALID_ARGUMENT, make(&f, 1, good, -1, 0, &optimizer), "parameter_count is -1");
+  check_error_text(DDP_ERROR_INVALID_ARGUMENT, make(&f, 1, NULL, 1, 0, &optimizer), "parameters is NULL");
+  assert_null(optimizer);
+  ddp_model_destroy(f.model);
+  ddp_group_destroy(f.group);
+}
+
+static void buckets_are_cut_by_commit(void **state) {
+  (void)state;
+  fixture f;
+  ddp_optimizer *weights = NULL, *rest = NULL;
+  const int32_t list[] = {0, 2};
+  open_model(&f, alone());
+  check_ok(ddp_model_commit(f.model, NULL));
+  check_error_text(DDP_ERROR_INVALID_STATE, make(&f, 1, list, 2, 1, &weights), "before it");
+  assert_null(weights);
+  check_ok(make(&f, 1, list, 2, 0, &weights)); /* without a part in passes it may come at any time */
+  check_ok(make(&f, 10, NULL, 0, 0, &rest));
+  pass(&f);
+  check_ok(ddp_optimizer_step(weights, NULL));
+  check_ok(ddp_optimizer_step(rest, NULL));
+  check_values(&f, (const double[]){-1, -20, -3, -40});
+  ddp_optimizer_destroy(weights);
+  ddp_optimizer_destroy(rest);
+  ddp_model_destroy(f.model);
+  ddp_group_destroy(f.group);
+  open_model(&f, alone());
+  const int32_t buckets[] = {0, 1, -1, 2, 3};
+  check_ok(ddp_model_set_buckets(f.model, buckets, 5));
+  check_ok(make(&f, 1, list, 2, 1, &weights));
+  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_model_commit(f.model, NULL), "the parameters 0 and 1 are in one bucket");
+  ddp_optimizer_destroy(weights);
+  check_ok(ddp_model_commit(f.model, NULL));
+  const int32_t bucket[] = {0, 1};
+  check_ok(make(&f, 1, bucket, 2, 1, &weights)); /* the buckets of the program have no other parameter there */
+  check_ok(make(&f, 10, NULL, 0, 1, &rest));
+  pass(&f);
+  check_values(&f, (const double[]){-1, -2, -30, -40});
+  check_ok(ddp_optimizer_step(weights, NULL));
+  check_ok(ddp_optimizer_step(rest, NULL));
+  ddp_optimizer_destroy(weights);
+  ddp_optimizer_destroy(rest);
+  ddp_model_destroy(f.model);
+  ddp_group_destroy(f.group);
+}
+
+static void a_state_has_them_in_order(void **state) {
+  (void)state;
+  fixture f;
+  char path[] = "/tmp/ddp_optimizers_XXXXXX";
+  assert_int_not_equal(close(mkstemp(path)), -1);
+  ddp_optimizer *made[3] = {NULL, NULL, NULL}, *other = NULL;
+  const int32_t list[] = {0, 2};
+  open_model(&f, alone());
+  check_ok(make(&f, 1, list, 2, 0, &made[0]));
+  check_ok(ddp_optimizer_create_adam(f.model, NULL, NULL, &made[1]));
+  made[2] = made[0];
+  check_ok(ddp_model_commit(f.model, NULL));
+  pass(&f);
+  check_ok(ddp_optimizer_step(made[0], NULL));
+  check_ok(ddp_optimizer_step(made[1], NULL));
+  ddp_state saved;
+  check_ok(ddp_state_init(&saved, sizeof saved));
+  saved.model = f.model;
+  saved.optimizers = made;
+  saved.optimizer_count = 2;
+  check_ok(ddp_state_save_file(&saved, path));
+  check_ok(ddp_optimizer_set_rate(made[0], 7));
+  check_ok(ddp_optimizer_set_rate(made[1], 8));
+  check_ok(ddp_state_load_file(&saved, path, NULL, NULL));
+  double rate = 0;
+  check_ok(ddp_optimizer_get_rate(made[0], &rate));
+  check_number(rate, 1);
+  check_ok(ddp_optimizer_get_rate(made[1], &rate));
+  check_number(rate, 0.001);
+  saved.optimizers = made + 1; /* the other order */
+  check_error_text(DDP_ERROR_MISMATCH, ddp_state_load_file(&saved, path, NULL, NULL), "as number 0");
+  saved.optimizers = made;
+  saved.optimizer_count = 1;
+  check_error_text(DDP_ERROR_MISMATCH, ddp_state_load_file(&saved, path, NULL, NULL), "2 optimizers, but 1 were passed");
+  saved.optimizer_count = 3;
+  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_state_save_file(&saved, path), "an optimizer twice");
+  saved.optimizer_count = 0;
+  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_state_save_file(&saved, path), "optimizer_count is 0");
+  saved.optimizer_count = 2;
+  saved.optimizer = made[0];
+  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_state_save_file(&saved, path), "both set");
+  saved.optimizer = NULL;
+  saved.optimizers = &other;
+  saved.optimizer_count = 1;
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_state_save_file(&saved, path));
+  ddp_optimizer_destroy(made[0]);
+  ddp_optimizer_destroy(made[1]);
+  ddp_model_destroy(f.model);
+  ddp_group_destroy(f.group);
+  unlink(path);
+}
+
+static void a_loss_scale_is_set_for_all(void **state) {
+  (void)state;
+  fixture f;
+  ddp_optimizer *weights = NULL, *rest = NULL;
+  ddp_loss_scale_options options;
+  double scale = 0;
+  const int32_t list[] = {0, 2};
+  check_ok(ddp_loss_scale_options_init(&options, sizeof options));
+  options.initial = 8;
+  options.interval = 0;
+  open_model(&f, alone());
+  check_ok(make(&f, 1, list, 2, 0, &weights));
+  check_ok(ddp_optimizer_set_loss_scale(weights, &options));
+  check_ok(make(&f, 1, NULL, 0, 0, &rest)); /* made later, it has the scale of the model */
+  check_ok(ddp_optimizer_get_loss_scale(rest, &scale));
+  check_number(scale, 8);
+  options.initial = 2;
+  check_ok(ddp_optimizer_set_loss_scale(rest, &options));
+  check_ok(ddp_optimizer_get_loss_scale(weights, &scale));
+  check_number(scale, 2);
+  ddp_optimizer_destroy(weights);
+  ddp_optimizer_destroy(rest);
+  ddp_model_destroy(f.model);
+  ddp_group_destroy(f.group);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(each_changes_its_own_parameters),  cmocka_unit_test(a_parameter_has_one_optimizer),
+      cmocka_unit_test(lists_that_are_wrong_are_refused), cmocka_unit_test(buckets_are_cut_by_commit),
+      cmocka_unit_test(a_state_has_them_in_order),        cmocka_unit_test(a_loss_scale_is_set_for_all),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
