@@ -47,9 +47,9 @@ void check_optimizers(const Optimizers& optimizers, const std::vector<SavedOptim
   if (saved.size() != optimizers.size())
     throw make_error(
         DDP_ERROR_MISMATCH,
-        "it holds the state of %zu optimizers, but %zu were passed; pass as many, in the same order, or none to "
+        "it holds the state of %zu optimizer%s, but %zu were passed; pass as many, in the same order, or none to "
         "load the model alone",
-        saved.size(), optimizers.size());
+        saved.size(), saved.size() == 1 ? "" : "s", optimizers.size());
   for (size_t k = 0; k < saved.size(); ++k)
     if (saved[k].kind != optimizers[k].kind())
       throw Error(DDP_ERROR_MISMATCH, "it holds the state of the optimizer \"" + saved[k].kind + "\", but \"" +

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Several optimizers of one model: which parameters each gets, what is refused, and their states in one checkpoint. */
+#include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -248,11 +250,114 @@ static void a_loss_scale_is_set_for_all(void **state) {
   ddp_group_destroy(f.group);
 }
 
+/* A checkpoint of version 0.1.0 with format 1, as that version wrote it: SGD with momentum 0.5 and the rate 0.5 over
+ * gradients of 1 and 2, twice; then the rate was set. */
+static const char kFormat1[] =
+    "{\"__metadata__\":{\"ddp.checksum\":\"c76192a06e6c6132\",\"ddp.epoch\":\"3\",\"ddp.format\":\"1\",\"ddp.o"
+    "ptimizer\":\"sgd\",\"ddp.optimizer.clip_value\":\"0\",\"ddp.optimizer.dampening\":\"0\",\"ddp.optimize"
+    "r.group.bias\":\"0.25 2\",\"ddp.optimizer.groups\":\"1\",\"ddp.optimizer.loss_scale\":\"1\",\"ddp.opti"
+    "mizer.loss_scale.backoff\":\"1\",\"ddp.optimizer.loss_scale.good_steps\":\"0\",\"ddp.optimizer.los"
+    "s_scale.growth\":\"1\",\"ddp.optimizer.loss_scale.interval\":\"0\",\"ddp.optimizer.loss_scale.maxi"
+    "mum\":\"1\",\"ddp.optimizer.loss_scale.minimum\":\"0\",\"ddp.optimizer.max_norm\":\"0\",\"ddp.optimize"
+    "r.momentum\":\"0.5\",\"ddp.optimizer.nesterov\":\"0\",\"ddp.optimizer.nonfinite\":\"0\",\"ddp.optimize"
+    "r.rate\":\"0.125\",\"ddp.optimizer.skipped\":\"0\",\"ddp.optimizer.step_count\":\"2\",\"ddp.optimizer."
+    "steps.bias\":\"2\",\"ddp.optimizer.steps.weight\":\"2\",\"ddp.optimizer.weight_decay\":\"0\",\"ddp.pre"
+    "fix\":\"ddp:\",\"ddp.step\":\"2\",\"ddp.tensor_hashes\":\"5f558f99ee079778c6c71c27721190fc49e51f2b8d"
+    "5699ba51173f17725a2e2e\",\"ddp.version\":\"0.1.0\",\"user.note\":\"format 1\"},\"weight\":{\"dtype\":\"F"
+    "32\",\"shape\":[3],\"data_offsets\":[0,12]},\"bias\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[1"
+    "2,24]},\"ddp:optimizer/weight.momentum_buffer\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[2"
+    "4,36]},\"ddp:optimizer/bias.momentum_buffer\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[36,"
+    "48]}}";
+static const float kFormat1Data[12] = {-0.25F, 0.75F, 1.75F, -2.75F, -2.3125F, -1.875F,
+                                       1.5F,   1.5F,  1.5F,  3.75F,  4.0625F,  4.375F};
+
+static void write_format_1(const char *path) {
+  const uint64_t length = 1272; /* with the spaces that align the data */
+  char header[1272];
+  memset(header, ' ', sizeof header);
+  memcpy(header, kFormat1, sizeof kFormat1 - 1);
+  FILE *file = fopen(path, "wb");
+  assert_non_null(file);
+  check_int(fwrite(&length, sizeof length, 1, file), 1);
+  check_int(fwrite(header, sizeof header, 1, file), 1);
+  check_int(fwrite(kFormat1Data, sizeof kFormat1Data, 1, file), 1);
+  fclose(file);
+}
+
+static void a_file_of_format_1_is_read(void **state) {
+  (void)state;
+  char path[] = "/tmp/ddp_optimizers_XXXXXX";
+  assert_int_not_equal(close(mkstemp(path)), -1);
+  write_format_1(path);
+  for (int round = 0; round < 2; round++) { /* then what this version writes of it */
+    ddp_group *group = alone();
+    ddp_model *model = NULL;
+    ddp_optimizer *optimizer = NULL, *all[2] = {NULL, NULL};
+    float value[2][3] = {{0}}, grad[2][3] = {{0}};
+    double rate = 0;
+    int64_t steps = 0;
+    const char *note = NULL;
+    check_ok(ddp_model_create(group, NULL, &model));
+    check_ok(ddp_model_add_array(model, "weight", value[0], grad[0], 3, NULL));
+    check_ok(ddp_model_add_array(model, "bias", value[1], grad[1], 3, NULL));
+    check_ok(ddp_model_commit(model, NULL));
+    ddp_sgd_options rule;
+    check_ok(ddp_sgd_options_init(&rule, sizeof rule));
+    rule.momentum = 0.5;
+    check_ok(ddp_optimizer_create_sgd(model, &rule, NULL, &optimizer));
+    ddp_state saved;
+    ddp_load_report report = {.struct_size = sizeof report};
+    check_ok(ddp_state_init(&saved, sizeof saved));
+    saved.model = model;
+    saved.optimizer = optimizer;
+    check_ok(ddp_state_load_file(&saved, path, NULL, &report));
+    check_int(report.epoch, 3);
+    check_int(report.step, 2);
+    check_ok(ddp_optimizer_get_rate(optimizer, &rate));
+    check_number(rate, 0.125);
+    check_ok(ddp_optimizer_get_step_count(optimizer, &steps));
+    check_int(steps, 2);
+    check_ok(ddp_model_get_metadata(model, "note", &note));
+    assert_string_equal(note, "format 1");
+    check_number(value[0][0], -0.25);
+    check_number(value[1][2], -1.875);
+    saved.epoch = 3;
+    saved.step = 2;
+    check_ok(ddp_state_save_file(&saved, path));
+    check_ok(ddp_model_begin_backward(model, DDP_PASS_REDUCE));
+    for (int p = 0; p < 2; p++) {
+      for (int i = 0; i < 3; i++) grad[p][i] = (float)(p + 1);
+      check_ok(ddp_model_mark_ready(model, p, NULL));
+    }
+    check_ok(ddp_model_end_backward(model, NULL));
+    check_ok(ddp_optimizer_step(optimizer, NULL));
+    check_number(value[0][0], -0.25 - 0.125 * (0.5 * 1.5 + 1)); /* the momentum was 1 + 0.5 */
+    ddp_optimizer_destroy(optimizer);
+    const int32_t first[] = {0};
+    ddp_optimizer_options options;
+    check_ok(ddp_optimizer_options_init(&options, sizeof options));
+    options.parameters = first;
+    options.parameter_count = 1;
+    check_ok(ddp_optimizer_create_sgd(model, &rule, &options, &all[0]));
+    check_ok(ddp_optimizer_create_sgd(model, &rule, NULL, &all[1]));
+    saved.optimizer = NULL;
+    saved.optimizers = all;
+    saved.optimizer_count = 2;
+    check_error_text(DDP_ERROR_MISMATCH, ddp_state_load_file(&saved, path, NULL, NULL), "1 optimizer, but 2 were passed");
+    ddp_optimizer_destroy(all[0]);
+    ddp_optimizer_destroy(all[1]);
+    ddp_model_destroy(model);
+    ddp_group_destroy(group);
+  }
+  unlink(path);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(each_changes_its_own_parameters),  cmocka_unit_test(a_parameter_has_one_optimizer),
       cmocka_unit_test(lists_that_are_wrong_are_refused), cmocka_unit_test(buckets_are_cut_by_commit),
       cmocka_unit_test(a_state_has_them_in_order),        cmocka_unit_test(a_loss_scale_is_set_for_all),
+      cmocka_unit_test(a_file_of_format_1_is_read),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
