@@ -75,15 +75,9 @@ class BuiltinOptimizer : public Optimizer, public parts::BlockUpdate {
   void copy_loss_scale(const Tensor& to, void* stream) final;
   [[nodiscard]] int64_t skipped_count() const final { return progress().skipped; }
   [[nodiscard]] double grad_norm() const final;
-  [[nodiscard]] parts::BlockUpdate* blocks() noexcept final { return this; }
-  [[nodiscard]] bool steps_together() const final { return policy_.shard || looks_beyond_slices(); }
   [[nodiscard]] parts::BlockUpdate* in_passes() noexcept final { return request().takes_part() ? this : nullptr; }
 
   [[nodiscard]] bool is_replicated() const noexcept final { return !policy_.shard; }
-  void share(const std::map<std::string, std::string>& fields) final;
-  [[nodiscard]] const ParameterSet& parameters() const noexcept final { return parameters_; }
-  [[nodiscard]] const char* rule_name() const noexcept final { return kind(); }
-  [[nodiscard]] int64_t last_pass() const noexcept final { return std::max(stepped_, made_at_); }
   [[nodiscard]] parts::StepRequest request() const noexcept final;
   void prepare_blocks() final;
   [[nodiscard]] bool takes_part(int32_t index) const noexcept final;
@@ -92,7 +86,6 @@ class BuiltinOptimizer : public Optimizer, public parts::BlockUpdate {
   void tear() noexcept final { model().values().tear(); }
   void count_step() final;
   [[nodiscard]] bool awaits_step() const noexcept final;
-  [[nodiscard]] bool took_step() const noexcept final;
   void lose_parts() noexcept final;
   void follow_loaded_values(const std::vector<bool>& loaded) final;
   void flush(void* stream) final;
@@ -111,6 +104,7 @@ class BuiltinOptimizer : public Optimizer, public parts::BlockUpdate {
   /// Change a block, or note it. Throws nothing; but a rule of the program may end the thread.
   virtual void update(const Block& block, const device::GradShape& shape) = 0;
 
+  [[nodiscard]] const ParameterSet& parameters() const noexcept final { return parameters_; }
   /// Where its parameters are: on the GPU, if one is.
   [[nodiscard]] const device::Device& home() const noexcept;
   [[nodiscard]] const ParamGroups& schedule() const noexcept { return progress_.groups; }
@@ -130,7 +124,13 @@ class BuiltinOptimizer : public Optimizer, public parts::BlockUpdate {
   [[nodiscard]] std::vector<model::StateTensor> named_tensors(const std::vector<std::string>& fields);
 
  private:
-  // As a BlockUpdate alone.
+  // As a BlockUpdate, Optimizer or ReplicaState alone.
+  [[nodiscard]] parts::BlockUpdate* blocks() noexcept final { return this; }
+  [[nodiscard]] bool steps_together() const final { return policy_.shard || looks_beyond_slices(); }
+  void share(const std::map<std::string, std::string>& fields) final;
+  [[nodiscard]] const char* rule_name() const noexcept final { return kind(); }
+  [[nodiscard]] int64_t last_pass() const noexcept final { return std::max(stepped_, made_at_); }
+  [[nodiscard]] bool took_step() const noexcept final;
   void divide_and_flush(void* stream, double divisor) final;
   [[nodiscard]] bool keeps_slices() const noexcept final { return undoes_ && undo_.sliced; }
   [[nodiscard]] std::vector<Beside> beside(int32_t index) final;

@@ -7,8 +7,7 @@
 #include <iterator>
 #include <string>
 
-#include "support/keep_training.hpp"
-#include "support/on_processes.hpp"
+#include "support/keep_runs.hpp"
 
 using namespace ddp;
 using namespace ddp::test;
@@ -16,45 +15,6 @@ using namespace ddp::test;
 namespace {
 
 using Moment = KeepPlan::Moment;
-
-KeepPlan plan_on(const Folder& folder, int32_t ranks = 4, Hosts hosts = Hosts::kShared) {
-  KeepPlan plan;
-  plan.rendezvous = "file://" + folder.path() + "/meet";
-  plan.ranks = ranks;
-  plan.backend = options_on(hosts).backend;
-  plan.ranks_a_host = hosts == Hosts::kSeveral ? 2 : 0;
-  return plan;
-}
-
-/// The survivors tell the same, and so does the replay.
-void train(const KeepPlan& plan) {
-  Procs procs(plan.ranks, [&](int rank, Reporter&) {
-    if (plan.ranks_a_host > 0) setenv("DDP_TEST_HOST", std::to_string(rank / plan.ranks_a_host).c_str(), 1);
-    return KeepTraining(plan, rank).run();
-  });
-  std::string told;
-  const std::vector<ProcResult> results = procs.wait(60'000);
-  uint64_t living = 0;
-  for (int rank = 0; rank < plan.ranks; ++rank) {
-    const ProcResult& result = results[static_cast<size_t>(rank)];
-    bool dies = false;
-    for (const KeepPlan::Death& death : plan.deaths) dies = dies || death.id == rank;
-    if (dies) {
-      expect(result.signal == SIGKILL, "rank " + std::to_string(rank) + " died: " + result.describe());
-      continue;
-    }
-    expect(result.exit_code == 0, "rank " + std::to_string(rank) + ": " + result.describe());
-    if (told.empty()) told = result.text;
-    expect(result.text == told, "the survivors tell the same: " + result.text + " and " + told);
-    living |= uint64_t{1} << rank;
-  }
-  const std::vector<uint64_t> members = KeepTraining::read_members(told);
-  expect(static_cast<int64_t>(members.size()) == plan.steps, "all steps were made: " + told);
-  expect(members.back() == living, "the survivors made the last step: " + told);
-  Procs replay(1, [&](int, Reporter&) { return KeepTraining(plan, -1).repeat(members); });
-  const ProcResult repeated = replay.wait(20'000).front();
-  expect(repeated.exit_code == 0 && repeated.text == told, "the replay: " + repeated.describe() + " is " + told);
-}
 
 template <Moment kMoment>
 void a_rank_dies(void**) {
@@ -190,34 +150,6 @@ void two_models_go_back_together(void**) {
     const size_t at = text.find(step);
     expect(at != std::string::npos && text.rfind("\"went back\"", at) > text.rfind('\n', at) + 1,
            std::string("the log tells of ") + step + " " + text);
-  }
-}
-
-/// Of one model, both sharded, or one; a rank dies before, in, between and behind their steps.
-template <bool kInBackward>
-void two_optimizers_go_back_together(void**) {
-  struct Case {
-    Moment moment;
-    bool shard, shard_second;
-  };
-  for (const Case& each : {Case{Moment::kInPass, true, true},
-                           {Moment::kInStep, true, true},
-                           {Moment::kBetweenSteps, true, true},
-                           {Moment::kBetweenSteps, true, false},
-                           {Moment::kAfterStep, true, false},
-                           {Moment::kInPass, false, false},
-                           {Moment::kBetweenSteps, false, false}}) {
-    const Folder folder;
-    KeepPlan plan = plan_on(folder);
-    plan.own_rule = true;
-    plan.in_backward = kInBackward;
-    plan.two_optimizers = true;
-    plan.shard = each.shard;
-    plan.shard_second = each.shard_second;
-    plan.keep_every = each.shard ? 2 : 1'000;
-    plan.averages = true;
-    plan.deaths = {{1, 6, each.moment}};
-    train(plan);
   }
 }
 
@@ -386,8 +318,6 @@ int main() {
       ddp_test(all_go_back_several_steps),
       ddp_test(a_model_that_was_made_before_is_destroyed),
       ddp_test(two_models_go_back_together),
-      ddp_test(two_optimizers_go_back_together<false>),
-      ddp_test(two_optimizers_go_back_together<true>),
       ddp_test(replicas_go_on_without_going_back),
       ddp_test(replicas_without_undo_go_back),
       ddp_test(a_rank_dies_among_hosts<Hosts::kGloo>),

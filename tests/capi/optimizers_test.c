@@ -284,6 +284,29 @@ static void write_format_1(const char *path) {
   fclose(file);
 }
 
+static void check_loaded(ddp_model *model, ddp_optimizer *optimizer, float value[2][3]) {
+  double rate = 0;
+  int64_t steps = 0;
+  const char *note = NULL;
+  check_ok(ddp_optimizer_get_rate(optimizer, &rate));
+  check_number(rate, 0.125);
+  check_ok(ddp_optimizer_get_step_count(optimizer, &steps));
+  check_int(steps, 2);
+  check_ok(ddp_model_get_metadata(model, "note", &note));
+  assert_string_equal(note, "format 1");
+  check_number(value[0][0], -0.25);
+  check_number(value[1][2], -1.875);
+}
+
+static void pass_of_format_1(ddp_model *model, float grad[2][3]) {
+  check_ok(ddp_model_begin_backward(model, DDP_PASS_REDUCE));
+  for (int p = 0; p < 2; p++) {
+    for (int i = 0; i < 3; i++) grad[p][i] = (float)(p + 1);
+    check_ok(ddp_model_mark_ready(model, p, NULL));
+  }
+  check_ok(ddp_model_end_backward(model, NULL));
+}
+
 static void a_file_of_format_1_is_read(void **state) {
   (void)state;
   char path[] = "/tmp/ddp_optimizers_XXXXXX";
@@ -294,9 +317,6 @@ static void a_file_of_format_1_is_read(void **state) {
     ddp_model *model = NULL;
     ddp_optimizer *optimizer = NULL, *all[2] = {NULL, NULL};
     float value[2][3] = {{0}}, grad[2][3] = {{0}};
-    double rate = 0;
-    int64_t steps = 0;
-    const char *note = NULL;
     check_ok(ddp_model_create(group, NULL, &model));
     check_ok(ddp_model_add_array(model, "weight", value[0], grad[0], 3, NULL));
     check_ok(ddp_model_add_array(model, "bias", value[1], grad[1], 3, NULL));
@@ -313,23 +333,11 @@ static void a_file_of_format_1_is_read(void **state) {
     check_ok(ddp_state_load_file(&saved, path, NULL, &report));
     check_int(report.epoch, 3);
     check_int(report.step, 2);
-    check_ok(ddp_optimizer_get_rate(optimizer, &rate));
-    check_number(rate, 0.125);
-    check_ok(ddp_optimizer_get_step_count(optimizer, &steps));
-    check_int(steps, 2);
-    check_ok(ddp_model_get_metadata(model, "note", &note));
-    assert_string_equal(note, "format 1");
-    check_number(value[0][0], -0.25);
-    check_number(value[1][2], -1.875);
+    check_loaded(model, optimizer, value);
     saved.epoch = 3;
     saved.step = 2;
     check_ok(ddp_state_save_file(&saved, path));
-    check_ok(ddp_model_begin_backward(model, DDP_PASS_REDUCE));
-    for (int p = 0; p < 2; p++) {
-      for (int i = 0; i < 3; i++) grad[p][i] = (float)(p + 1);
-      check_ok(ddp_model_mark_ready(model, p, NULL));
-    }
-    check_ok(ddp_model_end_backward(model, NULL));
+    pass_of_format_1(model, grad);
     check_ok(ddp_optimizer_step(optimizer, NULL));
     check_number(value[0][0], -0.25 - 0.125 * (0.5 * 1.5 + 1)); /* the momentum was 1 + 0.5 */
     ddp_optimizer_destroy(optimizer);

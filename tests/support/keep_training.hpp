@@ -7,7 +7,6 @@
 #include <csignal>
 #include <cstdint>
 #include <cstring>
-#include <functional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -36,13 +35,9 @@ class KeepTraining {
     if (plan_.two_models) create_other();
   }
   ~KeepTraining() {
-    ddp_optimizer_destroy(other_optimizer_);
-    ddp_model_destroy(other_);
     ddp_ema_destroy(ema_);
-    ddp_optimizer_destroy(second_);
-    ddp_optimizer_destroy(optimizer_);
-    ddp_model_destroy(model_);
-    ddp_model_destroy(earlier_);
+    for (ddp_optimizer* const each : {other_optimizer_, second_, optimizer_}) ddp_optimizer_destroy(each);
+    for (ddp_model* const each : {other_, model_, earlier_}) ddp_model_destroy(each);
     ddp_group_destroy(group_);
   }
   KeepTraining(const KeepTraining&) = delete;
@@ -149,9 +144,8 @@ class KeepTraining {
       scale.interval = 5;  // it grows on the way
       must(ddp_optimizer_set_loss_scale(optimizer_, &scale));
     }
-    options.parameters = nullptr;
-    options.parameter_count = 0;
-    options.shard = !is_replay() && plan_.shard && plan_.shard_second ? 1 : 0;
+    options.parameters = nullptr, options.parameter_count = 0;
+    options.shard = plan_.shard_second ? options.shard : 0;
     if (plan_.two_optimizers) must(ddp_optimizer_create_adam(model_, nullptr, &options, &second_));
     const double decay = 0.875;
     if (plan_.averages) must(ddp_ema_create(model_, &decay, 1, &ema_));
@@ -288,8 +282,8 @@ class KeepTraining {
     die(KeepPlan::Moment::kBeforeStep);
     if (const ddp_status status = ddp_optimizer_step(optimizer_, nullptr); status != DDP_OK) return status;
     die(KeepPlan::Moment::kBetweenSteps);
-    if (second_ != nullptr)
-      if (const ddp_status status = ddp_optimizer_step(second_, nullptr); status != DDP_OK) return status;
+    const ddp_status second = second_ != nullptr ? ddp_optimizer_step(second_, nullptr) : DDP_OK;
+    if (second != DDP_OK) return second;
     if (ema_ != nullptr) must(ddp_ema_update(ema_, nullptr));
     if (other_ != nullptr)
       if (const ddp_status status = train_other(ids); status != DDP_OK) return status;
@@ -337,11 +331,9 @@ class KeepTraining {
       if (plan_.shard && plan_.keep_every > 0 && has_kept_ && !plan_.all_is_lost && recovery.size < recovery.previous_size)
         expect(recovery.kept_step >= 0, "a part is lost, so all go back");
       must(ddp_optimizer_get_step_count(optimizer_, &step_));
-      if (second_ != nullptr) {
-        int64_t second = 0;
-        must(ddp_optimizer_get_step_count(second_, &second));
-        expect(second == step_ && recovery.step == step_, "both optimizers have made the steps of the recovery");
-      }
+      int64_t second = step_;
+      if (second_ != nullptr) must(ddp_optimizer_get_step_count(second_, &second));
+      expect(second_ == nullptr || (second == step_ && recovery.step == step_), "both have made the steps of the recovery");
       story_.resize(static_cast<size_t>(step_));
       status = learn_members();
     }

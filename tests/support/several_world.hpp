@@ -143,7 +143,7 @@ class SeveralWorld {
       options.momentum = each.rule == Rule::kMomentum ? 0.9 : 0;
       optimizers.push_back(std::make_shared<optim::Sgd>(model, options, options));
     }
-    model->optimizer_slot().add(std::shared_ptr<parts::BlockUpdate>(optimizers.back(), optimizers.back()->blocks()));
+    model->optimizer_slot().add(optimizers.back());
     optimizers.back()->join_others();
     model->replicas().keep_equal(optimizers.back());
   }
