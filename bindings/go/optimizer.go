@@ -58,7 +58,7 @@ func NewCustom(model *Model, options *CustomOptions, update Update) (*Optimizer,
 	if err != nil {
 		return nil, err
 	}
-	defer low.DeleteDdp_optimizer_options(shared)
+	defer freeOptions(shared)
 	calls := &updates{update: update}
 	handle := cgo.NewHandle(low.Updater(calls)) // libddp releases it, also when it cannot make the optimizer
 	optimizer, err := newOptimizer(model, func(out *uintptr) error {
