@@ -238,8 +238,7 @@ late = AdamW(net.parameters(), shard=True)
 net(x(rank, 0)).sum().backward()
 torch.nn.utils.clip_grad_norm_(net.parameters(), 0.01)
 fails(libddp.InvalidStateError, "max_norm", late.step)
-plain = SGD(net.parameters(), lr=0.1)                     # of which the gradients are not whole
-fails(libddp.InvalidStateError, "slice", plain.step)
+fails(libddp.InvalidStateError, "a parameter has one optimizer", lambda: SGD(net.parameters(), lr=0.1))
 """)
 
     def test_steps_without_a_pass(self):
@@ -382,6 +381,9 @@ kept = net.module[1](given).sum()
 net(torch.ones(1, 2)).sum().backward()
 first.step()
 kept.backward()
+second.step()
+fails(libddp.InvalidStateError, "several optimizers", lambda: (first.add_param_group({"params": [net.module[1].bias]}), first.zero_grad(),
+                                                               net(torch.ones(1, 2)).sum().backward(), first.step()))
 """)
 
 
