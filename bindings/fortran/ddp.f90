@@ -2528,7 +2528,7 @@ contains
 
   ! Set the learning rate for the steps that follow; schedules are the caller's. All ranks must set the same. Once a step was
   ! captured into a CUDA graph: also for launches that follow; the call then waits until the GPU is idle, as do
-  ! ddp_optimizer_set_group, ddp_optimizer_set_loss_scale and a load.
+  ! ddp_optimizer_set_parameter_options, ddp_optimizer_set_loss_scale and a load.
   ! Local. Errors: INVALID_ARGUMENT (negative or not finite), INVALID_STATE (of an optimizer with in_backward: within a pass,
   ! or behind a pass that has made the step, until ddp_optimizer_step). Since 0.1.
   subroutine ddp_optimizer_set_rate(optimizer, rate, stat)
@@ -2690,7 +2690,7 @@ contains
   ! @param rate_scale 0 or more; 0 freezes the parameter: it keeps its value, and also its moments and step count, as if no
   !        rank had used it
   ! Local. Errors: INVALID_ARGUMENT, INVALID_STATE (as ddp_optimizer_set_rate). Since 0.1.
-  subroutine ddp_optimizer_set_group(optimizer, index, weight_decay, rate_scale, stat)
+  subroutine ddp_optimizer_set_parameter_options(optimizer, index, weight_decay, rate_scale, stat)
     type(ddp_optimizer), intent(in) :: optimizer
     integer(c_int32_t), intent(in) :: index
     real(c_double), intent(in) :: weight_decay
@@ -2698,8 +2698,8 @@ contains
     integer(c_int32_t), intent(out), optional :: stat
     integer(c_int32_t) :: answer
     interface
-      function c_ddp_optimizer_set_group(optimizer, index, weight_decay, rate_scale) bind(c, name='ddp_optimizer_set_group') &
-          result(answer)
+      function c_ddp_optimizer_set_parameter_options(optimizer, index, weight_decay, rate_scale) bind(c, &
+          name='ddp_optimizer_set_parameter_options') result(answer)
         import
         type(c_ptr), value :: optimizer
         integer(c_int32_t), value :: index
@@ -2708,7 +2708,7 @@ contains
         integer(c_int32_t) :: answer
       end function
     end interface
-    answer = c_ddp_optimizer_set_group(optimizer%handle, index, weight_decay, rate_scale)
+    answer = c_ddp_optimizer_set_parameter_options(optimizer%handle, index, weight_decay, rate_scale)
     call finish(answer, stat)
   end subroutine
 

@@ -139,7 +139,7 @@ DDP_API void ddp_optimizer_destroy(ddp_optimizer *optimizer);
 
 /** Set the learning rate for the steps that follow; schedules are the caller's. All ranks must set the same. Once a step was
  * captured into a CUDA graph: also for launches that follow; the call then waits until the GPU is idle, as do
- * ddp_optimizer_set_group, ddp_optimizer_set_loss_scale and a load.
+ * ddp_optimizer_set_parameter_options, ddp_optimizer_set_loss_scale and a load.
  * Local. Errors: INVALID_ARGUMENT (negative or not finite), INVALID_STATE (of an optimizer with in_backward: within a pass,
  * or behind a pass that has made the step, until ddp_optimizer_step). Since 0.1. */
 DDP_API ddp_status ddp_optimizer_set_rate(ddp_optimizer *optimizer, double rate);
@@ -188,7 +188,8 @@ DDP_API ddp_status ddp_optimizer_get_grad_norm(const ddp_optimizer *optimizer, d
  *        rank had used it
  * Local. Errors: INVALID_ARGUMENT, INVALID_STATE (as ddp_optimizer_set_rate). Since 0.1.
  */
-DDP_API ddp_status ddp_optimizer_set_group(ddp_optimizer *optimizer, int32_t index, double weight_decay, double rate_scale);
+DDP_API ddp_status ddp_optimizer_set_parameter_options(ddp_optimizer *optimizer, int32_t index, double weight_decay,
+                                                       double rate_scale);
 
 /**
  * Update every parameter of the optimizer that was used in the last REDUCE pass. Parameters that no rank used keep their

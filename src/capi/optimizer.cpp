@@ -181,9 +181,10 @@ ddp_status ddp_optimizer_get_grad_norm(const ddp_optimizer* optimizer, double* o
   });
 }
 
-ddp_status ddp_optimizer_set_group(ddp_optimizer* optimizer, int32_t index, double weight_decay, double rate_scale) {
-  return run_local(optimizer, "ddp_optimizer_set_group",
-                   [&](ddp::optim::Optimizer& object) { object.set_group(index, weight_decay, rate_scale); });
+ddp_status ddp_optimizer_set_parameter_options(ddp_optimizer* optimizer, int32_t index, double weight_decay,
+                                               double rate_scale) {
+  return run_local(optimizer, "ddp_optimizer_set_parameter_options",
+                   [&](ddp::optim::Optimizer& object) { object.set_parameter_options(index, weight_decay, rate_scale); });
 }
 
 ddp_status ddp_optimizer_step(ddp_optimizer* optimizer, void* stream) {

@@ -105,13 +105,14 @@ void BuiltinOptimizer::set_rate(double rate) {
   if (gpu_steps_ != nullptr) gpu_steps_->put_rate(rate);
 }
 
-void BuiltinOptimizer::set_group(int32_t index, double weight_decay, double rate_scale) {
-  require_outside_made_step("ddp_optimizer_set_group", policy_.in_backward);
+void BuiltinOptimizer::set_parameter_options(int32_t index, double weight_decay, double rate_scale) {
+  require_outside_made_step("ddp_optimizer_set_parameter_options", policy_.in_backward);
   if (index >= 0 && index < model().table().parameter_count() && !parameters_.has(index))
-    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_optimizer_set_group: %s has not the parameter \"%s\" (index %d)",
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT,
+                     "ddp_optimizer_set_parameter_options: %s has not the parameter \"%s\" (index %d)",
                      model().optimizer_slot().name_of(*this).c_str(), model().table().parameter(index).name.c_str(), index);
-  model().gradients().require_means("ddp_optimizer_set_group");  // a frozen parameter's would stay a sum
-  change_progress([&] { progress_.groups.set_group(model().table(), index, weight_decay, rate_scale); });
+  model().gradients().require_means("ddp_optimizer_set_parameter_options");  // a frozen parameter's would stay a sum
+  change_progress([&] { progress_.groups.set_parameter_options(model().table(), index, weight_decay, rate_scale); });
 }
 
 void BuiltinOptimizer::set_loss_scale(const ddp_loss_scale_options& options) {

@@ -69,7 +69,7 @@ class BuiltinOptimizer : public Optimizer, public parts::BlockUpdate {
   void set_rate(double rate) final;
   [[nodiscard]] double rate() const noexcept final { return progress_.groups.rate(); }
   [[nodiscard]] int64_t step_count() const final { return progress().groups.step_count(); }
-  void set_group(int32_t index, double weight_decay, double rate_scale) final;
+  void set_parameter_options(int32_t index, double weight_decay, double rate_scale) final;
   void set_loss_scale(const ddp_loss_scale_options& options) final;
   [[nodiscard]] double loss_scale() const final { return progress().loss_scale.scale(); }
   void copy_loss_scale(const Tensor& to, void* stream) final;

@@ -25,7 +25,7 @@ class Optimizer : public model::ReplicaState {
   [[nodiscard]] virtual double rate() const noexcept = 0;
   /// This, the loss scale, the steps that were skipped and the norm may wait for a GPU that has counted them.
   [[nodiscard]] virtual int64_t step_count() const = 0;
-  virtual void set_group(int32_t index, double weight_decay, double rate_scale) = 0;
+  virtual void set_parameter_options(int32_t index, double weight_decay, double rate_scale) = 0;
 
   /// The rules of this folder have the following; what else changes parameters need not.
   virtual void set_loss_scale(const ddp_loss_scale_options&) {

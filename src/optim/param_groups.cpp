@@ -24,8 +24,8 @@ void ParamGroups::set_rate(double rate) {
   rate_ = rate;
 }
 
-void ParamGroups::set_group(const Parameters& table, int32_t index, double weight_decay, double rate_scale) {
-  constexpr const char* kFunction = "ddp_optimizer_set_group";
+void ParamGroups::set_parameter_options(const Parameters& table, int32_t index, double weight_decay, double rate_scale) {
+  constexpr const char* kFunction = "ddp_optimizer_set_parameter_options";
   if (index < 0 || index >= table.parameter_count())
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: index is %d, but the model has %d parameters", kFunction, index,
                      table.parameter_count());

@@ -22,9 +22,9 @@ class ParamGroups {
   [[nodiscard]] double weight_decay() const noexcept { return weight_decay_; }
   [[nodiscard]] int64_t step_count() const noexcept { return step_count_; }
 
-  /// Throw INVALID_ARGUMENT in the name of ddp_optimizer_set_rate and ddp_optimizer_set_group.
+  /// Throw INVALID_ARGUMENT in the name of ddp_optimizer_set_rate and ddp_optimizer_set_parameter_options.
   void set_rate(double rate);
-  void set_group(const Parameters& table, int32_t index, double weight_decay, double rate_scale);
+  void set_parameter_options(const Parameters& table, int32_t index, double weight_decay, double rate_scale);
 
   [[nodiscard]] double rate_of(int32_t index) const noexcept;
   [[nodiscard]] double weight_decay_of(int32_t index) const noexcept;

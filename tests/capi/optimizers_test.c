@@ -71,9 +71,9 @@ static void each_changes_its_own_parameters(void **state) {
     check_ok(ddp_optimizer_step(weights, NULL));
     check_values(&f, (const double[]){-1, -20, -3, -40});
     check_error_text(DDP_ERROR_INVALID_STATE, ddp_optimizer_step(rest, NULL), "used these gradients already");
-    check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_set_group(rest, 2, 0, 1), "optimizer 1 (sgd)");
+    check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_set_parameter_options(rest, 2, 0, 1), "optimizer 1 (sgd)");
     check_text(ddp_last_error(), "\"w2\"");
-    check_ok(ddp_optimizer_set_group(weights, 2, 0, 2));
+    check_ok(ddp_optimizer_set_parameter_options(weights, 2, 0, 2));
     pass(&f);
     check_ok(ddp_optimizer_step(weights, NULL));
     check_ok(ddp_optimizer_step(rest, NULL));

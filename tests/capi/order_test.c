@@ -57,7 +57,8 @@ static void what_comes_after_a_step_within_the_pass_is_refused(void** state) {
   check_error_text(DDP_ERROR_INVALID_STATE, ddp_model_clip_grad_norm(f.model, 0.5, 2, &norm, NULL), "max_norm");
   check_error_text(DDP_ERROR_INVALID_STATE, ddp_model_clip_grad_value(f.model, 0.5, NULL), "clip_value");
   check_error_text(DDP_ERROR_INVALID_STATE, ddp_optimizer_set_rate(optimizer, 0.5), "ddp_optimizer_step first");
-  check_error_text(DDP_ERROR_INVALID_STATE, ddp_optimizer_set_group(optimizer, 0, 0, 0.5), "ddp_optimizer_step first");
+  check_error_text(DDP_ERROR_INVALID_STATE, ddp_optimizer_set_parameter_options(optimizer, 0, 0, 0.5),
+                   "ddp_optimizer_step first");
   check_error_text(DDP_ERROR_INVALID_STATE, ddp_optimizer_set_loss_scale(optimizer, NULL), "ddp_optimizer_step first");
   check_error_text(DDP_ERROR_INVALID_STATE, ddp_model_begin_backward(f.model, DDP_PASS_LOCAL), "ddp_optimizer_step");
   check_ok(ddp_model_get_grad_norm(f.model, 2, &norm, NULL));

@@ -1459,7 +1459,7 @@ end
 
 Set the learning rate for the steps that follow; schedules are the caller's. All ranks must set the same. Once a step was
 captured into a CUDA graph: also for launches that follow; the call then waits until the GPU is idle, as do
-ddp_optimizer_set_group, ddp_optimizer_set_loss_scale and a load.
+ddp_optimizer_set_parameter_options, ddp_optimizer_set_loss_scale and a load.
 Local. Errors: INVALID_ARGUMENT (negative or not finite), INVALID_STATE (of an optimizer with in_backward: within a pass,
 or behind a pass that has made the step, until ddp_optimizer_step). Since 0.1.
 """
@@ -1545,7 +1545,7 @@ function ddp_optimizer_get_grad_norm(optimizer, out_norm)
 end
 
 @doc raw"""
-    ddp_optimizer_set_group(optimizer, index, weight_decay, rate_scale)
+    ddp_optimizer_set_parameter_options(optimizer, index, weight_decay, rate_scale)
 
 Give one parameter of the optimizer its own weight decay and a factor on the learning rate (biases and norms without
 decay, layer-wise rates). Default: the optimizer's decay, and 1. All ranks must set the same.
@@ -1554,9 +1554,9 @@ decay, layer-wise rates). Default: the optimizer's decay, and 1. All ranks must 
        rank had used it
 Local. Errors: INVALID_ARGUMENT, INVALID_STATE (as ddp_optimizer_set_rate). Since 0.1.
 """
-function ddp_optimizer_set_group(optimizer, index, weight_decay, rate_scale)
-    return ccall((:ddp_optimizer_set_group, libddp), ddp_status, (Ptr{ddp_optimizer}, Int32, Float64, Float64), optimizer,
-        index, weight_decay, rate_scale)
+function ddp_optimizer_set_parameter_options(optimizer, index, weight_decay, rate_scale)
+    return ccall((:ddp_optimizer_set_parameter_options, libddp), ddp_status, (Ptr{ddp_optimizer}, Int32, Float64, Float64),
+        optimizer, index, weight_decay, rate_scale)
 end
 
 @doc raw"""

@@ -178,4 +178,4 @@ end
 Give one parameter its own weight decay and a factor on the learning rate; a factor of 0 freezes it.
 """
 parameter_options!(optimizer::Optimizer, index::Integer; weight_decay::Real = 0, rate_scale::Real = 1) =
-    check(Low.ddp_optimizer_set_group(optimizer.handle, index - 1, weight_decay, rate_scale))
+    check(Low.ddp_optimizer_set_parameter_options(optimizer.handle, index - 1, weight_decay, rate_scale))

@@ -83,9 +83,9 @@ class Optimizer(Closing):
         struct = fill(low.ddp_loss_scale_options(), low.ddp_loss_scale_options_init, options)
         low.ddp_optimizer_set_loss_scale(self._raw, struct)
 
-    def set_group(self, key: Key, *, weight_decay: float, rate_scale: float = 1.0) -> None:
+    def set_parameter_options(self, key: Key, *, weight_decay: float, rate_scale: float = 1.0) -> None:
         """Give one parameter its own weight decay and a factor on the learning rate."""
-        low.ddp_optimizer_set_group(self._raw, self.model.index(key), weight_decay, rate_scale)
+        low.ddp_optimizer_set_parameter_options(self._raw, self.model.index(key), weight_decay, rate_scale)
 
 
 def _list(model: Model, shared: Any, keys: Optional[Sequence[Key]]) -> Any:

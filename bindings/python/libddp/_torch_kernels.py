@@ -122,7 +122,7 @@ class Kernels:
         if wanted != self._sent:
             for index, (former, entry) in enumerate(zip(self._sent, wanted)):
                 if former != entry and (self._listed is None or index in self._listed):
-                    self.own.set_group(index, weight_decay=entry[0], rate_scale=entry[1])
+                    self.own.set_parameter_options(index, weight_decay=entry[0], rate_scale=entry[1])
             self._sent = wanted
         self._said = says
 

@@ -312,7 +312,7 @@ class Updates(Test):
     def test_adam(self):
         model = self.model()
         adam = libddp.Adam(model, rate=0.1, weight_decay=0, epsilon=1e-30)
-        adam.set_group("w", weight_decay=0, rate_scale=2.0)
+        adam.set_parameter_options("w", weight_decay=0, rate_scale=2.0)
         adam.step()
         for found, wanted in zip(self.value, (0.8, 1.8)):
             self.assertAlmostEqual(found, wanted, places=12)

@@ -771,7 +771,7 @@ extern swig_type_156 _wrap_ddp_optimizer_set_loss_scale_low_db146f7750b273cb(uin
 extern swig_type_157 _wrap_ddp_optimizer_get_loss_scale_low_db146f7750b273cb(uintptr_t arg1, swig_voidp arg2);
 extern swig_type_158 _wrap_ddp_optimizer_get_skipped_count_low_db146f7750b273cb(uintptr_t arg1, swig_voidp arg2);
 extern swig_type_159 _wrap_ddp_optimizer_get_grad_norm_low_db146f7750b273cb(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_160 _wrap_ddp_optimizer_set_group_low_db146f7750b273cb(uintptr_t arg1, int arg2, double arg3, double arg4);
+extern swig_type_160 _wrap_ddp_optimizer_set_parameter_options_low_db146f7750b273cb(uintptr_t arg1, int arg2, double arg3, double arg4);
 extern swig_type_161 _wrap_ddp_optimizer_step_low_db146f7750b273cb(uintptr_t arg1, uintptr_t arg2);
 extern swig_type_162 _wrap_ddp_ema_create_low_db146f7750b273cb(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
 extern void _wrap_ddp_ema_destroy_low_db146f7750b273cb(uintptr_t arg1);
@@ -4258,13 +4258,13 @@ swig_r_1 = result(swig_r)
 	return swig_r_1
 }
 
-func Ddp_optimizer_set_group(arg1 uintptr, arg2 int32, arg3 float64, arg4 float64) (_swig_ret error) {
+func Ddp_optimizer_set_parameter_options(arg1 uintptr, arg2 int32, arg3 float64, arg4 float64) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_optimizer_set_group_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.double(_swig_i_2), C.double(_swig_i_3))
+	swig_r_p := C._wrap_ddp_optimizer_set_parameter_options_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.double(_swig_i_2), C.double(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)

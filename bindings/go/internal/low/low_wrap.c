@@ -4985,7 +4985,7 @@ _gostring_ _wrap_ddp_optimizer_get_grad_norm_low_db146f7750b273cb(ddp_optimizer 
 }
 
 
-_gostring_ _wrap_ddp_optimizer_set_group_low_db146f7750b273cb(ddp_optimizer *_swig_go_0, int _swig_go_1, double _swig_go_2, double _swig_go_3) {
+_gostring_ _wrap_ddp_optimizer_set_parameter_options_low_db146f7750b273cb(ddp_optimizer *_swig_go_0, int _swig_go_1, double _swig_go_2, double _swig_go_3) {
   ddp_optimizer *arg1 = (ddp_optimizer *) 0 ;
   int32_t arg2 ;
   double arg3 ;
@@ -4998,7 +4998,7 @@ _gostring_ _wrap_ddp_optimizer_set_group_low_db146f7750b273cb(ddp_optimizer *_sw
   arg3 = (double)_swig_go_2; 
   arg4 = (double)_swig_go_3; 
   
-  result = (ddp_status)ddp_optimizer_set_group(arg1,arg2,arg3,arg4);
+  result = (ddp_status)ddp_optimizer_set_parameter_options(arg1,arg2,arg3,arg4);
   _swig_go_result = ddp_go_result(result);
   return _swig_go_result;
 }

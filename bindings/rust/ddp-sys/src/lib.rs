@@ -1444,7 +1444,7 @@ extern "C" {
 
     /// Set the learning rate for the steps that follow; schedules are the caller's. All ranks must set the same. Once a step was
     /// captured into a CUDA graph: also for launches that follow; the call then waits until the GPU is idle, as do
-    /// ddp_optimizer_set_group, ddp_optimizer_set_loss_scale and a load.
+    /// ddp_optimizer_set_parameter_options, ddp_optimizer_set_loss_scale and a load.
     /// Local. Errors: INVALID_ARGUMENT (negative or not finite), INVALID_STATE (of an optimizer with in_backward: within a pass,
     /// or behind a pass that has made the step, until ddp_optimizer_step). Since 0.1.
     pub fn ddp_optimizer_set_rate(optimizer: *mut ddp_optimizer, rate: f64) -> ddp_status;
@@ -1486,7 +1486,7 @@ extern "C" {
     /// @param rate_scale 0 or more; 0 freezes the parameter: it keeps its value, and also its moments and step count, as if no
     ///        rank had used it
     /// Local. Errors: INVALID_ARGUMENT, INVALID_STATE (as ddp_optimizer_set_rate). Since 0.1.
-    pub fn ddp_optimizer_set_group(optimizer: *mut ddp_optimizer, index: i32, weight_decay: f64, rate_scale: f64) -> ddp_status;
+    pub fn ddp_optimizer_set_parameter_options(optimizer: *mut ddp_optimizer, index: i32, weight_decay: f64, rate_scale: f64) -> ddp_status;
 
     /// Update every parameter of the optimizer that was used in the last REDUCE pass. Parameters that no rank used keep their
     /// value and their optimizer state. The gradients of a pass are good for one step of each optimizer. Gradients for a step of

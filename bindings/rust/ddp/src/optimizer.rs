@@ -97,11 +97,11 @@ impl Optimizer {
     }
 
     /// Give one parameter its own weight decay and a factor on the learning rate.
-    pub fn set_group<T>(&mut self, parameter: Parameter<T>, weight_decay: f64, rate_scale: f64) -> Result<()> {
+    pub fn set_parameter_options<T>(&mut self, parameter: Parameter<T>, weight_decay: f64, rate_scale: f64) -> Result<()> {
         if parameter.model != self.model {
             return Err(not_of_this_model("parameter"));
         }
-        check(unsafe { sys::ddp_optimizer_set_group(self.handle, parameter.index, weight_decay, rate_scale) })
+        check(unsafe { sys::ddp_optimizer_set_parameter_options(self.handle, parameter.index, weight_decay, rate_scale) })
     }
 }
 
