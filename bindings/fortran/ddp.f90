@@ -379,7 +379,7 @@ module ddp
 
   ! Common options of all rules: where a rule runs, how it takes gradients, and its state. Since 0.1.
   type, bind(c) :: ddp_optimizer_options
-    integer(c_int64_t) :: struct_size = 48
+    integer(c_int64_t) :: struct_size = 64
       ! set by init
     integer(c_int32_t) :: shard = 0
       ! 1: each rank keeps the state of its slice of the parameters alone, updates that slice and gives the values to
@@ -400,7 +400,8 @@ module ddp
     integer(c_int32_t) :: master_weights = 0
       ! 1: F16 and BF16 parameters are rounded copies of F32 master weights, which belong to the state. Default 0
     integer(c_int32_t) :: nonfinite = 0
-      ! gradients with infinite or NaN elements: DDP_NONFINITE_KEEP (default), SKIP or FAIL
+      ! gradients of the optimizer's parameters with infinite or NaN elements: DDP_NONFINITE_KEEP (default), SKIP or
+      ! FAIL
     integer(c_int32_t) :: divide_in_step = 0
       ! 1: a pass may leave sums over the ranks in gradients on a GPU, and ddp_optimizer_step divides what it reads and
       ! writes the mean back: the same bits, and one pass over gradient memory less. From the pass to the step the
@@ -408,11 +409,16 @@ module ddp
       ! INVALID_STATE. Without effect where sums cost nothing: in host memory, with in_backward, max_norm, nonfinite, a
       ! dynamic loss scale, or a frozen parameter. All ranks the same. Default 0
     real(c_double) :: max_norm = 0
-      ! above 0: scale the gradients down so that their 2-norm over all parameters is at most this, as
+      ! above 0: scale the gradients down so that their 2-norm over the optimizer's parameters is at most this, as
       ! torch.nn.utils.clip_grad_norm_. The gradients in memory stay as they are. With shard, change them after the pass
       ! only with ddp_model_scale_grad. Default 0: no clipping
     real(c_double) :: clip_value = 0
       ! above 0: limit every element to this magnitude, after max_norm. Default 0: no clipping
+    type(c_ptr) :: parameters = c_null_ptr
+      ! `parameter_count` different indices: the parameters that the optimizer changes; copied. NULL (default): all that
+      ! have no optimizer, also those that are registered later. All ranks the same
+    integer(c_int64_t) :: parameter_count = 0
+      ! of `parameters`, 1 or more; 0 (default): NULL
   end type
 
   ! The rule of stochastic gradient descent. Since 0.1.
@@ -484,12 +490,12 @@ module ddp
 
   ! What a checkpoint holds. Fill with ddp_state_init(), then set what you have. Since 0.1.
   type, bind(c) :: ddp_state
-    integer(c_int64_t) :: struct_size = 72
+    integer(c_int64_t) :: struct_size = 88
       ! set by init
     type(ddp_model) :: model
       ! parameters and buffers; required
     type(ddp_optimizer) :: optimizer
-      ! its moments, rate and step count; NULL: not saved, not loaded
+      ! its moments, rate and step count; of several `optimizers`. Both NULL: not saved, not loaded
     type(ddp_ema) :: ema
       ! averages; NULL: not saved, not loaded
     integer(c_int64_t) :: epoch = 0
@@ -503,6 +509,11 @@ module ddp
       ! random numbers); NULL: nothing. Not in a file
     integer(c_int64_t) :: own_bytes = 0
       ! of these, 0 to 65,536
+    type(c_ptr) :: optimizers = c_null_ptr
+      ! in the place of `optimizer`: several of the model, in the order in which the file has them; a load passes as
+      ! many, of the same kinds and parameters, in that order. NULL: `optimizer` alone
+    integer(c_int64_t) :: optimizer_count = 0
+      ! of `optimizers`; 0 if that is NULL
   end type
 
   ! How a checkpoint is loaded. Fill with ddp_load_options_init(), then change what you need. Since 0.1.
@@ -598,8 +609,9 @@ module ddp
       ! handed to the rule, which applies it (default 0)
     integer(c_int32_t) :: whole_tensors = 0
       ! 1: the rule gets each parameter as a whole, in one slice. With `shard` each parameter has one rank that updates
-      ! it, and on a GPU that is NOT_SUPPORTED. With `in_backward` the update waits for ddp_optimizer_step. Default 0:
-      ! an element depends on nothing but its own gradient and state, so slices may begin and end anywhere
+      ! it, and on a GPU that is NOT_SUPPORTED. With `in_backward` a parameter is updated when the last bucket with a
+      ! piece of it is reduced; with `shard` too, its values reach the other ranks at the end of the pass. Default 0: an
+      ! element depends on nothing but its own gradient and state, so slices may begin and end anywhere
     integer(c_int32_t) :: reserved = 0
       ! 0
   end type
@@ -775,7 +787,7 @@ module ddp
     real(c_double) :: seconds = 0
       ! how long the call took
     integer(c_int64_t) :: step = 0
-      ! of the state that all ranks have now: steps that have been made, as the optimizers count them. Repeat step + 1.
+      ! of the state that all ranks have now: steps that all optimizers have made, as they count them. Repeat step + 1.
       ! -1: no optimizer counts, or a checkpoint has to be loaded
     integer(c_int64_t) :: went_back = 0
       ! steps that had been made and have to be repeated, because the group went back to what ddp_state_keep had kept; 0
@@ -2088,9 +2100,9 @@ contains
   ! Gradients on a GPU: the call waits until the other ranks have called it. It does not wait for the GPU, unless the group
   ! was made with recoverable = 1. The reduced gradients are there in the order of `stream`. A pass may be captured into a
   ! CUDA graph if all its streams are, on all ranks; include/GPU.md, "CUDA graphs", has what else may be captured.
-  ! With an optimizer that has `shard`, a rank's gradients are the mean in its own slice only, and values that a program
-  ! writes into them between this call and the step counts in that slice alone: a gradient that one rank clears is not cleared
-  ! on the others. Use ddp_model_scale_grad, on all ranks.
+  ! Of the parameters of an optimizer that has `shard`, a rank's gradients are the mean in its own slice only, and values that
+  ! a program writes into them between this call and the step counts in that slice alone: a gradient that one rank clears is
+  ! not cleared on the others. Use ddp_model_scale_grad, on all ranks.
   ! @param stream on which the gradients are used next; the reduction comes before what is enqueued there from now on. It
   ! comes after all uses of gradients that were not marked, or marked as unused Collective in a REDUCE pass (blocks on CPU),
   ! local in the others. Errors: INVALID_STATE (no open pass; or, with DDP_UNUSED_ERROR, parameters that some rank did not
@@ -2442,13 +2454,19 @@ contains
     call finish(answer, stat)
   end subroutine
 
-  ! Make an optimizer for all parameters of the model. May come before or after ddp_model_commit and ddp_state_load_file; the
-  ! result is the same.
+  ! Make an optimizer for the parameters in `options`, by default for all that have none. A model may have several, such as
+  ! one rule for matrices and another one for the rest; a parameter has one optimizer. ddp_optimizer_step of each is called
+  ! after each pass. May come before or after ddp_model_commit and ddp_state_load_file; the result is the same. One exception:
+  ! a bucket has the parameters of one optimizer with shard, in_backward or divide_in_step, or of none, and commit cuts the
+  ! buckets. So where optimizers with one of these options do not have all parameters together in one, all of them are made
+  ! before ddp_model_commit; on a rank that joins others too.
   ! @param rule NULL: all defaults; copied
   ! @param options NULL: all defaults; copied
   ! @param out_optimizer destroy with ddp_optimizer_destroy
-  ! Local. Errors: INVALID_ARGUMENT (a value out of its range), NOT_SUPPORTED (shard on a model with uneven_inputs),
-  ! MISMATCH (on a rank that has joined others: not what they have), OUT_OF_MEMORY. Since 0.1.
+  ! Local. Errors: INVALID_ARGUMENT (a value out of its range; an index that is no parameter's, or twice), INVALID_STATE (a
+  ! parameter has another optimizer: the text names the parameter and both optimizers; or the exception above),
+  ! NOT_SUPPORTED (shard on a model with uneven_inputs), MISMATCH (on a rank that has joined others: not what they have),
+  ! OUT_OF_MEMORY. ddp_model_commit: MISMATCH if the ranks have given other parameters, or `shard` for others. Since 0.1.
   subroutine ddp_optimizer_create_sgd(model, out_optimizer, rule, options, stat)
     type(ddp_model), intent(in) :: model
     type(ddp_optimizer), intent(out) :: out_optimizer
@@ -2494,7 +2512,8 @@ contains
     call finish(answer, stat)
   end subroutine
 
-  ! Release an optimizer. Local. NULL and an already destroyed optimizer are ignored. Since 0.1.
+  ! Release an optimizer; its parameters are free for another one. Local. NULL and an already destroyed optimizer are
+  ! ignored. Since 0.1.
   subroutine ddp_optimizer_destroy(optimizer)
     type(ddp_optimizer), intent(inout) :: optimizer
     interface
@@ -2509,7 +2528,7 @@ contains
 
   ! Set the learning rate for the steps that follow; schedules are the caller's. All ranks must set the same. Once a step was
   ! captured into a CUDA graph: also for launches that follow; the call then waits until the GPU is idle, as do
-  ! ddp_optimizer_set_group, ddp_optimizer_set_loss_scale and a load.
+  ! ddp_optimizer_set_parameter_options, ddp_optimizer_set_loss_scale and a load.
   ! Local. Errors: INVALID_ARGUMENT (negative or not finite), INVALID_STATE (of an optimizer with in_backward: within a pass,
   ! or behind a pass that has made the step, until ddp_optimizer_step). Since 0.1.
   subroutine ddp_optimizer_set_rate(optimizer, rate, stat)
@@ -2586,7 +2605,9 @@ contains
     call finish(answer, stat)
   end subroutine
 
-  ! Use a loss scale from the next step on. It is saved with the optimizer. All ranks must set the same.
+  ! Use a loss scale from the next step on. It is that of all optimizers of the model, because there is one loss: a call with
+  ! any of them sets it for all, and with a dynamic one a gradient that is not finite, of whichever optimizer, leaves out the
+  ! steps of all. It is saved with the optimizers. All ranks must set the same.
   ! @param options NULL: dynamic, with the defaults
   ! Local. Errors: INVALID_ARGUMENT, INVALID_STATE (as ddp_optimizer_set_rate). Since 0.1.
   subroutine ddp_optimizer_set_loss_scale(optimizer, options, stat)
@@ -2663,13 +2684,13 @@ contains
     call finish(answer, stat)
   end subroutine
 
-  ! Give one parameter its own weight decay and a factor on the learning rate (biases and norms without decay, layer-wise
-  ! rates). Default: the optimizer's decay, and 1. All ranks must set the same.
+  ! Give one parameter of the optimizer its own weight decay and a factor on the learning rate (biases and norms without
+  ! decay, layer-wise rates). Default: the optimizer's decay, and 1. All ranks must set the same.
   ! @param weight_decay 0 or more
   ! @param rate_scale 0 or more; 0 freezes the parameter: it keeps its value, and also its moments and step count, as if no
   !        rank had used it
   ! Local. Errors: INVALID_ARGUMENT, INVALID_STATE (as ddp_optimizer_set_rate). Since 0.1.
-  subroutine ddp_optimizer_set_group(optimizer, index, weight_decay, rate_scale, stat)
+  subroutine ddp_optimizer_set_parameter_options(optimizer, index, weight_decay, rate_scale, stat)
     type(ddp_optimizer), intent(in) :: optimizer
     integer(c_int32_t), intent(in) :: index
     real(c_double), intent(in) :: weight_decay
@@ -2677,8 +2698,8 @@ contains
     integer(c_int32_t), intent(out), optional :: stat
     integer(c_int32_t) :: answer
     interface
-      function c_ddp_optimizer_set_group(optimizer, index, weight_decay, rate_scale) bind(c, name='ddp_optimizer_set_group') &
-          result(answer)
+      function c_ddp_optimizer_set_parameter_options(optimizer, index, weight_decay, rate_scale) bind(c, &
+          name='ddp_optimizer_set_parameter_options') result(answer)
         import
         type(c_ptr), value :: optimizer
         integer(c_int32_t), value :: index
@@ -2687,31 +2708,34 @@ contains
         integer(c_int32_t) :: answer
       end function
     end interface
-    answer = c_ddp_optimizer_set_group(optimizer%handle, index, weight_decay, rate_scale)
+    answer = c_ddp_optimizer_set_parameter_options(optimizer%handle, index, weight_decay, rate_scale)
     call finish(answer, stat)
   end subroutine
 
-  ! Update every parameter that was used in the last REDUCE pass. Parameters that no rank used keep their value and their
-  ! optimizer state. The gradients of a pass are good for one step of each optimizer. Gradients for a step of this rank alone
-  ! come from a DDP_PASS_LOCAL pass; gradients that the program has reduced itself are announced by ddp_model_mark_reduced. In
-  ! a group of one the first step needs no pass. (Launches of a pass that was captured into a CUDA graph are not visible to
-  ! libddp, so from then on every step is made.) Parameters on a GPU change in the order of `stream`. The first step allocates
-  ! and may wait for the GPU; later ones wait for the stream only where the host has to decide: with nonfinite FAIL; and with
-  ! max_norm, nonfinite SKIP or a dynamic loss scale if some parameters are in host memory or the rule is the program's
-  ! (max_norm alone: also with `shard`). Otherwise the GPU decides and counts.
+  ! Update every parameter of the optimizer that was used in the last REDUCE pass. Parameters that no rank used keep their
+  ! value and their optimizer state. The gradients of a pass are good for one step of each optimizer. Gradients for a step of
+  ! this rank alone come from a DDP_PASS_LOCAL pass; gradients that the program has reduced itself are announced by
+  ! ddp_model_mark_reduced. In a group of one the first step needs no pass. (Launches of a pass that was captured into a CUDA
+  ! graph are not visible to libddp, so from then on every step is made.) Parameters on a GPU change in the order of `stream`.
+  ! The first step allocates and may wait for the GPU; later ones wait for the stream only where the host has to decide: with
+  ! nonfinite FAIL; and with max_norm, nonfinite SKIP or a dynamic loss scale if some parameters are in host memory or the
+  ! rule is the program's (max_norm alone: also with `shard`). Otherwise the GPU decides and counts.
   !
   ! A step may be captured into a CUDA graph, together with its pass or alone, if all parameters are on the GPU, the rule is
-  ! SGD or Adam, in_backward is 0 and nonfinite is not FAIL (or the loss scale is dynamic). Make one step with the same
+  ! SGD or Adam, in_backward is 0 and nonfinite is not FAIL (or the loss scale is dynamic, and the model has no other
+  ! optimizer). Make one step with the same
   ! options before. Each launch makes a step with the learning rate, groups and counts that are current then.
   ! include/GPU.md, "CUDA graphs", lists when a graph may be launched.
   ! @param stream that of ddp_model_end_backward, or one that is ordered after it
-  ! Local; collective with the option shard. Errors: INVALID_STATE (not committed, a pass is open, the stream is captured and
+  ! Local; collective with the option shard, and with a dynamic loss scale if another optimizer of the model has that option.
+  ! Errors: INVALID_STATE (not committed, a pass is open, the stream is captured and
   ! the step is not one of these;
   ! with several ranks, gradients that no pass has made; gradients that this optimizer has stepped with already, that were
-  ! accumulated and not reduced, or that a failed pass left; gradients of which each rank has its slice, because of another
-  ! optimizer with shard; averages in the place of the parameters (ddp_ema_swap); a failed pass or load that changed a part of
-  ! the parameters; or gradients that are not finite with DDP_NONFINITE_FAIL), CALLBACK, OUT_OF_MEMORY (first step), and the
-  ! first cause if the group is broken. Since 0.1.
+  ! accumulated and not reduced, or that a failed pass left; gradients of which each rank has its slice, because of an
+  ! optimizer with shard that had the parameter in the last pass; with a dynamic loss scale, another optimizer of the model
+  ! that has left out a step; averages in the place of the parameters (ddp_ema_swap); a failed pass or load that changed a
+  ! part of the parameters; or gradients that are not finite with DDP_NONFINITE_FAIL), CALLBACK, OUT_OF_MEMORY (first step),
+  ! and the first cause if the group is broken. Since 0.1.
   subroutine ddp_optimizer_step(optimizer, stream, stat)
     type(ddp_optimizer), intent(in) :: optimizer
     type(c_ptr), intent(in), optional :: stream

@@ -160,7 +160,7 @@ class Writer:
     def field(self, struct, name, kind):
         if kind.name in self.callbacks:
             return "type(c_funptr) :: " + name + " = c_null_funptr"
-        if kind.pointers and kind.name in self.handles:
+        if kind.pointers == 1 and kind.name in self.handles:
             return f"type({kind.name}) :: {name}"
         declared = "type(c_ptr)" if kind.pointers else self.number(kind)
         value = str(self.layout[struct][None]) if name == "struct_size" else ZERO[declared]

@@ -58,7 +58,7 @@ func NewCustom(model *Model, options *CustomOptions, update Update) (*Optimizer,
 	if err != nil {
 		return nil, err
 	}
-	defer low.DeleteDdp_optimizer_options(shared)
+	defer freeOptions(shared)
 	calls := &updates{update: update}
 	handle := cgo.NewHandle(low.Updater(calls)) // libddp releases it, also when it cannot make the optimizer
 	optimizer, err := newOptimizer(model, func(out *uintptr) error {
@@ -137,10 +137,10 @@ func (o *Optimizer) StepCount() (count int64, err error) {
 	return count, err
 }
 
-// SetGroup gives one parameter its own weight decay and a factor on the learning rate; 0 freezes it.
-func (o *Optimizer) SetGroup(index int, weightDecay, rateScale float64) error {
+// SetParameterOptions gives one parameter its own weight decay and a factor on the learning rate; 0 freezes it.
+func (o *Optimizer) SetParameterOptions(index int, weightDecay, rateScale float64) error {
 	defer runtime.KeepAlive(o)
-	return low.Ddp_optimizer_set_group(o.id(), int32(index), weightDecay, rateScale)
+	return low.Ddp_optimizer_set_parameter_options(o.id(), int32(index), weightDecay, rateScale)
 }
 
 // Step updates every parameter that was used in the last Reduce pass.

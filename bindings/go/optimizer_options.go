@@ -2,7 +2,11 @@
 
 package ddp
 
-import "github.com/libddp/libddp/bindings/go/internal/low"
+import (
+	"unsafe"
+
+	"github.com/libddp/libddp/bindings/go/internal/low"
+)
 
 // NonFinite says what a step does about gradients with infinite or NaN elements; every rank does the same.
 type NonFinite int32
@@ -24,9 +28,10 @@ type StepOptions struct {
 	MaxNorm       float64 // above 0: the 2-norm of all gradients that a step uses is at most this
 	ClipValue     float64 // above 0: so is the magnitude of each element, after MaxNorm
 	DivideInStep  bool    // on a GPU gradients may be sums from the pass to Step, which divides them
+	Parameters    []int   // that the optimizer changes, by number; none: all that have no optimizer
 }
 
-// fill gives the C struct with these options; the caller deletes it.
+// fill gives the C struct with these options; the caller frees it with freeOptions.
 func (o *StepOptions) fill() (low.Ddp_optimizer_options, error) {
 	c := low.NewDdp_optimizer_options()
 	if err := low.Ddp_optimizer_options_init(c, low.SizeofOptimizerOptions); err != nil {
@@ -40,7 +45,22 @@ func (o *StepOptions) fill() (low.Ddp_optimizer_options, error) {
 		truth(&o.DivideInStep, c.GetDivide_in_step, c.SetDivide_in_step),
 		fraction(&o.MaxNorm, c.GetMax_norm, c.SetMax_norm), fraction(&o.ClipValue, c.GetClip_value, c.SetClip_value),
 	})
+	if len(o.Parameters) > 0 {
+		list := (*int32)(low.CText(string(make([]byte, 4*len(o.Parameters))))) // C must not keep Go's pointers
+		for k, index := range o.Parameters {
+			unsafe.Slice(list, len(o.Parameters))[k] = int32(index)
+		}
+		c.SetParameters(list)
+		c.SetParameter_count(int64(len(o.Parameters)))
+	}
 	return c, nil
+}
+
+func freeOptions(c low.Ddp_optimizer_options) {
+	if list := c.GetParameters(); list != nil {
+		low.FreeText(unsafe.Pointer(list))
+	}
+	low.DeleteDdp_optimizer_options(c)
 }
 
 // SGDOptions are the options of stochastic gradient descent.
@@ -69,7 +89,7 @@ func DefaultSGDOptions() *SGDOptions {
 	return o
 }
 
-// NewSGD makes an optimizer for all parameters of the model; options may be nil.
+// NewSGD makes an optimizer for the parameters that options name, or all that have no optimizer; options may be nil.
 func NewSGD(model *Model, options *SGDOptions) (*Optimizer, error) {
 	if options == nil {
 		options = DefaultSGDOptions()
@@ -84,7 +104,7 @@ func NewSGD(model *Model, options *SGDOptions) (*Optimizer, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer low.DeleteDdp_optimizer_options(shared)
+	defer freeOptions(shared)
 	return newOptimizer(model, func(out *uintptr) error { return low.Ddp_optimizer_create_sgd(model.id(), c, shared, out) })
 }
 
@@ -115,7 +135,7 @@ func DefaultAdamOptions() *AdamOptions {
 	return o
 }
 
-// NewAdam makes an optimizer for all parameters of the model; options may be nil.
+// NewAdam makes an optimizer for the parameters that options name, or all that have no optimizer; options may be nil.
 func NewAdam(model *Model, options *AdamOptions) (*Optimizer, error) {
 	if options == nil {
 		options = DefaultAdamOptions()
@@ -130,6 +150,6 @@ func NewAdam(model *Model, options *AdamOptions) (*Optimizer, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer low.DeleteDdp_optimizer_options(shared)
+	defer freeOptions(shared)
 	return newOptimizer(model, func(out *uintptr) error { return low.Ddp_optimizer_create_adam(model.id(), c, shared, out) })
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"runtime"
 	"runtime/cgo"
+	"unsafe"
 
 	"github.com/libddp/libddp/bindings/go/internal/low"
 )
@@ -16,6 +17,7 @@ import (
 type State struct {
 	Model     *Model
 	Optimizer *Optimizer
+	More      []*Optimizer // further optimizers of the model, in the same order for saves and loads
 	EMA       *EMA
 	Outer     *Outer
 	Epoch     int64 // the caller's; written by a load
@@ -152,8 +154,18 @@ func (s *State) with(fn func(low.Ddp_state) error) error {
 	if s.Model != nil {
 		c.SetModel(s.Model.id())
 	}
-	if s.Optimizer != nil {
+	if s.Optimizer != nil && len(s.More) == 0 {
 		c.SetOptimizer(s.Optimizer.id())
+	}
+	if len(s.More) > 0 {
+		all := append([]*Optimizer{s.Optimizer}, s.More...)
+		copied := low.CText(string(make([]byte, 8*len(all))))
+		defer low.FreeText(copied)
+		for k, optimizer := range all {
+			unsafe.Slice((*uintptr)(copied), len(all))[k] = optimizer.id()
+		}
+		c.SetOptimizers((*uintptr)(copied))
+		c.SetOptimizer_count(int64(1 + len(s.More)))
 	}
 	if s.EMA != nil {
 		c.SetEma(s.EMA.id())

@@ -332,7 +332,7 @@ func TestACheckpointRestoresEverything(t *testing.T) {
 	check(t, err)
 	defer ema.Close()
 	check(t, optimizer.SetRate(0.25))
-	check(t, optimizer.SetGroup(0, 0, 1))
+	check(t, optimizer.SetParameterOptions(0, 0, 1))
 	check(t, optimizer.Step())
 	check(t, ema.Update())
 	check(t, model.SetMetadata("note", "grüße"))

@@ -101,7 +101,7 @@ def type_of(text):
     rest = text[array.end():] if array else text
     rest = rest.replace("enum ", "").replace("struct ", "")
     name = rest.rsplit(".", 1)[-1]
-    return Type(name, rest.count("p."), "q(const)." in rest, int(array.group(1)) if array else 0)
+    return Type(name, rest.count("p."), rest.endswith("q(const)." + name), int(array.group(1)) if array else 0)
 
 
 def parameters(node):

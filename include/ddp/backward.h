@@ -79,9 +79,9 @@ DDP_API ddp_status ddp_model_mark_unused(ddp_model *model, int32_t index);
  * Gradients on a GPU: the call waits until the other ranks have called it. It does not wait for the GPU, unless the group
  * was made with recoverable = 1. The reduced gradients are there in the order of `stream`. A pass may be captured into a
  * CUDA graph if all its streams are, on all ranks; include/GPU.md, "CUDA graphs", has what else may be captured.
- * With an optimizer that has `shard`, a rank's gradients are the mean in its own slice only, and values that a program
- * writes into them between this call and the step counts in that slice alone: a gradient that one rank clears is not cleared
- * on the others. Use ddp_model_scale_grad, on all ranks.
+ * Of the parameters of an optimizer that has `shard`, a rank's gradients are the mean in its own slice only, and values that
+ * a program writes into them between this call and the step counts in that slice alone: a gradient that one rank clears is
+ * not cleared on the others. Use ddp_model_scale_grad, on all ranks.
  * @param stream on which the gradients are used next; the reduction comes before what is enqueued there from now on. It
  * comes after all uses of gradients that were not marked, or marked as unused Collective in a REDUCE pass (blocks on CPU),
  * local in the others. Errors: INVALID_STATE (no open pass; or, with DDP_UNUSED_ERROR, parameters that some rank did not

@@ -18,9 +18,10 @@ typedef struct ddp_custom_options {
   double rate;           /**< learning rate (default 0) */
   double weight_decay;   /**< handed to the rule, which applies it (default 0) */
   int32_t whole_tensors; /**< 1: the rule gets each parameter as a whole, in one slice. With `shard` each parameter has one
-                            rank that updates it, and on a GPU that is NOT_SUPPORTED. With `in_backward` the update waits for
-                            ddp_optimizer_step. Default 0: an element depends on nothing but its own gradient and state, so
-                            slices may begin and end anywhere */
+                            rank that updates it, and on a GPU that is NOT_SUPPORTED. With `in_backward` a parameter is
+                            updated when the last bucket with a piece of it is reduced; with `shard` too, its values reach
+                            the other ranks at the end of the pass. Default 0: an element depends on nothing but its own
+                            gradient and state, so slices may begin and end anywhere */
   int32_t reserved;      /**< 0 */
 } ddp_custom_options;
 

@@ -41,17 +41,22 @@ typedef struct ddp_optimizer_options {
                    with a rule of the program, with uneven_inputs, and from a LOCAL pass on */
   int32_t master_weights;  /**< 1: F16 and BF16 parameters are rounded copies of F32 master weights, which belong to the
                               state. Default 0 */
-  ddp_nonfinite nonfinite; /**< gradients with infinite or NaN elements: DDP_NONFINITE_KEEP (default), SKIP or FAIL */
+  ddp_nonfinite nonfinite; /**< gradients of the optimizer's parameters with infinite or NaN elements: DDP_NONFINITE_KEEP
+                              (default), SKIP or FAIL */
   int32_t divide_in_step;  /**< 1: a pass may leave sums over the ranks in gradients on a GPU, and ddp_optimizer_step divides
                               what it reads and writes the mean back: the same bits, and one pass over gradient memory less.
                               From the pass to the step the program neither uses nor changes gradients; libddp's functions
                               that would (norm, scale, clip) return INVALID_STATE. Without effect where sums cost nothing: in
                               host memory, with in_backward, max_norm, nonfinite, a dynamic loss scale, or a frozen parameter.
                               All ranks the same. Default 0 */
-  double max_norm;   /**< above 0: scale the gradients down so that their 2-norm over all parameters is at most this, as
-                          torch.nn.utils.clip_grad_norm_. The gradients in memory stay as they are. With shard, change them
-                        after the pass only   with ddp_model_scale_grad. Default 0: no clipping */
+  double max_norm;   /**< above 0: scale the gradients down so that their 2-norm over the optimizer's parameters is at most
+                        this, as torch.nn.utils.clip_grad_norm_. The gradients in memory stay as they are. With shard, change
+                        them after the pass only with ddp_model_scale_grad. Default 0: no clipping */
   double clip_value; /**< above 0: limit every element to this magnitude, after max_norm. Default 0: no clipping */
+  const int32_t *parameters; /**< `parameter_count` different indices: the parameters that the optimizer changes; copied.
+                                NULL (default): all that have no optimizer, also those that are registered later. All ranks
+                                the same */
+  int64_t parameter_count;   /**< of `parameters`, 1 or more; 0 (default): NULL */
 } ddp_optimizer_options;
 
 /** The rule of stochastic gradient descent. Since 0.1. */
@@ -107,13 +112,19 @@ DDP_API ddp_status ddp_sgd_options_init(ddp_sgd_options *options, int64_t struct
 DDP_API ddp_status ddp_adam_options_init(ddp_adam_options *options, int64_t struct_size);
 
 /**
- * Make an optimizer for all parameters of the model. May come before or after ddp_model_commit and ddp_state_load_file; the
- * result is the same.
+ * Make an optimizer for the parameters in `options`, by default for all that have none. A model may have several, such as
+ * one rule for matrices and another one for the rest; a parameter has one optimizer. ddp_optimizer_step of each is called
+ * after each pass. May come before or after ddp_model_commit and ddp_state_load_file; the result is the same. One exception:
+ * a bucket has the parameters of one optimizer with shard, in_backward or divide_in_step, or of none, and commit cuts the
+ * buckets. So where optimizers with one of these options do not have all parameters together in one, all of them are made
+ * before ddp_model_commit; on a rank that joins others too.
  * @param rule NULL: all defaults; copied
  * @param options NULL: all defaults; copied
  * @param out_optimizer destroy with ddp_optimizer_destroy
- * Local. Errors: INVALID_ARGUMENT (a value out of its range), NOT_SUPPORTED (shard on a model with uneven_inputs),
- * MISMATCH (on a rank that has joined others: not what they have), OUT_OF_MEMORY. Since 0.1.
+ * Local. Errors: INVALID_ARGUMENT (a value out of its range; an index that is no parameter's, or twice), INVALID_STATE (a
+ * parameter has another optimizer: the text names the parameter and both optimizers; or the exception above),
+ * NOT_SUPPORTED (shard on a model with uneven_inputs), MISMATCH (on a rank that has joined others: not what they have),
+ * OUT_OF_MEMORY. ddp_model_commit: MISMATCH if the ranks have given other parameters, or `shard` for others. Since 0.1.
  */
 DDP_API ddp_status ddp_optimizer_create_sgd(ddp_model *model, const ddp_sgd_options *rule,
                                             const ddp_optimizer_options *options, ddp_optimizer **out_optimizer);
@@ -122,12 +133,13 @@ DDP_API ddp_status ddp_optimizer_create_sgd(ddp_model *model, const ddp_sgd_opti
 DDP_API ddp_status ddp_optimizer_create_adam(ddp_model *model, const ddp_adam_options *rule,
                                              const ddp_optimizer_options *options, ddp_optimizer **out_optimizer);
 
-/** Release an optimizer. Local. NULL and an already destroyed optimizer are ignored. Since 0.1. */
+/** Release an optimizer; its parameters are free for another one. Local. NULL and an already destroyed optimizer are
+ * ignored. Since 0.1. */
 DDP_API void ddp_optimizer_destroy(ddp_optimizer *optimizer);
 
 /** Set the learning rate for the steps that follow; schedules are the caller's. All ranks must set the same. Once a step was
  * captured into a CUDA graph: also for launches that follow; the call then waits until the GPU is idle, as do
- * ddp_optimizer_set_group, ddp_optimizer_set_loss_scale and a load.
+ * ddp_optimizer_set_parameter_options, ddp_optimizer_set_loss_scale and a load.
  * Local. Errors: INVALID_ARGUMENT (negative or not finite), INVALID_STATE (of an optimizer with in_backward: within a pass,
  * or behind a pass that has made the step, until ddp_optimizer_step). Since 0.1. */
 DDP_API ddp_status ddp_optimizer_set_rate(ddp_optimizer *optimizer, double rate);
@@ -147,7 +159,9 @@ DDP_API ddp_status ddp_optimizer_get_step_count(const ddp_optimizer *optimizer, 
 DDP_API ddp_status ddp_loss_scale_options_init(ddp_loss_scale_options *options, int64_t struct_size);
 
 /**
- * Use a loss scale from the next step on. It is saved with the optimizer. All ranks must set the same.
+ * Use a loss scale from the next step on. It is that of all optimizers of the model, because there is one loss: a call with
+ * any of them sets it for all, and with a dynamic one a gradient that is not finite, of whichever optimizer, leaves out the
+ * steps of all. It is saved with the optimizers. All ranks must set the same.
  * @param options NULL: dynamic, with the defaults
  * Local. Errors: INVALID_ARGUMENT, INVALID_STATE (as ddp_optimizer_set_rate). Since 0.1.
  */
@@ -167,37 +181,41 @@ DDP_API ddp_status ddp_optimizer_get_skipped_count(const ddp_optimizer *optimize
 DDP_API ddp_status ddp_optimizer_get_grad_norm(const ddp_optimizer *optimizer, double *out_norm);
 
 /**
- * Give one parameter its own weight decay and a factor on the learning rate (biases and norms without decay, layer-wise
- * rates). Default: the optimizer's decay, and 1. All ranks must set the same.
+ * Give one parameter of the optimizer its own weight decay and a factor on the learning rate (biases and norms without
+ * decay, layer-wise rates). Default: the optimizer's decay, and 1. All ranks must set the same.
  * @param weight_decay 0 or more
  * @param rate_scale 0 or more; 0 freezes the parameter: it keeps its value, and also its moments and step count, as if no
  *        rank had used it
  * Local. Errors: INVALID_ARGUMENT, INVALID_STATE (as ddp_optimizer_set_rate). Since 0.1.
  */
-DDP_API ddp_status ddp_optimizer_set_group(ddp_optimizer *optimizer, int32_t index, double weight_decay, double rate_scale);
+DDP_API ddp_status ddp_optimizer_set_parameter_options(ddp_optimizer *optimizer, int32_t index, double weight_decay,
+                                                       double rate_scale);
 
 /**
- * Update every parameter that was used in the last REDUCE pass. Parameters that no rank used keep their value and their
- * optimizer state. The gradients of a pass are good for one step of each optimizer. Gradients for a step of this rank alone
- * come from a DDP_PASS_LOCAL pass; gradients that the program has reduced itself are announced by ddp_model_mark_reduced. In
- * a group of one the first step needs no pass. (Launches of a pass that was captured into a CUDA graph are not visible to
- * libddp, so from then on every step is made.) Parameters on a GPU change in the order of `stream`. The first step allocates
- * and may wait for the GPU; later ones wait for the stream only where the host has to decide: with nonfinite FAIL; and with
- * max_norm, nonfinite SKIP or a dynamic loss scale if some parameters are in host memory or the rule is the program's
- * (max_norm alone: also with `shard`). Otherwise the GPU decides and counts.
+ * Update every parameter of the optimizer that was used in the last REDUCE pass. Parameters that no rank used keep their
+ * value and their optimizer state. The gradients of a pass are good for one step of each optimizer. Gradients for a step of
+ * this rank alone come from a DDP_PASS_LOCAL pass; gradients that the program has reduced itself are announced by
+ * ddp_model_mark_reduced. In a group of one the first step needs no pass. (Launches of a pass that was captured into a CUDA
+ * graph are not visible to libddp, so from then on every step is made.) Parameters on a GPU change in the order of `stream`.
+ * The first step allocates and may wait for the GPU; later ones wait for the stream only where the host has to decide: with
+ * nonfinite FAIL; and with max_norm, nonfinite SKIP or a dynamic loss scale if some parameters are in host memory or the
+ * rule is the program's (max_norm alone: also with `shard`). Otherwise the GPU decides and counts.
  *
  * A step may be captured into a CUDA graph, together with its pass or alone, if all parameters are on the GPU, the rule is
- * SGD or Adam, in_backward is 0 and nonfinite is not FAIL (or the loss scale is dynamic). Make one step with the same
+ * SGD or Adam, in_backward is 0 and nonfinite is not FAIL (or the loss scale is dynamic, and the model has no other
+ * optimizer). Make one step with the same
  * options before. Each launch makes a step with the learning rate, groups and counts that are current then.
  * include/GPU.md, "CUDA graphs", lists when a graph may be launched.
  * @param stream that of ddp_model_end_backward, or one that is ordered after it
- * Local; collective with the option shard. Errors: INVALID_STATE (not committed, a pass is open, the stream is captured and
+ * Local; collective with the option shard, and with a dynamic loss scale if another optimizer of the model has that option.
+ * Errors: INVALID_STATE (not committed, a pass is open, the stream is captured and
  * the step is not one of these;
  * with several ranks, gradients that no pass has made; gradients that this optimizer has stepped with already, that were
- * accumulated and not reduced, or that a failed pass left; gradients of which each rank has its slice, because of another
- * optimizer with shard; averages in the place of the parameters (ddp_ema_swap); a failed pass or load that changed a part of
- * the parameters; or gradients that are not finite with DDP_NONFINITE_FAIL), CALLBACK, OUT_OF_MEMORY (first step), and the
- * first cause if the group is broken. Since 0.1.
+ * accumulated and not reduced, or that a failed pass left; gradients of which each rank has its slice, because of an
+ * optimizer with shard that had the parameter in the last pass; with a dynamic loss scale, another optimizer of the model
+ * that has left out a step; averages in the place of the parameters (ddp_ema_swap); a failed pass or load that changed a
+ * part of the parameters; or gradients that are not finite with DDP_NONFINITE_FAIL), CALLBACK, OUT_OF_MEMORY (first step),
+ * and the first cause if the group is broken. Since 0.1.
  */
 DDP_API ddp_status ddp_optimizer_step(ddp_optimizer *optimizer, void *stream);
 

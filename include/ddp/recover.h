@@ -47,7 +47,7 @@ typedef struct ddp_recovery {
                               was kept. What the program keeps itself it sends from there (ddp_group_broadcast) */
   int32_t reserved;      /**< 0 */
   double seconds;        /**< how long the call took */
-  int64_t step;          /**< of the state that all ranks have now: steps that have been made, as the optimizers count them.
+  int64_t step;          /**< of the state that all ranks have now: steps that all optimizers have made, as they count them.
                               Repeat step + 1. -1: no optimizer counts, or a checkpoint has to be loaded */
   int64_t went_back;     /**< steps that had been made and have to be repeated, because the group went back to what
                               ddp_state_keep had kept; 0 if it did not */

@@ -14,16 +14,21 @@ extern "C" {
 
 /** What a checkpoint holds. Fill with ddp_state_init(), then set what you have. Since 0.1. */
 typedef struct ddp_state {
-  int64_t struct_size;      /**< set by init */
-  ddp_model *model;         /**< parameters and buffers; required */
-  ddp_optimizer *optimizer; /**< its moments, rate and step count; NULL: not saved, not loaded */
-  ddp_ema *ema;             /**< averages; NULL: not saved, not loaded */
-  int64_t epoch;            /**< the caller's; saved. A load gives it in ddp_load_report */
-  int64_t step;             /**< the caller's; saved. A load gives it in ddp_load_report */
-  ddp_outer *outer;         /**< an outer optimizer (ddp/outer.h); NULL: not saved, not loaded */
-  const void *own;          /**< for ddp_state_keep (ddp/keep.h), of the first state on rank 0: what the program keeps itself
-                               (place in its data, random numbers); NULL: nothing. Not in a file */
-  int64_t own_bytes;        /**< of these, 0 to 65,536 */
+  int64_t struct_size; /**< set by init */
+  ddp_model *model;    /**< parameters and buffers; required */
+  ddp_optimizer
+      *optimizer;    /**< its moments, rate and step count; of several `optimizers`. Both NULL: not saved, not loaded */
+  ddp_ema *ema;      /**< averages; NULL: not saved, not loaded */
+  int64_t epoch;     /**< the caller's; saved. A load gives it in ddp_load_report */
+  int64_t step;      /**< the caller's; saved. A load gives it in ddp_load_report */
+  ddp_outer *outer;  /**< an outer optimizer (ddp/outer.h); NULL: not saved, not loaded */
+  const void *own;   /**< for ddp_state_keep (ddp/keep.h), of the first state on rank 0: what the program keeps itself
+                        (place in its data, random numbers); NULL: nothing. Not in a file */
+  int64_t own_bytes; /**< of these, 0 to 65,536 */
+  ddp_optimizer *const *optimizers; /**< in the place of `optimizer`: several of the model, in the order in which the file
+                                       has them; a load passes as many, of the same kinds and parameters, in that order.
+                                       NULL: `optimizer` alone */
+  int64_t optimizer_count;          /**< of `optimizers`; 0 if that is NULL */
 } ddp_state;
 
 /** How a checkpoint is loaded. Fill with ddp_load_options_init(), then change what you need. Since 0.1. */

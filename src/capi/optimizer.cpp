@@ -15,12 +15,13 @@ using namespace ddp::capi;
 
 namespace {
 
-/// Give the optimizer its handle, and its part in the model's passes if it asked for one.
+/// Give the optimizer its handle, its parameters, and its part in the model's passes if it asked for one.
 ddp_optimizer* add(const std::shared_ptr<ddp::optim::Optimizer>& optimizer) {
   ddp::model::Model& model = optimizer->model();
-  if (ddp::parts::BlockUpdate* const in_passes = optimizer->in_passes(); in_passes != nullptr)
-    or_first_cause(model.group(),
-                   [&] { model.optimizer_slot().attach(std::shared_ptr<ddp::parts::BlockUpdate>(optimizer, in_passes)); });
+  or_first_cause(model.group(), [&] {
+    model.optimizer_slot().add(std::shared_ptr<ddp::parts::BlockUpdate>(optimizer, optimizer->blocks()));
+  });
+  optimizer->join_others();
   model.replicas().keep_equal(optimizer);
   return OptimizerTable::instance().add(optimizer);  // last: without a handle the program could not destroy it
 }
@@ -180,16 +181,17 @@ ddp_status ddp_optimizer_get_grad_norm(const ddp_optimizer* optimizer, double* o
   });
 }
 
-ddp_status ddp_optimizer_set_group(ddp_optimizer* optimizer, int32_t index, double weight_decay, double rate_scale) {
-  return run_local(optimizer, "ddp_optimizer_set_group",
-                   [&](ddp::optim::Optimizer& object) { object.set_group(index, weight_decay, rate_scale); });
+ddp_status ddp_optimizer_set_parameter_options(ddp_optimizer* optimizer, int32_t index, double weight_decay,
+                                               double rate_scale) {
+  return run_local(optimizer, "ddp_optimizer_set_parameter_options",
+                   [&](ddp::optim::Optimizer& object) { object.set_parameter_options(index, weight_decay, rate_scale); });
 }
 
 ddp_status ddp_optimizer_step(ddp_optimizer* optimizer, void* stream) {
   return run_local(optimizer, "ddp_optimizer_step", [&](ddp::optim::Optimizer& object) {
     ddp::model::Model& model = object.model();
     require_outside_program(model.group(), "ddp_optimizer_step");
-    ddp::group::or_break(model.group(), ddp::group::call_if(model.optimizer_slot().is_sharded()), "ddp_optimizer_step",
+    ddp::group::or_break(model.group(), ddp::group::call_if(object.steps_together()), "ddp_optimizer_step",
                          [&] { object.step(stream); });
   });
 }

@@ -31,14 +31,18 @@ namespace {
 // sent to all ranks (`refusal`), which would otherwise wait for this one.
 struct Call {
   std::shared_ptr<ddp::model::Model> model;
-  std::shared_ptr<ddp::optim::Optimizer> optimizer;
+  std::vector<std::shared_ptr<ddp::optim::Optimizer>> optimizers;
   std::shared_ptr<ddp::optim::Ema> ema;
   std::shared_ptr<ddp::outer::Outer> outer;
   std::optional<ddp::Error> refusal;
   ddp::checkpoint::Counters counters;
   ddp::checkpoint::LoadMode mode;
 
-  [[nodiscard]] ddp::checkpoint::Parts parts() const { return {*model, optimizer.get(), ema.get(), outer.get()}; }
+  [[nodiscard]] ddp::checkpoint::Parts parts() const {
+    std::vector<ddp::optim::Optimizer*> all;
+    for (const auto& each : optimizers) all.push_back(each.get());
+    return {*model, ddp::checkpoint::Optimizers(std::move(all)), ema.get(), outer.get()};
+  }
   template <class Body>
   void run(const char* function, Body&& body) const {
     or_first_cause(model->group(),
@@ -46,12 +50,32 @@ struct Call {
   }
 };
 
+void add_optimizer(Call& call, const ddp_optimizer* handle, const char* function) {
+  auto optimizer = optimizer_of(handle, function);
+  if (&optimizer->model() != call.model.get())
+    throw ddp::make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: the optimizer belongs to another model", function);
+  if (std::find(call.optimizers.begin(), call.optimizers.end(), optimizer) != call.optimizers.end())
+    throw ddp::make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: optimizers has an optimizer twice", function);
+  call.optimizers.push_back(std::move(optimizer));
+}
+
+void resolve_optimizers(Call& call, const ddp_state& state, const char* function) {
+  if (state.optimizer_count < 0 || (state.optimizer_count > 0) != (state.optimizers != nullptr))
+    throw ddp::make_error(DDP_ERROR_INVALID_ARGUMENT,
+                          "%s: optimizer_count is %lld and optimizers is %s; they are a list of 1 or more, or 0 and NULL",
+                          function, static_cast<long long>(state.optimizer_count),
+                          state.optimizers == nullptr ? "NULL" : "not NULL");
+  if (state.optimizer != nullptr && state.optimizers != nullptr)
+    throw ddp::make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: optimizer and optimizers are both set; set one of them",
+                          function);
+  if (state.optimizer != nullptr) add_optimizer(call, state.optimizer, function);
+  for (int64_t k = 0; k < state.optimizer_count; ++k) add_optimizer(call, state.optimizers[k], function);
+}
+
 void resolve_others(Call& call, const ddp_state& state, const char* function) {
-  if (state.optimizer != nullptr) call.optimizer = optimizer_of(state.optimizer, function);
+  resolve_optimizers(call, state, function);
   if (state.ema != nullptr) call.ema = ema_of(state.ema, function);
   if (state.outer != nullptr) call.outer = outer_of(state.outer, function);
-  if (call.optimizer != nullptr && &call.optimizer->model() != call.model.get())
-    throw ddp::make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: the optimizer belongs to another model", function);
   if (call.ema != nullptr && &call.ema->model() != call.model.get())
     throw ddp::make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: the averages belong to another model", function);
   if (call.outer != nullptr && &call.outer->model() != call.model.get())

@@ -97,9 +97,9 @@ Layout read_head(std::string_view head) {
   if (layout.plain) return layout;
   // The version first: another format may define its checksum in another way.
   const std::string& format = required(layout.header, kFormatKey);
-  if (format != kFormatVersion)
+  if (format != kFormatVersion && format != kOldFormatVersion)
     throw refuse("it has the checkpoint format \"" + format +
-                 "\", but this version of libddp (" DDP_VERSION_STRING ") reads format 1; update the library");
+                 "\", but this version of libddp (" DDP_VERSION_STRING ") reads formats 1 and 2; update the library");
   layout.checked = required(layout.header, kChecksumKey) != kNoChecksum;
   if (layout.checked) check_checksum(layout.header, head);
   layout.prefix = required(layout.header, kPrefixKey);

@@ -23,7 +23,8 @@ inline constexpr const char* kVersionKey = "ddp.version";
 inline constexpr const char* kPrefixKey = "ddp.prefix";
 inline constexpr const char* kChecksumKey = "ddp.checksum";
 inline constexpr const char* kHashesKey = "ddp.tensor_hashes";
-inline constexpr const char* kFormatVersion = "1";
+inline constexpr const char* kFormatVersion = "2";     // as it is written
+inline constexpr const char* kOldFormatVersion = "1";  // as it is read too: one optimizer, whose texts have no number
 inline constexpr const char* kNoChecksum =
     "none";  // in the place of the checksum: another program wrote the file, with ddp.* texts
 

@@ -94,11 +94,11 @@ Arrived unpack(std::string_view bytes, size_t items) {
   return arrived;
 }
 
-/// Gives the fields of optimizer and averages; takes them back unless kept.
+/// Gives the fields of optimizers and averages; takes them back unless kept.
 class Fields {
  public:
   explicit Fields(const Parts& parts) : parts_(parts) {
-    if (parts.optimizer != nullptr) optimizer_ = parts.optimizer->state_fields();
+    for (const optim::Optimizer* const each : parts.optimizers) optimizers_.push_back(each->state_fields());
     if (parts.ema != nullptr) ema_ = parts.ema->state_fields();
     if (parts.outer != nullptr) outer_ = parts.outer->state_fields();
   }
@@ -106,30 +106,32 @@ class Fields {
   Fields& operator=(const Fields&) = delete;
   ~Fields() {
     if (kept_) return;
-    (void)try_to([&] { give(optimizer_, ema_, outer_); });
+    (void)try_to([&] { give(optimizers_, ema_, outer_); });
   }
   /// `partial`: counters that the texts lack stay.
   void load(const Texts& texts, bool partial) {
-    Texts optimizer = with_start(texts, kOptimizerFieldKey);
+    std::vector<Texts> optimizers;
+    for (SavedOptimizer& each : saved_optimizers(texts)) optimizers.push_back(std::move(each.fields));
+    optimizers.resize(optimizers_.size());  // a file has as many, or with `partial` none
     Texts ema = with_start(texts, kEmaFieldKey);
     Texts outer = with_start(texts, kOuterFieldKey);
     if (partial) {
-      optimizer = optim::merge_fields(optimizer_, optimizer);
+      for (size_t k = 0; k < optimizers.size(); ++k) optimizers[k] = optim::merge_fields(optimizers_[k], optimizers[k]);
       ema = optim::merge_fields(ema_, ema);
       outer = optim::merge_fields(outer_, outer);
     }
-    give(optimizer, ema, outer);
+    give(optimizers, ema, outer);
   }
   void keep() noexcept { kept_ = true; }
 
  private:
-  void give(const Texts& optimizer, const Texts& ema, const Texts& outer) {
-    if (parts_.optimizer != nullptr) parts_.optimizer->load_fields(optimizer);
+  void give(const std::vector<Texts>& optimizers, const Texts& ema, const Texts& outer) {
+    for (size_t k = 0; k < parts_.optimizers.size(); ++k) parts_.optimizers[k].load_fields(optimizers[k]);
     if (parts_.ema != nullptr) parts_.ema->load_fields(ema);
     if (parts_.outer != nullptr) parts_.outer->load_fields(outer);
   }
   const Parts& parts_;
-  Texts optimizer_;
+  std::vector<Texts> optimizers_;
   Texts ema_;
   Texts outer_;
   bool kept_ = false;
@@ -285,9 +287,11 @@ void follow_values(const Parts& parts, const Manifest& manifest, const Arrived& 
     if (const auto found = indices.find(name.substr(0, name.size() - kMaster.size())); found != indices.end())
       alone[found->second] = false;
   }
-  if (parts.optimizer != nullptr) parts.optimizer->follow_loaded_values(alone);
+  for (optim::Optimizer* const each : parts.optimizers) each->follow_loaded_values(alone);
   for (const auto& state : parts.model.replicas().kept_equal())
-    if (state.get() != parts.optimizer && state.get() != parts.outer) state->follow_loaded_values(loaded);
+    if (std::find(parts.optimizers.begin(), parts.optimizers.end(), state.get()) == parts.optimizers.end() &&
+        state.get() != parts.outer)
+      state->follow_loaded_values(loaded);
 }
 
 void settle(const Parts& parts, const Manifest& manifest, const Arrived& arrived, LoadMode mode, bool fresh_averages) {
@@ -297,15 +301,14 @@ void settle(const Parts& parts, const Manifest& manifest, const Arrived& arrived
     for (size_t i = 0; i < manifest.items.size(); ++i)
       if (manifest.items[i].part == Part::kEma && !arrived.present[i]) parts.ema->begin_at_parameter(manifest.items[i].name);
   parts.model.checkpoint_info().last_load = arrived.report;
-  if (parts.optimizer != nullptr && arrived.report.file.has_value() && !arrived.report.file->empty())
+  if (!parts.optimizers.empty() && arrived.report.file.has_value() && !arrived.report.file->empty())
     parts.model.values().know_file(*arrived.report.file);
   if (mode.local || mode.partial) parts.model.replicas().set_loaded();
 }
 
 /// The steps that a replay must not make: they are in the checkpoint.
 void log_steps(group::Group& group, const Parts& parts) {
-  group::log_membership(group.control(), group.options(),
-                        {group::Formation::kLoaded, 1, parts.optimizer != nullptr ? parts.optimizer->step_count() : -1});
+  group::log_membership(group.control(), group.options(), {group::Formation::kLoaded, 1, common_steps(parts.optimizers)});
 }
 
 /// `pick(verify)` runs on the reading rank.
@@ -353,7 +356,7 @@ Counters load(const char* function, const Parts& parts, const std::optional<Erro
     if (wrong) throw Error(wrong->status(), "the checkpoint \"" + *arrived.report.file + "\": " + wrong->text());
   });
   fields->keep();
-  model::Values::Torn torn = parts.model.values().begin_load(parts.optimizer != nullptr);
+  model::Values::Torn torn = parts.model.values().begin_load(!parts.optimizers.empty());
   const std::optional<Error> problem = company.reads()
                                            ? send_all(company, picked->source, picked->opened, *copies, *transfer)
                                            : receive_all(company, *copies, *transfer);
@@ -361,7 +364,8 @@ Counters load(const char* function, const Parts& parts, const std::optional<Erro
   settle(parts, manifest, arrived, mode, fresh_averages);
   const bool whole = arrived.report.missing.empty();
   torn.parameters = torn.parameters && !whole;
-  torn.optimizer = torn.optimizer && !(whole && parts.optimizer != nullptr);
+  const bool all = !parts.optimizers.empty() && parts.optimizers.size() >= parts.model.optimizer_slot().count();
+  torn.optimizer = torn.optimizer && !(whole && all);
   parts.model.values().end_load(torn);
   if (!mode.local) log_steps(company.group(), parts);
   return read_counters(arrived.texts);

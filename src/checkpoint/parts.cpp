@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "checkpoint/parts.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <utility>
 
@@ -38,16 +39,36 @@ int64_t read_number(const Texts& texts, const char* key) {
   return value;
 }
 
+constexpr const char* kFormat1OptimizerKey = "ddp.optimizer";  // the kind of the only one
+
+void check_optimizers(const Optimizers& optimizers, const std::vector<SavedOptimizer>& saved, bool partial) {
+  if (optimizers.empty() || (saved.empty() && partial)) return;
+  if (saved.empty()) throw Error(DDP_ERROR_MISMATCH, "it holds no optimizer; pass optimizer = NULL to load the model alone");
+  if (saved.size() != optimizers.size())
+    throw make_error(
+        DDP_ERROR_MISMATCH,
+        "it holds the state of %zu optimizer%s, but %zu were passed; pass as many, in the same order, or none to "
+        "load the model alone",
+        saved.size(), saved.size() == 1 ? "" : "s", optimizers.size());
+  for (size_t k = 0; k < saved.size(); ++k)
+    if (saved[k].kind != optimizers[k].kind())
+      throw Error(DDP_ERROR_MISMATCH, "it holds the state of the optimizer \"" + saved[k].kind + "\", but \"" +
+                                          optimizers[k].kind() + "\" was passed" +
+                                          (saved.size() > 1 ? " as number " + std::to_string(k) : ""));
+}
+
 }  // namespace
 
 Manifest list_parts(const Parts& parts) {
   Manifest manifest;
   std::vector<Item> others;
-  if (parts.optimizer != nullptr) add_items(others, Part::kOptimizer, parts.optimizer->state_tensors());
+  for (optim::Optimizer* const each : parts.optimizers) add_items(others, Part::kOptimizer, each->state_tensors());
   if (parts.ema != nullptr) add_items(others, Part::kEma, parts.ema->state_tensors());
   if (parts.outer != nullptr) add_items(others, Part::kOuter, parts.outer->state_tensors());
   manifest.items = list_items(parts.model.table(), std::move(others));
-  manifest.summary = parts.optimizer == nullptr ? "no optimizer" : std::string("optimizer ") + parts.optimizer->kind();
+  if (parts.optimizers.empty()) manifest.summary = "no optimizer";
+  for (const optim::Optimizer* const each : parts.optimizers)
+    manifest.summary += (manifest.summary.empty() ? "optimizer " : ", ") + std::string(each->kind());
   manifest.summary += parts.ema == nullptr ? " and no averages" : " and averages " + decays_of(*parts.ema);
   if (parts.outer != nullptr) manifest.summary += ", an outer optimizer";
   return manifest;
@@ -65,9 +86,10 @@ Texts collect_texts(const Parts& parts, const Counters& counters) {
   Texts texts;
   texts[kEpochKey] = std::to_string(counters.epoch);
   texts[kStepKey] = std::to_string(counters.step);
-  if (parts.optimizer != nullptr) {
-    texts[kOptimizerKey] = parts.optimizer->kind();
-    add_fields(texts, kOptimizerFieldKey, parts.optimizer->state_fields());
+  for (size_t k = 0; k < parts.optimizers.size(); ++k) {
+    const std::string key = kOptimizerStart + std::to_string(k);
+    texts[key] = parts.optimizers[k].kind();
+    add_fields(texts, key + ".", parts.optimizers[k].state_fields());
   }
   if (parts.ema != nullptr) {
     texts[kEmaKey] = decays_of(*parts.ema);
@@ -88,16 +110,29 @@ Texts with_start(const Texts& texts, const std::string& start) {
   return found;
 }
 
+std::vector<SavedOptimizer> saved_optimizers(const Texts& texts) {
+  if (const auto kind = texts.find(kFormat1OptimizerKey); kind != texts.end())
+    return {{kind->second, with_start(texts, kOptimizerStart)}};
+  std::vector<SavedOptimizer> saved;
+  for (;;) {
+    const std::string key = kOptimizerStart + std::to_string(saved.size());
+    const auto kind = texts.find(key);
+    if (kind == texts.end()) return saved;
+    saved.push_back({kind->second, with_start(texts, key + ".")});
+  }
+}
+
+int64_t common_steps(const Optimizers& optimizers) {
+  int64_t steps = -1;
+  for (const optim::Optimizer* const each : optimizers)
+    steps = steps < 0 ? each->step_count() : std::min(steps, each->step_count());
+  return steps;
+}
+
 Counters read_counters(const Texts& texts) { return {read_number(texts, kEpochKey), read_number(texts, kStepKey)}; }
 
 void check_kinds(const Parts& parts, const Texts& texts, bool partial) {
-  const auto kind = texts.find(kOptimizerKey);
-  const bool has_optimizer = kind != texts.end();
-  if (parts.optimizer != nullptr && !has_optimizer && !partial)
-    throw Error(DDP_ERROR_MISMATCH, "it holds no optimizer; pass optimizer = NULL to load the model alone");
-  if (parts.optimizer != nullptr && has_optimizer && kind->second != parts.optimizer->kind())
-    throw Error(DDP_ERROR_MISMATCH, "it holds the state of the optimizer \"" + kind->second + "\", but \"" +
-                                        parts.optimizer->kind() + "\" was passed");
+  check_optimizers(parts.optimizers, saved_optimizers(texts), partial);
   if (parts.outer != nullptr && texts.count(kOuterKey) == 0 && !partial)
     throw Error(DDP_ERROR_MISMATCH, "it holds no outer optimizer; pass outer = NULL to load without it");
   const auto decays = texts.find(kEmaKey);

@@ -184,7 +184,7 @@ void save(const char* function, const Parts& parts, const Counters& counters, co
   });
   saves.unfinished.clear();
   if (trace::Watch* const watch = group.calls().watch()) watch->end_save(begin_ns);
-  if (parts.optimizer != nullptr && !path.empty()) parts.model.values().know_file(path);
+  if (!parts.optimizers.empty() && !path.empty()) parts.model.values().know_file(path);
 }
 
 class FileOutput : public Output {

@@ -12,6 +12,8 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "checkpoint/source.hpp"
 #include "model/model.hpp"
@@ -22,10 +24,29 @@ namespace ddp::checkpoint {
 
 inline constexpr int64_t kChunkBytes = int64_t{4} << 20;
 
+/// The optimizers of a checkpoint, by their numbers in it.
+class Optimizers {
+ public:
+  Optimizers() = default;
+  /// One; NULL: none.
+  Optimizers(optim::Optimizer* one) {
+    if (one != nullptr) all_.push_back(one);
+  }
+  explicit Optimizers(std::vector<optim::Optimizer*> all) noexcept : all_(std::move(all)) {}
+  [[nodiscard]] size_t size() const noexcept { return all_.size(); }
+  [[nodiscard]] bool empty() const noexcept { return all_.empty(); }
+  [[nodiscard]] auto begin() const noexcept { return all_.begin(); }
+  [[nodiscard]] auto end() const noexcept { return all_.end(); }
+  [[nodiscard]] optim::Optimizer& operator[](size_t k) const noexcept { return *all_[k]; }
+
+ private:
+  std::vector<optim::Optimizer*> all_;
+};
+
 /// What a checkpoint is made of; all but the model may be absent.
 struct Parts {
   model::Model& model;
-  optim::Optimizer* optimizer = nullptr;
+  Optimizers optimizers{};
   optim::Ema* ema = nullptr;
   model::ReplicaState* outer = nullptr;
 };

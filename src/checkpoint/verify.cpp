@@ -44,7 +44,7 @@ uint64_t hash_of(Source& source, int64_t offset, int64_t bytes, std::vector<std:
 /// What is asked for besides the model.
 std::vector<Part> listed(const Parts& parts) {
   std::vector<Part> all;
-  if (parts.optimizer != nullptr) all.push_back(Part::kOptimizer);
+  if (!parts.optimizers.empty()) all.push_back(Part::kOptimizer);
   if (parts.ema != nullptr) all.push_back(Part::kEma);
   if (parts.outer != nullptr) all.push_back(Part::kOuter);
   return all;

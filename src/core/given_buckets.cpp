@@ -62,8 +62,15 @@ Plan plan_given_buckets(const GivenBuckets& given, const std::vector<PlanItem>& 
   for (const std::vector<int32_t>& parameters : given) {
     const PlanItem& kind = items[static_cast<size_t>(parameters.front())];
     for (size_t k = 0; k < parameters.size(); ++k) {
-      if (k % kMostPieces == 0) plan.push_back(PlannedBucket{kind.dtype, kind.on_gpu, {}, 0, !kind.on_gpu, k > 0});
-      append(plan.back(), parameters[k], items[static_cast<size_t>(parameters[k])].count);
+      const PlanItem& item = items[static_cast<size_t>(parameters[k])];
+      if (item.optimizer != kind.optimizer)
+        throw make_error(DDP_ERROR_INVALID_ARGUMENT,
+                         "ddp_model_set_buckets: the parameters %d and %d are in one bucket, but have different optimizers, "
+                         "of which one has shard, in_backward or divide_in_step",
+                         parameters.front(), parameters[k]);
+      if (k % kMostPieces == 0)
+        plan.push_back(PlannedBucket{kind.dtype, kind.on_gpu, {}, 0, !kind.on_gpu, k > 0, kind.optimizer});
+      append(plan.back(), parameters[k], item.count);
     }
   }
   for (PlannedBucket& bucket : plan)

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 #include <utility>
 
 #include "core/dtype.hpp"
@@ -18,8 +19,14 @@ constexpr int64_t kGpuBytes = int64_t{64} << 20;
 
 struct Open {
   PlannedBucket bucket;
-  bool first = true;  // of its dtype and place
+  bool first = true;  // of its dtype, place and optimizer
 };
+
+PlannedBucket empty_bucket(ddp_dtype dtype, bool on_gpu, int32_t optimizer) {
+  PlannedBucket bucket{dtype, on_gpu};
+  bucket.optimizer = optimizer;
+  return bucket;
+}
 
 int64_t round_up(int64_t count, int64_t unit) noexcept { return (count + unit - 1) / unit * unit; }
 
@@ -54,7 +61,7 @@ int64_t piece_count(const PlanItem& item, const PlanLimits& limits) {
 void append_split(Plan& plan, const PlanItem& item, int32_t parameter, const PlanLimits& limits) {
   const int64_t each = piece_count(item, limits);
   for (int64_t first = (item.count - 1) / each * each; first >= 0; first -= each) {
-    PlannedBucket& bucket = plan.emplace_back(PlannedBucket{item.dtype, item.on_gpu});
+    PlannedBucket& bucket = plan.emplace_back(empty_bucket(item.dtype, item.on_gpu, item.optimizer));
     append(bucket, parameter, first, std::min(each, item.count - first));
   }
 }
@@ -71,7 +78,7 @@ void append_last(Plan& plan, const PlannedBucket& bucket, const PlanLimits& limi
       if (kept < number && tail > limits.first_bytes) break;
     }
   for (size_t p = 0; p < number; ++p) {
-    if (p == 0 || p == kept) plan.push_back(PlannedBucket{bucket.dtype, bucket.on_gpu});
+    if (p == 0 || p == kept) plan.push_back(empty_bucket(bucket.dtype, bucket.on_gpu, bucket.optimizer));
     append(plan.back(), bucket.pieces[p].parameter, bucket.pieces[p].first, bucket.pieces[p].count);
   }
 }
@@ -96,19 +103,20 @@ PlanLimits limits_of(int64_t first_bytes, int64_t bytes, int32_t ranks, const st
 
 Plan plan_buckets(const std::vector<PlanItem>& items, const PlanLimits& limits, Oversized oversized) {
   Plan plan;
-  std::map<std::pair<ddp_dtype, bool>, Open> open;
+  std::map<std::tuple<int32_t, ddp_dtype, bool>, Open> open;
   for (size_t i = items.size(); i-- > 0;) {
     const PlanItem& item = items[i];
-    Open& current = open[{item.dtype, item.on_gpu}];
+    Open& current = open[{item.optimizer, item.dtype, item.on_gpu}];
     current.bucket.dtype = item.dtype;
     current.bucket.on_gpu = item.on_gpu;
+    current.bucket.optimizer = item.optimizer;
     const int64_t size = dtype_size(item.dtype);
     const int64_t largest = limit_of(item, limits);
     const int64_t limit = current.first ? std::min(limits.first_bytes, largest) : largest;
     const bool full = (current.bucket.count + item.count) * size > limit || current.bucket.pieces.size() >= kMostPieces;
     if (full && !current.bucket.pieces.empty()) {
       plan.push_back(std::move(current.bucket));
-      current.bucket = PlannedBucket{item.dtype, item.on_gpu};
+      current.bucket = empty_bucket(item.dtype, item.on_gpu, item.optimizer);
       current.first = false;
     }
     if (oversized == Oversized::kSplit && item.count * size > piece_limit_of(item, limits)) {
@@ -150,8 +158,10 @@ uint64_t hash_plan(const Plan& plan, uint64_t model_hash) {
   for (const PlannedBucket& bucket : plan) {
     const auto count = static_cast<uint64_t>(bucket.pieces.size());
     const auto on_gpu = static_cast<uint64_t>(bucket.on_gpu);
+    const auto optimizer = static_cast<uint64_t>(bucket.optimizer);
     hasher.add(&bucket.dtype, sizeof bucket.dtype);
     hasher.add(&on_gpu, sizeof on_gpu);
+    hasher.add(&optimizer, sizeof optimizer);
     hasher.add(&count, sizeof count);
     for (const PlannedPiece& piece : bucket.pieces) {
       hasher.add(&piece.parameter, sizeof piece.parameter);

@@ -3,19 +3,19 @@
 // starts with the first pass.
 //
 // Rule: parameters are taken in reverse registration order (the order in which backward reaches them), separately for each
-// dtype, and for GPU and host memory. A bucket is closed before the parameter that would take it over its limit (first_bytes
-// for the first bucket of a dtype, so that communication starts early; host_bytes or gpu_bytes after that). A parameter that
-// is larger than a piece may be is split into pieces of about the same size, of at least kLeastPieceBytes. Each
-// is a bucket of its own, so the last bucket of a pass is never a whole embedding, and the layers of a stacked array are
-// sent one after the other; the last elements are expected first. Buckets are then ordered by the moment at which their last
-// gradient is expected, and are sent in that order whatever order gradients come in.
-// In host memory the last of them, if it is long (kLongTailBytes, four times first_bytes), is cut before its last
-// parameters, as many as first_bytes hold and at least one: nothing is computed any more while it is sent. On a GPU a bucket
-// is one block of memory that NCCL cuts into slices of one length, one for each rank. So there a piece never crosses a
-// multiple of kPieceUnit elements of the bucket unless it begins at one, a bucket is padded to as many units for each rank,
-// and split parameters are cut at multiples of a unit for each rank. (c10d's reducer inspired the two limits; it lets a
-// bucket run over its limit, this plan does not.) A program may give the buckets instead. Cost: linear. Tested by
-// unit/core/plan_test.cpp and conformance/given_buckets_test.cpp.
+// dtype, for GPU and host memory, and for each optimizer that takes part in passes, so that a bucket has one. A bucket is
+// closed before the parameter that would take it over its limit (first_bytes for the first bucket of a dtype, so that
+// communication starts early; host_bytes or gpu_bytes after that). A parameter that is larger than a piece may be is split
+// into pieces of about the same size, of at least kLeastPieceBytes. Each is a bucket of its own, so the last bucket of a
+// pass is never a whole embedding, and the layers of a stacked array are sent one after the other; the last elements are
+// expected first. Buckets are then ordered by the moment at which their last gradient is expected, and are sent in that
+// order whatever order gradients come in. In host memory the last of them, if it is long (kLongTailBytes, four times
+// first_bytes), is cut before its last parameters, as many as first_bytes hold and at least one: nothing is computed any
+// more while it is sent. On a GPU a bucket is one block of memory that NCCL cuts into slices of one length, one for each
+// rank. So there a piece never crosses a multiple of kPieceUnit elements of the bucket unless it begins at one, a bucket is
+// padded to as many units for each rank, and split parameters are cut at multiples of a unit for each rank. (c10d's reducer
+// inspired the two limits; it lets a bucket run over its limit, this plan does not.) A program may give the buckets instead.
+// Cost: linear. Tested by unit/core/plan_test.cpp and conformance/given_buckets_test.cpp.
 #pragma once
 
 #include <cstddef>
@@ -31,6 +31,7 @@ struct PlanItem {
   int64_t count = 0;  // elements
   ddp_dtype dtype = DDP_F32;
   bool on_gpu = false;
+  int32_t optimizer = 0;  // parameters of different numbers share no bucket
 };
 
 /// A gradient in a bucket: all of it, or elements `first` to first + count.
@@ -48,6 +49,7 @@ struct PlannedBucket {
   int64_t count = 0;                   // elements with padding; on a GPU a multiple of kPieceUnit for each rank
   bool is_packed = false;              // begins at a page in host memory that libddp owns
   bool continues = false;              // its memory lies behind that of the bucket before it
+  int32_t optimizer = 0;               // of all of its parameters
 };
 
 using Plan = std::vector<PlannedBucket>;
@@ -91,7 +93,8 @@ using GivenBuckets = std::vector<std::vector<int32_t>>;
 /// Reads the numbers of parameters, bucket after bucket, with -1 between two buckets. Throws INVALID_ARGUMENT unless each of
 /// `items` is in exactly one bucket, no bucket is empty, and the parameters of each have one dtype and one place.
 [[nodiscard]] GivenBuckets read_given_buckets(std::span<const int32_t> numbers, const std::vector<PlanItem>& items);
-/// In that order and whole. In host memory gradients lie one behind the other; on a GPU as plan_buckets() has them. What is
+/// In that order and whole. Throws INVALID_ARGUMENT if a bucket has parameters of two optimizers. In host memory gradients
+/// lie one behind the other; on a GPU as plan_buckets() has them. What is
 /// more than kMostPieces becomes another bucket, which continues the one before.
 [[nodiscard]] Plan plan_given_buckets(const GivenBuckets& given, const std::vector<PlanItem>& items, int32_t ranks);
 

@@ -37,9 +37,9 @@ void await_values(group::Group& group, const gpu::Device& device, void* stream) 
 }  // namespace
 
 uint64_t agree_on_model(group::Group& group, const Parameters& table, const ddp_model_options& options,
-                        const std::string& hook, const GivenBuckets& buckets) {
+                        const std::string& hook, std::vector<std::string> more) {
   std::vector<std::string> lines = describe_model(table, options, hook);
-  for (std::string& line : describe_buckets(buckets)) lines.push_back(std::move(line));
+  for (std::string& line : more) lines.push_back(std::move(line));
   const std::string packed = pack_lines(lines);
   const uint64_t hash = content_hash(packed.data(), packed.size());
   ByteWriter mine;

@@ -4,17 +4,20 @@
 // Tested by conformance/pass_threads_test.cpp and conformance/pass_processes_test.cpp.
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "core/parameters.hpp"
-#include "core/plan.hpp"
 #include "ddp/model.h"
 #include "group/group.hpp"
 
 namespace ddp::model {
 
 /// Throws MISMATCH, the same text on every rank, unless all ranks describe the same model. Returns the description's hash.
-/// One small exchange when they agree; the descriptions themselves are sent only when they do not.
+/// One small exchange when they agree; the descriptions themselves are sent only when they do not. `more`: lines of it about
+/// buckets and optimizers.
 [[nodiscard]] uint64_t agree_on_model(group::Group& group, const Parameters& table, const ddp_model_options& options,
-                                      const std::string& hook, const GivenBuckets& buckets);
+                                      const std::string& hook, std::vector<std::string> more);
 
 /// Values of all parameters and buffers from `root` to all ranks; those on a GPU in the order of the stream.
 void distribute_values(group::Group& group, const Parameters& table, int32_t root, void* stream = nullptr);

@@ -45,42 +45,68 @@ double Gradients::norm(double p, void* stream) {
   require_means("ddp_model_get_grad_norm");
   if (p != 1.0 && p != 2.0 && !(std::isinf(p) && p > 0))
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_model_get_grad_norm: p is %g; it is 1, 2 or INFINITY", p);
-  if (model_.pass().results().are_sliced() && !model_.optimizer_slot().is_sharded())
-    throw Error(DDP_ERROR_INVALID_STATE,
-                "ddp_model_get_grad_norm: each rank has the mean in its own slice only, and the optimizer with shard that "
-                "made it so is destroyed; "
-                "make a pass first");
+  for (int32_t index = 0; index < table_.parameter_count(); ++index)
+    if (model_.pass().results().is_sliced(index) && !is_divided(index))
+      throw Error(DDP_ERROR_INVALID_STATE,
+                  "ddp_model_get_grad_norm: each rank has the mean in its own slice only, and the optimizer with shard that "
+                  "made it so is destroyed; "
+                  "make a pass first");
   device::of(table_).refuse_capture(stream, "ddp_model_get_grad_norm", "the host has to wait for the norm");
   const bootstrap::CallState::In inside(model_.optimizer_slot().is_sharded() ? &model_.group().calls() : nullptr,
                                         bootstrap::UserCall::kGetGradNorm, model_.number());
   if (std::isinf(p)) return largest_magnitude(stream);
-  const ExactSum sum = sum_of_terms(static_cast<int32_t>(p), stream);
+  const ExactSum sum = sum_of_terms(
+      static_cast<int32_t>(p), [](int32_t) { return true; }, stream);
   return p == 2.0 ? std::sqrt(sum.value()) : sum.value();
 }
 
-device::Norms& Gradients::own_norms() {
-  const parts::OptimizerStage* const stage = model_.optimizer_slot().is_sharded() ? model_.pass().stage() : nullptr;
+bool Gradients::is_divided(int32_t index) const noexcept {
+  const parts::OptimizerStage* const stage = model_.pass().optimizers().stage_of(index);
+  return stage != nullptr && stage->is_sharded();
+}
+
+template <class Which>
+device::Norms& Gradients::norms_of(bool sliced, const Which& which) {
   norms_.clear();
   for (int32_t index = 0; index < table_.parameter_count(); ++index) {
+    if (is_divided(index) != sliced || !which(index)) continue;
     const Tensor& grad = table_.parameter(index).grad;
-    if (stage == nullptr)
+    if (!sliced)
       norms_.add(grad);
     else
-      for (const OwnedSpan& part : stage->owned(index)) norms_.add(flat_part(grad, part.first, part.count));
+      for (const OwnedSpan& part : model_.pass().optimizers().stage_of(index)->owned(index))
+        norms_.add(flat_part(grad, part.first, part.count));
   }
   return norms_;
 }
 
 double Gradients::largest_magnitude(void* stream) {
-  double most = own_norms().largest(stream);
-  if (model_.optimizer_slot().is_sharded()) model_.group().all_reduce(flat_tensor(&most, DDP_F64, 1), DDP_MAX);
+  const auto all = [](int32_t) { return true; };
+  double most = norms_of(false, all).largest(stream);
+  if (!model_.optimizer_slot().is_sharded()) return most;
+  const double mine = norms_of(true, all).largest(stream);
+  if (!std::isnan(most) && !(mine <= most)) most = mine;  // a NaN of one of them stays
+  model_.group().all_reduce(flat_tensor(&most, DDP_F64, 1), DDP_MAX);
   return most;
 }
 
-ExactSum Gradients::sum_of_terms(int32_t p, void* stream) {
-  ExactSum sum = own_norms().sum(p, stream);
-  if (model_.optimizer_slot().is_sharded()) join_sums(model_.group(), sum);
-  return sum;
+/// Of gradients that each rank has whole the ranks add nothing up. The sums are exact, so the bits do not depend on who has
+/// which part.
+template <class Which>
+ExactSum Gradients::sum_of_terms(int32_t p, const Which& which, void* stream) {
+  ExactSum whole = norms_of(false, which).sum(p, stream);
+  if (!model_.optimizer_slot().is_sharded()) return whole;
+  ExactSum sliced = norms_of(true, which).sum(p, stream);
+  join_sums(model_.group(), sliced);
+  whole.join(sliced);
+  return whole;
+}
+
+bool Gradients::are_finite_beyond(const ParameterSet& own, void* stream) {
+  const auto which = [&](int32_t index) {
+    return !own.has(index) && model_.pass().results().was_used(index) && model_.optimizer_slot().has(index);
+  };
+  return sum_of_terms(2, which, stream).all_finite();
 }
 
 void join_sums(group::Group& group, ExactSum& sum) {
@@ -181,9 +207,9 @@ void Gradients::require_means(const char* function) const {
 }
 
 void Gradients::require_no_made_step(const char* function, const char* why) const {
-  const parts::OptimizerStage* const stage =
-      model_.is_committed() ? model_.pass().stage() : nullptr;  // NULL: also if the optimizer was destroyed
-  if (stage != nullptr && stage->step_is_made())
+  const bool made = model_.is_committed() &&
+                    model_.pass().optimizers().any([](const parts::OptimizerStage& each) { return each.step_is_made(); });
+  if (made)
     throw make_error(DDP_ERROR_INVALID_STATE,
                      "%s: the optimizer with in_backward has made its step within the last pass, %s", function, why);
 }

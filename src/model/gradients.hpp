@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/exact_sum.hpp"
+#include "core/parameter_set.hpp"
 #include "core/parameters.hpp"
 #include "core/plan.hpp"
 #include "device/norms.hpp"
@@ -32,7 +33,7 @@ class Gradients {
   [[nodiscard]] const GivenBuckets& buckets() const noexcept { return buckets_; }
 
   void zero(void* stream = nullptr);
-  /// Collective if the attached optimizer is sharded.
+  /// Collective if an optimizer is sharded.
   [[nodiscard]] double norm(double p, void* stream = nullptr);
   void scale(double factor, void* stream = nullptr);
   /// Returns the norm before. Collective as norm().
@@ -46,8 +47,11 @@ class Gradients {
   /// refused once a pass was captured into a graph, which makes gradients at any time. `function` names the caller in the
   /// text.
   void require_final(const char* function, int64_t used_in) const;
-  /// Throws INVALID_STATE while the gradients are sums, which the step divides.
+  /// Throws INVALID_STATE while gradients are sums, which the step divides.
   void require_means(const char* function) const;
+  /// Are those used gradients finite, of the parameters that an optimizer has and that are not in `own`? Collective if one
+  /// is sharded.
+  [[nodiscard]] bool are_finite_beyond(const ParameterSet& own, void* stream);
   /// Throws INVALID_STATE after a pass that has made the optimizer's step, until ddp_optimizer_step; `why`: what the call
   /// would miss.
   void require_no_made_step(const char* function, const char* why) const;
@@ -55,10 +59,14 @@ class Gradients {
  private:
   /// One operation on all of them.
   void change(const device::Operation& operation, void* stream);
-  /// The norms of this rank's part of each gradient: all of it, or the part that it owns.
-  [[nodiscard]] device::Norms& own_norms();
+  /// Those that `which(index)` selects: the own slice of each whose optimizer is sharded (`sliced`), or the others whole.
+  template <class Which>
+  [[nodiscard]] device::Norms& norms_of(bool sliced, const Which& which);
   [[nodiscard]] double largest_magnitude(void* stream);
-  [[nodiscard]] ExactSum sum_of_terms(int32_t p, void* stream);
+  template <class Which>
+  [[nodiscard]] ExactSum sum_of_terms(int32_t p, const Which& which, void* stream);
+  /// Is the optimizer of this parameter sharded?
+  [[nodiscard]] bool is_divided(int32_t index) const noexcept;
 
   Model& model_;
   Parameters& table_;

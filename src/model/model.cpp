@@ -3,6 +3,7 @@
 
 #include "control/call_state.hpp"
 #include "core/attempt.hpp"
+#include "core/description.hpp"
 #include "device/device.hpp"
 #include "device/gpu/host_memory.hpp"
 #include "group/consensus.hpp"
@@ -173,7 +174,9 @@ void Model::commit_now(void* stream) {
 }
 
 int32_t Model::join_group(void* stream) {
-  const uint64_t model_hash = agree_on_model(*group_, table_, options_, hook_.name, gradients_.buckets());
+  std::vector<std::string> more = describe_buckets(gradients_.buckets());
+  for (std::string& line : optimizer_slot_.describe()) more.push_back(std::move(line));
+  const uint64_t model_hash = agree_on_model(*group_, table_, options_, hook_.name, std::move(more));
   number_ = group_->channels().next_model();
   if (has_gpu_tensors(table_)) group_->gpu().connect();
   Plan plan = this->plan();
@@ -182,13 +185,14 @@ int32_t Model::join_group(void* stream) {
   const int32_t source = replicas_.make_equal(stream);
   const uint64_t plan_hash = hash_plan(plan, model_hash) + number_;
   pass_ = std::make_unique<parts::ModelPass>(*group_, table_, options_, std::move(plan), plan_hash, hook_);
-  pass_->attach(optimizer_slot_.update());
+  optimizer_slot_.attach_all();
   pass_->results().go_on_from(replicas_.final_passes());
   return source;
 }
 
 Plan Model::plan() const {
-  const std::vector<PlanItem> items = plan_items(table_);
+  std::vector<PlanItem> items = plan_items(table_);
+  optimizer_slot_.number(items);
   if (!gradients_.buckets().empty()) return plan_given_buckets(gradients_.buckets(), items, group_->size());
   const Oversized oversized = hook_.copies() ? Oversized::kWhole : Oversized::kSplit;
   return plan_buckets(items, limits_of(options_.first_bucket_bytes, options_.bucket_bytes, group_->size(), items, oversized),
@@ -279,9 +283,7 @@ void Model::begin_backward(ddp_pass mode) {
                      static_cast<int>(mode));
   pass_->parts().require(mode);
   values_.require_whole("ddp_model_begin_backward");
-  if (const auto update = optimizer_slot_.update().lock();
-      update != nullptr && mode == DDP_PASS_REDUCE && update->request().in_pass())
-    values_.require_own("ddp_model_begin_backward");
+  if (mode == DDP_PASS_REDUCE && optimizer_slot_.steps_in_pass()) values_.require_own("ddp_model_begin_backward");
   if (mode == DDP_PASS_LOCAL && optimizer_slot_.is_sharded())
     throw Error(DDP_ERROR_NOT_SUPPORTED,
                 "ddp_model_begin_backward: DDP_PASS_LOCAL needs an optimizer that holds all of its state; with shard = 1 "

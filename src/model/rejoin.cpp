@@ -50,9 +50,10 @@ void Rejoin::note_commit() {
 }
 
 int64_t Rejoin::steps() {
-  int64_t most = -1;
-  for (const auto& state : model_.replicas().kept_equal()) most = std::max(most, state->optimizer_steps());
-  return most;
+  int64_t least = -1;
+  for (const auto& state : model_.replicas().kept_equal())
+    if (const int64_t steps = state->optimizer_steps(); steps >= 0) least = least < 0 ? steps : std::min(least, steps);
+  return least;
 }
 
 bool Rejoin::is_whole() const noexcept { return model_.values().is_whole(); }

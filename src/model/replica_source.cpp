@@ -21,6 +21,17 @@ bool are_level(const ReplicaVersion& a, const ReplicaVersion& b) noexcept {
          a.hash == b.hash;
 }
 
+/// `source`, or if that is between the steps of two optimizers, a rank that has made both: what it lacks comes with the
+/// state, and a step of which one optimizer has made its part cannot be repeated.
+int32_t whole_step(const std::vector<ReplicaVersion>& by_rank, int32_t source) {
+  const ReplicaVersion& chosen = by_rank[static_cast<size_t>(source)];
+  if (!chosen.is_between) return source;
+  const auto found = std::find_if(by_rank.begin(), by_rank.end(), [&](const ReplicaVersion& each) {
+    return !each.is_new && each.is_whole && !each.is_between && each.final_passes == chosen.final_passes;
+  });
+  return found == by_rank.end() ? source : static_cast<int32_t>(found - by_rank.begin());
+}
+
 }  // namespace
 
 bool are_alike(const ReplicaVersion& a, const ReplicaVersion& b) noexcept { return are_level(a, b) && a.rest == b.rest; }
@@ -30,6 +41,7 @@ std::string write_version(const ReplicaVersion& version) {
   writer.number(static_cast<uint8_t>(version.is_new)).number(static_cast<uint8_t>(version.loaded));
   writer.number(static_cast<uint8_t>(version.is_whole)).number(version.final_passes).number(version.steps);
   writer.number(version.hash).number(version.rest).number(version.rank).number(version.size);
+  writer.number(static_cast<uint8_t>(version.is_between));
   return std::move(writer).bytes();
 }
 
@@ -45,6 +57,7 @@ ReplicaVersion read_version(std::string_view bytes) {
   version.rest = reader.number<uint64_t>();
   version.rank = reader.number<int32_t>();
   version.size = reader.number<int32_t>();
+  version.is_between = reader.number<uint8_t>() != 0;
   return version;
 }
 
@@ -59,6 +72,7 @@ ReplicaSource find_source(const std::vector<ReplicaVersion>& by_rank) {
     if (source < 0 || age(each) < age(by_rank[static_cast<size_t>(source)])) source = static_cast<int32_t>(rank);
   }
   if (source < 0) return {ReplicaSource::Sends::kNoneIsWhole, 0, true, false};
+  source = whole_step(by_rank, source);
   const ReplicaVersion& chosen = by_rank[static_cast<size_t>(source)];
   bool same_ranks =
       std::all_of(by_rank.begin(), by_rank.end(), [&](const ReplicaVersion& each) { return are_level(each, chosen); });

@@ -22,6 +22,7 @@ struct ReplicaVersion {
   uint64_t rest = 0;  // of its buffers, and of the state that all ranks hold whole; 0: new
   int32_t rank = -1;  // in the group before
   int32_t size = 0;
+  bool is_between = false;  // of its optimizers some have made the step of the last pass, and some have not
 };
 
 /// Do both hold the same, whole? What one of them sends changes nothing at the other.

@@ -35,12 +35,16 @@ class ReplicaState {
   virtual void load_fields(const std::map<std::string, std::string>& fields) = 0;
   /// Values of these parameters (by index) were loaded without their part of this state. No work may be pending on a GPU.
   virtual void follow_loaded_values(const std::vector<bool>&) {}
+  /// Of an optimizer: the fields of another one of the model, of which it takes what all optimizers have alike.
+  virtual void share(const std::map<std::string, std::string>&) {}
   /// Steps that have made it what it is: the state of a rank that has made more is ahead.
   [[nodiscard]] virtual int64_t steps() const { return 0; }
   /// Of an optimizer: the steps that it has made; else -1.
   [[nodiscard]] virtual int64_t optimizer_steps() const { return -1; }
   /// Has the last pass ended well, with gradients that this state has not taken?
   [[nodiscard]] virtual bool awaits_step() const noexcept { return false; }
+  /// Has it taken the gradients of the last pass?
+  [[nodiscard]] virtual bool took_step() const noexcept { return false; }
   /// The ranks of the group have changed, so this rank's part of a sharded state belongs to no rank: drop it.
   virtual void lose_parts() noexcept {}
   /// Put back what it has put in the place of the parameters: a recovery begins.

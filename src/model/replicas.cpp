@@ -117,10 +117,19 @@ bool Replicas::await_step() noexcept {
   });
 }
 
+bool Replicas::took_step() noexcept {
+  const std::lock_guard lock(keeping_);
+  return std::any_of(kept_equal_.begin(), kept_equal_.end(), [](const std::weak_ptr<ReplicaState>& each) {
+    const auto state = each.lock();
+    return state != nullptr && state->took_step();
+  });
+}
+
 void Replicas::leave() noexcept {
   is_new_ = false;
   final_passes_ = model_.pass().results().final_passes();
   is_whole_ = model_.values().is_whole();
+  is_between_ = await_step() && took_step();
   rank_before_ = model_.group().rank();
   size_before_ = model_.group().size();
 }
@@ -150,7 +159,7 @@ uint64_t Replicas::hash_rest(void* stream) {
 }
 
 ReplicaVersion Replicas::present(void* stream) {
-  ReplicaVersion mine{is_new_, has_loaded_, is_whole_, final_passes_, 0, 0, 0, rank_before_, size_before_};
+  ReplicaVersion mine{is_new_, has_loaded_, is_whole_, final_passes_, 0, 0, 0, rank_before_, size_before_, is_between_};
   if (!is_new_) mine.hash = hash(), mine.rest = hash_rest(stream);
   for (const auto& state : kept_equal()) mine.steps += state->steps();
   return mine;

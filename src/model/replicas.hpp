@@ -51,6 +51,8 @@ class Replicas {
   int32_t make_equal(void* stream);
   /// Have the parameters yet to take a step from the last gradients?
   [[nodiscard]] bool await_step() noexcept;
+  /// Has an optimizer taken a step from them?
+  [[nodiscard]] bool took_step() noexcept;
   /// MISMATCH, once, the same on all ranks.
   [[nodiscard]] std::optional<Error> take_difference() noexcept { return std::exchange(difference_, std::nullopt); }
   /// The group has broken: note how far this rank has come.
@@ -82,6 +84,7 @@ class Replicas {
   bool has_loaded_ = false;
   bool is_new_ = true;  // has made no passes in an earlier group
   bool is_whole_ = true;
+  bool is_between_ = false;  // when the group broke
   std::optional<Error> difference_;
   int64_t final_passes_ = 0;
   int32_t rank_before_ = -1;

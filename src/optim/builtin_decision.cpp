@@ -20,19 +20,24 @@ double BuiltinOptimizer::grad_norm() const {
   return norm == kNoNorm && norm_is_decided_ ? decision_->norm() : norm;
 }
 
-bool BuiltinOptimizer::counts(int32_t index) const noexcept { return model().pass().results().was_used(index); }
+bool BuiltinOptimizer::counts(int32_t index) const noexcept {
+  return parameters_.has(index) && model().pass().results().was_used(index);
+}
 
 bool BuiltinOptimizer::is_gpus_alone() const noexcept {
   const Parameters& table = model().table();
-  if (!gpu_rule() || device::of(table).is_immediate()) return false;
-  for (const Parameter& parameter : table.parameters())
-    if (device::of(parameter.value).is_immediate() && parameter.value.count > 0) return false;
+  if (!gpu_rule() || home().is_immediate()) return false;
+  for (int32_t index = 0; index < table.parameter_count(); ++index)
+    if (const Tensor& value = table.parameter(index).value;
+        parameters_.has(index) && device::of(value).is_immediate() && value.count > 0)
+      return false;
   return true;
 }
 
 bool BuiltinOptimizer::is_planned() const noexcept {
   const bool dynamic = progress_.loss_scale.is_dynamic();
   if (policy_.nonfinite == DDP_NONFINITE_FAIL && !dynamic) return false;  // the host is to name the parameter
+  if (looks_beyond()) return false;  // the host looks at the gradients of all optimizers
   const bool may_skip = policy_.nonfinite == DDP_NONFINITE_SKIP || dynamic;
   return (may_skip || (gpu_steps_ != nullptr && gpu_steps_->is_captured())) && is_gpus_alone();
 }
@@ -51,6 +56,10 @@ void BuiltinOptimizer::require_capturable() const {
           "set in_backward = 0");
   require(policy_.nonfinite != DDP_NONFINITE_FAIL || progress_.loss_scale.is_dynamic(),
           "with DDP_NONFINITE_FAIL the host has to name the parameter; set nonfinite = DDP_NONFINITE_SKIP");
+  require(
+      !looks_beyond(),
+      "with a dynamic loss scale the host looks at the gradients of all optimizers of the model; use a fixed one, or one "
+      "optimizer");
   require(gpu_steps_ != nullptr && (decision_ != nullptr || !needs_whole_gradient(policy_, progress_.loss_scale)),
           "it takes memory; make one step with these options before the capture");
 }
@@ -132,8 +141,7 @@ bool BuiltinOptimizer::decide_step(void* stream) {
 
 /// Is the length all that matters, and one device, which is not the host, knows it?
 bool BuiltinOptimizer::decides_in_stream() const noexcept {
-  if (device::of(model().table()).is_immediate() || policy_.shard || policy_.nonfinite != DDP_NONFINITE_KEEP ||
-      progress_.loss_scale.is_dynamic())
+  if (home().is_immediate() || policy_.shard || policy_.nonfinite != DDP_NONFINITE_KEEP || progress_.loss_scale.is_dynamic())
     return false;
   const Parameters& table = model().table();
   for (int32_t i = 0; i < table.parameter_count(); ++i)
@@ -154,7 +162,14 @@ Decision BuiltinOptimizer::look_at_gradients(void* stream) {
     sum = norms_.sum(2, stream);
   }
   if (policy_.shard) model::join_sums(model().group(), sum);
-  return decide(policy_, progress_.loss_scale, std::sqrt(sum.value()), sum.all_finite());
+  bool finite = sum.all_finite();
+  if (looks_beyond()) {
+    model::OptimizerSlot& all = model().optimizer_slot();
+    const std::optional<bool> known = all.finite();
+    finite = known ? *known : model().gradients().are_finite_beyond(parameters_, stream) && finite;
+    all.note_finite(finite);
+  }
+  return decide(policy_, progress_.loss_scale, std::sqrt(sum.value()), finite);
 }
 
 bool BuiltinOptimizer::is_finite(int32_t index, void* stream) {

@@ -10,15 +10,33 @@
 
 namespace ddp::optim {
 
-void BuiltinOptimizer::require_outside_made_step(const char* function) const {
-  if (policy_.in_backward && model().is_committed() && model().pass().is_open())
+BuiltinOptimizer::BuiltinOptimizer(std::shared_ptr<model::Model> model, ParamGroups schedule,
+                                   const ddp_optimizer_options& options, const char* rule)
+    : Optimizer(std::move(model)),
+      progress_{std::move(schedule)},
+      policy_(policy_of(options)),
+      parameters_(this->model().optimizer_slot().choose(options.parameters, options.parameter_count, rule)),
+      made_at_(this->model().is_committed() ? this->model().pass().results().final_passes() : 0) {}
+
+/// `updates`: an optimizer that would be changed updates within passes.
+void BuiltinOptimizer::require_outside_made_step(const char* function, bool updates) const {
+  if (updates && model().is_committed() && model().pass().is_open())
     throw make_error(DDP_ERROR_INVALID_STATE,
                      "%s: a pass is open in which the optimizer updates; set it before ddp_model_begin_backward", function);
-  if (policy_.in_backward)
+  if (updates)
     model().gradients().require_no_made_step(
         function,
         "so that would hold for the next one only; call ddp_optimizer_step first, or set it before "
         "ddp_model_begin_backward");
+}
+
+const device::Device& BuiltinOptimizer::home() const noexcept {
+  const Parameters& table = model().table();
+  if (table.device() == nullptr) return device::host();
+  for (int32_t index = 0; index < table.parameter_count(); ++index)
+    if (const Tensor& value = table.parameter(index).value; parameters_.has(index) && value.is_on_gpu())
+      return device::of(value);
+  return device::host();
 }
 
 /// A second step with the same gradients, on one rank alone perhaps, is a mistake that nothing else would show.
@@ -29,20 +47,33 @@ void BuiltinOptimizer::require_new_gradients() const {
   const parts::OptimizerStage* const stage = model().optimizer_slot().stage_of(*this);
   const bool divides_now = stage != nullptr && stage->leaves_sums() && divides() &&
                            !needs_whole_gradient(policy_, progress_.loss_scale);  // a load may have changed that
-  if (!divides_now) model().gradients().require_means("ddp_optimizer_step");
-  if (!policy_.shard && model().group().size() > 1 &&
-      (model().optimizer_slot().is_sharded() || model().pass().results().are_sliced()))
-    throw Error(DDP_ERROR_INVALID_STATE,
-                "ddp_optimizer_step: each rank has the mean in its own slice only, because of an optimizer with shard; this "
-                "optimizer needs the "
-                "whole gradients: give it shard = 1, or none of the model's optimizers");
+  const pass::Results& results = model().pass().results();
+  for (int32_t index = 0; index < model().table().parameter_count(); ++index) {
+    if (!parameters_.has(index)) continue;
+    if (!divides_now && results.is_sum(index)) model().gradients().require_means("ddp_optimizer_step");
+    if (!policy_.shard && model().group().size() > 1 && results.is_sliced(index))
+      throw make_error(DDP_ERROR_INVALID_STATE,
+                       "ddp_optimizer_step: each rank has the mean of \"%s\" in its own slice only, because of an optimizer "
+                       "with shard that "
+                       "had the parameter in the last pass; this optimizer needs the whole gradients: make a pass first",
+                       model().table().parameter(index).name.c_str());
+  }
+  if (looks_beyond()) model().optimizer_slot().require_level(*this, stepped_);
+}
+
+bool BuiltinOptimizer::looks_beyond() const noexcept {
+  return progress_.loss_scale.is_dynamic() && model().optimizer_slot().count() > 1;
+}
+
+bool BuiltinOptimizer::looks_beyond_slices() const noexcept {
+  return looks_beyond() && model().optimizer_slot().is_sharded();
 }
 
 /// A step that needs no other rank is made even after their death, if it has its gradients. On a GPU the work that runs when
 /// the group breaks is stopped, so it is unknown whether the gradients are complete.
 void BuiltinOptimizer::require_group() const {
   group::Group& group = model().group();
-  if (policy_.shard) return group.check_idle("ddp_optimizer_step");
+  if (steps_together()) return group.check_idle("ddp_optimizer_step");
   group.health().check_open();
   if (!group.health().has_fault()) return;
   const pass::Results& results = model().pass().results();
@@ -69,20 +100,40 @@ void BuiltinOptimizer::keep_counts() {
 }
 
 void BuiltinOptimizer::set_rate(double rate) {
-  require_outside_made_step("ddp_optimizer_set_rate");
+  require_outside_made_step("ddp_optimizer_set_rate", policy_.in_backward);
   progress_.groups.set_rate(rate);
   if (gpu_steps_ != nullptr) gpu_steps_->put_rate(rate);
 }
 
-void BuiltinOptimizer::set_group(int32_t index, double weight_decay, double rate_scale) {
-  require_outside_made_step("ddp_optimizer_set_group");
-  model().gradients().require_means("ddp_optimizer_set_group");  // a frozen parameter's would stay a sum
-  change_progress([&] { progress_.groups.set_group(model().table(), index, weight_decay, rate_scale); });
+void BuiltinOptimizer::set_parameter_options(int32_t index, double weight_decay, double rate_scale) {
+  require_outside_made_step("ddp_optimizer_set_parameter_options", policy_.in_backward);
+  if (index >= 0 && index < model().table().parameter_count() && !parameters_.has(index))
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT,
+                     "ddp_optimizer_set_parameter_options: %s has not the parameter \"%s\" (index %d)",
+                     model().optimizer_slot().name_of(*this).c_str(), model().table().parameter(index).name.c_str(), index);
+  model().gradients().require_means("ddp_optimizer_set_parameter_options");  // a frozen parameter's would stay a sum
+  change_progress([&] { progress_.groups.set_parameter_options(model().table(), index, weight_decay, rate_scale); });
 }
 
 void BuiltinOptimizer::set_loss_scale(const ddp_loss_scale_options& options) {
-  require_outside_made_step("ddp_optimizer_set_loss_scale");
+  require_outside_made_step("ddp_optimizer_set_loss_scale", policy_.in_backward || model().optimizer_slot().steps_in_pass());
   change_progress([&] { progress_.loss_scale = LossScale(options); });
+  share_scale();
+}
+
+/// A model has one loss, so one loss scale. Each optimizer has a copy of it, and counts the same steps.
+void BuiltinOptimizer::share_scale() {
+  if (model().optimizer_slot().count() < 2) return;
+  Fields fields;
+  progress_.loss_scale.add_fields(fields);
+  for (const auto& state : model().replicas().kept_equal())
+    if (state.get() != this) state->share(fields);
+}
+
+void BuiltinOptimizer::share(const Fields& fields) {
+  if (fields.count("loss_scale") == 0) return;
+  const LossScale scale = LossScale::from_fields(fields);
+  change_progress([&] { progress_.loss_scale = scale; });
 }
 
 parts::StepRequest BuiltinOptimizer::request() const noexcept {
@@ -93,7 +144,8 @@ parts::StepRequest BuiltinOptimizer::request() const noexcept {
 /// Once there is memory for state.
 OwnedParts BuiltinOptimizer::owned(int32_t index) const noexcept {
   const parts::OptimizerStage* const stage = model().optimizer_slot().stage_of(*this);
-  return stage != nullptr ? stage->owned(index) : OwnedParts(&whole_[static_cast<size_t>(index)], 1);
+  if (stage != nullptr) return stage->owned(index);
+  return OwnedParts(&whole_[static_cast<size_t>(index)], parameters_.has(index) ? 1 : 0);
 }
 
 void BuiltinOptimizer::allocate() {
@@ -112,7 +164,7 @@ void BuiltinOptimizer::allocate() {
 /// A step that a pass makes leaves state as it was on one side, so that nothing of it has to be saved. A rule of the program
 /// changes a block too large for the caches, which costs the same as saving it.
 void BuiltinOptimizer::keep_sides() noexcept {
-  const bool two = request().in_pass() && policy_.undo && !may_fail() && device::of(model().table()).is_immediate();
+  const bool two = request().in_pass() && policy_.undo && !may_fail() && home().is_immediate();
   if (store() != nullptr) store()->keep_two_sides(two);
   masters_.keep_two_sides(two);
 }
@@ -122,7 +174,7 @@ void BuiltinOptimizer::prepare_blocks() {
   allocate();
   prepare_rule();
   planned_ = false;
-  if (!device::of(model().table()).is_immediate()) prepare_gpu();
+  if (!home().is_immediate()) prepare_gpu();
   shape_ = for_devices(plain_shape(policy_, progress_.loss_scale));
   undoes_ = (request().in_pass() || may_fail()) && policy_.undo;
   if (undoes_) prepare_undo();
@@ -159,7 +211,8 @@ std::vector<parts::BlockUpdate::Beside> BuiltinOptimizer::beside(int32_t index) 
 
 /// A planned step continues from the counts of the GPU, which the host does not know.
 bool BuiltinOptimizer::takes_part(int32_t index) const noexcept {
-  return model().pass().results().was_used(index) && (planned_ || !progress_.groups.is_frozen(index));
+  return parameters_.has(index) && model().pass().results().was_used(index) &&
+         (planned_ || !progress_.groups.is_frozen(index));
 }
 
 Block BuiltinOptimizer::block_of(int32_t index, int64_t first, int64_t count) const noexcept {
@@ -209,6 +262,11 @@ bool BuiltinOptimizer::awaits_step() const noexcept {
   return !is_made && results.gradients() == pass::Results::Gradients::kFinal && results.final_passes() > stepped_;
 }
 
+bool BuiltinOptimizer::took_step() const noexcept {
+  const pass::Results& results = model().pass().results();
+  return results.gradients() == pass::Results::Gradients::kFinal && results.final_passes() > 0 && !awaits_step();
+}
+
 void BuiltinOptimizer::lose_parts() noexcept {
   if (store() != nullptr) store()->clear();
   masters_.clear();
@@ -220,14 +278,14 @@ void BuiltinOptimizer::flush(void* stream) {
   if (updates().empty()) return;
   // What stops kernels has stopped a planned step where it was decided.
   const ddp_gpu_stop stop = planned_ ? nullptr : model().group().gpu().stop_step_on(stream);
-  updates().launch(device::of(model().table()), shape_, {stream, stop});
+  updates().launch(home(), shape_, {stream, stop});
 }
 
 /// A frozen parameter is not updated, so its gradient would stay a sum.
 bool BuiltinOptimizer::divides() const noexcept {
   if (may_fail()) return false;
   for (int32_t index = 0; index < model().table().parameter_count(); ++index)
-    if (progress_.groups.is_frozen(index)) return false;
+    if (parameters_.has(index) && progress_.groups.is_frozen(index)) return false;
   return true;
 }
 
@@ -247,7 +305,7 @@ void BuiltinOptimizer::step(void* stream) {
 
 void BuiltinOptimizer::make_any_step(void* stream) {
   model().require_ready("ddp_optimizer_step");
-  const bool captured = device::of(model().table()).is_capturing(stream);
+  const bool captured = home().is_capturing(stream);
   if (captured) require_capturable();
   parts::OptimizerStage* const stage = model().optimizer_slot().stage_of(*this);
   if (stage != nullptr && stage->take_made_step()) {
@@ -256,7 +314,7 @@ void BuiltinOptimizer::make_any_step(void* stream) {
   }
   require_group();
   require_new_gradients();
-  const bootstrap::CallState::In inside(policy_.shard ? &model().group().calls() : nullptr,
+  const bootstrap::CallState::In inside(steps_together() ? &model().group().calls() : nullptr,
                                         bootstrap::UserCall::kOptimizerStep, model().number());
   prepare_blocks();
   undoes_ = undoes_ && may_fail();
@@ -264,7 +322,8 @@ void BuiltinOptimizer::make_any_step(void* stream) {
     make_planned_step(stream);
   else
     make_step(stream);
-  model().pass().results().divide();
+  for (int32_t index = 0; index < model().table().parameter_count(); ++index)
+    if (parameters_.has(index)) model().pass().results().divide(index);
   stepped_ = model().pass().results().final_passes();
 }
 
@@ -300,57 +359,14 @@ void BuiltinOptimizer::count_step() {
   keep_counts();
 }
 
-Fields BuiltinOptimizer::common_fields() const {
-  Fields fields = progress().groups.fields(model().table());
-  fields["max_norm"] = number_text(policy_.max_norm);
-  fields["clip_value"] = number_text(policy_.clip_value);
-  fields["nonfinite"] = std::to_string(static_cast<int>(policy_.nonfinite));
-  fields["skipped"] = std::to_string(progress_.skipped);
-  progress_.loss_scale.add_fields(fields);
-  return fields;
-}
-
-BuiltinOptimizer::Common BuiltinOptimizer::read_common(const Fields& fields) const {
-  Common common{
-      {ParamGroups::from_fields(fields, model().table()), LossScale::from_fields(fields), read_count(fields, "skipped")},
-      policy_};
-  common.policy.max_norm = read_number(fields, "max_norm");
-  common.policy.clip_value = read_number(fields, "clip_value");
-  common.policy.nonfinite = static_cast<ddp_nonfinite>(read_count(fields, "nonfinite") & 0x7f);
-  check_policy(common.policy, "the checkpoint", DDP_ERROR_IO);
-  return common;
-}
-
 void BuiltinOptimizer::set_common(Common common) {
   change_progress([&] {
     common.progress.norm = progress_.norm;
     progress_ = std::move(common.progress);
     policy_ = common.policy;
   });
-}
-
-void BuiltinOptimizer::add_tensor(std::vector<model::StateTensor>& tensors, const OptimizerState& from, int32_t index,
-                                  size_t array, const std::string& field) const {
-  const Parameters& table = model().table();
-  model::StateTensor made{table.parameter(index).name + "." + field, from.tensor(table, index, array), {}};
-  const parts::OptimizerStage* const stage = model().optimizer_slot().stage_of(*this);
-  for (int32_t rank = 0; policy_.shard && stage != nullptr && rank < model().group().size(); ++rank) {
-    const OwnedParts theirs = stage->ownership().parts(rank, index);
-    made.parts.emplace_back(theirs.begin(), theirs.end());
-  }
-  tensors.push_back(std::move(made));
-}
-
-std::vector<model::StateTensor> BuiltinOptimizer::named_tensors(const std::vector<std::string>& fields) {
-  allocate();
-  std::vector<model::StateTensor> tensors;
-  for (int32_t i = 0; i < model().table().parameter_count(); ++i) {
-    for (size_t k = 0; store() != nullptr && k < store()->arrays() && k < fields.size(); ++k)
-      add_tensor(tensors, *store(), i, k, fields[k]);
-    if (policy_.master_weights && Masters::has(model().table().parameter(i)))
-      add_tensor(tensors, masters_.store(), i, 0, "master");
-  }
-  return tensors;
+  made_at_ = model().is_committed() ? model().pass().results().final_passes() : 0;
+  share_scale();
 }
 
 }  // namespace ddp::optim

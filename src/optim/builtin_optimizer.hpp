@@ -16,12 +16,15 @@
 // Tested by unit/optim/optimizer_test.cpp, conformance/fused_test.cpp, gpu_host/optimizer_test.cpp.
 #pragma once
 
+#include <algorithm>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "core/parameter_set.hpp"
 #include "device/norms.hpp"
 #include "device/updates.hpp"
 #include "optim/gpu_decision.hpp"
@@ -55,8 +58,9 @@ struct Block {
 
 class BuiltinOptimizer : public Optimizer, public parts::BlockUpdate {
  public:
-  BuiltinOptimizer(std::shared_ptr<model::Model> model, ParamGroups schedule, const Policy& policy = Policy{})
-      : Optimizer(std::move(model)), progress_{std::move(schedule)}, policy_(policy) {}
+  /// `rule`: its kind().
+  BuiltinOptimizer(std::shared_ptr<model::Model> model, ParamGroups schedule, const ddp_optimizer_options& options,
+                   const char* rule);
 
   /// Memory is allocated before the first parameter changes.
   using Optimizer::step;
@@ -65,15 +69,13 @@ class BuiltinOptimizer : public Optimizer, public parts::BlockUpdate {
   void set_rate(double rate) final;
   [[nodiscard]] double rate() const noexcept final { return progress_.groups.rate(); }
   [[nodiscard]] int64_t step_count() const final { return progress().groups.step_count(); }
-  void set_group(int32_t index, double weight_decay, double rate_scale) final;
+  void set_parameter_options(int32_t index, double weight_decay, double rate_scale) final;
   void set_loss_scale(const ddp_loss_scale_options& options) final;
   [[nodiscard]] double loss_scale() const final { return progress().loss_scale.scale(); }
   void copy_loss_scale(const Tensor& to, void* stream) final;
   [[nodiscard]] int64_t skipped_count() const final { return progress().skipped; }
   [[nodiscard]] double grad_norm() const final;
-  [[nodiscard]] parts::BlockUpdate* in_passes() noexcept final {
-    return policy_.shard || policy_.in_backward || policy_.divide_in_step ? this : nullptr;
-  }
+  [[nodiscard]] parts::BlockUpdate* in_passes() noexcept final { return request().takes_part() ? this : nullptr; }
 
   [[nodiscard]] bool is_replicated() const noexcept final { return !policy_.shard; }
   [[nodiscard]] parts::StepRequest request() const noexcept final;
@@ -102,6 +104,9 @@ class BuiltinOptimizer : public Optimizer, public parts::BlockUpdate {
   /// Change a block, or note it. Throws nothing; but a rule of the program may end the thread.
   virtual void update(const Block& block, const device::GradShape& shape) = 0;
 
+  [[nodiscard]] const ParameterSet& parameters() const noexcept final { return parameters_; }
+  /// Where its parameters are: on the GPU, if one is.
+  [[nodiscard]] const device::Device& home() const noexcept;
   [[nodiscard]] const ParamGroups& schedule() const noexcept { return progress_.groups; }
   [[nodiscard]] const Policy& policy() const noexcept { return policy_; }
 
@@ -119,13 +124,23 @@ class BuiltinOptimizer : public Optimizer, public parts::BlockUpdate {
   [[nodiscard]] std::vector<model::StateTensor> named_tensors(const std::vector<std::string>& fields);
 
  private:
-  // As a BlockUpdate alone.
+  // As a BlockUpdate, Optimizer or ReplicaState alone.
+  [[nodiscard]] parts::BlockUpdate* blocks() noexcept final { return this; }
+  [[nodiscard]] bool steps_together() const final { return policy_.shard || looks_beyond_slices(); }
+  void share(const std::map<std::string, std::string>& fields) final;
+  [[nodiscard]] const char* rule_name() const noexcept final { return kind(); }
+  [[nodiscard]] int64_t last_pass() const noexcept final { return std::max(stepped_, made_at_); }
+  [[nodiscard]] bool took_step() const noexcept final;
   void divide_and_flush(void* stream, double divisor) final;
   [[nodiscard]] bool keeps_slices() const noexcept final { return undoes_ && undo_.sliced; }
   [[nodiscard]] std::vector<Beside> beside(int32_t index) final;
 
   [[nodiscard]] bool divides() const noexcept;
-  void require_outside_made_step(const char* function) const;
+  /// Do its steps look at gradients of the model's other optimizers, of which one has slices?
+  [[nodiscard]] bool looks_beyond_slices() const noexcept;
+  [[nodiscard]] bool looks_beyond() const noexcept;
+  void share_scale();
+  void require_outside_made_step(const char* function, bool updates) const;
   void require_group() const;
   void require_new_gradients() const;
   void allocate();
@@ -169,6 +184,7 @@ class BuiltinOptimizer : public Optimizer, public parts::BlockUpdate {
 
   mutable Progress progress_;  // as the host knows it
   Policy policy_;
+  ParameterSet parameters_;
   Masters masters_;
   struct {
     Undo all;
@@ -182,6 +198,7 @@ class BuiltinOptimizer : public Optimizer, public parts::BlockUpdate {
   bool undoes_ = false;           // blocks are saved before they change
   bool planned_ = false;          // the GPU decides about the step under way
   int64_t stepped_ = 0;           // Results::final_passes() at the last step
+  int64_t made_at_ = 0;           // the same when it was made, or got its state from elsewhere
   bool norm_is_decided_ = false;  // if progress() has no norm, decision_ has that of the last step
 };
 

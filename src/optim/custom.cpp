@@ -91,7 +91,7 @@ CustomRule::CustomRule(const ddp_custom_options& options, const char* state_name
 
 Custom::Custom(std::shared_ptr<model::Model> model, ddp_update_fn fn, const CustomRule& rule,
                const ddp_optimizer_options& shared, UserData user_data)
-    : BuiltinOptimizer(std::move(model), ParamGroups(rule.rate, rule.weight_decay), policy_of(shared)),
+    : BuiltinOptimizer(std::move(model), ParamGroups(rule.rate, rule.weight_decay), shared, "custom"),
       fn_(fn),
       rule_(rule),
       user_data_(std::move(user_data)),
@@ -122,10 +122,11 @@ bool Custom::is_copied(const Parameter& parameter) const noexcept {
 
 void Custom::prepare_rule() {
   failure_.reset();
-  if (!device::of(model().table()).is_immediate()) require_plain();
+  if (!home().is_immediate()) require_plain();
   int64_t wanted = 0;
-  for (const Parameter& parameter : model().table().parameters())
-    if (is_copied(parameter)) wanted = std::max(wanted, rule_.whole_tensors ? parameter.value.count : kRoom);
+  for (int32_t index = 0; index < model().table().parameter_count(); ++index)
+    if (const Parameter& parameter = model().table().parameter(index); parameters().has(index) && is_copied(parameter))
+      wanted = std::max(wanted, rule_.whole_tensors ? parameter.value.count : kRoom);
   if (wanted <= room_) return;
   values_ = os::LargeArray(static_cast<size_t>(wanted * dtype_size(DDP_F32)), "values for the rule of an optimizer");
   grads_ = os::LargeArray(static_cast<size_t>(wanted * dtype_size(DDP_F64)), "gradients for the rule of an optimizer");

@@ -23,4 +23,9 @@ void Optimizer::copy_loss_scale(const Tensor& to, void* stream) {
   home.synchronize(stream);  // it comes from this function's memory
 }
 
+void Optimizer::join_others() {
+  for (const auto& state : model().replicas().kept_equal())
+    if (state.get() != this && state->optimizer_steps() >= 0) return share(state->state_fields());
+}
+
 }  // namespace ddp::optim

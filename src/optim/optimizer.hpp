@@ -25,7 +25,7 @@ class Optimizer : public model::ReplicaState {
   [[nodiscard]] virtual double rate() const noexcept = 0;
   /// This, the loss scale, the steps that were skipped and the norm may wait for a GPU that has counted them.
   [[nodiscard]] virtual int64_t step_count() const = 0;
-  virtual void set_group(int32_t index, double weight_decay, double rate_scale) = 0;
+  virtual void set_parameter_options(int32_t index, double weight_decay, double rate_scale) = 0;
 
   /// The rules of this folder have the following; what else changes parameters need not.
   virtual void set_loss_scale(const ddp_loss_scale_options&) {
@@ -41,8 +41,15 @@ class Optimizer : public model::ReplicaState {
   [[nodiscard]] virtual double grad_norm() const { return -1; }
   [[nodiscard]] int64_t steps() const override { return step_count(); }
   [[nodiscard]] int64_t optimizer_steps() const override { return step_count(); }
+  /// Itself, as the model knows its optimizers; NULL: it changes parameters in a way of its own.
+  [[nodiscard]] virtual parts::BlockUpdate* blocks() noexcept { return nullptr; }
+  /// Is a step collective?
+  [[nodiscard]] virtual bool steps_together() const { return !is_replicated(); }
   /// Its part in the model's passes, to be attached; NULL: it has none.
   [[nodiscard]] virtual parts::BlockUpdate* in_passes() noexcept { return nullptr; }
+
+  /// It is new: takes what all optimizers of the model have alike from one that there is.
+  void join_others();
 
   [[nodiscard]] model::Model& model() const noexcept { return *model_; }
 

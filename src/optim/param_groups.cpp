@@ -24,8 +24,8 @@ void ParamGroups::set_rate(double rate) {
   rate_ = rate;
 }
 
-void ParamGroups::set_group(const Parameters& table, int32_t index, double weight_decay, double rate_scale) {
-  constexpr const char* kFunction = "ddp_optimizer_set_group";
+void ParamGroups::set_parameter_options(const Parameters& table, int32_t index, double weight_decay, double rate_scale) {
+  constexpr const char* kFunction = "ddp_optimizer_set_parameter_options";
   if (index < 0 || index >= table.parameter_count())
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: index is %d, but the model has %d parameters", kFunction, index,
                      table.parameter_count());
@@ -69,10 +69,11 @@ void ParamGroups::reserve(const Parameters& table) {
   if (entries_.size() < table.parameters().size()) entries_.resize(table.parameters().size());
 }
 
-Fields ParamGroups::fields(const Parameters& table) const {
+Fields ParamGroups::fields(const Parameters& table, const ParameterSet& own) const {
   Fields fields;
   int64_t groups = 0;
   for (int32_t i = 0; i < table.parameter_count(); ++i) {
+    if (!own.has(i)) continue;
     const std::string& name = table.parameter(i).name;
     fields["steps." + name] = std::to_string(steps_of(i));
     const Entry* const entry = find(i);
@@ -87,7 +88,7 @@ Fields ParamGroups::fields(const Parameters& table) const {
   return fields;
 }
 
-ParamGroups ParamGroups::from_fields(const Fields& fields, const Parameters& table) {
+ParamGroups ParamGroups::from_fields(const Fields& fields, const Parameters& table, const ParameterSet& own) {
   ParamGroups schedule(read_not_negative(fields, "rate"), read_not_negative(fields, "weight_decay"));
   schedule.step_count_ = read_count(fields, "step_count");
   schedule.reserve(table);
@@ -95,6 +96,13 @@ ParamGroups ParamGroups::from_fields(const Fields& fields, const Parameters& tab
   for (int32_t i = 0; i < table.parameter_count(); ++i) {
     Entry& entry = schedule.entries_[static_cast<size_t>(i)];
     const std::string& name = table.parameter(i).name;
+    if (!own.has(i)) {
+      if (fields.count("steps." + name) == 0) continue;
+      throw make_error(DDP_ERROR_MISMATCH,
+                       "the state is of an optimizer with the parameter \"%s\", which this one has not; give each optimizer "
+                       "the same parameters as when it was saved, and the optimizers in the same order",
+                       name.c_str());
+    }
     entry.steps = read_count(fields, "steps." + name);
     const std::string key = "group." + name;
     if (fields.count(key) == 0) continue;

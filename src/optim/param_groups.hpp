@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "core/parameter_set.hpp"
 #include "core/parameters.hpp"
 #include "optim/fields.hpp"
 
@@ -21,9 +22,9 @@ class ParamGroups {
   [[nodiscard]] double weight_decay() const noexcept { return weight_decay_; }
   [[nodiscard]] int64_t step_count() const noexcept { return step_count_; }
 
-  /// Throw INVALID_ARGUMENT in the name of ddp_optimizer_set_rate and ddp_optimizer_set_group.
+  /// Throw INVALID_ARGUMENT in the name of ddp_optimizer_set_rate and ddp_optimizer_set_parameter_options.
   void set_rate(double rate);
-  void set_group(const Parameters& table, int32_t index, double weight_decay, double rate_scale);
+  void set_parameter_options(const Parameters& table, int32_t index, double weight_decay, double rate_scale);
 
   [[nodiscard]] double rate_of(int32_t index) const noexcept;
   [[nodiscard]] double weight_decay_of(int32_t index) const noexcept;
@@ -42,9 +43,10 @@ class ParamGroups {
   void set_step_count(int64_t steps) noexcept { step_count_ = steps; }
 
   /// rate, weight_decay, step_count, groups (how many), and by parameter name steps.<name> and, where set, group.<name>.
-  [[nodiscard]] Fields fields(const Parameters& table) const;
-  /// Throws MISMATCH or IO.
-  [[nodiscard]] static ParamGroups from_fields(const Fields& fields, const Parameters& table);
+  /// `own`: the parameters of the optimizer.
+  [[nodiscard]] Fields fields(const Parameters& table, const ParameterSet& own = {}) const;
+  /// Throws MISMATCH, also for steps of a parameter of the model that is not in `own`, or IO.
+  [[nodiscard]] static ParamGroups from_fields(const Fields& fields, const Parameters& table, const ParameterSet& own = {});
 
  private:
   struct Group {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "parts/model_pass.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "core/attempt.hpp"
@@ -16,6 +17,25 @@ pass::BucketRules rules_of(const group::Group& group, const ddp_model_options& o
   return {options.reduce, ranks.total, options.divisor == DDP_DIVISOR_WEIGHTS, hook.wire};
 }
 
+/// The numbers of the buckets with these parameters. Throws INVALID_STATE if one has others too.
+std::vector<size_t> buckets_of(const Parameters& table, const Plan& plan, const ParameterSet& own, const std::string& name) {
+  std::vector<size_t> numbers;
+  for (size_t b = 0; b < plan.size(); ++b) {
+    const std::vector<PlannedPiece>& pieces = plan[b].pieces;
+    const auto is_own = [&](const PlannedPiece& piece) { return own.has(piece.parameter); };
+    const auto mine = std::find_if(pieces.begin(), pieces.end(), is_own);
+    if (mine == pieces.end()) continue;
+    if (const auto other = std::find_if_not(pieces.begin(), pieces.end(), is_own); other != pieces.end())
+      throw make_error(
+          DDP_ERROR_INVALID_STATE,
+          "%s has parameter \"%s\", which is in one bucket with \"%s\", which it has not; the buckets are cut by "
+          "ddp_model_commit, so make all optimizers with shard, in_backward or divide_in_step before it",
+          name.c_str(), table.parameter(mine->parameter).name.c_str(), table.parameter(other->parameter).name.c_str());
+    numbers.push_back(b);
+  }
+  return numbers;
+}
+
 }  // namespace
 
 ModelParts::ModelParts(group::Group& group, const Parameters& table, const ddp_model_options& options, Plan planned,
@@ -26,12 +46,13 @@ ModelParts::ModelParts(group::Group& group, const Parameters& table, const ddp_m
       meter(channel, table, plan),
       events(group, table, plan),
       batch(channel, table, plan, plan_hash, rules, options.uneven_inputs != 0),
-      hooked(hook.copies() ? std::make_unique<HookedBuckets>(channel, hook, options.reduce, plan, table) : nullptr) {}
+      hooked(hook.copies() ? std::make_unique<HookedBuckets>(channel, hook, options.reduce, plan, table) : nullptr),
+      optimizers(plan.size()) {}
 
 std::vector<pass::PassPart*> ModelParts::in_order() {
   std::vector<pass::PassPart*> parts{&meter, &events, &batch};
   if (hooked != nullptr) parts.push_back(hooked.get());
-  parts.push_back(&optimizer);
+  parts.push_back(&optimizers);
   return parts;
 }
 
@@ -72,17 +93,18 @@ void ModelPass::finish_bucket(const std::optional<Error>& problem) {
            });
 }
 
-void ModelPass::attach(std::weak_ptr<BlockUpdate> update) {
-  const std::shared_ptr<BlockUpdate> held = update.lock();
-  if (held == nullptr) return;
+void ModelPass::attach(const std::shared_ptr<BlockUpdate>& update, const std::string& name) {
+  std::vector<size_t> numbers = buckets_of(table(), plan, update->parameters(), name);
+  Plan own;
+  for (const size_t number : numbers) own.push_back(plan[number]);
   const pass::Traits traits = this->traits();
   StepSetting setting;
   setting.reduces_copy = traits.reduces_copies;
   setting.partial_allowed = traits.partial;
   setting.uneven = traits.uneven;
-  optimizer.attach(std::move(update),
-                   std::make_unique<OptimizerStage>(
-                       channel, table(), plan, *held, [this](size_t bucket) { return describe(bucket); }, setting));
+  auto stage = std::make_unique<OptimizerStage>(
+      channel, table(), std::move(own), *update, [this, numbers](size_t k) { return describe(numbers[k]); }, setting);
+  ModelParts::optimizers.attach(update, name, std::move(numbers), std::move(stage));
 }
 
 }  // namespace ddp::parts

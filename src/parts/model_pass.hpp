@@ -20,7 +20,7 @@
 #include "parts/events/pass_events.hpp"
 #include "parts/hooks/hook.hpp"
 #include "parts/hooks/hooked_buckets.hpp"
-#include "parts/step/attached_optimizer.hpp"
+#include "parts/step/attached_optimizers.hpp"
 #include "pass/pass.hpp"
 
 namespace ddp::parts {
@@ -39,7 +39,7 @@ struct ModelParts {
   PassEvents events;
   Batch batch;
   std::unique_ptr<HookedBuckets> hooked;  // NULL: there is no hook that works on copies
-  AttachedOptimizer optimizer;
+  AttachedOptimizers optimizers;
 };
 
 class ModelPass : private ModelParts, public pass::Pass {
@@ -62,10 +62,10 @@ class ModelPass : private ModelParts, public pass::Pass {
   [[nodiscard]] std::shared_ptr<HookBucket> next_bucket(bool rest);
   void finish_bucket(const std::optional<Error>& problem);
 
-  /// An optimizer takes part in the passes that follow, as long as it lives.
-  void attach(std::weak_ptr<BlockUpdate> update);
-  /// The optimizer's part; NULL if there is none.
-  [[nodiscard]] OptimizerStage* stage() const noexcept { return optimizer.stage(); }
+  /// An optimizer takes part in the passes that follow, as long as it lives. `name`: in errors. Throws INVALID_STATE if a
+  /// bucket has parameters of it and others.
+  void attach(const std::shared_ptr<BlockUpdate>& update, const std::string& name);
+  [[nodiscard]] const AttachedOptimizers& optimizers() const noexcept { return ModelParts::optimizers; }
 
   [[nodiscard]] Meter& meter() noexcept { return ModelParts::meter; }
 };

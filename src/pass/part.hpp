@@ -23,8 +23,9 @@
 //   started      The bucket's operation is on the queue. Pushes what follows it. Same thread and lock as fill; allocates
 //                nothing and throws only what the start of an exchange throws.
 // At the end of a REDUCE pass, on the thread that ends it, once the queue is drained:
-//   vote         Is the pass void for the part's sake, and what are its gradients? From facts that all ranks have: no rank
-//                votes otherwise. The votes are joined, and the pass's results hold them, before the next call.
+//   is_void      Is the pass void for the part's sake? From facts that all ranks have: no rank answers otherwise.
+//   left         For each bucket of a pass that is not void: what its gradients are now. From such facts too. The pass's
+//                results hold it before the next call.
 //   order        What the part has enqueued on a GPU comes before what follows on the communication stream. After it a group
 //                that can recover waits for the device.
 //   conclude     The verdict is known. May be collective, and may fail on all ranks alike. False: parameters are changed in
@@ -96,10 +97,9 @@ struct Opening {
   PassPart* tracer = nullptr;  // set by the part that traces the pass
 };
 
-/// What all ranks find out from the headers of a pass, but for what is missing. Joined over all parts.
-struct Vote {
-  bool is_void = false;
-  bool sliced = false;  // each rank has its gradients in its own slice only
+/// What the gradients of a bucket are behind a pass; joined over all parts.
+struct Left {
+  bool sliced = false;  // each rank has the mean in its own slice only
   bool sums = false;    // they are sums, which the step divides
 };
 
@@ -155,7 +155,8 @@ class PassPart {
   [[nodiscard]] virtual const trace::Event* starting(size_t) noexcept { return nullptr; }
   virtual void started(size_t, collective::BucketOperation&, collective::ProgressQueue&) {}
 
-  [[nodiscard]] virtual Vote vote() const noexcept { return {}; }
+  [[nodiscard]] virtual bool is_void() const noexcept { return false; }
+  [[nodiscard]] virtual Left left(size_t) const noexcept { return {}; }
   virtual void order() {}
   [[nodiscard]] virtual bool conclude(const Verdict&) { return true; }
   [[nodiscard]] virtual bool answer(const Verdict&) { return true; }

@@ -239,7 +239,8 @@ void Pass::end_local(Outcome& outcome) {
   }
   for (int32_t index = 0; index < of_.table.parameter_count(); ++index) results_.use(index, marks_.contributes(index));
   marks_.forget();
-  results_.finish(false, false);
+  results_.leave_whole();
+  results_.finish();
 }
 
 /// A missing gradient in a part is reported to all ranks by the pass that reduces: no rank fails alone.
@@ -290,29 +291,34 @@ Verdict Pass::read_headers() {
     verdict.all.flags |= header.participation.flags;
     now_.incomplete = now_.incomplete || header.incomplete;
   }
-  Vote all;
-  for (const PassPart* const part : of_.parts) {
-    const Vote vote = part->vote();
-    all = {all.is_void || vote.is_void, all.sliced || vote.sliced, all.sums || vote.sums};
-  }
+  bool is_void = false;
+  for (const PassPart* const part : of_.parts) is_void = part->is_void() || is_void;
   now_.nobody = verdict.all.contributors == 0;
-  now_.is_void = verdict.is_void = now_.incomplete || now_.nobody || all.is_void;
+  now_.is_void = verdict.is_void = now_.incomplete || now_.nobody || is_void;
   if (!now_.incomplete && now_.nobody && !none)
     marks_.settle(false);
   else
     marks_.forget();
-  take_results(verdict.is_void && !none, all);
+  take_results(verdict.is_void && !none);
   return verdict;
 }
 
-void Pass::take_results(bool is_void, const Vote& vote) {
+void Pass::take_results(bool is_void) {
   if (is_void) return results_.set(Results::Gradients::kVoid);
+  results_.leave_whole();
   for (size_t b = 0; b < buckets_.size(); ++b) {
+    Left left;
+    for (const PassPart* const part : of_.parts) {
+      const Left each = part->left(b);
+      left = {left.sliced || each.sliced, left.sums || each.sums};
+    }
     const std::vector<PlannedPiece>& pieces = of_.plan[b].pieces;
-    for (size_t piece = 0; piece < pieces.size(); ++piece)
+    for (size_t piece = 0; piece < pieces.size(); ++piece) {
       results_.use(pieces[piece].parameter, buckets_.joined(b).uses(piece));
+      results_.leave(pieces[piece].parameter, left.sliced, left.sums);
+    }
   }
-  results_.finish(vote.sliced, vote.sums);
+  results_.finish();
 }
 
 /// Hooks and rules that fail say so in the headers: one that comes here with CALLBACK has ended the queue's thread.

@@ -103,7 +103,7 @@ class Pass {
   void end_reduce(void* stream, Outcome& outcome);
   [[nodiscard]] bool reduce(void* stream);
   [[nodiscard]] Verdict read_headers();
-  void take_results(bool is_void, const Vote& vote);
+  void take_results(bool is_void);
   void fail(const Error& error);
   void report();
   void close(Outcome outcome) noexcept;

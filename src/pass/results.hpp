@@ -21,19 +21,23 @@ class Results {
     kVoid          // of a pass that failed or was abandoned
   };
 
-  explicit Results(size_t parameters) : used_(parameters, 1) {}
+  explicit Results(size_t parameters) : of_(parameters) {}
 
   [[nodiscard]] Gradients gradients() const noexcept { return gradients_; }
   /// Passes that ended well with final gradients, and gradients that the program has reduced itself.
   [[nodiscard]] int64_t final_passes() const noexcept { return final_passes_; }
-  /// Each rank's gradients are complete in its own slice only.
-  [[nodiscard]] bool are_sliced() const noexcept { return gradients_ == Gradients::kFinal && sliced_; }
-  /// They are sums: the step divides them.
-  [[nodiscard]] bool are_sums() const noexcept { return gradients_ == Gradients::kFinal && sums_; }
+  /// Is this gradient complete on each rank in its own slice only?
+  [[nodiscard]] bool is_sliced(int32_t index) const noexcept { return gradients_ == Gradients::kFinal && at(index).sliced; }
+  /// Is it a sum, which the step divides?
+  [[nodiscard]] bool is_sum(int32_t index) const noexcept { return gradients_ == Gradients::kFinal && at(index).sum; }
+  /// Is one of them?
+  [[nodiscard]] bool are_sums() const noexcept {
+    return gradients_ == Gradients::kFinal && std::any_of(of_.begin(), of_.end(), [](const Of& each) { return each.sum; });
+  }
   /// Has a pass with final gradients ended well?
   [[nodiscard]] bool has_reduced() const noexcept { return final_passes_ > 0; }
   /// By any rank in the last one; all are before the first.
-  [[nodiscard]] bool was_used(int32_t index) const noexcept { return used_[static_cast<size_t>(index)] != 0; }
+  [[nodiscard]] bool was_used(int32_t index) const noexcept { return at(index).used; }
   /// A pass was captured into a graph: a launch of it makes gradients that are not recorded here.
   [[nodiscard]] bool was_captured() const noexcept { return was_captured_; }
   /// There was a LOCAL pass: ranks may hold different values and states.
@@ -43,22 +47,29 @@ class Results {
 
   /// A pass has ended with gradients that are not final.
   void set(Gradients gradients) noexcept { gradients_ = gradients; }
-  /// A pass has succeeded; use() returns which gradients were used. `sliced`: each rank has the mean in its own slice only.
-  /// `sums`: gradients are sums instead of means.
-  void finish(bool sliced, bool sums) noexcept {
+  /// A pass has succeeded; use() returns which gradients were used, and leave() what they are, unless they are whole means.
+  void finish() noexcept {
     gradients_ = Gradients::kFinal;
-    sliced_ = sliced;
-    sums_ = sums;
     ++final_passes_;
+  }
+  /// All gradients are whole means, until leave() says otherwise of one.
+  void leave_whole() noexcept {
+    for (Of& each : of_) each.sliced = each.sum = false;
+  }
+  /// What a bucket with a part of this gradient has left: the mean in each rank's own slice only, a sum.
+  void leave(int32_t index, bool sliced, bool sum) noexcept {
+    Of& of = of_[static_cast<size_t>(index)];
+    of.sliced = of.sliced || sliced;
+    of.sum = of.sum || sum;
   }
   /// The program has reduced all of them itself.
   void take_reduced() noexcept {
-    std::fill(used_.begin(), used_.end(), uint8_t{1});
-    finish(false, false);
+    std::fill(of_.begin(), of_.end(), Of{});
+    finish();
   }
-  /// The step has divided them.
-  void divide() noexcept { sums_ = false; }
-  void use(int32_t index, bool used) noexcept { used_[static_cast<size_t>(index)] = used ? 1 : 0; }
+  /// The step has divided it.
+  void divide(int32_t index) noexcept { of_[static_cast<size_t>(index)].sum = false; }
+  void use(int32_t index, bool used) noexcept { of_[static_cast<size_t>(index)].used = used; }
   void capture() noexcept { was_captured_ = true; }
   void go_alone() noexcept { went_alone_ = true; }
   void tear() noexcept { torn_ = true; }
@@ -74,11 +85,17 @@ class Results {
   }
 
  private:
-  std::vector<uint8_t> used_;
+  /// A gradient behind the last pass.
+  struct Of {
+    bool used = true;
+    bool sliced = false;
+    bool sum = false;
+  };
+  [[nodiscard]] const Of& at(int32_t index) const noexcept { return of_[static_cast<size_t>(index)]; }
+
+  std::vector<Of> of_;  // by parameter
   Gradients gradients_ = Gradients::kOwn;
   int64_t final_passes_ = 0;
-  bool sliced_ = false;
-  bool sums_ = false;
   bool was_captured_ = false;
   bool torn_ = false;
   bool went_alone_ = false;

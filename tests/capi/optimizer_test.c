@@ -105,7 +105,7 @@ static void wrong_handles_and_null_are_refused(void **state) {
     check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_set_rate(wrong[i], 1));
     check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_get_rate(wrong[i], &rate));
     check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_get_step_count(wrong[i], &count));
-    check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_set_group(wrong[i], 0, 0, 1));
+    check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_set_parameter_options(wrong[i], 0, 0, 1));
     check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_step(wrong[i], NULL));
   }
   check_number(rate, -7);
@@ -125,12 +125,12 @@ static void rates_and_groups_are_checked_and_kept(void **state) {
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_set_rate(optimizer, NAN));
   check_ok(ddp_optimizer_get_rate(optimizer, &rate));
   check_number(rate, 0.5);
-  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_set_group(optimizer, 2, 0, 1), "index is 2");
-  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_set_group(optimizer, -1, 0, 1));
-  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_set_group(optimizer, 0, -1, 1));
-  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_set_group(optimizer, 0, 0, INFINITY));
-  check_ok(ddp_optimizer_set_group(optimizer, 0, 0.5, 2)); /* g = 2 + p / 2, rate 1 */
-  check_ok(ddp_optimizer_set_group(optimizer, 1, 0, 0));   /* frozen */
+  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_set_parameter_options(optimizer, 2, 0, 1), "index is 2");
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_set_parameter_options(optimizer, -1, 0, 1));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_set_parameter_options(optimizer, 0, -1, 1));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_set_parameter_options(optimizer, 0, 0, INFINITY));
+  check_ok(ddp_optimizer_set_parameter_options(optimizer, 0, 0.5, 2)); /* g = 2 + p / 2, rate 1 */
+  check_ok(ddp_optimizer_set_parameter_options(optimizer, 1, 0, 0));   /* frozen */
   check_ok(ddp_optimizer_step(optimizer, NULL));
   for (int i = 0; i < 3; i++) {
     check_number(f.value[0][i], (i + 1) - (2 + (i + 1) * 0.5));
@@ -236,7 +236,7 @@ static void a_custom_update_is_called_and_released_once(void **state) {
   check_int(c.updates, 2);
   check_number(c.rate, 0.25);
   check_number(f.value[1][0], 0.5);
-  check_ok(ddp_optimizer_set_group(optimizer, 0, 0.1, 1));
+  check_ok(ddp_optimizer_set_parameter_options(optimizer, 0, 0.1, 1));
   const float before = f.value[0][0];
   c.answer = 7;
   check_error_text(DDP_ERROR_CALLBACK, ddp_optimizer_step(optimizer, NULL), "\"weight\"");

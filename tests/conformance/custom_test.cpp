@@ -22,8 +22,8 @@ std::string describe(const Ways& ways, Rule rule) {
 /// The parameters after some steps; in step 2 two parameters are used by nobody. `scale`: of the loss.
 std::string train(group::Group& group, Rule rule, const Ways& ways, double scale = 1) {
   FusedWorld world(group, rule, ways);
-  world.optimizer->set_group(4, 0.2, 0.5);
-  world.optimizer->set_group(5, 0, 0);
+  world.optimizer->set_parameter_options(4, 0.2, 0.5);
+  world.optimizer->set_parameter_options(5, 0, 0);
   if (scale != 1) {
     ddp_loss_scale_options options = optim::default_loss_scale_options();
     options.initial = scale;

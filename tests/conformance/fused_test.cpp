@@ -15,8 +15,8 @@ constexpr int kSteps = 4;
 /// The parameters after some steps; in step 2 two parameters are used by nobody.
 std::string train(group::Group& group, Rule rule, const Ways& ways) {
   FusedWorld world(group, rule, ways);
-  world.optimizer->set_group(4, 0.2, 0.5);
-  world.optimizer->set_group(5, 0, 0);
+  world.optimizer->set_parameter_options(4, 0.2, 0.5);
+  world.optimizer->set_parameter_options(5, 0, 0);
   for (int step = 0; step < kSteps; ++step) {
     world.optimizer->set_rate(0.05 / (1 + step));
     world.pass(group.rank(), step, step == 2 ? std::set<int32_t>{1, 7} : std::set<int32_t>{});

@@ -99,9 +99,9 @@ Saved save(const std::string& path, const std::vector<std::string>& names, bool 
   run_groups(1, [&](group::Group& group, int) {
     Program program(group, names, 0, sgd);
     program.model->commit();
-    program.optimizer->set_group(1, 0.25, 0.5);
+    program.optimizer->set_parameter_options(1, 0.25, 0.5);
     program.train(3);
-    program.optimizer->set_group(0, 0, 0);  // frozen: its count falls behind
+    program.optimizer->set_parameter_options(0, 0, 0);  // frozen: its count falls behind
     program.optimizer->set_rate(0.0625);
     program.train(2);
     program.model->checkpoint_info().metadata["note"] = "kept";

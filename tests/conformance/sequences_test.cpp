@@ -282,11 +282,11 @@ class Sequence {
     const double scale = draw(2);
     if (oracle_.is_made) {
       refused([&] { optimizer_->set_rate(rate); });
-      refused([&] { optimizer_->set_group(index, setting_.adam ? 0.01 : 0, scale); });
+      refused([&] { optimizer_->set_parameter_options(index, setting_.adam ? 0.01 : 0, scale); });
       return;
     }
     optimizer_->set_rate(rate);
-    optimizer_->set_group(index, setting_.adam ? 0.01 : 0, scale);
+    optimizer_->set_parameter_options(index, setting_.adam ? 0.01 : 0, scale);
     oracle_.state.rate = rate;
     oracle_.state.rate_scale[static_cast<size_t>(index)] = scale;
   }

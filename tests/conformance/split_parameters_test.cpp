@@ -31,7 +31,7 @@ size_t buckets_of(const FusedWorld& world) {
 std::string train(group::Group& group, Rule rule, const Ways& ways) {
   FusedWorld world(group, rule, ways);
   expect((buckets_of(world) > 5) == (ways.bucket_bytes == kSplit && !ways.hook.copies()), "parameters are split, or not");
-  world.optimizer->set_group(kLarge, 0.2, 0.5);
+  world.optimizer->set_parameter_options(kLarge, 0.2, 0.5);
   for (int step = 0; step < kSteps; ++step) {
     world.optimizer->set_rate(0.05 / (1 + step));
     world.pass(group.rank(), step, step == 2 ? std::set<int32_t>{kLarge} : std::set<int32_t>{});

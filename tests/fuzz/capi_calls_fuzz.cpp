@@ -297,7 +297,7 @@ class Rank {
       case 26: return static_cast<void>(note(ddp_optimizer_set_rate(optimizer_, number())));
       case 27:
         return static_cast<void>(
-            note(ddp_optimizer_set_group(optimizer_, next() % (kParameters + 1) - 1, number(), number())));
+            note(ddp_optimizer_set_parameter_options(optimizer_, next() % (kParameters + 1) - 1, number(), number())));
       case 28: {
         ddp_loss_scale_options options;
         ddp_loss_scale_options_init(&options, sizeof options);

@@ -62,7 +62,7 @@ OptimizerHandle make_optimizer(ddp_model* model, const OptimizerWays& ways) {
     OK(ddp_optimizer_create_sgd(model, &options, &shared, &made));
   }
   OptimizerHandle optimizer(made);
-  OK(ddp_optimizer_set_group(made, 1, 0.0, 0.5));
+  OK(ddp_optimizer_set_parameter_options(made, 1, 0.0, 0.5));
   if (ways.loss_scale_interval) {
     ddp_loss_scale_options options;
     OK(ddp_loss_scale_options_init(&options, sizeof options));

@@ -139,15 +139,19 @@ MakeOptimizer maker(const Case& of, bool is_adam, bool shard) {
 
 /// Ordinary steps, launches with everything that may change between them, and ordinary steps and launches once more.
 void train_both(Twins& twins, const Case& each, const TemporaryFolder& folder, const std::string& name) {
-  twins.both([](Trained& t) { t.optimizer->set_group(5, 0.1, 0); });
+  twins.both([](Trained& t) { t.optimizer->set_parameter_options(5, 0.1, 0); });
   for (int step = 0; step < 2; ++step) twins.step(step);
   twins.both([](Trained& t) { t.optimizer->set_rate(0.013); });
   twins.got.capture();
   twins.expect_equal_counts(name + ", captured and not launched");
   for (int step = 2; step < 9; ++step) {
     if (step == 4) twins.both([](Trained& t) { t.optimizer->set_rate(0.007); });
-    if (step == 5) twins.both([](Trained& t) { t.optimizer->set_group(1, 0.3, 2), t.optimizer->set_group(3, 0.1, 0); });
-    if (step == 7) twins.both([](Trained& t) { t.optimizer->set_group(3, 0.1, 1), t.optimizer->set_group(5, 0, 0.5); });
+    if (step == 5)
+      twins.both(
+          [](Trained& t) { t.optimizer->set_parameter_options(1, 0.3, 2), t.optimizer->set_parameter_options(3, 0.1, 0); });
+    if (step == 7)
+      twins.both(
+          [](Trained& t) { t.optimizer->set_parameter_options(3, 0.1, 1), t.optimizer->set_parameter_options(5, 0, 0.5); });
     twins.step(step, each.skips() && (step == 3 || step == 6));
     const std::string what = name + ", step " + std::to_string(step);
     twins.expect_equal_values(what);

@@ -23,7 +23,7 @@ void nobody_takes_sums_for_means(void**) {
       expect_sums([&] { gradients.scale(2); });
       expect_sums([&] { gradients.clip_norm(1, 2); });
       expect_sums([&] { gradients.clip_value(1); });
-      expect_sums([&] { trained.optimizer->set_group(0, 0, 0); });
+      expect_sums([&] { trained.optimizer->set_parameter_options(0, 0, 0); });
       ddp_loss_scale_options dynamic{};
       dynamic.initial = dynamic.growth = 2;
       dynamic.backoff = 0.5;

@@ -93,7 +93,7 @@ void gradients_that_no_step_divides_are_means(void**) {
     InPlaceTrained plain(group, rank, {.counts = gpt2(1024), .smaller = 1024});
     InPlaceTrained within(group, rank, {.in_backward = true, .counts = gpt2(1024), .smaller = 1024});
     InPlaceTrained late(group, rank, {.divide_in_step = true, .counts = gpt2(1024), .smaller = 1024});
-    for (InPlaceTrained* const each : {&plain, &within, &late}) each->optimizer->set_group(3, 0, 0);
+    for (InPlaceTrained* const each : {&plain, &within, &late}) each->optimizer->set_parameter_options(3, 0, 0);
     InPlaceTrained checked(group, rank,
                            {.divide_in_step = true, .nonfinite = DDP_NONFINITE_SKIP, .counts = gpt2(1024), .smaller = 1024});
     for (int step = 0; step < 2; ++step)

@@ -20,10 +20,10 @@ using namespace ddp::test;
 namespace {
 
 void prepare_step(optim::BuiltinOptimizer& optimizer, const PlacedModel& placed, int step, bool with_infinity) {
-  if (step == 0) optimizer.set_group(1, 0, 2);
-  if (step == 0) optimizer.set_group(3, 0.1, 0);
+  if (step == 0) optimizer.set_parameter_options(1, 0, 2);
+  if (step == 0) optimizer.set_parameter_options(3, 0.1, 0);
   if (step == 2) optimizer.set_rate(0.01);
-  if (step == 4) optimizer.set_group(3, 0.1, 1);
+  if (step == 4) optimizer.set_parameter_options(3, 0.1, 1);
   placed.fill_grads(static_cast<uint64_t>(step));
   if (with_infinity && step == 3) placed.set_grad_element(2, 700, std::numeric_limits<double>::infinity());
 }

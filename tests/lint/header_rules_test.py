@@ -38,6 +38,8 @@ def check_type(where, text, as_parameter):
         bad(where, f"'{text}' by value; only fixed-width numbers and enums are")
     elif stars and base not in POINTED:
         bad(where, f"'{text}' points to something that not every language has")
+    elif not as_parameter and base in HANDLES and declarations.squeeze(text).endswith("*const *"):
+        pass  # an array of handles
     elif stars > 1 and (stars > 2 or not as_parameter or base not in HANDLES | {"void", "char"}):
         bad(where, f"'{text}' has too many stars")
 

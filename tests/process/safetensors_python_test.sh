@@ -89,7 +89,7 @@ assert tensors["seen"].shape == () and tensors["seen"] == 1234567890123
 assert tensors["bytes"].tolist() == [1, 2, 255]
 with safe_open(work + "/from_c.safetensors", "numpy") as file:
     texts = file.metadata()
-assert texts["ddp.format"] == "1" and texts["ddp.epoch"] == "3" and texts["user.note"] == "from C", texts
+assert texts["ddp.format"] == "2" and texts["ddp.epoch"] == "3" and texts["user.note"] == "from C", texts
 
 mine = {name: tensors[name] for name in names}
 mine["layer.weight"] = numpy.arange(6, dtype=numpy.float32).reshape(2, 3) * 2

@@ -43,7 +43,7 @@ class MomentOptimizer final : public optim::Optimizer {
   void set_rate(double) override {}
   double rate() const noexcept override { return 0; }
   int64_t step_count() const noexcept override { return steps; }
-  void set_group(int32_t, double, double) override {}
+  void set_parameter_options(int32_t, double, double) override {}
 
   void fill(int round) {
     steps = round;

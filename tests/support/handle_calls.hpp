@@ -253,7 +253,7 @@ inline const std::vector<HandleCall> all_handle_calls = {
     DDP_CALL(ddp_optimizer_copy_loss_scale, h.optimizer, &m.tensor, no_stream),
     DDP_CALL(ddp_optimizer_get_skipped_count, h.optimizer, &m.count),
     DDP_CALL(ddp_optimizer_get_grad_norm, h.optimizer, m.numbers),
-    DDP_CALL(ddp_optimizer_set_group, h.optimizer, 0, 0, 1),
+    DDP_CALL(ddp_optimizer_set_parameter_options, h.optimizer, 0, 0, 1),
     DDP_CALL(ddp_optimizer_step, h.optimizer, no_stream),
     DDP_CALL(ddp_ema_create, h.model, m.numbers, 1, &m.ema),
     DDP_CALL(ddp_ema_update, h.ema, no_stream),

@@ -32,6 +32,8 @@ struct KeepPlan {
   bool shard = true;
   bool undo = true;
   bool two_models = false;
+  bool two_optimizers = false;  // of the first model; the other one is AdamW
+  bool shard_second = true;
   bool earlier_model = false;  // one is made before, is never kept, and goes behind the first keep
   int64_t keep_every = 1;      // steps; 0: never
   double max_norm = 0;
@@ -41,9 +43,10 @@ struct KeepPlan {
   enum class Moment {
     kNever,
     kBeforePass,
-    kInPass,      // one parameter is marked
-    kBeforeStep,  // the pass has ended
-    kInStep,      // the rule has changed some blocks, and they may be given
+    kInPass,        // one parameter is marked
+    kBeforeStep,    // the pass has ended
+    kInStep,        // the rule has changed some blocks, and they may be given
+    kBetweenSteps,  // of two optimizers
     kAfterStep,
     kInKeep,     // its copy reads the page `after` of the largest parameter; at the end of the keep if it reads no such page
     kInLoad,     // a recovery writes to that page; at its end if it does not

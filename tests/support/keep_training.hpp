@@ -7,7 +7,6 @@
 #include <csignal>
 #include <cstdint>
 #include <cstring>
-#include <functional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -36,12 +35,9 @@ class KeepTraining {
     if (plan_.two_models) create_other();
   }
   ~KeepTraining() {
-    ddp_optimizer_destroy(other_optimizer_);
-    ddp_model_destroy(other_);
     ddp_ema_destroy(ema_);
-    ddp_optimizer_destroy(optimizer_);
-    ddp_model_destroy(model_);
-    ddp_model_destroy(earlier_);
+    for (ddp_optimizer* const each : {other_optimizer_, second_, optimizer_}) ddp_optimizer_destroy(each);
+    for (ddp_model* const each : {other_, model_, earlier_}) ddp_model_destroy(each);
     ddp_group_destroy(group_);
   }
   KeepTraining(const KeepTraining&) = delete;
@@ -130,6 +126,8 @@ class KeepTraining {
     options.in_backward = plan_.in_backward ? 1 : 0;
     options.master_weights = plan_.masters ? 1 : 0;
     options.max_norm = plan_.max_norm;
+    const int32_t list[] = {2, 0};
+    if (plan_.two_optimizers) options.parameters = list, options.parameter_count = 2;
     if (plan_.own_rule) {
       ddp_custom_options rule;
       must(ddp_custom_options_init(&rule, sizeof rule));
@@ -146,6 +144,9 @@ class KeepTraining {
       scale.interval = 5;  // it grows on the way
       must(ddp_optimizer_set_loss_scale(optimizer_, &scale));
     }
+    options.parameters = nullptr, options.parameter_count = 0;
+    options.shard = plan_.shard_second ? options.shard : 0;
+    if (plan_.two_optimizers) must(ddp_optimizer_create_adam(model_, nullptr, &options, &second_));
     const double decay = 0.875;
     if (plan_.averages) must(ddp_ema_create(model_, &decay, 1, &ema_));
   }
@@ -280,6 +281,9 @@ class KeepTraining {
     if (const ddp_status status = ddp_model_end_backward(model_, nullptr); status != DDP_OK) return status;
     die(KeepPlan::Moment::kBeforeStep);
     if (const ddp_status status = ddp_optimizer_step(optimizer_, nullptr); status != DDP_OK) return status;
+    die(KeepPlan::Moment::kBetweenSteps);
+    const ddp_status second = second_ != nullptr ? ddp_optimizer_step(second_, nullptr) : DDP_OK;
+    if (second != DDP_OK) return second;
     if (ema_ != nullptr) must(ddp_ema_update(ema_, nullptr));
     if (other_ != nullptr)
       if (const ddp_status status = train_other(ids); status != DDP_OK) return status;
@@ -327,6 +331,9 @@ class KeepTraining {
       if (plan_.shard && plan_.keep_every > 0 && has_kept_ && !plan_.all_is_lost && recovery.size < recovery.previous_size)
         expect(recovery.kept_step >= 0, "a part is lost, so all go back");
       must(ddp_optimizer_get_step_count(optimizer_, &step_));
+      int64_t second = step_;
+      if (second_ != nullptr) must(ddp_optimizer_get_step_count(second_, &second));
+      expect(second_ == nullptr || (second == step_ && recovery.step == step_), "both have made the steps of the recovery");
       story_.resize(static_cast<size_t>(step_));
       status = learn_members();
     }
@@ -378,6 +385,7 @@ class KeepTraining {
   ddp_group* group_ = nullptr;
   ddp_model* model_ = nullptr;
   ddp_optimizer* optimizer_ = nullptr;
+  ddp_optimizer* second_ = nullptr;  // of the same model; NULL: there is one
   ddp_ema* ema_ = nullptr;
   ddp_model* other_ = nullptr;  // NULL: there is one model
   ddp_model* earlier_ = nullptr;

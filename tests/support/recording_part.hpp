@@ -132,9 +132,13 @@ class RecordingPart final : public pass::PassPart {
   void started(size_t bucket, collective::BucketOperation&, collective::ProgressQueue&) override {
     note("started " + std::to_string(bucket));
   }
-  [[nodiscard]] pass::Vote vote() const noexcept override {
-    note("vote");
-    return {answers.votes_void, answers.sliced, false};
+  [[nodiscard]] bool is_void() const noexcept override {
+    note("is_void");
+    return answers.votes_void;
+  }
+  [[nodiscard]] pass::Left left(size_t bucket) const noexcept override {
+    note("left " + std::to_string(bucket));
+    return {answers.sliced, false};
   }
   void order() override { note("order"); }
   [[nodiscard]] bool conclude(const pass::Verdict& verdict) override {

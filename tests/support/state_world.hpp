@@ -52,7 +52,7 @@ class PlainOptimizer final : public optim::Optimizer {
   void set_rate(double) override {}
   double rate() const noexcept override { return 0; }
   int64_t step_count() const noexcept override { return steps; }
-  void set_group(int32_t, double, double) override {}
+  void set_parameter_options(int32_t, double, double) override {}
 
   std::vector<std::vector<float>> averages;
   int64_t steps = 0;

@@ -1083,9 +1083,9 @@ The pass is over whatever the result.
 Gradients on a GPU: the call waits until the other ranks have called it. It does not wait for the GPU, unless the group
 was made with recoverable = 1. The reduced gradients are there in the order of `stream`. A pass may be captured into a
 CUDA graph if all its streams are, on all ranks; include/GPU.md, "CUDA graphs", has what else may be captured.
-With an optimizer that has `shard`, a rank's gradients are the mean in its own slice only, and values that a program
-writes into them between this call and the step counts in that slice alone: a gradient that one rank clears is not cleared
-on the others. Use ddp_model_scale_grad, on all ranks.
+Of the parameters of an optimizer that has `shard`, a rank's gradients are the mean in its own slice only, and values that
+a program writes into them between this call and the step counts in that slice alone: a gradient that one rank clears is
+not cleared on the others. Use ddp_model_scale_grad, on all ranks.
 - `stream`: on which the gradients are used next; the reduction comes before what is enqueued there from now on. It
 comes after all uses of gradients that were not marked, or marked as unused Collective in a REDUCE pass (blocks on CPU),
 local in the others. Errors: INVALID_STATE (no open pass; or, with DDP_UNUSED_ERROR, parameters that some rank did not
@@ -1289,10 +1289,12 @@ Common options of all rules: where a rule runs, how it takes gradients, and its 
 - `in_backward`: 1: the update of a bucket follows its reduction at once, within the pass; ddp_optimizer_step then ends the step and is called after every REDUCE pass. Mark a parameter only when its value is no longer read in this pass. With max_norm, nonfinite or a dynamic loss scale the update waits for ddp_optimizer_step after all. Default 0
 - `undo`: with in_backward, and with a rule of the program: 1 (default) keeps what a pass or step changes (values and state once more), and takes it back when the pass or the rule fails; 0 saves that memory, and after such a failure nothing goes on (INVALID_STATE) until parameters and optimizer are loaded again. On GPUs, with in_backward, each rank keeps its slice alone, and the ranks take a void pass back together; when the group breaks in a pass that had begun to update, it is as with 0. Ranks keep all that they change with a rule of the program, with uneven_inputs, and from a LOCAL pass on
 - `master_weights`: 1: F16 and BF16 parameters are rounded copies of F32 master weights, which belong to the state. Default 0
-- `nonfinite`: gradients with infinite or NaN elements: DDP_NONFINITE_KEEP (default), SKIP or FAIL
+- `nonfinite`: gradients of the optimizer's parameters with infinite or NaN elements: DDP_NONFINITE_KEEP (default), SKIP or FAIL
 - `divide_in_step`: 1: a pass may leave sums over the ranks in gradients on a GPU, and ddp_optimizer_step divides what it reads and writes the mean back: the same bits, and one pass over gradient memory less. From the pass to the step the program neither uses nor changes gradients; libddp's functions that would (norm, scale, clip) return INVALID_STATE. Without effect where sums cost nothing: in host memory, with in_backward, max_norm, nonfinite, a dynamic loss scale, or a frozen parameter. All ranks the same. Default 0
-- `max_norm`: above 0: scale the gradients down so that their 2-norm over all parameters is at most this, as torch.nn.utils.clip_grad_norm_. The gradients in memory stay as they are. With shard, change them after the pass only with ddp_model_scale_grad. Default 0: no clipping
+- `max_norm`: above 0: scale the gradients down so that their 2-norm over the optimizer's parameters is at most this, as torch.nn.utils.clip_grad_norm_. The gradients in memory stay as they are. With shard, change them after the pass only with ddp_model_scale_grad. Default 0: no clipping
 - `clip_value`: above 0: limit every element to this magnitude, after max_norm. Default 0: no clipping
+- `parameters`: `parameter_count` different indices: the parameters that the optimizer changes; copied. NULL (default): all that have no optimizer, also those that are registered later. All ranks the same
+- `parameter_count`: of `parameters`, 1 or more; 0 (default): NULL
 """
 struct ddp_optimizer_options
     struct_size::Int64
@@ -1304,6 +1306,8 @@ struct ddp_optimizer_options
     divide_in_step::Int32
     max_norm::Float64
     clip_value::Float64
+    parameters::Ptr{Int32}
+    parameter_count::Int64
 end
 
 @doc raw"""
@@ -1411,13 +1415,19 @@ end
 @doc raw"""
     ddp_optimizer_create_sgd(model, rule, options, out_optimizer)
 
-Make an optimizer for all parameters of the model. May come before or after ddp_model_commit and ddp_state_load_file; the
-result is the same.
+Make an optimizer for the parameters in `options`, by default for all that have none. A model may have several, such as
+one rule for matrices and another one for the rest; a parameter has one optimizer. ddp_optimizer_step of each is called
+after each pass. May come before or after ddp_model_commit and ddp_state_load_file; the result is the same. One exception:
+a bucket has the parameters of one optimizer with shard, in_backward or divide_in_step, or of none, and commit cuts the
+buckets. So where optimizers with one of these options do not have all parameters together in one, all of them are made
+before ddp_model_commit; on a rank that joins others too.
 - `rule`: NULL: all defaults; copied
 - `options`: NULL: all defaults; copied
 - `out_optimizer`: destroy with ddp_optimizer_destroy
-Local. Errors: INVALID_ARGUMENT (a value out of its range), NOT_SUPPORTED (shard on a model with uneven_inputs),
-MISMATCH (on a rank that has joined others: not what they have), OUT_OF_MEMORY. Since 0.1.
+Local. Errors: INVALID_ARGUMENT (a value out of its range; an index that is no parameter's, or twice), INVALID_STATE (a
+parameter has another optimizer: the text names the parameter and both optimizers; or the exception above),
+NOT_SUPPORTED (shard on a model with uneven_inputs), MISMATCH (on a rank that has joined others: not what they have),
+OUT_OF_MEMORY. ddp_model_commit: MISMATCH if the ranks have given other parameters, or `shard` for others. Since 0.1.
 """
 function ddp_optimizer_create_sgd(model, rule, options, out_optimizer)
     return ccall((:ddp_optimizer_create_sgd, libddp), ddp_status, (Ptr{ddp_model}, Ptr{ddp_sgd_options},
@@ -1437,7 +1447,8 @@ end
 @doc raw"""
     ddp_optimizer_destroy(optimizer)
 
-Release an optimizer. Local. NULL and an already destroyed optimizer are ignored. Since 0.1.
+Release an optimizer; its parameters are free for another one. Local. NULL and an already destroyed optimizer are
+ignored. Since 0.1.
 """
 function ddp_optimizer_destroy(optimizer)
     return ccall((:ddp_optimizer_destroy, libddp), Cvoid, (Ptr{ddp_optimizer},), optimizer)
@@ -1448,7 +1459,7 @@ end
 
 Set the learning rate for the steps that follow; schedules are the caller's. All ranks must set the same. Once a step was
 captured into a CUDA graph: also for launches that follow; the call then waits until the GPU is idle, as do
-ddp_optimizer_set_group, ddp_optimizer_set_loss_scale and a load.
+ddp_optimizer_set_parameter_options, ddp_optimizer_set_loss_scale and a load.
 Local. Errors: INVALID_ARGUMENT (negative or not finite), INVALID_STATE (of an optimizer with in_backward: within a pass,
 or behind a pass that has made the step, until ddp_optimizer_step). Since 0.1.
 """
@@ -1491,7 +1502,9 @@ end
 @doc raw"""
     ddp_optimizer_set_loss_scale(optimizer, options)
 
-Use a loss scale from the next step on. It is saved with the optimizer. All ranks must set the same.
+Use a loss scale from the next step on. It is that of all optimizers of the model, because there is one loss: a call with
+any of them sets it for all, and with a dynamic one a gradient that is not finite, of whichever optimizer, leaves out the
+steps of all. It is saved with the optimizers. All ranks must set the same.
 - `options`: NULL: dynamic, with the defaults
 Local. Errors: INVALID_ARGUMENT, INVALID_STATE (as ddp_optimizer_set_rate). Since 0.1.
 """
@@ -1532,44 +1545,47 @@ function ddp_optimizer_get_grad_norm(optimizer, out_norm)
 end
 
 @doc raw"""
-    ddp_optimizer_set_group(optimizer, index, weight_decay, rate_scale)
+    ddp_optimizer_set_parameter_options(optimizer, index, weight_decay, rate_scale)
 
-Give one parameter its own weight decay and a factor on the learning rate (biases and norms without decay, layer-wise
-rates). Default: the optimizer's decay, and 1. All ranks must set the same.
+Give one parameter of the optimizer its own weight decay and a factor on the learning rate (biases and norms without
+decay, layer-wise rates). Default: the optimizer's decay, and 1. All ranks must set the same.
 - `weight_decay`: 0 or more
 - `rate_scale`: 0 or more; 0 freezes the parameter: it keeps its value, and also its moments and step count, as if no
        rank had used it
 Local. Errors: INVALID_ARGUMENT, INVALID_STATE (as ddp_optimizer_set_rate). Since 0.1.
 """
-function ddp_optimizer_set_group(optimizer, index, weight_decay, rate_scale)
-    return ccall((:ddp_optimizer_set_group, libddp), ddp_status, (Ptr{ddp_optimizer}, Int32, Float64, Float64), optimizer,
-        index, weight_decay, rate_scale)
+function ddp_optimizer_set_parameter_options(optimizer, index, weight_decay, rate_scale)
+    return ccall((:ddp_optimizer_set_parameter_options, libddp), ddp_status, (Ptr{ddp_optimizer}, Int32, Float64, Float64),
+        optimizer, index, weight_decay, rate_scale)
 end
 
 @doc raw"""
     ddp_optimizer_step(optimizer, stream)
 
-Update every parameter that was used in the last REDUCE pass. Parameters that no rank used keep their value and their
-optimizer state. The gradients of a pass are good for one step of each optimizer. Gradients for a step of this rank alone
-come from a DDP_PASS_LOCAL pass; gradients that the program has reduced itself are announced by ddp_model_mark_reduced. In
-a group of one the first step needs no pass. (Launches of a pass that was captured into a CUDA graph are not visible to
-libddp, so from then on every step is made.) Parameters on a GPU change in the order of `stream`. The first step allocates
-and may wait for the GPU; later ones wait for the stream only where the host has to decide: with nonfinite FAIL; and with
-max_norm, nonfinite SKIP or a dynamic loss scale if some parameters are in host memory or the rule is the program's
-(max_norm alone: also with `shard`). Otherwise the GPU decides and counts.
+Update every parameter of the optimizer that was used in the last REDUCE pass. Parameters that no rank used keep their
+value and their optimizer state. The gradients of a pass are good for one step of each optimizer. Gradients for a step of
+this rank alone come from a DDP_PASS_LOCAL pass; gradients that the program has reduced itself are announced by
+ddp_model_mark_reduced. In a group of one the first step needs no pass. (Launches of a pass that was captured into a CUDA
+graph are not visible to libddp, so from then on every step is made.) Parameters on a GPU change in the order of `stream`.
+The first step allocates and may wait for the GPU; later ones wait for the stream only where the host has to decide: with
+nonfinite FAIL; and with max_norm, nonfinite SKIP or a dynamic loss scale if some parameters are in host memory or the
+rule is the program's (max_norm alone: also with `shard`). Otherwise the GPU decides and counts.
 
 A step may be captured into a CUDA graph, together with its pass or alone, if all parameters are on the GPU, the rule is
-SGD or Adam, in_backward is 0 and nonfinite is not FAIL (or the loss scale is dynamic). Make one step with the same
+SGD or Adam, in_backward is 0 and nonfinite is not FAIL (or the loss scale is dynamic, and the model has no other
+optimizer). Make one step with the same
 options before. Each launch makes a step with the learning rate, groups and counts that are current then.
 include/GPU.md, "CUDA graphs", lists when a graph may be launched.
 - `stream`: that of ddp_model_end_backward, or one that is ordered after it
-Local; collective with the option shard. Errors: INVALID_STATE (not committed, a pass is open, the stream is captured and
+Local; collective with the option shard, and with a dynamic loss scale if another optimizer of the model has that option.
+Errors: INVALID_STATE (not committed, a pass is open, the stream is captured and
 the step is not one of these;
 with several ranks, gradients that no pass has made; gradients that this optimizer has stepped with already, that were
-accumulated and not reduced, or that a failed pass left; gradients of which each rank has its slice, because of another
-optimizer with shard; averages in the place of the parameters (ddp_ema_swap); a failed pass or load that changed a part of
-the parameters; or gradients that are not finite with DDP_NONFINITE_FAIL), CALLBACK, OUT_OF_MEMORY (first step), and the
-first cause if the group is broken. Since 0.1.
+accumulated and not reduced, or that a failed pass left; gradients of which each rank has its slice, because of an
+optimizer with shard that had the parameter in the last pass; with a dynamic loss scale, another optimizer of the model
+that has left out a step; averages in the place of the parameters (ddp_ema_swap); a failed pass or load that changed a
+part of the parameters; or gradients that are not finite with DDP_NONFINITE_FAIL), CALLBACK, OUT_OF_MEMORY (first step),
+and the first cause if the group is broken. Since 0.1.
 """
 function ddp_optimizer_step(optimizer, stream)
     return ccall((:ddp_optimizer_step, libddp), ddp_status, (Ptr{ddp_optimizer}, Ptr{Cvoid}), optimizer, stream)
@@ -1636,13 +1652,15 @@ end
 What a checkpoint holds. Fill with ddp_state_init(), then set what you have. Since 0.1.
 
 - `model`: parameters and buffers; required
-- `optimizer`: its moments, rate and step count; NULL: not saved, not loaded
+- `optimizer`: its moments, rate and step count; of several `optimizers`. Both NULL: not saved, not loaded
 - `ema`: averages; NULL: not saved, not loaded
 - `epoch`: the caller's; saved. A load gives it in ddp_load_report
 - `step`: the caller's; saved. A load gives it in ddp_load_report
 - `outer`: an outer optimizer (ddp/outer.h); NULL: not saved, not loaded
 - `own`: for ddp_state_keep (ddp/keep.h), of the first state on rank 0: what the program keeps itself (place in its data, random numbers); NULL: nothing. Not in a file
 - `own_bytes`: of these, 0 to 65,536
+- `optimizers`: in the place of `optimizer`: several of the model, in the order in which the file has them; a load passes as many, of the same kinds and parameters, in that order. NULL: `optimizer` alone
+- `optimizer_count`: of `optimizers`; 0 if that is NULL
 """
 struct ddp_state
     struct_size::Int64
@@ -1654,6 +1672,8 @@ struct ddp_state
     outer::Ptr{ddp_outer}
     own::Ptr{Cvoid}
     own_bytes::Int64
+    optimizers::Ptr{Ptr{ddp_optimizer}}
+    optimizer_count::Int64
 end
 
 @doc raw"""
@@ -1900,7 +1920,7 @@ A rule of the program. Since 0.1.
 
 - `rate`: learning rate (default 0)
 - `weight_decay`: handed to the rule, which applies it (default 0)
-- `whole_tensors`: 1: the rule gets each parameter as a whole, in one slice. With `shard` each parameter has one rank that updates it, and on a GPU that is NOT_SUPPORTED. With `in_backward` the update waits for ddp_optimizer_step. Default 0: an element depends on nothing but its own gradient and state, so slices may begin and end anywhere
+- `whole_tensors`: 1: the rule gets each parameter as a whole, in one slice. With `shard` each parameter has one rank that updates it, and on a GPU that is NOT_SUPPORTED. With `in_backward` a parameter is updated when the last bucket with a piece of it is reduced; with `shard` too, its values reach the other ranks at the end of the pass. Default 0: an element depends on nothing but its own gradient and state, so slices may begin and end anywhere
 - `reserved`: 0
 """
 struct ddp_custom_options
@@ -2485,7 +2505,7 @@ What a recovery came to. The caller sets struct_size. Since 0.1.
 - `source`: rank (of now) whose parameters, buffers and optimizer all ranks have now, because it was not ahead of others; -1: all had the same, or there is no model, or the group went back to what was kept. What the program keeps itself it sends from there (ddp_group_broadcast)
 - `reserved`: 0
 - `seconds`: how long the call took
-- `step`: of the state that all ranks have now: steps that have been made, as the optimizers count them. Repeat step + 1. -1: no optimizer counts, or a checkpoint has to be loaded
+- `step`: of the state that all ranks have now: steps that all optimizers have made, as they count them. Repeat step + 1. -1: no optimizer counts, or a checkpoint has to be loaded
 - `went_back`: steps that had been made and have to be repeated, because the group went back to what ddp_state_keep had kept; 0 if it did not
 - `kept_epoch`: `epoch` of the state that was kept; -1: the group did not go back to one
 - `kept_step`: `step` of the same; ddp_group_get_kept gives the program's own bytes. All that the program keeps itself goes back with it. -1: as above

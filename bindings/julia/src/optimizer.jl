@@ -23,21 +23,29 @@ function Base.close(optimizer::Optimizer)
 end
 
 # The options of a rule and those of every optimizer, from the keywords of one call.
+# `parameters` (numbers from 1) becomes an array for C, which lives while the result does.
 function with_shared(type, init, changes)
+    list = Int32[index - 1 for index in get(changes, :parameters, ())]
+    haskey(changes, :parameters) && isempty(list) && throw(ArgumentError("parameters is empty; leave it out for all that have no optimizer"))
+    given = Dict{Symbol,Any}(changes)
+    haskey(changes, :parameters) && (given[:parameters] = pointer(list); given[:parameter_count] = length(list))
+    changes = given
     isown(change) = hasfield(type, first(change))
     own = Ref(options(type, init; filter(isown, collect(pairs(changes)))...))
-    return own, Ref(options(Low.ddp_optimizer_options, Low.ddp_optimizer_options_init; filter(!isown, collect(pairs(changes)))...))
+    shared = Ref(options(Low.ddp_optimizer_options, Low.ddp_optimizer_options_init; filter(!isown, collect(pairs(changes)))...))
+    return own, shared, list
 end
 
 """
     SGD(model; options...)
 
 Stochastic gradient descent. Options are the fields of `LibDDP.Low.ddp_sgd_options` (`rate`, `momentum`, `weight_decay`, and so on)
-and of `LibDDP.Low.ddp_optimizer_options`, which all optimizers have (`shard`, `max_norm`, and so on).
+and of `LibDDP.Low.ddp_optimizer_options`, which all optimizers have (`shard`, `max_norm`, and so on). `parameters` are the numbers (from 1) of
+those that it changes; without it an optimizer has all parameters that have none.
 """
 function SGD(model::Model; changes...)
-    own, shared = with_shared(Low.ddp_sgd_options, Low.ddp_sgd_options_init, changes)
-    return Optimizer(handle -> Low.ddp_optimizer_create_sgd(model.handle, own, shared, handle), model)
+    own, shared, list = with_shared(Low.ddp_sgd_options, Low.ddp_sgd_options_init, changes)
+    return Optimizer(handle -> GC.@preserve(list, Low.ddp_optimizer_create_sgd(model.handle, own, shared, handle)), model)
 end
 
 """
@@ -47,8 +55,8 @@ AdamW, or Adam with `decoupled = false`. Options are the fields of `LibDDP.Low.d
 `LibDDP.Low.ddp_optimizer_options`, which all optimizers have.
 """
 function Adam(model::Model; changes...)
-    own, shared = with_shared(Low.ddp_adam_options, Low.ddp_adam_options_init, changes)
-    return Optimizer(handle -> Low.ddp_optimizer_create_adam(model.handle, own, shared, handle), model)
+    own, shared, list = with_shared(Low.ddp_adam_options, Low.ddp_adam_options_init, changes)
+    return Optimizer(handle -> GC.@preserve(list, Low.ddp_optimizer_create_adam(model.handle, own, shared, handle)), model)
 end
 
 """
@@ -89,13 +97,14 @@ makes that call; several threads that mark may run it at the same time.
 """
 function CustomOptimizer(update, model::Model; states = (), changes...)
     callback = Callback(raw -> update(Slice(raw)))
-    own, shared = with_shared(Low.ddp_custom_options, Low.ddp_custom_options_init, changes)
+    own, shared, list = with_shared(Low.ddp_custom_options, Low.ddp_custom_options_init, changes)
     in_backward = shared[].in_backward != 0
     in_backward && model.progress != Low.DDP_PROGRESS_CALLER && throw(
         ArgumentError("in_backward: a rule written in Julia cannot run on a thread of the library; make the model with Model(group; progress = :caller)"),
     )
     optimizer = Optimizer(model, callback) do handle # which holds the callback, so there is nothing to release
-        Low.ddp_optimizer_create_custom(model.handle, own, shared, join(states, ","), update_fn(), pointer_from_objref(callback), C_NULL, handle)
+        GC.@preserve list Low.ddp_optimizer_create_custom(model.handle, own, shared, join(states, ","), update_fn(), pointer_from_objref(callback),
+                                                          C_NULL, handle)
     end
     in_backward && (model.rule = callback) # a pass holds the rule, also when the optimizer is forgotten
     return optimizer
@@ -169,4 +178,4 @@ end
 Give one parameter its own weight decay and a factor on the learning rate; a factor of 0 freezes it.
 """
 parameter_options!(optimizer::Optimizer, index::Integer; weight_decay::Real = 0, rate_scale::Real = 1) =
-    check(Low.ddp_optimizer_set_group(optimizer.handle, index - 1, weight_decay, rate_scale))
+    check(Low.ddp_optimizer_set_parameter_options(optimizer.handle, index - 1, weight_decay, rate_scale))

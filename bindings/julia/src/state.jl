@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # Checkpoints: safetensors files with the program's own names, loaded at any world size.
 
-function with_state(call; model::Model, optimizer::Union{Optimizer,Nothing} = nothing, ema::Union{EMA,Nothing} = nothing,
+function with_state(call; model::Model, optimizer::Union{Optimizer,AbstractVector{Optimizer},Nothing} = nothing, ema::Union{EMA,Nothing} = nothing,
                     outer::Union{Outer,Nothing} = nothing, what...)
-    handles = (model = model.handle, optimizer = optimizer === nothing ? C_NULL : optimizer.handle, ema = ema === nothing ? C_NULL : ema.handle,
+    several = optimizer isa AbstractVector ? [each.handle for each in optimizer] : Ptr{Low.ddp_optimizer}[]
+    handles = (model = model.handle, optimizer = optimizer isa Optimizer ? optimizer.handle : C_NULL,
+               optimizers = isempty(several) ? C_NULL : pointer(several), optimizer_count = length(several), ema = ema === nothing ? C_NULL : ema.handle,
                outer = outer === nothing ? C_NULL : outer.handle)
     state = Ref(options(Low.ddp_state, (s, bytes) -> Low.ddp_state_init(s, bytes); handles..., what...))
-    GC.@preserve model optimizer ema outer call(state)
+    GC.@preserve model optimizer several ema outer call(state)
     return nothing
 end
 
@@ -15,6 +17,7 @@ end
     save_state(io; alone = false, ...)
 
 Save a checkpoint. Rank 0 writes, to a file atomically and durably; the other ranks may pass `nothing` for `io`. Collective.
+`optimizer` is one or a vector of several, in the same order for save and load.
 With `alone` this rank by itself writes what it has; refused where the optimizer is sharded over several ranks.
 """
 save_state(path::AbstractString; what...) = (with_state(state -> check(Low.ddp_state_save_file(state, path)); what...); nothing)

@@ -2,6 +2,7 @@
 """Optimizers over the parameters of a model: one pass over memory, the same bits on every rank."""
 from __future__ import annotations
 
+import array
 from typing import Any, Callable, Optional, Sequence
 
 from . import low
@@ -82,9 +83,20 @@ class Optimizer(Closing):
         struct = fill(low.ddp_loss_scale_options(), low.ddp_loss_scale_options_init, options)
         low.ddp_optimizer_set_loss_scale(self._raw, struct)
 
-    def set_group(self, key: Key, *, weight_decay: float, rate_scale: float = 1.0) -> None:
+    def set_parameter_options(self, key: Key, *, weight_decay: float, rate_scale: float = 1.0) -> None:
         """Give one parameter its own weight decay and a factor on the learning rate."""
-        low.ddp_optimizer_set_group(self._raw, self.model.index(key), weight_decay, rate_scale)
+        low.ddp_optimizer_set_parameter_options(self._raw, self.model.index(key), weight_decay, rate_scale)
+
+
+def _list(model: Model, shared: Any, keys: Optional[Sequence[Key]]) -> Any:
+    """Which parameters the optimizer is for; what it returns lives until the optimizer is made."""
+    if keys is None:
+        return None
+    numbers = array.array("i", [model.index(key) for key in keys])
+    if not numbers:
+        raise ValueError("parameters is empty; leave it out for all parameters that have no optimizer")
+    shared.parameters, shared.parameter_count = low.buffer_address(memoryview(numbers)), len(numbers)
+    return numbers
 
 
 def _step(_: Any, raw: Any, stream: Optional[int]) -> None:
@@ -94,25 +106,29 @@ def _step(_: Any, raw: Any, stream: Optional[int]) -> None:
 class SGD(Optimizer):
     """Stochastic gradient descent. Keywords: rate, momentum, dampening, weight_decay, nesterov, and what all optimizers have: shard,
     in_backward, undo, master_weights, nonfinite ("keep", "skip" or "fail"), max_norm, clip_value,
-    divide_in_step."""
+    divide_in_step. `parameters` (names or numbers) are those that it changes; otherwise all that have no optimizer."""
 
-    def __init__(self, model: Model, **options: Any) -> None:
+    def __init__(self, model: Model, *, parameters: Optional[Sequence[Key]] = None, **options: Any) -> None:
         rule, shared = fill_two(low.ddp_sgd_options(), low.ddp_sgd_options_init, low.ddp_optimizer_options(),
                                 low.ddp_optimizer_options_init, options, _CHOICES)
-        model._sharded |= bool(shared.shard)
+        listed = _list(model, shared, parameters)
         self._own(model, low.ddp_optimizer_create_sgd(model._raw, rule, shared))
+        model._sharded |= bool(shared.shard)
+        del listed
 
 
 class Adam(Optimizer):
     """AdamW, or Adam with ``decoupled=False``. Keywords: rate, beta1, beta2, epsilon, weight_decay, decoupled, and what all optimizers
     have: shard, in_backward, undo, master_weights, nonfinite ("keep", "skip" or "fail"), max_norm, clip_value,
-    divide_in_step."""
+    divide_in_step. `parameters` (names or numbers) are those that it changes; otherwise all that have no optimizer."""
 
-    def __init__(self, model: Model, **options: Any) -> None:
+    def __init__(self, model: Model, *, parameters: Optional[Sequence[Key]] = None, **options: Any) -> None:
         rule, shared = fill_two(low.ddp_adam_options(), low.ddp_adam_options_init, low.ddp_optimizer_options(),
                                 low.ddp_optimizer_options_init, options, _CHOICES)
-        model._sharded |= bool(shared.shard)
+        listed = _list(model, shared, parameters)
         self._own(model, low.ddp_optimizer_create_adam(model._raw, rule, shared))
+        model._sharded |= bool(shared.shard)
+        del listed
 
 
 class Slice:
@@ -146,13 +162,16 @@ class CustomOptimizer(Optimizer):
     max_norm, clip_value, divide_in_step (which does nothing for a rule of the program). With shard or in_backward the rule may be called
     on another thread. An exception takes the step back and comes out of step(), or of the end of the pass."""
 
-    def __init__(self, model: Model, update: Callable[[Slice], None], *, states: Sequence[str] = (), **options: Any) -> None:
+    def __init__(self, model: Model, update: Callable[[Slice], None], *, states: Sequence[str] = (), parameters: Optional[Sequence[Key]] = None,
+                 **options: Any) -> None:
         rule, shared = fill_two(low.ddp_custom_options(), low.ddp_custom_options_init, low.ddp_optimizer_options(),
                                 low.ddp_optimizer_options_init, options, _CHOICES)
-        model._sharded |= bool(shared.shard)
+        listed = _list(model, shared, parameters)
         self._failed: list[BaseException] = []
         keep = model._failed if shared.in_backward else self._failed
         self._own(model, low.ddp_optimizer_create_custom(model._raw, rule, shared, ",".join(states) or None, _guarded(update, keep)))
+        model._sharded |= bool(shared.shard)
+        del listed
 
     def step(self, *, stream: Optional[int] = None) -> None:
         """Update every parameter that was used in the last reducing pass."""

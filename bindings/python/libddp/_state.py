@@ -2,8 +2,9 @@
 """Checkpoints: safetensors files with the program's own names, loaded at any number of ranks."""
 from __future__ import annotations
 
+import array
 import os
-from typing import Any, BinaryIO, Callable, NamedTuple, Optional, Union
+from typing import Any, BinaryIO, Callable, NamedTuple, Optional, Sequence, Union
 
 from . import low
 from ._ema import Ema
@@ -22,13 +23,14 @@ class Loaded(NamedTuple):
 
 
 class State:
-    """What a checkpoint holds: a model, and what else there is; `epoch` and `step` are the program's own.
+    """What a checkpoint holds: a model, and what else there is; `epoch` and `step` are the program's own. Of several optimizers `optimizer` is a
+    sequence, in the same order for save and load.
 
     After a load `file` is the path on rank 0 ("" for a stream), and `skipped` says which newer files :meth:`load_latest` found that were not
     valid, and why.
     """
 
-    def __init__(self, model: Model, optimizer: Optional[Optimizer] = None, ema: Optional[Ema] = None, *, epoch: int = 0,
+    def __init__(self, model: Model, optimizer: Union[Optimizer, Sequence[Optimizer], None] = None, ema: Optional[Ema] = None, *, epoch: int = 0,
                  step: int = 0, outer: Optional[Outer] = None) -> None:
         self.model, self.optimizer, self.ema, self.outer = model, optimizer, ema, outer
         self.epoch, self.step = epoch, step
@@ -44,7 +46,12 @@ class State:
         struct = low.ddp_state()
         low.ddp_state_init(struct)
         struct.model = self.model._raw
-        struct.optimizer = None if self.optimizer is None else self.optimizer._raw
+        if isinstance(self.optimizer, Optimizer):
+            struct.optimizer = self.optimizer._raw
+        elif self.optimizer is not None:
+            self._handles = array.array("Q", [int(each._raw) for each in self.optimizer])
+            if self._handles:
+                struct.optimizers, struct.optimizer_count = low.buffer_address(memoryview(self._handles)), len(self._handles)
         struct.ema = None if self.ema is None else self.ema._raw
         struct.outer = None if self.outer is None else self.outer._raw
         struct.epoch, struct.step = self.epoch, self.step

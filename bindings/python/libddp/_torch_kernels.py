@@ -32,7 +32,14 @@ class Kernels:
         self._applies_early = self._in_backward or bool(options.get("divide_in_step"))  # a pass makes the step, or leaves sums
         self._optimizer = weakref.ref(optimizer)
         self._fixed = self._check_groups(optimizer, None)
-        self.own = _make(optimizer, wrapper.model, options)
+        self._options = options
+        self._listed: Optional[set] = None  # the parameters that it has; None: all
+        others = [other for other in (reference() for reference in wrapper._optimizers) if other is not None]
+        for other in others:
+            other._keep_its_own()
+        if others:
+            self._listed = self._in_groups(optimizer)
+        self.own = _make(optimizer, wrapper.model, self._listed, options)
         self._stepped = 0  # passes of the wrapper that had reduced at the last step
         self._given: list = []  # the gradients as they were when the last pass had ended
         self._said: Any = None  # what the groups said when libddp was told
@@ -45,6 +52,20 @@ class Kernels:
             warnings.filterwarnings("ignore", "GradScaler is going to stop passing itself", FutureWarning)
             optimizer._step_supports_amp_scaling = True  # type: ignore[attr-defined]
             optimizer.step = types.MethodType(_step_with_scaler, optimizer)  # type: ignore[method-assign]
+        self._apply(optimizer)
+
+    def _in_groups(self, optimizer: Any) -> set:
+        return {self.index(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+
+    def _keep_its_own(self) -> None:
+        """Another optimizer is made: leave it the parameters that are in no group of this one. Not once this one has made a step."""
+        optimizer = self._optimizer()
+        if self._listed is not None or optimizer is None or self.own.step_count:
+            return
+        self._listed = self._in_groups(optimizer)
+        self.own.close()
+        self.own = _make(optimizer, self.wrapper.model, self._listed, self._options)
+        self._said, self._sent, self._scale = None, [None] * len(self._index), 1.0
         self._apply(optimizer)
 
     def index(self, parameter: torch.Tensor) -> int:
@@ -89,6 +110,9 @@ class Kernels:
         for rate, decay, parameters in groups:
             entry = (decay, rate / top if rate else _UNMOVED if top else 1.0)
             for parameter in parameters:
+                if self._listed is not None and self.index(parameter) not in self._listed:
+                    raise InvalidStateError("the module has several optimizers, so a parameter cannot be added to one; make it with all of its "
+                                            "parameters")
                 if parameter.requires_grad:
                     wanted[self.index(parameter)] = entry
         for index in left_out:
@@ -97,8 +121,8 @@ class Kernels:
             self.own.rate = top
         if wanted != self._sent:
             for index, (former, entry) in enumerate(zip(self._sent, wanted)):
-                if former != entry:
-                    self.own.set_group(index, weight_decay=entry[0], rate_scale=entry[1])
+                if former != entry and (self._listed is None or index in self._listed):
+                    self.own.set_parameter_options(index, weight_decay=entry[0], rate_scale=entry[1])
             self._sent = wanted
         self._said = says
 
@@ -240,9 +264,11 @@ class _SomeSGD(OwnSGD):
     _takes_all = False
 
 
-def _make(optimizer: Any, model: Any, options: dict) -> Any:
+def _make(optimizer: Any, model: Any, listed: Optional[set], options: dict) -> Any:
     first = optimizer.param_groups[0]
     shared = {"rate": float(first["lr"]), "weight_decay": float(first["weight_decay"]), **options}
+    if listed is not None:
+        shared["parameters"] = sorted(listed)
     if isinstance(optimizer, torch.optim.SGD):
         return _SomeSGD(model, momentum=first["momentum"], dampening=first["dampening"], nesterov=first["nesterov"], **shared)
     return _SomeAdam(model, beta1=float(first["betas"][0]), beta2=float(first["betas"][1]), epsilon=first["eps"],

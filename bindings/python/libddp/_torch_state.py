@@ -29,7 +29,7 @@ def read_state(kernels: Any, optimizer: Any) -> dict:
     state = {}
     for parameter in _trained(optimizer):
         name = names[kernels.index(parameter)]
-        steps = int(numbers.get(f"ddp.optimizer.steps.{name}", 0))
+        steps = int(numbers.get(f"ddp.optimizer.0.steps.{name}", 0))
         if not steps:
             continue
         found = {} if isinstance(optimizer, torch.optim.SGD) else {"step": torch.tensor(float(steps))}
@@ -60,11 +60,11 @@ def load_state(kernels: Any, optimizer: Any, state_dict: dict) -> None:
                 kind = torch.float64 if parameter.dtype == torch.float64 else torch.float32
                 tensors[f"{prefix}{name}.{field}"] = value.detach().to(kind).permute(order_of(parameter))
         steps = int(state.get("step", 1 if state else 0))
-        numbers[f"ddp.optimizer.steps.{name}"] = str(steps)
+        numbers[f"ddp.optimizer.0.steps.{name}"] = str(steps)
         most = max(most, steps)
     numbers["ddp.checksum"] = "none"
-    numbers["ddp.optimizer.step_count"] = str(most)
-    numbers["ddp.optimizer.rate"] = repr(max(float(group["lr"]) for group in optimizer.param_groups))
+    numbers["ddp.optimizer.0.step_count"] = str(most)
+    numbers["ddp.optimizer.0.rate"] = repr(max(float(group["lr"]) for group in optimizer.param_groups))
     file = _file(tensors, numbers) if wrapper.group.rank == 0 else None
     with together(wrapper.group, what):
         _Parts(wrapper.model, kernels.own).load(file, partial=True)

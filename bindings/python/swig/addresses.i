@@ -67,11 +67,12 @@ static PyObject *ddp_from_doubles(const double *values, int64_t count) {
 
 %typemap(in, noblock=1) void * (void *address), const void * (void *address), float * (void *address), int64_t *out_indices (void *address),
     const int64_t *input_counts (void *address), const int64_t *output_counts (void *address), const int64_t *counts (void *address),
-    const int64_t *ids (void *address) {
+    const int64_t *ids (void *address), const int32_t *parameters (void *address), ddp_optimizer *const *optimizers (void *address) {
   if (ddp_as_address($input, &address) != 0) SWIG_fail;
   $1 = ($1_ltype)address;
 }
-%typemap(argout) int64_t *out_indices, const int64_t *input_counts, const int64_t *output_counts, const int64_t *counts, const int64_t *ids "";
+%typemap(argout) int64_t *out_indices, const int64_t *input_counts, const int64_t *output_counts, const int64_t *counts, const int64_t *ids,
+    const int32_t *parameters "";
 
 %typemap(in, noblock=1) (double *values, int64_t count) (Py_ssize_t items = 0), (const double *decays, int32_t count) (Py_ssize_t items = 0) {
   $1 = ddp_as_doubles($input, &items);

@@ -308,9 +308,9 @@ for more in ({"shard": True}, {"in_backward": True}, {"max_norm": 1e9}):
 import warnings
 ranks = libddp.Group("env://#recovers", recoverable=True)
 early = nn.Linear(3, 2)
-before = AdamW(early.parameters(), lr=0.1)
+before = AdamW([early.weight], lr=0.1)
 net = DDP(early, process_group=ranks)
-behind = SGD(net.parameters(), lr=0.1)
+behind = SGD([net.module.bias], lr=0.1)
 assert behind._kernels is not None and before._kernels is None
 net(x(rank, 0)).sum().backward()
 before.step(), behind.step()
@@ -382,6 +382,9 @@ kept = net.module[1](given).sum()
 net(torch.ones(1, 2)).sum().backward()
 first.step()
 kept.backward()
+second.step()
+fails(libddp.InvalidStateError, "several optimizers", lambda: (first.add_param_group({"params": [net.module[1].bias]}), first.zero_grad(),
+                                                               net(torch.ones(1, 2)).sum().backward(), first.step()))
 """)
 
 

@@ -276,6 +276,29 @@ class Updates(Test):
         model.commit()
         return model
 
+    def test_several(self):
+        value = {name: array("f", [1.0, 2.0]) for name in ("w", "b", "v")}
+        model = libddp.Model(libddp.Group())
+        for name, of in value.items():
+            model.add_parameter(name, of, array("f", [0.5, 0.25]))
+        sgd = libddp.SGD(model, parameters=["w", 2], rate=1.0)
+        adam = libddp.Adam(model, rate=0.5, weight_decay=0, epsilon=1e-30)
+        model.commit()
+        with self.assertRaisesRegex(libddp.InvalidStateError, 'parameter "b", which optimizer 1 .adam. has'):
+            libddp.SGD(model, parameters=["b"])
+        with self.assertRaises(ValueError):
+            libddp.SGD(model, parameters=[])
+        sgd.step(), adam.step()
+        self.assertEqual([list(of) for of in value.values()], [[0.5, 1.75], [0.5, 1.5], [0.5, 1.75]])
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "both.safetensors")
+            libddp.State(model, [sgd, adam]).save(path)
+            sgd.rate = adam.rate = 9
+            libddp.State(model, [sgd, adam]).load(path)
+            self.assertEqual((sgd.rate, adam.rate), (1.0, 0.5))
+            with self.assertRaisesRegex(libddp.MismatchError, "as number 0"):
+                libddp.State(model, [adam, sgd]).load(path)
+
     def test_sgd(self):
         model = self.model()
         sgd = libddp.SGD(model, rate=0.5, momentum=0.5, nesterov=False)
@@ -289,7 +312,7 @@ class Updates(Test):
     def test_adam(self):
         model = self.model()
         adam = libddp.Adam(model, rate=0.1, weight_decay=0, epsilon=1e-30)
-        adam.set_group("w", weight_decay=0, rate_scale=2.0)
+        adam.set_parameter_options("w", weight_decay=0, rate_scale=2.0)
         adam.step()
         for found, wanted in zip(self.value, (0.8, 1.8)):
             self.assertAlmostEqual(found, wanted, places=12)

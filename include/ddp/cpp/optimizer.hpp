@@ -62,8 +62,8 @@ class Optimizer {
   /** Steps so far. */
   std::int64_t step_count() const { return number(ddp_optimizer_get_step_count); }
   /** Weight decay and a factor on the rate for one parameter. */
-  void set_group(int index, double weight_decay, double rate_scale = 1) {
-    check(ddp_optimizer_set_group(get(), index, weight_decay, rate_scale), group_);
+  void set_parameter_options(int index, double weight_decay, double rate_scale = 1) {
+    check(ddp_optimizer_set_parameter_options(get(), index, weight_decay, rate_scale), group_);
   }
 
   void set_loss_scale(const LossScaleOptions& options = {}) { check(ddp_optimizer_set_loss_scale(get(), &options), group_); }

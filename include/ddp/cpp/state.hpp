@@ -38,7 +38,8 @@ class State {
     check(ddp_state_init(&state_, static_cast<std::int64_t>(sizeof state_)));
     state_.model = model.get();
   }
-  State& add(const Optimizer& optimizer) { return state_.optimizer = optimizer.get(), *this; }
+  /** Several of the model too; a load adds them in the order of the save. */
+  State& add(const Optimizer& optimizer) { return optimizers_.push_back(optimizer.get()), *this; }
   State& add(const Ema& ema) { return state_.ema = ema.get(), *this; }
   State& add(const Outer& outer) { return state_.outer = outer.get(), *this; }
   /** Where the training is; saved. */
@@ -55,20 +56,20 @@ class State {
   }
 
   /** Whole or not at all. */
-  void save(const std::string& path) const { model_.checked(ddp_state_save_file(&state_, path.c_str())); }
+  void save(const std::string& path) const { model_.checked(ddp_state_save_file(given(), path.c_str())); }
   LoadReport load(const std::string& path, const LoadOptions& options = {}) {
     auto found = sized<ddp_load_report>();
-    model_.checked(ddp_state_load_file(&state_, path.c_str(), &options, &found));
+    model_.checked(ddp_state_load_file(given(), path.c_str(), &options, &found));
     return report(found);
   }
   /** A new file in a folder that keeps the newest `keep`. */
   void save_latest(const std::string& folder, std::int64_t keep = 3) const {
-    model_.checked(ddp_state_save_latest(&state_, folder.c_str(), keep));
+    model_.checked(ddp_state_save_latest(given(), folder.c_str(), keep));
   }
   /** The newest whole file of a folder; nothing if it has none, as before the first start. */
   std::optional<LoadReport> load_latest(const std::string& folder, const LoadOptions& options = {}) {
     auto found = sized<ddp_load_report>();
-    const ddp_status status = ddp_state_load_latest(&state_, folder.c_str(), &options, &found);
+    const ddp_status status = ddp_state_load_latest(given(), folder.c_str(), &options, &found);
     if (status == DDP_ERROR_NO_CHECKPOINT) return std::nullopt;
     model_.checked(status);
     auto result = report(found);
@@ -79,29 +80,41 @@ class State {
 
   /** In the memory of the ranks, for Group::recover, with up to 65,536 bytes of the program's own, of rank 0. */
   void keep(Span<const std::uint8_t> own = {}) const {
-    ddp_state state = state_;
+    ddp_state state = given().state;
     state.own = own.data(), state.own_bytes = static_cast<std::int64_t>(own.size());
     model_.checked(ddp_state_keep(&state, 1, nullptr));
   }
 
   /** Through a function, which rank 0 calls. */
   void save(const Write& write) const {
-    model_.checked(ddp_state_save(&state_, call_of_write(), const_cast<Write*>(&write)));
+    model_.checked(ddp_state_save(given(), call_of_write(), const_cast<Write*>(&write)));
   }
   /** The same on this rank alone, which calls the function; local. */
   void save_local(const Write& write) const {
-    model_.checked(ddp_state_save_local(&state_, call_of_write(), const_cast<Write*>(&write)));
+    model_.checked(ddp_state_save_local(given(), call_of_write(), const_cast<Write*>(&write)));
   }
   LoadReport load(const Read& read, const LoadOptions& options = {}) {
     const ddp_read_fn call = [](void* user_data, void* data, std::int64_t capacity) -> std::int64_t {
       return (*static_cast<const Read*>(user_data))({static_cast<std::uint8_t*>(data), static_cast<std::size_t>(capacity)});
     };
     auto found = sized<ddp_load_report>();
-    model_.checked(ddp_state_load(&state_, call, const_cast<Read*>(&read), &options, &found));
+    model_.checked(ddp_state_load(given(), call, const_cast<Read*>(&read), &options, &found));
     return report(found);
   }
 
  private:
+  /** As the library takes it, until the end of the call. */
+  struct Given {
+    ddp_state state;
+    operator const ddp_state*() const noexcept { return &state; }
+  };
+  Given given() const {
+    Given given{state_};
+    if (optimizers_.empty()) return given;
+    given.state.optimizers = optimizers_.data();
+    given.state.optimizer_count = static_cast<std::int64_t>(optimizers_.size());
+    return given;
+  }
   static ddp_write_fn call_of_write() {
     return [](void* user_data, const void* data, std::int64_t bytes) -> std::int32_t {
       (*static_cast<const Write*>(user_data))({static_cast<const std::uint8_t*>(data), static_cast<std::size_t>(bytes)});
@@ -121,6 +134,7 @@ class State {
   }
 
   Model& model_;
+  std::vector<ddp_optimizer*> optimizers_;
   ddp_state state_ = ddp_state();
 };
 

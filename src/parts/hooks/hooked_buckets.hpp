@@ -24,7 +24,7 @@ class HookedBuckets final : public pass::PassPart {
   [[nodiscard]] pass::Traits traits() const noexcept override;
   [[nodiscard]] std::unique_ptr<collective::BucketOperation> prepare(const collective::BucketSpec& spec) override;
   void begin(pass::Opening& opening) override;
-  [[nodiscard]] pass::Vote vote() const noexcept override { return {session_.failure().has_value(), false, false}; }
+  [[nodiscard]] bool is_void() const noexcept override { return session_.failure().has_value(); }
   [[nodiscard]] bool conclude(const pass::Verdict& verdict) override;
   void report() override { check(); }
   void changed(pass::Change what) noexcept override;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/error.hpp"
+#include "core/parameter_set.hpp"
 #include "ddp/types.h"
 #include "parts/step/step_plan.hpp"
 
@@ -21,6 +22,12 @@ class BlockUpdate {
 
   /// What it asks for in the pass that begins now.
   [[nodiscard]] virtual StepRequest request() const noexcept = 0;
+  /// The parameters that it changes; never others.
+  [[nodiscard]] virtual const ParameterSet& parameters() const noexcept = 0;
+  /// The last of the model's passes with final gradients, counted from 1, whose gradients it has taken or cannot have taken.
+  [[nodiscard]] virtual int64_t last_pass() const noexcept = 0;
+  /// For errors: "adam".
+  [[nodiscard]] virtual const char* rule_name() const noexcept = 0;
 
   /// Have all memory that the blocks of a step need; throws OUT_OF_MEMORY. Before every step's first block.
   virtual void prepare_blocks() = 0;

@@ -30,6 +30,11 @@ void BucketStep::work_on(int64_t budget_bytes) noexcept {
   const collective::BucketHeader& header = reduction_->header();
   while (piece_ < bucket_.pieces.size() && budget_bytes > 0) {
     const bool used = !header.is_void() && (header.used[piece_ / 64] >> (piece_ % 64) & 1) != 0;
+    if (whole_) {
+      if (used) change_completed(piece_);
+      budget_bytes -= bucket_.pieces[piece_++].count * kBytesPerElement;
+      continue;
+    }
     const int64_t left = bucket_.pieces[piece_].count - at_;
     const int64_t count = used ? std::min(kBlockElements, left) : left;
     if (used && count > 0) {
@@ -43,6 +48,11 @@ void BucketStep::work_on(int64_t budget_bytes) noexcept {
   }
 }
 
+void BucketStep::change_completed(size_t piece) noexcept {
+  if (completed_.empty() || completed_[piece] == 0 || state_.is(StepState::Is::kTakenBack)) return;
+  update_.update_block(bucket_.pieces[piece].parameter, 0, completed_[piece]);
+}
+
 void BucketStep::work_on(const Ownership::Slice& slice) noexcept {
   for (const OwnedSpan& span : slice)
     if (update_.takes_part(bucket_.pieces[static_cast<size_t>(span.piece)].parameter))
@@ -51,7 +61,7 @@ void BucketStep::work_on(const Ownership::Slice& slice) noexcept {
 
 void BucketStep::work_on_all() noexcept {
   for (size_t piece = 0; piece < bucket_.pieces.size(); ++piece)
-    on_block(static_cast<int32_t>(piece), 0, bucket_.pieces[piece].count);
+    whole_ ? change_completed(piece) : on_block(static_cast<int32_t>(piece), 0, bucket_.pieces[piece].count);
 }
 
 collective::Progress GatherBehind::advance(int64_t) {

@@ -40,13 +40,19 @@ class NormWork final : public collective::SliceWork {
 /// reduced.
 class BucketStep final : public collective::SliceWork, public collective::BucketOperation {
  public:
-  /// `before`: the step is made before the exchange, of whole tensors.
-  BucketStep(BlockUpdate& update, const PlannedBucket& bucket, const StepState& state, bool before)
-      : update_(update), bucket_(bucket), state_(state), before_(before) {}
+  /// `whole`: the step is of whole tensors, and made before an exchange gives their values.
+  BucketStep(BlockUpdate& update, const PlannedBucket& bucket, const StepState& state, bool whole)
+      : update_(update), bucket_(bucket), state_(state), whole_(whole) {}
+  /// This is the last bucket with a part of the tensor of this piece, which has `count` elements and which this rank
+  /// changes.
+  void complete(size_t piece, int64_t count) {
+    completed_.resize(bucket_.pieces.size());
+    completed_[piece] = count;
+  }
 
   /// A step that was taken back has the values as they should be already.
   void on_block(int32_t piece, int64_t first, int64_t count) noexcept override {
-    if (!before_ && !made_ && !state_.is(StepState::Is::kTakenBack)) change(piece, first, count);
+    if (!whole_ && !made_ && !state_.is(StepState::Is::kTakenBack)) change(piece, first, count);
   }
   /// Now, before an exchange that gives the values: all of this slice that takes part.
   void work_on(const Ownership::Slice& slice) noexcept;
@@ -79,11 +85,13 @@ class BucketStep final : public collective::SliceWork, public collective::Bucket
     update_.update_block(planned.parameter, planned.first + first, count);
   }
   void work_on(int64_t budget_bytes) noexcept;
+  void change_completed(size_t piece) noexcept;
 
   BlockUpdate& update_;
   const PlannedBucket& bucket_;
   const StepState& state_;
-  const bool before_;
+  const bool whole_;
+  std::vector<int64_t> completed_;  // of whole tensors, by piece: elements of the tensor; 0: it changes elsewhere
   bool made_ = false;
   double divisor_ = 1;
   collective::BucketOperation* reduction_ = nullptr;

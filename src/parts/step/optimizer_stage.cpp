@@ -15,9 +15,11 @@ namespace {
 constexpr const char* kInPass = "ddp_model_end_backward";
 constexpr const char* kUpdates = "the updates of the optimizer";
 
-std::vector<int64_t> counts_of(const Parameters& table) {
+/// By parameter; 0 of those that another optimizer has.
+std::vector<int64_t> counts_of(const Parameters& table, const ParameterSet& own) {
   std::vector<int64_t> counts;
-  for (const Parameter& parameter : table.parameters()) counts.push_back(parameter.value.count);
+  for (int32_t index = 0; index < table.parameter_count(); ++index)
+    counts.push_back(own.has(index) ? table.parameter(index).value.count : 0);
   return counts;
 }
 
@@ -45,11 +47,11 @@ struct OptimizerStage::Part {
   collective::BucketHeader header;                              // for an all-gather outside a pass
 };
 
-OptimizerStage::OptimizerStage(const group::Channel& channel, const Parameters& table, const Plan& plan, BlockUpdate& update,
+OptimizerStage::OptimizerStage(const group::Channel& channel, const Parameters& table, Plan plan, BlockUpdate& update,
                                DescribeBucket describe, StepSetting setting)
     : channel_(channel),
       table_(table),
-      plan_(plan),
+      plan_(std::move(plan)),
       update_(update),
       describe_(std::move(describe)),
       setting_(setting),
@@ -59,7 +61,19 @@ OptimizerStage::OptimizerStage(const group::Channel& channel, const Parameters& 
   for (const PlannedBucket& bucket : plan_) setting_.mixed = setting_.mixed || bucket.on_gpu != setting_.on_gpu;
   for (const PlannedBucket& bucket : plan_)
     parts_.push_back(std::make_unique<Part>(table, bucket, update, setting_of(bucket.on_gpu), step_));
+  if (request_.whole_tensors) find_completed();
   make_plans();
+}
+
+/// Buckets are reduced in their order, so a tensor is complete behind the last one with a piece of it.
+void OptimizerStage::find_completed() {
+  std::vector<size_t> last(table_.parameters().size());
+  for (size_t b = 0; b < plan_.size(); ++b)
+    for (const PlannedPiece& piece : plan_[b].pieces) last[static_cast<size_t>(piece.parameter)] = b;
+  for (size_t b = 0; b < plan_.size(); ++b)
+    for (size_t k = 0; k < plan_[b].pieces.size(); ++k)
+      if (const int32_t index = plan_[b].pieces[k].parameter; last[static_cast<size_t>(index)] == b && !owned(index).empty())
+        parts_[b]->step.complete(k, table_.parameter(index).value.count);
 }
 
 OptimizerStage::~OptimizerStage() = default;
@@ -67,10 +81,11 @@ OptimizerStage::~OptimizerStage() = default;
 OptimizerStage::Owners OptimizerStage::make_owners() const {
   const group::Group& group = channel_.group();
   const bool on_gpu = std::any_of(plan_.begin(), plan_.end(), [](const PlannedBucket& bucket) { return bucket.on_gpu; });
-  Owners owners{own_plan(plan_, counts_of(table_), group.size(), division_of(request_)), std::nullopt};
+  const std::vector<int64_t> counts = counts_of(table_, update_.parameters());
+  Owners owners{own_plan(plan_, counts, group.size(), division_of(request_)), std::nullopt};
   if (on_gpu && !request_.sharded && !setting_.uneven && !update_.may_fail() && group.size() > 1 &&
       group.options().recoverable == 0)
-    owners.kept = own_plan(plan_, counts_of(table_), group.size(), Division::kSlices);
+    owners.kept = own_plan(plan_, counts, group.size(), Division::kSlices);
   return owners;
 }
 
@@ -147,7 +162,7 @@ void OptimizerStage::follow(size_t bucket, collective::BucketOperation& reductio
   const bool in_stream = part.setting.on_gpu;
   if (in_stream && !problem_) problem_ = try_to([&] { refuse_capture(); });
   if (plan.when == StepPlan::When::kInExchange) return;  // the reduction is the step
-  if (plan.values == StepPlan::Values::kAllGather) {
+  if (plan.values == StepPlan::Values::kAllGather && !request_.whole_tensors) {
     step_.give();
     if (in_stream) {
       part.all_gather->start(header_of_all(bucket));
@@ -209,11 +224,16 @@ bool OptimizerStage::end(bool is_void) {
   }
   if (!step_.is(StepState::Is::kPending)) return true;
   if (setting_.some_on_gpu()) refuse_capture();
+  // The buckets of a tensor that is split may not be given before the last one is there, and exchanges have one order.
+  if (pass_plan_.follows() && request_.whole_tensors) publish(false);
   failure_ = pass_plan_.follows() ? settle(kInPass, true, gpu_stream()) : make_step(kInPass, true, gpu_stream());
-  if (failure_) return true;
+  return true;
+}
+
+void OptimizerStage::count() {
+  if (failure_ || !step_.is(StepState::Is::kPending)) return;
   update_.count_step();
   step_.make();
-  return true;
 }
 
 /// The pass is void on all ranks. False: a change stays.
@@ -276,9 +296,14 @@ std::optional<Error> OptimizerStage::run_step(const char* function, bool collect
   return failure;
 }
 
+bool OptimizerStage::leaves_sum(size_t bucket) const noexcept {
+  return !pass_plan_.follows() && parts_[bucket]->step.divisor() != 1;
+}
+
 bool OptimizerStage::leaves_sums() const noexcept {
-  return !pass_plan_.follows() &&
-         std::any_of(parts_.begin(), parts_.end(), [](const auto& part) { return part->step.divisor() != 1; });
+  for (size_t b = 0; b < plan_.size(); ++b)
+    if (leaves_sum(b)) return true;
+  return false;
 }
 
 /// The own slices of these buckets, in one launch where all gradients are means, or all are sums.

@@ -33,8 +33,9 @@ using DescribeBucket = std::function<collective::BucketSpec(size_t bucket)>;
 
 class OptimizerStage {
  public:
-  /// `setting`: the hook and the options of the model; the rest is filled in here.
-  OptimizerStage(const group::Channel& channel, const Parameters& table, const Plan& plan, BlockUpdate& update,
+  /// `plan`: of the model, the buckets with the optimizer's parameters; all numbers of buckets are places in it. `setting`:
+  /// the hook and the options of the model; the rest is filled in here.
+  OptimizerStage(const group::Channel& channel, const Parameters& table, Plan plan, BlockUpdate& update,
                  DescribeBucket describe, StepSetting setting);
   ~OptimizerStage();
   OptimizerStage(const OptimizerStage&) = delete;
@@ -63,8 +64,10 @@ class OptimizerStage {
   /// What comes on the communication stream comes after the updates of the pass.
   void join_updates();
   /// All buckets are reduced; `is_void`: no step follows from them. Collective. False: parameters are updated in part, for
-  /// good.
+  /// good. The step that the pass has made does not count yet.
   [[nodiscard]] bool end(bool is_void);
+  /// It counts, if there is one: those of the model's other optimizers are made too.
+  void count();
   /// Why the step that was to follow was not made, on all ranks; then it was taken back.
   [[nodiscard]] std::optional<Error> take_failure() noexcept { return std::exchange(failure_, std::nullopt); }
   /// As end(), on a rank that only answers and makes no step. False: the others' step failed.
@@ -85,8 +88,9 @@ class OptimizerStage {
     return is_sharded() && exchanges_ == Exchanges::kPrepared && channel_.group().size() > 1;
   }
 
-  /// After a pass: are some gradients sums, which the step divides?
+  /// After a pass: are some gradients sums, which the step divides? And those of this bucket?
   [[nodiscard]] bool leaves_sums() const noexcept;
+  [[nodiscard]] bool leaves_sum(size_t bucket) const noexcept;
 
   /// The terms of the 2-norm of the own slices of all used parameters, if they were taken while the gradients were reduced.
   [[nodiscard]] const std::optional<ExactSum>& norm() const noexcept { return norm_; }
@@ -105,6 +109,7 @@ class OptimizerStage {
 
   [[nodiscard]] StepSetting setting_of(bool on_gpu) const noexcept;
   [[nodiscard]] Owners make_owners() const;
+  void find_completed();
   [[nodiscard]] const StepPlan& plan_of(size_t bucket) const noexcept;
   void make_plans() noexcept;
   void prepare();
@@ -125,7 +130,7 @@ class OptimizerStage {
 
   const group::Channel& channel_;
   const Parameters& table_;
-  const Plan& plan_;
+  const Plan plan_;
   BlockUpdate& update_;
   DescribeBucket describe_;
   StepSetting setting_;  // of the first bucket

@@ -32,8 +32,9 @@ StepPlan plan_step(const StepRequest& request, const StepSetting& setting, bool 
   const bool scatters = prepared && step_exchanges(request, setting).reduce_scatter;
   if (fused || scatters) plan.reduction = StepPlan::Reduction::kToSlices;
   const bool late = plan.when == StepPlan::When::kAtOptimizerStep && request.divides_late && !request.whole_gradient &&
-                    !request.whole_tensors && may_follow(setting);
-  plan.leaves_sum = setting.on_gpu && request.divides && (plan.when == StepPlan::When::kBehindBucket || late);
+                    may_follow(setting);
+  plan.leaves_sum =
+      setting.on_gpu && request.divides && !request.whole_tensors && (plan.when == StepPlan::When::kBehindBucket || late);
   if (request.whole_gradient && scatters && !setting.some_on_gpu()) plan.norm = StepPlan::Norm::kWhileReduced;
   return plan;
 }

@@ -17,8 +17,10 @@ struct StepRequest {
   bool divides = false;         // on a GPU its blocks may find gradients that are sums, and make means of them; all of them
   bool divides_late = false;    // updates may divide at ddp_optimizer_step too: the gradients are not used before
 
+  /// Does it take part in passes at all? The same as long as the optimizer lives.
+  [[nodiscard]] bool takes_part() const noexcept { return sharded || in_backward || divides_late; }
   /// Is the step made by the pass, and not by ddp_optimizer_step?
-  [[nodiscard]] bool in_pass() const noexcept { return in_backward && !whole_gradient && !whole_tensors; }
+  [[nodiscard]] bool in_pass() const noexcept { return in_backward && !whole_gradient; }
 };
 
 /// Where the pass runs: the hook and the options of its model, one bucket, and what the group can do with that.
@@ -47,7 +49,7 @@ struct StepPlan {
   enum class Reduction { kEverywhere, kToSlices };
   enum class When {
     kAtOptimizerStep,  // ddp_optimizer_step makes it
-    kBehindBucket,     // the next operation behind the bucket's reduction
+    kBehindBucket,     // the next operation behind the bucket's reduction; of whole tensors, of the last bucket with a piece
     kInExchange,       // in one exchange with the reduction
     kAtEndOfPass       // when all buckets are reduced
   };

@@ -79,7 +79,7 @@ void a_file_of_another_program_is_plain(void**) {
 
 void a_newer_format_is_refused_with_the_remedy(void**) {
   Header header;
-  header.metadata = {{kFormatKey, "2"}};
+  header.metadata = {{kFormatKey, "3"}};
   expect_contains(expect_error(DDP_ERROR_IO, [&] { (void)read_head(serialize_header(header)); }), "update the library");
 }
 

@@ -54,6 +54,25 @@ void expect_rules(const std::vector<ReplicaVersion>& ranks) {
   expect_equal(found.same_ranks, all_same, "the ranks are those of before");
 }
 
+/// A rank that has made the step of one optimizer and not of another one cannot repeat the step.
+void a_rank_between_two_steps_is_not_the_source_if_another_one_has_made_both(void**) {
+  std::vector<ReplicaVersion> ranks{version(false, true, 5, 9, 0), version(false, true, 5, 10, 1),
+                                    version(false, true, 5, 10, 2)};
+  expect_equal(find_source(ranks).rank, 0, "the one that is behind");
+  ranks[0].is_between = true;
+  expect_equal(find_source(ranks).rank, 1, "the first that has made both");
+  expect(find_source(ranks).sends == Sends::kValuesAndStates, "what is sent");
+  ranks[1].is_whole = false;
+  expect_equal(find_source(ranks).rank, 2, "and is whole");
+  ranks[2].final_passes = 6;
+  expect_equal(find_source(ranks).rank, 0, "no other rank is in that step");
+  ranks[2] = version(false, true, 5, 8, 2);
+  expect_equal(find_source(ranks).rank, 2, "a rank that has made none of the two");
+  ranks[0].rank = 77;
+  const ReplicaVersion read = read_version(write_version(ranks[0]));
+  expect(read.is_between && read.rank == 77 && read.steps == 9, "a version is read as it was written");
+}
+
 void who_holds_the_same_is_alike(void**) {
   const ReplicaVersion one = version(false, true, 4, 4, 0);
   ReplicaVersion other = version(false, true, 4, 4, 1);
@@ -105,6 +124,7 @@ int main() {
   const CMUnitTest tests[] = {
       ddp_test(who_holds_the_same_is_alike),
       ddp_test(every_mixture_has_the_right_source),
+      ddp_test(a_rank_between_two_steps_is_not_the_source_if_another_one_has_made_both),
       ddp_test(a_load_before_commit_sends_the_state_too),
       ddp_test(other_ranks_or_bits_are_not_the_same),
       ddp_test(a_version_survives_its_way),

@@ -95,7 +95,7 @@ void every_kind_agrees_with_naive_elements(void**) {
     SmallModel small;
     const auto optimizer = kind.make(small);
     NaiveModel naive = naive_of(small);
-    optimizer->set_group(1, 0, 2);  // no decay, twice the rate
+    optimizer->set_parameter_options(1, 0, 2);  // no decay, twice the rate
     for (int step = 0; step < 12; ++step) {
       if (step == 6) optimizer->set_rate(kind.rate / 2);
       const double rate = step < 6 ? kind.rate : kind.rate / 2;
@@ -151,10 +151,10 @@ void a_frozen_parameter_stays_until_it_is_thawed(void**) {
     SmallModel small;
     const auto optimizer = kind.make(small);
     NaiveModel naive = naive_of(small);
-    optimizer->set_group(0, kind.decay, 0);
+    optimizer->set_parameter_options(0, kind.decay, 0);
     for (int step = 0; step < 6; ++step) {
       small.fill_grads(static_cast<uint64_t>(step));
-      if (step == 3) optimizer->set_group(0, kind.decay, 1);
+      if (step == 3) optimizer->set_parameter_options(0, kind.decay, 1);
       const auto before = small.values();
       optimizer->step();
       expect_equal(small.values()[0] == before[0], step < 3, kind.name + ": the parameter is frozen");
@@ -200,7 +200,7 @@ void a_loaded_optimizer_goes_on_with_the_same_bits(void**) {
   for (const Kind& kind : all_kinds()) {
     SmallModel one;
     const auto first = kind.make(one);
-    first->set_group(2, 0.125, 0.3);
+    first->set_parameter_options(2, 0.125, 0.3);
     first->set_rate(0.0123456789);
     for (uint64_t step = 0; step < 4; ++step) {
       one.fill_grads(step);
@@ -232,7 +232,7 @@ void fields_are_loaded_as_a_whole_or_not_at_all(void**) {
   for (const Kind& kind : all_kinds()) {
     SmallModel small;
     const auto saved = kind.make(small);
-    saved->set_group(0, 0.5, 0.5);
+    saved->set_parameter_options(0, 0.5, 0.5);
     saved->set_rate(0.25);
     saved->step();
     const auto good = saved->state_fields();
@@ -319,7 +319,7 @@ void a_custom_update_is_called_for_used_parameters_in_order(void**) {
                          optim::UserData(&calls, count_release));
     expect_equal(custom.rate(), 0.0, "rate at the start");
     custom.set_rate(0.5);
-    custom.set_group(3, 0.1, 0.25);
+    custom.set_parameter_options(3, 0.1, 0.25);
     small.pass({0, 2, 3});
     custom.step();
     expect(calls.order == std::vector<int32_t>({0, 2, 3}) && calls.slices_fit, "calls");

@@ -30,12 +30,12 @@ void a_parameter_without_a_group_has_the_optimizers_values(void**) {
 void a_group_replaces_the_decay_and_scales_the_rate(void**) {
   const Lent lent({"a", "b"});
   optim::ParamGroups schedule(0.1, 0.01);
-  schedule.set_group(lent.table, 1, 0.5, 3);
+  schedule.set_parameter_options(lent.table, 1, 0.5, 3);
   schedule.set_rate(0.2);
   expect_equal(schedule.rate_of(1), 0.2 * 3, "rate");
   expect_equal(schedule.weight_decay_of(1), 0.5, "decay");
   expect(schedule.rate_of(0) == 0.2 && schedule.weight_decay_of(0) == 0.01, "the other parameter");
-  schedule.set_group(lent.table, 1, 0, 0);
+  schedule.set_parameter_options(lent.table, 1, 0, 0);
   expect(schedule.is_frozen(1) && !schedule.is_frozen(0), "frozen by a factor of 0");
 }
 
@@ -45,13 +45,16 @@ void wrong_values_are_named_and_change_nothing(void**) {
   for (const double wrong : {-1.0, std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
     expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { schedule.set_rate(wrong); }),
                     "ddp_optimizer_set_rate: rate is");
-    expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { schedule.set_group(lent.table, 0, wrong, 1); }),
-                    "weight_decay");
-    expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { schedule.set_group(lent.table, 0, 1, wrong); }),
-                    "rate_scale");
+    expect_contains(
+        expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { schedule.set_parameter_options(lent.table, 0, wrong, 1); }),
+        "weight_decay");
+    expect_contains(
+        expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { schedule.set_parameter_options(lent.table, 0, 1, wrong); }),
+        "rate_scale");
   }
-  expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { schedule.set_group(lent.table, 1, 0, 1); }), "index is 1");
-  expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { schedule.set_group(lent.table, -1, 0, 1); });
+  expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { schedule.set_parameter_options(lent.table, 1, 0, 1); }),
+                  "index is 1");
+  expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { schedule.set_parameter_options(lent.table, -1, 0, 1); });
   expect(schedule.rate() == 0.1 && schedule.weight_decay_of(0) == 0.01 && schedule.rate_of(0) == 0.1, "nothing changed");
 }
 
@@ -59,8 +62,8 @@ void fields_find_their_parameters_by_name(void**) {
   const Lent saved({"a", "b", "group.a"});
   optim::ParamGroups schedule(0.1, 0.01);
   schedule.reserve(saved.table);
-  schedule.set_group(saved.table, 0, 0.25, 0.3);
-  schedule.set_group(saved.table, 2, 0.75, 1e-7);
+  schedule.set_parameter_options(saved.table, 0, 0.25, 0.3);
+  schedule.set_parameter_options(saved.table, 2, 0.75, 1e-7);
   for (int step = 0; step < 5; ++step) {
     schedule.count_step();
     schedule.count_step_of(0);
@@ -79,7 +82,7 @@ void fields_find_their_parameters_by_name(void**) {
 void fields_that_do_not_fit_are_refused(void**) {
   const Lent lent({"a", "b"});
   optim::ParamGroups schedule(0.1, 0.01);
-  schedule.set_group(lent.table, 0, 0.25, 0.3);
+  schedule.set_parameter_options(lent.table, 0, 0.25, 0.3);
   const optim::Fields good = schedule.fields(lent.table);
   for (const auto& [key, text] : good) {
     optim::Fields fields = good;

@@ -78,12 +78,11 @@ void expect_rules(const std::vector<Rule<Outcome>>& rules, Outcome StepPlan::*fi
 void a_step_runs_where_the_rules_say(void**) {
   expect_rules<When>({{"-in_backward", When::kAtOptimizerStep},
                       {"+whole_gradient", When::kAtOptimizerStep},
-                      {"+whole_tensors", When::kAtOptimizerStep},
                       {"-prepared", When::kAtEndOfPass},
                       {"+hook", When::kAtEndOfPass},
                       {"+partial +gpu", When::kAtEndOfPass},
                       {"+partial +mixed", When::kAtEndOfPass},
-                      {"+shard +can_fuse", When::kInExchange},
+                      {"+shard +can_fuse -whole_tensors", When::kInExchange},
                       {"", When::kBehindBucket}},
                      &StepPlan::when, "when");
 }

@@ -97,9 +97,9 @@ void a_pass_that_reduces(void**) {
   expect_calls(world, kBuckets, "the mark that completes both");
   expect(world.a.started_on == marker, "a bucket starts on the thread that marks");
   world.pass().end();
-  expect_calls(world, both({"vote", "order", "conclude", "report", "closed good"}), "the end");
+  expect_calls(world, both({"is_void", "left 0", "left 1", "order", "conclude", "report", "closed good"}), "the end");
   expect_equal(ended, int64_t{1}, "passes that had ended well in conclude");
-  expect(world.pass().results().are_sliced(), "what a part votes holds for the pass");
+  expect(world.pass().results().is_sliced(0) && world.pass().results().is_sliced(1), "what a part leaves holds");
   expect_equal(world.ranks.open, 0, "open passes after the end");
 }
 
@@ -154,7 +154,7 @@ void a_void_pass(void**) {
   world.pass().mark_ready(0);
   static_cast<void>(world.take());
   static_cast<void>(expect_error(DDP_ERROR_INVALID_STATE, [&] { world.pass().end(); }));
-  const Calls ends = both({"vote", "order", "conclude void", "report", "add_missing", "closed void"});
+  const Calls ends = both({"is_void", "order", "conclude void", "report", "add_missing", "closed void"});
   expect_calls(world, both({"fill 1 incomplete", "started 1"}) + ends, "a gradient is missing");
 
   world.pass().begin(DDP_PASS_REDUCE);
@@ -166,8 +166,8 @@ void a_void_pass(void**) {
   static_cast<void>(world.take());
   expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { world.pass().end(); }), "no rank contributed");
   expect_calls(world,
-               both({"fill 0 nobody", "started 0", "fill 1 nobody", "started 1", "vote", "order", "conclude void", "report",
-                     "closed void"}),
+               both({"fill 0 nobody", "started 0", "fill 1 nobody", "started 1", "is_void", "order", "conclude void",
+                     "report", "closed void"}),
                "nobody contributes");
 }
 
@@ -178,10 +178,11 @@ void a_part_that_votes_void_reports_first(void**) {
   world.pass().begin(DDP_PASS_REDUCE);
   static_cast<void>(world.take());
   expect_contains(expect_error(DDP_ERROR_CALLBACK, [&] { world.pass().end(); }), "reported by a");
-  expect_calls(world,
-               both({"fill 0 incomplete", "started 0", "fill 1 incomplete", "started 1", "vote", "order", "conclude void"}) +
-                   Calls{"a report"} + both({"closed void"}),
-               "the first report is the only one");
+  expect_calls(
+      world,
+      both({"fill 0 incomplete", "started 0", "fill 1 incomplete", "started 1", "is_void", "order", "conclude void"}) +
+          Calls{"a report"} + both({"closed void"}),
+      "the first report is the only one");
   expect(world.pass().results().gradients() == pass::Results::Gradients::kVoid, "the gradients are void");
 }
 
@@ -194,7 +195,8 @@ void a_step_that_fails_and_one_that_tears(void**) {
   world.pass().mark_ready(1);
   static_cast<void>(world.take());
   expect_contains(expect_error(DDP_ERROR_CALLBACK, [&] { world.pass().end(); }), "reported by b");
-  expect_calls(world, both({"vote", "order", "conclude", "report", "closed step failed"}), "the step failed");
+  expect_calls(world, both({"is_void", "left 0", "left 1", "order", "conclude", "report", "closed step failed"}),
+               "the step failed");
   expect(world.pass().results().is_torn(), "what conclude says is kept");
   expect(world.pass().results().gradients() == pass::Results::Gradients::kFinal, "the gradients are good");
 }
@@ -221,8 +223,8 @@ void a_rank_that_only_answers(void**) {
     expect_calls(world, kBegin, "begin");
     world.pass().end();
     expect_calls(world,
-                 both({"fill 0 nobody", "started 0", "fill 1 nobody", "started 1", "vote", "order", "conclude", "answer",
-                       "report", steps ? "closed good" : "closed step failed"}),
+                 both({"fill 0 nobody", "started 0", "fill 1 nobody", "started 1", "is_void", "left 0", "left 1", "order",
+                       "conclude", "answer", "report", steps ? "closed good" : "closed step failed"}),
                  "answered");
   }
 }

@@ -67,7 +67,7 @@ static _gostring_ ddp_go_result(ddp_status status) {
 
 %define DDP_GO_HANDLE(name)
 %typemap(gotype) name * "uintptr"
-%typemap(gotype) name ** "*uintptr"
+%typemap(gotype) name **, name *const * "*uintptr"
 %enddef
 
 /* ---- Memory ---- */

@@ -212,7 +212,7 @@ static _gostring_ ddp_go_result(ddp_status status) {
 extern "C" {
 #endif
 
-void _wrap_Swig_free_low_54d6d97b8f83fd5b(void *_swig_go_0) {
+void _wrap_Swig_free_low_db146f7750b273cb(void *_swig_go_0) {
   void *arg1 = (void *) 0 ;
   
   arg1 = *(void **)&_swig_go_0; 
@@ -222,7 +222,7 @@ void _wrap_Swig_free_low_54d6d97b8f83fd5b(void *_swig_go_0) {
 }
 
 
-void *_wrap_Swig_malloc_low_54d6d97b8f83fd5b(intgo _swig_go_0) {
+void *_wrap_Swig_malloc_low_db146f7750b273cb(intgo _swig_go_0) {
   int arg1 ;
   void *result = 0 ;
   void *_swig_go_result;
@@ -235,7 +235,7 @@ void *_wrap_Swig_malloc_low_54d6d97b8f83fd5b(intgo _swig_go_0) {
 }
 
 
-intgo _wrap_DDP_OK_low_54d6d97b8f83fd5b() {
+intgo _wrap_DDP_OK_low_db146f7750b273cb() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -247,7 +247,7 @@ intgo _wrap_DDP_OK_low_54d6d97b8f83fd5b() {
 }
 
 
-intgo _wrap_DDP_ERROR_INVALID_ARGUMENT_low_54d6d97b8f83fd5b() {
+intgo _wrap_DDP_ERROR_INVALID_ARGUMENT_low_db146f7750b273cb() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -259,7 +259,7 @@ intgo _wrap_DDP_ERROR_INVALID_ARGUMENT_low_54d6d97b8f83fd5b() {
 }
 
 
-intgo _wrap_DDP_ERROR_INVALID_STATE_low_54d6d97b8f83fd5b() {
+intgo _wrap_DDP_ERROR_INVALID_STATE_low_db146f7750b273cb() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -271,7 +271,7 @@ intgo _wrap_DDP_ERROR_INVALID_STATE_low_54d6d97b8f83fd5b() {
 }
 
 
-intgo _wrap_DDP_ERROR_NOT_SUPPORTED_low_54d6d97b8f83fd5b() {
+intgo _wrap_DDP_ERROR_NOT_SUPPORTED_low_db146f7750b273cb() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -283,7 +283,7 @@ intgo _wrap_DDP_ERROR_NOT_SUPPORTED_low_54d6d97b8f83fd5b() {
 }
 
 
-intgo _wrap_DDP_ERROR_OUT_OF_MEMORY_low_54d6d97b8f83fd5b() {
+intgo _wrap_DDP_ERROR_OUT_OF_MEMORY_low_db146f7750b273cb() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -295,7 +295,7 @@ intgo _wrap_DDP_ERROR_OUT_OF_MEMORY_low_54d6d97b8f83fd5b() {
 }
 
 
-intgo _wrap_DDP_ERROR_TIMED_OUT_low_54d6d97b8f83fd5b() {
+intgo _wrap_DDP_ERROR_TIMED_OUT_low_db146f7750b273cb() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -307,7 +307,7 @@ intgo _wrap_DDP_ERROR_TIMED_OUT_low_54d6d97b8f83fd5b() {
 }
 
 
-intgo _wrap_DDP_ERROR_PEER_FAILED_low_54d6d97b8f83fd5b() {
+intgo _wrap_DDP_ERROR_PEER_FAILED_low_db146f7750b273cb() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -319,7 +319,7 @@ intgo _wrap_DDP_ERROR_PEER_FAILED_low_54d6d97b8f83fd5b() {
 }
 
 
-intgo _wrap_DDP_ERROR_ABORTED_low_54d6d97b8f83fd5b() {
+intgo _wrap_DDP_ERROR_ABORTED_low_db146f7750b273cb() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -331,7 +331,7 @@ intgo _wrap_DDP_ERROR_ABORTED_low_54d6d97b8f83fd5b() {
 }
 
 
-intgo _wrap_DDP_ERROR_MISMATCH_low_54d6d97b8f83fd5b() {
+intgo _wrap_DDP_ERROR_MISMATCH_low_db146f7750b273cb() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -343,7 +343,7 @@ intgo _wrap_DDP_ERROR_MISMATCH_low_54d6d97b8f83fd5b() {
 }
 
 
-intgo _wrap_DDP_ERROR_IO_low_54d6d97b8f83fd5b() {
+intgo _wrap_DDP_ERROR_IO_low_db146f7750b273cb() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -355,7 +355,7 @@ intgo _wrap_DDP_ERROR_IO_low_54d6d97b8f83fd5b() {
 }
 
 
-intgo _wrap_DDP_ERROR_CALLBACK_low_54d6d97b8f83fd5b() {
+intgo _wrap_DDP_ERROR_CALLBACK_low_db146f7750b273cb() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -367,7 +367,7 @@ intgo _wrap_DDP_ERROR_CALLBACK_low_54d6d97b8f83fd5b() {
 }
 
 
-intgo _wrap_DDP_ERROR_INTERNAL_low_54d6d97b8f83fd5b() {
+intgo _wrap_DDP_ERROR_INTERNAL_low_db146f7750b273cb() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -379,7 +379,7 @@ intgo _wrap_DDP_ERROR_INTERNAL_low_54d6d97b8f83fd5b() {
 }
 
 
-intgo _wrap_DDP_ERROR_TOO_FEW_RANKS_low_54d6d97b8f83fd5b() {
+intgo _wrap_DDP_ERROR_TOO_FEW_RANKS_low_db146f7750b273cb() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -391,7 +391,7 @@ intgo _wrap_DDP_ERROR_TOO_FEW_RANKS_low_54d6d97b8f83fd5b() {
 }
 
 
-intgo _wrap_DDP_ERROR_FENCED_low_54d6d97b8f83fd5b() {
+intgo _wrap_DDP_ERROR_FENCED_low_db146f7750b273cb() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -403,7 +403,7 @@ intgo _wrap_DDP_ERROR_FENCED_low_54d6d97b8f83fd5b() {
 }
 
 
-intgo _wrap_DDP_ERROR_NO_CHECKPOINT_low_54d6d97b8f83fd5b() {
+intgo _wrap_DDP_ERROR_NO_CHECKPOINT_low_db146f7750b273cb() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -415,7 +415,7 @@ intgo _wrap_DDP_ERROR_NO_CHECKPOINT_low_54d6d97b8f83fd5b() {
 }
 
 
-intgo _wrap_DDP_ERROR_NO_MAJORITY_low_54d6d97b8f83fd5b() {
+intgo _wrap_DDP_ERROR_NO_MAJORITY_low_db146f7750b273cb() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -427,7 +427,7 @@ intgo _wrap_DDP_ERROR_NO_MAJORITY_low_54d6d97b8f83fd5b() {
 }
 
 
-intgo _wrap_DDP_ERROR_DIFFERENT_CALLS_low_54d6d97b8f83fd5b() {
+intgo _wrap_DDP_ERROR_DIFFERENT_CALLS_low_db146f7750b273cb() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -439,7 +439,7 @@ intgo _wrap_DDP_ERROR_DIFFERENT_CALLS_low_54d6d97b8f83fd5b() {
 }
 
 
-intgo _wrap_DDP_F32_low_54d6d97b8f83fd5b() {
+intgo _wrap_DDP_F32_low_db146f7750b273cb() {
   enum ddp_dtype result;
   intgo _swig_go_result;
   
@@ -451,7 +451,7 @@ intgo _wrap_DDP_F32_low_54d6d97b8f83fd5b() {
 }
 
 
-intgo _wrap_DDP_F64_low_54d6d97b8f83fd5b() {
+intgo _wrap_DDP_F64_low_db146f7750b273cb() {
   enum ddp_dtype result;
   intgo _swig_go_result;
   
@@ -463,7 +463,7 @@ intgo _wrap_DDP_F64_low_54d6d97b8f83fd5b() {
 }
 
 
-intgo _wrap_DDP_F16_low_54d6d97b8f83fd5b() {
+intgo _wrap_DDP_F16_low_db146f7750b273cb() {
   enum ddp_dtype result;
   intgo _swig_go_result;
   
@@ -475,7 +475,7 @@ intgo _wrap_DDP_F16_low_54d6d97b8f83fd5b() {
 }
 
 
-intgo _wrap_DDP_BF16_low_54d6d97b8f83fd5b() {
+intgo _wrap_DDP_BF16_low_db146f7750b273cb() {
   enum ddp_dtype result;
   intgo _swig_go_result;
   
@@ -487,7 +487,7 @@ intgo _wrap_DDP_BF16_low_54d6d97b8f83fd5b() {
 }
 
 
-intgo _wrap_DDP_I32_low_54d6d97b8f83fd5b() {
+intgo _wrap_DDP_I32_low_db146f7750b273cb() {
   enum ddp_dtype result;
   intgo _swig_go_result;
   
@@ -499,7 +499,7 @@ intgo _wrap_DDP_I32_low_54d6d97b8f83fd5b() {
 }
 
 
-intgo _wrap_DDP_I64_low_54d6d97b8f83fd5b() {
+intgo _wrap_DDP_I64_low_db146f7750b273cb() {
   enum ddp_dtype result;
   intgo _swig_go_result;
   
@@ -511,7 +511,7 @@ intgo _wrap_DDP_I64_low_54d6d97b8f83fd5b() {
 }
 
 
-intgo _wrap_DDP_U8_low_54d6d97b8f83fd5b() {
+intgo _wrap_DDP_U8_low_db146f7750b273cb() {
   enum ddp_dtype result;
   intgo _swig_go_result;
   
@@ -523,7 +523,7 @@ intgo _wrap_DDP_U8_low_54d6d97b8f83fd5b() {
 }
 
 
-intgo _wrap_DDP_C64_low_54d6d97b8f83fd5b() {
+intgo _wrap_DDP_C64_low_db146f7750b273cb() {
   enum ddp_dtype result;
   intgo _swig_go_result;
   
@@ -535,7 +535,7 @@ intgo _wrap_DDP_C64_low_54d6d97b8f83fd5b() {
 }
 
 
-intgo _wrap_DDP_C128_low_54d6d97b8f83fd5b() {
+intgo _wrap_DDP_C128_low_db146f7750b273cb() {
   enum ddp_dtype result;
   intgo _swig_go_result;
   
@@ -547,7 +547,7 @@ intgo _wrap_DDP_C128_low_54d6d97b8f83fd5b() {
 }
 
 
-intgo _wrap_DDP_CPU_low_54d6d97b8f83fd5b() {
+intgo _wrap_DDP_CPU_low_db146f7750b273cb() {
   enum ddp_device_kind result;
   intgo _swig_go_result;
   
@@ -559,7 +559,7 @@ intgo _wrap_DDP_CPU_low_54d6d97b8f83fd5b() {
 }
 
 
-intgo _wrap_DDP_CUDA_low_54d6d97b8f83fd5b() {
+intgo _wrap_DDP_CUDA_low_db146f7750b273cb() {
   enum ddp_device_kind result;
   intgo _swig_go_result;
   
@@ -571,7 +571,7 @@ intgo _wrap_DDP_CUDA_low_54d6d97b8f83fd5b() {
 }
 
 
-intgo _wrap_DDP_AVERAGE_low_54d6d97b8f83fd5b() {
+intgo _wrap_DDP_AVERAGE_low_db146f7750b273cb() {
   enum ddp_reduce result;
   intgo _swig_go_result;
   
@@ -583,7 +583,7 @@ intgo _wrap_DDP_AVERAGE_low_54d6d97b8f83fd5b() {
 }
 
 
-intgo _wrap_DDP_SUM_low_54d6d97b8f83fd5b() {
+intgo _wrap_DDP_SUM_low_db146f7750b273cb() {
   enum ddp_reduce result;
   intgo _swig_go_result;
   
@@ -595,7 +595,7 @@ intgo _wrap_DDP_SUM_low_54d6d97b8f83fd5b() {
 }
 
 
-intgo _wrap_DDP_MIN_low_54d6d97b8f83fd5b() {
+intgo _wrap_DDP_MIN_low_db146f7750b273cb() {
   enum ddp_reduce result;
   intgo _swig_go_result;
   
@@ -607,7 +607,7 @@ intgo _wrap_DDP_MIN_low_54d6d97b8f83fd5b() {
 }
 
 
-intgo _wrap_DDP_MAX_low_54d6d97b8f83fd5b() {
+intgo _wrap_DDP_MAX_low_db146f7750b273cb() {
   enum ddp_reduce result;
   intgo _swig_go_result;
   
@@ -619,7 +619,7 @@ intgo _wrap_DDP_MAX_low_54d6d97b8f83fd5b() {
 }
 
 
-intgo _wrap_DDP_PRODUCT_low_54d6d97b8f83fd5b() {
+intgo _wrap_DDP_PRODUCT_low_db146f7750b273cb() {
   enum ddp_reduce result;
   intgo _swig_go_result;
   
@@ -631,7 +631,7 @@ intgo _wrap_DDP_PRODUCT_low_54d6d97b8f83fd5b() {
 }
 
 
-intgo _wrap_DDP_BACKEND_AUTO_low_54d6d97b8f83fd5b() {
+intgo _wrap_DDP_BACKEND_AUTO_low_db146f7750b273cb() {
   enum ddp_backend result;
   intgo _swig_go_result;
   
@@ -643,7 +643,7 @@ intgo _wrap_DDP_BACKEND_AUTO_low_54d6d97b8f83fd5b() {
 }
 
 
-intgo _wrap_DDP_BACKEND_GLOO_low_54d6d97b8f83fd5b() {
+intgo _wrap_DDP_BACKEND_GLOO_low_db146f7750b273cb() {
   enum ddp_backend result;
   intgo _swig_go_result;
   
@@ -655,7 +655,7 @@ intgo _wrap_DDP_BACKEND_GLOO_low_54d6d97b8f83fd5b() {
 }
 
 
-intgo _wrap_DDP_BACKEND_NCCL_low_54d6d97b8f83fd5b() {
+intgo _wrap_DDP_BACKEND_NCCL_low_db146f7750b273cb() {
   enum ddp_backend result;
   intgo _swig_go_result;
   
@@ -667,7 +667,7 @@ intgo _wrap_DDP_BACKEND_NCCL_low_54d6d97b8f83fd5b() {
 }
 
 
-intgo _wrap_DDP_BACKEND_SHM_low_54d6d97b8f83fd5b() {
+intgo _wrap_DDP_BACKEND_SHM_low_db146f7750b273cb() {
   enum ddp_backend result;
   intgo _swig_go_result;
   
@@ -679,7 +679,7 @@ intgo _wrap_DDP_BACKEND_SHM_low_54d6d97b8f83fd5b() {
 }
 
 
-intgo _wrap_DDP_BACKEND_LOCAL_low_54d6d97b8f83fd5b() {
+intgo _wrap_DDP_BACKEND_LOCAL_low_db146f7750b273cb() {
   enum ddp_backend result;
   intgo _swig_go_result;
   
@@ -691,7 +691,7 @@ intgo _wrap_DDP_BACKEND_LOCAL_low_54d6d97b8f83fd5b() {
 }
 
 
-intgo _wrap_DDP_SUM_ORDER_BY_RANK_low_54d6d97b8f83fd5b() {
+intgo _wrap_DDP_SUM_ORDER_BY_RANK_low_db146f7750b273cb() {
   enum ddp_sum_order result;
   intgo _swig_go_result;
   
@@ -703,7 +703,7 @@ intgo _wrap_DDP_SUM_ORDER_BY_RANK_low_54d6d97b8f83fd5b() {
 }
 
 
-intgo _wrap_DDP_SUM_ORDER_BY_HOST_low_54d6d97b8f83fd5b() {
+intgo _wrap_DDP_SUM_ORDER_BY_HOST_low_db146f7750b273cb() {
   enum ddp_sum_order result;
   intgo _swig_go_result;
   
@@ -715,7 +715,7 @@ intgo _wrap_DDP_SUM_ORDER_BY_HOST_low_54d6d97b8f83fd5b() {
 }
 
 
-intgo _wrap_DDP_LINKS_AUTO_low_54d6d97b8f83fd5b() {
+intgo _wrap_DDP_LINKS_AUTO_low_db146f7750b273cb() {
   enum ddp_links result;
   intgo _swig_go_result;
   
@@ -727,7 +727,7 @@ intgo _wrap_DDP_LINKS_AUTO_low_54d6d97b8f83fd5b() {
 }
 
 
-intgo _wrap_DDP_LINKS_ENCRYPTED_low_54d6d97b8f83fd5b() {
+intgo _wrap_DDP_LINKS_ENCRYPTED_low_db146f7750b273cb() {
   enum ddp_links result;
   intgo _swig_go_result;
   
@@ -739,7 +739,7 @@ intgo _wrap_DDP_LINKS_ENCRYPTED_low_54d6d97b8f83fd5b() {
 }
 
 
-intgo _wrap_DDP_LINKS_PLAIN_low_54d6d97b8f83fd5b() {
+intgo _wrap_DDP_LINKS_PLAIN_low_db146f7750b273cb() {
   enum ddp_links result;
   intgo _swig_go_result;
   
@@ -751,7 +751,7 @@ intgo _wrap_DDP_LINKS_PLAIN_low_54d6d97b8f83fd5b() {
 }
 
 
-void _wrap_ddp_tensor_data_set_low_54d6d97b8f83fd5b(struct ddp_tensor *_swig_go_0, void *_swig_go_1) {
+void _wrap_ddp_tensor_data_set_low_db146f7750b273cb(struct ddp_tensor *_swig_go_0, void *_swig_go_1) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   void *arg2 = (void *) 0 ;
   
@@ -763,7 +763,7 @@ void _wrap_ddp_tensor_data_set_low_54d6d97b8f83fd5b(struct ddp_tensor *_swig_go_
 }
 
 
-void *_wrap_ddp_tensor_data_get_low_54d6d97b8f83fd5b(struct ddp_tensor *_swig_go_0) {
+void *_wrap_ddp_tensor_data_get_low_db146f7750b273cb(struct ddp_tensor *_swig_go_0) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   void *result = 0 ;
   void *_swig_go_result;
@@ -776,7 +776,7 @@ void *_wrap_ddp_tensor_data_get_low_54d6d97b8f83fd5b(struct ddp_tensor *_swig_go
 }
 
 
-void _wrap_ddp_tensor_dtype_set_low_54d6d97b8f83fd5b(struct ddp_tensor *_swig_go_0, intgo _swig_go_1) {
+void _wrap_ddp_tensor_dtype_set_low_db146f7750b273cb(struct ddp_tensor *_swig_go_0, intgo _swig_go_1) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   ddp_dtype arg2 ;
   
@@ -788,7 +788,7 @@ void _wrap_ddp_tensor_dtype_set_low_54d6d97b8f83fd5b(struct ddp_tensor *_swig_go
 }
 
 
-intgo _wrap_ddp_tensor_dtype_get_low_54d6d97b8f83fd5b(struct ddp_tensor *_swig_go_0) {
+intgo _wrap_ddp_tensor_dtype_get_low_db146f7750b273cb(struct ddp_tensor *_swig_go_0) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   ddp_dtype result;
   intgo _swig_go_result;
@@ -801,7 +801,7 @@ intgo _wrap_ddp_tensor_dtype_get_low_54d6d97b8f83fd5b(struct ddp_tensor *_swig_g
 }
 
 
-void _wrap_ddp_tensor_device_set_low_54d6d97b8f83fd5b(struct ddp_tensor *_swig_go_0, intgo _swig_go_1) {
+void _wrap_ddp_tensor_device_set_low_db146f7750b273cb(struct ddp_tensor *_swig_go_0, intgo _swig_go_1) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   ddp_device_kind arg2 ;
   
@@ -813,7 +813,7 @@ void _wrap_ddp_tensor_device_set_low_54d6d97b8f83fd5b(struct ddp_tensor *_swig_g
 }
 
 
-intgo _wrap_ddp_tensor_device_get_low_54d6d97b8f83fd5b(struct ddp_tensor *_swig_go_0) {
+intgo _wrap_ddp_tensor_device_get_low_db146f7750b273cb(struct ddp_tensor *_swig_go_0) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   ddp_device_kind result;
   intgo _swig_go_result;
@@ -826,7 +826,7 @@ intgo _wrap_ddp_tensor_device_get_low_54d6d97b8f83fd5b(struct ddp_tensor *_swig_
 }
 
 
-void _wrap_ddp_tensor_device_index_set_low_54d6d97b8f83fd5b(struct ddp_tensor *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_tensor_device_index_set_low_db146f7750b273cb(struct ddp_tensor *_swig_go_0, int _swig_go_1) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   int32_t arg2 ;
   
@@ -838,7 +838,7 @@ void _wrap_ddp_tensor_device_index_set_low_54d6d97b8f83fd5b(struct ddp_tensor *_
 }
 
 
-int _wrap_ddp_tensor_device_index_get_low_54d6d97b8f83fd5b(struct ddp_tensor *_swig_go_0) {
+int _wrap_ddp_tensor_device_index_get_low_db146f7750b273cb(struct ddp_tensor *_swig_go_0) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -851,7 +851,7 @@ int _wrap_ddp_tensor_device_index_get_low_54d6d97b8f83fd5b(struct ddp_tensor *_s
 }
 
 
-void _wrap_ddp_tensor_ndim_set_low_54d6d97b8f83fd5b(struct ddp_tensor *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_tensor_ndim_set_low_db146f7750b273cb(struct ddp_tensor *_swig_go_0, int _swig_go_1) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   int32_t arg2 ;
   
@@ -863,7 +863,7 @@ void _wrap_ddp_tensor_ndim_set_low_54d6d97b8f83fd5b(struct ddp_tensor *_swig_go_
 }
 
 
-int _wrap_ddp_tensor_ndim_get_low_54d6d97b8f83fd5b(struct ddp_tensor *_swig_go_0) {
+int _wrap_ddp_tensor_ndim_get_low_db146f7750b273cb(struct ddp_tensor *_swig_go_0) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -876,7 +876,7 @@ int _wrap_ddp_tensor_ndim_get_low_54d6d97b8f83fd5b(struct ddp_tensor *_swig_go_0
 }
 
 
-void _wrap_ddp_tensor_shape_set_low_54d6d97b8f83fd5b(struct ddp_tensor *_swig_go_0, long long *_swig_go_1) {
+void _wrap_ddp_tensor_shape_set_low_db146f7750b273cb(struct ddp_tensor *_swig_go_0, long long *_swig_go_1) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   int64_t *arg2 ;
   
@@ -892,7 +892,7 @@ void _wrap_ddp_tensor_shape_set_low_54d6d97b8f83fd5b(struct ddp_tensor *_swig_go
 }
 
 
-long long *_wrap_ddp_tensor_shape_get_low_54d6d97b8f83fd5b(struct ddp_tensor *_swig_go_0) {
+long long *_wrap_ddp_tensor_shape_get_low_db146f7750b273cb(struct ddp_tensor *_swig_go_0) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   int64_t *result = 0 ;
   long long *_swig_go_result;
@@ -905,7 +905,7 @@ long long *_wrap_ddp_tensor_shape_get_low_54d6d97b8f83fd5b(struct ddp_tensor *_s
 }
 
 
-struct ddp_tensor *_wrap_new_ddp_tensor_low_54d6d97b8f83fd5b() {
+struct ddp_tensor *_wrap_new_ddp_tensor_low_db146f7750b273cb() {
   struct ddp_tensor *result = 0 ;
   struct ddp_tensor *_swig_go_result;
   
@@ -916,7 +916,7 @@ struct ddp_tensor *_wrap_new_ddp_tensor_low_54d6d97b8f83fd5b() {
 }
 
 
-void _wrap_delete_ddp_tensor_low_54d6d97b8f83fd5b(struct ddp_tensor *_swig_go_0) {
+void _wrap_delete_ddp_tensor_low_db146f7750b273cb(struct ddp_tensor *_swig_go_0) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   
   arg1 = *(struct ddp_tensor **)&_swig_go_0; 
@@ -926,7 +926,7 @@ void _wrap_delete_ddp_tensor_low_54d6d97b8f83fd5b(struct ddp_tensor *_swig_go_0)
 }
 
 
-_gostring_ _wrap_ddp_tensor_init_low_54d6d97b8f83fd5b(struct ddp_tensor *_swig_go_0, void *_swig_go_1, intgo _swig_go_2, int _swig_go_3, long long *_swig_go_4) {
+_gostring_ _wrap_ddp_tensor_init_low_db146f7750b273cb(struct ddp_tensor *_swig_go_0, void *_swig_go_1, intgo _swig_go_2, int _swig_go_3, long long *_swig_go_4) {
   ddp_tensor *arg1 = (ddp_tensor *) 0 ;
   void *arg2 = (void *) 0 ;
   ddp_dtype arg3 ;
@@ -947,7 +947,7 @@ _gostring_ _wrap_ddp_tensor_init_low_54d6d97b8f83fd5b(struct ddp_tensor *_swig_g
 }
 
 
-intgo _wrap_DDP_LOG_DEBUG_low_54d6d97b8f83fd5b() {
+intgo _wrap_DDP_LOG_DEBUG_low_db146f7750b273cb() {
   enum ddp_log_level result;
   intgo _swig_go_result;
   
@@ -959,7 +959,7 @@ intgo _wrap_DDP_LOG_DEBUG_low_54d6d97b8f83fd5b() {
 }
 
 
-intgo _wrap_DDP_LOG_INFO_low_54d6d97b8f83fd5b() {
+intgo _wrap_DDP_LOG_INFO_low_db146f7750b273cb() {
   enum ddp_log_level result;
   intgo _swig_go_result;
   
@@ -971,7 +971,7 @@ intgo _wrap_DDP_LOG_INFO_low_54d6d97b8f83fd5b() {
 }
 
 
-intgo _wrap_DDP_LOG_WARNING_low_54d6d97b8f83fd5b() {
+intgo _wrap_DDP_LOG_WARNING_low_db146f7750b273cb() {
   enum ddp_log_level result;
   intgo _swig_go_result;
   
@@ -983,7 +983,7 @@ intgo _wrap_DDP_LOG_WARNING_low_54d6d97b8f83fd5b() {
 }
 
 
-intgo _wrap_DDP_LOG_ERROR_low_54d6d97b8f83fd5b() {
+intgo _wrap_DDP_LOG_ERROR_low_db146f7750b273cb() {
   enum ddp_log_level result;
   intgo _swig_go_result;
   
@@ -995,7 +995,7 @@ intgo _wrap_DDP_LOG_ERROR_low_54d6d97b8f83fd5b() {
 }
 
 
-intgo _wrap_DDP_LOG_OFF_low_54d6d97b8f83fd5b() {
+intgo _wrap_DDP_LOG_OFF_low_db146f7750b273cb() {
   enum ddp_log_level result;
   intgo _swig_go_result;
   
@@ -1007,7 +1007,7 @@ intgo _wrap_DDP_LOG_OFF_low_54d6d97b8f83fd5b() {
 }
 
 
-int _wrap_ddp_version_low_54d6d97b8f83fd5b() {
+int _wrap_ddp_version_low_db146f7750b273cb() {
   int32_t result;
   int _swig_go_result;
   
@@ -1018,7 +1018,7 @@ int _wrap_ddp_version_low_54d6d97b8f83fd5b() {
 }
 
 
-_gostring_ _wrap_ddp_version_string_low_54d6d97b8f83fd5b() {
+_gostring_ _wrap_ddp_version_string_low_db146f7750b273cb() {
   char *result = 0 ;
   _gostring_ _swig_go_result;
   
@@ -1029,7 +1029,7 @@ _gostring_ _wrap_ddp_version_string_low_54d6d97b8f83fd5b() {
 }
 
 
-_gostring_ _wrap_ddp_build_info_low_54d6d97b8f83fd5b() {
+_gostring_ _wrap_ddp_build_info_low_db146f7750b273cb() {
   char *result = 0 ;
   _gostring_ _swig_go_result;
   
@@ -1040,7 +1040,7 @@ _gostring_ _wrap_ddp_build_info_low_54d6d97b8f83fd5b() {
 }
 
 
-_gostring_ _wrap_ddp_status_name_low_54d6d97b8f83fd5b(intgo _swig_go_0) {
+_gostring_ _wrap_ddp_status_name_low_db146f7750b273cb(intgo _swig_go_0) {
   ddp_status arg1 ;
   char *result = 0 ;
   _gostring_ _swig_go_result;
@@ -1053,7 +1053,7 @@ _gostring_ _wrap_ddp_status_name_low_54d6d97b8f83fd5b(intgo _swig_go_0) {
 }
 
 
-_gostring_ _wrap_ddp_last_error_low_54d6d97b8f83fd5b() {
+_gostring_ _wrap_ddp_last_error_low_db146f7750b273cb() {
   char *result = 0 ;
   _gostring_ _swig_go_result;
   
@@ -1064,7 +1064,7 @@ _gostring_ _wrap_ddp_last_error_low_54d6d97b8f83fd5b() {
 }
 
 
-long long _wrap_ddp_copy_last_error_low_54d6d97b8f83fd5b(char *_swig_go_0, long long _swig_go_1) {
+long long _wrap_ddp_copy_last_error_low_db146f7750b273cb(char *_swig_go_0, long long _swig_go_1) {
   char *arg1 = (char *) 0 ;
   int64_t arg2 ;
   int64_t result;
@@ -1080,7 +1080,7 @@ long long _wrap_ddp_copy_last_error_low_54d6d97b8f83fd5b(char *_swig_go_0, long 
 }
 
 
-_gostring_ _wrap_ddp_set_log_low_54d6d97b8f83fd5b(intgo _swig_go_0, ddp_log_fn _swig_go_1, void *_swig_go_2) {
+_gostring_ _wrap_ddp_set_log_low_db146f7750b273cb(intgo _swig_go_0, ddp_log_fn _swig_go_1, void *_swig_go_2) {
   ddp_log_level arg1 ;
   ddp_log_fn arg2 = (ddp_log_fn) 0 ;
   void *arg3 = (void *) 0 ;
@@ -1097,7 +1097,7 @@ _gostring_ _wrap_ddp_set_log_low_54d6d97b8f83fd5b(intgo _swig_go_0, ddp_log_fn _
 }
 
 
-void _wrap_ddp_store_struct_size_set_low_54d6d97b8f83fd5b(struct ddp_store *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_store_struct_size_set_low_db146f7750b273cb(struct ddp_store *_swig_go_0, long long _swig_go_1) {
   struct ddp_store *arg1 = (struct ddp_store *) 0 ;
   int64_t arg2 ;
   
@@ -1109,7 +1109,7 @@ void _wrap_ddp_store_struct_size_set_low_54d6d97b8f83fd5b(struct ddp_store *_swi
 }
 
 
-long long _wrap_ddp_store_struct_size_get_low_54d6d97b8f83fd5b(struct ddp_store *_swig_go_0) {
+long long _wrap_ddp_store_struct_size_get_low_db146f7750b273cb(struct ddp_store *_swig_go_0) {
   struct ddp_store *arg1 = (struct ddp_store *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -1122,7 +1122,7 @@ long long _wrap_ddp_store_struct_size_get_low_54d6d97b8f83fd5b(struct ddp_store 
 }
 
 
-void _wrap_ddp_store_set_set_low_54d6d97b8f83fd5b(struct ddp_store *_swig_go_0, ddp_store_set_fn _swig_go_1) {
+void _wrap_ddp_store_set_set_low_db146f7750b273cb(struct ddp_store *_swig_go_0, ddp_store_set_fn _swig_go_1) {
   struct ddp_store *arg1 = (struct ddp_store *) 0 ;
   ddp_store_set_fn arg2 = (ddp_store_set_fn) 0 ;
   
@@ -1134,7 +1134,7 @@ void _wrap_ddp_store_set_set_low_54d6d97b8f83fd5b(struct ddp_store *_swig_go_0, 
 }
 
 
-ddp_store_set_fn _wrap_ddp_store_set_get_low_54d6d97b8f83fd5b(struct ddp_store *_swig_go_0) {
+ddp_store_set_fn _wrap_ddp_store_set_get_low_db146f7750b273cb(struct ddp_store *_swig_go_0) {
   struct ddp_store *arg1 = (struct ddp_store *) 0 ;
   ddp_store_set_fn result;
   ddp_store_set_fn _swig_go_result;
@@ -1147,7 +1147,7 @@ ddp_store_set_fn _wrap_ddp_store_set_get_low_54d6d97b8f83fd5b(struct ddp_store *
 }
 
 
-void _wrap_ddp_store_get_set_low_54d6d97b8f83fd5b(struct ddp_store *_swig_go_0, ddp_store_get_fn _swig_go_1) {
+void _wrap_ddp_store_get_set_low_db146f7750b273cb(struct ddp_store *_swig_go_0, ddp_store_get_fn _swig_go_1) {
   struct ddp_store *arg1 = (struct ddp_store *) 0 ;
   ddp_store_get_fn arg2 = (ddp_store_get_fn) 0 ;
   
@@ -1159,7 +1159,7 @@ void _wrap_ddp_store_get_set_low_54d6d97b8f83fd5b(struct ddp_store *_swig_go_0, 
 }
 
 
-ddp_store_get_fn _wrap_ddp_store_get_get_low_54d6d97b8f83fd5b(struct ddp_store *_swig_go_0) {
+ddp_store_get_fn _wrap_ddp_store_get_get_low_db146f7750b273cb(struct ddp_store *_swig_go_0) {
   struct ddp_store *arg1 = (struct ddp_store *) 0 ;
   ddp_store_get_fn result;
   ddp_store_get_fn _swig_go_result;
@@ -1172,7 +1172,7 @@ ddp_store_get_fn _wrap_ddp_store_get_get_low_54d6d97b8f83fd5b(struct ddp_store *
 }
 
 
-void _wrap_ddp_store_user_data_set_low_54d6d97b8f83fd5b(struct ddp_store *_swig_go_0, void *_swig_go_1) {
+void _wrap_ddp_store_user_data_set_low_db146f7750b273cb(struct ddp_store *_swig_go_0, void *_swig_go_1) {
   struct ddp_store *arg1 = (struct ddp_store *) 0 ;
   void *arg2 = (void *) 0 ;
   
@@ -1184,7 +1184,7 @@ void _wrap_ddp_store_user_data_set_low_54d6d97b8f83fd5b(struct ddp_store *_swig_
 }
 
 
-void *_wrap_ddp_store_user_data_get_low_54d6d97b8f83fd5b(struct ddp_store *_swig_go_0) {
+void *_wrap_ddp_store_user_data_get_low_db146f7750b273cb(struct ddp_store *_swig_go_0) {
   struct ddp_store *arg1 = (struct ddp_store *) 0 ;
   void *result = 0 ;
   void *_swig_go_result;
@@ -1197,7 +1197,7 @@ void *_wrap_ddp_store_user_data_get_low_54d6d97b8f83fd5b(struct ddp_store *_swig
 }
 
 
-struct ddp_store *_wrap_new_ddp_store_low_54d6d97b8f83fd5b() {
+struct ddp_store *_wrap_new_ddp_store_low_db146f7750b273cb() {
   struct ddp_store *result = 0 ;
   struct ddp_store *_swig_go_result;
   
@@ -1208,7 +1208,7 @@ struct ddp_store *_wrap_new_ddp_store_low_54d6d97b8f83fd5b() {
 }
 
 
-void _wrap_delete_ddp_store_low_54d6d97b8f83fd5b(struct ddp_store *_swig_go_0) {
+void _wrap_delete_ddp_store_low_db146f7750b273cb(struct ddp_store *_swig_go_0) {
   struct ddp_store *arg1 = (struct ddp_store *) 0 ;
   
   arg1 = *(struct ddp_store **)&_swig_go_0; 
@@ -1218,7 +1218,7 @@ void _wrap_delete_ddp_store_low_54d6d97b8f83fd5b(struct ddp_store *_swig_go_0) {
 }
 
 
-void _wrap_ddp_group_options_struct_size_set_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_group_options_struct_size_set_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int64_t arg2 ;
   
@@ -1230,7 +1230,7 @@ void _wrap_ddp_group_options_struct_size_set_low_54d6d97b8f83fd5b(struct ddp_gro
 }
 
 
-long long _wrap_ddp_group_options_struct_size_get_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0) {
+long long _wrap_ddp_group_options_struct_size_get_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -1243,7 +1243,7 @@ long long _wrap_ddp_group_options_struct_size_get_low_54d6d97b8f83fd5b(struct dd
 }
 
 
-void _wrap_ddp_group_options_rank_set_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_group_options_rank_set_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t arg2 ;
   
@@ -1255,7 +1255,7 @@ void _wrap_ddp_group_options_rank_set_low_54d6d97b8f83fd5b(struct ddp_group_opti
 }
 
 
-int _wrap_ddp_group_options_rank_get_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0) {
+int _wrap_ddp_group_options_rank_get_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -1268,7 +1268,7 @@ int _wrap_ddp_group_options_rank_get_low_54d6d97b8f83fd5b(struct ddp_group_optio
 }
 
 
-void _wrap_ddp_group_options_world_size_set_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_group_options_world_size_set_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t arg2 ;
   
@@ -1280,7 +1280,7 @@ void _wrap_ddp_group_options_world_size_set_low_54d6d97b8f83fd5b(struct ddp_grou
 }
 
 
-int _wrap_ddp_group_options_world_size_get_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0) {
+int _wrap_ddp_group_options_world_size_get_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -1293,7 +1293,7 @@ int _wrap_ddp_group_options_world_size_get_low_54d6d97b8f83fd5b(struct ddp_group
 }
 
 
-void _wrap_ddp_group_options_backend_set_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0, intgo _swig_go_1) {
+void _wrap_ddp_group_options_backend_set_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0, intgo _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   ddp_backend arg2 ;
   
@@ -1305,7 +1305,7 @@ void _wrap_ddp_group_options_backend_set_low_54d6d97b8f83fd5b(struct ddp_group_o
 }
 
 
-intgo _wrap_ddp_group_options_backend_get_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0) {
+intgo _wrap_ddp_group_options_backend_get_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   ddp_backend result;
   intgo _swig_go_result;
@@ -1318,7 +1318,7 @@ intgo _wrap_ddp_group_options_backend_get_low_54d6d97b8f83fd5b(struct ddp_group_
 }
 
 
-void _wrap_ddp_group_options_device_index_set_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_group_options_device_index_set_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t arg2 ;
   
@@ -1330,7 +1330,7 @@ void _wrap_ddp_group_options_device_index_set_low_54d6d97b8f83fd5b(struct ddp_gr
 }
 
 
-int _wrap_ddp_group_options_device_index_get_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0) {
+int _wrap_ddp_group_options_device_index_get_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -1343,7 +1343,7 @@ int _wrap_ddp_group_options_device_index_get_low_54d6d97b8f83fd5b(struct ddp_gro
 }
 
 
-void _wrap_ddp_group_options_timeout_ms_set_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_group_options_timeout_ms_set_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int64_t arg2 ;
   
@@ -1355,7 +1355,7 @@ void _wrap_ddp_group_options_timeout_ms_set_low_54d6d97b8f83fd5b(struct ddp_grou
 }
 
 
-long long _wrap_ddp_group_options_timeout_ms_get_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0) {
+long long _wrap_ddp_group_options_timeout_ms_get_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -1368,7 +1368,7 @@ long long _wrap_ddp_group_options_timeout_ms_get_low_54d6d97b8f83fd5b(struct ddp
 }
 
 
-void _wrap_ddp_group_options_heartbeat_ms_set_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_group_options_heartbeat_ms_set_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int64_t arg2 ;
   
@@ -1380,7 +1380,7 @@ void _wrap_ddp_group_options_heartbeat_ms_set_low_54d6d97b8f83fd5b(struct ddp_gr
 }
 
 
-long long _wrap_ddp_group_options_heartbeat_ms_get_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0) {
+long long _wrap_ddp_group_options_heartbeat_ms_get_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -1393,7 +1393,7 @@ long long _wrap_ddp_group_options_heartbeat_ms_get_low_54d6d97b8f83fd5b(struct d
 }
 
 
-void _wrap_ddp_group_options_dead_after_ms_set_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_group_options_dead_after_ms_set_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int64_t arg2 ;
   
@@ -1405,7 +1405,7 @@ void _wrap_ddp_group_options_dead_after_ms_set_low_54d6d97b8f83fd5b(struct ddp_g
 }
 
 
-long long _wrap_ddp_group_options_dead_after_ms_get_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0) {
+long long _wrap_ddp_group_options_dead_after_ms_get_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -1418,7 +1418,7 @@ long long _wrap_ddp_group_options_dead_after_ms_get_low_54d6d97b8f83fd5b(struct 
 }
 
 
-void _wrap_ddp_group_options_rendezvous_timeout_ms_set_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_group_options_rendezvous_timeout_ms_set_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int64_t arg2 ;
   
@@ -1430,7 +1430,7 @@ void _wrap_ddp_group_options_rendezvous_timeout_ms_set_low_54d6d97b8f83fd5b(stru
 }
 
 
-long long _wrap_ddp_group_options_rendezvous_timeout_ms_get_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0) {
+long long _wrap_ddp_group_options_rendezvous_timeout_ms_get_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -1443,7 +1443,7 @@ long long _wrap_ddp_group_options_rendezvous_timeout_ms_get_low_54d6d97b8f83fd5b
 }
 
 
-void _wrap_ddp_group_options_store_set_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0, struct ddp_store *_swig_go_1) {
+void _wrap_ddp_group_options_store_set_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0, struct ddp_store *_swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   ddp_store *arg2 = (ddp_store *) 0 ;
   
@@ -1455,7 +1455,7 @@ void _wrap_ddp_group_options_store_set_low_54d6d97b8f83fd5b(struct ddp_group_opt
 }
 
 
-struct ddp_store *_wrap_ddp_group_options_store_get_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0) {
+struct ddp_store *_wrap_ddp_group_options_store_get_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   ddp_store *result = 0 ;
   struct ddp_store *_swig_go_result;
@@ -1468,7 +1468,7 @@ struct ddp_store *_wrap_ddp_group_options_store_get_low_54d6d97b8f83fd5b(struct 
 }
 
 
-void _wrap_ddp_group_options_sum_order_set_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0, intgo _swig_go_1) {
+void _wrap_ddp_group_options_sum_order_set_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0, intgo _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   ddp_sum_order arg2 ;
   
@@ -1480,7 +1480,7 @@ void _wrap_ddp_group_options_sum_order_set_low_54d6d97b8f83fd5b(struct ddp_group
 }
 
 
-intgo _wrap_ddp_group_options_sum_order_get_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0) {
+intgo _wrap_ddp_group_options_sum_order_get_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   ddp_sum_order result;
   intgo _swig_go_result;
@@ -1493,7 +1493,7 @@ intgo _wrap_ddp_group_options_sum_order_get_low_54d6d97b8f83fd5b(struct ddp_grou
 }
 
 
-void _wrap_ddp_group_options_reproducible_set_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_group_options_reproducible_set_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t arg2 ;
   
@@ -1505,7 +1505,7 @@ void _wrap_ddp_group_options_reproducible_set_low_54d6d97b8f83fd5b(struct ddp_gr
 }
 
 
-int _wrap_ddp_group_options_reproducible_get_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0) {
+int _wrap_ddp_group_options_reproducible_get_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -1518,7 +1518,7 @@ int _wrap_ddp_group_options_reproducible_get_low_54d6d97b8f83fd5b(struct ddp_gro
 }
 
 
-void _wrap_ddp_group_options_nccl_max_ctas_set_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_group_options_nccl_max_ctas_set_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t arg2 ;
   
@@ -1530,7 +1530,7 @@ void _wrap_ddp_group_options_nccl_max_ctas_set_low_54d6d97b8f83fd5b(struct ddp_g
 }
 
 
-int _wrap_ddp_group_options_nccl_max_ctas_get_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0) {
+int _wrap_ddp_group_options_nccl_max_ctas_get_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -1543,7 +1543,7 @@ int _wrap_ddp_group_options_nccl_max_ctas_get_low_54d6d97b8f83fd5b(struct ddp_gr
 }
 
 
-void _wrap_ddp_group_options_recoverable_set_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_group_options_recoverable_set_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t arg2 ;
   
@@ -1555,7 +1555,7 @@ void _wrap_ddp_group_options_recoverable_set_low_54d6d97b8f83fd5b(struct ddp_gro
 }
 
 
-int _wrap_ddp_group_options_recoverable_get_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0) {
+int _wrap_ddp_group_options_recoverable_get_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -1568,7 +1568,7 @@ int _wrap_ddp_group_options_recoverable_get_low_54d6d97b8f83fd5b(struct ddp_grou
 }
 
 
-void _wrap_ddp_group_options_nccl_comm_set_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0, void *_swig_go_1) {
+void _wrap_ddp_group_options_nccl_comm_set_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0, void *_swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   void *arg2 = (void *) 0 ;
   
@@ -1580,7 +1580,7 @@ void _wrap_ddp_group_options_nccl_comm_set_low_54d6d97b8f83fd5b(struct ddp_group
 }
 
 
-void *_wrap_ddp_group_options_nccl_comm_get_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0) {
+void *_wrap_ddp_group_options_nccl_comm_get_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   void *result = 0 ;
   void *_swig_go_result;
@@ -1593,7 +1593,7 @@ void *_wrap_ddp_group_options_nccl_comm_get_low_54d6d97b8f83fd5b(struct ddp_grou
 }
 
 
-void _wrap_ddp_group_options_first_port_set_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_group_options_first_port_set_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t arg2 ;
   
@@ -1605,7 +1605,7 @@ void _wrap_ddp_group_options_first_port_set_low_54d6d97b8f83fd5b(struct ddp_grou
 }
 
 
-int _wrap_ddp_group_options_first_port_get_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0) {
+int _wrap_ddp_group_options_first_port_get_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -1618,7 +1618,7 @@ int _wrap_ddp_group_options_first_port_get_low_54d6d97b8f83fd5b(struct ddp_group
 }
 
 
-void _wrap_ddp_group_options_last_port_set_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_group_options_last_port_set_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t arg2 ;
   
@@ -1630,7 +1630,7 @@ void _wrap_ddp_group_options_last_port_set_low_54d6d97b8f83fd5b(struct ddp_group
 }
 
 
-int _wrap_ddp_group_options_last_port_get_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0) {
+int _wrap_ddp_group_options_last_port_get_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -1643,7 +1643,7 @@ int _wrap_ddp_group_options_last_port_get_low_54d6d97b8f83fd5b(struct ddp_group_
 }
 
 
-void _wrap_ddp_group_options_join_set_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_group_options_join_set_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t arg2 ;
   
@@ -1655,7 +1655,7 @@ void _wrap_ddp_group_options_join_set_low_54d6d97b8f83fd5b(struct ddp_group_opti
 }
 
 
-int _wrap_ddp_group_options_join_get_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0) {
+int _wrap_ddp_group_options_join_get_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -1668,7 +1668,7 @@ int _wrap_ddp_group_options_join_get_low_54d6d97b8f83fd5b(struct ddp_group_optio
 }
 
 
-void _wrap_ddp_group_options_virtual_ranks_set_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_group_options_virtual_ranks_set_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t arg2 ;
   
@@ -1680,7 +1680,7 @@ void _wrap_ddp_group_options_virtual_ranks_set_low_54d6d97b8f83fd5b(struct ddp_g
 }
 
 
-int _wrap_ddp_group_options_virtual_ranks_get_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0) {
+int _wrap_ddp_group_options_virtual_ranks_get_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -1693,7 +1693,7 @@ int _wrap_ddp_group_options_virtual_ranks_get_low_54d6d97b8f83fd5b(struct ddp_gr
 }
 
 
-void _wrap_ddp_group_options_connect_all_set_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_group_options_connect_all_set_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t arg2 ;
   
@@ -1705,7 +1705,7 @@ void _wrap_ddp_group_options_connect_all_set_low_54d6d97b8f83fd5b(struct ddp_gro
 }
 
 
-int _wrap_ddp_group_options_connect_all_get_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0) {
+int _wrap_ddp_group_options_connect_all_get_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -1718,7 +1718,7 @@ int _wrap_ddp_group_options_connect_all_get_low_54d6d97b8f83fd5b(struct ddp_grou
 }
 
 
-void _wrap_ddp_group_options_links_set_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0, intgo _swig_go_1) {
+void _wrap_ddp_group_options_links_set_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0, intgo _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   ddp_links arg2 ;
   
@@ -1730,7 +1730,7 @@ void _wrap_ddp_group_options_links_set_low_54d6d97b8f83fd5b(struct ddp_group_opt
 }
 
 
-intgo _wrap_ddp_group_options_links_get_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0) {
+intgo _wrap_ddp_group_options_links_get_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   ddp_links result;
   intgo _swig_go_result;
@@ -1743,7 +1743,7 @@ intgo _wrap_ddp_group_options_links_get_low_54d6d97b8f83fd5b(struct ddp_group_op
 }
 
 
-void _wrap_ddp_group_options_requests_set_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_group_options_requests_set_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t arg2 ;
   
@@ -1755,7 +1755,7 @@ void _wrap_ddp_group_options_requests_set_low_54d6d97b8f83fd5b(struct ddp_group_
 }
 
 
-int _wrap_ddp_group_options_requests_get_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0) {
+int _wrap_ddp_group_options_requests_get_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -1768,7 +1768,7 @@ int _wrap_ddp_group_options_requests_get_low_54d6d97b8f83fd5b(struct ddp_group_o
 }
 
 
-struct ddp_group_options *_wrap_new_ddp_group_options_low_54d6d97b8f83fd5b() {
+struct ddp_group_options *_wrap_new_ddp_group_options_low_db146f7750b273cb() {
   struct ddp_group_options *result = 0 ;
   struct ddp_group_options *_swig_go_result;
   
@@ -1779,7 +1779,7 @@ struct ddp_group_options *_wrap_new_ddp_group_options_low_54d6d97b8f83fd5b() {
 }
 
 
-void _wrap_delete_ddp_group_options_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0) {
+void _wrap_delete_ddp_group_options_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   
   arg1 = *(struct ddp_group_options **)&_swig_go_0; 
@@ -1789,7 +1789,7 @@ void _wrap_delete_ddp_group_options_low_54d6d97b8f83fd5b(struct ddp_group_option
 }
 
 
-_gostring_ _wrap_ddp_group_options_init_low_54d6d97b8f83fd5b(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_group_options_init_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
   ddp_group_options *arg1 = (ddp_group_options *) 0 ;
   int64_t arg2 ;
   ddp_status result;
@@ -1804,7 +1804,7 @@ _gostring_ _wrap_ddp_group_options_init_low_54d6d97b8f83fd5b(struct ddp_group_op
 }
 
 
-_gostring_ _wrap_ddp_group_create_low_54d6d97b8f83fd5b(_gostring_ _swig_go_0, struct ddp_group_options *_swig_go_1, ddp_group **_swig_go_2) {
+_gostring_ _wrap_ddp_group_create_low_db146f7750b273cb(_gostring_ _swig_go_0, struct ddp_group_options *_swig_go_1, ddp_group **_swig_go_2) {
   char *arg1 = (char *) 0 ;
   ddp_group_options *arg2 = (ddp_group_options *) 0 ;
   ddp_group **arg3 = (ddp_group **) 0 ;
@@ -1826,7 +1826,7 @@ _gostring_ _wrap_ddp_group_create_low_54d6d97b8f83fd5b(_gostring_ _swig_go_0, st
 }
 
 
-_gostring_ _wrap_ddp_group_split_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, int _swig_go_1, int _swig_go_2, struct ddp_group_options *_swig_go_3, ddp_group **_swig_go_4) {
+_gostring_ _wrap_ddp_group_split_low_db146f7750b273cb(ddp_group *_swig_go_0, int _swig_go_1, int _swig_go_2, struct ddp_group_options *_swig_go_3, ddp_group **_swig_go_4) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   int32_t arg2 ;
   int32_t arg3 ;
@@ -1847,7 +1847,7 @@ _gostring_ _wrap_ddp_group_split_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, int
 }
 
 
-void _wrap_ddp_group_destroy_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0) {
+void _wrap_ddp_group_destroy_low_db146f7750b273cb(ddp_group *_swig_go_0) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   
   arg1 = *(ddp_group **)&_swig_go_0; 
@@ -1857,7 +1857,7 @@ void _wrap_ddp_group_destroy_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0) {
 }
 
 
-_gostring_ _wrap_ddp_group_abort_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, _gostring_ _swig_go_1) {
+_gostring_ _wrap_ddp_group_abort_low_db146f7750b273cb(ddp_group *_swig_go_0, _gostring_ _swig_go_1) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   char *arg2 = (char *) 0 ;
   ddp_status result;
@@ -1877,7 +1877,7 @@ _gostring_ _wrap_ddp_group_abort_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, _go
 }
 
 
-_gostring_ _wrap_ddp_group_status_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0) {
+_gostring_ _wrap_ddp_group_status_low_db146f7750b273cb(ddp_group *_swig_go_0) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_status result;
   _gostring_ _swig_go_result;
@@ -1890,7 +1890,7 @@ _gostring_ _wrap_ddp_group_status_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0) {
 }
 
 
-int _wrap_ddp_group_rank_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0) {
+int _wrap_ddp_group_rank_low_db146f7750b273cb(ddp_group *_swig_go_0) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -1903,7 +1903,7 @@ int _wrap_ddp_group_rank_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0) {
 }
 
 
-int _wrap_ddp_group_size_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0) {
+int _wrap_ddp_group_size_low_db146f7750b273cb(ddp_group *_swig_go_0) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -1916,7 +1916,7 @@ int _wrap_ddp_group_size_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0) {
 }
 
 
-intgo _wrap_ddp_group_backend_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0) {
+intgo _wrap_ddp_group_backend_low_db146f7750b273cb(ddp_group *_swig_go_0) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_backend result;
   intgo _swig_go_result;
@@ -1929,7 +1929,7 @@ intgo _wrap_ddp_group_backend_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0) {
 }
 
 
-_gostring_ _wrap_ddp_group_barrier_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0) {
+_gostring_ _wrap_ddp_group_barrier_low_db146f7750b273cb(ddp_group *_swig_go_0) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_status result;
   _gostring_ _swig_go_result;
@@ -1942,7 +1942,7 @@ _gostring_ _wrap_ddp_group_barrier_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0) {
 }
 
 
-_gostring_ _wrap_ddp_group_all_reduce_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, intgo _swig_go_2, void *_swig_go_3) {
+_gostring_ _wrap_ddp_group_all_reduce_low_db146f7750b273cb(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, intgo _swig_go_2, void *_swig_go_3) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   ddp_reduce arg3 ;
@@ -1961,7 +1961,7 @@ _gostring_ _wrap_ddp_group_all_reduce_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0
 }
 
 
-_gostring_ _wrap_ddp_group_all_gather_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, void *_swig_go_3) {
+_gostring_ _wrap_ddp_group_all_gather_low_db146f7750b273cb(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, void *_swig_go_3) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -1980,7 +1980,7 @@ _gostring_ _wrap_ddp_group_all_gather_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0
 }
 
 
-_gostring_ _wrap_ddp_group_reduce_scatter_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, intgo _swig_go_3, void *_swig_go_4) {
+_gostring_ _wrap_ddp_group_reduce_scatter_low_db146f7750b273cb(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, intgo _swig_go_3, void *_swig_go_4) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -2001,7 +2001,7 @@ _gostring_ _wrap_ddp_group_reduce_scatter_low_54d6d97b8f83fd5b(ddp_group *_swig_
 }
 
 
-_gostring_ _wrap_ddp_group_broadcast_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, int _swig_go_2, void *_swig_go_3) {
+_gostring_ _wrap_ddp_group_broadcast_low_db146f7750b273cb(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, int _swig_go_2, void *_swig_go_3) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   int32_t arg3 ;
@@ -2020,7 +2020,7 @@ _gostring_ _wrap_ddp_group_broadcast_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0,
 }
 
 
-_gostring_ _wrap_ddp_group_reduce_metrics_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, double *_swig_go_1, long long _swig_go_2, intgo _swig_go_3) {
+_gostring_ _wrap_ddp_group_reduce_metrics_low_db146f7750b273cb(ddp_group *_swig_go_0, double *_swig_go_1, long long _swig_go_2, intgo _swig_go_3) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   double *arg2 = (double *) 0 ;
   int64_t arg3 ;
@@ -2039,7 +2039,7 @@ _gostring_ _wrap_ddp_group_reduce_metrics_low_54d6d97b8f83fd5b(ddp_group *_swig_
 }
 
 
-_gostring_ _wrap_ddp_group_alloc_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, long long _swig_go_1, void **_swig_go_2) {
+_gostring_ _wrap_ddp_group_alloc_low_db146f7750b273cb(ddp_group *_swig_go_0, long long _swig_go_1, void **_swig_go_2) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   int64_t arg2 ;
   void **arg3 = (void **) 0 ;
@@ -2056,7 +2056,7 @@ _gostring_ _wrap_ddp_group_alloc_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, lon
 }
 
 
-_gostring_ _wrap_ddp_group_free_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, void *_swig_go_1) {
+_gostring_ _wrap_ddp_group_free_low_db146f7750b273cb(ddp_group *_swig_go_0, void *_swig_go_1) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   void *arg2 = (void *) 0 ;
   ddp_status result;
@@ -2071,7 +2071,7 @@ _gostring_ _wrap_ddp_group_free_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, void
 }
 
 
-_gostring_ _wrap_ddp_group_send_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, int _swig_go_2, long long _swig_go_3, void *_swig_go_4) {
+_gostring_ _wrap_ddp_group_send_low_db146f7750b273cb(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, int _swig_go_2, long long _swig_go_3, void *_swig_go_4) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   int32_t arg3 ;
@@ -2092,7 +2092,7 @@ _gostring_ _wrap_ddp_group_send_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, stru
 }
 
 
-_gostring_ _wrap_ddp_group_receive_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, int _swig_go_2, long long _swig_go_3, int *_swig_go_4, void *_swig_go_5) {
+_gostring_ _wrap_ddp_group_receive_low_db146f7750b273cb(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, int _swig_go_2, long long _swig_go_3, int *_swig_go_4, void *_swig_go_5) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   int32_t arg3 ;
@@ -2115,7 +2115,7 @@ _gostring_ _wrap_ddp_group_receive_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, s
 }
 
 
-_gostring_ _wrap_ddp_group_reduce_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, intgo _swig_go_2, int _swig_go_3, void *_swig_go_4) {
+_gostring_ _wrap_ddp_group_reduce_low_db146f7750b273cb(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, intgo _swig_go_2, int _swig_go_3, void *_swig_go_4) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   ddp_reduce arg3 ;
@@ -2136,7 +2136,7 @@ _gostring_ _wrap_ddp_group_reduce_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, st
 }
 
 
-_gostring_ _wrap_ddp_group_gather_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, int _swig_go_3, void *_swig_go_4) {
+_gostring_ _wrap_ddp_group_gather_low_db146f7750b273cb(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, int _swig_go_3, void *_swig_go_4) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -2157,7 +2157,7 @@ _gostring_ _wrap_ddp_group_gather_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, st
 }
 
 
-_gostring_ _wrap_ddp_group_scatter_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, int _swig_go_3, void *_swig_go_4) {
+_gostring_ _wrap_ddp_group_scatter_low_db146f7750b273cb(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, int _swig_go_3, void *_swig_go_4) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -2178,7 +2178,7 @@ _gostring_ _wrap_ddp_group_scatter_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, s
 }
 
 
-_gostring_ _wrap_ddp_group_all_to_all_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, long long *_swig_go_3, long long *_swig_go_4, void *_swig_go_5) {
+_gostring_ _wrap_ddp_group_all_to_all_low_db146f7750b273cb(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, long long *_swig_go_3, long long *_swig_go_4, void *_swig_go_5) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -2201,7 +2201,7 @@ _gostring_ _wrap_ddp_group_all_to_all_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0
 }
 
 
-_gostring_ _wrap_ddp_group_all_gather_counts_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, long long *_swig_go_3, void *_swig_go_4) {
+_gostring_ _wrap_ddp_group_all_gather_counts_low_db146f7750b273cb(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, long long *_swig_go_3, void *_swig_go_4) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -2222,7 +2222,7 @@ _gostring_ _wrap_ddp_group_all_gather_counts_low_54d6d97b8f83fd5b(ddp_group *_sw
 }
 
 
-intgo _wrap_DDP_UNUSED_ERROR_low_54d6d97b8f83fd5b() {
+intgo _wrap_DDP_UNUSED_ERROR_low_db146f7750b273cb() {
   enum ddp_unused result;
   intgo _swig_go_result;
   
@@ -2234,7 +2234,7 @@ intgo _wrap_DDP_UNUSED_ERROR_low_54d6d97b8f83fd5b() {
 }
 
 
-intgo _wrap_DDP_UNUSED_ALLOW_low_54d6d97b8f83fd5b() {
+intgo _wrap_DDP_UNUSED_ALLOW_low_db146f7750b273cb() {
   enum ddp_unused result;
   intgo _swig_go_result;
   
@@ -2246,7 +2246,7 @@ intgo _wrap_DDP_UNUSED_ALLOW_low_54d6d97b8f83fd5b() {
 }
 
 
-intgo _wrap_DDP_PROGRESS_AUTO_low_54d6d97b8f83fd5b() {
+intgo _wrap_DDP_PROGRESS_AUTO_low_db146f7750b273cb() {
   enum ddp_progress result;
   intgo _swig_go_result;
   
@@ -2258,7 +2258,7 @@ intgo _wrap_DDP_PROGRESS_AUTO_low_54d6d97b8f83fd5b() {
 }
 
 
-intgo _wrap_DDP_PROGRESS_CALLER_low_54d6d97b8f83fd5b() {
+intgo _wrap_DDP_PROGRESS_CALLER_low_db146f7750b273cb() {
   enum ddp_progress result;
   intgo _swig_go_result;
   
@@ -2270,7 +2270,7 @@ intgo _wrap_DDP_PROGRESS_CALLER_low_54d6d97b8f83fd5b() {
 }
 
 
-intgo _wrap_DDP_PROGRESS_THREAD_low_54d6d97b8f83fd5b() {
+intgo _wrap_DDP_PROGRESS_THREAD_low_db146f7750b273cb() {
   enum ddp_progress result;
   intgo _swig_go_result;
   
@@ -2282,7 +2282,7 @@ intgo _wrap_DDP_PROGRESS_THREAD_low_54d6d97b8f83fd5b() {
 }
 
 
-intgo _wrap_DDP_DRIFT_REPORT_low_54d6d97b8f83fd5b() {
+intgo _wrap_DDP_DRIFT_REPORT_low_db146f7750b273cb() {
   enum ddp_drift result;
   intgo _swig_go_result;
   
@@ -2294,7 +2294,7 @@ intgo _wrap_DDP_DRIFT_REPORT_low_54d6d97b8f83fd5b() {
 }
 
 
-intgo _wrap_DDP_DRIFT_RESEND_low_54d6d97b8f83fd5b() {
+intgo _wrap_DDP_DRIFT_RESEND_low_db146f7750b273cb() {
   enum ddp_drift result;
   intgo _swig_go_result;
   
@@ -2306,7 +2306,7 @@ intgo _wrap_DDP_DRIFT_RESEND_low_54d6d97b8f83fd5b() {
 }
 
 
-intgo _wrap_DDP_DIVISOR_WORLD_low_54d6d97b8f83fd5b() {
+intgo _wrap_DDP_DIVISOR_WORLD_low_db146f7750b273cb() {
   enum ddp_divisor result;
   intgo _swig_go_result;
   
@@ -2318,7 +2318,7 @@ intgo _wrap_DDP_DIVISOR_WORLD_low_54d6d97b8f83fd5b() {
 }
 
 
-intgo _wrap_DDP_DIVISOR_WEIGHTS_low_54d6d97b8f83fd5b() {
+intgo _wrap_DDP_DIVISOR_WEIGHTS_low_db146f7750b273cb() {
   enum ddp_divisor result;
   intgo _swig_go_result;
   
@@ -2330,7 +2330,7 @@ intgo _wrap_DDP_DIVISOR_WEIGHTS_low_54d6d97b8f83fd5b() {
 }
 
 
-void _wrap_ddp_model_options_struct_size_set_low_54d6d97b8f83fd5b(struct ddp_model_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_options_struct_size_set_low_db146f7750b273cb(struct ddp_model_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   int64_t arg2 ;
   
@@ -2342,7 +2342,7 @@ void _wrap_ddp_model_options_struct_size_set_low_54d6d97b8f83fd5b(struct ddp_mod
 }
 
 
-long long _wrap_ddp_model_options_struct_size_get_low_54d6d97b8f83fd5b(struct ddp_model_options *_swig_go_0) {
+long long _wrap_ddp_model_options_struct_size_get_low_db146f7750b273cb(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2355,7 +2355,7 @@ long long _wrap_ddp_model_options_struct_size_get_low_54d6d97b8f83fd5b(struct dd
 }
 
 
-void _wrap_ddp_model_options_first_bucket_bytes_set_low_54d6d97b8f83fd5b(struct ddp_model_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_options_first_bucket_bytes_set_low_db146f7750b273cb(struct ddp_model_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   int64_t arg2 ;
   
@@ -2367,7 +2367,7 @@ void _wrap_ddp_model_options_first_bucket_bytes_set_low_54d6d97b8f83fd5b(struct 
 }
 
 
-long long _wrap_ddp_model_options_first_bucket_bytes_get_low_54d6d97b8f83fd5b(struct ddp_model_options *_swig_go_0) {
+long long _wrap_ddp_model_options_first_bucket_bytes_get_low_db146f7750b273cb(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2380,7 +2380,7 @@ long long _wrap_ddp_model_options_first_bucket_bytes_get_low_54d6d97b8f83fd5b(st
 }
 
 
-void _wrap_ddp_model_options_bucket_bytes_set_low_54d6d97b8f83fd5b(struct ddp_model_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_options_bucket_bytes_set_low_db146f7750b273cb(struct ddp_model_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   int64_t arg2 ;
   
@@ -2392,7 +2392,7 @@ void _wrap_ddp_model_options_bucket_bytes_set_low_54d6d97b8f83fd5b(struct ddp_mo
 }
 
 
-long long _wrap_ddp_model_options_bucket_bytes_get_low_54d6d97b8f83fd5b(struct ddp_model_options *_swig_go_0) {
+long long _wrap_ddp_model_options_bucket_bytes_get_low_db146f7750b273cb(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2405,7 +2405,7 @@ long long _wrap_ddp_model_options_bucket_bytes_get_low_54d6d97b8f83fd5b(struct d
 }
 
 
-void _wrap_ddp_model_options_reduce_set_low_54d6d97b8f83fd5b(struct ddp_model_options *_swig_go_0, intgo _swig_go_1) {
+void _wrap_ddp_model_options_reduce_set_low_db146f7750b273cb(struct ddp_model_options *_swig_go_0, intgo _swig_go_1) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   ddp_reduce arg2 ;
   
@@ -2417,7 +2417,7 @@ void _wrap_ddp_model_options_reduce_set_low_54d6d97b8f83fd5b(struct ddp_model_op
 }
 
 
-intgo _wrap_ddp_model_options_reduce_get_low_54d6d97b8f83fd5b(struct ddp_model_options *_swig_go_0) {
+intgo _wrap_ddp_model_options_reduce_get_low_db146f7750b273cb(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   ddp_reduce result;
   intgo _swig_go_result;
@@ -2430,7 +2430,7 @@ intgo _wrap_ddp_model_options_reduce_get_low_54d6d97b8f83fd5b(struct ddp_model_o
 }
 
 
-void _wrap_ddp_model_options_unused_set_low_54d6d97b8f83fd5b(struct ddp_model_options *_swig_go_0, intgo _swig_go_1) {
+void _wrap_ddp_model_options_unused_set_low_db146f7750b273cb(struct ddp_model_options *_swig_go_0, intgo _swig_go_1) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   ddp_unused arg2 ;
   
@@ -2442,7 +2442,7 @@ void _wrap_ddp_model_options_unused_set_low_54d6d97b8f83fd5b(struct ddp_model_op
 }
 
 
-intgo _wrap_ddp_model_options_unused_get_low_54d6d97b8f83fd5b(struct ddp_model_options *_swig_go_0) {
+intgo _wrap_ddp_model_options_unused_get_low_db146f7750b273cb(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   ddp_unused result;
   intgo _swig_go_result;
@@ -2455,7 +2455,7 @@ intgo _wrap_ddp_model_options_unused_get_low_54d6d97b8f83fd5b(struct ddp_model_o
 }
 
 
-void _wrap_ddp_model_options_progress_set_low_54d6d97b8f83fd5b(struct ddp_model_options *_swig_go_0, intgo _swig_go_1) {
+void _wrap_ddp_model_options_progress_set_low_db146f7750b273cb(struct ddp_model_options *_swig_go_0, intgo _swig_go_1) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   ddp_progress arg2 ;
   
@@ -2467,7 +2467,7 @@ void _wrap_ddp_model_options_progress_set_low_54d6d97b8f83fd5b(struct ddp_model_
 }
 
 
-intgo _wrap_ddp_model_options_progress_get_low_54d6d97b8f83fd5b(struct ddp_model_options *_swig_go_0) {
+intgo _wrap_ddp_model_options_progress_get_low_db146f7750b273cb(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   ddp_progress result;
   intgo _swig_go_result;
@@ -2480,7 +2480,7 @@ intgo _wrap_ddp_model_options_progress_get_low_54d6d97b8f83fd5b(struct ddp_model
 }
 
 
-void _wrap_ddp_model_options_drift_set_low_54d6d97b8f83fd5b(struct ddp_model_options *_swig_go_0, intgo _swig_go_1) {
+void _wrap_ddp_model_options_drift_set_low_db146f7750b273cb(struct ddp_model_options *_swig_go_0, intgo _swig_go_1) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   ddp_drift arg2 ;
   
@@ -2492,7 +2492,7 @@ void _wrap_ddp_model_options_drift_set_low_54d6d97b8f83fd5b(struct ddp_model_opt
 }
 
 
-intgo _wrap_ddp_model_options_drift_get_low_54d6d97b8f83fd5b(struct ddp_model_options *_swig_go_0) {
+intgo _wrap_ddp_model_options_drift_get_low_db146f7750b273cb(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   ddp_drift result;
   intgo _swig_go_result;
@@ -2505,7 +2505,7 @@ intgo _wrap_ddp_model_options_drift_get_low_54d6d97b8f83fd5b(struct ddp_model_op
 }
 
 
-void _wrap_ddp_model_options_check_every_set_low_54d6d97b8f83fd5b(struct ddp_model_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_options_check_every_set_low_db146f7750b273cb(struct ddp_model_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   int64_t arg2 ;
   
@@ -2517,7 +2517,7 @@ void _wrap_ddp_model_options_check_every_set_low_54d6d97b8f83fd5b(struct ddp_mod
 }
 
 
-long long _wrap_ddp_model_options_check_every_get_low_54d6d97b8f83fd5b(struct ddp_model_options *_swig_go_0) {
+long long _wrap_ddp_model_options_check_every_get_low_db146f7750b273cb(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2530,7 +2530,7 @@ long long _wrap_ddp_model_options_check_every_get_low_54d6d97b8f83fd5b(struct dd
 }
 
 
-void _wrap_ddp_model_options_divisor_set_low_54d6d97b8f83fd5b(struct ddp_model_options *_swig_go_0, intgo _swig_go_1) {
+void _wrap_ddp_model_options_divisor_set_low_db146f7750b273cb(struct ddp_model_options *_swig_go_0, intgo _swig_go_1) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   ddp_divisor arg2 ;
   
@@ -2542,7 +2542,7 @@ void _wrap_ddp_model_options_divisor_set_low_54d6d97b8f83fd5b(struct ddp_model_o
 }
 
 
-intgo _wrap_ddp_model_options_divisor_get_low_54d6d97b8f83fd5b(struct ddp_model_options *_swig_go_0) {
+intgo _wrap_ddp_model_options_divisor_get_low_db146f7750b273cb(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   ddp_divisor result;
   intgo _swig_go_result;
@@ -2555,7 +2555,7 @@ intgo _wrap_ddp_model_options_divisor_get_low_54d6d97b8f83fd5b(struct ddp_model_
 }
 
 
-void _wrap_ddp_model_options_uneven_inputs_set_low_54d6d97b8f83fd5b(struct ddp_model_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_model_options_uneven_inputs_set_low_db146f7750b273cb(struct ddp_model_options *_swig_go_0, int _swig_go_1) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   int32_t arg2 ;
   
@@ -2567,7 +2567,7 @@ void _wrap_ddp_model_options_uneven_inputs_set_low_54d6d97b8f83fd5b(struct ddp_m
 }
 
 
-int _wrap_ddp_model_options_uneven_inputs_get_low_54d6d97b8f83fd5b(struct ddp_model_options *_swig_go_0) {
+int _wrap_ddp_model_options_uneven_inputs_get_low_db146f7750b273cb(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -2580,7 +2580,7 @@ int _wrap_ddp_model_options_uneven_inputs_get_low_54d6d97b8f83fd5b(struct ddp_mo
 }
 
 
-void _wrap_ddp_model_options_wire_set_low_54d6d97b8f83fd5b(struct ddp_model_options *_swig_go_0, intgo _swig_go_1) {
+void _wrap_ddp_model_options_wire_set_low_db146f7750b273cb(struct ddp_model_options *_swig_go_0, intgo _swig_go_1) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   ddp_dtype arg2 ;
   
@@ -2592,7 +2592,7 @@ void _wrap_ddp_model_options_wire_set_low_54d6d97b8f83fd5b(struct ddp_model_opti
 }
 
 
-intgo _wrap_ddp_model_options_wire_get_low_54d6d97b8f83fd5b(struct ddp_model_options *_swig_go_0) {
+intgo _wrap_ddp_model_options_wire_get_low_db146f7750b273cb(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   ddp_dtype result;
   intgo _swig_go_result;
@@ -2605,7 +2605,7 @@ intgo _wrap_ddp_model_options_wire_get_low_54d6d97b8f83fd5b(struct ddp_model_opt
 }
 
 
-void _wrap_ddp_model_options_own_values_set_low_54d6d97b8f83fd5b(struct ddp_model_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_model_options_own_values_set_low_db146f7750b273cb(struct ddp_model_options *_swig_go_0, int _swig_go_1) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   int32_t arg2 ;
   
@@ -2617,7 +2617,7 @@ void _wrap_ddp_model_options_own_values_set_low_54d6d97b8f83fd5b(struct ddp_mode
 }
 
 
-int _wrap_ddp_model_options_own_values_get_low_54d6d97b8f83fd5b(struct ddp_model_options *_swig_go_0) {
+int _wrap_ddp_model_options_own_values_get_low_db146f7750b273cb(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -2630,7 +2630,7 @@ int _wrap_ddp_model_options_own_values_get_low_54d6d97b8f83fd5b(struct ddp_model
 }
 
 
-struct ddp_model_options *_wrap_new_ddp_model_options_low_54d6d97b8f83fd5b() {
+struct ddp_model_options *_wrap_new_ddp_model_options_low_db146f7750b273cb() {
   struct ddp_model_options *result = 0 ;
   struct ddp_model_options *_swig_go_result;
   
@@ -2641,7 +2641,7 @@ struct ddp_model_options *_wrap_new_ddp_model_options_low_54d6d97b8f83fd5b() {
 }
 
 
-void _wrap_delete_ddp_model_options_low_54d6d97b8f83fd5b(struct ddp_model_options *_swig_go_0) {
+void _wrap_delete_ddp_model_options_low_db146f7750b273cb(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   
   arg1 = *(struct ddp_model_options **)&_swig_go_0; 
@@ -2651,7 +2651,7 @@ void _wrap_delete_ddp_model_options_low_54d6d97b8f83fd5b(struct ddp_model_option
 }
 
 
-void _wrap_ddp_model_stats_struct_size_set_low_54d6d97b8f83fd5b(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_struct_size_set_low_db146f7750b273cb(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2663,7 +2663,7 @@ void _wrap_ddp_model_stats_struct_size_set_low_54d6d97b8f83fd5b(struct ddp_model
 }
 
 
-long long _wrap_ddp_model_stats_struct_size_get_low_54d6d97b8f83fd5b(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_struct_size_get_low_db146f7750b273cb(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2676,7 +2676,7 @@ long long _wrap_ddp_model_stats_struct_size_get_low_54d6d97b8f83fd5b(struct ddp_
 }
 
 
-void _wrap_ddp_model_stats_parameters_set_low_54d6d97b8f83fd5b(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_parameters_set_low_db146f7750b273cb(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2688,7 +2688,7 @@ void _wrap_ddp_model_stats_parameters_set_low_54d6d97b8f83fd5b(struct ddp_model_
 }
 
 
-long long _wrap_ddp_model_stats_parameters_get_low_54d6d97b8f83fd5b(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_parameters_get_low_db146f7750b273cb(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2701,7 +2701,7 @@ long long _wrap_ddp_model_stats_parameters_get_low_54d6d97b8f83fd5b(struct ddp_m
 }
 
 
-void _wrap_ddp_model_stats_elements_set_low_54d6d97b8f83fd5b(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_elements_set_low_db146f7750b273cb(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2713,7 +2713,7 @@ void _wrap_ddp_model_stats_elements_set_low_54d6d97b8f83fd5b(struct ddp_model_st
 }
 
 
-long long _wrap_ddp_model_stats_elements_get_low_54d6d97b8f83fd5b(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_elements_get_low_db146f7750b273cb(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2726,7 +2726,7 @@ long long _wrap_ddp_model_stats_elements_get_low_54d6d97b8f83fd5b(struct ddp_mod
 }
 
 
-void _wrap_ddp_model_stats_buckets_set_low_54d6d97b8f83fd5b(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_buckets_set_low_db146f7750b273cb(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2738,7 +2738,7 @@ void _wrap_ddp_model_stats_buckets_set_low_54d6d97b8f83fd5b(struct ddp_model_sta
 }
 
 
-long long _wrap_ddp_model_stats_buckets_get_low_54d6d97b8f83fd5b(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_buckets_get_low_db146f7750b273cb(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2751,7 +2751,7 @@ long long _wrap_ddp_model_stats_buckets_get_low_54d6d97b8f83fd5b(struct ddp_mode
 }
 
 
-void _wrap_ddp_model_stats_passes_set_low_54d6d97b8f83fd5b(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_passes_set_low_db146f7750b273cb(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2763,7 +2763,7 @@ void _wrap_ddp_model_stats_passes_set_low_54d6d97b8f83fd5b(struct ddp_model_stat
 }
 
 
-long long _wrap_ddp_model_stats_passes_get_low_54d6d97b8f83fd5b(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_passes_get_low_db146f7750b273cb(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2776,7 +2776,7 @@ long long _wrap_ddp_model_stats_passes_get_low_54d6d97b8f83fd5b(struct ddp_model
 }
 
 
-void _wrap_ddp_model_stats_gradient_bytes_set_low_54d6d97b8f83fd5b(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_gradient_bytes_set_low_db146f7750b273cb(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2788,7 +2788,7 @@ void _wrap_ddp_model_stats_gradient_bytes_set_low_54d6d97b8f83fd5b(struct ddp_mo
 }
 
 
-long long _wrap_ddp_model_stats_gradient_bytes_get_low_54d6d97b8f83fd5b(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_gradient_bytes_get_low_db146f7750b273cb(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2801,7 +2801,7 @@ long long _wrap_ddp_model_stats_gradient_bytes_get_low_54d6d97b8f83fd5b(struct d
 }
 
 
-void _wrap_ddp_model_stats_backward_ns_set_low_54d6d97b8f83fd5b(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_backward_ns_set_low_db146f7750b273cb(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2813,7 +2813,7 @@ void _wrap_ddp_model_stats_backward_ns_set_low_54d6d97b8f83fd5b(struct ddp_model
 }
 
 
-long long _wrap_ddp_model_stats_backward_ns_get_low_54d6d97b8f83fd5b(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_backward_ns_get_low_db146f7750b273cb(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2826,7 +2826,7 @@ long long _wrap_ddp_model_stats_backward_ns_get_low_54d6d97b8f83fd5b(struct ddp_
 }
 
 
-void _wrap_ddp_model_stats_comm_ns_set_low_54d6d97b8f83fd5b(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_comm_ns_set_low_db146f7750b273cb(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2838,7 +2838,7 @@ void _wrap_ddp_model_stats_comm_ns_set_low_54d6d97b8f83fd5b(struct ddp_model_sta
 }
 
 
-long long _wrap_ddp_model_stats_comm_ns_get_low_54d6d97b8f83fd5b(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_comm_ns_get_low_db146f7750b273cb(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2851,7 +2851,7 @@ long long _wrap_ddp_model_stats_comm_ns_get_low_54d6d97b8f83fd5b(struct ddp_mode
 }
 
 
-void _wrap_ddp_model_stats_exposed_ns_set_low_54d6d97b8f83fd5b(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_exposed_ns_set_low_db146f7750b273cb(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2863,7 +2863,7 @@ void _wrap_ddp_model_stats_exposed_ns_set_low_54d6d97b8f83fd5b(struct ddp_model_
 }
 
 
-long long _wrap_ddp_model_stats_exposed_ns_get_low_54d6d97b8f83fd5b(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_exposed_ns_get_low_db146f7750b273cb(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2876,7 +2876,7 @@ long long _wrap_ddp_model_stats_exposed_ns_get_low_54d6d97b8f83fd5b(struct ddp_m
 }
 
 
-void _wrap_ddp_model_stats_total_backward_ns_set_low_54d6d97b8f83fd5b(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_total_backward_ns_set_low_db146f7750b273cb(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2888,7 +2888,7 @@ void _wrap_ddp_model_stats_total_backward_ns_set_low_54d6d97b8f83fd5b(struct ddp
 }
 
 
-long long _wrap_ddp_model_stats_total_backward_ns_get_low_54d6d97b8f83fd5b(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_total_backward_ns_get_low_db146f7750b273cb(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2901,7 +2901,7 @@ long long _wrap_ddp_model_stats_total_backward_ns_get_low_54d6d97b8f83fd5b(struc
 }
 
 
-void _wrap_ddp_model_stats_total_comm_ns_set_low_54d6d97b8f83fd5b(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_total_comm_ns_set_low_db146f7750b273cb(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2913,7 +2913,7 @@ void _wrap_ddp_model_stats_total_comm_ns_set_low_54d6d97b8f83fd5b(struct ddp_mod
 }
 
 
-long long _wrap_ddp_model_stats_total_comm_ns_get_low_54d6d97b8f83fd5b(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_total_comm_ns_get_low_db146f7750b273cb(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2926,7 +2926,7 @@ long long _wrap_ddp_model_stats_total_comm_ns_get_low_54d6d97b8f83fd5b(struct dd
 }
 
 
-void _wrap_ddp_model_stats_total_exposed_ns_set_low_54d6d97b8f83fd5b(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_total_exposed_ns_set_low_db146f7750b273cb(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2938,7 +2938,7 @@ void _wrap_ddp_model_stats_total_exposed_ns_set_low_54d6d97b8f83fd5b(struct ddp_
 }
 
 
-long long _wrap_ddp_model_stats_total_exposed_ns_get_low_54d6d97b8f83fd5b(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_total_exposed_ns_get_low_db146f7750b273cb(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2951,7 +2951,7 @@ long long _wrap_ddp_model_stats_total_exposed_ns_get_low_54d6d97b8f83fd5b(struct
 }
 
 
-void _wrap_ddp_model_stats_checks_set_low_54d6d97b8f83fd5b(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_checks_set_low_db146f7750b273cb(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2963,7 +2963,7 @@ void _wrap_ddp_model_stats_checks_set_low_54d6d97b8f83fd5b(struct ddp_model_stat
 }
 
 
-long long _wrap_ddp_model_stats_checks_get_low_54d6d97b8f83fd5b(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_checks_get_low_db146f7750b273cb(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2976,7 +2976,7 @@ long long _wrap_ddp_model_stats_checks_get_low_54d6d97b8f83fd5b(struct ddp_model
 }
 
 
-void _wrap_ddp_model_stats_repairs_set_low_54d6d97b8f83fd5b(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_repairs_set_low_db146f7750b273cb(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2988,7 +2988,7 @@ void _wrap_ddp_model_stats_repairs_set_low_54d6d97b8f83fd5b(struct ddp_model_sta
 }
 
 
-long long _wrap_ddp_model_stats_repairs_get_low_54d6d97b8f83fd5b(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_repairs_get_low_db146f7750b273cb(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -3001,7 +3001,7 @@ long long _wrap_ddp_model_stats_repairs_get_low_54d6d97b8f83fd5b(struct ddp_mode
 }
 
 
-void _wrap_ddp_model_stats_sent_bytes_set_low_54d6d97b8f83fd5b(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_sent_bytes_set_low_db146f7750b273cb(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -3013,7 +3013,7 @@ void _wrap_ddp_model_stats_sent_bytes_set_low_54d6d97b8f83fd5b(struct ddp_model_
 }
 
 
-long long _wrap_ddp_model_stats_sent_bytes_get_low_54d6d97b8f83fd5b(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_sent_bytes_get_low_db146f7750b273cb(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -3026,7 +3026,7 @@ long long _wrap_ddp_model_stats_sent_bytes_get_low_54d6d97b8f83fd5b(struct ddp_m
 }
 
 
-void _wrap_ddp_model_stats_total_sent_bytes_set_low_54d6d97b8f83fd5b(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_total_sent_bytes_set_low_db146f7750b273cb(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -3038,7 +3038,7 @@ void _wrap_ddp_model_stats_total_sent_bytes_set_low_54d6d97b8f83fd5b(struct ddp_
 }
 
 
-long long _wrap_ddp_model_stats_total_sent_bytes_get_low_54d6d97b8f83fd5b(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_total_sent_bytes_get_low_db146f7750b273cb(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -3051,7 +3051,7 @@ long long _wrap_ddp_model_stats_total_sent_bytes_get_low_54d6d97b8f83fd5b(struct
 }
 
 
-struct ddp_model_stats *_wrap_new_ddp_model_stats_low_54d6d97b8f83fd5b() {
+struct ddp_model_stats *_wrap_new_ddp_model_stats_low_db146f7750b273cb() {
   struct ddp_model_stats *result = 0 ;
   struct ddp_model_stats *_swig_go_result;
   
@@ -3062,7 +3062,7 @@ struct ddp_model_stats *_wrap_new_ddp_model_stats_low_54d6d97b8f83fd5b() {
 }
 
 
-void _wrap_delete_ddp_model_stats_low_54d6d97b8f83fd5b(struct ddp_model_stats *_swig_go_0) {
+void _wrap_delete_ddp_model_stats_low_db146f7750b273cb(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   
   arg1 = *(struct ddp_model_stats **)&_swig_go_0; 
@@ -3072,7 +3072,7 @@ void _wrap_delete_ddp_model_stats_low_54d6d97b8f83fd5b(struct ddp_model_stats *_
 }
 
 
-_gostring_ _wrap_ddp_model_options_init_low_54d6d97b8f83fd5b(struct ddp_model_options *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_model_options_init_low_db146f7750b273cb(struct ddp_model_options *_swig_go_0, long long _swig_go_1) {
   ddp_model_options *arg1 = (ddp_model_options *) 0 ;
   int64_t arg2 ;
   ddp_status result;
@@ -3087,7 +3087,7 @@ _gostring_ _wrap_ddp_model_options_init_low_54d6d97b8f83fd5b(struct ddp_model_op
 }
 
 
-_gostring_ _wrap_ddp_model_create_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, struct ddp_model_options *_swig_go_1, ddp_model **_swig_go_2) {
+_gostring_ _wrap_ddp_model_create_low_db146f7750b273cb(ddp_group *_swig_go_0, struct ddp_model_options *_swig_go_1, ddp_model **_swig_go_2) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_model_options *arg2 = (ddp_model_options *) 0 ;
   ddp_model **arg3 = (ddp_model **) 0 ;
@@ -3104,7 +3104,7 @@ _gostring_ _wrap_ddp_model_create_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, st
 }
 
 
-void _wrap_ddp_model_destroy_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0) {
+void _wrap_ddp_model_destroy_low_db146f7750b273cb(ddp_model *_swig_go_0) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   
   arg1 = *(ddp_model **)&_swig_go_0; 
@@ -3114,7 +3114,7 @@ void _wrap_ddp_model_destroy_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0) {
 }
 
 
-_gostring_ _wrap_ddp_model_add_parameter_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, _gostring_ _swig_go_1, struct ddp_tensor *_swig_go_2, struct ddp_tensor *_swig_go_3, int *_swig_go_4) {
+_gostring_ _wrap_ddp_model_add_parameter_low_db146f7750b273cb(ddp_model *_swig_go_0, _gostring_ _swig_go_1, struct ddp_tensor *_swig_go_2, struct ddp_tensor *_swig_go_3, int *_swig_go_4) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   char *arg2 = (char *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -3140,7 +3140,7 @@ _gostring_ _wrap_ddp_model_add_parameter_low_54d6d97b8f83fd5b(ddp_model *_swig_g
 }
 
 
-_gostring_ _wrap_ddp_model_add_array_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, _gostring_ _swig_go_1, float *_swig_go_2, float *_swig_go_3, long long _swig_go_4, int *_swig_go_5) {
+_gostring_ _wrap_ddp_model_add_array_low_db146f7750b273cb(ddp_model *_swig_go_0, _gostring_ _swig_go_1, float *_swig_go_2, float *_swig_go_3, long long _swig_go_4, int *_swig_go_5) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   char *arg2 = (char *) 0 ;
   float *arg3 = (float *) 0 ;
@@ -3168,7 +3168,7 @@ _gostring_ _wrap_ddp_model_add_array_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0,
 }
 
 
-_gostring_ _wrap_ddp_model_add_buffer_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, _gostring_ _swig_go_1, struct ddp_tensor *_swig_go_2, int *_swig_go_3) {
+_gostring_ _wrap_ddp_model_add_buffer_low_db146f7750b273cb(ddp_model *_swig_go_0, _gostring_ _swig_go_1, struct ddp_tensor *_swig_go_2, int *_swig_go_3) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   char *arg2 = (char *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -3192,7 +3192,7 @@ _gostring_ _wrap_ddp_model_add_buffer_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0
 }
 
 
-_gostring_ _wrap_ddp_model_commit_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, void *_swig_go_1) {
+_gostring_ _wrap_ddp_model_commit_low_db146f7750b273cb(ddp_model *_swig_go_0, void *_swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   void *arg2 = (void *) 0 ;
   ddp_status result;
@@ -3207,7 +3207,7 @@ _gostring_ _wrap_ddp_model_commit_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, vo
 }
 
 
-int _wrap_ddp_model_get_parameter_count_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0) {
+int _wrap_ddp_model_get_parameter_count_low_db146f7750b273cb(ddp_model *_swig_go_0) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -3220,7 +3220,7 @@ int _wrap_ddp_model_get_parameter_count_low_54d6d97b8f83fd5b(ddp_model *_swig_go
 }
 
 
-_gostring_ _wrap_ddp_model_get_grad_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, int _swig_go_1, struct ddp_tensor *_swig_go_2) {
+_gostring_ _wrap_ddp_model_get_grad_low_db146f7750b273cb(ddp_model *_swig_go_0, int _swig_go_1, struct ddp_tensor *_swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int32_t arg2 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -3237,7 +3237,7 @@ _gostring_ _wrap_ddp_model_get_grad_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, 
 }
 
 
-_gostring_ _wrap_ddp_model_get_value_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, int _swig_go_1, struct ddp_tensor *_swig_go_2) {
+_gostring_ _wrap_ddp_model_get_value_low_db146f7750b273cb(ddp_model *_swig_go_0, int _swig_go_1, struct ddp_tensor *_swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int32_t arg2 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -3254,7 +3254,7 @@ _gostring_ _wrap_ddp_model_get_value_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0,
 }
 
 
-_gostring_ _wrap_ddp_model_set_grad_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, int _swig_go_1, struct ddp_tensor *_swig_go_2) {
+_gostring_ _wrap_ddp_model_set_grad_low_db146f7750b273cb(ddp_model *_swig_go_0, int _swig_go_1, struct ddp_tensor *_swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int32_t arg2 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -3271,7 +3271,7 @@ _gostring_ _wrap_ddp_model_set_grad_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, 
 }
 
 
-_gostring_ _wrap_ddp_model_sync_buffers_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, int _swig_go_1, void *_swig_go_2) {
+_gostring_ _wrap_ddp_model_sync_buffers_low_db146f7750b273cb(ddp_model *_swig_go_0, int _swig_go_1, void *_swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int32_t arg2 ;
   void *arg3 = (void *) 0 ;
@@ -3288,7 +3288,7 @@ _gostring_ _wrap_ddp_model_sync_buffers_low_54d6d97b8f83fd5b(ddp_model *_swig_go
 }
 
 
-_gostring_ _wrap_ddp_model_check_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, void *_swig_go_1) {
+_gostring_ _wrap_ddp_model_check_low_db146f7750b273cb(ddp_model *_swig_go_0, void *_swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   void *arg2 = (void *) 0 ;
   ddp_status result;
@@ -3303,7 +3303,7 @@ _gostring_ _wrap_ddp_model_check_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, voi
 }
 
 
-_gostring_ _wrap_ddp_model_get_hash_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, long long *_swig_go_1) {
+_gostring_ _wrap_ddp_model_get_hash_low_db146f7750b273cb(ddp_model *_swig_go_0, long long *_swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int64_t *arg2 = (int64_t *) 0 ;
   ddp_status result;
@@ -3318,7 +3318,7 @@ _gostring_ _wrap_ddp_model_get_hash_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, 
 }
 
 
-_gostring_ _wrap_ddp_model_get_stats_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, struct ddp_model_stats *_swig_go_1) {
+_gostring_ _wrap_ddp_model_get_stats_low_db146f7750b273cb(ddp_model *_swig_go_0, struct ddp_model_stats *_swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   ddp_model_stats *arg2 = (ddp_model_stats *) 0 ;
   ddp_status result;
@@ -3333,7 +3333,7 @@ _gostring_ _wrap_ddp_model_get_stats_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0,
 }
 
 
-_gostring_ _wrap_ddp_model_describe_plan_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, char *_swig_go_1, long long _swig_go_2, long long *_swig_go_3) {
+_gostring_ _wrap_ddp_model_describe_plan_low_db146f7750b273cb(ddp_model *_swig_go_0, char *_swig_go_1, long long _swig_go_2, long long *_swig_go_3) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   char *arg2 = (char *) 0 ;
   int64_t arg3 ;
@@ -3353,7 +3353,7 @@ _gostring_ _wrap_ddp_model_describe_plan_low_54d6d97b8f83fd5b(ddp_model *_swig_g
 }
 
 
-intgo _wrap_DDP_PASS_REDUCE_low_54d6d97b8f83fd5b() {
+intgo _wrap_DDP_PASS_REDUCE_low_db146f7750b273cb() {
   enum ddp_pass result;
   intgo _swig_go_result;
   
@@ -3365,7 +3365,7 @@ intgo _wrap_DDP_PASS_REDUCE_low_54d6d97b8f83fd5b() {
 }
 
 
-intgo _wrap_DDP_PASS_ACCUMULATE_low_54d6d97b8f83fd5b() {
+intgo _wrap_DDP_PASS_ACCUMULATE_low_db146f7750b273cb() {
   enum ddp_pass result;
   intgo _swig_go_result;
   
@@ -3377,7 +3377,7 @@ intgo _wrap_DDP_PASS_ACCUMULATE_low_54d6d97b8f83fd5b() {
 }
 
 
-intgo _wrap_DDP_PASS_LOCAL_low_54d6d97b8f83fd5b() {
+intgo _wrap_DDP_PASS_LOCAL_low_db146f7750b273cb() {
   enum ddp_pass result;
   intgo _swig_go_result;
   
@@ -3389,7 +3389,7 @@ intgo _wrap_DDP_PASS_LOCAL_low_54d6d97b8f83fd5b() {
 }
 
 
-intgo _wrap_DDP_PASS_PART_low_54d6d97b8f83fd5b() {
+intgo _wrap_DDP_PASS_PART_low_db146f7750b273cb() {
   enum ddp_pass result;
   intgo _swig_go_result;
   
@@ -3401,7 +3401,7 @@ intgo _wrap_DDP_PASS_PART_low_54d6d97b8f83fd5b() {
 }
 
 
-_gostring_ _wrap_ddp_model_begin_backward_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, intgo _swig_go_1) {
+_gostring_ _wrap_ddp_model_begin_backward_low_db146f7750b273cb(ddp_model *_swig_go_0, intgo _swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   ddp_pass arg2 ;
   ddp_status result;
@@ -3416,7 +3416,7 @@ _gostring_ _wrap_ddp_model_begin_backward_low_54d6d97b8f83fd5b(ddp_model *_swig_
 }
 
 
-_gostring_ _wrap_ddp_model_mark_ready_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, int _swig_go_1, void *_swig_go_2) {
+_gostring_ _wrap_ddp_model_mark_ready_low_db146f7750b273cb(ddp_model *_swig_go_0, int _swig_go_1, void *_swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int32_t arg2 ;
   void *arg3 = (void *) 0 ;
@@ -3433,7 +3433,7 @@ _gostring_ _wrap_ddp_model_mark_ready_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0
 }
 
 
-_gostring_ _wrap_ddp_model_mark_range_ready_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, int _swig_go_1, long long _swig_go_2, long long _swig_go_3, void *_swig_go_4) {
+_gostring_ _wrap_ddp_model_mark_range_ready_low_db146f7750b273cb(ddp_model *_swig_go_0, int _swig_go_1, long long _swig_go_2, long long _swig_go_3, void *_swig_go_4) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int32_t arg2 ;
   int64_t arg3 ;
@@ -3454,7 +3454,7 @@ _gostring_ _wrap_ddp_model_mark_range_ready_low_54d6d97b8f83fd5b(ddp_model *_swi
 }
 
 
-_gostring_ _wrap_ddp_model_mark_unused_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, int _swig_go_1) {
+_gostring_ _wrap_ddp_model_mark_unused_low_db146f7750b273cb(ddp_model *_swig_go_0, int _swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int32_t arg2 ;
   ddp_status result;
@@ -3469,7 +3469,7 @@ _gostring_ _wrap_ddp_model_mark_unused_low_54d6d97b8f83fd5b(ddp_model *_swig_go_
 }
 
 
-_gostring_ _wrap_ddp_model_end_backward_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, void *_swig_go_1) {
+_gostring_ _wrap_ddp_model_end_backward_low_db146f7750b273cb(ddp_model *_swig_go_0, void *_swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   void *arg2 = (void *) 0 ;
   ddp_status result;
@@ -3484,7 +3484,7 @@ _gostring_ _wrap_ddp_model_end_backward_low_54d6d97b8f83fd5b(ddp_model *_swig_go
 }
 
 
-int _wrap_ddp_model_was_used_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, int _swig_go_1) {
+int _wrap_ddp_model_was_used_low_db146f7750b273cb(ddp_model *_swig_go_0, int _swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int32_t arg2 ;
   int32_t result;
@@ -3499,7 +3499,7 @@ int _wrap_ddp_model_was_used_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, int _sw
 }
 
 
-_gostring_ _wrap_ddp_model_zero_grad_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, void *_swig_go_1) {
+_gostring_ _wrap_ddp_model_zero_grad_low_db146f7750b273cb(ddp_model *_swig_go_0, void *_swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   void *arg2 = (void *) 0 ;
   ddp_status result;
@@ -3514,7 +3514,7 @@ _gostring_ _wrap_ddp_model_zero_grad_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0,
 }
 
 
-_gostring_ _wrap_ddp_model_mark_reduced_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0) {
+_gostring_ _wrap_ddp_model_mark_reduced_low_db146f7750b273cb(ddp_model *_swig_go_0) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   ddp_status result;
   _gostring_ _swig_go_result;
@@ -3527,7 +3527,7 @@ _gostring_ _wrap_ddp_model_mark_reduced_low_54d6d97b8f83fd5b(ddp_model *_swig_go
 }
 
 
-_gostring_ _wrap_ddp_model_get_grad_norm_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, double _swig_go_1, double *_swig_go_2, void *_swig_go_3) {
+_gostring_ _wrap_ddp_model_get_grad_norm_low_db146f7750b273cb(ddp_model *_swig_go_0, double _swig_go_1, double *_swig_go_2, void *_swig_go_3) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   double arg2 ;
   double *arg3 = (double *) 0 ;
@@ -3546,7 +3546,7 @@ _gostring_ _wrap_ddp_model_get_grad_norm_low_54d6d97b8f83fd5b(ddp_model *_swig_g
 }
 
 
-_gostring_ _wrap_ddp_model_scale_grad_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, double _swig_go_1, void *_swig_go_2) {
+_gostring_ _wrap_ddp_model_scale_grad_low_db146f7750b273cb(ddp_model *_swig_go_0, double _swig_go_1, void *_swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   double arg2 ;
   void *arg3 = (void *) 0 ;
@@ -3563,7 +3563,7 @@ _gostring_ _wrap_ddp_model_scale_grad_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0
 }
 
 
-_gostring_ _wrap_ddp_model_clip_grad_norm_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, double _swig_go_1, double _swig_go_2, double *_swig_go_3, void *_swig_go_4) {
+_gostring_ _wrap_ddp_model_clip_grad_norm_low_db146f7750b273cb(ddp_model *_swig_go_0, double _swig_go_1, double _swig_go_2, double *_swig_go_3, void *_swig_go_4) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   double arg2 ;
   double arg3 ;
@@ -3584,7 +3584,7 @@ _gostring_ _wrap_ddp_model_clip_grad_norm_low_54d6d97b8f83fd5b(ddp_model *_swig_
 }
 
 
-_gostring_ _wrap_ddp_model_clip_grad_value_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, double _swig_go_1, void *_swig_go_2) {
+_gostring_ _wrap_ddp_model_clip_grad_value_low_db146f7750b273cb(ddp_model *_swig_go_0, double _swig_go_1, void *_swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   double arg2 ;
   void *arg3 = (void *) 0 ;
@@ -3601,7 +3601,7 @@ _gostring_ _wrap_ddp_model_clip_grad_value_low_54d6d97b8f83fd5b(ddp_model *_swig
 }
 
 
-void _wrap_ddp_pass_report_struct_size_set_low_54d6d97b8f83fd5b(struct ddp_pass_report *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_pass_report_struct_size_set_low_db146f7750b273cb(struct ddp_pass_report *_swig_go_0, long long _swig_go_1) {
   struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
   int64_t arg2 ;
   
@@ -3613,7 +3613,7 @@ void _wrap_ddp_pass_report_struct_size_set_low_54d6d97b8f83fd5b(struct ddp_pass_
 }
 
 
-long long _wrap_ddp_pass_report_struct_size_get_low_54d6d97b8f83fd5b(struct ddp_pass_report *_swig_go_0) {
+long long _wrap_ddp_pass_report_struct_size_get_low_db146f7750b273cb(struct ddp_pass_report *_swig_go_0) {
   struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -3626,7 +3626,7 @@ long long _wrap_ddp_pass_report_struct_size_get_low_54d6d97b8f83fd5b(struct ddp_
 }
 
 
-void _wrap_ddp_pass_report_contributors_set_low_54d6d97b8f83fd5b(struct ddp_pass_report *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_pass_report_contributors_set_low_db146f7750b273cb(struct ddp_pass_report *_swig_go_0, int _swig_go_1) {
   struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
   int32_t arg2 ;
   
@@ -3638,7 +3638,7 @@ void _wrap_ddp_pass_report_contributors_set_low_54d6d97b8f83fd5b(struct ddp_pass
 }
 
 
-int _wrap_ddp_pass_report_contributors_get_low_54d6d97b8f83fd5b(struct ddp_pass_report *_swig_go_0) {
+int _wrap_ddp_pass_report_contributors_get_low_db146f7750b273cb(struct ddp_pass_report *_swig_go_0) {
   struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -3651,7 +3651,7 @@ int _wrap_ddp_pass_report_contributors_get_low_54d6d97b8f83fd5b(struct ddp_pass_
 }
 
 
-void _wrap_ddp_pass_report_last_set_low_54d6d97b8f83fd5b(struct ddp_pass_report *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_pass_report_last_set_low_db146f7750b273cb(struct ddp_pass_report *_swig_go_0, int _swig_go_1) {
   struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
   int32_t arg2 ;
   
@@ -3663,7 +3663,7 @@ void _wrap_ddp_pass_report_last_set_low_54d6d97b8f83fd5b(struct ddp_pass_report 
 }
 
 
-int _wrap_ddp_pass_report_last_get_low_54d6d97b8f83fd5b(struct ddp_pass_report *_swig_go_0) {
+int _wrap_ddp_pass_report_last_get_low_db146f7750b273cb(struct ddp_pass_report *_swig_go_0) {
   struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -3676,7 +3676,7 @@ int _wrap_ddp_pass_report_last_get_low_54d6d97b8f83fd5b(struct ddp_pass_report *
 }
 
 
-void _wrap_ddp_pass_report_weight_set_low_54d6d97b8f83fd5b(struct ddp_pass_report *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_pass_report_weight_set_low_db146f7750b273cb(struct ddp_pass_report *_swig_go_0, double _swig_go_1) {
   struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
   double arg2 ;
   
@@ -3688,7 +3688,7 @@ void _wrap_ddp_pass_report_weight_set_low_54d6d97b8f83fd5b(struct ddp_pass_repor
 }
 
 
-double _wrap_ddp_pass_report_weight_get_low_54d6d97b8f83fd5b(struct ddp_pass_report *_swig_go_0) {
+double _wrap_ddp_pass_report_weight_get_low_db146f7750b273cb(struct ddp_pass_report *_swig_go_0) {
   struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
   double result;
   double _swig_go_result;
@@ -3701,7 +3701,7 @@ double _wrap_ddp_pass_report_weight_get_low_54d6d97b8f83fd5b(struct ddp_pass_rep
 }
 
 
-void _wrap_ddp_pass_report_absent_set_low_54d6d97b8f83fd5b(struct ddp_pass_report *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_pass_report_absent_set_low_db146f7750b273cb(struct ddp_pass_report *_swig_go_0, long long _swig_go_1) {
   struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
   int64_t arg2 ;
   
@@ -3713,7 +3713,7 @@ void _wrap_ddp_pass_report_absent_set_low_54d6d97b8f83fd5b(struct ddp_pass_repor
 }
 
 
-long long _wrap_ddp_pass_report_absent_get_low_54d6d97b8f83fd5b(struct ddp_pass_report *_swig_go_0) {
+long long _wrap_ddp_pass_report_absent_get_low_db146f7750b273cb(struct ddp_pass_report *_swig_go_0) {
   struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -3726,7 +3726,7 @@ long long _wrap_ddp_pass_report_absent_get_low_54d6d97b8f83fd5b(struct ddp_pass_
 }
 
 
-struct ddp_pass_report *_wrap_new_ddp_pass_report_low_54d6d97b8f83fd5b() {
+struct ddp_pass_report *_wrap_new_ddp_pass_report_low_db146f7750b273cb() {
   struct ddp_pass_report *result = 0 ;
   struct ddp_pass_report *_swig_go_result;
   
@@ -3737,7 +3737,7 @@ struct ddp_pass_report *_wrap_new_ddp_pass_report_low_54d6d97b8f83fd5b() {
 }
 
 
-void _wrap_delete_ddp_pass_report_low_54d6d97b8f83fd5b(struct ddp_pass_report *_swig_go_0) {
+void _wrap_delete_ddp_pass_report_low_db146f7750b273cb(struct ddp_pass_report *_swig_go_0) {
   struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
   
   arg1 = *(struct ddp_pass_report **)&_swig_go_0; 
@@ -3747,7 +3747,7 @@ void _wrap_delete_ddp_pass_report_low_54d6d97b8f83fd5b(struct ddp_pass_report *_
 }
 
 
-_gostring_ _wrap_ddp_model_set_weight_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, double _swig_go_1) {
+_gostring_ _wrap_ddp_model_set_weight_low_db146f7750b273cb(ddp_model *_swig_go_0, double _swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   double arg2 ;
   ddp_status result;
@@ -3762,7 +3762,7 @@ _gostring_ _wrap_ddp_model_set_weight_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0
 }
 
 
-_gostring_ _wrap_ddp_model_set_last_pass_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0) {
+_gostring_ _wrap_ddp_model_set_last_pass_low_db146f7750b273cb(ddp_model *_swig_go_0) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   ddp_status result;
   _gostring_ _swig_go_result;
@@ -3775,7 +3775,7 @@ _gostring_ _wrap_ddp_model_set_last_pass_low_54d6d97b8f83fd5b(ddp_model *_swig_g
 }
 
 
-_gostring_ _wrap_ddp_model_skip_backward_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, void *_swig_go_1) {
+_gostring_ _wrap_ddp_model_skip_backward_low_db146f7750b273cb(ddp_model *_swig_go_0, void *_swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   void *arg2 = (void *) 0 ;
   ddp_status result;
@@ -3790,7 +3790,7 @@ _gostring_ _wrap_ddp_model_skip_backward_low_54d6d97b8f83fd5b(ddp_model *_swig_g
 }
 
 
-_gostring_ _wrap_ddp_model_abandon_backward_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, _gostring_ _swig_go_1, void *_swig_go_2) {
+_gostring_ _wrap_ddp_model_abandon_backward_low_db146f7750b273cb(ddp_model *_swig_go_0, _gostring_ _swig_go_1, void *_swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   char *arg2 = (char *) 0 ;
   void *arg3 = (void *) 0 ;
@@ -3812,7 +3812,7 @@ _gostring_ _wrap_ddp_model_abandon_backward_low_54d6d97b8f83fd5b(ddp_model *_swi
 }
 
 
-_gostring_ _wrap_ddp_model_get_pass_report_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, struct ddp_pass_report *_swig_go_1) {
+_gostring_ _wrap_ddp_model_get_pass_report_low_db146f7750b273cb(ddp_model *_swig_go_0, struct ddp_pass_report *_swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   ddp_pass_report *arg2 = (ddp_pass_report *) 0 ;
   ddp_status result;
@@ -3827,7 +3827,7 @@ _gostring_ _wrap_ddp_model_get_pass_report_low_54d6d97b8f83fd5b(ddp_model *_swig
 }
 
 
-intgo _wrap_DDP_NONFINITE_KEEP_low_54d6d97b8f83fd5b() {
+intgo _wrap_DDP_NONFINITE_KEEP_low_db146f7750b273cb() {
   enum ddp_nonfinite result;
   intgo _swig_go_result;
   
@@ -3839,7 +3839,7 @@ intgo _wrap_DDP_NONFINITE_KEEP_low_54d6d97b8f83fd5b() {
 }
 
 
-intgo _wrap_DDP_NONFINITE_SKIP_low_54d6d97b8f83fd5b() {
+intgo _wrap_DDP_NONFINITE_SKIP_low_db146f7750b273cb() {
   enum ddp_nonfinite result;
   intgo _swig_go_result;
   
@@ -3851,7 +3851,7 @@ intgo _wrap_DDP_NONFINITE_SKIP_low_54d6d97b8f83fd5b() {
 }
 
 
-intgo _wrap_DDP_NONFINITE_FAIL_low_54d6d97b8f83fd5b() {
+intgo _wrap_DDP_NONFINITE_FAIL_low_db146f7750b273cb() {
   enum ddp_nonfinite result;
   intgo _swig_go_result;
   
@@ -3863,7 +3863,7 @@ intgo _wrap_DDP_NONFINITE_FAIL_low_54d6d97b8f83fd5b() {
 }
 
 
-void _wrap_ddp_optimizer_options_struct_size_set_low_54d6d97b8f83fd5b(struct ddp_optimizer_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_optimizer_options_struct_size_set_low_db146f7750b273cb(struct ddp_optimizer_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   int64_t arg2 ;
   
@@ -3875,7 +3875,7 @@ void _wrap_ddp_optimizer_options_struct_size_set_low_54d6d97b8f83fd5b(struct ddp
 }
 
 
-long long _wrap_ddp_optimizer_options_struct_size_get_low_54d6d97b8f83fd5b(struct ddp_optimizer_options *_swig_go_0) {
+long long _wrap_ddp_optimizer_options_struct_size_get_low_db146f7750b273cb(struct ddp_optimizer_options *_swig_go_0) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -3888,7 +3888,7 @@ long long _wrap_ddp_optimizer_options_struct_size_get_low_54d6d97b8f83fd5b(struc
 }
 
 
-void _wrap_ddp_optimizer_options_shard_set_low_54d6d97b8f83fd5b(struct ddp_optimizer_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_optimizer_options_shard_set_low_db146f7750b273cb(struct ddp_optimizer_options *_swig_go_0, int _swig_go_1) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   int32_t arg2 ;
   
@@ -3900,7 +3900,7 @@ void _wrap_ddp_optimizer_options_shard_set_low_54d6d97b8f83fd5b(struct ddp_optim
 }
 
 
-int _wrap_ddp_optimizer_options_shard_get_low_54d6d97b8f83fd5b(struct ddp_optimizer_options *_swig_go_0) {
+int _wrap_ddp_optimizer_options_shard_get_low_db146f7750b273cb(struct ddp_optimizer_options *_swig_go_0) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -3913,7 +3913,7 @@ int _wrap_ddp_optimizer_options_shard_get_low_54d6d97b8f83fd5b(struct ddp_optimi
 }
 
 
-void _wrap_ddp_optimizer_options_in_backward_set_low_54d6d97b8f83fd5b(struct ddp_optimizer_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_optimizer_options_in_backward_set_low_db146f7750b273cb(struct ddp_optimizer_options *_swig_go_0, int _swig_go_1) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   int32_t arg2 ;
   
@@ -3925,7 +3925,7 @@ void _wrap_ddp_optimizer_options_in_backward_set_low_54d6d97b8f83fd5b(struct ddp
 }
 
 
-int _wrap_ddp_optimizer_options_in_backward_get_low_54d6d97b8f83fd5b(struct ddp_optimizer_options *_swig_go_0) {
+int _wrap_ddp_optimizer_options_in_backward_get_low_db146f7750b273cb(struct ddp_optimizer_options *_swig_go_0) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -3938,7 +3938,7 @@ int _wrap_ddp_optimizer_options_in_backward_get_low_54d6d97b8f83fd5b(struct ddp_
 }
 
 
-void _wrap_ddp_optimizer_options_undo_set_low_54d6d97b8f83fd5b(struct ddp_optimizer_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_optimizer_options_undo_set_low_db146f7750b273cb(struct ddp_optimizer_options *_swig_go_0, int _swig_go_1) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   int32_t arg2 ;
   
@@ -3950,7 +3950,7 @@ void _wrap_ddp_optimizer_options_undo_set_low_54d6d97b8f83fd5b(struct ddp_optimi
 }
 
 
-int _wrap_ddp_optimizer_options_undo_get_low_54d6d97b8f83fd5b(struct ddp_optimizer_options *_swig_go_0) {
+int _wrap_ddp_optimizer_options_undo_get_low_db146f7750b273cb(struct ddp_optimizer_options *_swig_go_0) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -3963,7 +3963,7 @@ int _wrap_ddp_optimizer_options_undo_get_low_54d6d97b8f83fd5b(struct ddp_optimiz
 }
 
 
-void _wrap_ddp_optimizer_options_master_weights_set_low_54d6d97b8f83fd5b(struct ddp_optimizer_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_optimizer_options_master_weights_set_low_db146f7750b273cb(struct ddp_optimizer_options *_swig_go_0, int _swig_go_1) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   int32_t arg2 ;
   
@@ -3975,7 +3975,7 @@ void _wrap_ddp_optimizer_options_master_weights_set_low_54d6d97b8f83fd5b(struct 
 }
 
 
-int _wrap_ddp_optimizer_options_master_weights_get_low_54d6d97b8f83fd5b(struct ddp_optimizer_options *_swig_go_0) {
+int _wrap_ddp_optimizer_options_master_weights_get_low_db146f7750b273cb(struct ddp_optimizer_options *_swig_go_0) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -3988,7 +3988,7 @@ int _wrap_ddp_optimizer_options_master_weights_get_low_54d6d97b8f83fd5b(struct d
 }
 
 
-void _wrap_ddp_optimizer_options_nonfinite_set_low_54d6d97b8f83fd5b(struct ddp_optimizer_options *_swig_go_0, intgo _swig_go_1) {
+void _wrap_ddp_optimizer_options_nonfinite_set_low_db146f7750b273cb(struct ddp_optimizer_options *_swig_go_0, intgo _swig_go_1) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   ddp_nonfinite arg2 ;
   
@@ -4000,7 +4000,7 @@ void _wrap_ddp_optimizer_options_nonfinite_set_low_54d6d97b8f83fd5b(struct ddp_o
 }
 
 
-intgo _wrap_ddp_optimizer_options_nonfinite_get_low_54d6d97b8f83fd5b(struct ddp_optimizer_options *_swig_go_0) {
+intgo _wrap_ddp_optimizer_options_nonfinite_get_low_db146f7750b273cb(struct ddp_optimizer_options *_swig_go_0) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   ddp_nonfinite result;
   intgo _swig_go_result;
@@ -4013,7 +4013,7 @@ intgo _wrap_ddp_optimizer_options_nonfinite_get_low_54d6d97b8f83fd5b(struct ddp_
 }
 
 
-void _wrap_ddp_optimizer_options_divide_in_step_set_low_54d6d97b8f83fd5b(struct ddp_optimizer_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_optimizer_options_divide_in_step_set_low_db146f7750b273cb(struct ddp_optimizer_options *_swig_go_0, int _swig_go_1) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   int32_t arg2 ;
   
@@ -4025,7 +4025,7 @@ void _wrap_ddp_optimizer_options_divide_in_step_set_low_54d6d97b8f83fd5b(struct 
 }
 
 
-int _wrap_ddp_optimizer_options_divide_in_step_get_low_54d6d97b8f83fd5b(struct ddp_optimizer_options *_swig_go_0) {
+int _wrap_ddp_optimizer_options_divide_in_step_get_low_db146f7750b273cb(struct ddp_optimizer_options *_swig_go_0) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -4038,7 +4038,7 @@ int _wrap_ddp_optimizer_options_divide_in_step_get_low_54d6d97b8f83fd5b(struct d
 }
 
 
-void _wrap_ddp_optimizer_options_max_norm_set_low_54d6d97b8f83fd5b(struct ddp_optimizer_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_optimizer_options_max_norm_set_low_db146f7750b273cb(struct ddp_optimizer_options *_swig_go_0, double _swig_go_1) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   double arg2 ;
   
@@ -4050,7 +4050,7 @@ void _wrap_ddp_optimizer_options_max_norm_set_low_54d6d97b8f83fd5b(struct ddp_op
 }
 
 
-double _wrap_ddp_optimizer_options_max_norm_get_low_54d6d97b8f83fd5b(struct ddp_optimizer_options *_swig_go_0) {
+double _wrap_ddp_optimizer_options_max_norm_get_low_db146f7750b273cb(struct ddp_optimizer_options *_swig_go_0) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -4063,7 +4063,7 @@ double _wrap_ddp_optimizer_options_max_norm_get_low_54d6d97b8f83fd5b(struct ddp_
 }
 
 
-void _wrap_ddp_optimizer_options_clip_value_set_low_54d6d97b8f83fd5b(struct ddp_optimizer_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_optimizer_options_clip_value_set_low_db146f7750b273cb(struct ddp_optimizer_options *_swig_go_0, double _swig_go_1) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   double arg2 ;
   
@@ -4075,7 +4075,7 @@ void _wrap_ddp_optimizer_options_clip_value_set_low_54d6d97b8f83fd5b(struct ddp_
 }
 
 
-double _wrap_ddp_optimizer_options_clip_value_get_low_54d6d97b8f83fd5b(struct ddp_optimizer_options *_swig_go_0) {
+double _wrap_ddp_optimizer_options_clip_value_get_low_db146f7750b273cb(struct ddp_optimizer_options *_swig_go_0) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -4088,7 +4088,57 @@ double _wrap_ddp_optimizer_options_clip_value_get_low_54d6d97b8f83fd5b(struct dd
 }
 
 
-struct ddp_optimizer_options *_wrap_new_ddp_optimizer_options_low_54d6d97b8f83fd5b() {
+void _wrap_ddp_optimizer_options_parameters_set_low_db146f7750b273cb(struct ddp_optimizer_options *_swig_go_0, int *_swig_go_1) {
+  struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
+  int32_t *arg2 = (int32_t *) 0 ;
+  
+  arg1 = *(struct ddp_optimizer_options **)&_swig_go_0; 
+  arg2 = *(int32_t **)&_swig_go_1; 
+  
+  if (arg1) (arg1)->parameters = (int32_t const *)arg2;
+  
+}
+
+
+int *_wrap_ddp_optimizer_options_parameters_get_low_db146f7750b273cb(struct ddp_optimizer_options *_swig_go_0) {
+  struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
+  int32_t *result = 0 ;
+  int *_swig_go_result;
+  
+  arg1 = *(struct ddp_optimizer_options **)&_swig_go_0; 
+  
+  result = (int32_t *) ((arg1)->parameters);
+  *(int32_t **)&_swig_go_result = (int32_t *)result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_optimizer_options_parameter_count_set_low_db146f7750b273cb(struct ddp_optimizer_options *_swig_go_0, long long _swig_go_1) {
+  struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
+  int64_t arg2 ;
+  
+  arg1 = *(struct ddp_optimizer_options **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->parameter_count = arg2;
+  
+}
+
+
+long long _wrap_ddp_optimizer_options_parameter_count_get_low_db146f7750b273cb(struct ddp_optimizer_options *_swig_go_0) {
+  struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
+  int64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct ddp_optimizer_options **)&_swig_go_0; 
+  
+  result =  ((arg1)->parameter_count);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+struct ddp_optimizer_options *_wrap_new_ddp_optimizer_options_low_db146f7750b273cb() {
   struct ddp_optimizer_options *result = 0 ;
   struct ddp_optimizer_options *_swig_go_result;
   
@@ -4099,7 +4149,7 @@ struct ddp_optimizer_options *_wrap_new_ddp_optimizer_options_low_54d6d97b8f83fd
 }
 
 
-void _wrap_delete_ddp_optimizer_options_low_54d6d97b8f83fd5b(struct ddp_optimizer_options *_swig_go_0) {
+void _wrap_delete_ddp_optimizer_options_low_db146f7750b273cb(struct ddp_optimizer_options *_swig_go_0) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   
   arg1 = *(struct ddp_optimizer_options **)&_swig_go_0; 
@@ -4109,7 +4159,7 @@ void _wrap_delete_ddp_optimizer_options_low_54d6d97b8f83fd5b(struct ddp_optimize
 }
 
 
-void _wrap_ddp_sgd_options_struct_size_set_low_54d6d97b8f83fd5b(struct ddp_sgd_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_sgd_options_struct_size_set_low_db146f7750b273cb(struct ddp_sgd_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   int64_t arg2 ;
   
@@ -4121,7 +4171,7 @@ void _wrap_ddp_sgd_options_struct_size_set_low_54d6d97b8f83fd5b(struct ddp_sgd_o
 }
 
 
-long long _wrap_ddp_sgd_options_struct_size_get_low_54d6d97b8f83fd5b(struct ddp_sgd_options *_swig_go_0) {
+long long _wrap_ddp_sgd_options_struct_size_get_low_db146f7750b273cb(struct ddp_sgd_options *_swig_go_0) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -4134,7 +4184,7 @@ long long _wrap_ddp_sgd_options_struct_size_get_low_54d6d97b8f83fd5b(struct ddp_
 }
 
 
-void _wrap_ddp_sgd_options_rate_set_low_54d6d97b8f83fd5b(struct ddp_sgd_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_sgd_options_rate_set_low_db146f7750b273cb(struct ddp_sgd_options *_swig_go_0, double _swig_go_1) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   double arg2 ;
   
@@ -4146,7 +4196,7 @@ void _wrap_ddp_sgd_options_rate_set_low_54d6d97b8f83fd5b(struct ddp_sgd_options 
 }
 
 
-double _wrap_ddp_sgd_options_rate_get_low_54d6d97b8f83fd5b(struct ddp_sgd_options *_swig_go_0) {
+double _wrap_ddp_sgd_options_rate_get_low_db146f7750b273cb(struct ddp_sgd_options *_swig_go_0) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -4159,7 +4209,7 @@ double _wrap_ddp_sgd_options_rate_get_low_54d6d97b8f83fd5b(struct ddp_sgd_option
 }
 
 
-void _wrap_ddp_sgd_options_momentum_set_low_54d6d97b8f83fd5b(struct ddp_sgd_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_sgd_options_momentum_set_low_db146f7750b273cb(struct ddp_sgd_options *_swig_go_0, double _swig_go_1) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   double arg2 ;
   
@@ -4171,7 +4221,7 @@ void _wrap_ddp_sgd_options_momentum_set_low_54d6d97b8f83fd5b(struct ddp_sgd_opti
 }
 
 
-double _wrap_ddp_sgd_options_momentum_get_low_54d6d97b8f83fd5b(struct ddp_sgd_options *_swig_go_0) {
+double _wrap_ddp_sgd_options_momentum_get_low_db146f7750b273cb(struct ddp_sgd_options *_swig_go_0) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -4184,7 +4234,7 @@ double _wrap_ddp_sgd_options_momentum_get_low_54d6d97b8f83fd5b(struct ddp_sgd_op
 }
 
 
-void _wrap_ddp_sgd_options_dampening_set_low_54d6d97b8f83fd5b(struct ddp_sgd_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_sgd_options_dampening_set_low_db146f7750b273cb(struct ddp_sgd_options *_swig_go_0, double _swig_go_1) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   double arg2 ;
   
@@ -4196,7 +4246,7 @@ void _wrap_ddp_sgd_options_dampening_set_low_54d6d97b8f83fd5b(struct ddp_sgd_opt
 }
 
 
-double _wrap_ddp_sgd_options_dampening_get_low_54d6d97b8f83fd5b(struct ddp_sgd_options *_swig_go_0) {
+double _wrap_ddp_sgd_options_dampening_get_low_db146f7750b273cb(struct ddp_sgd_options *_swig_go_0) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -4209,7 +4259,7 @@ double _wrap_ddp_sgd_options_dampening_get_low_54d6d97b8f83fd5b(struct ddp_sgd_o
 }
 
 
-void _wrap_ddp_sgd_options_weight_decay_set_low_54d6d97b8f83fd5b(struct ddp_sgd_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_sgd_options_weight_decay_set_low_db146f7750b273cb(struct ddp_sgd_options *_swig_go_0, double _swig_go_1) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   double arg2 ;
   
@@ -4221,7 +4271,7 @@ void _wrap_ddp_sgd_options_weight_decay_set_low_54d6d97b8f83fd5b(struct ddp_sgd_
 }
 
 
-double _wrap_ddp_sgd_options_weight_decay_get_low_54d6d97b8f83fd5b(struct ddp_sgd_options *_swig_go_0) {
+double _wrap_ddp_sgd_options_weight_decay_get_low_db146f7750b273cb(struct ddp_sgd_options *_swig_go_0) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -4234,7 +4284,7 @@ double _wrap_ddp_sgd_options_weight_decay_get_low_54d6d97b8f83fd5b(struct ddp_sg
 }
 
 
-void _wrap_ddp_sgd_options_nesterov_set_low_54d6d97b8f83fd5b(struct ddp_sgd_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_sgd_options_nesterov_set_low_db146f7750b273cb(struct ddp_sgd_options *_swig_go_0, int _swig_go_1) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   int32_t arg2 ;
   
@@ -4246,7 +4296,7 @@ void _wrap_ddp_sgd_options_nesterov_set_low_54d6d97b8f83fd5b(struct ddp_sgd_opti
 }
 
 
-int _wrap_ddp_sgd_options_nesterov_get_low_54d6d97b8f83fd5b(struct ddp_sgd_options *_swig_go_0) {
+int _wrap_ddp_sgd_options_nesterov_get_low_db146f7750b273cb(struct ddp_sgd_options *_swig_go_0) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -4259,7 +4309,7 @@ int _wrap_ddp_sgd_options_nesterov_get_low_54d6d97b8f83fd5b(struct ddp_sgd_optio
 }
 
 
-void _wrap_ddp_sgd_options_reserved_set_low_54d6d97b8f83fd5b(struct ddp_sgd_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_sgd_options_reserved_set_low_db146f7750b273cb(struct ddp_sgd_options *_swig_go_0, int _swig_go_1) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   int32_t arg2 ;
   
@@ -4271,7 +4321,7 @@ void _wrap_ddp_sgd_options_reserved_set_low_54d6d97b8f83fd5b(struct ddp_sgd_opti
 }
 
 
-int _wrap_ddp_sgd_options_reserved_get_low_54d6d97b8f83fd5b(struct ddp_sgd_options *_swig_go_0) {
+int _wrap_ddp_sgd_options_reserved_get_low_db146f7750b273cb(struct ddp_sgd_options *_swig_go_0) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -4284,7 +4334,7 @@ int _wrap_ddp_sgd_options_reserved_get_low_54d6d97b8f83fd5b(struct ddp_sgd_optio
 }
 
 
-struct ddp_sgd_options *_wrap_new_ddp_sgd_options_low_54d6d97b8f83fd5b() {
+struct ddp_sgd_options *_wrap_new_ddp_sgd_options_low_db146f7750b273cb() {
   struct ddp_sgd_options *result = 0 ;
   struct ddp_sgd_options *_swig_go_result;
   
@@ -4295,7 +4345,7 @@ struct ddp_sgd_options *_wrap_new_ddp_sgd_options_low_54d6d97b8f83fd5b() {
 }
 
 
-void _wrap_delete_ddp_sgd_options_low_54d6d97b8f83fd5b(struct ddp_sgd_options *_swig_go_0) {
+void _wrap_delete_ddp_sgd_options_low_db146f7750b273cb(struct ddp_sgd_options *_swig_go_0) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   
   arg1 = *(struct ddp_sgd_options **)&_swig_go_0; 
@@ -4305,7 +4355,7 @@ void _wrap_delete_ddp_sgd_options_low_54d6d97b8f83fd5b(struct ddp_sgd_options *_
 }
 
 
-void _wrap_ddp_adam_options_struct_size_set_low_54d6d97b8f83fd5b(struct ddp_adam_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_adam_options_struct_size_set_low_db146f7750b273cb(struct ddp_adam_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   int64_t arg2 ;
   
@@ -4317,7 +4367,7 @@ void _wrap_ddp_adam_options_struct_size_set_low_54d6d97b8f83fd5b(struct ddp_adam
 }
 
 
-long long _wrap_ddp_adam_options_struct_size_get_low_54d6d97b8f83fd5b(struct ddp_adam_options *_swig_go_0) {
+long long _wrap_ddp_adam_options_struct_size_get_low_db146f7750b273cb(struct ddp_adam_options *_swig_go_0) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -4330,7 +4380,7 @@ long long _wrap_ddp_adam_options_struct_size_get_low_54d6d97b8f83fd5b(struct ddp
 }
 
 
-void _wrap_ddp_adam_options_rate_set_low_54d6d97b8f83fd5b(struct ddp_adam_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_adam_options_rate_set_low_db146f7750b273cb(struct ddp_adam_options *_swig_go_0, double _swig_go_1) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   double arg2 ;
   
@@ -4342,7 +4392,7 @@ void _wrap_ddp_adam_options_rate_set_low_54d6d97b8f83fd5b(struct ddp_adam_option
 }
 
 
-double _wrap_ddp_adam_options_rate_get_low_54d6d97b8f83fd5b(struct ddp_adam_options *_swig_go_0) {
+double _wrap_ddp_adam_options_rate_get_low_db146f7750b273cb(struct ddp_adam_options *_swig_go_0) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -4355,7 +4405,7 @@ double _wrap_ddp_adam_options_rate_get_low_54d6d97b8f83fd5b(struct ddp_adam_opti
 }
 
 
-void _wrap_ddp_adam_options_beta1_set_low_54d6d97b8f83fd5b(struct ddp_adam_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_adam_options_beta1_set_low_db146f7750b273cb(struct ddp_adam_options *_swig_go_0, double _swig_go_1) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   double arg2 ;
   
@@ -4367,7 +4417,7 @@ void _wrap_ddp_adam_options_beta1_set_low_54d6d97b8f83fd5b(struct ddp_adam_optio
 }
 
 
-double _wrap_ddp_adam_options_beta1_get_low_54d6d97b8f83fd5b(struct ddp_adam_options *_swig_go_0) {
+double _wrap_ddp_adam_options_beta1_get_low_db146f7750b273cb(struct ddp_adam_options *_swig_go_0) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -4380,7 +4430,7 @@ double _wrap_ddp_adam_options_beta1_get_low_54d6d97b8f83fd5b(struct ddp_adam_opt
 }
 
 
-void _wrap_ddp_adam_options_beta2_set_low_54d6d97b8f83fd5b(struct ddp_adam_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_adam_options_beta2_set_low_db146f7750b273cb(struct ddp_adam_options *_swig_go_0, double _swig_go_1) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   double arg2 ;
   
@@ -4392,7 +4442,7 @@ void _wrap_ddp_adam_options_beta2_set_low_54d6d97b8f83fd5b(struct ddp_adam_optio
 }
 
 
-double _wrap_ddp_adam_options_beta2_get_low_54d6d97b8f83fd5b(struct ddp_adam_options *_swig_go_0) {
+double _wrap_ddp_adam_options_beta2_get_low_db146f7750b273cb(struct ddp_adam_options *_swig_go_0) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -4405,7 +4455,7 @@ double _wrap_ddp_adam_options_beta2_get_low_54d6d97b8f83fd5b(struct ddp_adam_opt
 }
 
 
-void _wrap_ddp_adam_options_epsilon_set_low_54d6d97b8f83fd5b(struct ddp_adam_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_adam_options_epsilon_set_low_db146f7750b273cb(struct ddp_adam_options *_swig_go_0, double _swig_go_1) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   double arg2 ;
   
@@ -4417,7 +4467,7 @@ void _wrap_ddp_adam_options_epsilon_set_low_54d6d97b8f83fd5b(struct ddp_adam_opt
 }
 
 
-double _wrap_ddp_adam_options_epsilon_get_low_54d6d97b8f83fd5b(struct ddp_adam_options *_swig_go_0) {
+double _wrap_ddp_adam_options_epsilon_get_low_db146f7750b273cb(struct ddp_adam_options *_swig_go_0) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -4430,7 +4480,7 @@ double _wrap_ddp_adam_options_epsilon_get_low_54d6d97b8f83fd5b(struct ddp_adam_o
 }
 
 
-void _wrap_ddp_adam_options_weight_decay_set_low_54d6d97b8f83fd5b(struct ddp_adam_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_adam_options_weight_decay_set_low_db146f7750b273cb(struct ddp_adam_options *_swig_go_0, double _swig_go_1) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   double arg2 ;
   
@@ -4442,7 +4492,7 @@ void _wrap_ddp_adam_options_weight_decay_set_low_54d6d97b8f83fd5b(struct ddp_ada
 }
 
 
-double _wrap_ddp_adam_options_weight_decay_get_low_54d6d97b8f83fd5b(struct ddp_adam_options *_swig_go_0) {
+double _wrap_ddp_adam_options_weight_decay_get_low_db146f7750b273cb(struct ddp_adam_options *_swig_go_0) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -4455,7 +4505,7 @@ double _wrap_ddp_adam_options_weight_decay_get_low_54d6d97b8f83fd5b(struct ddp_a
 }
 
 
-void _wrap_ddp_adam_options_decoupled_set_low_54d6d97b8f83fd5b(struct ddp_adam_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_adam_options_decoupled_set_low_db146f7750b273cb(struct ddp_adam_options *_swig_go_0, int _swig_go_1) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   int32_t arg2 ;
   
@@ -4467,7 +4517,7 @@ void _wrap_ddp_adam_options_decoupled_set_low_54d6d97b8f83fd5b(struct ddp_adam_o
 }
 
 
-int _wrap_ddp_adam_options_decoupled_get_low_54d6d97b8f83fd5b(struct ddp_adam_options *_swig_go_0) {
+int _wrap_ddp_adam_options_decoupled_get_low_db146f7750b273cb(struct ddp_adam_options *_swig_go_0) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -4480,7 +4530,7 @@ int _wrap_ddp_adam_options_decoupled_get_low_54d6d97b8f83fd5b(struct ddp_adam_op
 }
 
 
-void _wrap_ddp_adam_options_reserved_set_low_54d6d97b8f83fd5b(struct ddp_adam_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_adam_options_reserved_set_low_db146f7750b273cb(struct ddp_adam_options *_swig_go_0, int _swig_go_1) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   int32_t arg2 ;
   
@@ -4492,7 +4542,7 @@ void _wrap_ddp_adam_options_reserved_set_low_54d6d97b8f83fd5b(struct ddp_adam_op
 }
 
 
-int _wrap_ddp_adam_options_reserved_get_low_54d6d97b8f83fd5b(struct ddp_adam_options *_swig_go_0) {
+int _wrap_ddp_adam_options_reserved_get_low_db146f7750b273cb(struct ddp_adam_options *_swig_go_0) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -4505,7 +4555,7 @@ int _wrap_ddp_adam_options_reserved_get_low_54d6d97b8f83fd5b(struct ddp_adam_opt
 }
 
 
-struct ddp_adam_options *_wrap_new_ddp_adam_options_low_54d6d97b8f83fd5b() {
+struct ddp_adam_options *_wrap_new_ddp_adam_options_low_db146f7750b273cb() {
   struct ddp_adam_options *result = 0 ;
   struct ddp_adam_options *_swig_go_result;
   
@@ -4516,7 +4566,7 @@ struct ddp_adam_options *_wrap_new_ddp_adam_options_low_54d6d97b8f83fd5b() {
 }
 
 
-void _wrap_delete_ddp_adam_options_low_54d6d97b8f83fd5b(struct ddp_adam_options *_swig_go_0) {
+void _wrap_delete_ddp_adam_options_low_db146f7750b273cb(struct ddp_adam_options *_swig_go_0) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   
   arg1 = *(struct ddp_adam_options **)&_swig_go_0; 
@@ -4526,7 +4576,7 @@ void _wrap_delete_ddp_adam_options_low_54d6d97b8f83fd5b(struct ddp_adam_options 
 }
 
 
-void _wrap_ddp_loss_scale_options_struct_size_set_low_54d6d97b8f83fd5b(struct ddp_loss_scale_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_loss_scale_options_struct_size_set_low_db146f7750b273cb(struct ddp_loss_scale_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   int64_t arg2 ;
   
@@ -4538,7 +4588,7 @@ void _wrap_ddp_loss_scale_options_struct_size_set_low_54d6d97b8f83fd5b(struct dd
 }
 
 
-long long _wrap_ddp_loss_scale_options_struct_size_get_low_54d6d97b8f83fd5b(struct ddp_loss_scale_options *_swig_go_0) {
+long long _wrap_ddp_loss_scale_options_struct_size_get_low_db146f7750b273cb(struct ddp_loss_scale_options *_swig_go_0) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -4551,7 +4601,7 @@ long long _wrap_ddp_loss_scale_options_struct_size_get_low_54d6d97b8f83fd5b(stru
 }
 
 
-void _wrap_ddp_loss_scale_options_initial_set_low_54d6d97b8f83fd5b(struct ddp_loss_scale_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_loss_scale_options_initial_set_low_db146f7750b273cb(struct ddp_loss_scale_options *_swig_go_0, double _swig_go_1) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   double arg2 ;
   
@@ -4563,7 +4613,7 @@ void _wrap_ddp_loss_scale_options_initial_set_low_54d6d97b8f83fd5b(struct ddp_lo
 }
 
 
-double _wrap_ddp_loss_scale_options_initial_get_low_54d6d97b8f83fd5b(struct ddp_loss_scale_options *_swig_go_0) {
+double _wrap_ddp_loss_scale_options_initial_get_low_db146f7750b273cb(struct ddp_loss_scale_options *_swig_go_0) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -4576,7 +4626,7 @@ double _wrap_ddp_loss_scale_options_initial_get_low_54d6d97b8f83fd5b(struct ddp_
 }
 
 
-void _wrap_ddp_loss_scale_options_growth_set_low_54d6d97b8f83fd5b(struct ddp_loss_scale_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_loss_scale_options_growth_set_low_db146f7750b273cb(struct ddp_loss_scale_options *_swig_go_0, double _swig_go_1) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   double arg2 ;
   
@@ -4588,7 +4638,7 @@ void _wrap_ddp_loss_scale_options_growth_set_low_54d6d97b8f83fd5b(struct ddp_los
 }
 
 
-double _wrap_ddp_loss_scale_options_growth_get_low_54d6d97b8f83fd5b(struct ddp_loss_scale_options *_swig_go_0) {
+double _wrap_ddp_loss_scale_options_growth_get_low_db146f7750b273cb(struct ddp_loss_scale_options *_swig_go_0) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -4601,7 +4651,7 @@ double _wrap_ddp_loss_scale_options_growth_get_low_54d6d97b8f83fd5b(struct ddp_l
 }
 
 
-void _wrap_ddp_loss_scale_options_backoff_set_low_54d6d97b8f83fd5b(struct ddp_loss_scale_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_loss_scale_options_backoff_set_low_db146f7750b273cb(struct ddp_loss_scale_options *_swig_go_0, double _swig_go_1) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   double arg2 ;
   
@@ -4613,7 +4663,7 @@ void _wrap_ddp_loss_scale_options_backoff_set_low_54d6d97b8f83fd5b(struct ddp_lo
 }
 
 
-double _wrap_ddp_loss_scale_options_backoff_get_low_54d6d97b8f83fd5b(struct ddp_loss_scale_options *_swig_go_0) {
+double _wrap_ddp_loss_scale_options_backoff_get_low_db146f7750b273cb(struct ddp_loss_scale_options *_swig_go_0) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -4626,7 +4676,7 @@ double _wrap_ddp_loss_scale_options_backoff_get_low_54d6d97b8f83fd5b(struct ddp_
 }
 
 
-void _wrap_ddp_loss_scale_options_minimum_set_low_54d6d97b8f83fd5b(struct ddp_loss_scale_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_loss_scale_options_minimum_set_low_db146f7750b273cb(struct ddp_loss_scale_options *_swig_go_0, double _swig_go_1) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   double arg2 ;
   
@@ -4638,7 +4688,7 @@ void _wrap_ddp_loss_scale_options_minimum_set_low_54d6d97b8f83fd5b(struct ddp_lo
 }
 
 
-double _wrap_ddp_loss_scale_options_minimum_get_low_54d6d97b8f83fd5b(struct ddp_loss_scale_options *_swig_go_0) {
+double _wrap_ddp_loss_scale_options_minimum_get_low_db146f7750b273cb(struct ddp_loss_scale_options *_swig_go_0) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -4651,7 +4701,7 @@ double _wrap_ddp_loss_scale_options_minimum_get_low_54d6d97b8f83fd5b(struct ddp_
 }
 
 
-void _wrap_ddp_loss_scale_options_maximum_set_low_54d6d97b8f83fd5b(struct ddp_loss_scale_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_loss_scale_options_maximum_set_low_db146f7750b273cb(struct ddp_loss_scale_options *_swig_go_0, double _swig_go_1) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   double arg2 ;
   
@@ -4663,7 +4713,7 @@ void _wrap_ddp_loss_scale_options_maximum_set_low_54d6d97b8f83fd5b(struct ddp_lo
 }
 
 
-double _wrap_ddp_loss_scale_options_maximum_get_low_54d6d97b8f83fd5b(struct ddp_loss_scale_options *_swig_go_0) {
+double _wrap_ddp_loss_scale_options_maximum_get_low_db146f7750b273cb(struct ddp_loss_scale_options *_swig_go_0) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -4676,7 +4726,7 @@ double _wrap_ddp_loss_scale_options_maximum_get_low_54d6d97b8f83fd5b(struct ddp_
 }
 
 
-void _wrap_ddp_loss_scale_options_interval_set_low_54d6d97b8f83fd5b(struct ddp_loss_scale_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_loss_scale_options_interval_set_low_db146f7750b273cb(struct ddp_loss_scale_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   int64_t arg2 ;
   
@@ -4688,7 +4738,7 @@ void _wrap_ddp_loss_scale_options_interval_set_low_54d6d97b8f83fd5b(struct ddp_l
 }
 
 
-long long _wrap_ddp_loss_scale_options_interval_get_low_54d6d97b8f83fd5b(struct ddp_loss_scale_options *_swig_go_0) {
+long long _wrap_ddp_loss_scale_options_interval_get_low_db146f7750b273cb(struct ddp_loss_scale_options *_swig_go_0) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -4701,7 +4751,7 @@ long long _wrap_ddp_loss_scale_options_interval_get_low_54d6d97b8f83fd5b(struct 
 }
 
 
-struct ddp_loss_scale_options *_wrap_new_ddp_loss_scale_options_low_54d6d97b8f83fd5b() {
+struct ddp_loss_scale_options *_wrap_new_ddp_loss_scale_options_low_db146f7750b273cb() {
   struct ddp_loss_scale_options *result = 0 ;
   struct ddp_loss_scale_options *_swig_go_result;
   
@@ -4712,7 +4762,7 @@ struct ddp_loss_scale_options *_wrap_new_ddp_loss_scale_options_low_54d6d97b8f83
 }
 
 
-void _wrap_delete_ddp_loss_scale_options_low_54d6d97b8f83fd5b(struct ddp_loss_scale_options *_swig_go_0) {
+void _wrap_delete_ddp_loss_scale_options_low_db146f7750b273cb(struct ddp_loss_scale_options *_swig_go_0) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   
   arg1 = *(struct ddp_loss_scale_options **)&_swig_go_0; 
@@ -4722,7 +4772,7 @@ void _wrap_delete_ddp_loss_scale_options_low_54d6d97b8f83fd5b(struct ddp_loss_sc
 }
 
 
-_gostring_ _wrap_ddp_optimizer_options_init_low_54d6d97b8f83fd5b(struct ddp_optimizer_options *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_optimizer_options_init_low_db146f7750b273cb(struct ddp_optimizer_options *_swig_go_0, long long _swig_go_1) {
   ddp_optimizer_options *arg1 = (ddp_optimizer_options *) 0 ;
   int64_t arg2 ;
   ddp_status result;
@@ -4737,7 +4787,7 @@ _gostring_ _wrap_ddp_optimizer_options_init_low_54d6d97b8f83fd5b(struct ddp_opti
 }
 
 
-_gostring_ _wrap_ddp_sgd_options_init_low_54d6d97b8f83fd5b(struct ddp_sgd_options *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_sgd_options_init_low_db146f7750b273cb(struct ddp_sgd_options *_swig_go_0, long long _swig_go_1) {
   ddp_sgd_options *arg1 = (ddp_sgd_options *) 0 ;
   int64_t arg2 ;
   ddp_status result;
@@ -4752,7 +4802,7 @@ _gostring_ _wrap_ddp_sgd_options_init_low_54d6d97b8f83fd5b(struct ddp_sgd_option
 }
 
 
-_gostring_ _wrap_ddp_adam_options_init_low_54d6d97b8f83fd5b(struct ddp_adam_options *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_adam_options_init_low_db146f7750b273cb(struct ddp_adam_options *_swig_go_0, long long _swig_go_1) {
   ddp_adam_options *arg1 = (ddp_adam_options *) 0 ;
   int64_t arg2 ;
   ddp_status result;
@@ -4767,7 +4817,7 @@ _gostring_ _wrap_ddp_adam_options_init_low_54d6d97b8f83fd5b(struct ddp_adam_opti
 }
 
 
-_gostring_ _wrap_ddp_optimizer_create_sgd_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, struct ddp_sgd_options *_swig_go_1, struct ddp_optimizer_options *_swig_go_2, ddp_optimizer **_swig_go_3) {
+_gostring_ _wrap_ddp_optimizer_create_sgd_low_db146f7750b273cb(ddp_model *_swig_go_0, struct ddp_sgd_options *_swig_go_1, struct ddp_optimizer_options *_swig_go_2, ddp_optimizer **_swig_go_3) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   ddp_sgd_options *arg2 = (ddp_sgd_options *) 0 ;
   ddp_optimizer_options *arg3 = (ddp_optimizer_options *) 0 ;
@@ -4786,7 +4836,7 @@ _gostring_ _wrap_ddp_optimizer_create_sgd_low_54d6d97b8f83fd5b(ddp_model *_swig_
 }
 
 
-_gostring_ _wrap_ddp_optimizer_create_adam_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, struct ddp_adam_options *_swig_go_1, struct ddp_optimizer_options *_swig_go_2, ddp_optimizer **_swig_go_3) {
+_gostring_ _wrap_ddp_optimizer_create_adam_low_db146f7750b273cb(ddp_model *_swig_go_0, struct ddp_adam_options *_swig_go_1, struct ddp_optimizer_options *_swig_go_2, ddp_optimizer **_swig_go_3) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   ddp_adam_options *arg2 = (ddp_adam_options *) 0 ;
   ddp_optimizer_options *arg3 = (ddp_optimizer_options *) 0 ;
@@ -4805,7 +4855,7 @@ _gostring_ _wrap_ddp_optimizer_create_adam_low_54d6d97b8f83fd5b(ddp_model *_swig
 }
 
 
-void _wrap_ddp_optimizer_destroy_low_54d6d97b8f83fd5b(ddp_optimizer *_swig_go_0) {
+void _wrap_ddp_optimizer_destroy_low_db146f7750b273cb(ddp_optimizer *_swig_go_0) {
   ddp_optimizer *arg1 = (ddp_optimizer *) 0 ;
   
   arg1 = *(ddp_optimizer **)&_swig_go_0; 
@@ -4815,7 +4865,7 @@ void _wrap_ddp_optimizer_destroy_low_54d6d97b8f83fd5b(ddp_optimizer *_swig_go_0)
 }
 
 
-_gostring_ _wrap_ddp_optimizer_set_rate_low_54d6d97b8f83fd5b(ddp_optimizer *_swig_go_0, double _swig_go_1) {
+_gostring_ _wrap_ddp_optimizer_set_rate_low_db146f7750b273cb(ddp_optimizer *_swig_go_0, double _swig_go_1) {
   ddp_optimizer *arg1 = (ddp_optimizer *) 0 ;
   double arg2 ;
   ddp_status result;
@@ -4830,7 +4880,7 @@ _gostring_ _wrap_ddp_optimizer_set_rate_low_54d6d97b8f83fd5b(ddp_optimizer *_swi
 }
 
 
-_gostring_ _wrap_ddp_optimizer_get_rate_low_54d6d97b8f83fd5b(ddp_optimizer *_swig_go_0, double *_swig_go_1) {
+_gostring_ _wrap_ddp_optimizer_get_rate_low_db146f7750b273cb(ddp_optimizer *_swig_go_0, double *_swig_go_1) {
   ddp_optimizer *arg1 = (ddp_optimizer *) 0 ;
   double *arg2 = (double *) 0 ;
   ddp_status result;
@@ -4845,7 +4895,7 @@ _gostring_ _wrap_ddp_optimizer_get_rate_low_54d6d97b8f83fd5b(ddp_optimizer *_swi
 }
 
 
-_gostring_ _wrap_ddp_optimizer_get_step_count_low_54d6d97b8f83fd5b(ddp_optimizer *_swig_go_0, long long *_swig_go_1) {
+_gostring_ _wrap_ddp_optimizer_get_step_count_low_db146f7750b273cb(ddp_optimizer *_swig_go_0, long long *_swig_go_1) {
   ddp_optimizer *arg1 = (ddp_optimizer *) 0 ;
   int64_t *arg2 = (int64_t *) 0 ;
   ddp_status result;
@@ -4860,7 +4910,7 @@ _gostring_ _wrap_ddp_optimizer_get_step_count_low_54d6d97b8f83fd5b(ddp_optimizer
 }
 
 
-_gostring_ _wrap_ddp_loss_scale_options_init_low_54d6d97b8f83fd5b(struct ddp_loss_scale_options *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_loss_scale_options_init_low_db146f7750b273cb(struct ddp_loss_scale_options *_swig_go_0, long long _swig_go_1) {
   ddp_loss_scale_options *arg1 = (ddp_loss_scale_options *) 0 ;
   int64_t arg2 ;
   ddp_status result;
@@ -4875,7 +4925,7 @@ _gostring_ _wrap_ddp_loss_scale_options_init_low_54d6d97b8f83fd5b(struct ddp_los
 }
 
 
-_gostring_ _wrap_ddp_optimizer_set_loss_scale_low_54d6d97b8f83fd5b(ddp_optimizer *_swig_go_0, struct ddp_loss_scale_options *_swig_go_1) {
+_gostring_ _wrap_ddp_optimizer_set_loss_scale_low_db146f7750b273cb(ddp_optimizer *_swig_go_0, struct ddp_loss_scale_options *_swig_go_1) {
   ddp_optimizer *arg1 = (ddp_optimizer *) 0 ;
   ddp_loss_scale_options *arg2 = (ddp_loss_scale_options *) 0 ;
   ddp_status result;
@@ -4890,7 +4940,7 @@ _gostring_ _wrap_ddp_optimizer_set_loss_scale_low_54d6d97b8f83fd5b(ddp_optimizer
 }
 
 
-_gostring_ _wrap_ddp_optimizer_get_loss_scale_low_54d6d97b8f83fd5b(ddp_optimizer *_swig_go_0, double *_swig_go_1) {
+_gostring_ _wrap_ddp_optimizer_get_loss_scale_low_db146f7750b273cb(ddp_optimizer *_swig_go_0, double *_swig_go_1) {
   ddp_optimizer *arg1 = (ddp_optimizer *) 0 ;
   double *arg2 = (double *) 0 ;
   ddp_status result;
@@ -4905,7 +4955,7 @@ _gostring_ _wrap_ddp_optimizer_get_loss_scale_low_54d6d97b8f83fd5b(ddp_optimizer
 }
 
 
-_gostring_ _wrap_ddp_optimizer_get_skipped_count_low_54d6d97b8f83fd5b(ddp_optimizer *_swig_go_0, long long *_swig_go_1) {
+_gostring_ _wrap_ddp_optimizer_get_skipped_count_low_db146f7750b273cb(ddp_optimizer *_swig_go_0, long long *_swig_go_1) {
   ddp_optimizer *arg1 = (ddp_optimizer *) 0 ;
   int64_t *arg2 = (int64_t *) 0 ;
   ddp_status result;
@@ -4920,7 +4970,7 @@ _gostring_ _wrap_ddp_optimizer_get_skipped_count_low_54d6d97b8f83fd5b(ddp_optimi
 }
 
 
-_gostring_ _wrap_ddp_optimizer_get_grad_norm_low_54d6d97b8f83fd5b(ddp_optimizer *_swig_go_0, double *_swig_go_1) {
+_gostring_ _wrap_ddp_optimizer_get_grad_norm_low_db146f7750b273cb(ddp_optimizer *_swig_go_0, double *_swig_go_1) {
   ddp_optimizer *arg1 = (ddp_optimizer *) 0 ;
   double *arg2 = (double *) 0 ;
   ddp_status result;
@@ -4935,7 +4985,7 @@ _gostring_ _wrap_ddp_optimizer_get_grad_norm_low_54d6d97b8f83fd5b(ddp_optimizer 
 }
 
 
-_gostring_ _wrap_ddp_optimizer_set_group_low_54d6d97b8f83fd5b(ddp_optimizer *_swig_go_0, int _swig_go_1, double _swig_go_2, double _swig_go_3) {
+_gostring_ _wrap_ddp_optimizer_set_parameter_options_low_db146f7750b273cb(ddp_optimizer *_swig_go_0, int _swig_go_1, double _swig_go_2, double _swig_go_3) {
   ddp_optimizer *arg1 = (ddp_optimizer *) 0 ;
   int32_t arg2 ;
   double arg3 ;
@@ -4948,13 +4998,13 @@ _gostring_ _wrap_ddp_optimizer_set_group_low_54d6d97b8f83fd5b(ddp_optimizer *_sw
   arg3 = (double)_swig_go_2; 
   arg4 = (double)_swig_go_3; 
   
-  result = (ddp_status)ddp_optimizer_set_group(arg1,arg2,arg3,arg4);
+  result = (ddp_status)ddp_optimizer_set_parameter_options(arg1,arg2,arg3,arg4);
   _swig_go_result = ddp_go_result(result);
   return _swig_go_result;
 }
 
 
-_gostring_ _wrap_ddp_optimizer_step_low_54d6d97b8f83fd5b(ddp_optimizer *_swig_go_0, void *_swig_go_1) {
+_gostring_ _wrap_ddp_optimizer_step_low_db146f7750b273cb(ddp_optimizer *_swig_go_0, void *_swig_go_1) {
   ddp_optimizer *arg1 = (ddp_optimizer *) 0 ;
   void *arg2 = (void *) 0 ;
   ddp_status result;
@@ -4969,7 +5019,7 @@ _gostring_ _wrap_ddp_optimizer_step_low_54d6d97b8f83fd5b(ddp_optimizer *_swig_go
 }
 
 
-_gostring_ _wrap_ddp_ema_create_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, double *_swig_go_1, int _swig_go_2, ddp_ema **_swig_go_3) {
+_gostring_ _wrap_ddp_ema_create_low_db146f7750b273cb(ddp_model *_swig_go_0, double *_swig_go_1, int _swig_go_2, ddp_ema **_swig_go_3) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   double *arg2 = (double *) 0 ;
   int32_t arg3 ;
@@ -4988,7 +5038,7 @@ _gostring_ _wrap_ddp_ema_create_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, doub
 }
 
 
-void _wrap_ddp_ema_destroy_low_54d6d97b8f83fd5b(ddp_ema *_swig_go_0) {
+void _wrap_ddp_ema_destroy_low_db146f7750b273cb(ddp_ema *_swig_go_0) {
   ddp_ema *arg1 = (ddp_ema *) 0 ;
   
   arg1 = *(ddp_ema **)&_swig_go_0; 
@@ -4998,7 +5048,7 @@ void _wrap_ddp_ema_destroy_low_54d6d97b8f83fd5b(ddp_ema *_swig_go_0) {
 }
 
 
-_gostring_ _wrap_ddp_ema_update_low_54d6d97b8f83fd5b(ddp_ema *_swig_go_0, void *_swig_go_1) {
+_gostring_ _wrap_ddp_ema_update_low_db146f7750b273cb(ddp_ema *_swig_go_0, void *_swig_go_1) {
   ddp_ema *arg1 = (ddp_ema *) 0 ;
   void *arg2 = (void *) 0 ;
   ddp_status result;
@@ -5013,7 +5063,7 @@ _gostring_ _wrap_ddp_ema_update_low_54d6d97b8f83fd5b(ddp_ema *_swig_go_0, void *
 }
 
 
-_gostring_ _wrap_ddp_ema_swap_low_54d6d97b8f83fd5b(ddp_ema *_swig_go_0, int _swig_go_1, void *_swig_go_2) {
+_gostring_ _wrap_ddp_ema_swap_low_db146f7750b273cb(ddp_ema *_swig_go_0, int _swig_go_1, void *_swig_go_2) {
   ddp_ema *arg1 = (ddp_ema *) 0 ;
   int32_t arg2 ;
   void *arg3 = (void *) 0 ;
@@ -5030,7 +5080,7 @@ _gostring_ _wrap_ddp_ema_swap_low_54d6d97b8f83fd5b(ddp_ema *_swig_go_0, int _swi
 }
 
 
-void _wrap_ddp_state_struct_size_set_low_54d6d97b8f83fd5b(struct ddp_state *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_state_struct_size_set_low_db146f7750b273cb(struct ddp_state *_swig_go_0, long long _swig_go_1) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   int64_t arg2 ;
   
@@ -5042,7 +5092,7 @@ void _wrap_ddp_state_struct_size_set_low_54d6d97b8f83fd5b(struct ddp_state *_swi
 }
 
 
-long long _wrap_ddp_state_struct_size_get_low_54d6d97b8f83fd5b(struct ddp_state *_swig_go_0) {
+long long _wrap_ddp_state_struct_size_get_low_db146f7750b273cb(struct ddp_state *_swig_go_0) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -5055,7 +5105,7 @@ long long _wrap_ddp_state_struct_size_get_low_54d6d97b8f83fd5b(struct ddp_state 
 }
 
 
-void _wrap_ddp_state_model_set_low_54d6d97b8f83fd5b(struct ddp_state *_swig_go_0, ddp_model *_swig_go_1) {
+void _wrap_ddp_state_model_set_low_db146f7750b273cb(struct ddp_state *_swig_go_0, ddp_model *_swig_go_1) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   ddp_model *arg2 = (ddp_model *) 0 ;
   
@@ -5067,7 +5117,7 @@ void _wrap_ddp_state_model_set_low_54d6d97b8f83fd5b(struct ddp_state *_swig_go_0
 }
 
 
-ddp_model *_wrap_ddp_state_model_get_low_54d6d97b8f83fd5b(struct ddp_state *_swig_go_0) {
+ddp_model *_wrap_ddp_state_model_get_low_db146f7750b273cb(struct ddp_state *_swig_go_0) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   ddp_model *result = 0 ;
   ddp_model *_swig_go_result;
@@ -5080,7 +5130,7 @@ ddp_model *_wrap_ddp_state_model_get_low_54d6d97b8f83fd5b(struct ddp_state *_swi
 }
 
 
-void _wrap_ddp_state_optimizer_set_low_54d6d97b8f83fd5b(struct ddp_state *_swig_go_0, ddp_optimizer *_swig_go_1) {
+void _wrap_ddp_state_optimizer_set_low_db146f7750b273cb(struct ddp_state *_swig_go_0, ddp_optimizer *_swig_go_1) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   ddp_optimizer *arg2 = (ddp_optimizer *) 0 ;
   
@@ -5092,7 +5142,7 @@ void _wrap_ddp_state_optimizer_set_low_54d6d97b8f83fd5b(struct ddp_state *_swig_
 }
 
 
-ddp_optimizer *_wrap_ddp_state_optimizer_get_low_54d6d97b8f83fd5b(struct ddp_state *_swig_go_0) {
+ddp_optimizer *_wrap_ddp_state_optimizer_get_low_db146f7750b273cb(struct ddp_state *_swig_go_0) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   ddp_optimizer *result = 0 ;
   ddp_optimizer *_swig_go_result;
@@ -5105,7 +5155,7 @@ ddp_optimizer *_wrap_ddp_state_optimizer_get_low_54d6d97b8f83fd5b(struct ddp_sta
 }
 
 
-void _wrap_ddp_state_ema_set_low_54d6d97b8f83fd5b(struct ddp_state *_swig_go_0, ddp_ema *_swig_go_1) {
+void _wrap_ddp_state_ema_set_low_db146f7750b273cb(struct ddp_state *_swig_go_0, ddp_ema *_swig_go_1) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   ddp_ema *arg2 = (ddp_ema *) 0 ;
   
@@ -5117,7 +5167,7 @@ void _wrap_ddp_state_ema_set_low_54d6d97b8f83fd5b(struct ddp_state *_swig_go_0, 
 }
 
 
-ddp_ema *_wrap_ddp_state_ema_get_low_54d6d97b8f83fd5b(struct ddp_state *_swig_go_0) {
+ddp_ema *_wrap_ddp_state_ema_get_low_db146f7750b273cb(struct ddp_state *_swig_go_0) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   ddp_ema *result = 0 ;
   ddp_ema *_swig_go_result;
@@ -5130,7 +5180,7 @@ ddp_ema *_wrap_ddp_state_ema_get_low_54d6d97b8f83fd5b(struct ddp_state *_swig_go
 }
 
 
-void _wrap_ddp_state_epoch_set_low_54d6d97b8f83fd5b(struct ddp_state *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_state_epoch_set_low_db146f7750b273cb(struct ddp_state *_swig_go_0, long long _swig_go_1) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   int64_t arg2 ;
   
@@ -5142,7 +5192,7 @@ void _wrap_ddp_state_epoch_set_low_54d6d97b8f83fd5b(struct ddp_state *_swig_go_0
 }
 
 
-long long _wrap_ddp_state_epoch_get_low_54d6d97b8f83fd5b(struct ddp_state *_swig_go_0) {
+long long _wrap_ddp_state_epoch_get_low_db146f7750b273cb(struct ddp_state *_swig_go_0) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -5155,7 +5205,7 @@ long long _wrap_ddp_state_epoch_get_low_54d6d97b8f83fd5b(struct ddp_state *_swig
 }
 
 
-void _wrap_ddp_state_step_set_low_54d6d97b8f83fd5b(struct ddp_state *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_state_step_set_low_db146f7750b273cb(struct ddp_state *_swig_go_0, long long _swig_go_1) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   int64_t arg2 ;
   
@@ -5167,7 +5217,7 @@ void _wrap_ddp_state_step_set_low_54d6d97b8f83fd5b(struct ddp_state *_swig_go_0,
 }
 
 
-long long _wrap_ddp_state_step_get_low_54d6d97b8f83fd5b(struct ddp_state *_swig_go_0) {
+long long _wrap_ddp_state_step_get_low_db146f7750b273cb(struct ddp_state *_swig_go_0) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -5180,7 +5230,7 @@ long long _wrap_ddp_state_step_get_low_54d6d97b8f83fd5b(struct ddp_state *_swig_
 }
 
 
-void _wrap_ddp_state_outer_set_low_54d6d97b8f83fd5b(struct ddp_state *_swig_go_0, ddp_outer *_swig_go_1) {
+void _wrap_ddp_state_outer_set_low_db146f7750b273cb(struct ddp_state *_swig_go_0, ddp_outer *_swig_go_1) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   ddp_outer *arg2 = (ddp_outer *) 0 ;
   
@@ -5192,7 +5242,7 @@ void _wrap_ddp_state_outer_set_low_54d6d97b8f83fd5b(struct ddp_state *_swig_go_0
 }
 
 
-ddp_outer *_wrap_ddp_state_outer_get_low_54d6d97b8f83fd5b(struct ddp_state *_swig_go_0) {
+ddp_outer *_wrap_ddp_state_outer_get_low_db146f7750b273cb(struct ddp_state *_swig_go_0) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   ddp_outer *result = 0 ;
   ddp_outer *_swig_go_result;
@@ -5205,7 +5255,7 @@ ddp_outer *_wrap_ddp_state_outer_get_low_54d6d97b8f83fd5b(struct ddp_state *_swi
 }
 
 
-void _wrap_ddp_state_own_set_low_54d6d97b8f83fd5b(struct ddp_state *_swig_go_0, void *_swig_go_1) {
+void _wrap_ddp_state_own_set_low_db146f7750b273cb(struct ddp_state *_swig_go_0, void *_swig_go_1) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   void *arg2 = (void *) 0 ;
   
@@ -5217,7 +5267,7 @@ void _wrap_ddp_state_own_set_low_54d6d97b8f83fd5b(struct ddp_state *_swig_go_0, 
 }
 
 
-void *_wrap_ddp_state_own_get_low_54d6d97b8f83fd5b(struct ddp_state *_swig_go_0) {
+void *_wrap_ddp_state_own_get_low_db146f7750b273cb(struct ddp_state *_swig_go_0) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   void *result = 0 ;
   void *_swig_go_result;
@@ -5230,7 +5280,7 @@ void *_wrap_ddp_state_own_get_low_54d6d97b8f83fd5b(struct ddp_state *_swig_go_0)
 }
 
 
-void _wrap_ddp_state_own_bytes_set_low_54d6d97b8f83fd5b(struct ddp_state *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_state_own_bytes_set_low_db146f7750b273cb(struct ddp_state *_swig_go_0, long long _swig_go_1) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   int64_t arg2 ;
   
@@ -5242,7 +5292,7 @@ void _wrap_ddp_state_own_bytes_set_low_54d6d97b8f83fd5b(struct ddp_state *_swig_
 }
 
 
-long long _wrap_ddp_state_own_bytes_get_low_54d6d97b8f83fd5b(struct ddp_state *_swig_go_0) {
+long long _wrap_ddp_state_own_bytes_get_low_db146f7750b273cb(struct ddp_state *_swig_go_0) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -5255,7 +5305,57 @@ long long _wrap_ddp_state_own_bytes_get_low_54d6d97b8f83fd5b(struct ddp_state *_
 }
 
 
-struct ddp_state *_wrap_new_ddp_state_low_54d6d97b8f83fd5b() {
+void _wrap_ddp_state_optimizers_set_low_db146f7750b273cb(struct ddp_state *_swig_go_0, ddp_optimizer **_swig_go_1) {
+  struct ddp_state *arg1 = (struct ddp_state *) 0 ;
+  ddp_optimizer **arg2 = (ddp_optimizer **) 0 ;
+  
+  arg1 = *(struct ddp_state **)&_swig_go_0; 
+  arg2 = *(ddp_optimizer ***)&_swig_go_1; 
+  
+  if (arg1) (arg1)->optimizers = (ddp_optimizer *const *)arg2;
+  
+}
+
+
+ddp_optimizer **_wrap_ddp_state_optimizers_get_low_db146f7750b273cb(struct ddp_state *_swig_go_0) {
+  struct ddp_state *arg1 = (struct ddp_state *) 0 ;
+  ddp_optimizer **result = 0 ;
+  ddp_optimizer **_swig_go_result;
+  
+  arg1 = *(struct ddp_state **)&_swig_go_0; 
+  
+  result = (ddp_optimizer **) ((arg1)->optimizers);
+  *(ddp_optimizer ***)&_swig_go_result = (ddp_optimizer **)result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_state_optimizer_count_set_low_db146f7750b273cb(struct ddp_state *_swig_go_0, long long _swig_go_1) {
+  struct ddp_state *arg1 = (struct ddp_state *) 0 ;
+  int64_t arg2 ;
+  
+  arg1 = *(struct ddp_state **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->optimizer_count = arg2;
+  
+}
+
+
+long long _wrap_ddp_state_optimizer_count_get_low_db146f7750b273cb(struct ddp_state *_swig_go_0) {
+  struct ddp_state *arg1 = (struct ddp_state *) 0 ;
+  int64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct ddp_state **)&_swig_go_0; 
+  
+  result =  ((arg1)->optimizer_count);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+struct ddp_state *_wrap_new_ddp_state_low_db146f7750b273cb() {
   struct ddp_state *result = 0 ;
   struct ddp_state *_swig_go_result;
   
@@ -5266,7 +5366,7 @@ struct ddp_state *_wrap_new_ddp_state_low_54d6d97b8f83fd5b() {
 }
 
 
-void _wrap_delete_ddp_state_low_54d6d97b8f83fd5b(struct ddp_state *_swig_go_0) {
+void _wrap_delete_ddp_state_low_db146f7750b273cb(struct ddp_state *_swig_go_0) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   
   arg1 = *(struct ddp_state **)&_swig_go_0; 
@@ -5276,7 +5376,7 @@ void _wrap_delete_ddp_state_low_54d6d97b8f83fd5b(struct ddp_state *_swig_go_0) {
 }
 
 
-void _wrap_ddp_load_options_struct_size_set_low_54d6d97b8f83fd5b(struct ddp_load_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_load_options_struct_size_set_low_db146f7750b273cb(struct ddp_load_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_load_options *arg1 = (struct ddp_load_options *) 0 ;
   int64_t arg2 ;
   
@@ -5288,7 +5388,7 @@ void _wrap_ddp_load_options_struct_size_set_low_54d6d97b8f83fd5b(struct ddp_load
 }
 
 
-long long _wrap_ddp_load_options_struct_size_get_low_54d6d97b8f83fd5b(struct ddp_load_options *_swig_go_0) {
+long long _wrap_ddp_load_options_struct_size_get_low_db146f7750b273cb(struct ddp_load_options *_swig_go_0) {
   struct ddp_load_options *arg1 = (struct ddp_load_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -5301,7 +5401,7 @@ long long _wrap_ddp_load_options_struct_size_get_low_54d6d97b8f83fd5b(struct ddp
 }
 
 
-void _wrap_ddp_load_options_partial_set_low_54d6d97b8f83fd5b(struct ddp_load_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_load_options_partial_set_low_db146f7750b273cb(struct ddp_load_options *_swig_go_0, int _swig_go_1) {
   struct ddp_load_options *arg1 = (struct ddp_load_options *) 0 ;
   int32_t arg2 ;
   
@@ -5313,7 +5413,7 @@ void _wrap_ddp_load_options_partial_set_low_54d6d97b8f83fd5b(struct ddp_load_opt
 }
 
 
-int _wrap_ddp_load_options_partial_get_low_54d6d97b8f83fd5b(struct ddp_load_options *_swig_go_0) {
+int _wrap_ddp_load_options_partial_get_low_db146f7750b273cb(struct ddp_load_options *_swig_go_0) {
   struct ddp_load_options *arg1 = (struct ddp_load_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -5326,7 +5426,7 @@ int _wrap_ddp_load_options_partial_get_low_54d6d97b8f83fd5b(struct ddp_load_opti
 }
 
 
-void _wrap_ddp_load_options_local_set_low_54d6d97b8f83fd5b(struct ddp_load_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_load_options_local_set_low_db146f7750b273cb(struct ddp_load_options *_swig_go_0, int _swig_go_1) {
   struct ddp_load_options *arg1 = (struct ddp_load_options *) 0 ;
   int32_t arg2 ;
   
@@ -5338,7 +5438,7 @@ void _wrap_ddp_load_options_local_set_low_54d6d97b8f83fd5b(struct ddp_load_optio
 }
 
 
-int _wrap_ddp_load_options_local_get_low_54d6d97b8f83fd5b(struct ddp_load_options *_swig_go_0) {
+int _wrap_ddp_load_options_local_get_low_db146f7750b273cb(struct ddp_load_options *_swig_go_0) {
   struct ddp_load_options *arg1 = (struct ddp_load_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -5351,7 +5451,7 @@ int _wrap_ddp_load_options_local_get_low_54d6d97b8f83fd5b(struct ddp_load_option
 }
 
 
-struct ddp_load_options *_wrap_new_ddp_load_options_low_54d6d97b8f83fd5b() {
+struct ddp_load_options *_wrap_new_ddp_load_options_low_db146f7750b273cb() {
   struct ddp_load_options *result = 0 ;
   struct ddp_load_options *_swig_go_result;
   
@@ -5362,7 +5462,7 @@ struct ddp_load_options *_wrap_new_ddp_load_options_low_54d6d97b8f83fd5b() {
 }
 
 
-void _wrap_delete_ddp_load_options_low_54d6d97b8f83fd5b(struct ddp_load_options *_swig_go_0) {
+void _wrap_delete_ddp_load_options_low_db146f7750b273cb(struct ddp_load_options *_swig_go_0) {
   struct ddp_load_options *arg1 = (struct ddp_load_options *) 0 ;
   
   arg1 = *(struct ddp_load_options **)&_swig_go_0; 
@@ -5372,7 +5472,7 @@ void _wrap_delete_ddp_load_options_low_54d6d97b8f83fd5b(struct ddp_load_options 
 }
 
 
-void _wrap_ddp_load_report_struct_size_set_low_54d6d97b8f83fd5b(struct ddp_load_report *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_load_report_struct_size_set_low_db146f7750b273cb(struct ddp_load_report *_swig_go_0, long long _swig_go_1) {
   struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
   int64_t arg2 ;
   
@@ -5384,7 +5484,7 @@ void _wrap_ddp_load_report_struct_size_set_low_54d6d97b8f83fd5b(struct ddp_load_
 }
 
 
-long long _wrap_ddp_load_report_struct_size_get_low_54d6d97b8f83fd5b(struct ddp_load_report *_swig_go_0) {
+long long _wrap_ddp_load_report_struct_size_get_low_db146f7750b273cb(struct ddp_load_report *_swig_go_0) {
   struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -5397,7 +5497,7 @@ long long _wrap_ddp_load_report_struct_size_get_low_54d6d97b8f83fd5b(struct ddp_
 }
 
 
-void _wrap_ddp_load_report_epoch_set_low_54d6d97b8f83fd5b(struct ddp_load_report *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_load_report_epoch_set_low_db146f7750b273cb(struct ddp_load_report *_swig_go_0, long long _swig_go_1) {
   struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
   int64_t arg2 ;
   
@@ -5409,7 +5509,7 @@ void _wrap_ddp_load_report_epoch_set_low_54d6d97b8f83fd5b(struct ddp_load_report
 }
 
 
-long long _wrap_ddp_load_report_epoch_get_low_54d6d97b8f83fd5b(struct ddp_load_report *_swig_go_0) {
+long long _wrap_ddp_load_report_epoch_get_low_db146f7750b273cb(struct ddp_load_report *_swig_go_0) {
   struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -5422,7 +5522,7 @@ long long _wrap_ddp_load_report_epoch_get_low_54d6d97b8f83fd5b(struct ddp_load_r
 }
 
 
-void _wrap_ddp_load_report_step_set_low_54d6d97b8f83fd5b(struct ddp_load_report *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_load_report_step_set_low_db146f7750b273cb(struct ddp_load_report *_swig_go_0, long long _swig_go_1) {
   struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
   int64_t arg2 ;
   
@@ -5434,7 +5534,7 @@ void _wrap_ddp_load_report_step_set_low_54d6d97b8f83fd5b(struct ddp_load_report 
 }
 
 
-long long _wrap_ddp_load_report_step_get_low_54d6d97b8f83fd5b(struct ddp_load_report *_swig_go_0) {
+long long _wrap_ddp_load_report_step_get_low_db146f7750b273cb(struct ddp_load_report *_swig_go_0) {
   struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -5447,7 +5547,7 @@ long long _wrap_ddp_load_report_step_get_low_54d6d97b8f83fd5b(struct ddp_load_re
 }
 
 
-void _wrap_ddp_load_report_missing_set_low_54d6d97b8f83fd5b(struct ddp_load_report *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_load_report_missing_set_low_db146f7750b273cb(struct ddp_load_report *_swig_go_0, long long _swig_go_1) {
   struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
   int64_t arg2 ;
   
@@ -5459,7 +5559,7 @@ void _wrap_ddp_load_report_missing_set_low_54d6d97b8f83fd5b(struct ddp_load_repo
 }
 
 
-long long _wrap_ddp_load_report_missing_get_low_54d6d97b8f83fd5b(struct ddp_load_report *_swig_go_0) {
+long long _wrap_ddp_load_report_missing_get_low_db146f7750b273cb(struct ddp_load_report *_swig_go_0) {
   struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -5472,7 +5572,7 @@ long long _wrap_ddp_load_report_missing_get_low_54d6d97b8f83fd5b(struct ddp_load
 }
 
 
-void _wrap_ddp_load_report_unexpected_set_low_54d6d97b8f83fd5b(struct ddp_load_report *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_load_report_unexpected_set_low_db146f7750b273cb(struct ddp_load_report *_swig_go_0, long long _swig_go_1) {
   struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
   int64_t arg2 ;
   
@@ -5484,7 +5584,7 @@ void _wrap_ddp_load_report_unexpected_set_low_54d6d97b8f83fd5b(struct ddp_load_r
 }
 
 
-long long _wrap_ddp_load_report_unexpected_get_low_54d6d97b8f83fd5b(struct ddp_load_report *_swig_go_0) {
+long long _wrap_ddp_load_report_unexpected_get_low_db146f7750b273cb(struct ddp_load_report *_swig_go_0) {
   struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -5497,7 +5597,7 @@ long long _wrap_ddp_load_report_unexpected_get_low_54d6d97b8f83fd5b(struct ddp_l
 }
 
 
-void _wrap_ddp_load_report_skipped_set_low_54d6d97b8f83fd5b(struct ddp_load_report *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_load_report_skipped_set_low_db146f7750b273cb(struct ddp_load_report *_swig_go_0, long long _swig_go_1) {
   struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
   int64_t arg2 ;
   
@@ -5509,7 +5609,7 @@ void _wrap_ddp_load_report_skipped_set_low_54d6d97b8f83fd5b(struct ddp_load_repo
 }
 
 
-long long _wrap_ddp_load_report_skipped_get_low_54d6d97b8f83fd5b(struct ddp_load_report *_swig_go_0) {
+long long _wrap_ddp_load_report_skipped_get_low_db146f7750b273cb(struct ddp_load_report *_swig_go_0) {
   struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -5522,7 +5622,7 @@ long long _wrap_ddp_load_report_skipped_get_low_54d6d97b8f83fd5b(struct ddp_load
 }
 
 
-struct ddp_load_report *_wrap_new_ddp_load_report_low_54d6d97b8f83fd5b() {
+struct ddp_load_report *_wrap_new_ddp_load_report_low_db146f7750b273cb() {
   struct ddp_load_report *result = 0 ;
   struct ddp_load_report *_swig_go_result;
   
@@ -5533,7 +5633,7 @@ struct ddp_load_report *_wrap_new_ddp_load_report_low_54d6d97b8f83fd5b() {
 }
 
 
-void _wrap_delete_ddp_load_report_low_54d6d97b8f83fd5b(struct ddp_load_report *_swig_go_0) {
+void _wrap_delete_ddp_load_report_low_db146f7750b273cb(struct ddp_load_report *_swig_go_0) {
   struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
   
   arg1 = *(struct ddp_load_report **)&_swig_go_0; 
@@ -5543,7 +5643,7 @@ void _wrap_delete_ddp_load_report_low_54d6d97b8f83fd5b(struct ddp_load_report *_
 }
 
 
-_gostring_ _wrap_ddp_state_init_low_54d6d97b8f83fd5b(struct ddp_state *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_state_init_low_db146f7750b273cb(struct ddp_state *_swig_go_0, long long _swig_go_1) {
   ddp_state *arg1 = (ddp_state *) 0 ;
   int64_t arg2 ;
   ddp_status result;
@@ -5558,7 +5658,7 @@ _gostring_ _wrap_ddp_state_init_low_54d6d97b8f83fd5b(struct ddp_state *_swig_go_
 }
 
 
-_gostring_ _wrap_ddp_load_options_init_low_54d6d97b8f83fd5b(struct ddp_load_options *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_load_options_init_low_db146f7750b273cb(struct ddp_load_options *_swig_go_0, long long _swig_go_1) {
   ddp_load_options *arg1 = (ddp_load_options *) 0 ;
   int64_t arg2 ;
   ddp_status result;
@@ -5573,7 +5673,7 @@ _gostring_ _wrap_ddp_load_options_init_low_54d6d97b8f83fd5b(struct ddp_load_opti
 }
 
 
-_gostring_ _wrap_ddp_model_set_metadata_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, _gostring_ _swig_go_1, char *_swig_go_2) {
+_gostring_ _wrap_ddp_model_set_metadata_low_db146f7750b273cb(ddp_model *_swig_go_0, _gostring_ _swig_go_1, char *_swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   char *arg2 = (char *) 0 ;
   char *arg3 = (char *) 0 ;
@@ -5596,7 +5696,7 @@ _gostring_ _wrap_ddp_model_set_metadata_low_54d6d97b8f83fd5b(ddp_model *_swig_go
 }
 
 
-_gostring_ _wrap_ddp_model_get_metadata_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, _gostring_ _swig_go_1, char **_swig_go_2) {
+_gostring_ _wrap_ddp_model_get_metadata_low_db146f7750b273cb(ddp_model *_swig_go_0, _gostring_ _swig_go_1, char **_swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   char *arg2 = (char *) 0 ;
   char **arg3 = (char **) 0 ;
@@ -5618,7 +5718,7 @@ _gostring_ _wrap_ddp_model_get_metadata_low_54d6d97b8f83fd5b(ddp_model *_swig_go
 }
 
 
-_gostring_ _wrap_ddp_state_save_file_low_54d6d97b8f83fd5b(struct ddp_state *_swig_go_0, _gostring_ _swig_go_1) {
+_gostring_ _wrap_ddp_state_save_file_low_db146f7750b273cb(struct ddp_state *_swig_go_0, _gostring_ _swig_go_1) {
   ddp_state *arg1 = (ddp_state *) 0 ;
   char *arg2 = (char *) 0 ;
   ddp_status result;
@@ -5638,7 +5738,7 @@ _gostring_ _wrap_ddp_state_save_file_low_54d6d97b8f83fd5b(struct ddp_state *_swi
 }
 
 
-_gostring_ _wrap_ddp_state_load_file_low_54d6d97b8f83fd5b(struct ddp_state *_swig_go_0, _gostring_ _swig_go_1, struct ddp_load_options *_swig_go_2, struct ddp_load_report *_swig_go_3) {
+_gostring_ _wrap_ddp_state_load_file_low_db146f7750b273cb(struct ddp_state *_swig_go_0, _gostring_ _swig_go_1, struct ddp_load_options *_swig_go_2, struct ddp_load_report *_swig_go_3) {
   ddp_state *arg1 = (ddp_state *) 0 ;
   char *arg2 = (char *) 0 ;
   ddp_load_options *arg3 = (ddp_load_options *) 0 ;
@@ -5662,7 +5762,7 @@ _gostring_ _wrap_ddp_state_load_file_low_54d6d97b8f83fd5b(struct ddp_state *_swi
 }
 
 
-_gostring_ _wrap_ddp_model_get_missing_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_model_get_missing_low_db146f7750b273cb(ddp_model *_swig_go_0, long long _swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int64_t arg2 ;
   char *result = 0 ;
@@ -5677,7 +5777,7 @@ _gostring_ _wrap_ddp_model_get_missing_low_54d6d97b8f83fd5b(ddp_model *_swig_go_
 }
 
 
-_gostring_ _wrap_ddp_model_get_unexpected_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_model_get_unexpected_low_db146f7750b273cb(ddp_model *_swig_go_0, long long _swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int64_t arg2 ;
   char *result = 0 ;
@@ -5692,7 +5792,7 @@ _gostring_ _wrap_ddp_model_get_unexpected_low_54d6d97b8f83fd5b(ddp_model *_swig_
 }
 
 
-_gostring_ _wrap_ddp_state_save_low_54d6d97b8f83fd5b(struct ddp_state *_swig_go_0, ddp_write_fn _swig_go_1, void *_swig_go_2) {
+_gostring_ _wrap_ddp_state_save_low_db146f7750b273cb(struct ddp_state *_swig_go_0, ddp_write_fn _swig_go_1, void *_swig_go_2) {
   ddp_state *arg1 = (ddp_state *) 0 ;
   ddp_write_fn arg2 = (ddp_write_fn) 0 ;
   void *arg3 = (void *) 0 ;
@@ -5709,7 +5809,7 @@ _gostring_ _wrap_ddp_state_save_low_54d6d97b8f83fd5b(struct ddp_state *_swig_go_
 }
 
 
-_gostring_ _wrap_ddp_state_load_low_54d6d97b8f83fd5b(struct ddp_state *_swig_go_0, ddp_read_fn _swig_go_1, void *_swig_go_2, struct ddp_load_options *_swig_go_3, struct ddp_load_report *_swig_go_4) {
+_gostring_ _wrap_ddp_state_load_low_db146f7750b273cb(struct ddp_state *_swig_go_0, ddp_read_fn _swig_go_1, void *_swig_go_2, struct ddp_load_options *_swig_go_3, struct ddp_load_report *_swig_go_4) {
   ddp_state *arg1 = (ddp_state *) 0 ;
   ddp_read_fn arg2 = (ddp_read_fn) 0 ;
   void *arg3 = (void *) 0 ;
@@ -5730,7 +5830,7 @@ _gostring_ _wrap_ddp_state_load_low_54d6d97b8f83fd5b(struct ddp_state *_swig_go_
 }
 
 
-void _wrap_ddp_sampler_struct_size_set_low_54d6d97b8f83fd5b(struct ddp_sampler *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_sampler_struct_size_set_low_db146f7750b273cb(struct ddp_sampler *_swig_go_0, long long _swig_go_1) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int64_t arg2 ;
   
@@ -5742,7 +5842,7 @@ void _wrap_ddp_sampler_struct_size_set_low_54d6d97b8f83fd5b(struct ddp_sampler *
 }
 
 
-long long _wrap_ddp_sampler_struct_size_get_low_54d6d97b8f83fd5b(struct ddp_sampler *_swig_go_0) {
+long long _wrap_ddp_sampler_struct_size_get_low_db146f7750b273cb(struct ddp_sampler *_swig_go_0) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -5755,7 +5855,7 @@ long long _wrap_ddp_sampler_struct_size_get_low_54d6d97b8f83fd5b(struct ddp_samp
 }
 
 
-void _wrap_ddp_sampler_dataset_size_set_low_54d6d97b8f83fd5b(struct ddp_sampler *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_sampler_dataset_size_set_low_db146f7750b273cb(struct ddp_sampler *_swig_go_0, long long _swig_go_1) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int64_t arg2 ;
   
@@ -5767,7 +5867,7 @@ void _wrap_ddp_sampler_dataset_size_set_low_54d6d97b8f83fd5b(struct ddp_sampler 
 }
 
 
-long long _wrap_ddp_sampler_dataset_size_get_low_54d6d97b8f83fd5b(struct ddp_sampler *_swig_go_0) {
+long long _wrap_ddp_sampler_dataset_size_get_low_db146f7750b273cb(struct ddp_sampler *_swig_go_0) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -5780,7 +5880,7 @@ long long _wrap_ddp_sampler_dataset_size_get_low_54d6d97b8f83fd5b(struct ddp_sam
 }
 
 
-void _wrap_ddp_sampler_seed_set_low_54d6d97b8f83fd5b(struct ddp_sampler *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_sampler_seed_set_low_db146f7750b273cb(struct ddp_sampler *_swig_go_0, long long _swig_go_1) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int64_t arg2 ;
   
@@ -5792,7 +5892,7 @@ void _wrap_ddp_sampler_seed_set_low_54d6d97b8f83fd5b(struct ddp_sampler *_swig_g
 }
 
 
-long long _wrap_ddp_sampler_seed_get_low_54d6d97b8f83fd5b(struct ddp_sampler *_swig_go_0) {
+long long _wrap_ddp_sampler_seed_get_low_db146f7750b273cb(struct ddp_sampler *_swig_go_0) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -5805,7 +5905,7 @@ long long _wrap_ddp_sampler_seed_get_low_54d6d97b8f83fd5b(struct ddp_sampler *_s
 }
 
 
-void _wrap_ddp_sampler_rank_set_low_54d6d97b8f83fd5b(struct ddp_sampler *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_sampler_rank_set_low_db146f7750b273cb(struct ddp_sampler *_swig_go_0, int _swig_go_1) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int32_t arg2 ;
   
@@ -5817,7 +5917,7 @@ void _wrap_ddp_sampler_rank_set_low_54d6d97b8f83fd5b(struct ddp_sampler *_swig_g
 }
 
 
-int _wrap_ddp_sampler_rank_get_low_54d6d97b8f83fd5b(struct ddp_sampler *_swig_go_0) {
+int _wrap_ddp_sampler_rank_get_low_db146f7750b273cb(struct ddp_sampler *_swig_go_0) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -5830,7 +5930,7 @@ int _wrap_ddp_sampler_rank_get_low_54d6d97b8f83fd5b(struct ddp_sampler *_swig_go
 }
 
 
-void _wrap_ddp_sampler_size_set_low_54d6d97b8f83fd5b(struct ddp_sampler *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_sampler_size_set_low_db146f7750b273cb(struct ddp_sampler *_swig_go_0, int _swig_go_1) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int32_t arg2 ;
   
@@ -5842,7 +5942,7 @@ void _wrap_ddp_sampler_size_set_low_54d6d97b8f83fd5b(struct ddp_sampler *_swig_g
 }
 
 
-int _wrap_ddp_sampler_size_get_low_54d6d97b8f83fd5b(struct ddp_sampler *_swig_go_0) {
+int _wrap_ddp_sampler_size_get_low_db146f7750b273cb(struct ddp_sampler *_swig_go_0) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -5855,7 +5955,7 @@ int _wrap_ddp_sampler_size_get_low_54d6d97b8f83fd5b(struct ddp_sampler *_swig_go
 }
 
 
-void _wrap_ddp_sampler_shuffle_set_low_54d6d97b8f83fd5b(struct ddp_sampler *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_sampler_shuffle_set_low_db146f7750b273cb(struct ddp_sampler *_swig_go_0, int _swig_go_1) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int32_t arg2 ;
   
@@ -5867,7 +5967,7 @@ void _wrap_ddp_sampler_shuffle_set_low_54d6d97b8f83fd5b(struct ddp_sampler *_swi
 }
 
 
-int _wrap_ddp_sampler_shuffle_get_low_54d6d97b8f83fd5b(struct ddp_sampler *_swig_go_0) {
+int _wrap_ddp_sampler_shuffle_get_low_db146f7750b273cb(struct ddp_sampler *_swig_go_0) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -5880,7 +5980,7 @@ int _wrap_ddp_sampler_shuffle_get_low_54d6d97b8f83fd5b(struct ddp_sampler *_swig
 }
 
 
-void _wrap_ddp_sampler_drop_last_set_low_54d6d97b8f83fd5b(struct ddp_sampler *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_sampler_drop_last_set_low_db146f7750b273cb(struct ddp_sampler *_swig_go_0, int _swig_go_1) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int32_t arg2 ;
   
@@ -5892,7 +5992,7 @@ void _wrap_ddp_sampler_drop_last_set_low_54d6d97b8f83fd5b(struct ddp_sampler *_s
 }
 
 
-int _wrap_ddp_sampler_drop_last_get_low_54d6d97b8f83fd5b(struct ddp_sampler *_swig_go_0) {
+int _wrap_ddp_sampler_drop_last_get_low_db146f7750b273cb(struct ddp_sampler *_swig_go_0) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -5905,7 +6005,7 @@ int _wrap_ddp_sampler_drop_last_get_low_54d6d97b8f83fd5b(struct ddp_sampler *_sw
 }
 
 
-void _wrap_ddp_sampler_seen_set_low_54d6d97b8f83fd5b(struct ddp_sampler *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_sampler_seen_set_low_db146f7750b273cb(struct ddp_sampler *_swig_go_0, long long _swig_go_1) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int64_t arg2 ;
   
@@ -5917,7 +6017,7 @@ void _wrap_ddp_sampler_seen_set_low_54d6d97b8f83fd5b(struct ddp_sampler *_swig_g
 }
 
 
-long long _wrap_ddp_sampler_seen_get_low_54d6d97b8f83fd5b(struct ddp_sampler *_swig_go_0) {
+long long _wrap_ddp_sampler_seen_get_low_db146f7750b273cb(struct ddp_sampler *_swig_go_0) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -5930,7 +6030,7 @@ long long _wrap_ddp_sampler_seen_get_low_54d6d97b8f83fd5b(struct ddp_sampler *_s
 }
 
 
-struct ddp_sampler *_wrap_new_ddp_sampler_low_54d6d97b8f83fd5b() {
+struct ddp_sampler *_wrap_new_ddp_sampler_low_db146f7750b273cb() {
   struct ddp_sampler *result = 0 ;
   struct ddp_sampler *_swig_go_result;
   
@@ -5941,7 +6041,7 @@ struct ddp_sampler *_wrap_new_ddp_sampler_low_54d6d97b8f83fd5b() {
 }
 
 
-void _wrap_delete_ddp_sampler_low_54d6d97b8f83fd5b(struct ddp_sampler *_swig_go_0) {
+void _wrap_delete_ddp_sampler_low_db146f7750b273cb(struct ddp_sampler *_swig_go_0) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   
   arg1 = *(struct ddp_sampler **)&_swig_go_0; 
@@ -5951,7 +6051,7 @@ void _wrap_delete_ddp_sampler_low_54d6d97b8f83fd5b(struct ddp_sampler *_swig_go_
 }
 
 
-_gostring_ _wrap_ddp_sampler_init_low_54d6d97b8f83fd5b(struct ddp_sampler *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_sampler_init_low_db146f7750b273cb(struct ddp_sampler *_swig_go_0, long long _swig_go_1) {
   ddp_sampler *arg1 = (ddp_sampler *) 0 ;
   int64_t arg2 ;
   ddp_status result;
@@ -5966,7 +6066,7 @@ _gostring_ _wrap_ddp_sampler_init_low_54d6d97b8f83fd5b(struct ddp_sampler *_swig
 }
 
 
-_gostring_ _wrap_ddp_sampler_get_count_low_54d6d97b8f83fd5b(struct ddp_sampler *_swig_go_0, long long *_swig_go_1) {
+_gostring_ _wrap_ddp_sampler_get_count_low_db146f7750b273cb(struct ddp_sampler *_swig_go_0, long long *_swig_go_1) {
   ddp_sampler *arg1 = (ddp_sampler *) 0 ;
   int64_t *arg2 = (int64_t *) 0 ;
   ddp_status result;
@@ -5981,7 +6081,7 @@ _gostring_ _wrap_ddp_sampler_get_count_low_54d6d97b8f83fd5b(struct ddp_sampler *
 }
 
 
-_gostring_ _wrap_ddp_sampler_fill_low_54d6d97b8f83fd5b(struct ddp_sampler *_swig_go_0, long long _swig_go_1, long long _swig_go_2, long long _swig_go_3, long long *_swig_go_4) {
+_gostring_ _wrap_ddp_sampler_fill_low_db146f7750b273cb(struct ddp_sampler *_swig_go_0, long long _swig_go_1, long long _swig_go_2, long long _swig_go_3, long long *_swig_go_4) {
   ddp_sampler *arg1 = (ddp_sampler *) 0 ;
   int64_t arg2 ;
   int64_t arg3 ;
@@ -6002,7 +6102,7 @@ _gostring_ _wrap_ddp_sampler_fill_low_54d6d97b8f83fd5b(struct ddp_sampler *_swig
 }
 
 
-void _wrap_ddp_custom_options_struct_size_set_low_54d6d97b8f83fd5b(struct ddp_custom_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_custom_options_struct_size_set_low_db146f7750b273cb(struct ddp_custom_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_custom_options *arg1 = (struct ddp_custom_options *) 0 ;
   int64_t arg2 ;
   
@@ -6014,7 +6114,7 @@ void _wrap_ddp_custom_options_struct_size_set_low_54d6d97b8f83fd5b(struct ddp_cu
 }
 
 
-long long _wrap_ddp_custom_options_struct_size_get_low_54d6d97b8f83fd5b(struct ddp_custom_options *_swig_go_0) {
+long long _wrap_ddp_custom_options_struct_size_get_low_db146f7750b273cb(struct ddp_custom_options *_swig_go_0) {
   struct ddp_custom_options *arg1 = (struct ddp_custom_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -6027,7 +6127,7 @@ long long _wrap_ddp_custom_options_struct_size_get_low_54d6d97b8f83fd5b(struct d
 }
 
 
-void _wrap_ddp_custom_options_rate_set_low_54d6d97b8f83fd5b(struct ddp_custom_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_custom_options_rate_set_low_db146f7750b273cb(struct ddp_custom_options *_swig_go_0, double _swig_go_1) {
   struct ddp_custom_options *arg1 = (struct ddp_custom_options *) 0 ;
   double arg2 ;
   
@@ -6039,7 +6139,7 @@ void _wrap_ddp_custom_options_rate_set_low_54d6d97b8f83fd5b(struct ddp_custom_op
 }
 
 
-double _wrap_ddp_custom_options_rate_get_low_54d6d97b8f83fd5b(struct ddp_custom_options *_swig_go_0) {
+double _wrap_ddp_custom_options_rate_get_low_db146f7750b273cb(struct ddp_custom_options *_swig_go_0) {
   struct ddp_custom_options *arg1 = (struct ddp_custom_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -6052,7 +6152,7 @@ double _wrap_ddp_custom_options_rate_get_low_54d6d97b8f83fd5b(struct ddp_custom_
 }
 
 
-void _wrap_ddp_custom_options_weight_decay_set_low_54d6d97b8f83fd5b(struct ddp_custom_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_custom_options_weight_decay_set_low_db146f7750b273cb(struct ddp_custom_options *_swig_go_0, double _swig_go_1) {
   struct ddp_custom_options *arg1 = (struct ddp_custom_options *) 0 ;
   double arg2 ;
   
@@ -6064,7 +6164,7 @@ void _wrap_ddp_custom_options_weight_decay_set_low_54d6d97b8f83fd5b(struct ddp_c
 }
 
 
-double _wrap_ddp_custom_options_weight_decay_get_low_54d6d97b8f83fd5b(struct ddp_custom_options *_swig_go_0) {
+double _wrap_ddp_custom_options_weight_decay_get_low_db146f7750b273cb(struct ddp_custom_options *_swig_go_0) {
   struct ddp_custom_options *arg1 = (struct ddp_custom_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -6077,7 +6177,7 @@ double _wrap_ddp_custom_options_weight_decay_get_low_54d6d97b8f83fd5b(struct ddp
 }
 
 
-void _wrap_ddp_custom_options_whole_tensors_set_low_54d6d97b8f83fd5b(struct ddp_custom_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_custom_options_whole_tensors_set_low_db146f7750b273cb(struct ddp_custom_options *_swig_go_0, int _swig_go_1) {
   struct ddp_custom_options *arg1 = (struct ddp_custom_options *) 0 ;
   int32_t arg2 ;
   
@@ -6089,7 +6189,7 @@ void _wrap_ddp_custom_options_whole_tensors_set_low_54d6d97b8f83fd5b(struct ddp_
 }
 
 
-int _wrap_ddp_custom_options_whole_tensors_get_low_54d6d97b8f83fd5b(struct ddp_custom_options *_swig_go_0) {
+int _wrap_ddp_custom_options_whole_tensors_get_low_db146f7750b273cb(struct ddp_custom_options *_swig_go_0) {
   struct ddp_custom_options *arg1 = (struct ddp_custom_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -6102,7 +6202,7 @@ int _wrap_ddp_custom_options_whole_tensors_get_low_54d6d97b8f83fd5b(struct ddp_c
 }
 
 
-void _wrap_ddp_custom_options_reserved_set_low_54d6d97b8f83fd5b(struct ddp_custom_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_custom_options_reserved_set_low_db146f7750b273cb(struct ddp_custom_options *_swig_go_0, int _swig_go_1) {
   struct ddp_custom_options *arg1 = (struct ddp_custom_options *) 0 ;
   int32_t arg2 ;
   
@@ -6114,7 +6214,7 @@ void _wrap_ddp_custom_options_reserved_set_low_54d6d97b8f83fd5b(struct ddp_custo
 }
 
 
-int _wrap_ddp_custom_options_reserved_get_low_54d6d97b8f83fd5b(struct ddp_custom_options *_swig_go_0) {
+int _wrap_ddp_custom_options_reserved_get_low_db146f7750b273cb(struct ddp_custom_options *_swig_go_0) {
   struct ddp_custom_options *arg1 = (struct ddp_custom_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -6127,7 +6227,7 @@ int _wrap_ddp_custom_options_reserved_get_low_54d6d97b8f83fd5b(struct ddp_custom
 }
 
 
-struct ddp_custom_options *_wrap_new_ddp_custom_options_low_54d6d97b8f83fd5b() {
+struct ddp_custom_options *_wrap_new_ddp_custom_options_low_db146f7750b273cb() {
   struct ddp_custom_options *result = 0 ;
   struct ddp_custom_options *_swig_go_result;
   
@@ -6138,7 +6238,7 @@ struct ddp_custom_options *_wrap_new_ddp_custom_options_low_54d6d97b8f83fd5b() {
 }
 
 
-void _wrap_delete_ddp_custom_options_low_54d6d97b8f83fd5b(struct ddp_custom_options *_swig_go_0) {
+void _wrap_delete_ddp_custom_options_low_db146f7750b273cb(struct ddp_custom_options *_swig_go_0) {
   struct ddp_custom_options *arg1 = (struct ddp_custom_options *) 0 ;
   
   arg1 = *(struct ddp_custom_options **)&_swig_go_0; 
@@ -6148,7 +6248,7 @@ void _wrap_delete_ddp_custom_options_low_54d6d97b8f83fd5b(struct ddp_custom_opti
 }
 
 
-void _wrap_ddp_update_slice_struct_size_set_low_54d6d97b8f83fd5b(struct ddp_update_slice *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_update_slice_struct_size_set_low_db146f7750b273cb(struct ddp_update_slice *_swig_go_0, long long _swig_go_1) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   int64_t arg2 ;
   
@@ -6160,7 +6260,7 @@ void _wrap_ddp_update_slice_struct_size_set_low_54d6d97b8f83fd5b(struct ddp_upda
 }
 
 
-long long _wrap_ddp_update_slice_struct_size_get_low_54d6d97b8f83fd5b(struct ddp_update_slice *_swig_go_0) {
+long long _wrap_ddp_update_slice_struct_size_get_low_db146f7750b273cb(struct ddp_update_slice *_swig_go_0) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -6173,7 +6273,7 @@ long long _wrap_ddp_update_slice_struct_size_get_low_54d6d97b8f83fd5b(struct ddp
 }
 
 
-void _wrap_ddp_update_slice_index_set_low_54d6d97b8f83fd5b(struct ddp_update_slice *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_update_slice_index_set_low_db146f7750b273cb(struct ddp_update_slice *_swig_go_0, int _swig_go_1) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   int32_t arg2 ;
   
@@ -6185,7 +6285,7 @@ void _wrap_ddp_update_slice_index_set_low_54d6d97b8f83fd5b(struct ddp_update_sli
 }
 
 
-int _wrap_ddp_update_slice_index_get_low_54d6d97b8f83fd5b(struct ddp_update_slice *_swig_go_0) {
+int _wrap_ddp_update_slice_index_get_low_db146f7750b273cb(struct ddp_update_slice *_swig_go_0) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -6198,7 +6298,7 @@ int _wrap_ddp_update_slice_index_get_low_54d6d97b8f83fd5b(struct ddp_update_slic
 }
 
 
-void _wrap_ddp_update_slice_dtype_set_low_54d6d97b8f83fd5b(struct ddp_update_slice *_swig_go_0, intgo _swig_go_1) {
+void _wrap_ddp_update_slice_dtype_set_low_db146f7750b273cb(struct ddp_update_slice *_swig_go_0, intgo _swig_go_1) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   ddp_dtype arg2 ;
   
@@ -6210,7 +6310,7 @@ void _wrap_ddp_update_slice_dtype_set_low_54d6d97b8f83fd5b(struct ddp_update_sli
 }
 
 
-intgo _wrap_ddp_update_slice_dtype_get_low_54d6d97b8f83fd5b(struct ddp_update_slice *_swig_go_0) {
+intgo _wrap_ddp_update_slice_dtype_get_low_db146f7750b273cb(struct ddp_update_slice *_swig_go_0) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   ddp_dtype result;
   intgo _swig_go_result;
@@ -6223,7 +6323,7 @@ intgo _wrap_ddp_update_slice_dtype_get_low_54d6d97b8f83fd5b(struct ddp_update_sl
 }
 
 
-void _wrap_ddp_update_slice_value_set_low_54d6d97b8f83fd5b(struct ddp_update_slice *_swig_go_0, void *_swig_go_1) {
+void _wrap_ddp_update_slice_value_set_low_db146f7750b273cb(struct ddp_update_slice *_swig_go_0, void *_swig_go_1) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   void *arg2 = (void *) 0 ;
   
@@ -6235,7 +6335,7 @@ void _wrap_ddp_update_slice_value_set_low_54d6d97b8f83fd5b(struct ddp_update_sli
 }
 
 
-void *_wrap_ddp_update_slice_value_get_low_54d6d97b8f83fd5b(struct ddp_update_slice *_swig_go_0) {
+void *_wrap_ddp_update_slice_value_get_low_db146f7750b273cb(struct ddp_update_slice *_swig_go_0) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   void *result = 0 ;
   void *_swig_go_result;
@@ -6248,7 +6348,7 @@ void *_wrap_ddp_update_slice_value_get_low_54d6d97b8f83fd5b(struct ddp_update_sl
 }
 
 
-void _wrap_ddp_update_slice_grad_set_low_54d6d97b8f83fd5b(struct ddp_update_slice *_swig_go_0, void *_swig_go_1) {
+void _wrap_ddp_update_slice_grad_set_low_db146f7750b273cb(struct ddp_update_slice *_swig_go_0, void *_swig_go_1) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   void *arg2 = (void *) 0 ;
   
@@ -6260,7 +6360,7 @@ void _wrap_ddp_update_slice_grad_set_low_54d6d97b8f83fd5b(struct ddp_update_slic
 }
 
 
-void *_wrap_ddp_update_slice_grad_get_low_54d6d97b8f83fd5b(struct ddp_update_slice *_swig_go_0) {
+void *_wrap_ddp_update_slice_grad_get_low_db146f7750b273cb(struct ddp_update_slice *_swig_go_0) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   void *result = 0 ;
   void *_swig_go_result;
@@ -6273,7 +6373,7 @@ void *_wrap_ddp_update_slice_grad_get_low_54d6d97b8f83fd5b(struct ddp_update_sli
 }
 
 
-void _wrap_ddp_update_slice_state_set_low_54d6d97b8f83fd5b(struct ddp_update_slice *_swig_go_0, void **_swig_go_1) {
+void _wrap_ddp_update_slice_state_set_low_db146f7750b273cb(struct ddp_update_slice *_swig_go_0, void **_swig_go_1) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   void **arg2 ;
   
@@ -6289,7 +6389,7 @@ void _wrap_ddp_update_slice_state_set_low_54d6d97b8f83fd5b(struct ddp_update_sli
 }
 
 
-void **_wrap_ddp_update_slice_state_get_low_54d6d97b8f83fd5b(struct ddp_update_slice *_swig_go_0) {
+void **_wrap_ddp_update_slice_state_get_low_db146f7750b273cb(struct ddp_update_slice *_swig_go_0) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   void **result = 0 ;
   void **_swig_go_result;
@@ -6302,7 +6402,7 @@ void **_wrap_ddp_update_slice_state_get_low_54d6d97b8f83fd5b(struct ddp_update_s
 }
 
 
-void _wrap_ddp_update_slice_state_count_set_low_54d6d97b8f83fd5b(struct ddp_update_slice *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_update_slice_state_count_set_low_db146f7750b273cb(struct ddp_update_slice *_swig_go_0, int _swig_go_1) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   int32_t arg2 ;
   
@@ -6314,7 +6414,7 @@ void _wrap_ddp_update_slice_state_count_set_low_54d6d97b8f83fd5b(struct ddp_upda
 }
 
 
-int _wrap_ddp_update_slice_state_count_get_low_54d6d97b8f83fd5b(struct ddp_update_slice *_swig_go_0) {
+int _wrap_ddp_update_slice_state_count_get_low_db146f7750b273cb(struct ddp_update_slice *_swig_go_0) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -6327,7 +6427,7 @@ int _wrap_ddp_update_slice_state_count_get_low_54d6d97b8f83fd5b(struct ddp_updat
 }
 
 
-void _wrap_ddp_update_slice_device_set_low_54d6d97b8f83fd5b(struct ddp_update_slice *_swig_go_0, intgo _swig_go_1) {
+void _wrap_ddp_update_slice_device_set_low_db146f7750b273cb(struct ddp_update_slice *_swig_go_0, intgo _swig_go_1) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   ddp_device_kind arg2 ;
   
@@ -6339,7 +6439,7 @@ void _wrap_ddp_update_slice_device_set_low_54d6d97b8f83fd5b(struct ddp_update_sl
 }
 
 
-intgo _wrap_ddp_update_slice_device_get_low_54d6d97b8f83fd5b(struct ddp_update_slice *_swig_go_0) {
+intgo _wrap_ddp_update_slice_device_get_low_db146f7750b273cb(struct ddp_update_slice *_swig_go_0) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   ddp_device_kind result;
   intgo _swig_go_result;
@@ -6352,7 +6452,7 @@ intgo _wrap_ddp_update_slice_device_get_low_54d6d97b8f83fd5b(struct ddp_update_s
 }
 
 
-void _wrap_ddp_update_slice_device_index_set_low_54d6d97b8f83fd5b(struct ddp_update_slice *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_update_slice_device_index_set_low_db146f7750b273cb(struct ddp_update_slice *_swig_go_0, int _swig_go_1) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   int32_t arg2 ;
   
@@ -6364,7 +6464,7 @@ void _wrap_ddp_update_slice_device_index_set_low_54d6d97b8f83fd5b(struct ddp_upd
 }
 
 
-int _wrap_ddp_update_slice_device_index_get_low_54d6d97b8f83fd5b(struct ddp_update_slice *_swig_go_0) {
+int _wrap_ddp_update_slice_device_index_get_low_db146f7750b273cb(struct ddp_update_slice *_swig_go_0) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -6377,7 +6477,7 @@ int _wrap_ddp_update_slice_device_index_get_low_54d6d97b8f83fd5b(struct ddp_upda
 }
 
 
-void _wrap_ddp_update_slice_reserved_set_low_54d6d97b8f83fd5b(struct ddp_update_slice *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_update_slice_reserved_set_low_db146f7750b273cb(struct ddp_update_slice *_swig_go_0, int _swig_go_1) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   int32_t arg2 ;
   
@@ -6389,7 +6489,7 @@ void _wrap_ddp_update_slice_reserved_set_low_54d6d97b8f83fd5b(struct ddp_update_
 }
 
 
-int _wrap_ddp_update_slice_reserved_get_low_54d6d97b8f83fd5b(struct ddp_update_slice *_swig_go_0) {
+int _wrap_ddp_update_slice_reserved_get_low_db146f7750b273cb(struct ddp_update_slice *_swig_go_0) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -6402,7 +6502,7 @@ int _wrap_ddp_update_slice_reserved_get_low_54d6d97b8f83fd5b(struct ddp_update_s
 }
 
 
-void _wrap_ddp_update_slice_first_set_low_54d6d97b8f83fd5b(struct ddp_update_slice *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_update_slice_first_set_low_db146f7750b273cb(struct ddp_update_slice *_swig_go_0, long long _swig_go_1) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   int64_t arg2 ;
   
@@ -6414,7 +6514,7 @@ void _wrap_ddp_update_slice_first_set_low_54d6d97b8f83fd5b(struct ddp_update_sli
 }
 
 
-long long _wrap_ddp_update_slice_first_get_low_54d6d97b8f83fd5b(struct ddp_update_slice *_swig_go_0) {
+long long _wrap_ddp_update_slice_first_get_low_db146f7750b273cb(struct ddp_update_slice *_swig_go_0) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -6427,7 +6527,7 @@ long long _wrap_ddp_update_slice_first_get_low_54d6d97b8f83fd5b(struct ddp_updat
 }
 
 
-void _wrap_ddp_update_slice_count_set_low_54d6d97b8f83fd5b(struct ddp_update_slice *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_update_slice_count_set_low_db146f7750b273cb(struct ddp_update_slice *_swig_go_0, long long _swig_go_1) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   int64_t arg2 ;
   
@@ -6439,7 +6539,7 @@ void _wrap_ddp_update_slice_count_set_low_54d6d97b8f83fd5b(struct ddp_update_sli
 }
 
 
-long long _wrap_ddp_update_slice_count_get_low_54d6d97b8f83fd5b(struct ddp_update_slice *_swig_go_0) {
+long long _wrap_ddp_update_slice_count_get_low_db146f7750b273cb(struct ddp_update_slice *_swig_go_0) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -6452,7 +6552,7 @@ long long _wrap_ddp_update_slice_count_get_low_54d6d97b8f83fd5b(struct ddp_updat
 }
 
 
-void _wrap_ddp_update_slice_step_set_low_54d6d97b8f83fd5b(struct ddp_update_slice *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_update_slice_step_set_low_db146f7750b273cb(struct ddp_update_slice *_swig_go_0, long long _swig_go_1) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   int64_t arg2 ;
   
@@ -6464,7 +6564,7 @@ void _wrap_ddp_update_slice_step_set_low_54d6d97b8f83fd5b(struct ddp_update_slic
 }
 
 
-long long _wrap_ddp_update_slice_step_get_low_54d6d97b8f83fd5b(struct ddp_update_slice *_swig_go_0) {
+long long _wrap_ddp_update_slice_step_get_low_db146f7750b273cb(struct ddp_update_slice *_swig_go_0) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -6477,7 +6577,7 @@ long long _wrap_ddp_update_slice_step_get_low_54d6d97b8f83fd5b(struct ddp_update
 }
 
 
-void _wrap_ddp_update_slice_rate_set_low_54d6d97b8f83fd5b(struct ddp_update_slice *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_update_slice_rate_set_low_db146f7750b273cb(struct ddp_update_slice *_swig_go_0, double _swig_go_1) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   double arg2 ;
   
@@ -6489,7 +6589,7 @@ void _wrap_ddp_update_slice_rate_set_low_54d6d97b8f83fd5b(struct ddp_update_slic
 }
 
 
-double _wrap_ddp_update_slice_rate_get_low_54d6d97b8f83fd5b(struct ddp_update_slice *_swig_go_0) {
+double _wrap_ddp_update_slice_rate_get_low_db146f7750b273cb(struct ddp_update_slice *_swig_go_0) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   double result;
   double _swig_go_result;
@@ -6502,7 +6602,7 @@ double _wrap_ddp_update_slice_rate_get_low_54d6d97b8f83fd5b(struct ddp_update_sl
 }
 
 
-void _wrap_ddp_update_slice_weight_decay_set_low_54d6d97b8f83fd5b(struct ddp_update_slice *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_update_slice_weight_decay_set_low_db146f7750b273cb(struct ddp_update_slice *_swig_go_0, double _swig_go_1) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   double arg2 ;
   
@@ -6514,7 +6614,7 @@ void _wrap_ddp_update_slice_weight_decay_set_low_54d6d97b8f83fd5b(struct ddp_upd
 }
 
 
-double _wrap_ddp_update_slice_weight_decay_get_low_54d6d97b8f83fd5b(struct ddp_update_slice *_swig_go_0) {
+double _wrap_ddp_update_slice_weight_decay_get_low_db146f7750b273cb(struct ddp_update_slice *_swig_go_0) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   double result;
   double _swig_go_result;
@@ -6527,7 +6627,7 @@ double _wrap_ddp_update_slice_weight_decay_get_low_54d6d97b8f83fd5b(struct ddp_u
 }
 
 
-void _wrap_ddp_update_slice_stream_set_low_54d6d97b8f83fd5b(struct ddp_update_slice *_swig_go_0, void *_swig_go_1) {
+void _wrap_ddp_update_slice_stream_set_low_db146f7750b273cb(struct ddp_update_slice *_swig_go_0, void *_swig_go_1) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   void *arg2 = (void *) 0 ;
   
@@ -6539,7 +6639,7 @@ void _wrap_ddp_update_slice_stream_set_low_54d6d97b8f83fd5b(struct ddp_update_sl
 }
 
 
-void *_wrap_ddp_update_slice_stream_get_low_54d6d97b8f83fd5b(struct ddp_update_slice *_swig_go_0) {
+void *_wrap_ddp_update_slice_stream_get_low_db146f7750b273cb(struct ddp_update_slice *_swig_go_0) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   void *result = 0 ;
   void *_swig_go_result;
@@ -6552,7 +6652,7 @@ void *_wrap_ddp_update_slice_stream_get_low_54d6d97b8f83fd5b(struct ddp_update_s
 }
 
 
-struct ddp_update_slice *_wrap_new_ddp_update_slice_low_54d6d97b8f83fd5b() {
+struct ddp_update_slice *_wrap_new_ddp_update_slice_low_db146f7750b273cb() {
   struct ddp_update_slice *result = 0 ;
   struct ddp_update_slice *_swig_go_result;
   
@@ -6563,7 +6663,7 @@ struct ddp_update_slice *_wrap_new_ddp_update_slice_low_54d6d97b8f83fd5b() {
 }
 
 
-void _wrap_delete_ddp_update_slice_low_54d6d97b8f83fd5b(struct ddp_update_slice *_swig_go_0) {
+void _wrap_delete_ddp_update_slice_low_db146f7750b273cb(struct ddp_update_slice *_swig_go_0) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   
   arg1 = *(struct ddp_update_slice **)&_swig_go_0; 
@@ -6573,7 +6673,7 @@ void _wrap_delete_ddp_update_slice_low_54d6d97b8f83fd5b(struct ddp_update_slice 
 }
 
 
-_gostring_ _wrap_ddp_custom_options_init_low_54d6d97b8f83fd5b(struct ddp_custom_options *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_custom_options_init_low_db146f7750b273cb(struct ddp_custom_options *_swig_go_0, long long _swig_go_1) {
   ddp_custom_options *arg1 = (ddp_custom_options *) 0 ;
   int64_t arg2 ;
   ddp_status result;
@@ -6588,7 +6688,7 @@ _gostring_ _wrap_ddp_custom_options_init_low_54d6d97b8f83fd5b(struct ddp_custom_
 }
 
 
-_gostring_ _wrap_ddp_optimizer_create_custom_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, struct ddp_custom_options *_swig_go_1, struct ddp_optimizer_options *_swig_go_2, _gostring_ _swig_go_3, ddp_update_fn _swig_go_4, void *_swig_go_5, ddp_release_fn _swig_go_6, ddp_optimizer **_swig_go_7) {
+_gostring_ _wrap_ddp_optimizer_create_custom_low_db146f7750b273cb(ddp_model *_swig_go_0, struct ddp_custom_options *_swig_go_1, struct ddp_optimizer_options *_swig_go_2, _gostring_ _swig_go_3, ddp_update_fn _swig_go_4, void *_swig_go_5, ddp_release_fn _swig_go_6, ddp_optimizer **_swig_go_7) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   ddp_custom_options *arg2 = (ddp_custom_options *) 0 ;
   ddp_optimizer_options *arg3 = (ddp_optimizer_options *) 0 ;
@@ -6620,7 +6720,7 @@ _gostring_ _wrap_ddp_optimizer_create_custom_low_54d6d97b8f83fd5b(ddp_model *_sw
 }
 
 
-_gostring_ _wrap_ddp_model_set_hook_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, ddp_hook_fn _swig_go_1, void *_swig_go_2, ddp_release_fn _swig_go_3) {
+_gostring_ _wrap_ddp_model_set_hook_low_db146f7750b273cb(ddp_model *_swig_go_0, ddp_hook_fn _swig_go_1, void *_swig_go_2, ddp_release_fn _swig_go_3) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   ddp_hook_fn arg2 = (ddp_hook_fn) 0 ;
   void *arg3 = (void *) 0 ;
@@ -6639,7 +6739,7 @@ _gostring_ _wrap_ddp_model_set_hook_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, 
 }
 
 
-void _wrap_ddp_powersgd_options_struct_size_set_low_54d6d97b8f83fd5b(struct ddp_powersgd_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_powersgd_options_struct_size_set_low_db146f7750b273cb(struct ddp_powersgd_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
   int64_t arg2 ;
   
@@ -6651,7 +6751,7 @@ void _wrap_ddp_powersgd_options_struct_size_set_low_54d6d97b8f83fd5b(struct ddp_
 }
 
 
-long long _wrap_ddp_powersgd_options_struct_size_get_low_54d6d97b8f83fd5b(struct ddp_powersgd_options *_swig_go_0) {
+long long _wrap_ddp_powersgd_options_struct_size_get_low_db146f7750b273cb(struct ddp_powersgd_options *_swig_go_0) {
   struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -6664,7 +6764,7 @@ long long _wrap_ddp_powersgd_options_struct_size_get_low_54d6d97b8f83fd5b(struct
 }
 
 
-void _wrap_ddp_powersgd_options_seed_set_low_54d6d97b8f83fd5b(struct ddp_powersgd_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_powersgd_options_seed_set_low_db146f7750b273cb(struct ddp_powersgd_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
   int64_t arg2 ;
   
@@ -6676,7 +6776,7 @@ void _wrap_ddp_powersgd_options_seed_set_low_54d6d97b8f83fd5b(struct ddp_powersg
 }
 
 
-long long _wrap_ddp_powersgd_options_seed_get_low_54d6d97b8f83fd5b(struct ddp_powersgd_options *_swig_go_0) {
+long long _wrap_ddp_powersgd_options_seed_get_low_db146f7750b273cb(struct ddp_powersgd_options *_swig_go_0) {
   struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -6689,7 +6789,7 @@ long long _wrap_ddp_powersgd_options_seed_get_low_54d6d97b8f83fd5b(struct ddp_po
 }
 
 
-void _wrap_ddp_powersgd_options_start_pass_set_low_54d6d97b8f83fd5b(struct ddp_powersgd_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_powersgd_options_start_pass_set_low_db146f7750b273cb(struct ddp_powersgd_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
   int64_t arg2 ;
   
@@ -6701,7 +6801,7 @@ void _wrap_ddp_powersgd_options_start_pass_set_low_54d6d97b8f83fd5b(struct ddp_p
 }
 
 
-long long _wrap_ddp_powersgd_options_start_pass_get_low_54d6d97b8f83fd5b(struct ddp_powersgd_options *_swig_go_0) {
+long long _wrap_ddp_powersgd_options_start_pass_get_low_db146f7750b273cb(struct ddp_powersgd_options *_swig_go_0) {
   struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -6714,7 +6814,7 @@ long long _wrap_ddp_powersgd_options_start_pass_get_low_54d6d97b8f83fd5b(struct 
 }
 
 
-void _wrap_ddp_powersgd_options_min_compression_rate_set_low_54d6d97b8f83fd5b(struct ddp_powersgd_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_powersgd_options_min_compression_rate_set_low_db146f7750b273cb(struct ddp_powersgd_options *_swig_go_0, double _swig_go_1) {
   struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
   double arg2 ;
   
@@ -6726,7 +6826,7 @@ void _wrap_ddp_powersgd_options_min_compression_rate_set_low_54d6d97b8f83fd5b(st
 }
 
 
-double _wrap_ddp_powersgd_options_min_compression_rate_get_low_54d6d97b8f83fd5b(struct ddp_powersgd_options *_swig_go_0) {
+double _wrap_ddp_powersgd_options_min_compression_rate_get_low_db146f7750b273cb(struct ddp_powersgd_options *_swig_go_0) {
   struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -6739,7 +6839,7 @@ double _wrap_ddp_powersgd_options_min_compression_rate_get_low_54d6d97b8f83fd5b(
 }
 
 
-void _wrap_ddp_powersgd_options_rank_set_low_54d6d97b8f83fd5b(struct ddp_powersgd_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_powersgd_options_rank_set_low_db146f7750b273cb(struct ddp_powersgd_options *_swig_go_0, int _swig_go_1) {
   struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
   int32_t arg2 ;
   
@@ -6751,7 +6851,7 @@ void _wrap_ddp_powersgd_options_rank_set_low_54d6d97b8f83fd5b(struct ddp_powersg
 }
 
 
-int _wrap_ddp_powersgd_options_rank_get_low_54d6d97b8f83fd5b(struct ddp_powersgd_options *_swig_go_0) {
+int _wrap_ddp_powersgd_options_rank_get_low_db146f7750b273cb(struct ddp_powersgd_options *_swig_go_0) {
   struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -6764,7 +6864,7 @@ int _wrap_ddp_powersgd_options_rank_get_low_54d6d97b8f83fd5b(struct ddp_powersgd
 }
 
 
-void _wrap_ddp_powersgd_options_warm_start_set_low_54d6d97b8f83fd5b(struct ddp_powersgd_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_powersgd_options_warm_start_set_low_db146f7750b273cb(struct ddp_powersgd_options *_swig_go_0, int _swig_go_1) {
   struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
   int32_t arg2 ;
   
@@ -6776,7 +6876,7 @@ void _wrap_ddp_powersgd_options_warm_start_set_low_54d6d97b8f83fd5b(struct ddp_p
 }
 
 
-int _wrap_ddp_powersgd_options_warm_start_get_low_54d6d97b8f83fd5b(struct ddp_powersgd_options *_swig_go_0) {
+int _wrap_ddp_powersgd_options_warm_start_get_low_db146f7750b273cb(struct ddp_powersgd_options *_swig_go_0) {
   struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -6789,7 +6889,7 @@ int _wrap_ddp_powersgd_options_warm_start_get_low_54d6d97b8f83fd5b(struct ddp_po
 }
 
 
-void _wrap_ddp_powersgd_options_error_feedback_set_low_54d6d97b8f83fd5b(struct ddp_powersgd_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_powersgd_options_error_feedback_set_low_db146f7750b273cb(struct ddp_powersgd_options *_swig_go_0, int _swig_go_1) {
   struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
   int32_t arg2 ;
   
@@ -6801,7 +6901,7 @@ void _wrap_ddp_powersgd_options_error_feedback_set_low_54d6d97b8f83fd5b(struct d
 }
 
 
-int _wrap_ddp_powersgd_options_error_feedback_get_low_54d6d97b8f83fd5b(struct ddp_powersgd_options *_swig_go_0) {
+int _wrap_ddp_powersgd_options_error_feedback_get_low_db146f7750b273cb(struct ddp_powersgd_options *_swig_go_0) {
   struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -6814,7 +6914,7 @@ int _wrap_ddp_powersgd_options_error_feedback_get_low_54d6d97b8f83fd5b(struct dd
 }
 
 
-struct ddp_powersgd_options *_wrap_new_ddp_powersgd_options_low_54d6d97b8f83fd5b() {
+struct ddp_powersgd_options *_wrap_new_ddp_powersgd_options_low_db146f7750b273cb() {
   struct ddp_powersgd_options *result = 0 ;
   struct ddp_powersgd_options *_swig_go_result;
   
@@ -6825,7 +6925,7 @@ struct ddp_powersgd_options *_wrap_new_ddp_powersgd_options_low_54d6d97b8f83fd5b
 }
 
 
-void _wrap_delete_ddp_powersgd_options_low_54d6d97b8f83fd5b(struct ddp_powersgd_options *_swig_go_0) {
+void _wrap_delete_ddp_powersgd_options_low_db146f7750b273cb(struct ddp_powersgd_options *_swig_go_0) {
   struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
   
   arg1 = *(struct ddp_powersgd_options **)&_swig_go_0; 
@@ -6835,7 +6935,7 @@ void _wrap_delete_ddp_powersgd_options_low_54d6d97b8f83fd5b(struct ddp_powersgd_
 }
 
 
-_gostring_ _wrap_ddp_powersgd_options_init_low_54d6d97b8f83fd5b(struct ddp_powersgd_options *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_powersgd_options_init_low_db146f7750b273cb(struct ddp_powersgd_options *_swig_go_0, long long _swig_go_1) {
   ddp_powersgd_options *arg1 = (ddp_powersgd_options *) 0 ;
   int64_t arg2 ;
   ddp_status result;
@@ -6850,7 +6950,7 @@ _gostring_ _wrap_ddp_powersgd_options_init_low_54d6d97b8f83fd5b(struct ddp_power
 }
 
 
-_gostring_ _wrap_ddp_hook_powersgd_low_54d6d97b8f83fd5b(void *_swig_go_0, ddp_bucket *_swig_go_1) {
+_gostring_ _wrap_ddp_hook_powersgd_low_db146f7750b273cb(void *_swig_go_0, ddp_bucket *_swig_go_1) {
   void *arg1 = (void *) 0 ;
   ddp_bucket *arg2 = (ddp_bucket *) 0 ;
   int32_t result;
@@ -6865,7 +6965,7 @@ _gostring_ _wrap_ddp_hook_powersgd_low_54d6d97b8f83fd5b(void *_swig_go_0, ddp_bu
 }
 
 
-_gostring_ _wrap_ddp_model_set_pulled_hook_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0) {
+_gostring_ _wrap_ddp_model_set_pulled_hook_low_db146f7750b273cb(ddp_model *_swig_go_0) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   ddp_status result;
   _gostring_ _swig_go_result;
@@ -6878,7 +6978,7 @@ _gostring_ _wrap_ddp_model_set_pulled_hook_low_54d6d97b8f83fd5b(ddp_model *_swig
 }
 
 
-_gostring_ _wrap_ddp_model_next_bucket_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, int _swig_go_1, ddp_bucket **_swig_go_2) {
+_gostring_ _wrap_ddp_model_next_bucket_low_db146f7750b273cb(ddp_model *_swig_go_0, int _swig_go_1, ddp_bucket **_swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int32_t arg2 ;
   ddp_bucket **arg3 = (ddp_bucket **) 0 ;
@@ -6895,7 +6995,7 @@ _gostring_ _wrap_ddp_model_next_bucket_low_54d6d97b8f83fd5b(ddp_model *_swig_go_
 }
 
 
-_gostring_ _wrap_ddp_model_finish_bucket_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, int _swig_go_1, _gostring_ _swig_go_2) {
+_gostring_ _wrap_ddp_model_finish_bucket_low_db146f7750b273cb(ddp_model *_swig_go_0, int _swig_go_1, _gostring_ _swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int32_t arg2 ;
   char *arg3 = (char *) 0 ;
@@ -6917,7 +7017,7 @@ _gostring_ _wrap_ddp_model_finish_bucket_low_54d6d97b8f83fd5b(ddp_model *_swig_g
 }
 
 
-int _wrap_ddp_bucket_get_index_low_54d6d97b8f83fd5b(ddp_bucket *_swig_go_0) {
+int _wrap_ddp_bucket_get_index_low_db146f7750b273cb(ddp_bucket *_swig_go_0) {
   ddp_bucket *arg1 = (ddp_bucket *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -6930,7 +7030,7 @@ int _wrap_ddp_bucket_get_index_low_54d6d97b8f83fd5b(ddp_bucket *_swig_go_0) {
 }
 
 
-int _wrap_ddp_bucket_is_last_low_54d6d97b8f83fd5b(ddp_bucket *_swig_go_0) {
+int _wrap_ddp_bucket_is_last_low_db146f7750b273cb(ddp_bucket *_swig_go_0) {
   ddp_bucket *arg1 = (ddp_bucket *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -6943,7 +7043,7 @@ int _wrap_ddp_bucket_is_last_low_54d6d97b8f83fd5b(ddp_bucket *_swig_go_0) {
 }
 
 
-_gostring_ _wrap_ddp_bucket_get_contents_low_54d6d97b8f83fd5b(ddp_bucket *_swig_go_0, struct ddp_tensor *_swig_go_1) {
+_gostring_ _wrap_ddp_bucket_get_contents_low_db146f7750b273cb(ddp_bucket *_swig_go_0, struct ddp_tensor *_swig_go_1) {
   ddp_bucket *arg1 = (ddp_bucket *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   ddp_status result;
@@ -6958,7 +7058,7 @@ _gostring_ _wrap_ddp_bucket_get_contents_low_54d6d97b8f83fd5b(ddp_bucket *_swig_
 }
 
 
-int _wrap_ddp_bucket_get_parameter_count_low_54d6d97b8f83fd5b(ddp_bucket *_swig_go_0) {
+int _wrap_ddp_bucket_get_parameter_count_low_db146f7750b273cb(ddp_bucket *_swig_go_0) {
   ddp_bucket *arg1 = (ddp_bucket *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -6971,7 +7071,7 @@ int _wrap_ddp_bucket_get_parameter_count_low_54d6d97b8f83fd5b(ddp_bucket *_swig_
 }
 
 
-_gostring_ _wrap_ddp_bucket_get_parameter_low_54d6d97b8f83fd5b(ddp_bucket *_swig_go_0, int _swig_go_1, int *_swig_go_2, struct ddp_tensor *_swig_go_3) {
+_gostring_ _wrap_ddp_bucket_get_parameter_low_db146f7750b273cb(ddp_bucket *_swig_go_0, int _swig_go_1, int *_swig_go_2, struct ddp_tensor *_swig_go_3) {
   ddp_bucket *arg1 = (ddp_bucket *) 0 ;
   int32_t arg2 ;
   int32_t *arg3 = (int32_t *) 0 ;
@@ -6990,7 +7090,7 @@ _gostring_ _wrap_ddp_bucket_get_parameter_low_54d6d97b8f83fd5b(ddp_bucket *_swig
 }
 
 
-int _wrap_ddp_bucket_is_used_low_54d6d97b8f83fd5b(ddp_bucket *_swig_go_0, int _swig_go_1) {
+int _wrap_ddp_bucket_is_used_low_db146f7750b273cb(ddp_bucket *_swig_go_0, int _swig_go_1) {
   ddp_bucket *arg1 = (ddp_bucket *) 0 ;
   int32_t arg2 ;
   int32_t result;
@@ -7005,7 +7105,7 @@ int _wrap_ddp_bucket_is_used_low_54d6d97b8f83fd5b(ddp_bucket *_swig_go_0, int _s
 }
 
 
-_gostring_ _wrap_ddp_bucket_get_group_low_54d6d97b8f83fd5b(ddp_bucket *_swig_go_0, ddp_group **_swig_go_1) {
+_gostring_ _wrap_ddp_bucket_get_group_low_db146f7750b273cb(ddp_bucket *_swig_go_0, ddp_group **_swig_go_1) {
   ddp_bucket *arg1 = (ddp_bucket *) 0 ;
   ddp_group **arg2 = (ddp_group **) 0 ;
   ddp_status result;
@@ -7020,7 +7120,7 @@ _gostring_ _wrap_ddp_bucket_get_group_low_54d6d97b8f83fd5b(ddp_bucket *_swig_go_
 }
 
 
-_gostring_ _wrap_ddp_bucket_set_error_low_54d6d97b8f83fd5b(ddp_bucket *_swig_go_0, _gostring_ _swig_go_1) {
+_gostring_ _wrap_ddp_bucket_set_error_low_db146f7750b273cb(ddp_bucket *_swig_go_0, _gostring_ _swig_go_1) {
   ddp_bucket *arg1 = (ddp_bucket *) 0 ;
   char *arg2 = (char *) 0 ;
   ddp_status result;
@@ -7040,7 +7140,7 @@ _gostring_ _wrap_ddp_bucket_set_error_low_54d6d97b8f83fd5b(ddp_bucket *_swig_go_
 }
 
 
-_gostring_ _wrap_ddp_model_set_buckets_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, int *_swig_go_1, int _swig_go_2) {
+_gostring_ _wrap_ddp_model_set_buckets_low_db146f7750b273cb(ddp_model *_swig_go_0, int *_swig_go_1, int _swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int32_t *arg2 = (int32_t *) 0 ;
   int32_t arg3 ;
@@ -7057,7 +7157,7 @@ _gostring_ _wrap_ddp_model_set_buckets_low_54d6d97b8f83fd5b(ddp_model *_swig_go_
 }
 
 
-_gostring_ _wrap_ddp_model_join_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, void *_swig_go_1) {
+_gostring_ _wrap_ddp_model_join_low_db146f7750b273cb(ddp_model *_swig_go_0, void *_swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   void *arg2 = (void *) 0 ;
   ddp_status result;
@@ -7072,7 +7172,7 @@ _gostring_ _wrap_ddp_model_join_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, void
 }
 
 
-_gostring_ _wrap_ddp_model_average_parameters_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, void *_swig_go_1) {
+_gostring_ _wrap_ddp_model_average_parameters_low_db146f7750b273cb(ddp_model *_swig_go_0, void *_swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   void *arg2 = (void *) 0 ;
   ddp_status result;
@@ -7087,7 +7187,7 @@ _gostring_ _wrap_ddp_model_average_parameters_low_54d6d97b8f83fd5b(ddp_model *_s
 }
 
 
-_gostring_ _wrap_ddp_group_all_reduce_rows_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, intgo _swig_go_3, long long *_swig_go_4, void *_swig_go_5) {
+_gostring_ _wrap_ddp_group_all_reduce_rows_low_db146f7750b273cb(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, intgo _swig_go_3, long long *_swig_go_4, void *_swig_go_5) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -7110,7 +7210,7 @@ _gostring_ _wrap_ddp_group_all_reduce_rows_low_54d6d97b8f83fd5b(ddp_group *_swig
 }
 
 
-_gostring_ _wrap_ddp_group_get_rows_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2) {
+_gostring_ _wrap_ddp_group_get_rows_low_db146f7750b273cb(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -7127,7 +7227,7 @@ _gostring_ _wrap_ddp_group_get_rows_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, 
 }
 
 
-void _wrap_ddp_batch_norm_options_struct_size_set_low_54d6d97b8f83fd5b(struct ddp_batch_norm_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_batch_norm_options_struct_size_set_low_db146f7750b273cb(struct ddp_batch_norm_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
   int64_t arg2 ;
   
@@ -7139,7 +7239,7 @@ void _wrap_ddp_batch_norm_options_struct_size_set_low_54d6d97b8f83fd5b(struct dd
 }
 
 
-long long _wrap_ddp_batch_norm_options_struct_size_get_low_54d6d97b8f83fd5b(struct ddp_batch_norm_options *_swig_go_0) {
+long long _wrap_ddp_batch_norm_options_struct_size_get_low_db146f7750b273cb(struct ddp_batch_norm_options *_swig_go_0) {
   struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -7152,7 +7252,7 @@ long long _wrap_ddp_batch_norm_options_struct_size_get_low_54d6d97b8f83fd5b(stru
 }
 
 
-void _wrap_ddp_batch_norm_options_epsilon_set_low_54d6d97b8f83fd5b(struct ddp_batch_norm_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_batch_norm_options_epsilon_set_low_db146f7750b273cb(struct ddp_batch_norm_options *_swig_go_0, double _swig_go_1) {
   struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
   double arg2 ;
   
@@ -7164,7 +7264,7 @@ void _wrap_ddp_batch_norm_options_epsilon_set_low_54d6d97b8f83fd5b(struct ddp_ba
 }
 
 
-double _wrap_ddp_batch_norm_options_epsilon_get_low_54d6d97b8f83fd5b(struct ddp_batch_norm_options *_swig_go_0) {
+double _wrap_ddp_batch_norm_options_epsilon_get_low_db146f7750b273cb(struct ddp_batch_norm_options *_swig_go_0) {
   struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -7177,7 +7277,7 @@ double _wrap_ddp_batch_norm_options_epsilon_get_low_54d6d97b8f83fd5b(struct ddp_
 }
 
 
-void _wrap_ddp_batch_norm_options_momentum_set_low_54d6d97b8f83fd5b(struct ddp_batch_norm_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_batch_norm_options_momentum_set_low_db146f7750b273cb(struct ddp_batch_norm_options *_swig_go_0, double _swig_go_1) {
   struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
   double arg2 ;
   
@@ -7189,7 +7289,7 @@ void _wrap_ddp_batch_norm_options_momentum_set_low_54d6d97b8f83fd5b(struct ddp_b
 }
 
 
-double _wrap_ddp_batch_norm_options_momentum_get_low_54d6d97b8f83fd5b(struct ddp_batch_norm_options *_swig_go_0) {
+double _wrap_ddp_batch_norm_options_momentum_get_low_db146f7750b273cb(struct ddp_batch_norm_options *_swig_go_0) {
   struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -7202,7 +7302,7 @@ double _wrap_ddp_batch_norm_options_momentum_get_low_54d6d97b8f83fd5b(struct ddp
 }
 
 
-void _wrap_ddp_batch_norm_options_training_set_low_54d6d97b8f83fd5b(struct ddp_batch_norm_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_batch_norm_options_training_set_low_db146f7750b273cb(struct ddp_batch_norm_options *_swig_go_0, int _swig_go_1) {
   struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
   int32_t arg2 ;
   
@@ -7214,7 +7314,7 @@ void _wrap_ddp_batch_norm_options_training_set_low_54d6d97b8f83fd5b(struct ddp_b
 }
 
 
-int _wrap_ddp_batch_norm_options_training_get_low_54d6d97b8f83fd5b(struct ddp_batch_norm_options *_swig_go_0) {
+int _wrap_ddp_batch_norm_options_training_get_low_db146f7750b273cb(struct ddp_batch_norm_options *_swig_go_0) {
   struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -7227,7 +7327,7 @@ int _wrap_ddp_batch_norm_options_training_get_low_54d6d97b8f83fd5b(struct ddp_ba
 }
 
 
-void _wrap_ddp_batch_norm_options_accumulate_set_low_54d6d97b8f83fd5b(struct ddp_batch_norm_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_batch_norm_options_accumulate_set_low_db146f7750b273cb(struct ddp_batch_norm_options *_swig_go_0, int _swig_go_1) {
   struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
   int32_t arg2 ;
   
@@ -7239,7 +7339,7 @@ void _wrap_ddp_batch_norm_options_accumulate_set_low_54d6d97b8f83fd5b(struct ddp
 }
 
 
-int _wrap_ddp_batch_norm_options_accumulate_get_low_54d6d97b8f83fd5b(struct ddp_batch_norm_options *_swig_go_0) {
+int _wrap_ddp_batch_norm_options_accumulate_get_low_db146f7750b273cb(struct ddp_batch_norm_options *_swig_go_0) {
   struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -7252,7 +7352,7 @@ int _wrap_ddp_batch_norm_options_accumulate_get_low_54d6d97b8f83fd5b(struct ddp_
 }
 
 
-struct ddp_batch_norm_options *_wrap_new_ddp_batch_norm_options_low_54d6d97b8f83fd5b() {
+struct ddp_batch_norm_options *_wrap_new_ddp_batch_norm_options_low_db146f7750b273cb() {
   struct ddp_batch_norm_options *result = 0 ;
   struct ddp_batch_norm_options *_swig_go_result;
   
@@ -7263,7 +7363,7 @@ struct ddp_batch_norm_options *_wrap_new_ddp_batch_norm_options_low_54d6d97b8f83
 }
 
 
-void _wrap_delete_ddp_batch_norm_options_low_54d6d97b8f83fd5b(struct ddp_batch_norm_options *_swig_go_0) {
+void _wrap_delete_ddp_batch_norm_options_low_db146f7750b273cb(struct ddp_batch_norm_options *_swig_go_0) {
   struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
   
   arg1 = *(struct ddp_batch_norm_options **)&_swig_go_0; 
@@ -7273,7 +7373,7 @@ void _wrap_delete_ddp_batch_norm_options_low_54d6d97b8f83fd5b(struct ddp_batch_n
 }
 
 
-_gostring_ _wrap_ddp_batch_norm_options_init_low_54d6d97b8f83fd5b(struct ddp_batch_norm_options *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_batch_norm_options_init_low_db146f7750b273cb(struct ddp_batch_norm_options *_swig_go_0, long long _swig_go_1) {
   ddp_batch_norm_options *arg1 = (ddp_batch_norm_options *) 0 ;
   int64_t arg2 ;
   ddp_status result;
@@ -7288,7 +7388,7 @@ _gostring_ _wrap_ddp_batch_norm_options_init_low_54d6d97b8f83fd5b(struct ddp_bat
 }
 
 
-_gostring_ _wrap_ddp_batch_norm_forward_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, struct ddp_batch_norm_options *_swig_go_1, struct ddp_tensor *_swig_go_2, struct ddp_tensor *_swig_go_3, struct ddp_tensor *_swig_go_4, struct ddp_tensor *_swig_go_5, struct ddp_tensor *_swig_go_6, struct ddp_tensor *_swig_go_7, struct ddp_tensor *_swig_go_8, struct ddp_tensor *_swig_go_9, long long *_swig_go_10, void *_swig_go_11) {
+_gostring_ _wrap_ddp_batch_norm_forward_low_db146f7750b273cb(ddp_group *_swig_go_0, struct ddp_batch_norm_options *_swig_go_1, struct ddp_tensor *_swig_go_2, struct ddp_tensor *_swig_go_3, struct ddp_tensor *_swig_go_4, struct ddp_tensor *_swig_go_5, struct ddp_tensor *_swig_go_6, struct ddp_tensor *_swig_go_7, struct ddp_tensor *_swig_go_8, struct ddp_tensor *_swig_go_9, long long *_swig_go_10, void *_swig_go_11) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_batch_norm_options *arg2 = (ddp_batch_norm_options *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -7323,7 +7423,7 @@ _gostring_ _wrap_ddp_batch_norm_forward_low_54d6d97b8f83fd5b(ddp_group *_swig_go
 }
 
 
-_gostring_ _wrap_ddp_batch_norm_backward_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, struct ddp_batch_norm_options *_swig_go_1, struct ddp_tensor *_swig_go_2, struct ddp_tensor *_swig_go_3, struct ddp_tensor *_swig_go_4, struct ddp_tensor *_swig_go_5, struct ddp_tensor *_swig_go_6, long long _swig_go_7, struct ddp_tensor *_swig_go_8, struct ddp_tensor *_swig_go_9, struct ddp_tensor *_swig_go_10, void *_swig_go_11) {
+_gostring_ _wrap_ddp_batch_norm_backward_low_db146f7750b273cb(ddp_group *_swig_go_0, struct ddp_batch_norm_options *_swig_go_1, struct ddp_tensor *_swig_go_2, struct ddp_tensor *_swig_go_3, struct ddp_tensor *_swig_go_4, struct ddp_tensor *_swig_go_5, struct ddp_tensor *_swig_go_6, long long _swig_go_7, struct ddp_tensor *_swig_go_8, struct ddp_tensor *_swig_go_9, struct ddp_tensor *_swig_go_10, void *_swig_go_11) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_batch_norm_options *arg2 = (ddp_batch_norm_options *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -7358,7 +7458,7 @@ _gostring_ _wrap_ddp_batch_norm_backward_low_54d6d97b8f83fd5b(ddp_group *_swig_g
 }
 
 
-_gostring_ _wrap_ddp_memory_retain_low_54d6d97b8f83fd5b(void *_swig_go_0) {
+_gostring_ _wrap_ddp_memory_retain_low_db146f7750b273cb(void *_swig_go_0) {
   void *arg1 = (void *) 0 ;
   ddp_status result;
   _gostring_ _swig_go_result;
@@ -7371,7 +7471,7 @@ _gostring_ _wrap_ddp_memory_retain_low_54d6d97b8f83fd5b(void *_swig_go_0) {
 }
 
 
-_gostring_ _wrap_ddp_memory_release_low_54d6d97b8f83fd5b(void *_swig_go_0) {
+_gostring_ _wrap_ddp_memory_release_low_db146f7750b273cb(void *_swig_go_0) {
   void *arg1 = (void *) 0 ;
   ddp_status result;
   _gostring_ _swig_go_result;
@@ -7384,7 +7484,7 @@ _gostring_ _wrap_ddp_memory_release_low_54d6d97b8f83fd5b(void *_swig_go_0) {
 }
 
 
-_gostring_ _wrap_ddp_group_share_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, void *_swig_go_1, long long _swig_go_2) {
+_gostring_ _wrap_ddp_group_share_low_db146f7750b273cb(ddp_group *_swig_go_0, void *_swig_go_1, long long _swig_go_2) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   void *arg2 = (void *) 0 ;
   int64_t arg3 ;
@@ -7401,7 +7501,7 @@ _gostring_ _wrap_ddp_group_share_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, voi
 }
 
 
-_gostring_ _wrap_ddp_group_unshare_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, void *_swig_go_1) {
+_gostring_ _wrap_ddp_group_unshare_low_db146f7750b273cb(ddp_group *_swig_go_0, void *_swig_go_1) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   void *arg2 = (void *) 0 ;
   ddp_status result;
@@ -7416,7 +7516,7 @@ _gostring_ _wrap_ddp_group_unshare_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, v
 }
 
 
-void _wrap_ddp_recover_options_struct_size_set_low_54d6d97b8f83fd5b(struct ddp_recover_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_recover_options_struct_size_set_low_db146f7750b273cb(struct ddp_recover_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_recover_options *arg1 = (struct ddp_recover_options *) 0 ;
   int64_t arg2 ;
   
@@ -7428,7 +7528,7 @@ void _wrap_ddp_recover_options_struct_size_set_low_54d6d97b8f83fd5b(struct ddp_r
 }
 
 
-long long _wrap_ddp_recover_options_struct_size_get_low_54d6d97b8f83fd5b(struct ddp_recover_options *_swig_go_0) {
+long long _wrap_ddp_recover_options_struct_size_get_low_db146f7750b273cb(struct ddp_recover_options *_swig_go_0) {
   struct ddp_recover_options *arg1 = (struct ddp_recover_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -7441,7 +7541,7 @@ long long _wrap_ddp_recover_options_struct_size_get_low_54d6d97b8f83fd5b(struct 
 }
 
 
-void _wrap_ddp_recover_options_wait_ms_set_low_54d6d97b8f83fd5b(struct ddp_recover_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_recover_options_wait_ms_set_low_db146f7750b273cb(struct ddp_recover_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_recover_options *arg1 = (struct ddp_recover_options *) 0 ;
   int64_t arg2 ;
   
@@ -7453,7 +7553,7 @@ void _wrap_ddp_recover_options_wait_ms_set_low_54d6d97b8f83fd5b(struct ddp_recov
 }
 
 
-long long _wrap_ddp_recover_options_wait_ms_get_low_54d6d97b8f83fd5b(struct ddp_recover_options *_swig_go_0) {
+long long _wrap_ddp_recover_options_wait_ms_get_low_db146f7750b273cb(struct ddp_recover_options *_swig_go_0) {
   struct ddp_recover_options *arg1 = (struct ddp_recover_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -7466,7 +7566,7 @@ long long _wrap_ddp_recover_options_wait_ms_get_low_54d6d97b8f83fd5b(struct ddp_
 }
 
 
-void _wrap_ddp_recover_options_min_ranks_set_low_54d6d97b8f83fd5b(struct ddp_recover_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_recover_options_min_ranks_set_low_db146f7750b273cb(struct ddp_recover_options *_swig_go_0, int _swig_go_1) {
   struct ddp_recover_options *arg1 = (struct ddp_recover_options *) 0 ;
   int32_t arg2 ;
   
@@ -7478,7 +7578,7 @@ void _wrap_ddp_recover_options_min_ranks_set_low_54d6d97b8f83fd5b(struct ddp_rec
 }
 
 
-int _wrap_ddp_recover_options_min_ranks_get_low_54d6d97b8f83fd5b(struct ddp_recover_options *_swig_go_0) {
+int _wrap_ddp_recover_options_min_ranks_get_low_db146f7750b273cb(struct ddp_recover_options *_swig_go_0) {
   struct ddp_recover_options *arg1 = (struct ddp_recover_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -7491,7 +7591,7 @@ int _wrap_ddp_recover_options_min_ranks_get_low_54d6d97b8f83fd5b(struct ddp_reco
 }
 
 
-void _wrap_ddp_recover_options_allow_half_set_low_54d6d97b8f83fd5b(struct ddp_recover_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_recover_options_allow_half_set_low_db146f7750b273cb(struct ddp_recover_options *_swig_go_0, int _swig_go_1) {
   struct ddp_recover_options *arg1 = (struct ddp_recover_options *) 0 ;
   int32_t arg2 ;
   
@@ -7503,7 +7603,7 @@ void _wrap_ddp_recover_options_allow_half_set_low_54d6d97b8f83fd5b(struct ddp_re
 }
 
 
-int _wrap_ddp_recover_options_allow_half_get_low_54d6d97b8f83fd5b(struct ddp_recover_options *_swig_go_0) {
+int _wrap_ddp_recover_options_allow_half_get_low_db146f7750b273cb(struct ddp_recover_options *_swig_go_0) {
   struct ddp_recover_options *arg1 = (struct ddp_recover_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -7516,7 +7616,7 @@ int _wrap_ddp_recover_options_allow_half_get_low_54d6d97b8f83fd5b(struct ddp_rec
 }
 
 
-void _wrap_ddp_recover_options_cool_down_ms_set_low_54d6d97b8f83fd5b(struct ddp_recover_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_recover_options_cool_down_ms_set_low_db146f7750b273cb(struct ddp_recover_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_recover_options *arg1 = (struct ddp_recover_options *) 0 ;
   int64_t arg2 ;
   
@@ -7528,7 +7628,7 @@ void _wrap_ddp_recover_options_cool_down_ms_set_low_54d6d97b8f83fd5b(struct ddp_
 }
 
 
-long long _wrap_ddp_recover_options_cool_down_ms_get_low_54d6d97b8f83fd5b(struct ddp_recover_options *_swig_go_0) {
+long long _wrap_ddp_recover_options_cool_down_ms_get_low_db146f7750b273cb(struct ddp_recover_options *_swig_go_0) {
   struct ddp_recover_options *arg1 = (struct ddp_recover_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -7541,7 +7641,7 @@ long long _wrap_ddp_recover_options_cool_down_ms_get_low_54d6d97b8f83fd5b(struct
 }
 
 
-struct ddp_recover_options *_wrap_new_ddp_recover_options_low_54d6d97b8f83fd5b() {
+struct ddp_recover_options *_wrap_new_ddp_recover_options_low_db146f7750b273cb() {
   struct ddp_recover_options *result = 0 ;
   struct ddp_recover_options *_swig_go_result;
   
@@ -7552,7 +7652,7 @@ struct ddp_recover_options *_wrap_new_ddp_recover_options_low_54d6d97b8f83fd5b()
 }
 
 
-void _wrap_delete_ddp_recover_options_low_54d6d97b8f83fd5b(struct ddp_recover_options *_swig_go_0) {
+void _wrap_delete_ddp_recover_options_low_db146f7750b273cb(struct ddp_recover_options *_swig_go_0) {
   struct ddp_recover_options *arg1 = (struct ddp_recover_options *) 0 ;
   
   arg1 = *(struct ddp_recover_options **)&_swig_go_0; 
@@ -7562,7 +7662,7 @@ void _wrap_delete_ddp_recover_options_low_54d6d97b8f83fd5b(struct ddp_recover_op
 }
 
 
-void _wrap_ddp_recovery_struct_size_set_low_54d6d97b8f83fd5b(struct ddp_recovery *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_recovery_struct_size_set_low_db146f7750b273cb(struct ddp_recovery *_swig_go_0, long long _swig_go_1) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int64_t arg2 ;
   
@@ -7574,7 +7674,7 @@ void _wrap_ddp_recovery_struct_size_set_low_54d6d97b8f83fd5b(struct ddp_recovery
 }
 
 
-long long _wrap_ddp_recovery_struct_size_get_low_54d6d97b8f83fd5b(struct ddp_recovery *_swig_go_0) {
+long long _wrap_ddp_recovery_struct_size_get_low_db146f7750b273cb(struct ddp_recovery *_swig_go_0) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -7587,7 +7687,7 @@ long long _wrap_ddp_recovery_struct_size_get_low_54d6d97b8f83fd5b(struct ddp_rec
 }
 
 
-void _wrap_ddp_recovery_generation_set_low_54d6d97b8f83fd5b(struct ddp_recovery *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_recovery_generation_set_low_db146f7750b273cb(struct ddp_recovery *_swig_go_0, long long _swig_go_1) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int64_t arg2 ;
   
@@ -7599,7 +7699,7 @@ void _wrap_ddp_recovery_generation_set_low_54d6d97b8f83fd5b(struct ddp_recovery 
 }
 
 
-long long _wrap_ddp_recovery_generation_get_low_54d6d97b8f83fd5b(struct ddp_recovery *_swig_go_0) {
+long long _wrap_ddp_recovery_generation_get_low_db146f7750b273cb(struct ddp_recovery *_swig_go_0) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -7612,7 +7712,7 @@ long long _wrap_ddp_recovery_generation_get_low_54d6d97b8f83fd5b(struct ddp_reco
 }
 
 
-void _wrap_ddp_recovery_rank_set_low_54d6d97b8f83fd5b(struct ddp_recovery *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_recovery_rank_set_low_db146f7750b273cb(struct ddp_recovery *_swig_go_0, int _swig_go_1) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int32_t arg2 ;
   
@@ -7624,7 +7724,7 @@ void _wrap_ddp_recovery_rank_set_low_54d6d97b8f83fd5b(struct ddp_recovery *_swig
 }
 
 
-int _wrap_ddp_recovery_rank_get_low_54d6d97b8f83fd5b(struct ddp_recovery *_swig_go_0) {
+int _wrap_ddp_recovery_rank_get_low_db146f7750b273cb(struct ddp_recovery *_swig_go_0) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -7637,7 +7737,7 @@ int _wrap_ddp_recovery_rank_get_low_54d6d97b8f83fd5b(struct ddp_recovery *_swig_
 }
 
 
-void _wrap_ddp_recovery_size_set_low_54d6d97b8f83fd5b(struct ddp_recovery *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_recovery_size_set_low_db146f7750b273cb(struct ddp_recovery *_swig_go_0, int _swig_go_1) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int32_t arg2 ;
   
@@ -7649,7 +7749,7 @@ void _wrap_ddp_recovery_size_set_low_54d6d97b8f83fd5b(struct ddp_recovery *_swig
 }
 
 
-int _wrap_ddp_recovery_size_get_low_54d6d97b8f83fd5b(struct ddp_recovery *_swig_go_0) {
+int _wrap_ddp_recovery_size_get_low_db146f7750b273cb(struct ddp_recovery *_swig_go_0) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -7662,7 +7762,7 @@ int _wrap_ddp_recovery_size_get_low_54d6d97b8f83fd5b(struct ddp_recovery *_swig_
 }
 
 
-void _wrap_ddp_recovery_previous_rank_set_low_54d6d97b8f83fd5b(struct ddp_recovery *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_recovery_previous_rank_set_low_db146f7750b273cb(struct ddp_recovery *_swig_go_0, int _swig_go_1) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int32_t arg2 ;
   
@@ -7674,7 +7774,7 @@ void _wrap_ddp_recovery_previous_rank_set_low_54d6d97b8f83fd5b(struct ddp_recove
 }
 
 
-int _wrap_ddp_recovery_previous_rank_get_low_54d6d97b8f83fd5b(struct ddp_recovery *_swig_go_0) {
+int _wrap_ddp_recovery_previous_rank_get_low_db146f7750b273cb(struct ddp_recovery *_swig_go_0) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -7687,7 +7787,7 @@ int _wrap_ddp_recovery_previous_rank_get_low_54d6d97b8f83fd5b(struct ddp_recover
 }
 
 
-void _wrap_ddp_recovery_previous_size_set_low_54d6d97b8f83fd5b(struct ddp_recovery *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_recovery_previous_size_set_low_db146f7750b273cb(struct ddp_recovery *_swig_go_0, int _swig_go_1) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int32_t arg2 ;
   
@@ -7699,7 +7799,7 @@ void _wrap_ddp_recovery_previous_size_set_low_54d6d97b8f83fd5b(struct ddp_recove
 }
 
 
-int _wrap_ddp_recovery_previous_size_get_low_54d6d97b8f83fd5b(struct ddp_recovery *_swig_go_0) {
+int _wrap_ddp_recovery_previous_size_get_low_db146f7750b273cb(struct ddp_recovery *_swig_go_0) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -7712,7 +7812,7 @@ int _wrap_ddp_recovery_previous_size_get_low_54d6d97b8f83fd5b(struct ddp_recover
 }
 
 
-void _wrap_ddp_recovery_source_set_low_54d6d97b8f83fd5b(struct ddp_recovery *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_recovery_source_set_low_db146f7750b273cb(struct ddp_recovery *_swig_go_0, int _swig_go_1) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int32_t arg2 ;
   
@@ -7724,7 +7824,7 @@ void _wrap_ddp_recovery_source_set_low_54d6d97b8f83fd5b(struct ddp_recovery *_sw
 }
 
 
-int _wrap_ddp_recovery_source_get_low_54d6d97b8f83fd5b(struct ddp_recovery *_swig_go_0) {
+int _wrap_ddp_recovery_source_get_low_db146f7750b273cb(struct ddp_recovery *_swig_go_0) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -7737,7 +7837,7 @@ int _wrap_ddp_recovery_source_get_low_54d6d97b8f83fd5b(struct ddp_recovery *_swi
 }
 
 
-void _wrap_ddp_recovery_reserved_set_low_54d6d97b8f83fd5b(struct ddp_recovery *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_recovery_reserved_set_low_db146f7750b273cb(struct ddp_recovery *_swig_go_0, int _swig_go_1) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int32_t arg2 ;
   
@@ -7749,7 +7849,7 @@ void _wrap_ddp_recovery_reserved_set_low_54d6d97b8f83fd5b(struct ddp_recovery *_
 }
 
 
-int _wrap_ddp_recovery_reserved_get_low_54d6d97b8f83fd5b(struct ddp_recovery *_swig_go_0) {
+int _wrap_ddp_recovery_reserved_get_low_db146f7750b273cb(struct ddp_recovery *_swig_go_0) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -7762,7 +7862,7 @@ int _wrap_ddp_recovery_reserved_get_low_54d6d97b8f83fd5b(struct ddp_recovery *_s
 }
 
 
-void _wrap_ddp_recovery_seconds_set_low_54d6d97b8f83fd5b(struct ddp_recovery *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_recovery_seconds_set_low_db146f7750b273cb(struct ddp_recovery *_swig_go_0, double _swig_go_1) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   double arg2 ;
   
@@ -7774,7 +7874,7 @@ void _wrap_ddp_recovery_seconds_set_low_54d6d97b8f83fd5b(struct ddp_recovery *_s
 }
 
 
-double _wrap_ddp_recovery_seconds_get_low_54d6d97b8f83fd5b(struct ddp_recovery *_swig_go_0) {
+double _wrap_ddp_recovery_seconds_get_low_db146f7750b273cb(struct ddp_recovery *_swig_go_0) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   double result;
   double _swig_go_result;
@@ -7787,7 +7887,7 @@ double _wrap_ddp_recovery_seconds_get_low_54d6d97b8f83fd5b(struct ddp_recovery *
 }
 
 
-void _wrap_ddp_recovery_step_set_low_54d6d97b8f83fd5b(struct ddp_recovery *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_recovery_step_set_low_db146f7750b273cb(struct ddp_recovery *_swig_go_0, long long _swig_go_1) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int64_t arg2 ;
   
@@ -7799,7 +7899,7 @@ void _wrap_ddp_recovery_step_set_low_54d6d97b8f83fd5b(struct ddp_recovery *_swig
 }
 
 
-long long _wrap_ddp_recovery_step_get_low_54d6d97b8f83fd5b(struct ddp_recovery *_swig_go_0) {
+long long _wrap_ddp_recovery_step_get_low_db146f7750b273cb(struct ddp_recovery *_swig_go_0) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -7812,7 +7912,7 @@ long long _wrap_ddp_recovery_step_get_low_54d6d97b8f83fd5b(struct ddp_recovery *
 }
 
 
-void _wrap_ddp_recovery_went_back_set_low_54d6d97b8f83fd5b(struct ddp_recovery *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_recovery_went_back_set_low_db146f7750b273cb(struct ddp_recovery *_swig_go_0, long long _swig_go_1) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int64_t arg2 ;
   
@@ -7824,7 +7924,7 @@ void _wrap_ddp_recovery_went_back_set_low_54d6d97b8f83fd5b(struct ddp_recovery *
 }
 
 
-long long _wrap_ddp_recovery_went_back_get_low_54d6d97b8f83fd5b(struct ddp_recovery *_swig_go_0) {
+long long _wrap_ddp_recovery_went_back_get_low_db146f7750b273cb(struct ddp_recovery *_swig_go_0) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -7837,7 +7937,7 @@ long long _wrap_ddp_recovery_went_back_get_low_54d6d97b8f83fd5b(struct ddp_recov
 }
 
 
-void _wrap_ddp_recovery_kept_epoch_set_low_54d6d97b8f83fd5b(struct ddp_recovery *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_recovery_kept_epoch_set_low_db146f7750b273cb(struct ddp_recovery *_swig_go_0, long long _swig_go_1) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int64_t arg2 ;
   
@@ -7849,7 +7949,7 @@ void _wrap_ddp_recovery_kept_epoch_set_low_54d6d97b8f83fd5b(struct ddp_recovery 
 }
 
 
-long long _wrap_ddp_recovery_kept_epoch_get_low_54d6d97b8f83fd5b(struct ddp_recovery *_swig_go_0) {
+long long _wrap_ddp_recovery_kept_epoch_get_low_db146f7750b273cb(struct ddp_recovery *_swig_go_0) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -7862,7 +7962,7 @@ long long _wrap_ddp_recovery_kept_epoch_get_low_54d6d97b8f83fd5b(struct ddp_reco
 }
 
 
-void _wrap_ddp_recovery_kept_step_set_low_54d6d97b8f83fd5b(struct ddp_recovery *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_recovery_kept_step_set_low_db146f7750b273cb(struct ddp_recovery *_swig_go_0, long long _swig_go_1) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int64_t arg2 ;
   
@@ -7874,7 +7974,7 @@ void _wrap_ddp_recovery_kept_step_set_low_54d6d97b8f83fd5b(struct ddp_recovery *
 }
 
 
-long long _wrap_ddp_recovery_kept_step_get_low_54d6d97b8f83fd5b(struct ddp_recovery *_swig_go_0) {
+long long _wrap_ddp_recovery_kept_step_get_low_db146f7750b273cb(struct ddp_recovery *_swig_go_0) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -7887,7 +7987,7 @@ long long _wrap_ddp_recovery_kept_step_get_low_54d6d97b8f83fd5b(struct ddp_recov
 }
 
 
-struct ddp_recovery *_wrap_new_ddp_recovery_low_54d6d97b8f83fd5b() {
+struct ddp_recovery *_wrap_new_ddp_recovery_low_db146f7750b273cb() {
   struct ddp_recovery *result = 0 ;
   struct ddp_recovery *_swig_go_result;
   
@@ -7898,7 +7998,7 @@ struct ddp_recovery *_wrap_new_ddp_recovery_low_54d6d97b8f83fd5b() {
 }
 
 
-void _wrap_delete_ddp_recovery_low_54d6d97b8f83fd5b(struct ddp_recovery *_swig_go_0) {
+void _wrap_delete_ddp_recovery_low_db146f7750b273cb(struct ddp_recovery *_swig_go_0) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   
   arg1 = *(struct ddp_recovery **)&_swig_go_0; 
@@ -7908,7 +8008,7 @@ void _wrap_delete_ddp_recovery_low_54d6d97b8f83fd5b(struct ddp_recovery *_swig_g
 }
 
 
-void _wrap_ddp_rank_progress_struct_size_set_low_54d6d97b8f83fd5b(struct ddp_rank_progress *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_rank_progress_struct_size_set_low_db146f7750b273cb(struct ddp_rank_progress *_swig_go_0, long long _swig_go_1) {
   struct ddp_rank_progress *arg1 = (struct ddp_rank_progress *) 0 ;
   int64_t arg2 ;
   
@@ -7920,7 +8020,7 @@ void _wrap_ddp_rank_progress_struct_size_set_low_54d6d97b8f83fd5b(struct ddp_ran
 }
 
 
-long long _wrap_ddp_rank_progress_struct_size_get_low_54d6d97b8f83fd5b(struct ddp_rank_progress *_swig_go_0) {
+long long _wrap_ddp_rank_progress_struct_size_get_low_db146f7750b273cb(struct ddp_rank_progress *_swig_go_0) {
   struct ddp_rank_progress *arg1 = (struct ddp_rank_progress *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -7933,7 +8033,7 @@ long long _wrap_ddp_rank_progress_struct_size_get_low_54d6d97b8f83fd5b(struct dd
 }
 
 
-void _wrap_ddp_rank_progress_pass_index_set_low_54d6d97b8f83fd5b(struct ddp_rank_progress *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_rank_progress_pass_index_set_low_db146f7750b273cb(struct ddp_rank_progress *_swig_go_0, long long _swig_go_1) {
   struct ddp_rank_progress *arg1 = (struct ddp_rank_progress *) 0 ;
   int64_t arg2 ;
   
@@ -7945,7 +8045,7 @@ void _wrap_ddp_rank_progress_pass_index_set_low_54d6d97b8f83fd5b(struct ddp_rank
 }
 
 
-long long _wrap_ddp_rank_progress_pass_index_get_low_54d6d97b8f83fd5b(struct ddp_rank_progress *_swig_go_0) {
+long long _wrap_ddp_rank_progress_pass_index_get_low_db146f7750b273cb(struct ddp_rank_progress *_swig_go_0) {
   struct ddp_rank_progress *arg1 = (struct ddp_rank_progress *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -7958,7 +8058,7 @@ long long _wrap_ddp_rank_progress_pass_index_get_low_54d6d97b8f83fd5b(struct ddp
 }
 
 
-void _wrap_ddp_rank_progress_bucket_set_low_54d6d97b8f83fd5b(struct ddp_rank_progress *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_rank_progress_bucket_set_low_db146f7750b273cb(struct ddp_rank_progress *_swig_go_0, int _swig_go_1) {
   struct ddp_rank_progress *arg1 = (struct ddp_rank_progress *) 0 ;
   int32_t arg2 ;
   
@@ -7970,7 +8070,7 @@ void _wrap_ddp_rank_progress_bucket_set_low_54d6d97b8f83fd5b(struct ddp_rank_pro
 }
 
 
-int _wrap_ddp_rank_progress_bucket_get_low_54d6d97b8f83fd5b(struct ddp_rank_progress *_swig_go_0) {
+int _wrap_ddp_rank_progress_bucket_get_low_db146f7750b273cb(struct ddp_rank_progress *_swig_go_0) {
   struct ddp_rank_progress *arg1 = (struct ddp_rank_progress *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -7983,7 +8083,7 @@ int _wrap_ddp_rank_progress_bucket_get_low_54d6d97b8f83fd5b(struct ddp_rank_prog
 }
 
 
-void _wrap_ddp_rank_progress_in_call_set_low_54d6d97b8f83fd5b(struct ddp_rank_progress *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_rank_progress_in_call_set_low_db146f7750b273cb(struct ddp_rank_progress *_swig_go_0, int _swig_go_1) {
   struct ddp_rank_progress *arg1 = (struct ddp_rank_progress *) 0 ;
   int32_t arg2 ;
   
@@ -7995,7 +8095,7 @@ void _wrap_ddp_rank_progress_in_call_set_low_54d6d97b8f83fd5b(struct ddp_rank_pr
 }
 
 
-int _wrap_ddp_rank_progress_in_call_get_low_54d6d97b8f83fd5b(struct ddp_rank_progress *_swig_go_0) {
+int _wrap_ddp_rank_progress_in_call_get_low_db146f7750b273cb(struct ddp_rank_progress *_swig_go_0) {
   struct ddp_rank_progress *arg1 = (struct ddp_rank_progress *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -8008,7 +8108,7 @@ int _wrap_ddp_rank_progress_in_call_get_low_54d6d97b8f83fd5b(struct ddp_rank_pro
 }
 
 
-void _wrap_ddp_rank_progress_silent_set_low_54d6d97b8f83fd5b(struct ddp_rank_progress *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_rank_progress_silent_set_low_db146f7750b273cb(struct ddp_rank_progress *_swig_go_0, double _swig_go_1) {
   struct ddp_rank_progress *arg1 = (struct ddp_rank_progress *) 0 ;
   double arg2 ;
   
@@ -8020,7 +8120,7 @@ void _wrap_ddp_rank_progress_silent_set_low_54d6d97b8f83fd5b(struct ddp_rank_pro
 }
 
 
-double _wrap_ddp_rank_progress_silent_get_low_54d6d97b8f83fd5b(struct ddp_rank_progress *_swig_go_0) {
+double _wrap_ddp_rank_progress_silent_get_low_db146f7750b273cb(struct ddp_rank_progress *_swig_go_0) {
   struct ddp_rank_progress *arg1 = (struct ddp_rank_progress *) 0 ;
   double result;
   double _swig_go_result;
@@ -8033,7 +8133,7 @@ double _wrap_ddp_rank_progress_silent_get_low_54d6d97b8f83fd5b(struct ddp_rank_p
 }
 
 
-void _wrap_ddp_rank_progress_call_set_low_54d6d97b8f83fd5b(struct ddp_rank_progress *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_rank_progress_call_set_low_db146f7750b273cb(struct ddp_rank_progress *_swig_go_0, int _swig_go_1) {
   struct ddp_rank_progress *arg1 = (struct ddp_rank_progress *) 0 ;
   int32_t arg2 ;
   
@@ -8045,7 +8145,7 @@ void _wrap_ddp_rank_progress_call_set_low_54d6d97b8f83fd5b(struct ddp_rank_progr
 }
 
 
-int _wrap_ddp_rank_progress_call_get_low_54d6d97b8f83fd5b(struct ddp_rank_progress *_swig_go_0) {
+int _wrap_ddp_rank_progress_call_get_low_db146f7750b273cb(struct ddp_rank_progress *_swig_go_0) {
   struct ddp_rank_progress *arg1 = (struct ddp_rank_progress *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -8058,7 +8158,7 @@ int _wrap_ddp_rank_progress_call_get_low_54d6d97b8f83fd5b(struct ddp_rank_progre
 }
 
 
-void _wrap_ddp_rank_progress_reserved_set_low_54d6d97b8f83fd5b(struct ddp_rank_progress *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_rank_progress_reserved_set_low_db146f7750b273cb(struct ddp_rank_progress *_swig_go_0, int _swig_go_1) {
   struct ddp_rank_progress *arg1 = (struct ddp_rank_progress *) 0 ;
   int32_t arg2 ;
   
@@ -8070,7 +8170,7 @@ void _wrap_ddp_rank_progress_reserved_set_low_54d6d97b8f83fd5b(struct ddp_rank_p
 }
 
 
-int _wrap_ddp_rank_progress_reserved_get_low_54d6d97b8f83fd5b(struct ddp_rank_progress *_swig_go_0) {
+int _wrap_ddp_rank_progress_reserved_get_low_db146f7750b273cb(struct ddp_rank_progress *_swig_go_0) {
   struct ddp_rank_progress *arg1 = (struct ddp_rank_progress *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -8083,7 +8183,7 @@ int _wrap_ddp_rank_progress_reserved_get_low_54d6d97b8f83fd5b(struct ddp_rank_pr
 }
 
 
-struct ddp_rank_progress *_wrap_new_ddp_rank_progress_low_54d6d97b8f83fd5b() {
+struct ddp_rank_progress *_wrap_new_ddp_rank_progress_low_db146f7750b273cb() {
   struct ddp_rank_progress *result = 0 ;
   struct ddp_rank_progress *_swig_go_result;
   
@@ -8094,7 +8194,7 @@ struct ddp_rank_progress *_wrap_new_ddp_rank_progress_low_54d6d97b8f83fd5b() {
 }
 
 
-void _wrap_delete_ddp_rank_progress_low_54d6d97b8f83fd5b(struct ddp_rank_progress *_swig_go_0) {
+void _wrap_delete_ddp_rank_progress_low_db146f7750b273cb(struct ddp_rank_progress *_swig_go_0) {
   struct ddp_rank_progress *arg1 = (struct ddp_rank_progress *) 0 ;
   
   arg1 = *(struct ddp_rank_progress **)&_swig_go_0; 
@@ -8104,7 +8204,7 @@ void _wrap_delete_ddp_rank_progress_low_54d6d97b8f83fd5b(struct ddp_rank_progres
 }
 
 
-_gostring_ _wrap_ddp_recover_options_init_low_54d6d97b8f83fd5b(struct ddp_recover_options *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_recover_options_init_low_db146f7750b273cb(struct ddp_recover_options *_swig_go_0, long long _swig_go_1) {
   ddp_recover_options *arg1 = (ddp_recover_options *) 0 ;
   int64_t arg2 ;
   ddp_status result;
@@ -8119,7 +8219,7 @@ _gostring_ _wrap_ddp_recover_options_init_low_54d6d97b8f83fd5b(struct ddp_recove
 }
 
 
-_gostring_ _wrap_ddp_group_get_failed_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, int *_swig_go_1, int _swig_go_2, int *_swig_go_3) {
+_gostring_ _wrap_ddp_group_get_failed_low_db146f7750b273cb(ddp_group *_swig_go_0, int *_swig_go_1, int _swig_go_2, int *_swig_go_3) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   int32_t *arg2 = (int32_t *) 0 ;
   int32_t arg3 ;
@@ -8138,7 +8238,7 @@ _gostring_ _wrap_ddp_group_get_failed_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0
 }
 
 
-_gostring_ _wrap_ddp_group_get_progress_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, int _swig_go_1, struct ddp_rank_progress *_swig_go_2) {
+_gostring_ _wrap_ddp_group_get_progress_low_db146f7750b273cb(ddp_group *_swig_go_0, int _swig_go_1, struct ddp_rank_progress *_swig_go_2) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   int32_t arg2 ;
   ddp_rank_progress *arg3 = (ddp_rank_progress *) 0 ;
@@ -8155,7 +8255,7 @@ _gostring_ _wrap_ddp_group_get_progress_low_54d6d97b8f83fd5b(ddp_group *_swig_go
 }
 
 
-_gostring_ _wrap_ddp_call_name_low_54d6d97b8f83fd5b(int _swig_go_0) {
+_gostring_ _wrap_ddp_call_name_low_db146f7750b273cb(int _swig_go_0) {
   int32_t arg1 ;
   char *result = 0 ;
   _gostring_ _swig_go_result;
@@ -8168,7 +8268,7 @@ _gostring_ _wrap_ddp_call_name_low_54d6d97b8f83fd5b(int _swig_go_0) {
 }
 
 
-_gostring_ _wrap_ddp_group_recover_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, struct ddp_recover_options *_swig_go_1, struct ddp_recovery *_swig_go_2) {
+_gostring_ _wrap_ddp_group_recover_low_db146f7750b273cb(ddp_group *_swig_go_0, struct ddp_recover_options *_swig_go_1, struct ddp_recovery *_swig_go_2) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_recover_options *arg2 = (ddp_recover_options *) 0 ;
   ddp_recovery *arg3 = (ddp_recovery *) 0 ;
@@ -8185,7 +8285,7 @@ _gostring_ _wrap_ddp_group_recover_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, s
 }
 
 
-_gostring_ _wrap_ddp_group_get_gone_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, int *_swig_go_1, int _swig_go_2, int *_swig_go_3) {
+_gostring_ _wrap_ddp_group_get_gone_low_db146f7750b273cb(ddp_group *_swig_go_0, int *_swig_go_1, int _swig_go_2, int *_swig_go_3) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   int32_t *arg2 = (int32_t *) 0 ;
   int32_t arg3 ;
@@ -8204,7 +8304,7 @@ _gostring_ _wrap_ddp_group_get_gone_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, 
 }
 
 
-_gostring_ _wrap_ddp_group_get_joined_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, int *_swig_go_1, int _swig_go_2, int *_swig_go_3) {
+_gostring_ _wrap_ddp_group_get_joined_low_db146f7750b273cb(ddp_group *_swig_go_0, int *_swig_go_1, int _swig_go_2, int *_swig_go_3) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   int32_t *arg2 = (int32_t *) 0 ;
   int32_t arg3 ;
@@ -8223,7 +8323,7 @@ _gostring_ _wrap_ddp_group_get_joined_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0
 }
 
 
-_gostring_ _wrap_ddp_group_get_renumbered_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, int *_swig_go_1, int _swig_go_2, int *_swig_go_3) {
+_gostring_ _wrap_ddp_group_get_renumbered_low_db146f7750b273cb(ddp_group *_swig_go_0, int *_swig_go_1, int _swig_go_2, int *_swig_go_3) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   int32_t *arg2 = (int32_t *) 0 ;
   int32_t arg3 ;
@@ -8242,7 +8342,7 @@ _gostring_ _wrap_ddp_group_get_renumbered_low_54d6d97b8f83fd5b(ddp_group *_swig_
 }
 
 
-_gostring_ _wrap_ddp_optimizer_copy_loss_scale_low_54d6d97b8f83fd5b(ddp_optimizer *_swig_go_0, struct ddp_tensor *_swig_go_1, void *_swig_go_2) {
+_gostring_ _wrap_ddp_optimizer_copy_loss_scale_low_db146f7750b273cb(ddp_optimizer *_swig_go_0, struct ddp_tensor *_swig_go_1, void *_swig_go_2) {
   ddp_optimizer *arg1 = (ddp_optimizer *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   void *arg3 = (void *) 0 ;
@@ -8259,7 +8359,7 @@ _gostring_ _wrap_ddp_optimizer_copy_loss_scale_low_54d6d97b8f83fd5b(ddp_optimize
 }
 
 
-void _wrap_ddp_virtual_ranks_struct_size_set_low_54d6d97b8f83fd5b(struct ddp_virtual_ranks *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_virtual_ranks_struct_size_set_low_db146f7750b273cb(struct ddp_virtual_ranks *_swig_go_0, long long _swig_go_1) {
   struct ddp_virtual_ranks *arg1 = (struct ddp_virtual_ranks *) 0 ;
   int64_t arg2 ;
   
@@ -8271,7 +8371,7 @@ void _wrap_ddp_virtual_ranks_struct_size_set_low_54d6d97b8f83fd5b(struct ddp_vir
 }
 
 
-long long _wrap_ddp_virtual_ranks_struct_size_get_low_54d6d97b8f83fd5b(struct ddp_virtual_ranks *_swig_go_0) {
+long long _wrap_ddp_virtual_ranks_struct_size_get_low_db146f7750b273cb(struct ddp_virtual_ranks *_swig_go_0) {
   struct ddp_virtual_ranks *arg1 = (struct ddp_virtual_ranks *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -8284,7 +8384,7 @@ long long _wrap_ddp_virtual_ranks_struct_size_get_low_54d6d97b8f83fd5b(struct dd
 }
 
 
-void _wrap_ddp_virtual_ranks_total_set_low_54d6d97b8f83fd5b(struct ddp_virtual_ranks *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_virtual_ranks_total_set_low_db146f7750b273cb(struct ddp_virtual_ranks *_swig_go_0, int _swig_go_1) {
   struct ddp_virtual_ranks *arg1 = (struct ddp_virtual_ranks *) 0 ;
   int32_t arg2 ;
   
@@ -8296,7 +8396,7 @@ void _wrap_ddp_virtual_ranks_total_set_low_54d6d97b8f83fd5b(struct ddp_virtual_r
 }
 
 
-int _wrap_ddp_virtual_ranks_total_get_low_54d6d97b8f83fd5b(struct ddp_virtual_ranks *_swig_go_0) {
+int _wrap_ddp_virtual_ranks_total_get_low_db146f7750b273cb(struct ddp_virtual_ranks *_swig_go_0) {
   struct ddp_virtual_ranks *arg1 = (struct ddp_virtual_ranks *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -8309,7 +8409,7 @@ int _wrap_ddp_virtual_ranks_total_get_low_54d6d97b8f83fd5b(struct ddp_virtual_ra
 }
 
 
-void _wrap_ddp_virtual_ranks_first_set_low_54d6d97b8f83fd5b(struct ddp_virtual_ranks *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_virtual_ranks_first_set_low_db146f7750b273cb(struct ddp_virtual_ranks *_swig_go_0, int _swig_go_1) {
   struct ddp_virtual_ranks *arg1 = (struct ddp_virtual_ranks *) 0 ;
   int32_t arg2 ;
   
@@ -8321,7 +8421,7 @@ void _wrap_ddp_virtual_ranks_first_set_low_54d6d97b8f83fd5b(struct ddp_virtual_r
 }
 
 
-int _wrap_ddp_virtual_ranks_first_get_low_54d6d97b8f83fd5b(struct ddp_virtual_ranks *_swig_go_0) {
+int _wrap_ddp_virtual_ranks_first_get_low_db146f7750b273cb(struct ddp_virtual_ranks *_swig_go_0) {
   struct ddp_virtual_ranks *arg1 = (struct ddp_virtual_ranks *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -8334,7 +8434,7 @@ int _wrap_ddp_virtual_ranks_first_get_low_54d6d97b8f83fd5b(struct ddp_virtual_ra
 }
 
 
-void _wrap_ddp_virtual_ranks_count_set_low_54d6d97b8f83fd5b(struct ddp_virtual_ranks *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_virtual_ranks_count_set_low_db146f7750b273cb(struct ddp_virtual_ranks *_swig_go_0, int _swig_go_1) {
   struct ddp_virtual_ranks *arg1 = (struct ddp_virtual_ranks *) 0 ;
   int32_t arg2 ;
   
@@ -8346,7 +8446,7 @@ void _wrap_ddp_virtual_ranks_count_set_low_54d6d97b8f83fd5b(struct ddp_virtual_r
 }
 
 
-int _wrap_ddp_virtual_ranks_count_get_low_54d6d97b8f83fd5b(struct ddp_virtual_ranks *_swig_go_0) {
+int _wrap_ddp_virtual_ranks_count_get_low_db146f7750b273cb(struct ddp_virtual_ranks *_swig_go_0) {
   struct ddp_virtual_ranks *arg1 = (struct ddp_virtual_ranks *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -8359,7 +8459,7 @@ int _wrap_ddp_virtual_ranks_count_get_low_54d6d97b8f83fd5b(struct ddp_virtual_ra
 }
 
 
-void _wrap_ddp_virtual_ranks_reserved_set_low_54d6d97b8f83fd5b(struct ddp_virtual_ranks *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_virtual_ranks_reserved_set_low_db146f7750b273cb(struct ddp_virtual_ranks *_swig_go_0, int _swig_go_1) {
   struct ddp_virtual_ranks *arg1 = (struct ddp_virtual_ranks *) 0 ;
   int32_t arg2 ;
   
@@ -8371,7 +8471,7 @@ void _wrap_ddp_virtual_ranks_reserved_set_low_54d6d97b8f83fd5b(struct ddp_virtua
 }
 
 
-int _wrap_ddp_virtual_ranks_reserved_get_low_54d6d97b8f83fd5b(struct ddp_virtual_ranks *_swig_go_0) {
+int _wrap_ddp_virtual_ranks_reserved_get_low_db146f7750b273cb(struct ddp_virtual_ranks *_swig_go_0) {
   struct ddp_virtual_ranks *arg1 = (struct ddp_virtual_ranks *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -8384,7 +8484,7 @@ int _wrap_ddp_virtual_ranks_reserved_get_low_54d6d97b8f83fd5b(struct ddp_virtual
 }
 
 
-struct ddp_virtual_ranks *_wrap_new_ddp_virtual_ranks_low_54d6d97b8f83fd5b() {
+struct ddp_virtual_ranks *_wrap_new_ddp_virtual_ranks_low_db146f7750b273cb() {
   struct ddp_virtual_ranks *result = 0 ;
   struct ddp_virtual_ranks *_swig_go_result;
   
@@ -8395,7 +8495,7 @@ struct ddp_virtual_ranks *_wrap_new_ddp_virtual_ranks_low_54d6d97b8f83fd5b() {
 }
 
 
-void _wrap_delete_ddp_virtual_ranks_low_54d6d97b8f83fd5b(struct ddp_virtual_ranks *_swig_go_0) {
+void _wrap_delete_ddp_virtual_ranks_low_db146f7750b273cb(struct ddp_virtual_ranks *_swig_go_0) {
   struct ddp_virtual_ranks *arg1 = (struct ddp_virtual_ranks *) 0 ;
   
   arg1 = *(struct ddp_virtual_ranks **)&_swig_go_0; 
@@ -8405,7 +8505,7 @@ void _wrap_delete_ddp_virtual_ranks_low_54d6d97b8f83fd5b(struct ddp_virtual_rank
 }
 
 
-_gostring_ _wrap_ddp_group_get_virtual_ranks_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, struct ddp_virtual_ranks *_swig_go_1) {
+_gostring_ _wrap_ddp_group_get_virtual_ranks_low_db146f7750b273cb(ddp_group *_swig_go_0, struct ddp_virtual_ranks *_swig_go_1) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_virtual_ranks *arg2 = (ddp_virtual_ranks *) 0 ;
   ddp_status result;
@@ -8420,7 +8520,7 @@ _gostring_ _wrap_ddp_group_get_virtual_ranks_low_54d6d97b8f83fd5b(ddp_group *_sw
 }
 
 
-_gostring_ _wrap_ddp_virtual_rank_key_low_54d6d97b8f83fd5b(long long _swig_go_0, long long _swig_go_1, int _swig_go_2, long long *_swig_go_3) {
+_gostring_ _wrap_ddp_virtual_rank_key_low_db146f7750b273cb(long long _swig_go_0, long long _swig_go_1, int _swig_go_2, long long *_swig_go_3) {
   int64_t arg1 ;
   int64_t arg2 ;
   int32_t arg3 ;
@@ -8439,7 +8539,7 @@ _gostring_ _wrap_ddp_virtual_rank_key_low_54d6d97b8f83fd5b(long long _swig_go_0,
 }
 
 
-_gostring_ _wrap_ddp_group_reduce_part_metrics_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, double *_swig_go_1, long long _swig_go_2, intgo _swig_go_3) {
+_gostring_ _wrap_ddp_group_reduce_part_metrics_low_db146f7750b273cb(ddp_group *_swig_go_0, double *_swig_go_1, long long _swig_go_2, intgo _swig_go_3) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   double *arg2 = (double *) 0 ;
   int64_t arg3 ;
@@ -8458,7 +8558,7 @@ _gostring_ _wrap_ddp_group_reduce_part_metrics_low_54d6d97b8f83fd5b(ddp_group *_
 }
 
 
-_gostring_ _wrap_ddp_state_keep_low_54d6d97b8f83fd5b(struct ddp_state *_swig_go_0, int _swig_go_1, void *_swig_go_2) {
+_gostring_ _wrap_ddp_state_keep_low_db146f7750b273cb(struct ddp_state *_swig_go_0, int _swig_go_1, void *_swig_go_2) {
   ddp_state *arg1 = (ddp_state *) 0 ;
   int32_t arg2 ;
   void *arg3 = (void *) 0 ;
@@ -8475,7 +8575,7 @@ _gostring_ _wrap_ddp_state_keep_low_54d6d97b8f83fd5b(struct ddp_state *_swig_go_
 }
 
 
-_gostring_ _wrap_ddp_group_get_kept_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, void *_swig_go_1, long long _swig_go_2, long long *_swig_go_3) {
+_gostring_ _wrap_ddp_group_get_kept_low_db146f7750b273cb(ddp_group *_swig_go_0, void *_swig_go_1, long long _swig_go_2, long long *_swig_go_3) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   void *arg2 = (void *) 0 ;
   int64_t arg3 ;
@@ -8494,7 +8594,7 @@ _gostring_ _wrap_ddp_group_get_kept_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, 
 }
 
 
-_gostring_ _wrap_ddp_state_save_latest_low_54d6d97b8f83fd5b(struct ddp_state *_swig_go_0, _gostring_ _swig_go_1, long long _swig_go_2) {
+_gostring_ _wrap_ddp_state_save_latest_low_db146f7750b273cb(struct ddp_state *_swig_go_0, _gostring_ _swig_go_1, long long _swig_go_2) {
   ddp_state *arg1 = (ddp_state *) 0 ;
   char *arg2 = (char *) 0 ;
   int64_t arg3 ;
@@ -8516,7 +8616,7 @@ _gostring_ _wrap_ddp_state_save_latest_low_54d6d97b8f83fd5b(struct ddp_state *_s
 }
 
 
-_gostring_ _wrap_ddp_state_load_latest_low_54d6d97b8f83fd5b(struct ddp_state *_swig_go_0, _gostring_ _swig_go_1, struct ddp_load_options *_swig_go_2, struct ddp_load_report *_swig_go_3) {
+_gostring_ _wrap_ddp_state_load_latest_low_db146f7750b273cb(struct ddp_state *_swig_go_0, _gostring_ _swig_go_1, struct ddp_load_options *_swig_go_2, struct ddp_load_report *_swig_go_3) {
   ddp_state *arg1 = (ddp_state *) 0 ;
   char *arg2 = (char *) 0 ;
   ddp_load_options *arg3 = (ddp_load_options *) 0 ;
@@ -8540,7 +8640,7 @@ _gostring_ _wrap_ddp_state_load_latest_low_54d6d97b8f83fd5b(struct ddp_state *_s
 }
 
 
-_gostring_ _wrap_ddp_model_get_loaded_file_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0) {
+_gostring_ _wrap_ddp_model_get_loaded_file_low_db146f7750b273cb(ddp_model *_swig_go_0) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   char *result = 0 ;
   _gostring_ _swig_go_result;
@@ -8553,7 +8653,7 @@ _gostring_ _wrap_ddp_model_get_loaded_file_low_54d6d97b8f83fd5b(ddp_model *_swig
 }
 
 
-_gostring_ _wrap_ddp_model_get_skipped_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_model_get_skipped_low_db146f7750b273cb(ddp_model *_swig_go_0, long long _swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int64_t arg2 ;
   char *result = 0 ;
@@ -8568,7 +8668,7 @@ _gostring_ _wrap_ddp_model_get_skipped_low_54d6d97b8f83fd5b(ddp_model *_swig_go_
 }
 
 
-_gostring_ _wrap_ddp_state_save_local_low_54d6d97b8f83fd5b(struct ddp_state *_swig_go_0, ddp_write_fn _swig_go_1, void *_swig_go_2) {
+_gostring_ _wrap_ddp_state_save_local_low_db146f7750b273cb(struct ddp_state *_swig_go_0, ddp_write_fn _swig_go_1, void *_swig_go_2) {
   ddp_state *arg1 = (ddp_state *) 0 ;
   ddp_write_fn arg2 = (ddp_write_fn) 0 ;
   void *arg3 = (void *) 0 ;
@@ -8585,7 +8685,7 @@ _gostring_ _wrap_ddp_state_save_local_low_54d6d97b8f83fd5b(struct ddp_state *_sw
 }
 
 
-void _wrap_ddp_outer_options_struct_size_set_low_54d6d97b8f83fd5b(struct ddp_outer_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_outer_options_struct_size_set_low_db146f7750b273cb(struct ddp_outer_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   int64_t arg2 ;
   
@@ -8597,7 +8697,7 @@ void _wrap_ddp_outer_options_struct_size_set_low_54d6d97b8f83fd5b(struct ddp_out
 }
 
 
-long long _wrap_ddp_outer_options_struct_size_get_low_54d6d97b8f83fd5b(struct ddp_outer_options *_swig_go_0) {
+long long _wrap_ddp_outer_options_struct_size_get_low_db146f7750b273cb(struct ddp_outer_options *_swig_go_0) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -8610,7 +8710,7 @@ long long _wrap_ddp_outer_options_struct_size_get_low_54d6d97b8f83fd5b(struct dd
 }
 
 
-void _wrap_ddp_outer_options_every_set_low_54d6d97b8f83fd5b(struct ddp_outer_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_outer_options_every_set_low_db146f7750b273cb(struct ddp_outer_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   int64_t arg2 ;
   
@@ -8622,7 +8722,7 @@ void _wrap_ddp_outer_options_every_set_low_54d6d97b8f83fd5b(struct ddp_outer_opt
 }
 
 
-long long _wrap_ddp_outer_options_every_get_low_54d6d97b8f83fd5b(struct ddp_outer_options *_swig_go_0) {
+long long _wrap_ddp_outer_options_every_get_low_db146f7750b273cb(struct ddp_outer_options *_swig_go_0) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -8635,7 +8735,7 @@ long long _wrap_ddp_outer_options_every_get_low_54d6d97b8f83fd5b(struct ddp_oute
 }
 
 
-void _wrap_ddp_outer_options_overlap_set_low_54d6d97b8f83fd5b(struct ddp_outer_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_outer_options_overlap_set_low_db146f7750b273cb(struct ddp_outer_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   int64_t arg2 ;
   
@@ -8647,7 +8747,7 @@ void _wrap_ddp_outer_options_overlap_set_low_54d6d97b8f83fd5b(struct ddp_outer_o
 }
 
 
-long long _wrap_ddp_outer_options_overlap_get_low_54d6d97b8f83fd5b(struct ddp_outer_options *_swig_go_0) {
+long long _wrap_ddp_outer_options_overlap_get_low_db146f7750b273cb(struct ddp_outer_options *_swig_go_0) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -8660,7 +8760,7 @@ long long _wrap_ddp_outer_options_overlap_get_low_54d6d97b8f83fd5b(struct ddp_ou
 }
 
 
-void _wrap_ddp_outer_options_rate_set_low_54d6d97b8f83fd5b(struct ddp_outer_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_outer_options_rate_set_low_db146f7750b273cb(struct ddp_outer_options *_swig_go_0, double _swig_go_1) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   double arg2 ;
   
@@ -8672,7 +8772,7 @@ void _wrap_ddp_outer_options_rate_set_low_54d6d97b8f83fd5b(struct ddp_outer_opti
 }
 
 
-double _wrap_ddp_outer_options_rate_get_low_54d6d97b8f83fd5b(struct ddp_outer_options *_swig_go_0) {
+double _wrap_ddp_outer_options_rate_get_low_db146f7750b273cb(struct ddp_outer_options *_swig_go_0) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -8685,7 +8785,7 @@ double _wrap_ddp_outer_options_rate_get_low_54d6d97b8f83fd5b(struct ddp_outer_op
 }
 
 
-void _wrap_ddp_outer_options_momentum_set_low_54d6d97b8f83fd5b(struct ddp_outer_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_outer_options_momentum_set_low_db146f7750b273cb(struct ddp_outer_options *_swig_go_0, double _swig_go_1) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   double arg2 ;
   
@@ -8697,7 +8797,7 @@ void _wrap_ddp_outer_options_momentum_set_low_54d6d97b8f83fd5b(struct ddp_outer_
 }
 
 
-double _wrap_ddp_outer_options_momentum_get_low_54d6d97b8f83fd5b(struct ddp_outer_options *_swig_go_0) {
+double _wrap_ddp_outer_options_momentum_get_low_db146f7750b273cb(struct ddp_outer_options *_swig_go_0) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -8710,7 +8810,7 @@ double _wrap_ddp_outer_options_momentum_get_low_54d6d97b8f83fd5b(struct ddp_oute
 }
 
 
-void _wrap_ddp_outer_options_keep_set_low_54d6d97b8f83fd5b(struct ddp_outer_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_outer_options_keep_set_low_db146f7750b273cb(struct ddp_outer_options *_swig_go_0, double _swig_go_1) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   double arg2 ;
   
@@ -8722,7 +8822,7 @@ void _wrap_ddp_outer_options_keep_set_low_54d6d97b8f83fd5b(struct ddp_outer_opti
 }
 
 
-double _wrap_ddp_outer_options_keep_get_low_54d6d97b8f83fd5b(struct ddp_outer_options *_swig_go_0) {
+double _wrap_ddp_outer_options_keep_get_low_db146f7750b273cb(struct ddp_outer_options *_swig_go_0) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -8735,7 +8835,7 @@ double _wrap_ddp_outer_options_keep_get_low_54d6d97b8f83fd5b(struct ddp_outer_op
 }
 
 
-void _wrap_ddp_outer_options_fragments_set_low_54d6d97b8f83fd5b(struct ddp_outer_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_outer_options_fragments_set_low_db146f7750b273cb(struct ddp_outer_options *_swig_go_0, int _swig_go_1) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   int32_t arg2 ;
   
@@ -8747,7 +8847,7 @@ void _wrap_ddp_outer_options_fragments_set_low_54d6d97b8f83fd5b(struct ddp_outer
 }
 
 
-int _wrap_ddp_outer_options_fragments_get_low_54d6d97b8f83fd5b(struct ddp_outer_options *_swig_go_0) {
+int _wrap_ddp_outer_options_fragments_get_low_db146f7750b273cb(struct ddp_outer_options *_swig_go_0) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -8760,7 +8860,7 @@ int _wrap_ddp_outer_options_fragments_get_low_54d6d97b8f83fd5b(struct ddp_outer_
 }
 
 
-void _wrap_ddp_outer_options_nesterov_set_low_54d6d97b8f83fd5b(struct ddp_outer_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_outer_options_nesterov_set_low_db146f7750b273cb(struct ddp_outer_options *_swig_go_0, int _swig_go_1) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   int32_t arg2 ;
   
@@ -8772,7 +8872,7 @@ void _wrap_ddp_outer_options_nesterov_set_low_54d6d97b8f83fd5b(struct ddp_outer_
 }
 
 
-int _wrap_ddp_outer_options_nesterov_get_low_54d6d97b8f83fd5b(struct ddp_outer_options *_swig_go_0) {
+int _wrap_ddp_outer_options_nesterov_get_low_db146f7750b273cb(struct ddp_outer_options *_swig_go_0) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -8785,7 +8885,7 @@ int _wrap_ddp_outer_options_nesterov_get_low_54d6d97b8f83fd5b(struct ddp_outer_o
 }
 
 
-void _wrap_ddp_outer_options_bits_set_low_54d6d97b8f83fd5b(struct ddp_outer_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_outer_options_bits_set_low_db146f7750b273cb(struct ddp_outer_options *_swig_go_0, int _swig_go_1) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   int32_t arg2 ;
   
@@ -8797,7 +8897,7 @@ void _wrap_ddp_outer_options_bits_set_low_54d6d97b8f83fd5b(struct ddp_outer_opti
 }
 
 
-int _wrap_ddp_outer_options_bits_get_low_54d6d97b8f83fd5b(struct ddp_outer_options *_swig_go_0) {
+int _wrap_ddp_outer_options_bits_get_low_db146f7750b273cb(struct ddp_outer_options *_swig_go_0) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -8810,7 +8910,7 @@ int _wrap_ddp_outer_options_bits_get_low_54d6d97b8f83fd5b(struct ddp_outer_optio
 }
 
 
-void _wrap_ddp_outer_options_error_feedback_set_low_54d6d97b8f83fd5b(struct ddp_outer_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_outer_options_error_feedback_set_low_db146f7750b273cb(struct ddp_outer_options *_swig_go_0, int _swig_go_1) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   int32_t arg2 ;
   
@@ -8822,7 +8922,7 @@ void _wrap_ddp_outer_options_error_feedback_set_low_54d6d97b8f83fd5b(struct ddp_
 }
 
 
-int _wrap_ddp_outer_options_error_feedback_get_low_54d6d97b8f83fd5b(struct ddp_outer_options *_swig_go_0) {
+int _wrap_ddp_outer_options_error_feedback_get_low_db146f7750b273cb(struct ddp_outer_options *_swig_go_0) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -8835,7 +8935,7 @@ int _wrap_ddp_outer_options_error_feedback_get_low_54d6d97b8f83fd5b(struct ddp_o
 }
 
 
-struct ddp_outer_options *_wrap_new_ddp_outer_options_low_54d6d97b8f83fd5b() {
+struct ddp_outer_options *_wrap_new_ddp_outer_options_low_db146f7750b273cb() {
   struct ddp_outer_options *result = 0 ;
   struct ddp_outer_options *_swig_go_result;
   
@@ -8846,7 +8946,7 @@ struct ddp_outer_options *_wrap_new_ddp_outer_options_low_54d6d97b8f83fd5b() {
 }
 
 
-void _wrap_delete_ddp_outer_options_low_54d6d97b8f83fd5b(struct ddp_outer_options *_swig_go_0) {
+void _wrap_delete_ddp_outer_options_low_db146f7750b273cb(struct ddp_outer_options *_swig_go_0) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   
   arg1 = *(struct ddp_outer_options **)&_swig_go_0; 
@@ -8856,7 +8956,7 @@ void _wrap_delete_ddp_outer_options_low_54d6d97b8f83fd5b(struct ddp_outer_option
 }
 
 
-void _wrap_ddp_outer_stats_struct_size_set_low_54d6d97b8f83fd5b(struct ddp_outer_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_outer_stats_struct_size_set_low_db146f7750b273cb(struct ddp_outer_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_outer_stats *arg1 = (struct ddp_outer_stats *) 0 ;
   int64_t arg2 ;
   
@@ -8868,7 +8968,7 @@ void _wrap_ddp_outer_stats_struct_size_set_low_54d6d97b8f83fd5b(struct ddp_outer
 }
 
 
-long long _wrap_ddp_outer_stats_struct_size_get_low_54d6d97b8f83fd5b(struct ddp_outer_stats *_swig_go_0) {
+long long _wrap_ddp_outer_stats_struct_size_get_low_db146f7750b273cb(struct ddp_outer_stats *_swig_go_0) {
   struct ddp_outer_stats *arg1 = (struct ddp_outer_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -8881,7 +8981,7 @@ long long _wrap_ddp_outer_stats_struct_size_get_low_54d6d97b8f83fd5b(struct ddp_
 }
 
 
-void _wrap_ddp_outer_stats_steps_set_low_54d6d97b8f83fd5b(struct ddp_outer_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_outer_stats_steps_set_low_db146f7750b273cb(struct ddp_outer_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_outer_stats *arg1 = (struct ddp_outer_stats *) 0 ;
   int64_t arg2 ;
   
@@ -8893,7 +8993,7 @@ void _wrap_ddp_outer_stats_steps_set_low_54d6d97b8f83fd5b(struct ddp_outer_stats
 }
 
 
-long long _wrap_ddp_outer_stats_steps_get_low_54d6d97b8f83fd5b(struct ddp_outer_stats *_swig_go_0) {
+long long _wrap_ddp_outer_stats_steps_get_low_db146f7750b273cb(struct ddp_outer_stats *_swig_go_0) {
   struct ddp_outer_stats *arg1 = (struct ddp_outer_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -8906,7 +9006,7 @@ long long _wrap_ddp_outer_stats_steps_get_low_54d6d97b8f83fd5b(struct ddp_outer_
 }
 
 
-void _wrap_ddp_outer_stats_exchanges_set_low_54d6d97b8f83fd5b(struct ddp_outer_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_outer_stats_exchanges_set_low_db146f7750b273cb(struct ddp_outer_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_outer_stats *arg1 = (struct ddp_outer_stats *) 0 ;
   int64_t arg2 ;
   
@@ -8918,7 +9018,7 @@ void _wrap_ddp_outer_stats_exchanges_set_low_54d6d97b8f83fd5b(struct ddp_outer_s
 }
 
 
-long long _wrap_ddp_outer_stats_exchanges_get_low_54d6d97b8f83fd5b(struct ddp_outer_stats *_swig_go_0) {
+long long _wrap_ddp_outer_stats_exchanges_get_low_db146f7750b273cb(struct ddp_outer_stats *_swig_go_0) {
   struct ddp_outer_stats *arg1 = (struct ddp_outer_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -8931,7 +9031,7 @@ long long _wrap_ddp_outer_stats_exchanges_get_low_54d6d97b8f83fd5b(struct ddp_ou
 }
 
 
-void _wrap_ddp_outer_stats_under_way_set_low_54d6d97b8f83fd5b(struct ddp_outer_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_outer_stats_under_way_set_low_db146f7750b273cb(struct ddp_outer_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_outer_stats *arg1 = (struct ddp_outer_stats *) 0 ;
   int64_t arg2 ;
   
@@ -8943,7 +9043,7 @@ void _wrap_ddp_outer_stats_under_way_set_low_54d6d97b8f83fd5b(struct ddp_outer_s
 }
 
 
-long long _wrap_ddp_outer_stats_under_way_get_low_54d6d97b8f83fd5b(struct ddp_outer_stats *_swig_go_0) {
+long long _wrap_ddp_outer_stats_under_way_get_low_db146f7750b273cb(struct ddp_outer_stats *_swig_go_0) {
   struct ddp_outer_stats *arg1 = (struct ddp_outer_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -8956,7 +9056,7 @@ long long _wrap_ddp_outer_stats_under_way_get_low_54d6d97b8f83fd5b(struct ddp_ou
 }
 
 
-void _wrap_ddp_outer_stats_sent_bytes_set_low_54d6d97b8f83fd5b(struct ddp_outer_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_outer_stats_sent_bytes_set_low_db146f7750b273cb(struct ddp_outer_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_outer_stats *arg1 = (struct ddp_outer_stats *) 0 ;
   int64_t arg2 ;
   
@@ -8968,7 +9068,7 @@ void _wrap_ddp_outer_stats_sent_bytes_set_low_54d6d97b8f83fd5b(struct ddp_outer_
 }
 
 
-long long _wrap_ddp_outer_stats_sent_bytes_get_low_54d6d97b8f83fd5b(struct ddp_outer_stats *_swig_go_0) {
+long long _wrap_ddp_outer_stats_sent_bytes_get_low_db146f7750b273cb(struct ddp_outer_stats *_swig_go_0) {
   struct ddp_outer_stats *arg1 = (struct ddp_outer_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -8981,7 +9081,7 @@ long long _wrap_ddp_outer_stats_sent_bytes_get_low_54d6d97b8f83fd5b(struct ddp_o
 }
 
 
-void _wrap_ddp_outer_stats_wait_ns_set_low_54d6d97b8f83fd5b(struct ddp_outer_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_outer_stats_wait_ns_set_low_db146f7750b273cb(struct ddp_outer_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_outer_stats *arg1 = (struct ddp_outer_stats *) 0 ;
   int64_t arg2 ;
   
@@ -8993,7 +9093,7 @@ void _wrap_ddp_outer_stats_wait_ns_set_low_54d6d97b8f83fd5b(struct ddp_outer_sta
 }
 
 
-long long _wrap_ddp_outer_stats_wait_ns_get_low_54d6d97b8f83fd5b(struct ddp_outer_stats *_swig_go_0) {
+long long _wrap_ddp_outer_stats_wait_ns_get_low_db146f7750b273cb(struct ddp_outer_stats *_swig_go_0) {
   struct ddp_outer_stats *arg1 = (struct ddp_outer_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -9006,7 +9106,7 @@ long long _wrap_ddp_outer_stats_wait_ns_get_low_54d6d97b8f83fd5b(struct ddp_oute
 }
 
 
-struct ddp_outer_stats *_wrap_new_ddp_outer_stats_low_54d6d97b8f83fd5b() {
+struct ddp_outer_stats *_wrap_new_ddp_outer_stats_low_db146f7750b273cb() {
   struct ddp_outer_stats *result = 0 ;
   struct ddp_outer_stats *_swig_go_result;
   
@@ -9017,7 +9117,7 @@ struct ddp_outer_stats *_wrap_new_ddp_outer_stats_low_54d6d97b8f83fd5b() {
 }
 
 
-void _wrap_delete_ddp_outer_stats_low_54d6d97b8f83fd5b(struct ddp_outer_stats *_swig_go_0) {
+void _wrap_delete_ddp_outer_stats_low_db146f7750b273cb(struct ddp_outer_stats *_swig_go_0) {
   struct ddp_outer_stats *arg1 = (struct ddp_outer_stats *) 0 ;
   
   arg1 = *(struct ddp_outer_stats **)&_swig_go_0; 
@@ -9027,7 +9127,7 @@ void _wrap_delete_ddp_outer_stats_low_54d6d97b8f83fd5b(struct ddp_outer_stats *_
 }
 
 
-_gostring_ _wrap_ddp_outer_options_init_low_54d6d97b8f83fd5b(struct ddp_outer_options *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_outer_options_init_low_db146f7750b273cb(struct ddp_outer_options *_swig_go_0, long long _swig_go_1) {
   ddp_outer_options *arg1 = (ddp_outer_options *) 0 ;
   int64_t arg2 ;
   ddp_status result;
@@ -9042,7 +9142,7 @@ _gostring_ _wrap_ddp_outer_options_init_low_54d6d97b8f83fd5b(struct ddp_outer_op
 }
 
 
-_gostring_ _wrap_ddp_outer_create_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, struct ddp_outer_options *_swig_go_1, ddp_outer **_swig_go_2) {
+_gostring_ _wrap_ddp_outer_create_low_db146f7750b273cb(ddp_model *_swig_go_0, struct ddp_outer_options *_swig_go_1, ddp_outer **_swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   ddp_outer_options *arg2 = (ddp_outer_options *) 0 ;
   ddp_outer **arg3 = (ddp_outer **) 0 ;
@@ -9059,7 +9159,7 @@ _gostring_ _wrap_ddp_outer_create_low_54d6d97b8f83fd5b(ddp_model *_swig_go_0, st
 }
 
 
-void _wrap_ddp_outer_destroy_low_54d6d97b8f83fd5b(ddp_outer *_swig_go_0) {
+void _wrap_ddp_outer_destroy_low_db146f7750b273cb(ddp_outer *_swig_go_0) {
   ddp_outer *arg1 = (ddp_outer *) 0 ;
   
   arg1 = *(ddp_outer **)&_swig_go_0; 
@@ -9069,7 +9169,7 @@ void _wrap_ddp_outer_destroy_low_54d6d97b8f83fd5b(ddp_outer *_swig_go_0) {
 }
 
 
-_gostring_ _wrap_ddp_outer_step_low_54d6d97b8f83fd5b(ddp_outer *_swig_go_0) {
+_gostring_ _wrap_ddp_outer_step_low_db146f7750b273cb(ddp_outer *_swig_go_0) {
   ddp_outer *arg1 = (ddp_outer *) 0 ;
   ddp_status result;
   _gostring_ _swig_go_result;
@@ -9082,7 +9182,7 @@ _gostring_ _wrap_ddp_outer_step_low_54d6d97b8f83fd5b(ddp_outer *_swig_go_0) {
 }
 
 
-_gostring_ _wrap_ddp_outer_sync_low_54d6d97b8f83fd5b(ddp_outer *_swig_go_0) {
+_gostring_ _wrap_ddp_outer_sync_low_db146f7750b273cb(ddp_outer *_swig_go_0) {
   ddp_outer *arg1 = (ddp_outer *) 0 ;
   ddp_status result;
   _gostring_ _swig_go_result;
@@ -9095,7 +9195,7 @@ _gostring_ _wrap_ddp_outer_sync_low_54d6d97b8f83fd5b(ddp_outer *_swig_go_0) {
 }
 
 
-_gostring_ _wrap_ddp_outer_get_stats_low_54d6d97b8f83fd5b(ddp_outer *_swig_go_0, struct ddp_outer_stats *_swig_go_1) {
+_gostring_ _wrap_ddp_outer_get_stats_low_db146f7750b273cb(ddp_outer *_swig_go_0, struct ddp_outer_stats *_swig_go_1) {
   ddp_outer *arg1 = (ddp_outer *) 0 ;
   ddp_outer_stats *arg2 = (ddp_outer_stats *) 0 ;
   ddp_status result;
@@ -9110,7 +9210,7 @@ _gostring_ _wrap_ddp_outer_get_stats_low_54d6d97b8f83fd5b(ddp_outer *_swig_go_0,
 }
 
 
-_gostring_ _wrap_ddp_group_get_waits_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, double *_swig_go_1, int _swig_go_2, int *_swig_go_3) {
+_gostring_ _wrap_ddp_group_get_waits_low_db146f7750b273cb(ddp_group *_swig_go_0, double *_swig_go_1, int _swig_go_2, int *_swig_go_3) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   double *arg2 = (double *) 0 ;
   int32_t arg3 ;
@@ -9129,7 +9229,7 @@ _gostring_ _wrap_ddp_group_get_waits_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0,
 }
 
 
-_gostring_ _wrap_ddp_group_post_barrier_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, ddp_request **_swig_go_1) {
+_gostring_ _wrap_ddp_group_post_barrier_low_db146f7750b273cb(ddp_group *_swig_go_0, ddp_request **_swig_go_1) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_request **arg2 = (ddp_request **) 0 ;
   ddp_status result;
@@ -9144,7 +9244,7 @@ _gostring_ _wrap_ddp_group_post_barrier_low_54d6d97b8f83fd5b(ddp_group *_swig_go
 }
 
 
-_gostring_ _wrap_ddp_group_post_all_reduce_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, intgo _swig_go_2, ddp_request **_swig_go_3, void *_swig_go_4) {
+_gostring_ _wrap_ddp_group_post_all_reduce_low_db146f7750b273cb(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, intgo _swig_go_2, ddp_request **_swig_go_3, void *_swig_go_4) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   ddp_reduce arg3 ;
@@ -9165,7 +9265,7 @@ _gostring_ _wrap_ddp_group_post_all_reduce_low_54d6d97b8f83fd5b(ddp_group *_swig
 }
 
 
-_gostring_ _wrap_ddp_group_post_all_gather_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, ddp_request **_swig_go_3, void *_swig_go_4) {
+_gostring_ _wrap_ddp_group_post_all_gather_low_db146f7750b273cb(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, ddp_request **_swig_go_3, void *_swig_go_4) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -9186,7 +9286,7 @@ _gostring_ _wrap_ddp_group_post_all_gather_low_54d6d97b8f83fd5b(ddp_group *_swig
 }
 
 
-_gostring_ _wrap_ddp_group_post_reduce_scatter_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, intgo _swig_go_3, ddp_request **_swig_go_4, void *_swig_go_5) {
+_gostring_ _wrap_ddp_group_post_reduce_scatter_low_db146f7750b273cb(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, intgo _swig_go_3, ddp_request **_swig_go_4, void *_swig_go_5) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -9209,7 +9309,7 @@ _gostring_ _wrap_ddp_group_post_reduce_scatter_low_54d6d97b8f83fd5b(ddp_group *_
 }
 
 
-_gostring_ _wrap_ddp_group_post_broadcast_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, int _swig_go_2, ddp_request **_swig_go_3, void *_swig_go_4) {
+_gostring_ _wrap_ddp_group_post_broadcast_low_db146f7750b273cb(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, int _swig_go_2, ddp_request **_swig_go_3, void *_swig_go_4) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   int32_t arg3 ;
@@ -9230,7 +9330,7 @@ _gostring_ _wrap_ddp_group_post_broadcast_low_54d6d97b8f83fd5b(ddp_group *_swig_
 }
 
 
-_gostring_ _wrap_ddp_group_post_reduce_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, intgo _swig_go_2, int _swig_go_3, ddp_request **_swig_go_4, void *_swig_go_5) {
+_gostring_ _wrap_ddp_group_post_reduce_low_db146f7750b273cb(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, intgo _swig_go_2, int _swig_go_3, ddp_request **_swig_go_4, void *_swig_go_5) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   ddp_reduce arg3 ;
@@ -9253,7 +9353,7 @@ _gostring_ _wrap_ddp_group_post_reduce_low_54d6d97b8f83fd5b(ddp_group *_swig_go_
 }
 
 
-_gostring_ _wrap_ddp_group_post_gather_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, int _swig_go_3, ddp_request **_swig_go_4, void *_swig_go_5) {
+_gostring_ _wrap_ddp_group_post_gather_low_db146f7750b273cb(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, int _swig_go_3, ddp_request **_swig_go_4, void *_swig_go_5) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -9276,7 +9376,7 @@ _gostring_ _wrap_ddp_group_post_gather_low_54d6d97b8f83fd5b(ddp_group *_swig_go_
 }
 
 
-_gostring_ _wrap_ddp_group_post_scatter_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, int _swig_go_3, ddp_request **_swig_go_4, void *_swig_go_5) {
+_gostring_ _wrap_ddp_group_post_scatter_low_db146f7750b273cb(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, int _swig_go_3, ddp_request **_swig_go_4, void *_swig_go_5) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -9299,7 +9399,7 @@ _gostring_ _wrap_ddp_group_post_scatter_low_54d6d97b8f83fd5b(ddp_group *_swig_go
 }
 
 
-_gostring_ _wrap_ddp_group_post_all_to_all_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, long long *_swig_go_3, long long *_swig_go_4, ddp_request **_swig_go_5, void *_swig_go_6) {
+_gostring_ _wrap_ddp_group_post_all_to_all_low_db146f7750b273cb(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, long long *_swig_go_3, long long *_swig_go_4, ddp_request **_swig_go_5, void *_swig_go_6) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -9324,7 +9424,7 @@ _gostring_ _wrap_ddp_group_post_all_to_all_low_54d6d97b8f83fd5b(ddp_group *_swig
 }
 
 
-_gostring_ _wrap_ddp_group_post_all_gather_counts_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, long long *_swig_go_3, ddp_request **_swig_go_4, void *_swig_go_5) {
+_gostring_ _wrap_ddp_group_post_all_gather_counts_low_db146f7750b273cb(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, long long *_swig_go_3, ddp_request **_swig_go_4, void *_swig_go_5) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -9347,7 +9447,7 @@ _gostring_ _wrap_ddp_group_post_all_gather_counts_low_54d6d97b8f83fd5b(ddp_group
 }
 
 
-_gostring_ _wrap_ddp_group_post_send_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, int _swig_go_2, long long _swig_go_3, ddp_request **_swig_go_4, void *_swig_go_5) {
+_gostring_ _wrap_ddp_group_post_send_low_db146f7750b273cb(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, int _swig_go_2, long long _swig_go_3, ddp_request **_swig_go_4, void *_swig_go_5) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   int32_t arg3 ;
@@ -9370,7 +9470,7 @@ _gostring_ _wrap_ddp_group_post_send_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0,
 }
 
 
-_gostring_ _wrap_ddp_group_post_receive_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, int _swig_go_2, long long _swig_go_3, ddp_request **_swig_go_4, void *_swig_go_5) {
+_gostring_ _wrap_ddp_group_post_receive_low_db146f7750b273cb(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, int _swig_go_2, long long _swig_go_3, ddp_request **_swig_go_4, void *_swig_go_5) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   int32_t arg3 ;
@@ -9393,7 +9493,7 @@ _gostring_ _wrap_ddp_group_post_receive_low_54d6d97b8f83fd5b(ddp_group *_swig_go
 }
 
 
-_gostring_ _wrap_ddp_request_test_low_54d6d97b8f83fd5b(ddp_request *_swig_go_0, int *_swig_go_1) {
+_gostring_ _wrap_ddp_request_test_low_db146f7750b273cb(ddp_request *_swig_go_0, int *_swig_go_1) {
   ddp_request *arg1 = (ddp_request *) 0 ;
   int32_t *arg2 = (int32_t *) 0 ;
   ddp_status result;
@@ -9408,7 +9508,7 @@ _gostring_ _wrap_ddp_request_test_low_54d6d97b8f83fd5b(ddp_request *_swig_go_0, 
 }
 
 
-_gostring_ _wrap_ddp_request_wait_low_54d6d97b8f83fd5b(ddp_request *_swig_go_0, long long _swig_go_1, int *_swig_go_2) {
+_gostring_ _wrap_ddp_request_wait_low_db146f7750b273cb(ddp_request *_swig_go_0, long long _swig_go_1, int *_swig_go_2) {
   ddp_request *arg1 = (ddp_request *) 0 ;
   int64_t arg2 ;
   int32_t *arg3 = (int32_t *) 0 ;
@@ -9425,7 +9525,7 @@ _gostring_ _wrap_ddp_request_wait_low_54d6d97b8f83fd5b(ddp_request *_swig_go_0, 
 }
 
 
-_gostring_ _wrap_ddp_request_wait_any_low_54d6d97b8f83fd5b(long long *_swig_go_0, int _swig_go_1, long long _swig_go_2, int *_swig_go_3) {
+_gostring_ _wrap_ddp_request_wait_any_low_db146f7750b273cb(long long *_swig_go_0, int _swig_go_1, long long _swig_go_2, int *_swig_go_3) {
   int64_t *arg1 = (int64_t *) 0 ;
   int32_t arg2 ;
   int64_t arg3 ;
@@ -9444,7 +9544,7 @@ _gostring_ _wrap_ddp_request_wait_any_low_54d6d97b8f83fd5b(long long *_swig_go_0
 }
 
 
-long long _wrap_ddp_request_id_low_54d6d97b8f83fd5b(ddp_request *_swig_go_0) {
+long long _wrap_ddp_request_id_low_db146f7750b273cb(ddp_request *_swig_go_0) {
   ddp_request *arg1 = (ddp_request *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -9457,7 +9557,7 @@ long long _wrap_ddp_request_id_low_54d6d97b8f83fd5b(ddp_request *_swig_go_0) {
 }
 
 
-int _wrap_ddp_request_source_low_54d6d97b8f83fd5b(ddp_request *_swig_go_0) {
+int _wrap_ddp_request_source_low_db146f7750b273cb(ddp_request *_swig_go_0) {
   ddp_request *arg1 = (ddp_request *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -9470,7 +9570,7 @@ int _wrap_ddp_request_source_low_54d6d97b8f83fd5b(ddp_request *_swig_go_0) {
 }
 
 
-void _wrap_ddp_request_destroy_low_54d6d97b8f83fd5b(ddp_request *_swig_go_0) {
+void _wrap_ddp_request_destroy_low_db146f7750b273cb(ddp_request *_swig_go_0) {
   ddp_request *arg1 = (ddp_request *) 0 ;
   
   arg1 = *(ddp_request **)&_swig_go_0; 
@@ -9480,7 +9580,7 @@ void _wrap_ddp_request_destroy_low_54d6d97b8f83fd5b(ddp_request *_swig_go_0) {
 }
 
 
-void _wrap_ddp_trace_options_struct_size_set_low_54d6d97b8f83fd5b(struct ddp_trace_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_trace_options_struct_size_set_low_db146f7750b273cb(struct ddp_trace_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_trace_options *arg1 = (struct ddp_trace_options *) 0 ;
   int64_t arg2 ;
   
@@ -9492,7 +9592,7 @@ void _wrap_ddp_trace_options_struct_size_set_low_54d6d97b8f83fd5b(struct ddp_tra
 }
 
 
-long long _wrap_ddp_trace_options_struct_size_get_low_54d6d97b8f83fd5b(struct ddp_trace_options *_swig_go_0) {
+long long _wrap_ddp_trace_options_struct_size_get_low_db146f7750b273cb(struct ddp_trace_options *_swig_go_0) {
   struct ddp_trace_options *arg1 = (struct ddp_trace_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -9505,7 +9605,7 @@ long long _wrap_ddp_trace_options_struct_size_get_low_54d6d97b8f83fd5b(struct dd
 }
 
 
-void _wrap_ddp_trace_options_capacity_set_low_54d6d97b8f83fd5b(struct ddp_trace_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_trace_options_capacity_set_low_db146f7750b273cb(struct ddp_trace_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_trace_options *arg1 = (struct ddp_trace_options *) 0 ;
   int64_t arg2 ;
   
@@ -9517,7 +9617,7 @@ void _wrap_ddp_trace_options_capacity_set_low_54d6d97b8f83fd5b(struct ddp_trace_
 }
 
 
-long long _wrap_ddp_trace_options_capacity_get_low_54d6d97b8f83fd5b(struct ddp_trace_options *_swig_go_0) {
+long long _wrap_ddp_trace_options_capacity_get_low_db146f7750b273cb(struct ddp_trace_options *_swig_go_0) {
   struct ddp_trace_options *arg1 = (struct ddp_trace_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -9530,7 +9630,7 @@ long long _wrap_ddp_trace_options_capacity_get_low_54d6d97b8f83fd5b(struct ddp_t
 }
 
 
-struct ddp_trace_options *_wrap_new_ddp_trace_options_low_54d6d97b8f83fd5b() {
+struct ddp_trace_options *_wrap_new_ddp_trace_options_low_db146f7750b273cb() {
   struct ddp_trace_options *result = 0 ;
   struct ddp_trace_options *_swig_go_result;
   
@@ -9541,7 +9641,7 @@ struct ddp_trace_options *_wrap_new_ddp_trace_options_low_54d6d97b8f83fd5b() {
 }
 
 
-void _wrap_delete_ddp_trace_options_low_54d6d97b8f83fd5b(struct ddp_trace_options *_swig_go_0) {
+void _wrap_delete_ddp_trace_options_low_db146f7750b273cb(struct ddp_trace_options *_swig_go_0) {
   struct ddp_trace_options *arg1 = (struct ddp_trace_options *) 0 ;
   
   arg1 = *(struct ddp_trace_options **)&_swig_go_0; 
@@ -9551,7 +9651,7 @@ void _wrap_delete_ddp_trace_options_low_54d6d97b8f83fd5b(struct ddp_trace_option
 }
 
 
-_gostring_ _wrap_ddp_trace_options_init_low_54d6d97b8f83fd5b(struct ddp_trace_options *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_trace_options_init_low_db146f7750b273cb(struct ddp_trace_options *_swig_go_0, long long _swig_go_1) {
   ddp_trace_options *arg1 = (ddp_trace_options *) 0 ;
   int64_t arg2 ;
   ddp_status result;
@@ -9566,7 +9666,7 @@ _gostring_ _wrap_ddp_trace_options_init_low_54d6d97b8f83fd5b(struct ddp_trace_op
 }
 
 
-_gostring_ _wrap_ddp_group_start_trace_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, _gostring_ _swig_go_1, struct ddp_trace_options *_swig_go_2) {
+_gostring_ _wrap_ddp_group_start_trace_low_db146f7750b273cb(ddp_group *_swig_go_0, _gostring_ _swig_go_1, struct ddp_trace_options *_swig_go_2) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   char *arg2 = (char *) 0 ;
   ddp_trace_options *arg3 = (ddp_trace_options *) 0 ;
@@ -9588,7 +9688,7 @@ _gostring_ _wrap_ddp_group_start_trace_low_54d6d97b8f83fd5b(ddp_group *_swig_go_
 }
 
 
-_gostring_ _wrap_ddp_group_stop_trace_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0) {
+_gostring_ _wrap_ddp_group_stop_trace_low_db146f7750b273cb(ddp_group *_swig_go_0) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_status result;
   _gostring_ _swig_go_result;

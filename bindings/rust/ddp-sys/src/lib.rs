@@ -423,7 +423,8 @@ pub struct ddp_optimizer_options {
     /// 1: F16 and BF16 parameters are rounded copies of F32 master weights, which belong to the
     ///                               state. Default 0
     pub master_weights: i32,
-    /// gradients with infinite or NaN elements: DDP_NONFINITE_KEEP (default), SKIP or FAIL
+    /// gradients of the optimizer's parameters with infinite or NaN elements: DDP_NONFINITE_KEEP
+    ///                               (default), SKIP or FAIL
     pub nonfinite: ddp_nonfinite,
     /// 1: a pass may leave sums over the ranks in gradients on a GPU, and ddp_optimizer_step divides
     ///                               what it reads and writes the mean back: the same bits, and one pass over gradient memory less.
@@ -432,12 +433,18 @@ pub struct ddp_optimizer_options {
     ///                               host memory, with in_backward, max_norm, nonfinite, a dynamic loss scale, or a frozen parameter.
     ///                               All ranks the same. Default 0
     pub divide_in_step: i32,
-    /// above 0: scale the gradients down so that their 2-norm over all parameters is at most this, as
-    ///                           torch.nn.utils.clip_grad_norm_. The gradients in memory stay as they are. With shard, change them
-    ///                         after the pass only   with ddp_model_scale_grad. Default 0: no clipping
+    /// above 0: scale the gradients down so that their 2-norm over the optimizer's parameters is at most
+    ///                         this, as torch.nn.utils.clip_grad_norm_. The gradients in memory stay as they are. With shard, change
+    ///                         them after the pass only with ddp_model_scale_grad. Default 0: no clipping
     pub max_norm: f64,
     /// above 0: limit every element to this magnitude, after max_norm. Default 0: no clipping
     pub clip_value: f64,
+    /// `parameter_count` different indices: the parameters that the optimizer changes; copied.
+    ///                                 NULL (default): all that have no optimizer, also those that are registered later. All ranks
+    ///                                 the same
+    pub parameters: *const i32,
+    /// of `parameters`, 1 or more; 0 (default): NULL
+    pub parameter_count: i64,
 }
 
 /// The rule of stochastic gradient descent. Since 0.1.
@@ -517,7 +524,7 @@ pub struct ddp_state {
     pub struct_size: i64,
     /// parameters and buffers; required
     pub model: *mut ddp_model,
-    /// its moments, rate and step count; NULL: not saved, not loaded
+    /// its moments, rate and step count; of several `optimizers`. Both NULL: not saved, not loaded
     pub optimizer: *mut ddp_optimizer,
     /// averages; NULL: not saved, not loaded
     pub ema: *mut ddp_ema,
@@ -528,10 +535,16 @@ pub struct ddp_state {
     /// an outer optimizer (ddp/outer.h); NULL: not saved, not loaded
     pub outer: *mut ddp_outer,
     /// for ddp_state_keep (ddp/keep.h), of the first state on rank 0: what the program keeps itself
-    ///                                (place in its data, random numbers); NULL: nothing. Not in a file
+    ///                         (place in its data, random numbers); NULL: nothing. Not in a file
     pub own: *const c_void,
     /// of these, 0 to 65,536
     pub own_bytes: i64,
+    /// in the place of `optimizer`: several of the model, in the order in which the file
+    ///                                        has them; a load passes as many, of the same kinds and parameters, in that order.
+    ///                                        NULL: `optimizer` alone
+    pub optimizers: *mut *mut ddp_optimizer,
+    /// of `optimizers`; 0 if that is NULL
+    pub optimizer_count: i64,
 }
 
 /// How a checkpoint is loaded. Fill with ddp_load_options_init(), then change what you need. Since 0.1.
@@ -620,9 +633,10 @@ pub struct ddp_custom_options {
     /// handed to the rule, which applies it (default 0)
     pub weight_decay: f64,
     /// 1: the rule gets each parameter as a whole, in one slice. With `shard` each parameter has one
-    ///                             rank that updates it, and on a GPU that is NOT_SUPPORTED. With `in_backward` the update waits for
-    ///                             ddp_optimizer_step. Default 0: an element depends on nothing but its own gradient and state, so
-    ///                             slices may begin and end anywhere
+    ///                             rank that updates it, and on a GPU that is NOT_SUPPORTED. With `in_backward` a parameter is
+    ///                             updated when the last bucket with a piece of it is reduced; with `shard` too, its values reach
+    ///                             the other ranks at the end of the pass. Default 0: an element depends on nothing but its own
+    ///                             gradient and state, so slices may begin and end anywhere
     pub whole_tensors: i32,
     /// 0
     pub reserved: i32,
@@ -780,7 +794,7 @@ pub struct ddp_recovery {
     pub reserved: i32,
     /// how long the call took
     pub seconds: f64,
-    /// of the state that all ranks have now: steps that have been made, as the optimizers count them.
+    /// of the state that all ranks have now: steps that all optimizers have made, as they count them.
     ///                               Repeat step + 1. -1: no optimizer counts, or a checkpoint has to be loaded
     pub step: i64,
     /// steps that had been made and have to be repeated, because the group went back to what
@@ -1302,9 +1316,9 @@ extern "C" {
     /// Gradients on a GPU: the call waits until the other ranks have called it. It does not wait for the GPU, unless the group
     /// was made with recoverable = 1. The reduced gradients are there in the order of `stream`. A pass may be captured into a
     /// CUDA graph if all its streams are, on all ranks; include/GPU.md, "CUDA graphs", has what else may be captured.
-    /// With an optimizer that has `shard`, a rank's gradients are the mean in its own slice only, and values that a program
-    /// writes into them between this call and the step counts in that slice alone: a gradient that one rank clears is not cleared
-    /// on the others. Use ddp_model_scale_grad, on all ranks.
+    /// Of the parameters of an optimizer that has `shard`, a rank's gradients are the mean in its own slice only, and values that
+    /// a program writes into them between this call and the step counts in that slice alone: a gradient that one rank clears is
+    /// not cleared on the others. Use ddp_model_scale_grad, on all ranks.
     /// @param stream on which the gradients are used next; the reduction comes before what is enqueued there from now on. It
     /// comes after all uses of gradients that were not marked, or marked as unused Collective in a REDUCE pass (blocks on CPU),
     /// local in the others. Errors: INVALID_STATE (no open pass; or, with DDP_UNUSED_ERROR, parameters that some rank did not
@@ -1406,24 +1420,31 @@ extern "C" {
     /// Write the defaults. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
     pub fn ddp_adam_options_init(options: *mut ddp_adam_options, struct_size: i64) -> ddp_status;
 
-    /// Make an optimizer for all parameters of the model. May come before or after ddp_model_commit and ddp_state_load_file; the
-    /// result is the same.
+    /// Make an optimizer for the parameters in `options`, by default for all that have none. A model may have several, such as
+    /// one rule for matrices and another one for the rest; a parameter has one optimizer. ddp_optimizer_step of each is called
+    /// after each pass. May come before or after ddp_model_commit and ddp_state_load_file; the result is the same. One exception:
+    /// a bucket has the parameters of one optimizer with shard, in_backward or divide_in_step, or of none, and commit cuts the
+    /// buckets. So where optimizers with one of these options do not have all parameters together in one, all of them are made
+    /// before ddp_model_commit; on a rank that joins others too.
     /// @param rule NULL: all defaults; copied
     /// @param options NULL: all defaults; copied
     /// @param out_optimizer destroy with ddp_optimizer_destroy
-    /// Local. Errors: INVALID_ARGUMENT (a value out of its range), NOT_SUPPORTED (shard on a model with uneven_inputs),
-    /// MISMATCH (on a rank that has joined others: not what they have), OUT_OF_MEMORY. Since 0.1.
+    /// Local. Errors: INVALID_ARGUMENT (a value out of its range; an index that is no parameter's, or twice), INVALID_STATE (a
+    /// parameter has another optimizer: the text names the parameter and both optimizers; or the exception above),
+    /// NOT_SUPPORTED (shard on a model with uneven_inputs), MISMATCH (on a rank that has joined others: not what they have),
+    /// OUT_OF_MEMORY. ddp_model_commit: MISMATCH if the ranks have given other parameters, or `shard` for others. Since 0.1.
     pub fn ddp_optimizer_create_sgd(model: *mut ddp_model, rule: *const ddp_sgd_options, options: *const ddp_optimizer_options, out_optimizer: *mut *mut ddp_optimizer) -> ddp_status;
 
     /// As ddp_optimizer_create_sgd, for Adam and AdamW. Since 0.1.
     pub fn ddp_optimizer_create_adam(model: *mut ddp_model, rule: *const ddp_adam_options, options: *const ddp_optimizer_options, out_optimizer: *mut *mut ddp_optimizer) -> ddp_status;
 
-    /// Release an optimizer. Local. NULL and an already destroyed optimizer are ignored. Since 0.1.
+    /// Release an optimizer; its parameters are free for another one. Local. NULL and an already destroyed optimizer are
+    /// ignored. Since 0.1.
     pub fn ddp_optimizer_destroy(optimizer: *mut ddp_optimizer);
 
     /// Set the learning rate for the steps that follow; schedules are the caller's. All ranks must set the same. Once a step was
     /// captured into a CUDA graph: also for launches that follow; the call then waits until the GPU is idle, as do
-    /// ddp_optimizer_set_group, ddp_optimizer_set_loss_scale and a load.
+    /// ddp_optimizer_set_parameter_options, ddp_optimizer_set_loss_scale and a load.
     /// Local. Errors: INVALID_ARGUMENT (negative or not finite), INVALID_STATE (of an optimizer with in_backward: within a pass,
     /// or behind a pass that has made the step, until ddp_optimizer_step). Since 0.1.
     pub fn ddp_optimizer_set_rate(optimizer: *mut ddp_optimizer, rate: f64) -> ddp_status;
@@ -1441,7 +1462,9 @@ extern "C" {
     /// Write the defaults. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
     pub fn ddp_loss_scale_options_init(options: *mut ddp_loss_scale_options, struct_size: i64) -> ddp_status;
 
-    /// Use a loss scale from the next step on. It is saved with the optimizer. All ranks must set the same.
+    /// Use a loss scale from the next step on. It is that of all optimizers of the model, because there is one loss: a call with
+    /// any of them sets it for all, and with a dynamic one a gradient that is not finite, of whichever optimizer, leaves out the
+    /// steps of all. It is saved with the optimizers. All ranks must set the same.
     /// @param options NULL: dynamic, with the defaults
     /// Local. Errors: INVALID_ARGUMENT, INVALID_STATE (as ddp_optimizer_set_rate). Since 0.1.
     pub fn ddp_optimizer_set_loss_scale(optimizer: *mut ddp_optimizer, options: *const ddp_loss_scale_options) -> ddp_status;
@@ -1457,35 +1480,38 @@ extern "C" {
     /// INVALID_ARGUMENT. Since 0.1.
     pub fn ddp_optimizer_get_grad_norm(optimizer: *const ddp_optimizer, out_norm: *mut f64) -> ddp_status;
 
-    /// Give one parameter its own weight decay and a factor on the learning rate (biases and norms without decay, layer-wise
-    /// rates). Default: the optimizer's decay, and 1. All ranks must set the same.
+    /// Give one parameter of the optimizer its own weight decay and a factor on the learning rate (biases and norms without
+    /// decay, layer-wise rates). Default: the optimizer's decay, and 1. All ranks must set the same.
     /// @param weight_decay 0 or more
     /// @param rate_scale 0 or more; 0 freezes the parameter: it keeps its value, and also its moments and step count, as if no
     ///        rank had used it
     /// Local. Errors: INVALID_ARGUMENT, INVALID_STATE (as ddp_optimizer_set_rate). Since 0.1.
-    pub fn ddp_optimizer_set_group(optimizer: *mut ddp_optimizer, index: i32, weight_decay: f64, rate_scale: f64) -> ddp_status;
+    pub fn ddp_optimizer_set_parameter_options(optimizer: *mut ddp_optimizer, index: i32, weight_decay: f64, rate_scale: f64) -> ddp_status;
 
-    /// Update every parameter that was used in the last REDUCE pass. Parameters that no rank used keep their value and their
-    /// optimizer state. The gradients of a pass are good for one step of each optimizer. Gradients for a step of this rank alone
-    /// come from a DDP_PASS_LOCAL pass; gradients that the program has reduced itself are announced by ddp_model_mark_reduced. In
-    /// a group of one the first step needs no pass. (Launches of a pass that was captured into a CUDA graph are not visible to
-    /// libddp, so from then on every step is made.) Parameters on a GPU change in the order of `stream`. The first step allocates
-    /// and may wait for the GPU; later ones wait for the stream only where the host has to decide: with nonfinite FAIL; and with
-    /// max_norm, nonfinite SKIP or a dynamic loss scale if some parameters are in host memory or the rule is the program's
-    /// (max_norm alone: also with `shard`). Otherwise the GPU decides and counts.
+    /// Update every parameter of the optimizer that was used in the last REDUCE pass. Parameters that no rank used keep their
+    /// value and their optimizer state. The gradients of a pass are good for one step of each optimizer. Gradients for a step of
+    /// this rank alone come from a DDP_PASS_LOCAL pass; gradients that the program has reduced itself are announced by
+    /// ddp_model_mark_reduced. In a group of one the first step needs no pass. (Launches of a pass that was captured into a CUDA
+    /// graph are not visible to libddp, so from then on every step is made.) Parameters on a GPU change in the order of `stream`.
+    /// The first step allocates and may wait for the GPU; later ones wait for the stream only where the host has to decide: with
+    /// nonfinite FAIL; and with max_norm, nonfinite SKIP or a dynamic loss scale if some parameters are in host memory or the
+    /// rule is the program's (max_norm alone: also with `shard`). Otherwise the GPU decides and counts.
     ///
     /// A step may be captured into a CUDA graph, together with its pass or alone, if all parameters are on the GPU, the rule is
-    /// SGD or Adam, in_backward is 0 and nonfinite is not FAIL (or the loss scale is dynamic). Make one step with the same
+    /// SGD or Adam, in_backward is 0 and nonfinite is not FAIL (or the loss scale is dynamic, and the model has no other
+    /// optimizer). Make one step with the same
     /// options before. Each launch makes a step with the learning rate, groups and counts that are current then.
     /// include/GPU.md, "CUDA graphs", lists when a graph may be launched.
     /// @param stream that of ddp_model_end_backward, or one that is ordered after it
-    /// Local; collective with the option shard. Errors: INVALID_STATE (not committed, a pass is open, the stream is captured and
+    /// Local; collective with the option shard, and with a dynamic loss scale if another optimizer of the model has that option.
+    /// Errors: INVALID_STATE (not committed, a pass is open, the stream is captured and
     /// the step is not one of these;
     /// with several ranks, gradients that no pass has made; gradients that this optimizer has stepped with already, that were
-    /// accumulated and not reduced, or that a failed pass left; gradients of which each rank has its slice, because of another
-    /// optimizer with shard; averages in the place of the parameters (ddp_ema_swap); a failed pass or load that changed a part of
-    /// the parameters; or gradients that are not finite with DDP_NONFINITE_FAIL), CALLBACK, OUT_OF_MEMORY (first step), and the
-    /// first cause if the group is broken. Since 0.1.
+    /// accumulated and not reduced, or that a failed pass left; gradients of which each rank has its slice, because of an
+    /// optimizer with shard that had the parameter in the last pass; with a dynamic loss scale, another optimizer of the model
+    /// that has left out a step; averages in the place of the parameters (ddp_ema_swap); a failed pass or load that changed a
+    /// part of the parameters; or gradients that are not finite with DDP_NONFINITE_FAIL), CALLBACK, OUT_OF_MEMORY (first step),
+    /// and the first cause if the group is broken. Since 0.1.
     pub fn ddp_optimizer_step(optimizer: *mut ddp_optimizer, stream: *mut c_void) -> ddp_status;
 
     /// Start averages of all parameters of a model, one for each decay, from their values at the first update (or load).
@@ -2246,11 +2272,11 @@ mod tests {
         check!(ddp_model_options, 64, struct_size: 0, first_bucket_bytes: 8, bucket_bytes: 16, reduce: 24, unused: 28, progress: 32, drift: 36, check_every: 40, divisor: 48, uneven_inputs: 52, wire: 56, own_values: 60);
         check!(ddp_model_stats, 128, struct_size: 0, parameters: 8, elements: 16, buckets: 24, passes: 32, gradient_bytes: 40, backward_ns: 48, comm_ns: 56, exposed_ns: 64, total_backward_ns: 72, total_comm_ns: 80, total_exposed_ns: 88, checks: 96, repairs: 104, sent_bytes: 112, total_sent_bytes: 120);
         check!(ddp_pass_report, 32, struct_size: 0, contributors: 8, last: 12, weight: 16, absent: 24);
-        check!(ddp_optimizer_options, 48, struct_size: 0, shard: 8, in_backward: 12, undo: 16, master_weights: 20, nonfinite: 24, divide_in_step: 28, max_norm: 32, clip_value: 40);
+        check!(ddp_optimizer_options, 64, struct_size: 0, shard: 8, in_backward: 12, undo: 16, master_weights: 20, nonfinite: 24, divide_in_step: 28, max_norm: 32, clip_value: 40, parameters: 48, parameter_count: 56);
         check!(ddp_sgd_options, 48, struct_size: 0, rate: 8, momentum: 16, dampening: 24, weight_decay: 32, nesterov: 40, reserved: 44);
         check!(ddp_adam_options, 56, struct_size: 0, rate: 8, beta1: 16, beta2: 24, epsilon: 32, weight_decay: 40, decoupled: 48, reserved: 52);
         check!(ddp_loss_scale_options, 56, struct_size: 0, initial: 8, growth: 16, backoff: 24, minimum: 32, maximum: 40, interval: 48);
-        check!(ddp_state, 72, struct_size: 0, model: 8, optimizer: 16, ema: 24, epoch: 32, step: 40, outer: 48, own: 56, own_bytes: 64);
+        check!(ddp_state, 88, struct_size: 0, model: 8, optimizer: 16, ema: 24, epoch: 32, step: 40, outer: 48, own: 56, own_bytes: 64, optimizers: 72, optimizer_count: 80);
         check!(ddp_load_options, 16, struct_size: 0, partial: 8, local: 12);
         check!(ddp_load_report, 48, struct_size: 0, epoch: 8, step: 16, missing: 24, unexpected: 32, skipped: 40);
         check!(ddp_sampler, 48, struct_size: 0, dataset_size: 8, seed: 16, rank: 24, size: 28, shuffle: 32, drop_last: 36, seen: 40);

@@ -91,6 +91,22 @@ unsafe extern "C" fn release(user_data: *mut c_void) {
 }
 
 impl Optimizer {
+    /// As [`Optimizer::custom`], for these parameters ([`crate::Parameter::index`]) alone.
+    pub fn custom_of<F>(
+        model: &mut Model,
+        parameters: &[usize],
+        states: &[&str],
+        rule: CustomOptions,
+        options: OptimizerOptions,
+        function: F,
+    ) -> Result<Optimizer>
+    where
+        F: Fn(&mut Slice) -> std::result::Result<(), String> + Send + Sync + 'static,
+    {
+        let list = crate::optimizer::numbers(parameters);
+        Optimizer::custom(model, states, rule, crate::optimizer::listing(options, &list), function)
+    }
+
     /// An optimizer with a rule of the program, which changes slices in place, the same on every rank. The library keeps, shards and saves
     /// an array of state for each of `states`. It calls the function on any of its threads, for several slices at the same time.
     pub fn custom<F>(model: &mut Model, states: &[&str], rule: CustomOptions, options: OptimizerOptions, function: F) -> Result<Optimizer>

@@ -20,6 +20,18 @@ impl Optimizer {
         Optimizer::make(model, options, |out| unsafe { sys::ddp_optimizer_create_adam(out.0, &rule.0, &options.0, out.1) })
     }
 
+    /// As [`Optimizer::sgd`], for these parameters ([`Parameter::index`]) alone. Otherwise an optimizer has all that have none.
+    pub fn sgd_of(model: &mut Model, parameters: &[usize], rule: SgdOptions, options: OptimizerOptions) -> Result<Optimizer> {
+        let list = numbers(parameters);
+        Optimizer::sgd(model, rule, listing(options, &list))
+    }
+
+    /// As [`Optimizer::adam`], for these parameters alone.
+    pub fn adam_of(model: &mut Model, parameters: &[usize], rule: AdamOptions, options: OptimizerOptions) -> Result<Optimizer> {
+        let list = numbers(parameters);
+        Optimizer::adam(model, rule, listing(options, &list))
+    }
+
     pub(crate) fn make(
         model: &mut Model,
         options: OptimizerOptions,
@@ -85,12 +97,23 @@ impl Optimizer {
     }
 
     /// Give one parameter its own weight decay and a factor on the learning rate.
-    pub fn set_group<T>(&mut self, parameter: Parameter<T>, weight_decay: f64, rate_scale: f64) -> Result<()> {
+    pub fn set_parameter_options<T>(&mut self, parameter: Parameter<T>, weight_decay: f64, rate_scale: f64) -> Result<()> {
         if parameter.model != self.model {
             return Err(not_of_this_model("parameter"));
         }
-        check(unsafe { sys::ddp_optimizer_set_group(self.handle, parameter.index, weight_decay, rate_scale) })
+        check(unsafe { sys::ddp_optimizer_set_parameter_options(self.handle, parameter.index, weight_decay, rate_scale) })
     }
+}
+
+pub(crate) fn numbers(parameters: &[usize]) -> Vec<i32> {
+    parameters.iter().map(|&index| i32::try_from(index).unwrap_or(-1)).collect()
+}
+
+/// For a call while `parameters` lives.
+pub(crate) fn listing(mut options: OptimizerOptions, parameters: &[i32]) -> OptimizerOptions {
+    options.0.parameters = parameters.as_ptr();
+    options.0.parameter_count = parameters.len() as i64;
+    options
 }
 
 impl Drop for Optimizer {

@@ -11,7 +11,8 @@ use std::path::Path;
 #[must_use]
 pub struct State<'s> {
     model: &'s mut Model,
-    optimizer: Option<&'s mut Optimizer>,
+    optimizers: Vec<&'s mut Optimizer>,
+    handles: Vec<*mut sys::ddp_optimizer>,
     ema: Option<&'s mut Ema>,
     epoch: i64,
     step: i64,
@@ -26,11 +27,13 @@ pub struct Loaded {
 
 impl<'s> State<'s> {
     pub fn new(model: &'s mut Model) -> State<'s> {
-        State { model, optimizer: None, ema: None, epoch: 0, step: 0 }
+        State { model, optimizers: Vec::new(), handles: Vec::new(), ema: None, epoch: 0, step: 0 }
     }
 
+    /// Once for each optimizer of the model; a load names them in the order of the save.
     pub fn optimizer(mut self, optimizer: &'s mut Optimizer) -> State<'s> {
-        self.optimizer = Some(optimizer);
+        self.handles.push(optimizer.handle());
+        self.optimizers.push(optimizer);
         self
     }
 
@@ -50,7 +53,7 @@ impl<'s> State<'s> {
     }
 
     fn in_c(&self) -> Result<sys::ddp_state> {
-        if let Some(optimizer) = &self.optimizer {
+        for optimizer in &self.optimizers {
             optimizer.of(self.model)?;
         }
         if let Some(ema) = &self.ema {
@@ -59,7 +62,10 @@ impl<'s> State<'s> {
         let mut state = unsafe { sized::<sys::ddp_state>() };
         check(unsafe { sys::ddp_state_init(&mut state, state.struct_size) })?;
         state.model = self.model.handle();
-        state.optimizer = self.optimizer.as_ref().map_or(std::ptr::null_mut(), |optimizer| optimizer.handle());
+        if !self.handles.is_empty() {
+            state.optimizers = self.handles.as_ptr() as *mut _;
+            state.optimizer_count = self.handles.len() as i64;
+        }
         state.ema = self.ema.as_ref().map_or(std::ptr::null_mut(), |ema| ema.handle());
         state.epoch = self.epoch;
         state.step = self.step;

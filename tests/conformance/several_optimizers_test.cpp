@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0
+// A model with several optimizers has the bits of several models with one optimizer each, on every path, wherever the steps
+// are made; a void pass and a gradient that is not finite concern all of them; their states are saved and loaded together.
+#include "support/several_world.hpp"
+
+namespace ddp::test {
+namespace {
+
+constexpr int kSteps = 4;
+
+const std::vector<int32_t> kMatrices = {1, 3, 6};  // of which one is split over buckets
+
+/// Bits of `way`: shard and in_backward of the first optimizer, then of the second.
+SeveralWays ways_of(int way) {
+  SeveralWays ways;
+  ways.steppers = {{Rule::kMomentum, kMatrices}, {Rule::kAdamW}};
+  ways.steppers[0].shard = (way & 1) != 0;
+  ways.steppers[0].in_backward = (way & 2) != 0;
+  ways.steppers[1].shard = (way & 4) != 0;
+  ways.steppers[1].in_backward = (way & 8) != 0;
+  return ways;
+}
+
+/// In step 2 a parameter of each optimizer is used by nobody.
+template <class World>
+std::string train(group::Group& group, World& world, int first = 0, int end = kSteps) {
+  for (int step = first; step < end; ++step) {
+    world.pass(group.rank(), step, step == 2 ? std::set<int32_t>{1, 7} : std::set<int32_t>{});
+    world.step();
+  }
+  return world.bytes();
+}
+
+const std::vector<int> kSomeWays = {1, 2 + 8, 1 + 2 + 4, 1 + 2 + 4 + 8};
+
+template <class Change>
+void expect_bits_of_models_apart(Path path, const std::vector<int>& sizes, const std::vector<int>& all_ways,
+                                 const Change& change) {
+  for (const int size : sizes)
+    run_on(path, size, [&](group::Group& group, int) {
+      for (const int way : all_ways) {
+        SeveralWays ways = ways_of(way);
+        change(ways);
+        Apart apart(group, ways);
+        const std::string wanted = train(group, apart);
+        SeveralWorld world(group, ways);
+        const std::string got = train(group, world);
+        expect_same_everywhere(group, got, "the model");
+        for (const auto& each : world.optimizers) expect_equal(each->step_count(), int64_t{kSteps}, "steps");
+        expect(got == wanted, "the bits of models apart, way " + std::to_string(way) + ", size " + std::to_string(size));
+      }
+    });
+}
+
+void each_optimizer_has_the_bits_of_a_model_of_its_own(Path path) {
+  std::vector<int> all(16);
+  std::iota(all.begin(), all.end(), 0);
+  expect_bits_of_models_apart(path, {1, 3}, all, [](SeveralWays&) {});
+}
+
+void values_of_the_library_have_the_same_bits(Path path) {
+  expect_bits_of_models_apart(path, {3}, kSomeWays, [](SeveralWays& ways) { ways.own_values = true; });
+}
+
+void a_lane_and_private_gradients_have_the_same_bits(Path path) {
+  expect_bits_of_models_apart(path, {2}, kSomeWays, [](SeveralWays& ways) {
+    ways.progress = DDP_PROGRESS_THREAD;
+    ways.owned_grads = false;
+  });
+}
+
+void a_rule_for_whole_tensors_has_the_same_bits(Path path) {
+  expect_bits_of_models_apart(path, {1, 3}, kSomeWays, [](SeveralWays& ways) {
+    ways.steppers[0].custom = true;
+    ways.steppers[0].whole_tensors = true;
+  });
+}
+
+/// The norm is that of the optimizer's own parameters, and the other one still steps in the pass.
+void clipping_is_by_the_norm_of_the_own_parameters(Path path) {
+  expect_bits_of_models_apart(path, {1, 3}, kSomeWays, [](SeveralWays& ways) { ways.steppers[0].max_norm = 3; });
+}
+
+void three_optimizers_take_turns_in_the_list_of_parameters(Path path) {
+  expect_bits_of_models_apart(path, {3}, kSomeWays, [](SeveralWays& ways) {
+    ways.steppers[0].parameters = {0, 3, 6};
+    ways.steppers.push_back({Rule::kAdamW, {1, 4, 7}, ways.steppers[1].in_backward, ways.steppers[0].shard});
+    std::swap(ways.steppers[1], ways.steppers[2]);
+  });
+}
+
+void an_optimizer_steps_in_the_pass_while_another_one_waits(Path path) {
+  run_on(path, 2, [](group::Group& group, int rank) {
+    SeveralWays ways = ways_of(2 + 8);
+    ways.steppers[0].max_norm = 3;
+    SeveralWorld world(group, ways);
+    world.pass(rank, 0);
+    world.step();
+    const std::string before = world.bytes();
+    const std::string matrix = world.bytes_of(1), bias = world.bytes_of(0);
+    world.pass(rank, 1);
+    expect(world.bytes_of(1) == matrix, "what waits for the norm has not changed");
+    expect(world.bytes_of(0) != bias, "the other optimizer has stepped in the pass");
+    const std::string text = expect_error(DDP_ERROR_INVALID_STATE, [&] { world.pass(rank, 2); });
+    expect_contains(text, "optimizer 1 (adam)");
+    world.step();
+    expect(world.bytes_of(1) != matrix && world.bytes() != before, "it steps when it is asked");
+  });
+}
+
+/// All optimizers that have stepped in it take their steps back.
+void a_void_pass_is_taken_back_by_all(Path path) {
+  run_on(path, 3, [](group::Group& group, int rank) {
+    for (const int way : {2 + 8, 1 + 2 + 8, 1 + 2 + 4 + 8, 1 + 4}) {
+      SeveralWays ways = ways_of(way);
+      ways.steppers[0].custom = ways.steppers[0].whole_tensors = way == 1 + 2 + 8;
+      Apart apart(group, ways);
+      SeveralWorld world(group, ways);
+      static_cast<void>(train(group, apart, 0, 2));
+      expect(train(group, world, 0, 2) == apart.bytes(), "before");
+      const std::string before = world.bytes();
+      const std::set<int32_t> missing = rank == 1 ? std::set<int32_t>{0} : std::set<int32_t>{};
+      world.model->begin_backward(DDP_PASS_REDUCE);
+      for (int32_t index = world.model->table().parameter_count(); index-- > 0;)
+        if (missing.count(index) == 0) world.model->pass().mark_ready(index);
+      if (rank == 1) {
+        static_cast<void>(world.model->pass().abandon("a test"));
+      } else {
+        static_cast<void>(expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->end_backward(); }));
+      }
+      expect(world.bytes() == before, "the void pass is taken back, way " + std::to_string(way));
+      static_cast<void>(train(group, apart, 2, kSteps));
+      expect(train(group, world, 2, kSteps) == apart.bytes(), "behind it, way " + std::to_string(way));
+    }
+  });
+}
+
+void a_loss_scale_is_that_of_the_model(Path path) {
+  for (const int way : {0, 1, 1 + 4, 2 + 8})
+    run_on(path, 3, [way](group::Group& group, int rank) {
+      SeveralWays ways = ways_of(way);
+      Apart apart(group, ways);
+      SeveralWorld world(group, ways);
+      ddp_loss_scale_options scale = optim::default_loss_scale_options();
+      scale.initial = 256;
+      scale.interval = 2;
+      world.optimizers[1]->set_loss_scale(scale);
+      double now = 256;
+      for (int step = 0; step < 6; ++step) {
+        for (const auto& each : world.optimizers) expect_equal(each->loss_scale(), now, "the scale of each optimizer");
+        const int32_t spoiled = step == 1 ? 6 : step == 3 ? 7 : -1;  // of the first, then of the second optimizer
+        const std::string before = world.bytes();
+        world.pass(rank, step, {}, {}, spoiled, now);
+        world.step();
+        if (spoiled >= 0) {
+          expect(world.bytes() == before, "no optimizer has stepped");
+          now /= 2;
+          continue;
+        }
+        if (step == 5) now *= 2;
+        apart.pass(rank, step);
+        apart.step();
+        expect(world.bytes() == apart.bytes(),
+               "a scale that is a power of two changes no bit, step " + std::to_string(step));
+      }
+      for (const auto& each : world.optimizers) {
+        expect_equal(each->skipped_count(), int64_t{2}, "skipped");
+        expect_equal(each->step_count(), int64_t{4}, "steps");
+        expect_equal(each->loss_scale(), now, "the scale at the end");
+      }
+      world.pass(rank, 6, {}, {}, -1, now);
+      world.optimizers[0]->step();
+      world.pass(rank, 7, {}, {}, -1, now);
+      const std::string text = expect_error(DDP_ERROR_INVALID_STATE, [&] { world.optimizers[0]->step(); });
+      expect_contains(text, "optimizer 1 (adam) has left out a step");
+    });
+}
+
+/// The norm over all gradients, of slices and of whole ones, and with it a clipped step.
+void norms_of_the_model_are_over_all_optimizers(Path path) {
+  run_on(path, 3, [](group::Group& group, int rank) {
+    SeveralWorld plain(group, ways_of(0));
+    double norms[3] = {};
+    for (const int way : {0, 1, 4, 1 + 4}) {
+      SeveralWorld world(group, ways_of(way));
+      for (int step = 0; step < 2; ++step) {
+        world.pass(rank, step);
+        if (step == 0) world.step();
+      }
+      const double found[] = {world.model->gradients().norm(1), world.model->gradients().norm(2),
+                              world.model->gradients().norm(INFINITY)};
+      for (int k = 0; k < 3; ++k) {
+        if (way == 0) norms[k] = found[k];
+        expect_equal(found[k], norms[k], "norm " + std::to_string(k) + ", way " + std::to_string(way));
+      }
+    }
+    plain.pass(rank, 0);
+    double sum = 0;
+    for (const Parameter& each : plain.model->table().parameters())
+      for (int64_t i = 0; i < each.grad.count; ++i) {
+        const double element = reinterpret_cast<const float*>(each.grad.data)[i];
+        sum += element * element;
+      }
+    const double norm = plain.model->gradients().norm(2);
+    expect(std::abs(norm - std::sqrt(sum)) < 1e-9 * norm, "the norm by hand");
+  });
+}
+
+void states_are_saved_and_loaded_together(Path path) {
+  for (const int way : {0, 1, 1 + 4, 1 + 2 + 4 + 8})
+    run_on(path, 3, [way](group::Group& group, int rank) {
+      std::string file;
+      const auto save = [&](SeveralWorld& world) {
+        file.clear();
+        checkpoint::save_stream(
+            "save", world.parts(), {1, 2},
+            [&](const void* data, int64_t bytes) {
+              file.append(static_cast<const char*>(data), static_cast<size_t>(bytes));
+              return 0;
+            },
+            std::nullopt);
+        if (rank == 0) expect(!file.empty(), "a file");
+      };
+      const auto load = [&](SeveralWorld& world) {
+        size_t at = 0;
+        static_cast<void>(checkpoint::load_stream(
+            "load", world.parts(),
+            [&](void* data, int64_t capacity) {
+              const size_t bytes = std::min(static_cast<size_t>(capacity), file.size() - at);
+              std::memcpy(data, file.data() + at, bytes);
+              at += bytes;
+              return static_cast<int64_t>(bytes);
+            },
+            std::nullopt));
+      };
+      SeveralWorld world(group, ways_of(way));
+      static_cast<void>(train(group, world, 0, 2));
+      save(world);
+      const std::string wanted = train(group, world, 2, kSteps);
+      for (const int other : {0, 1 + 4, 2 + 8}) {
+        SeveralWorld again(group, ways_of(other));
+        load(again);
+        expect_equal(again.optimizers[1]->step_count(), int64_t{2}, "steps of the file");
+        expect(train(group, again, 2, kSteps) == wanted, "the bits of the file on the way " + std::to_string(other));
+      }
+      SeveralWays swapped = ways_of(0);
+      std::swap(swapped.steppers[0].rule, swapped.steppers[1].rule);
+      SeveralWorld wrong(group, swapped);
+      expect_contains(expect_error(DDP_ERROR_MISMATCH, [&] { load(wrong); }), "as number 0");
+      SeveralWays one = ways_of(0);
+      one.steppers = {{Rule::kAdamW}};
+      SeveralWorld fewer(group, one);
+      expect_contains(expect_error(DDP_ERROR_MISMATCH, [&] { load(fewer); }), "2 optimizers, but 1");
+      SeveralWays others = ways_of(0);
+      others.steppers[0].parameters = {1, 3};
+      SeveralWorld moved(group, others);
+      static_cast<void>(expect_error(DDP_ERROR_MISMATCH, [&] { load(moved); }));
+    });
+}
+
+void ranks_with_other_lists_are_told_at_commit(Path path) {
+  run_at(path, 2, [](const std::string& place, const ddp_group_options& options, int rank) {
+    const auto group = group::Group::create(place.c_str(), options);
+    SeveralWays ways = ways_of(2);
+    if (rank == 1) ways.steppers[0].parameters = {1, 3};
+    const std::string text = expect_error(DDP_ERROR_MISMATCH, [&] { SeveralWorld world(*group, ways); });
+    expect_contains(text, "the optimizer of parameter");
+    SeveralWays shards = ways_of(2);
+    shards.steppers[0].shard = rank == 1;
+    expect_contains(expect_error(DDP_ERROR_MISMATCH, [&] { SeveralWorld world(*group, shards); }), "shard");
+    group->barrier();
+  });
+}
+
+}  // namespace
+}  // namespace ddp::test
+
+int main() {
+  using namespace ddp::test;
+  const CMUnitTest tests[] = {
+      ddp_paths_test(each_optimizer_has_the_bits_of_a_model_of_its_own),
+      {"each optimizer has the bits of a model of its own on several hosts",
+       guarded<&on_path<&each_optimizer_has_the_bits_of_a_model_of_its_own, Path::kHosts>>, nullptr, nullptr, nullptr},
+      ddp_paths_test(values_of_the_library_have_the_same_bits),
+      ddp_paths_test(a_lane_and_private_gradients_have_the_same_bits),
+      ddp_paths_test(a_rule_for_whole_tensors_has_the_same_bits),
+      {"a rule for whole tensors has the same bits on several hosts",
+       guarded<&on_path<&a_rule_for_whole_tensors_has_the_same_bits, Path::kHosts>>, nullptr, nullptr, nullptr},
+      ddp_paths_test(clipping_is_by_the_norm_of_the_own_parameters),
+      ddp_paths_test(three_optimizers_take_turns_in_the_list_of_parameters),
+      ddp_paths_test(an_optimizer_steps_in_the_pass_while_another_one_waits),
+      ddp_paths_test(a_void_pass_is_taken_back_by_all),
+      ddp_paths_test(a_loss_scale_is_that_of_the_model),
+      ddp_paths_test(norms_of_the_model_are_over_all_optimizers),
+      ddp_paths_test(states_are_saved_and_loaded_together),
+      ddp_paths_test(ranks_with_other_lists_are_told_at_commit),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
