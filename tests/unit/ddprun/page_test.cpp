@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The page and the JSON of a report, from runs that nobody made. With --write FOLDER they are written there, for
+// The page and the JSON of a report, from invented runs. With --write FOLDER they are written there, for
 // page_reader_test.py and for readers.
 #include "ddprun/page.hpp"
 
@@ -78,7 +78,7 @@ void areas_stand_on_each_other(void**) {
   expect(json["events"] == Json::array({0.5}), json.dump());
 }
 
-/// A part of what the page shows.
+/// A part of the page's contents.
 Json shown(const Run& run, const char* part) { return page_json(run, "x.json")[part]; }
 
 Json chart_of(const Run& run, const std::string& id) {
@@ -87,7 +87,7 @@ Json chart_of(const Run& run, const std::string& id) {
   return nullptr;
 }
 
-/// A column of the table of ranks; null: there is none.
+/// A column of the table of ranks; null: no such column.
 Json column_of(const Run& run, const std::string& head) {
   const Json table = shown(run, "ranks");
   const auto at = std::find(table["heads"].begin(), table["heads"].end(), Json(head));

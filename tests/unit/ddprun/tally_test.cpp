@@ -16,7 +16,7 @@ using namespace ddp::test;
 
 namespace {
 
-/// A rank at a place of its group that has made so many steps since the last look.
+/// A rank at a place of its group that has made `steps` steps since the last look.
 RankLook worked(int32_t rank, int32_t place, int64_t steps) {
   RankLook look;
   look.rank = rank;
