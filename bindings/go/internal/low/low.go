@@ -406,6 +406,8 @@ typedef long long swig_type_370;
 typedef _gostring_ swig_type_371;
 typedef _gostring_ swig_type_372;
 typedef _gostring_ swig_type_373;
+typedef _gostring_ swig_type_374;
+typedef _gostring_ swig_type_375;
 extern void _wrap_Swig_free_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern uintptr_t _wrap_Swig_malloc_low_54d6d97b8f83fd5b(swig_intgo arg1);
 extern swig_intgo _wrap_DDP_OK_low_54d6d97b8f83fd5b(void);
@@ -1101,6 +1103,7 @@ extern void _wrap_delete_ddp_trace_options_low_54d6d97b8f83fd5b(uintptr_t arg1);
 extern swig_type_369 _wrap_ddp_trace_options_init_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_370 arg2);
 extern swig_type_371 _wrap_ddp_group_start_trace_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_372 arg2, uintptr_t arg3);
 extern swig_type_373 _wrap_ddp_group_stop_trace_low_54d6d97b8f83fd5b(uintptr_t arg1);
+extern swig_type_374 _wrap_ddp_group_log_metric_low_54d6d97b8f83fd5b(uintptr_t arg1, swig_type_375 arg2, double arg3);
 #undef intgo
 */
 import "C"
@@ -7333,6 +7336,21 @@ func Ddp_group_stop_trace(arg1 uintptr) (_swig_ret error) {
 	_swig_i_0 := arg1
 	swig_r_p := C._wrap_ddp_group_stop_trace_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_group_log_metric(arg1 uintptr, arg2 string, arg3 float64) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	_swig_i_2 := arg3
+	swig_r_p := C._wrap_ddp_group_log_metric_low_54d6d97b8f83fd5b(C.uintptr_t(_swig_i_0), *(*C.swig_type_375)(unsafe.Pointer(&_swig_i_1)), C.double(_swig_i_2))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	if Swig_escape_always_false {
+		Swig_escape_val = arg2
+	}
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
 	return swig_r_1
