@@ -5,7 +5,7 @@
 need_python "reads the metrics"
 unset DDP_WATCH_DIR
 
-# Makes steps for so many milliseconds, of about 5 ms each. With "die" rank 1 kills itself halfway in its first start. With "groups" the
+# Makes steps of about 5 ms for the given number of milliseconds. With "die" rank 1 kills itself halfway in its first start. With "groups" the
 # process has another group, and a sub-group, which log too.
 cat >"$work/train.c" <<'C'
 #include <ddp/experimental.h>

@@ -90,7 +90,7 @@ print(ways.count(("marks", "buckets")), ways.count(("buckets", "passes")), len(w
 READER
 }
 
-in_order() { # rank: what stood on its row of calls, one behind the other, and how long in all, is the same to both readers
+in_order() { # rank: both readers find the same calls in its row, in the same order, and the same total time
   local own
   [ -n "$processor" ] || return 0
   own=$(python3 - "$work/trace.json" "$1" <<'READER'
