@@ -4,7 +4,7 @@
 #
 #   tests/nightly.sh builds   the library and all tests, with and without precompiled headers, debug and optimised; the consumer's build.
 #                             A missing include, or a name that two headers define, shows in one of these alone.
-#   tests/nightly.sh full     tests/run.sh, and what it leaves out: the fake GPU that assumes the worst, all calls of NCCL,
+#   tests/nightly.sh full     tests/run.sh, and the tests that it leaves out: the fake GPU that assumes the worst, all calls of NCCL,
 #                             a project that builds the library with add_subdirectory
 #
 # As root on Debian it installs missing packages. Builds stay in build/nightly-*.

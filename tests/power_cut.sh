@@ -7,7 +7,7 @@
 #   tests/power_cut.sh [CUTS [BUILD]]     CUTS 200, BUILD build/tests
 #   tests/power_cut.sh --without-sync     shows that the check can fail: sync does nothing, so saves are lost
 #
-# Needs root and loop devices; where they are missing it says so and ends with 77.
+# Needs root and loop devices; where they are missing it prints that and ends with 77.
 set -u
 # In a mount namespace of its own: a process elsewhere that copied the mount would keep the dead file system alive.
 if [ -z "${DDP_OWN_MOUNTS:-}" ] && unshare --mount true 2>/dev/null; then

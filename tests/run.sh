@@ -37,7 +37,7 @@ esac
 ddp_install_packages build-essential cmake ninja-build pkg-config git python3 python3-dev python3-numpy swig golang-go gfortran cargo \
   libgloo-dev libssl-dev libasio-dev nlohmann-json3-dev libsodium-dev libcli11-dev libxxhash-dev libcmocka-dev libdlpack-dev mold \
   iproute2 openssh-server procps abigail-tools
-# Debian 13 has no version 14; the test of the format says so and is skipped.
+# Debian 13 has no version 14; the test of the format prints that and is skipped.
 command -v clang-format-14 >/dev/null || ddp_install_packages clang-format-14 || echo "going on without clang-format-14" >&2
 [ "$kind" != clang ] || ddp_install_packages clang
 

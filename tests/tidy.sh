@@ -6,7 +6,7 @@
 #   tests/tidy.sh src/group/group.cpp    these files alone
 #   DDP_JOBS=1 tests/tidy.sh             one at a time; as many as cores are the default
 #
-# As root on Debian it installs what is missing. Nothing is built: build/tidy only says how each source would be compiled.
+# As root on Debian it installs missing packages. Nothing is built: build/tidy has the command of each source.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . tests/support/debian_packages.sh
@@ -16,7 +16,7 @@ ddp_install_packages build-essential cmake ninja-build pkg-config git python3 cl
 build=build/tidy
 cmake --preset dev -B "$build" -DCMAKE_EXPORT_COMPILE_COMMANDS=ON -DDDP_PRECOMPILE=OFF -DDDP_BUILD_TESTS=OFF -DDDP_BUILD_EXAMPLES=OFF \
   -DDDP_BUILD_BENCH=OFF -DDDP_PYTHON=OFF -DDDP_GO=OFF -DDDP_JULIA=OFF -DDDP_FORTRAN=OFF -DDDP_RUST=OFF >/dev/null
-# Sources for another processor, or for CUDA where there is none, have no command here. CUDA's compiler has flags that clang-tidy does not know.
+# Sources for another processor, or for CUDA without a CUDA toolkit, have no command here. CUDA's compiler has flags that clang-tidy does not know.
 python3 - "$build/compile_commands.json" "$@" >"$build/sources" <<'PY'
 import json, os, sys
 with open(sys.argv[1]) as file:
@@ -43,7 +43,7 @@ tidy() {
 export build
 export -f tidy
 xargs -a "$build/sources" -P "${DDP_JOBS:-$(nproc)}" -n 1 bash -c 'tidy "$1"' tidy >"$build/findings"
-# A finding in a header is said once for each source that includes it. strerror has a buffer for each thread (glibc since 2.32, musl), which
+# A finding in a header is printed once for each source that includes it. strerror has a buffer for each thread (glibc since 2.32, musl), which
 # clang-tidy 14 does not know.
 awk '
   function say() { if (held != "") { if (!seen[held]++) { print held more; count++ } held = more = "" } }

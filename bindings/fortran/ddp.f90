@@ -5072,6 +5072,37 @@ contains
     call finish(answer, stat)
   end subroutine
 
+  ! Show a number of the program, such as a loss, to those who watch the job: ddprun has the last value of each rank in its
+  ! progress line, in --report and in --metrics. Without such a launcher the call only checks its arguments. It may come in
+  ! every step: no system call, no message to other ranks, and no allocation after the first call of the process.
+  ! @param name 1 to 63 letters of ASCII, digits, and the characters . _ - / : ("loss", "train/accuracy"). A process has at
+  !        most 64 names, in all its groups; values that are logged later under a name replace the one before
+  ! @param value any number, infinities and NaN too
+  ! Where ranks are threads of one process (local://), rank 0's values count. A rank that is started again begins without
+  ! values.
+  ! Local, never blocks, any thread, also while ddp_group_recover runs or after the group has failed. Errors:
+  ! INVALID_ARGUMENT (the group, the name, a 65th name), OUT_OF_MEMORY (in the first call). Since 0.1.
+  subroutine ddp_group_log_metric(group, name, value, stat)
+    type(ddp_group), intent(in) :: group
+    character(*), intent(in) :: name
+    real(c_double), intent(in) :: value
+    integer(c_int32_t), intent(out), optional :: stat
+    character(kind=c_char), allocatable :: c_name(:)
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_group_log_metric(group, name, value) bind(c, name='ddp_group_log_metric') result(answer)
+        import
+        type(c_ptr), value :: group
+        character(kind=c_char), intent(in) :: name(*)
+        real(c_double), value :: value
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    call for_c(name, c_name)
+    answer = c_ddp_group_log_metric(group%handle, c_name, value)
+    call finish(answer, stat)
+  end subroutine
+
   ! The bucket plan as text: one line per bucket with its size, way (in place, staged) and parameters.
   subroutine ddp_model_describe_plan(model, text, stat)
     type(ddp_model), intent(in) :: model

@@ -23,6 +23,13 @@ func (g *Group) StartTrace(path string, capacity int64) error {
 	return low.Ddp_group_start_trace(g.id(), path, c)
 }
 
+// LogMetric shows a number of the program, such as a loss, to those who watch the job: ddprun has the last value of each rank in its progress
+// line, in --report and in --metrics. Any goroutine.
+func (g *Group) LogMetric(name string, value float64) error {
+	defer runtime.KeepAlive(g)
+	return low.Ddp_group_log_metric(g.id(), name, value)
+}
+
 // StopTrace ends the trace; the file is there when it returns. Collective.
 func (g *Group) StopTrace() error {
 	defer runtime.KeepAlive(g)

@@ -19,6 +19,12 @@ func TestTrace(t *testing.T) {
 		if err := group.Barrier(); err != nil {
 			return err
 		}
+		if err := group.LogMetric("go/loss", 0.5); err != nil {
+			return err
+		}
+		if err := group.LogMetric("my loss", 0.5); !errors.Is(err, InvalidArgument) || !strings.Contains(err.Error(), "my loss") {
+			t.Errorf("a wrong name: %v", err)
+		}
 		if err := group.StopTrace(); err != nil {
 			return err
 		}

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file
  * A trace of all ranks: what each was doing when, in one file that Perfetto (https://ui.perfetto.dev) and chrome://tracing
- * open. include/TRACE.md, "A trace of all ranks", shows a program. Experimental.
+ * open; and numbers of the program for those who watch a job. include/TRACE.md shows both. Experimental.
  */
 #ifndef DDP_TRACE_H
 #define DDP_TRACE_H
@@ -48,6 +48,20 @@ DDP_API ddp_status ddp_group_start_trace(ddp_group *group, const char *path, con
  * of collectives. Since 0.1.
  */
 DDP_API ddp_status ddp_group_stop_trace(ddp_group *group);
+
+/**
+ * Show a number of the program, such as a loss, to those who watch the job: ddprun has the last value of each rank in its
+ * progress line, in --report and in --metrics. Without such a launcher the call only checks its arguments. It may come in
+ * every step: no system call, no message to other ranks, and no allocation after the first call of the process.
+ * @param name 1 to 63 letters of ASCII, digits, and the characters . _ - / : ("loss", "train/accuracy"). A process has at
+ *        most 64 names, in all its groups; values that are logged later under a name replace the one before
+ * @param value any number, infinities and NaN too
+ * Where ranks are threads of one process (local://), rank 0's values count. A rank that is started again begins without
+ * values.
+ * Local, never blocks, any thread, also while ddp_group_recover runs or after the group has failed. Errors:
+ * INVALID_ARGUMENT (the group, the name, a 65th name), OUT_OF_MEMORY (in the first call). Since 0.1.
+ */
+DDP_API ddp_status ddp_group_log_metric(ddp_group *group, const char *name, double value);
 
 #ifdef __cplusplus
 }

@@ -6,6 +6,7 @@
 #include "capi/options.hpp"
 #include "capi/tables.hpp"
 #include "group/tracing.hpp"
+#include "trace/program_numbers.hpp"
 #include "trace/ring.hpp"
 
 using namespace ddp;
@@ -39,4 +40,21 @@ ddp_status ddp_group_start_trace(ddp_group* group, const char* path, const ddp_t
 
 ddp_status ddp_group_stop_trace(ddp_group* group) {
   return run_collective(group, "ddp_group_stop_trace", [](group::Group& object) { group::stop_trace(object); });
+}
+
+ddp_status ddp_group_log_metric(ddp_group* group, const char* name, double value) {
+  constexpr const char* kName = "ddp_group_log_metric";
+  return guarded_short([&] {
+    const auto object = group_of(group, kName);
+    require(name, kName, "name");
+    if (!trace::ProgramNumbers::is_name(name))
+      throw make_error(DDP_ERROR_INVALID_ARGUMENT,
+                       "%s: name is \"%.64s\"; a name has 1 to 63 letters of ASCII, digits, or . _ - / :", kName, name);
+    if (object->origin().threads && object->rank() != 0) return;
+    if (!trace::ProgramNumbers::instance().log(name, value))
+      throw make_error(DDP_ERROR_INVALID_ARGUMENT,
+                       "%s: \"%s\" would be name number %zu of this process, which has at most %zu; log each step under the "
+                       "same name",
+                       kName, name, trace::ProgramNumber::kMost + 1, trace::ProgramNumber::kMost);
+  });
 }

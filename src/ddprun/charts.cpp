@@ -30,15 +30,30 @@ std::vector<std::vector<double>> tops_of(const TimeChart& chart) {
   return tops;
 }
 
-Json places_of(const std::vector<double>& values, double most) {
+bool is_gap(const TimeChart& chart, double value) { return chart.any_sign ? !std::isfinite(value) : value < 0; }
+
+/// Of an axis.
+struct Range {
+  double least = 0;
+  double most = 1;
+  [[nodiscard]] double of(double value) const { return place((value - least) / (most - least)); }
+};
+
+Json times_of(const std::vector<double>& seconds, double length_s) {
   Json places = Json::array();
-  for (const double value : values) places.push_back(value < 0 ? Json(nullptr) : Json(place(value / most)));
+  for (const double each : seconds) places.push_back(place(each / length_s));
   return places;
 }
 
-Json marks_of(const std::vector<double>& marks, double most, const std::function<std::string(double)>& format) {
+Json places_of(const TimeChart& chart, const std::vector<double>& values, const Range& range) {
+  Json places = Json::array();
+  for (const double value : values) places.push_back(is_gap(chart, value) ? Json(nullptr) : Json(range.of(value)));
+  return places;
+}
+
+Json marks_of(const std::vector<double>& marks, const Range& range, const std::function<std::string(double)>& format) {
   Json json = Json::array();
-  for (const double mark : marks) json.push_back({place(mark / most), format(mark)});
+  for (const double mark : marks) json.push_back({range.of(mark), format(mark)});
   return json;
 }
 
@@ -47,28 +62,30 @@ Json marks_of(const std::vector<double>& marks, double most, const std::function
 Json time_chart(const TimeChart& chart) {
   const double length_s = std::max(chart.length_s, 1e-3);
   const std::vector<std::vector<double>> tops = tops_of(chart);
-  double most = 0;
+  double least = 0, most = 0;
   for (const auto& values : tops)
-    for (const double value : values) most = std::max(most, value);
-  const std::vector<double> marks = axis_marks(most, kValueMarks);
+    for (const double value : values)
+      if (!is_gap(chart, value)) least = std::min(least, value), most = std::max(most, value);
+  const std::vector<double> marks = axis_marks_between(least, most, kValueMarks);
+  const Range range{marks.front(), marks.back()};
   Json json{{"id", chart.id},
             {"title", chart.title},
             {"say", chart.say},
             {"kind", "time"},
-            {"area", chart.stacked || chart.series.size() == 1},
-            {"x_marks", marks_of(time_marks(length_s, kTimeMarks), length_s, format_time_mark)},
-            {"y_marks", marks_of(marks, marks.back(), chart.format)},
-            {"events", places_of(chart.events, length_s)},
+            {"area", chart.stacked || (chart.series.size() == 1 && !chart.any_sign)},
+            {"x_marks", marks_of(time_marks(length_s, kTimeMarks), {0, length_s}, format_time_mark)},
+            {"y_marks", marks_of(marks, range, chart.format)},
+            {"events", times_of(chart.events, length_s)},
             {"events_are", chart.events_are},
-            {"at", places_of(chart.seconds, length_s)}};
+            {"at", times_of(chart.seconds, length_s)}};
   for (const char* list : {"times", "series"}) json[list] = Json::array();
   for (const double seconds : chart.seconds) json["times"].push_back(format_time(seconds));
   for (size_t i = 0; i < chart.series.size(); ++i) {
     const Series& series = chart.series[i];
-    Json line{{"name", series.name}, {"colour", series.colour}, {"top", places_of(tops[i], marks.back())}};
-    if (chart.stacked && i > 0) line["bottom"] = places_of(tops[i - 1], marks.back());
+    Json line{{"name", series.name}, {"colour", series.colour}, {"top", places_of(chart, tops[i], range)}};
+    if (chart.stacked && i > 0) line["bottom"] = places_of(chart, tops[i - 1], range);
     line["texts"] = Json::array();
-    for (const double value : series.values) line["texts"].push_back(value < 0 ? "–" : chart.format(value));
+    for (const double value : series.values) line["texts"].push_back(is_gap(chart, value) ? "–" : chart.format(value));
     json["series"].push_back(std::move(line));
   }
   return json;

@@ -11,7 +11,7 @@
 
 namespace ddp::ddprun {
 
-/// A line over time. Negative values are gaps.
+/// A line over time. Negative values are gaps, but where TimeChart::any_sign is set those that are not finite.
 struct Series {
   std::string name{};
   int colour = 0;  // of report.html: 0 to 7
@@ -26,6 +26,7 @@ struct TimeChart {
   double length_s = 0;  // of the axis
   std::vector<Series> series{};
   bool stacked = false;          // areas on top of each other
+  bool any_sign = false;         // values may be negative; not stacked
   std::vector<double> events{};  // moments with a mark
   std::string events_are{};      // what they are
   std::function<std::string(double)> format{};

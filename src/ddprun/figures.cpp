@@ -27,6 +27,7 @@ Interval between(const Sample& before, const Sample& after, bool steps) {
   const double seconds = std::max(after.seconds - before.seconds, 1e-9);
   interval.per_second = static_cast<double>(done(after, steps) - done(before, steps)) / seconds;
   interval.resident_kib = after.resident_kib;
+  interval.program = after.program;
   const Counts since = after.all - before.all;
   interval.share_hidden = share_hidden(since);
   if (since.passes <= 0 || since.comm_ns <= 0) return interval;

@@ -18,6 +18,7 @@ struct Interval {
   double exposed_ms = -1;               // likewise, while the program waited
   double share_hidden = -1;             // 0 to 1
   std::vector<int64_t> resident_kib{};  // by rank, at its end
+  std::vector<double> program{};        // as in Sample, at its end; not finite: unknown
 };
 
 /// A sentence for the reader, and whether it is good news.

@@ -28,6 +28,17 @@ Counts counts_of(const trace::LivePage& page) {
   return counts;
 }
 
+/// Since the page was as `before`; NULL: since it was made.
+std::vector<ProgramValue> logged_since(const trace::LiveNumbers* before, const trace::LiveNumbers& now) {
+  std::vector<ProgramValue> program;
+  for (size_t i = 0; i < now.program.size(); ++i) {  // names stay in their places
+    const trace::ProgramNumber& number = now.program[i];
+    const int64_t known = before != nullptr && i < before->program.size() ? before->program[i].times : 0;
+    if (number.times > known) program.push_back({number.name, number.value, number.times - known});
+  }
+  return program;
+}
+
 bool same_process(const trace::LivePage& a, const trace::LivePage& b) {
   return a.made.pid == b.made.pid && a.made.at_ns == b.made.at_ns;
 }
@@ -58,6 +69,8 @@ RankLook Lookout::look_at(const Watched& rank, Look& look) {
   const auto found = last_.find(rank.rank);
   const bool goes_on = found != last_.end() && same_process(found->second, *page);
   seen.since = counts_of(*page) - (goes_on ? counts_of(found->second) : Counts());
+  seen.program = logged_since(goes_on ? &found->second : nullptr, *page);
+  seen.group = page->group;
   seen.buckets = {page->passes.gradient_bytes, page->passes.buckets, page->passes.largest_bucket,
                   page->passes.smallest_bucket};
   const int64_t resident = resident_kib(page->made.pid);  // a shell that was started has started the program

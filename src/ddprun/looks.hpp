@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "ddprun/run.hpp"
@@ -21,6 +22,8 @@ struct RankLook {
   Counts since{};
   Buckets buckets{};
   int64_t waited_ns = 0;  // since the last look
+  std::string group{};
+  std::vector<ProgramValue> program{};  // that were logged since the last look, and how often
 };
 
 struct Look {

@@ -15,6 +15,7 @@
 #include "core/error.hpp"
 #include "ddprun/allocation.hpp"
 #include "ddprun/check.hpp"
+#include "ddprun/command_line.hpp"
 #include "ddprun/foreign.hpp"
 #include "ddprun/help.hpp"
 #include "ddprun/hosts.hpp"
@@ -32,101 +33,15 @@ namespace {
 class Formatter : public CLI::Formatter {
  public:
   std::string make_usage(const CLI::App* /*app*/, std::string /*name*/) const override { return ""; }
+  /// One empty line between groups.
+  std::string make_help(const CLI::App* app, std::string name, CLI::AppFormatMode mode) const override {
+    std::string text = CLI::Formatter::make_help(app, std::move(name), mode);
+    for (size_t at = text.find("\n\n\n"); at != text.npos; at = text.find("\n\n\n")) text.erase(at, 1);
+    return text;
+  }
 };
 
 constexpr int32_t kMostRanks = 4096;
-
-/// What is given as text and becomes something else.
-struct Words {
-  std::string hosts, hostfile, placement, bind;
-  int32_t ranks = 0;  // 0: -n is not given
-  int32_t nodes = 1;
-  int32_t node = -1;  // -1: not given
-  bool check = false, json = false, quiet = false;
-};
-
-/// Where the ranks are.
-void add_machines(CLI::App& app, Options& options, Words& words) {
-  app.add_option("--hosts", words.hosts, "Start the ranks on these hosts, through ssh; without numbers -n on each")
-      ->type_name("HOST:N,...");
-  app.add_option("--hostfile", words.hostfile, "The same from a file: a host in each line, as a:4 or a slots=4")
-      ->type_name("FILE");
-  app.add_option("--ssh", options.machines.ssh, "What starts a command on a host (default: ssh)")->type_name("COMMAND");
-  app.add_option("--ddprun", options.machines.ddprun, "With --hosts: the path of ddprun there (default: as here)")
-      ->type_name("PATH");
-  app.add_option("--silence", options.machines.silence_s,
-                 "With --hosts: end the ranks of a host that has heard nothing of ddprun for so long (default: 30)")
-      ->type_name("SECONDS");
-  app.add_option("--nnodes", words.nodes, "Number of machines on which this line is given; each starts -n ranks")
-      ->type_name("N");
-  app.add_option("--node-rank", words.node, "Which of them this is: 0 to N - 1")->type_name("R");
-  app.add_option("--rendezvous", options.machines.rendezvous,
-                 "Where the ranks of several machines meet: the first machine, and a port that is free there")
-      ->type_name("HOST:PORT");
-  app.add_option("--placement", words.placement)->group("");  // by a ddprun that leads this one
-  app.add_flag("--led", options.machines.led)->group("");
-  app.add_flag("--watched", options.telling.watched)->group("");
-  app.add_flag("--traced", options.telling.traced)->group("");
-  app.add_flag("--obey", options.machines.obeys)->group("");
-}
-
-void add_options(CLI::App& app, Options& options, Words& words) {
-  const std::string cores = std::to_string(usable_cores());
-  app.add_option("-n,--ranks", words.ranks,
-                 "Number of ranks on this machine (default: what Slurm or PBS gave, else its cores, here " + cores + ")")
-      ->type_name("N");
-  app.add_option("--env", options.environment, "Set a variable for the ranks; may be repeated")
-      ->type_name("NAME=VALUE")
-      ->allow_extra_args(false);  // one value each, or it would swallow the program
-  app.add_option("--chdir", options.machines.folder,
-                 "Start the ranks in this folder, with --hosts on each host (default: this one)")
-      ->type_name("DIR");
-  app.add_option("--port", options.port, "TCP port on which the ranks meet (default: a free one)")->type_name("PORT");
-  app.add_option("--output-dir", options.output_dir,
-                 "Write each rank's output to DIR/rank-R/stdout.txt and stderr.txt, not here (but see --show)")
-      ->type_name("DIR");
-  app.add_option("--show", options.machines.show, "Show only these ranks here: all, none, or a list such as 0 or 0,4-7")
-      ->type_name("RANKS");
-  app.add_flag_callback(
-      "--no-prefix", [&options] { options.prefix = false; }, "Do not begin each line with [rank]");
-  app.add_flag_callback(
-      "--no-pty", [&options] { options.terminals = false; },
-      "Give the ranks pipes for their output, not terminals; programs then buffer it");
-  app.add_option("--timeout", options.limits.timeout_s, "End the job after this time (default: no limit)")
-      ->type_name("SECONDS");
-  app.add_option("--grace", options.limits.grace_s,
-                 "Time for ranks to exit after another has failed, or after SIGTERM (default: 5)")
-      ->type_name("SECONDS");
-  app.add_flag("--keep-going", options.keep_going,
-               "Let the other ranks go on when one fails; the job succeeds if any rank does");
-  app.add_option(
-         "--max-restarts", options.max_restarts,
-         "Start ranks that fail again, so often: they join the others (DDP_JOIN=1), or, with fewer than --min-ranks left, "
-         "all start again (default: 0)")
-      ->type_name("K");
-  app.add_option("--min-ranks", options.min_ranks,
-                 "Let the other ranks go on when some fail, as long as so many are left; the job succeeds if so many do")
-      ->type_name("M");
-  add_machines(app, options, words);
-  app.add_option(
-         "--bind", words.bind,
-         "Bind each rank to its share of the cores (core), to a NUMA node (numa), or not (none); default: numa where "
-         "there are several nodes")
-      ->type_name("HOW");
-  app.add_option("--report", options.telling.report,
-                 "Write a page about the job when it is over: throughput, communication, memory, failures; and FILE.json")
-      ->type_name("FILE.html");
-  app.add_option("--trace", options.telling.trace,
-                 "Write what all ranks did, and when, into a file that Perfetto and chrome://tracing open")
-      ->type_name("FILE");
-  app.add_flag("-q,--quiet", words.quiet, "Show no line on the terminal that says how the job is getting on");
-  app.add_flag("--check", words.check,
-               "Start no program: say what is right and wrong with these machines, and measure them (some seconds)");
-  app.add_flag("--json", words.json, "With --check: as JSON");
-  app.add_flag("-v,--verbose", options.telling.verbose, "Say what is set, and how each rank ended");
-  app.set_version_flag("--version", std::string("ddprun ") + DDP_VERSION_STRING);
-  app.set_help_flag("-h,--help", "Print this help");
-}
 
 // "all", "none", or numbers and ranges between commas.
 std::vector<bool> parse_ranks(const std::string& text, int32_t ranks) {
@@ -178,6 +93,9 @@ void check(const Options& options) {
   }
   if (!options.telling.report.empty())
     if (const std::string text = refuse_report(options.telling.report); !text.empty()) throw ExitError{kExitUsage, text};
+  if (!options.telling.metrics.empty())
+    if (const std::string text = refuse_file("--metrics", options.telling.metrics); !text.empty())
+      throw ExitError{kExitUsage, text};
   if (options.command.empty()) refuse("Which program? For example: ddprun -n 4 ./train.");
   if (options.command.front().starts_with('-')) refuse("There is no option " + options.command.front() + ".");
 }

@@ -32,6 +32,8 @@ std::string format_number(double number) {
   return text;
 }
 
+std::string format_value(double value) { return print("%.4g", value); }
+
 std::string format_share(double share) {
   const double percent = 100 * share;
   return (percent > 0 && percent < 9.95 ? print("%.1f", percent) : print("%.0f", percent)) + " %";
@@ -81,6 +83,16 @@ std::vector<double> axis_marks(double most, int count) {
     }
   std::vector<double> marks{0};
   while (marks.back() < most * (1 - 1e-9)) marks.push_back(step * static_cast<double>(marks.size()));
+  return marks;
+}
+
+std::vector<double> axis_marks_between(double least, double most, int count) {
+  if (least >= 0) return axis_marks(most, count);
+  const double step = axis_marks(std::max(most, 0.0) - least, count)[1];
+  std::vector<double> marks;
+  for (double at = std::floor(least / step); marks.empty() || marks.back() < most - step * 1e-9; ++at)
+    marks.push_back(at * step);
+  if (marks.size() == 1) marks.push_back(marks.front() + step);
   return marks;
 }
 

@@ -10,6 +10,8 @@ namespace ddp::ddprun {
 
 /// Three digits that matter: "1,240", "12.3", "0.045".
 [[nodiscard]] std::string format_number(double number);
+/// Four digits that matter, of any size: "0.0003", "1.235e+06", "nan".
+[[nodiscard]] std::string format_value(double value);
 /// "94 %".
 [[nodiscard]] std::string format_share(double share);
 /// "0.4 s", "12 s", "1:05 min", "2:03:00 h".
@@ -24,6 +26,8 @@ namespace ddp::ddprun {
 
 /// Round marks of an axis from 0 to at least `most`, at most `count` steps: the last is the axis's end.
 [[nodiscard]] std::vector<double> axis_marks(double most, int count);
+/// From at most `least` to at least `most`, whatever their signs; at most `count` + 1 steps.
+[[nodiscard]] std::vector<double> axis_marks_between(double least, double most, int count);
 /// The same for times in seconds, but none beyond `most`.
 [[nodiscard]] std::vector<double> time_marks(double most, int count);
 

@@ -6,6 +6,7 @@
 
 #include "ddp/types.h"
 #include "ddprun/figures.hpp"
+#include "ddprun/metrics.hpp"
 #include "ddprun/report_file.hpp"
 
 namespace ddp::ddprun {
@@ -14,6 +15,7 @@ namespace {
 constexpr int64_t kOftenMs = 250;  // at the beginning: many jobs are short
 constexpr double kBeginning = 30;  // seconds
 constexpr int64_t kSeldomMs = 1'000;
+constexpr int64_t kMetricsMs = 990;      // a look is due after that, which comes a little late
 constexpr int64_t kElsewhereMs = 3'000;  // until a machine that tells nothing is not waited for
 
 int32_t world_of(const Options& options) {
@@ -64,29 +66,55 @@ std::string Observer::sample(double seconds) {
   const bool often = seconds < kBeginning && !options_.machines.led;
   next_ = os::Deadline::in_ms(!options_.machines.hosts.empty() ? kElsewhereMs : often ? kOftenMs : kSeldomMs);
   tally_.sample(seconds);
+  if (!options_.telling.metrics.empty()) write_metrics_of(seconds);
   if (!options_.telling.shows_progress) return "";
   progress_.add(tally_.now());
   std::vector<double> waited;
   for (const RankRun& rank : tally_.ranks()) waited.push_back(static_cast<double>(rank.awaited_ns) * 1e-9);
   const int32_t slowest = find_straggler(waited, seconds);
-  if (slowest < 0) return progress_.line(-1, 0);
+  if (slowest < 0) return progress_.line(-1, 0, tally_.names());
   const auto at = static_cast<size_t>(slowest);
-  return progress_.line(tally_.ranks()[at].rank, waited[at] / static_cast<double>(waited.size() - 1) / seconds);
+  return progress_.line(tally_.ranks()[at].rank, waited[at] / static_cast<double>(waited.size() - 1) / seconds,
+                        tally_.names());
 }
 
-std::string Observer::finish(Run run) {
-  if (!on_ || options_.telling.report.empty()) return "";
-  tally_.sample(run.seconds);
+void Observer::fill(Run& run) const {
   run.command = options_.command;
   run.version = DDP_VERSION_STRING;
   run.started_unix_s = begun_unix_s_;
   run.ranks = tally_.ranks();
+  run.names = tally_.names();
+  run.world_size = options_.machines.hosts.empty() ? options_.machines.world_size() : static_cast<int32_t>(run.ranks.size());
+}
+
+/// Once a second: a look may come more often.
+void Observer::write_metrics_of(double seconds) {
+  if (!metrics_.next.passed()) return;
+  metrics_.next = os::Deadline::in_ms(kMetricsMs);
+  Run run;
+  run.machine = this_machine();
+  run.seconds = seconds;
+  fill(run);
+  run.samples = {tally_.now()};
+  metrics_.cause = write_whole(options_.telling.metrics, write_metrics(run, false));
+}
+
+std::vector<std::string> Observer::finish(Run run) {
+  std::vector<std::string> messages;
+  if (!on_ || (options_.telling.report.empty() && options_.telling.metrics.empty())) return messages;
+  tally_.sample(run.seconds);
+  fill(run);
   run.samples = tally_.samples();
   if (!run.samples.empty() && run.samples.back().seconds < tally_.now().seconds) run.samples.push_back(tally_.now());
-  run.world_size = options_.machines.hosts.empty() ? options_.machines.world_size() : static_cast<int32_t>(run.ranks.size());
   for (RankRun& rank : run.ranks)
     if (rank.end.empty()) rank.end = "not known", rank.ended_s = run.seconds;
-  return save_report(run, options_.telling.report);
+  if (const std::string& path = options_.telling.metrics; !path.empty()) {
+    metrics_.cause = write_whole(path, write_metrics(run, true));
+    if (!metrics_.cause.empty()) messages.push_back("the metrics " + path + " could not be written: " + metrics_.cause);
+  }
+  if (options_.telling.report.empty()) return messages;
+  messages.push_back(save_report(run, options_.telling.report));
+  return messages;
 }
 
 }  // namespace ddp::ddprun

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Follows a job for its report and for the progress line. It has no thread: the supervisor calls it at intervals.
+// Follows a job for its report, its metrics and the progress line. It has no thread: the supervisor calls it at intervals.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "ddprun/lookout.hpp"
 #include "ddprun/options.hpp"
@@ -35,10 +36,14 @@ class Observer {
   void take(const Look& look);
   /// Records the state of the job, and returns it as a line; "": there is nothing to report.
   [[nodiscard]] std::string sample(double seconds);
-  /// Writes the report, if one is wanted. `run`: data of other modules about the job. Returns the message to print.
-  [[nodiscard]] std::string finish(Run run);
+  /// Writes the report and the last metrics, if they are wanted. `run`: data of other modules about the job. Returns the
+  /// messages to print.
+  [[nodiscard]] std::vector<std::string> finish(Run run);
 
  private:
+  void fill(Run& run) const;
+  void write_metrics_of(double seconds);
+
   const Options& options_;
   bool on_;
   Lookout lookout_;
@@ -46,6 +51,10 @@ class Observer {
   Progress progress_;
   bool fresh_ = false;  // another machine has sent news of the rank whose steps count
   os::Deadline next_ = os::Deadline::in_ms(1);
+  struct {
+    os::Deadline next = os::Deadline::in_ms(1);
+    std::string cause{};  // why the file could not be written the last time; "": it could
+  } metrics_;
   int64_t begun_unix_s_;
 };
 

@@ -46,6 +46,7 @@ struct Limits {
 struct Telling {
   bool verbose = false;
   std::string report;           // the file of a report; "": none
+  std::string metrics;          // the file of the newest numbers; "": none
   std::string trace;            // the file of a trace of all ranks; "": none
   bool shows_progress = false;  // in a line on the terminal
   bool watched = false;         // to the ddprun that leads this one
@@ -75,7 +76,7 @@ struct Options {
   /// Is the progress of the ranks needed?
   [[nodiscard]] bool watches() const { return needs_watching() || telling.shows_progress || telling.watched; }
   /// Must it be known, or is it only shown?
-  [[nodiscard]] bool needs_watching() const { return !telling.report.empty() || traces(); }
+  [[nodiscard]] bool needs_watching() const { return !telling.report.empty() || !telling.metrics.empty() || traces(); }
   [[nodiscard]] bool traces() const { return !telling.trace.empty() || telling.traced; }
   /// Are machines led rank by rank?
   [[nodiscard]] bool leads_ranks() const { return !machines.hosts.empty() && (survives() || keep_going); }

@@ -3,7 +3,9 @@
 #include "ddprun/page.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <ctime>
+#include <limits>
 #include <string_view>
 
 #include "ddprun/charts.hpp"
@@ -188,6 +190,26 @@ void add_memory(const Run& run, const RunFigures& figures, Json& charts) {
   charts.push_back(time_chart(chart));
 }
 
+/// The program's own numbers, a chart for each name.
+void add_program(const Run& run, const RunFigures& figures, Json& charts) {
+  for (size_t i = 0; i < run.names.size(); ++i) {
+    TimeChart chart = over_time(run, figures);
+    chart.id = "program-" + std::to_string(i);
+    chart.title = run.names[i];
+    chart.series = {{"mean over the ranks", static_cast<int>(i), {}}};
+    chart.any_sign = true;
+    chart.format = format_value;
+    double last = std::numeric_limits<double>::quiet_NaN();
+    for (const Interval& interval : figures.intervals) {
+      chart.series[0].values.push_back(i < interval.program.size() ? interval.program[i] : last);
+      if (std::isfinite(chart.series[0].values.back())) last = chart.series[0].values.back();
+    }
+    if (!std::isfinite(last)) continue;
+    chart.say = "Logged by the program, the mean over the ranks. The last: " + format_value(last) + ".";
+    charts.push_back(time_chart(chart));
+  }
+}
+
 /// Of many ranks, those for which `worth` is largest.
 std::vector<const RankRun*> chosen(const Run& run, int64_t RankRun::*worth) {
   std::vector<const RankRun*> ranks;
@@ -312,6 +334,7 @@ Json charts_of(const Run& run, const RunFigures& figures) {
   add_waiting(run, figures, charts);
   add_buckets(run, charts);
   add_memory(run, figures, charts);
+  add_program(run, figures, charts);
   return charts;
 }
 

@@ -11,7 +11,8 @@
 namespace ddp::ddprun {
 namespace {
 
-constexpr double kWindow = 3;  // seconds
+constexpr double kWindow = 3;   // seconds
+constexpr size_t kMostOwn = 3;  // numbers of the program
 
 }  // namespace
 
@@ -21,7 +22,7 @@ void Progress::add(const Sample& sample) {
   while (samples_.size() > 2 && sample.seconds - samples_[1].seconds >= kWindow) samples_.pop_front();
 }
 
-std::string Progress::line(int32_t slowest, double share) const {
+std::string Progress::line(int32_t slowest, double share, const std::vector<std::string>& names) const {
   if (samples_.size() < 2) return "";
   const Sample &before = samples_.front(), &now = samples_.back();
   if (now.passes == 0 && now.steps == 0) return "";
@@ -33,8 +34,11 @@ std::string Progress::line(int32_t slowest, double share) const {
   const double hidden = share_hidden(now.all - before.all);
   if (hidden >= 0) line += ", " + format_share(hidden) + " hidden";
   if (slowest >= 0) line += ", waiting for rank " + std::to_string(slowest) + " (" + format_share(share) + ")";
-  return line + ", " + format_number(static_cast<double>(done)) + " " + unit + " in " +
-         format_time(std::max(std::floor(now.seconds), 1.0));
+  line += ", " + format_number(static_cast<double>(done)) + " " + unit + " in " +
+          format_time(std::max(std::floor(now.seconds), 1.0));
+  for (size_t i = 0; i < std::min(now.program.size(), kMostOwn); ++i)
+    line += ", " + names[i] + " " + format_value(now.program[i]);
+  return line;
 }
 
 }  // namespace ddp::ddprun

@@ -23,8 +23,9 @@ Fd make_beside(std::string& path) {
   return Fd(mkstemp(path.data()));
 }
 
-/// What went wrong; "": nothing.
-std::string write_file(const std::string& path, const std::string& text) {
+}  // namespace
+
+std::string write_whole(const std::string& path, const std::string& text) {
   std::string beside = path;
   const Fd file = make_beside(beside);
   if (!file.open()) return strerror(errno);
@@ -42,8 +43,6 @@ std::string write_file(const std::string& path, const std::string& text) {
   unlink(beside.c_str());
   return cause;
 }
-
-}  // namespace
 
 std::string json_path(const std::string& page_path) {
   const bool html = page_path.ends_with(".html") || page_path.ends_with(".htm");
@@ -69,9 +68,9 @@ std::string refuse_report(const std::string& page_path) {
 std::string save_report(const Run& run, const std::string& page_path) {
   const std::string numbers = json_path(page_path);
   const std::string name = numbers.substr(numbers.rfind('/') + 1);
-  std::string cause = write_file(page_path, write_page(run, name));
+  std::string cause = write_whole(page_path, write_page(run, name));
   if (!cause.empty()) return "the report " + page_path + " could not be written: " + cause;
-  cause = write_file(numbers, write_json(run));
+  cause = write_whole(numbers, write_json(run));
   if (!cause.empty()) return "the numbers " + numbers + " could not be written: " + cause;
   return "the report is in " + page_path + ", its numbers are in " + numbers;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The files of --report and --trace.
+// The files of --report, --metrics and --trace.
 #pragma once
 
 #include <string>
@@ -14,6 +14,8 @@ namespace ddp::ddprun {
 [[nodiscard]] std::string refuse_file(const std::string& option, const std::string& path);
 /// The same for both files of --report.
 [[nodiscard]] std::string refuse_report(const std::string& page_path);
+/// Replaces the file at once by one with this text. What went wrong; "": nothing.
+[[nodiscard]] std::string write_whole(const std::string& path, const std::string& text);
 /// Write both, each replacing an older file at once. Returns the message to print: where they are, or what went wrong.
 [[nodiscard]] std::string save_report(const Run& run, const std::string& page_path);
 

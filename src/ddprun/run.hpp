@@ -58,6 +58,13 @@ struct Buckets {
   bool operator==(const Buckets&) const = default;
 };
 
+/// A number that the program logs by name (ddp_group_log_metric).
+struct ProgramValue {
+  std::string name{};
+  double value = 0;   // the last
+  int64_t times = 0;  // how often it was logged
+};
+
 struct NamedHost {
   std::string name{};
   int32_t cores = 0;  // that ddprun may use there; 0: not known
@@ -76,8 +83,12 @@ struct RankRun {
   int64_t peak_kib = 0;  // largest resident memory that was seen
   Counts counts{};
   Buckets buckets{};
-  int64_t waited_ns = 0;   // for other ranks
-  int64_t awaited_ns = 0;  // by other ranks, summed over them
+  int64_t waited_ns = 0;                // for other ranks
+  int64_t awaited_ns = 0;               // by other ranks, summed over them
+  std::string group{};                  // the name of its group; "": none
+  std::vector<ProgramValue> program{};  // in the order in which they were seen
+
+  [[nodiscard]] bool runs() const noexcept { return starts > 0 && end.empty(); }
 };
 
 /// The job at one moment; counts from its start on.
@@ -88,7 +99,10 @@ struct Sample {
   Counts all{};        // summed over the ranks
   int32_t running = 0;
   std::vector<int64_t> resident_kib{};  // by rank, as in Run::ranks; 0: it does not run
+  std::vector<double> program{};        // means over the ranks that run, by name, as in Run::names; NaN: of none
 };
+
+inline constexpr size_t kMostNames = 8;
 
 struct RunEvent {
   double seconds = 0;
@@ -107,6 +121,7 @@ struct Run {
   int32_t least_ranks = 0;  // that had to end with exit code 0; 0: all
   std::string least_by{};   // the option that says so
   std::vector<RankRun> ranks{};
+  std::vector<std::string> names{};  // of the program's numbers in the samples: the first kMostNames
   std::vector<Sample> samples{};
   std::vector<RunEvent> events{};
   std::vector<std::string> last_words{};  // ddprun's own lines at the end

@@ -2,6 +2,8 @@
 // Tested by unit/ddprun/page_test.cpp and process/ddprun_report_test.sh.
 #include "ddprun/run_json.hpp"
 
+#include <cmath>
+
 #include "ddprun/figures.hpp"
 #include "ddprun/json.hpp"
 
@@ -27,6 +29,15 @@ Json to_json(const Buckets& buckets) {
           {"smallest_bytes", buckets.smallest}};
 }
 
+/// JSON has no other numbers.
+Json finite_or_null(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+
+Json to_json(const std::vector<ProgramValue>& program) {
+  Json json = Json::object();
+  for (const ProgramValue& each : program) json[each.name] = {{"last", finite_or_null(each.value)}, {"times", each.times}};
+  return json;
+}
+
 Json to_json(const RankRun& rank) {
   return {{"rank", rank.rank},
           {"host", rank.host},
@@ -40,12 +51,17 @@ Json to_json(const RankRun& rank) {
           {"counts", to_json(rank.counts)},
           {"buckets", to_json(rank.buckets)},
           {"waited_ns", rank.waited_ns},
-          {"awaited_ns", rank.awaited_ns}};
+          {"awaited_ns", rank.awaited_ns},
+          {"group", rank.group},
+          {"program", to_json(rank.program)}};
 }
 
-Json to_json(const Sample& sample) {
-  return {{"seconds", sample.seconds}, {"steps", sample.steps},      {"passes", sample.passes},
-          {"running", sample.running}, {"all", to_json(sample.all)}, {"resident_kib", sample.resident_kib}};
+Json to_json(const Sample& sample, const std::vector<std::string>& names) {
+  Json program = Json::object();
+  for (size_t i = 0; i < sample.program.size(); ++i) program[names[i]] = finite_or_null(sample.program[i]);
+  return {{"seconds", sample.seconds},    {"steps", sample.steps},      {"passes", sample.passes},
+          {"running", sample.running},    {"all", to_json(sample.all)}, {"resident_kib", sample.resident_kib},
+          {"program", std::move(program)}};
 }
 
 const char* name_of(RunFinding::Kind kind) {
@@ -90,7 +106,7 @@ nlohmann::ordered_json report_json(const Run& run) {
 std::string write_json(const Run& run) {
   Json json = report_json(run);
   json["samples"] = Json::array();
-  for (const Sample& sample : run.samples) json["samples"].push_back(to_json(sample));
+  for (const Sample& sample : run.samples) json["samples"].push_back(to_json(sample, run.names));
   return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

@@ -239,7 +239,7 @@ void Supervisor::save_report(const LastWords& words, const JobEnd& end) {
   }
   for (const Story::Event& event : course_.story.events()) run.events.push_back({event.seconds, event.text});
   run.last_words = words.lines;
-  if (const std::string text = observer_.finish(std::move(run)); !text.empty()) relay_.note(text);
+  for (const std::string& message : observer_.finish(std::move(run))) relay_.note(message);
 }
 
 }  // namespace ddp::ddprun

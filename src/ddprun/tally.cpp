@@ -5,6 +5,7 @@
 #include "ddprun/tally.hpp"
 
 #include <algorithm>
+#include <limits>
 
 namespace ddp::ddprun {
 namespace {
@@ -36,9 +37,7 @@ void Tally::start(int32_t rank) {
   ++found->starts;
   found->end.clear();
   found->failed = false;
-  State& state = states_[static_cast<size_t>(found - ranks_.data())];
-  state.runs = true;
-  state.place = -1;
+  states_[static_cast<size_t>(found - ranks_.data())].place = -1;
 }
 
 void Tally::end(int32_t rank, double seconds, const std::string& how, bool failed, int64_t peak_kib) {
@@ -49,7 +48,6 @@ void Tally::end(int32_t rank, double seconds, const std::string& how, bool faile
   found->ended_s = seconds;
   found->peak_kib = std::max(found->peak_kib, peak_kib);
   State& state = states_[static_cast<size_t>(found - ranks_.data())];
-  state.runs = false;
   state.place = -1;
   state.resident_kib = 0;
 }
@@ -69,7 +67,9 @@ void Tally::add(const Look& look) {
     if (seen.cores > 0) rank->cores = seen.cores;
     if (seen.transports >= 0) rank->transports = std::max(rank->transports, 0) | seen.transports;
     if (seen.buckets.count > 0) rank->buckets = seen.buckets;
-    state.resident_kib = state.runs ? seen.resident_kib : 0;
+    if (!seen.group.empty()) rank->group = seen.group;
+    take(*rank, seen.program);
+    state.resident_kib = rank->runs() ? seen.resident_kib : 0;
     if (seen.place >= 0) state.place = seen.place;
   }
   for (size_t place = 0; place < look.awaited_ns.size(); ++place) {
@@ -79,6 +79,33 @@ void Tally::add(const Look& look) {
   }
 }
 
+void Tally::take(RankRun& rank, const std::vector<ProgramValue>& program) {
+  for (const ProgramValue& seen : program) {
+    const auto same = [&](const ProgramValue& each) { return each.name == seen.name; };
+    const auto known = std::find_if(rank.program.begin(), rank.program.end(), same);
+    if (known == rank.program.end()) {
+      rank.program.push_back(seen);
+      if (names_.size() < kMostNames && std::find(names_.begin(), names_.end(), seen.name) == names_.end())
+        names_.push_back(seen.name);
+      continue;
+    }
+    known->value = seen.value;
+    known->times += seen.times;
+  }
+}
+
+double Tally::mean_of(const std::string& name) const noexcept {
+  double sum = 0;
+  int count = 0;
+  for (const RankRun& rank : ranks_)
+    for (const ProgramValue& each : rank.program) {
+      if (!rank.runs() || each.name != name) continue;
+      sum += each.value;
+      ++count;
+    }
+  return count > 0 ? sum / count : std::numeric_limits<double>::quiet_NaN();
+}
+
 /// Another rank, if this one has ended or done nothing for long, and another that runs has done something.
 void Tally::follow() noexcept {
   const auto idle = [this](size_t i) {
@@ -86,9 +113,9 @@ void Tally::follow() noexcept {
     return since.steps == 0 && since.passes == 0;
   };
   idle_ = idle(followed_) ? idle_ + 1 : 0;
-  const bool gone = idle_ > 0 && (!states_[followed_].runs || idle_ > kIdleSamples);
+  const bool gone = idle_ > 0 && (!ranks_[followed_].runs() || idle_ > kIdleSamples);
   for (size_t i = 0; i < ranks_.size() && gone; ++i) {
-    if (!states_[i].runs || idle(i)) continue;
+    if (!ranks_[i].runs() || idle(i)) continue;
     followed_ = i;
     idle_ = 0;
     return;
@@ -107,10 +134,12 @@ void Tally::sample(double seconds) {
   now_.resident_kib.clear();
   for (size_t i = 0; i < ranks_.size(); ++i) {
     now_.all += ranks_[i].counts;
-    now_.running += states_[i].runs ? 1 : 0;
+    now_.running += ranks_[i].runs() ? 1 : 0;
     now_.resident_kib.push_back(states_[i].resident_kib);
     states_[i].sampled = ranks_[i].counts;
   }
+  now_.program.clear();
+  for (const std::string& name : names_) now_.program.push_back(mean_of(name));
   keep(now_);
 }
 

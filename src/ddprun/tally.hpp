@@ -30,12 +30,13 @@ class Tally {
 
   [[nodiscard]] const std::vector<RankRun>& ranks() const noexcept { return ranks_; }
   [[nodiscard]] const std::vector<Sample>& samples() const noexcept { return samples_; }
+  /// Of the program's numbers in samples.
+  [[nodiscard]] const std::vector<std::string>& names() const noexcept { return names_; }
   /// The newest, whether it was kept or not.
   [[nodiscard]] const Sample& now() const noexcept { return now_; }
 
  private:
   struct State {
-    bool runs = false;
     int32_t place = -1;
     int64_t resident_kib = 0;
     Counts sampled{};  // counts at the last sample
@@ -43,6 +44,9 @@ class Tally {
   [[nodiscard]] RankRun* find(int32_t rank) noexcept;
   void follow() noexcept;
   void keep(const Sample& sample);
+  void take(RankRun& rank, const std::vector<ProgramValue>& program);
+  /// Over the ranks that run and have logged it.
+  [[nodiscard]] double mean_of(const std::string& name) const noexcept;
 
   int32_t first_;
   std::vector<RankRun> ranks_;
@@ -51,6 +55,7 @@ class Tally {
   int idle_ = 0;  // samples since it has done something
   Sample now_{};
   std::vector<Sample> samples_;
+  std::vector<std::string> names_;
   int64_t every_ = 1;  // one of this many samples is kept
   int64_t seen_ = 0;
   size_t most_;

@@ -87,7 +87,9 @@ void join(Creation& creation) {
   creation.generation = creation.survival->generation();
 }
 
-void obey_launcher(Creation& creation) { follow_launcher(*creation.group, creation.generation); }
+void obey_launcher(Creation& creation) {
+  follow_launcher(*creation.group, creation.generation, creation.meeting.group_name);
+}
 
 /// In this order; the first that throws ends the creation.
 constexpr void (*kSteps[])(Creation&) = {take_environment, find_meeting, check_variables, prepare_to_recover, meet, join,

@@ -30,6 +30,7 @@
 #include "os/log.hpp"
 #include "os/own_files.hpp"
 #include "trace/merge.hpp"
+#include "trace/program_numbers.hpp"
 #include "trace/watch.hpp"
 
 namespace ddp::group {
@@ -212,7 +213,14 @@ void tell_place(Group& group, int64_t generation) {
   group.calls().watch()->regroup(group.rank(), group.size(), generation, transports);
 }
 
-void follow_launcher(Group& group, int64_t generation) {
+/// What the program has logged, and what it will log, is seen too.
+void show_program_numbers(const std::string& page_path) noexcept {
+  const std::optional<Error> failed = try_to([&] { trace::ProgramNumbers::instance().attach(page_path); });
+  if (failed)
+    os::log(DDP_LOG_WARNING, "numbers of ddp_group_log_metric cannot be written in DDP_WATCH_DIR: %s", failed->what());
+}
+
+void follow_launcher(Group& group, int64_t generation, const std::string& name) {
   const char *const folder = secure_getenv("DDP_WATCH_DIR"), *const path = secure_getenv("DDP_TRACE");
   const char* const known = secure_getenv("RANK");
   const bool is_watched = folder != nullptr && *folder != '\0', is_traced = path != nullptr && *path != '\0';
@@ -222,6 +230,10 @@ void follow_launcher(Group& group, int64_t generation) {
   const std::string& host = group.control().member(group.rank()).host;
   auto live = trace::Watch::live_of_launcher(folder, number, host, group.size());
   if (is_watched && live == nullptr) return;  // another group of the process is watched
+  if (live != nullptr) {
+    live->set_group(name);
+    show_program_numbers(trace::live_path(folder, number));
+  }
   group.calls().set_watch(std::make_shared<trace::Watch>(std::move(live)));
   tell_place(group, generation);
   // A launcher that wants the rings themselves names a file in the folder that it watches.

@@ -17,8 +17,8 @@ struct TraceSettings {
 };
 
 /// The group has been made, its n-th generation: applies the launcher's variables. Not called for sub-groups. Local: errors
-/// are logged.
-void follow_launcher(Group& group, int64_t generation);
+/// are logged. `name`: of the group, "" if it has none.
+void follow_launcher(Group& group, int64_t generation, const std::string& name);
 /// A launcher reads the rank's number, the size and the transports of this generation. Only for a group with a watch.
 void tell_place(Group& group, int64_t generation);
 

@@ -34,7 +34,7 @@ Error no_launch_order(const std::string& device, int32_t nccl_version) {
   return make_error(DDP_ERROR_NOT_SUPPORTED,
                     "%s has a group with NCCL already, and a second one needs NCCL 2.26.2 or later with "
                     "NCCL_LAUNCH_ORDER_IMPLICIT=1 in the environment before the first group is made (here: NCCL %d, %s); or "
-                    "destroy the first group before (include/GPU.md, \"Several groups on one GPU\")",
+                    "destroy the first group before (include/NCCL.md, \"Several groups on one GPU\")",
                     device.c_str(), nccl_version,
                     nccl_version >= kWithOrder ? "without the variable" : "which has no such order");
 }
@@ -50,7 +50,7 @@ Error order_mismatch(const char* what) {
   return make_error(DDP_ERROR_DIFFERENT_CALLS,
                     "the ranks use several groups on their GPUs in different orders: when they came to %s, they had not "
                     "begun as many collectives of another group; NCCL would wait for ever. Make the calls of all groups, "
-                    "and mark gradients, in one order on all ranks (include/GPU.md, \"Several groups on one GPU\")",
+                    "and mark gradients, in one order on all ranks (include/NCCL.md, \"Several groups on one GPU\")",
                     what);
 }
 

@@ -10,7 +10,7 @@ enum class EventKind : uint8_t {
   kNone,
   kCall,      // a public collective call; number: bootstrap::UserCall
   kPass,      // from begin_backward to its end; number: of the pass
-  kMark,      // a moment: a gradient was marked; number: the parameter
+  kMark,      // a moment: a gradient was marked; number: the parameter; peer, bytes: its first bucket, how many follow it
   kWaiting,   // a bucket, from its first mark until it started; number: the bucket
   kReducing,  // a bucket, from its start until it was done; number: the bucket
   kStep,      // of an optimizer

@@ -25,6 +25,21 @@ int64_t realtime_ns() noexcept {
   return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
+/// What an older library has not written stays empty.
+void read_tail(int fd, const std::string& path, LiveNumbers& found) {
+  LiveTail tail;
+  if (found.made.most_ranks < 0 || found.made.most_ranks > kMostRanks) return;
+  const int64_t at = live_tail_at(found.made.most_ranks);
+  if (os::read_at(fd, at, static_cast<void*>(&tail), sizeof tail, path) != int64_t{sizeof tail}) return;
+  for (ProgramNumber& number : tail.numbers) {
+    if (number.state != ProgramNumber::kNamed) continue;
+    number.name[sizeof number.name - 1] = '\0';
+    found.program.push_back(number);
+  }
+  tail.group[sizeof tail.group - 1] = '\0';
+  found.group = tail.group;
+}
+
 }  // namespace
 
 std::string live_path(const std::string& folder, int32_t number) {
@@ -45,15 +60,18 @@ std::optional<LiveNumbers> read_live(const std::string& path) {
     page.made.host[sizeof page.made.host - 1] = '\0';
     found.waited_ns.resize(static_cast<size_t>(std::clamp(std::min(page.place.size, page.made.most_ranks), 0, kMostRanks)));
     const auto bytes = static_cast<int64_t>(found.waited_ns.size() * sizeof(int64_t));
-    if (os::read_at(fd.get(), sizeof page, found.waited_ns.data(), bytes, path) == bytes) numbers = std::move(found);
+    if (os::read_at(fd.get(), sizeof page, found.waited_ns.data(), bytes, path) != bytes) return;
+    read_tail(fd.get(), path, found);
+    numbers = std::move(found);
   }));
   return numbers;
 }
 
 std::unique_ptr<LiveFile> LiveFile::make(const std::string& path, const std::string& host, int32_t size) {
   const int32_t most = std::max(2 * size, kLeastRanks);
-  MappedFile file = MappedFile::make(path, static_cast<int64_t>(sizeof(LivePage)) + most * int64_t{sizeof(int64_t)});
+  MappedFile file = MappedFile::make(path, live_tail_at(most) + int64_t{sizeof(LiveTail)});
   LivePage* const page = new (file.data()) LivePage();
+  new (file.data() + live_tail_at(most)) LiveTail();
   LivePage::Made& made = page->made;
   made.version = LivePage::kVersion;
   made.head_bytes = sizeof(LivePage);
@@ -90,6 +108,11 @@ void LiveFile::add_wait(int32_t rank, int64_t ns) noexcept {
   if (rank < 0 || rank >= page().made.most_ranks) return;
   auto* const first = reinterpret_cast<int64_t*>(file_.data() + sizeof(LivePage));
   add(first[rank], ns);
+}
+
+void LiveFile::set_group(const std::string& name) noexcept {
+  auto* const tail = reinterpret_cast<LiveTail*>(file_.data() + live_tail_at(page().made.most_ranks));
+  name.copy(tail->group, sizeof tail->group - 1);
 }
 
 }  // namespace ddp::trace

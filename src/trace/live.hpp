@@ -19,7 +19,21 @@ namespace ddp::trace {
 /// How the bytes of a group are sent, as bits: several if hosts differ, or tensors are on a GPU. 0: not known, or one rank.
 enum TransportBit : int32_t { kSharedMemory = 1, kGloo = 2, kNccl = 4 };
 
-/// The file's head. Behind it stand `most_ranks` numbers of int64_t: the time that this rank has waited for each rank.
+/// A number that the program has logged (trace/program_numbers.hpp).
+struct ProgramNumber {
+  static constexpr size_t kNameBytes = 64;  // with the NUL at its end
+  static constexpr size_t kMost = 64;       // in a page
+
+  enum State : int32_t { kFree = 0, kNaming = 1, kNamed = 2 };
+  int32_t state = kFree;  // what is named stays
+  int32_t unused = 0;
+  char name[kNameBytes] = {};
+  int64_t times = 0;  // how often it was logged; written after the value
+  double value = 0;   // the last
+};
+
+/// The file's head. Behind it stand `most_ranks` numbers of int64_t: the time that this rank has waited for each rank. Then
+/// ProgramNumber::kMost numbers of the program, and the name of the group; a library that was older left neither.
 /// Times are nanoseconds; `..._at_ns` and `..._since_ns` by CLOCK_MONOTONIC of the host. Numbers are 0 where nothing was
 /// yet, and count what the group and its sub-groups did; each is whole, but they are not of one moment.
 struct LivePage {
@@ -69,13 +83,25 @@ struct LivePage {
   } work;
 };
 
+/// The end of the file.
+struct LiveTail {
+  ProgramNumber numbers[ProgramNumber::kMost] = {};
+  char group[64] = {};  // the name that the rendezvous of the group has behind '#'; "": none
+};
+
 /// The contents of a page, at about one moment.
 struct LiveNumbers : LivePage {
-  std::vector<int64_t> waited_ns;  // by rank; `size` numbers, or fewer if the page has no place for more
+  std::vector<int64_t> waited_ns;      // by rank; `size` numbers, or fewer if the page has no place for more
+  std::vector<ProgramNumber> program;  // those that are named
+  std::string group;
 };
 
 /// Of rank R: "DIR/rank-R.live".
 [[nodiscard]] std::string live_path(const std::string& folder, int32_t number);
+/// Where the LiveTail of such a page begins.
+[[nodiscard]] constexpr int64_t live_tail_at(int32_t most_ranks) noexcept {
+  return static_cast<int64_t>(sizeof(LivePage)) + most_ranks * int64_t{sizeof(int64_t)};
+}
 /// Nothing if there is no whole page at this path.
 [[nodiscard]] std::optional<LiveNumbers> read_live(const std::string& path);
 
@@ -104,6 +130,7 @@ class LiveFile {
   [[nodiscard]] LivePage& page() noexcept { return *reinterpret_cast<LivePage*>(file_.data()); }
   /// This rank has waited for that one.
   void add_wait(int32_t rank, int64_t ns) noexcept;
+  void set_group(const std::string& name) noexcept;
 
  private:
   explicit LiveFile(MappedFile file) noexcept : file_(std::move(file)) {}

@@ -15,6 +15,7 @@
 #include "core/attempt.hpp"
 #include "os/file.hpp"
 #include "os/own_files.hpp"
+#include "trace/arrows.hpp"
 #include "trace/gpu_work.hpp"
 
 namespace ddp::trace {
@@ -42,7 +43,7 @@ Row row_of(EventKind kind) noexcept {
   }
 }
 
-bool is_moment(EventKind kind) noexcept { return kind == EventKind::kMark || kind == EventKind::kVoid; }
+bool is_moment(EventKind kind) noexcept { return kind == EventKind::kVoid; }
 
 std::string quoted(std::string_view text) {
   std::string quoted = "\"";
@@ -207,6 +208,7 @@ class Writer {
     std::map<int32_t, Lanes> lanes;  // by row
     const std::vector<int32_t> streams = streams_of(ring);
     std::set<int64_t> named;
+    Arrows arrows;
     for (const Event& event : ring.events) {
       auto row = static_cast<int32_t>(row_of(event.kind));
       std::string row_name = kRowNames[static_cast<size_t>(row)];
@@ -214,7 +216,7 @@ class Writer {
         row_name = name_of(GpuRow::of(event.peer));
         row += static_cast<int32_t>(std::lower_bound(streams.begin(), streams.end(), event.peer) - streams.begin());
       }
-      const int32_t lane = is_moment(event.kind) ? 0 : lanes[row].of(event);
+      const int32_t lane = is_moment(event.kind) || event.kind == EventKind::kMark ? 0 : lanes[row].of(event);
       const int64_t thread = int64_t{row} * kMostLanes + lane + 1;
       if (named.insert(thread).second) {
         const std::string more = lane == 0 ? "" : " " + std::to_string(lane + 1);
@@ -222,7 +224,28 @@ class Writer {
         metadata(process, thread, "thread_sort_index", "\"sort_index\":" + std::to_string(thread));
       }
       entry(text_of(event, ring, process, thread, offset(i) - origin_ns_));
+      for (const Arrow& arrow : arrows.take(event, thread)) show(arrow, process, offset(i) - origin_ns_);
     }
+    for (const Count& count : counts_of(ring.events)) show(count, process, offset(i) - origin_ns_);
+  }
+
+  void show(const Arrow& arrow, const std::string& process, int64_t shift_ns) {
+    const std::string id = std::to_string(++arrows_);
+    const auto end = [&](const char* phase, int64_t row, int64_t at_ns, const char* more) {
+      entry("{\"ph\":\"" + std::string(phase) + "\",\"id\":" + id + ",\"pid\":" + process +
+            ",\"tid\":" + std::to_string(row) + ",\"ts\":" + microseconds(at_ns + shift_ns) +
+            ",\"name\":\"gradient\",\"cat\":\"flow\"" + more + "}");
+    };
+    end("s", arrow.from_row, arrow.from_ns, "");
+    end("f", arrow.to_row, arrow.to_ns, ",\"bp\":\"e\"");
+  }
+  void show(const Count& count, const std::string& process, int64_t shift_ns) {
+    const auto counter = [&](const char* name, const char* unit, int64_t value) {
+      entry("{\"ph\":\"C\",\"pid\":" + process + ",\"tid\":0,\"ts\":" + microseconds(count.at_ns + shift_ns) +
+            ",\"name\":\"" + name + "\",\"args\":{\"" + unit + "\":" + std::to_string(value) + "}}");
+    };
+    counter("bytes in flight", "bytes", count.bytes_in_flight);
+    counter("buckets waiting", "buckets", count.buckets_waiting);
   }
 
   static std::string text_of(const Event& event, const Ring& ring, const std::string& process, int64_t thread,
@@ -232,7 +255,7 @@ class Writer {
     if (is_moment(event.kind))
       text += ",\"s\":\"t\"";
     else
-      text += ",\"dur\":" + microseconds(event.end_ns - event.begin_ns);
+      text += ",\"dur\":" + microseconds(event.kind == EventKind::kMark ? kMarkNs : event.end_ns - event.begin_ns);
     text += ",\"name\":" + quoted(name_of(event, ring)) + ",\"cat\":\"" +
             kRowNames[static_cast<size_t>(row_of(event.kind))] + "\",\"args\":{";
     std::string arguments;
@@ -240,7 +263,7 @@ class Writer {
       arguments += (arguments.empty() ? "\"" : ",\"") + std::string(what) + "\":" + std::to_string(value);
     };
     if (event.model != 0) add("model", event.model), add("pass", event.pass);
-    if (event.bytes != 0) add("bytes", event.bytes);
+    if (event.bytes != 0 && event.kind != EventKind::kMark) add("bytes", event.bytes);
     if (event.kind == EventKind::kWait) add("peer", event.peer);
     return text + arguments + "}}";
   }
@@ -251,6 +274,7 @@ class Writer {
   int64_t origin_ns_ = 0;
   std::vector<std::optional<ClockBounds>> clocks_;  // by ring
   std::vector<int64_t> numbers_;                    // of the processes in the file, by ring
+  int64_t arrows_ = 0;                              // that were written
 };
 
 }  // namespace

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // One file of all ranks: rings in, JSON of the trace event format out, which Perfetto and chrome://tracing open. Each rank
 // is a process there, with rows for its calls, passes, marks, buckets, waits and GPU; what overlaps without lying inside one
-// another gets a row of its own. Times are microseconds by the clock of the first rank, from its first event on.
+// another gets a row of its own. Arrows and counters: arrows.hpp. Times are microseconds by the clock of the first rank,
+// from its first event on.
 // Pure. Any thread.
 // Tested by unit/trace/merge_test.cpp and process/trace_test.cpp.
 #pragma once

@@ -23,7 +23,7 @@ for name in sorted(declared.keys() | listed.keys()):
     if declared.get(name) != listed.get(name):
         problems.append(f"{name}: the header says since {declared.get(name)}, src/capi/exports.txt says {listed.get(name)}")
 
-# The tier is the umbrella header that brings the function; what is stable must stay easy to survey.
+# The tier is the umbrella header that brings the function; the stable part must stay easy to survey.
 stable_headers = set(re.findall(r'#include "(ddp/\w+\.h)"', tree.read("include/ddp/ddp.h")))
 for function in declarations.load().functions:
     tier = "stable" if function.header.removeprefix("include/") in stable_headers else "experimental"

@@ -14,7 +14,7 @@ os.environ.setdefault("DDP_LIBRARY", "")
 from common import HERE, declarations, run, tree  # noqa: E402
 
 GOLDEN = os.path.join(HERE, "libddp-0.1.abi")
-CHANGED, UNUSABLE = 4 | 8, 1 | 2  # what abidiff's exit status says
+CHANGED, UNUSABLE = 4 | 8, 1 | 2  # bits of abidiff's exit status
 
 
 def stand_in():

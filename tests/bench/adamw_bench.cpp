@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // AdamW over flat arrays, one thread: milliseconds a step and bytes moved per second (28 an F32 parameter: value and both
-// moments are read and written, the gradient is read), beside a loop that moves the same bytes and computes next to nothing,
-// and beside the naive scalar loop. All take turns, round by round; printed are median, best and worst.
+// moments are read and written, the gradient is read), compared with a loop that moves the same bytes and computes almost
+// nothing, and with the naive scalar loop. All take turns, round by round; printed are median, best and worst.
 //
 //   bench.adamw [rounds [million parameters]]
 //   bench.adamw figures      only F32, with the widest instructions, and the loop: "T 0 <adamw | loop> <milliseconds> ..."
@@ -24,7 +24,7 @@ namespace {
 
 using namespace ddp;
 
-/// As in a training: value and gradient are the program's, the moments lie in an array of the library.
+/// As in a training: value and gradient are the program's, the moments are in an array of the library.
 struct Arrays {
   std::vector<std::byte> value, grad;
   os::LargeArray moments;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* All-reduce of 1 KiB to 100 MiB by libddp, measured as peers/protocol.h says.
+/* All-reduce of 1 KiB to 100 MiB by libddp, measured by the method of peers/protocol.h.
  *
  *   ddprun -n 4 --no-prefix bench.all_reduce [zero-copy | shared | staged] [shm | gloo]
  *

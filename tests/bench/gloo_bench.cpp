@@ -36,7 +36,7 @@ using namespace ddp::test;
 
 os::Deadline limit() { return os::Deadline::in_ms(60'000); }
 
-// Gloo as its users use it, connected to everybody.
+// Gloo as its users use it, connected to all ranks.
 class FullMesh : public ::gloo::Context {
  public:
   explicit FullMesh(bootstrap::Control& control) : ::gloo::Context(control.rank(), control.size()) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The reduction loops on one thread, for each instruction set, beside memcpy and loops written by hand for four F32 inputs
-// (plain and with non-temporal stores). Printed: GB/s of memory read and written by the loop's own account (n reads and n
-// writes per element in place), median and best of the rounds. All take turns, round by round.
+// The reduction loops on one thread, for each instruction set, compared with memcpy and loops written by hand for four F32
+// inputs (plain and with non-temporal stores). Printed: GB/s of memory read and written by the loop's own account (n reads
+// and n writes per element in place), median and best of the rounds. All take turns, round by round.
 //
 //   bench.kernels [rounds]
 #include <algorithm>

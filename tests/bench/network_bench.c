@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* libddp between hosts, measured as network/protocol.h says. Started by network.sh.
+/* libddp between hosts, measured by the method of network/protocol.h. Started by network.sh.
  *
  *   bench.network sums                      barrier and all-reduce of BENCH_SIZES
  *   bench.network bucket WAY                a pass over one gradient of 25 MiB

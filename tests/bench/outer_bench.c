@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The small GPT of models/ learns a text byte by byte, in one of the ways that ranks have to exchange what they learn: loss
- * on text it has not seen, bytes sent and time, as training goes on. outer.sh runs all of them.
+ * on text it has not seen, bytes sent and time, as training proceeds. outer.sh runs all of them.
  *
  *   ddprun -n 2 --no-prefix bench.outer WAY text=FILE unseen=FILE [name=number ...]
  *
  *   ddp        gradients are averaged in every step
- *   bf16       the same, 16 bits travel
+ *   bf16       the same, 16 bits are sent
  *   powersgd   the same with PowerSGD
  *   diloco     every rank makes steps of its own; an outer optimizer averages their movements now and then
  *
- * Numbers and what they are without: see `defaults`. The loss is the mean over the ranks' halves of the unseen text, each
- * with the rank's own parameters; they are equal on all ranks but for diloco between two exchanges. Rank 0 prints
+ * Numbers and their defaults: see `defaults`. The loss is the mean over the ranks' halves of the unseen text, each
+ * with the rank's own parameters; they are equal on all ranks, except with diloco between two exchanges. Rank 0 prints
  * "parameters N", and for each evaluation "P <step> <loss> <bytes that rank 0 sent> <seconds of training> <of which waiting
  * for exchanges>". Evaluations are in none of them. */
 #define _POSIX_C_SOURCE 200809L

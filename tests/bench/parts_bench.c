@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What parts of the global batch cost on a rank that has several: memory above that of a model without them, the time of
- * closing a part, and of the pass that reduces. One rank, one gradient; a memcpy of the gradient beside it, and processor
- * time, so that others on the machine disturb less.
+ * closing a part, and of the pass that reduces. One rank, one gradient; a memcpy of the gradient for comparison, and
+ * processor time, so that others on the machine disturb less.
  *
  *   ddprun -n 1 --no-prefix bench.parts [MiB]
  */

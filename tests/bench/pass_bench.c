@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a pass costs beside the computation.
+/* The cost of a pass without the computation.
  *   mark:     ddp_model_mark_ready of a gradient that does not complete a bucket
  *   tiny:     a whole pass over 1,000 parameters of 16 floats, nothing computed
  *   overlap:  a backward of 24 gradients of 1 MiB, each "computed" for as long as the reduction of 1 MiB takes; the share of

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a rank costs as groups grow: time to create, descriptors, memory, time until a death is known, time to recover.
- * tests/bench/size.py starts it, as ranks of ddprun; SIZE_BENCH_DIR is a folder for what they find, SIZE_BENCH_BACKEND=gloo
+ * tests/bench/size.py starts it, as ranks of ddprun; SIZE_BENCH_DIR is a folder for their results, SIZE_BENCH_BACKEND=gloo
  * chooses sockets.
  * The last rank kills itself and leaves the time in a file first. */
 #include <dirent.h>
@@ -18,7 +18,7 @@ static int descriptors(void) {
   return count;
 }
 
-/* KiB: this process's share of what it uses, so that code is counted once. */
+/* KiB: this process's share of its memory, so that code is counted once. */
 static long memory_kib(void) {
   char line[256];
   long kib = -1;
@@ -75,7 +75,7 @@ int main(void) {
   const int rank = ddp_group_rank(group), size = ddp_group_size(group);
   CHECK(ddp_group_barrier(group));
   if (rank == size - 1) die_and_say_when();
-  if (ddp_group_barrier(group) == DDP_OK) return 2; /* nobody dies? */
+  if (ddp_group_barrier(group) == DDP_OK) return 2; /* did no rank die? */
   const double known = now_us();
   ddp_recovery recovery = {.struct_size = sizeof recovery};
   CHECK(ddp_group_recover(group, NULL, &recovery));

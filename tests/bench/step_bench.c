@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A training step: forward, backward, gradients averaged, AdamW; beside the forward and backward alone on the same ranks at
- * the same time.
+/* A training step: forward, backward, gradients averaged, AdamW; compared with the forward and backward alone on the same
+ * ranks at the same time.
  *
  *   ddprun -n 4 --no-prefix bench.step (mlp | gpt) WAY [iterations]
  *
@@ -10,7 +10,7 @@
  *   fused                  the update of each bucket follows its reduction, within the backward (not undone if the
  *                          pass fails)
  *   sharded                each rank keeps the moments of its slice, updates that and gives the values to the others
- *   sharded-shared         the values lie in memory of libddp too, so they are given without a copy
+ *   sharded-shared         the values are in memory of libddp too, so they are given without a copy
  *   fused-sharded-shared   all of it
  *   sharded-kept1          sharded, and the state is kept after each step (ddp_state_keep); -kept10: after each tenth. It
  * goes with the others too

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The Fortran module: what it adds to the C functions, the example, and programs that find the installed module.
+# The Fortran module: its additions to the C functions, the example, and programs that find the installed module.
 set -euo pipefail
 build=$DDP_BUILD_DIR/bindings/fortran
 if [ ! -x "$build/api_test" ]; then
@@ -27,7 +27,7 @@ train() {
 train -n 2 --no-prefix "$build/digits" "$DDP_SOURCE_DIR/examples/data/digits.csv" 10 "$work/digits"
 train -n 1 --no-prefix "$build/digits" "$DDP_SOURCE_DIR/examples/data/digits.csv" 11 "$work/digits" resume
 
-# The program of the README, built as the README says, with an installed and then moved libddp.
+# The program of the README, built by the README's commands, with an installed and then moved libddp.
 for component in runtime development; do
   cmake --install "$DDP_BUILD_DIR" --prefix "$work/first" --component "$component" >"$work/install.log" || { cat "$work/install.log"; exit 1; }
 done

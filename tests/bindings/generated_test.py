@@ -19,7 +19,7 @@ BINDINGS = os.path.join(ROOT, "bindings")
 INSIDE_ERRORS = {"ddp_last_error", "ddp_copy_last_error"}
 SHORTCUTS = {"ddp_model_add_array"}  # a language's own arrays say their size
 NOT_IN_JULIA = {"ddp_bucket_set_error"}  # its hooks are pulled, and give their text to ddp_model_finish_bucket
-GENERATED = {  # language: its generated file, and what a function is declared with there
+GENERATED = {  # language: its generated file, and the words that declare a function there
     "julia": ("src/low.jl", r"^function {}\("),
     "rust": ("ddp-sys/src/lib.rs", r"^ +pub fn {}\("),
     "fortran": ("ddp.f90", r"^ +(?:subroutine|function) {}\("),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# The program of the Julia README, and its example: it learns the digits on 2 ranks, and goes on from its checkpoint on 1. Without optimisation: most of it is compiling.
+# The program of the Julia README, and its example: it learns the digits on 2 ranks, and continues from its checkpoint on 1. Without optimisation: most of it is compiling.
 . "$(dirname "${BASH_SOURCE[0]}")/julia_support.sh"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

@@ -39,7 +39,7 @@ static void start(network *net, int32_t rank) {
     for (int i = 0; i < INPUTS; ++i) net->x[s][i] = next_number(&state);
     for (int o = 0; o < OUTPUTS; ++o) net->t[s][o] = next_number(&state) * 0.5F;
   }
-  state = 7U + (uint32_t)rank; /* rank 0's weights reach everybody at commit */
+  state = 7U + (uint32_t)rank; /* commit sends rank 0's weights to all ranks */
   for (int i = 0; i < HIDDEN * INPUTS; ++i) net->w1[i] = next_number(&state) * 0.5F;
   for (int i = 0; i < OUTPUTS * HIDDEN; ++i) net->w2[i] = next_number(&state) * 0.5F;
 }

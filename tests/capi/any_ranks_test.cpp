@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A training with virtual ranks that loses half of its eight ranks, then one more, perhaps another, and ends with the
-// weights, averages and running statistics of one rank that lost nobody. Ranks die in the middle of a part, between parts,
+// weights, averages and running statistics of one rank that lost no other. Ranks die in the middle of a part, between parts,
 // in the pass that reduces, between it and the step, before buffers are sent; of their own SIGKILL at that moment.
 #include <csignal>
 #include <cstdio>
@@ -87,7 +87,7 @@ class Training {
     mine.struct_size = sizeof mine;
     OK(ddp_group_get_virtual_ranks(group_, &mine));
     if (const ddp_status status = ddp_model_sync_buffers(model_, 0, nullptr); status != DDP_OK) return status;
-    if (expects_death(number))  // nobody dies before all have the buffers
+    if (expects_death(number))  // no rank dies before all have the buffers
       if (const ddp_status status = ddp_group_barrier(group_); status != DDP_OK) return status;
     die_at(number, Moment::kSendingBuffers);
     if (number == kBufferStep)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ddp/backward.h on one rank: the states of a pass, and what it leaves in the gradients. */
+/* ddp/backward.h on one rank: the states of a pass, and the gradients after it. */
 #include <math.h>
 
 #include "support/ranks.h"
@@ -200,7 +200,7 @@ static void unused_parameters_stay_untouched_where_allowed(void **state) {
   check_int(ddp_model_was_used(f.model, 0), 1);
   check_int(ddp_model_was_used(f.model, 1), 0);
   check_filled(&f, 1);
-  check_ok(ddp_model_begin_backward(f.model, DDP_PASS_REDUCE)); /* nobody says anything: unused as well */
+  check_ok(ddp_model_begin_backward(f.model, DDP_PASS_REDUCE)); /* no call for it: unused as well */
   check_ok(ddp_model_end_backward(f.model, NULL));
   check_int(ddp_model_was_used(f.model, 0), 0);
   close_fixture(&f);

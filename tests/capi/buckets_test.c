@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ddp_model_set_buckets: the program's plan takes the place of the library's; what is wrong with one is refused. */
+/* ddp_model_set_buckets: the program's plan replaces the library's; wrong plans are refused. */
 #include <string.h>
 
 #include "support/ranks.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // C++ programs throw: an exception that leaves a function which the library called becomes CALLBACK with its text, on
-// whatever thread it was called, and the library goes on. The end of a thread passes through.
+// whatever thread it was called, and the library continues. The end of a thread passes through.
 #include <pthread.h>
 
 #include <atomic>
@@ -280,7 +280,7 @@ struct Cancelled {
   ddp_optimizer_destroy(what.optimizer);
 }
 
-/// On a thread of the library, too: nobody waits for it for ever, and the group is broken on all ranks.
+/// On a thread of the library, too: no rank waits for it for ever, and the group is broken on all ranks.
 [[maybe_unused]] void a_function_that_ends_a_thread_of_the_library_breaks_the_group(void**) {
   run_ranks(2, [](int rank) {
     Order order;

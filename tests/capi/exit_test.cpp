@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Programs that end without ddp_group_destroy. What needs no other rank is done, so no step is lost; exit() says goodbye for
-// its rank, wherever it is called; what ends otherwise is a death. Ranks are processes, over shared memory and on two
-// made-up hosts.
+// Programs that end without ddp_group_destroy. Work that needs no other rank is done, so no step is lost; exit() says
+// goodbye for its rank, wherever it is called; what ends otherwise is a death. Ranks are processes, over shared memory and
+// on two made-up hosts.
 #include <pthread.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -109,7 +109,7 @@ void expect_ends(Procs& procs, const std::vector<int>& codes) {
            "rank " + std::to_string(rank) + ": " + results[rank].describe());
 }
 
-/// What the program of a rank does in its end, and the sentence that the others are told of it.
+/// What the program of a rank does in its end, and the sentence that other ranks get about it.
 struct End {
   const char* what;
   std::function<void()> go;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// In a broken group every call repeats the first cause: none says that a pass is not open, or a model not committed, because
-// the call before has failed for that cause. Every function that takes a handle is called, in each state of a model.
+// In a broken group every call repeats the first cause: none reports that a pass is not open, or a model not committed,
+// because the call before has failed for that cause. Every function that takes a handle is called, in each state of a model.
 #include <atomic>
 #include <chrono>
 #include <cstring>
@@ -67,7 +67,7 @@ bool is_other(const char* name) {
 /// The name of a call that was refused and gave another reason; "" if there was none.
 std::string call_all(const Handles& h, const char* reason) {
   for (const HandleCall& call : all_handle_calls) {
-    if (is_other(call.name) || !call.is_refused(h)) continue;  // refused: INVALID_STATE, or what stands for it
+    if (is_other(call.name) || !call.is_refused(h)) continue;  // refused: INVALID_STATE, or the value that means it
     if (std::strstr(ddp_last_error(), reason) == nullptr && std::strstr(ddp_last_error(), call.name) != nullptr)
       return std::string(call.name) + ": " + ddp_last_error();
   }

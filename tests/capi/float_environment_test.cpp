@@ -113,7 +113,7 @@ void step_with(HabitRun& run, ddp_group* group, const ddp_optimizer_options& opt
   ddp_optimizer_destroy(optimizer);
 }
 
-/// Every combination of where the step runs and what it does to the gradients.
+/// Every combination of the place of the step and its effect on the gradients.
 template <class Options>
 void steps(HabitRun& run, ddp_group* group, Create<Options> create) {
   for (int where = 0; where < 4; ++where)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A program that forks in the middle of everything: the child can use nothing that its parent made and can make groups of
-// its own, and the parent goes on as if nothing had been.
+// its own, and the parent continues unchanged.
 #include <unistd.h>
 
 #include <atomic>
@@ -66,7 +66,7 @@ int32_t own_hook(void*, ddp_bucket* bucket) {
   return ddp_group_all_reduce(group, &contents, DDP_AVERAGE, nullptr);
 }
 
-/// A model with gradients of the program, of the library and values in memory that ranks share; each lies in a bucket of its
+/// A model with gradients of the program, of the library and values in memory that ranks share; each is in a bucket of its
 /// own.
 class Training {
  public:
@@ -300,7 +300,7 @@ void log_something() {
   (void)ddp_model_set_hook(nullptr, own_hook, &data, [](void*) { throw std::runtime_error("no release"); });
 }
 
-/// Groups of two threads, and their handles, until `stop` says so.
+/// Groups of two threads, and their handles, until `stop` is set.
 void come_and_go(int which, int rank, const std::atomic<bool>& stop) {
   for (;;) {
     ddp_group* const group = make_group("local://busy" + std::to_string(which), World::kThreads, rank, 2);
@@ -311,7 +311,8 @@ void come_and_go(int which, int rank, const std::atomic<bool>& stop) {
   }
 }
 
-/// Handles come and go, somebody is always inside the log function, ranks wait for each other: a fork finds any lock taken.
+/// Handles are made and destroyed, a thread is always inside the log function, ranks wait for each other: a fork finds any
+/// lock taken.
 [[maybe_unused]] void a_fork_finds_no_lock_of_other_threads(void**) {
   static std::atomic<int> messages{0};
   Procs procs(1, [](int, Reporter&) {

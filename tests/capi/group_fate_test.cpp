@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rule for the fate of a group: ddp_group_status says whether it is broken. Each way in which a call of several ranks
+// One rule for the fate of a group: ddp_group_status returns whether it is broken. Each way in which a call of several ranks
 // can fail is tried on one group; afterwards the group is whole, or it is broken with the status of the call, repeats it in
 // the next call, and is whole again after ddp_group_recover.
 #include <chrono>
@@ -208,7 +208,7 @@ void the_group_status_is_the_only_rule(void**) {
   for (const ProcResult& result : procs.wait(60'000)) expect(result.exit_code == 0, result.describe());
 }
 
-/// A rank that is late: TIMED_OUT on both, and both go on together.
+/// A rank that is late: TIMED_OUT on both, and both continue together.
 void a_late_rank_breaks_it_too(void**) {
   const Folder folder;
   Procs procs(2, [&](int rank, Reporter&) {

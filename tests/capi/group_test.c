@@ -282,14 +282,14 @@ static void abort_breaks_the_group_with_its_reason(void **state) {
   check_int(ddp_group_rank(group), 0);
   ddp_group_destroy(group);
 
-  group = alone(); /* the process goes on */
+  group = alone(); /* the process continues */
   check_ok(ddp_group_barrier(group));
   check_ok(ddp_group_abort(group, NULL));
   check_error(DDP_ERROR_ABORTED, ddp_group_barrier(group));
   ddp_group_destroy(group);
 }
 
-/* The child says by its exit code whether it was refused; closing the group there says no goodbye. */
+/* The child's exit code is whether it was refused; closing the group there sends no goodbye. */
 static void a_fork_of_the_process_is_refused(void **state) {
   (void)state;
   ddp_group *group = alone();

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ddp/hook.h: hooks of the program's own as callbacks and pulled, the built-in ones, and what is refused. Ranks are
- * threads. */
+/* ddp/hook.h: hooks of the program's own as callbacks and pulled, the built-in ones, and the calls that are refused. Ranks
+ * are threads. */
 #include <math.h>
 
 #include "support/ranks.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// New ranks find a group that stands at each kind of rendezvous, also when the rank has died that was found there at first:
+// New ranks find an existing group at each kind of rendezvous, also when the rank has died that was found there at first:
 // at the address of tcp:// and env://, and in the store of the program.
 #include <sys/mman.h>
 #include <unistd.h>
@@ -99,7 +99,7 @@ void at_the_address_of_tcp_with_a_token_and_a_name(void**) {
   unsetenv("DDP_TOKEN");
 }
 
-/// He keeps nobody out, and holds up no recovery.
+/// He keeps no rank out, and delays no recovery.
 void at_the_address_that_a_stranger_has_taken(void**) {
   setenv("DDP_TOKEN", "0123456789abcdef0123456789abcdef", 1);
   for (const Impostor::Manner manner : Impostor::kManners) {
@@ -111,8 +111,8 @@ void at_the_address_that_a_stranger_has_taken(void**) {
   unsetenv("DDP_TOKEN");
 }
 
-/// A newcomer has nothing but MASTER_ADDR and MASTER_PORT. The ranks before it may have been started by a launcher that says
-/// that all are on this host, so that they meet at the loopback, whatever the name of the host stands for.
+/// A newcomer has only MASTER_ADDR and MASTER_PORT. The ranks before it may have been started by a launcher whose variables
+/// mean that all are on this host, so that they meet at the loopback, whatever the name of the host stands for.
 void at_the_address_of_the_environment(void**) {
   std::array<char, 256> name{};
   expect(gethostname(name.data(), name.size() - 1) == 0, "this host has a name");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Peer checkpoints: ranks die before, in and after a step, in a keep and in a recovery, and the others go on with the bits
-// of the same steps without shard and without deaths.
+// Peer checkpoints: ranks die before, in and after a step, in a keep and in a recovery, and the others continue with the
+// bits of the same steps without shard and without deaths.
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>

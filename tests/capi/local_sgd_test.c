@@ -23,7 +23,7 @@ static void train(rank *self) {
     check_ok(ddp_model_mark_ready(model, 0, NULL));
     check_ok(ddp_model_end_backward(model, NULL));
     check_int(ddp_model_was_used(model, 0), 1);
-    check_number(grad[2], 4 * self->index + 2); /* nobody reduced it */
+    check_number(grad[2], 4 * self->index + 2); /* it was not reduced */
     check_ok(ddp_optimizer_step(optimizer, NULL));
   }
   check_number(value[1], 1 - 4 * self->index);

@@ -12,7 +12,7 @@ using namespace ddp;
 using namespace ddp::test;
 using nlohmann::json;
 
-/// From the lines of the log: who has made each step.
+/// From the lines of the log: the ranks that made each step.
 std::vector<uint64_t> members_of_steps(const std::vector<json>& lines, int64_t steps) {
   std::vector<uint64_t> members;
   for (size_t line = 0; line < lines.size(); ++line) {
@@ -26,7 +26,7 @@ std::vector<uint64_t> members_of_steps(const std::vector<json>& lines, int64_t s
   return members;
 }
 
-// Rank 0 dies too, so another rank goes on with the log.
+// Rank 0 dies too, so another rank continues the log.
 void a_run_that_lost_ranks_is_made_again_from_its_log(void**) {
   const Folder folder;
   const std::string path = folder.path() + "/log";

@@ -79,7 +79,7 @@ static void other_addresses_are_refused(void **state) {
   check_error_text(bad, ddp_memory_retain(value), "no host memory of libddp");
   check_error_text(bad, ddp_memory_retain(group), "no host memory of libddp");
   check_error_text(bad, ddp_memory_release(value), "retain");
-  check_error_text(bad, ddp_memory_release(grad.data), "retain"); /* nobody holds it */
+  check_error_text(bad, ddp_memory_release(grad.data), "retain"); /* it is not retained */
   check_ok(ddp_memory_release(NULL));
   ddp_model_destroy(model);
   check_error(bad, ddp_memory_retain(grad.data));
@@ -116,7 +116,7 @@ static void contents_of_a_bucket_can_be_held(void **state) {
   check_ok(ddp_memory_release(seen));
 }
 
-/* A fork has the parent's pages: what it lets go of must stay as it is here. */
+/* A fork has the parent's pages: memory that it releases must stay as it is here. */
 static void fork_and_release(rank *self) {
   float *own = NULL;
   int status = -1;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A group that recovers has new streams for messages: what was sent before and not received is gone, also with the same tag,
-// and the ranks that are left send and receive with their new numbers.
+// A group that recovers has new streams for messages: messages that were sent before and not received are dropped, also with
+// the same tag, and the ranks that are left send and receive with their new numbers.
 #include <signal.h>
 
 #include <cstdio>
@@ -35,7 +35,7 @@ float receive(ddp_group* group, size_t count, int32_t source) {
   return values[0];
 }
 
-/// Everybody sends to everybody; value: who sent, and when.
+/// Each rank sends to each rank; value: the sender and the time.
 void exchange_all(ddp_group* group, float turn) {
   const int32_t me = ddp_group_rank(group), size = ddp_group_size(group);
   for (int32_t peer = 0; peer < size; ++peer)
@@ -57,7 +57,7 @@ void a_new_generation_sees_no_old_message(void**) {
     ddp_group* group = create_group("file://" + folder.path() + "/meet", options);
     exchange_all(group, 100);
     const int32_t next = (rank + 1) % kRanks;
-    send(group, -1, 100, next);  // nobody receives it before the recovery
+    send(group, -1, 100, next);  // no rank receives it before the recovery
     OK(ddp_group_barrier(group));
     report.say("ready");
     if (rank == kDead)

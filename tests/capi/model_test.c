@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ddp/model.h on one rank: what may be lent, in which state, and what the getters say. */
+/* ddp/model.h on one rank: memory that may be lent, in which state, and the results of the getters. */
 #include "support/ranks.h"
 
 static void options_have_the_documented_defaults(void **state) {

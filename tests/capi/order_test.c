@@ -134,7 +134,7 @@ static void marks_of_an_abandoned_pass_and_of_gradients_that_are_zero_again_do_n
     check_int(ddp_model_was_used(f.model, 0), way == 2);
     check_int(ddp_model_was_used(f.model, 1), 1);
   }
-  /* A pass that nobody took part in leaves what was accumulated. */
+  /* A pass in which no rank took part leaves the accumulated gradients. */
   check_ok(ddp_model_begin_backward(f.model, DDP_PASS_ACCUMULATE));
   check_ok(ddp_model_mark_ready(f.model, 0, NULL));
   check_ok(ddp_model_end_backward(f.model, NULL));
@@ -172,7 +172,7 @@ static void nothing_changes_parameters_while_they_hold_averages(void** state) {
   check_ok(ddp_optimizer_step(optimizer, NULL));
   check_number(f.value[0][0], -2);
   check_ok(ddp_ema_swap(ema, 0, NULL));
-  ddp_ema_destroy(ema); /* the parameters are what they hold now */
+  ddp_ema_destroy(ema); /* the parameters stay as they are now */
   pass(&f, DDP_PASS_REDUCE);
   check_ok(ddp_optimizer_step(optimizer, NULL));
   ddp_ema_destroy(other);
@@ -191,7 +191,7 @@ static void mix(rank* self) {
     check_ok(ddp_optimizer_step(sharded, NULL));
   }
   pass(&f, DDP_PASS_REDUCE);
-  ddp_optimizer_destroy(sharded); /* its slices are what this rank has */
+  ddp_optimizer_destroy(sharded); /* this rank has its slices */
   ddp_optimizer* whole = sgd(&f, 0, 0);
   check_error_text(DDP_ERROR_INVALID_STATE, ddp_optimizer_step(whole, NULL), "shard");
   check_error_text(DDP_ERROR_INVALID_STATE, ddp_model_get_grad_norm(f.model, 2, &norm, NULL), "shard");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A rank dies while ranks make steps on their own: the others recover, take the global values, momentum and place in the
-// schedule of one of them, and go on. Ranks are processes over shared memory.
+// schedule of one of them, and continue. Ranks are processes over shared memory.
 #include <csignal>
 #include <cstring>
 

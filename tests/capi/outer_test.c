@@ -94,7 +94,7 @@ static void wrong_arguments_are_refused(void **state) {
   ddp_outer_destroy(outer);
   ddp_outer_destroy(NULL);
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_outer_step(outer));
-  check_ok(ddp_outer_create(model, NULL, &second)); /* the first one is gone */
+  check_ok(ddp_outer_create(model, NULL, &second)); /* the first one was destroyed */
   ddp_outer_destroy(second);
   ddp_model_destroy(model);
   ddp_group_destroy(group);

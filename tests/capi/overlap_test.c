@@ -62,7 +62,7 @@ static void give_one_array_to_two(rank *self) {
     if (order % 2 == 0) check_ok(ddp_model_mark_ready(l->model, 0, NULL));
     check_error_text(DDP_ERROR_INVALID_STATE, ddp_model_end_backward(l->model, NULL), "overlaps that of x");
     check_ok(ddp_group_status(self->group));
-    for (int pass = 0; pass < 2; pass++) { /* corrected, the same model goes on */
+    for (int pass = 0; pass < 2; pass++) { /* corrected, the same model continues */
       check_ok(ddp_model_begin_backward(l->model, DDP_PASS_REDUCE));
       for (int p = 0; p < 3; p++) {
         for (int i = 0; i < N; i++) l->pool[p][i] = 1;

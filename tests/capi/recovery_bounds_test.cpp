@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long a training stands still: at most 2 s after a death was or could be seen, which for a rank that is silent is
+// How long a training is interrupted: at most 2 s after a death was or could be seen, which for a rank that is silent is
 // dead_after_ms after it fell silent, and at most 2 s while a new rank comes (its state is small here). Over shared memory,
 // and between made-up hosts.
 #include <sys/mman.h>
@@ -107,7 +107,7 @@ double time_without(Hosts hosts, int victim, int signal) {
   return longest_s;
 }
 
-/// Seconds from the start of a new rank until it has made a step; and how long the others stood still at the longest.
+/// Seconds from the start of a new rank until it has made a step; and the longest interruption of the others.
 double time_with_one_more(Hosts hosts) {
   Timed training(hosts, kRanks - 1);
   Procs first(kRanks - 1, [&](int rank, Reporter& report) { return training.run(rank, report, false); });

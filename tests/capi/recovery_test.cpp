@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks die and the others go on in their processes: whoever dies, over every transport, with every way to update, and the
-// weights are those of a replay of who took part in which step.
+// Ranks die and the others continue in their processes: for each rank that dies, over every transport, with every way to
+// update, and the weights are those of a replay of who took part in which step.
 #include <csignal>
 #include <cstdio>
 
@@ -28,11 +28,11 @@ Survival plan_on(Hosts hosts, int32_t ranks, Update update, const Folder& folder
 
 struct Killing {
   int rank;
-  const char* after;  // what the rank has said
+  const char* after;  // a line that the rank has sent
   int signal = SIGKILL;
 };
 
-/// Trains while ranks are killed. What the survivors tell is the same, and is what the replay gives.
+/// Trains while ranks are killed. The survivors report the same results, which are those of the replay.
 Story train_and_kill(Hosts hosts, const Survival& plan, const std::vector<Killing>& killings) {
   Procs procs(plan.ranks, [&](int rank, Reporter& report) {
     if (hosts == Hosts::kSeveral) setenv("DDP_TEST_HOST", std::to_string(rank / 2).c_str(), 1);
@@ -180,7 +180,7 @@ ddp_status make_adam(ddp_model* model, ddp_optimizer** optimizer) {
   return ddp_optimizer_create_adam(model, &rule, &shared, optimizer);
 }
 
-/// It is told so, and the others go on.
+/// It gets that error, and the others continue.
 void a_rank_that_joins_makes_another_optimizer(void**) {
   const Folder folder;
   Procs procs(2, [&](int number, Reporter&) -> std::string {
@@ -207,7 +207,7 @@ void a_rank_that_joins_makes_another_optimizer(void**) {
 }
 
 /// What a rank that dies leaves of a step is half a step where nothing is kept to take it back, and half of the state is
-/// gone with it where each rank has a part: the ranks say so, and never go on with other weights.
+/// lost with it where each rank has a part: the ranks report it, and never continue with other weights.
 template <Update kUpdate>
 void what_cannot_be_taken_back_is_refused(void**) {
   const Folder folder;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A function of the program that the library has called makes calls for the same group: those that would work on what the
-// outer call has in its hands answer INVALID_STATE, nothing is destroyed, and the outer call goes on as if nothing had been
+// A function of the program that the library has called makes calls for the same group: those that would change objects of
+// the outer call return INVALID_STATE, nothing is destroyed, and the outer call continues as if no call had been
 // called. And what several threads may do with one group at the same time.
 #include <atomic>
 #include <map>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that die or sleep within a save: who learns what and how soon, that nothing half is left, and that the others go on
-// in their processes.
+// Ranks that die or sleep within a save: which error each rank gets and how soon, that no half file is left, and that the
+// others continue in their processes.
 #include <csignal>
 #include <filesystem>
 #include <thread>

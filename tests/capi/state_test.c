@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ddp/state.h: a run that was saved and loaded goes on with the same bits as one that was not interrupted, in whatever order
- * the objects were made; arguments that can not be right; texts. */
+/* ddp/state.h: a run that was saved and loaded continues with the same bits as one that was not interrupted, in whatever
+ * order the objects were made; arguments that can not be right; texts. */
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -118,7 +118,7 @@ static void resume_in_every_order(rank *self) {
     check_int(memcmp(got, wanted, sizeof wanted), 0);
     release(&p);
   }
-  check_ok(ddp_group_barrier(self->group)); /* who leaves first breaks the group for the steps of the others */
+  check_ok(ddp_group_barrier(self->group)); /* the first rank that leaves breaks the group for the steps of the others */
 }
 
 static void a_resumed_run_has_the_bits_of_one_that_was_not_interrupted(void **state) {

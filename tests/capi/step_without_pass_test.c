@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A step of several ranks needs gradients that a pass has reduced, or that the program has reduced itself and said so. Else
- * each rank would train a model of its own, and every call would succeed. */
+/* A step of several ranks needs gradients that a pass has reduced, or that the program has reduced and marked as reduced.
+ * Else each rank would train a model of its own, and every call would succeed. */
 #include <math.h>
 #include <stdlib.h>
 #include <unistd.h>

@@ -103,7 +103,7 @@ static void commit_different_models(rank *self) {
   check_ok(ddp_model_add_parameter(model, "same", &tensor, NULL, NULL));
   check_error_text(DDP_ERROR_MISMATCH, ddp_model_commit(model, NULL), "same");
   ddp_copy_last_error(texts + 1000 * self->index, 1000);
-  check_ok(ddp_group_status(self->group)); /* nobody is broken: they only disagree */
+  check_ok(ddp_group_status(self->group)); /* the group is whole: they only disagree */
   ddp_model_destroy(model);
   check_ok(ddp_group_barrier(self->group));
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ddp/uneven.h: every function works, and refuses NULL, garbage, the wrong state and what is out of range. What the results
+/* ddp/uneven.h: every function works, and refuses NULL, garbage, the wrong state and numbers out of range. What the results
  * must be on any number of ranks and any transport is in conformance/uneven_threads_test.cpp and
  * conformance/uneven_processes_test.cpp. */
 #include <math.h>
@@ -211,7 +211,7 @@ static void the_wrong_moment_and_wrong_values_are_refused(void **state) {
   check_number(report_of(model).weight, 3);
   report.struct_size = 4;
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_get_pass_report(model, &report));
-  check_ok(ddp_model_join(model, NULL)); /* alone, everybody has joined at once */
+  check_ok(ddp_model_join(model, NULL)); /* a group of one has joined at once */
   ddp_model_destroy(model);
   ddp_model_destroy(plain);
   ddp_group_destroy(group);

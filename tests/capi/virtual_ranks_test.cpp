@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Virtual ranks as a program uses them: who has which parts, metrics of parts, keys for random numbers; and a training that
-// loses two of five ranks, then gains one and loses one more, and ends with the weights of one rank that lost nobody.
+// Virtual ranks as a program uses them: the parts of each rank, metrics of parts, keys for random numbers; and a training
+// that loses two of five ranks, then gains one and loses one more, and ends with the weights of one rank that lost no other.
 #include "ddp/virtual_ranks.h"
 
 #include <cmath>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ddp_group_get_waits in a group of one: what it writes, and what it refuses. */
+/* ddp_group_get_waits in a group of one: its results, and the arguments that it refuses. */
 #include <ddp/experimental.h>
 
 #include "support/check.h"
@@ -28,7 +28,7 @@ static void waits_are_asked_as_lists_of_ranks_are(void **state) {
   check_ok(ddp_group_barrier(group));
   check_ok(ddp_group_get_waits(group, seconds, 2, &count));
   check_int(count, 1);
-  check_true(seconds[0] == 0 && seconds[1] == -1); /* alone it waits for nobody, and there is no rank 1 */
+  check_true(seconds[0] == 0 && seconds[1] == -1); /* alone it waits for no rank, and there is no rank 1 */
   ddp_group_destroy(group);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A rank is stopped while it works on the others' shared memory; they give their group up, use that memory on with another
-// group, and then it goes on. What it still writes reaches nobody, whatever memory it is and whatever the rank was doing.
+// group, and then it continues. Its later writes reach no rank, in any memory and after any action of the rank.
 #include <signal.h>
 
 #include <algorithm>

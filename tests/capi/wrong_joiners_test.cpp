@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rank that joins costs nobody else anything: not where it dies at any system call of its joining, nor where it brings
-// another model, other options, no port, no memory to share, or never comes to its commit. The others recover without it, in
-// the one call of ddp_group_recover that they make anyway, and what went wrong is told to that rank alone.
+// A rank that joins harms no other rank: it may die at any system call of its joining, or it may bring
+// another model, other options, no port, no memory to share, or never come to its commit. The others recover without it, in
+// the one call of ddp_group_recover that they make anyway, and only that rank gets the error.
 //
 //   test.capi.wrong_joiners         a sample of the system calls
 //   test.capi.wrong_joiners 200     200 kills, at calls that are spread over the joining
@@ -83,7 +83,7 @@ void a_rank_dies_at_any_system_call_of_its_joining(void**) {
   training.end();
 }
 
-/// What a rank that joins does wrong, and what it is told.
+/// The mistake of a rank that joins, and the error that it gets.
 struct Wrong {
   const char* what;
   std::function<void(Survival&)> does;

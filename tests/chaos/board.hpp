@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that the test and all ranks of a round share: what the ranks have made, and when one of them is to die by itself.
-// Ids are those of tests/support/survivor.hpp: the rank that a process had when it came, new ones for those that come later.
+// Memory that the test and all ranks of a round share: the steps of the ranks, and the moment at which one of them is to die
+// by itself. Ids are those of tests/support/survivor.hpp: the rank that a process had when it came, new ones for those that
+// come later.
 #pragma once
 
 #include <sys/mman.h>
@@ -32,7 +33,7 @@ struct Board {
   struct Rank {
     std::atomic<int64_t> step{0};
     std::atomic<uint64_t> members{0};
-    std::atomic<int64_t> heap_bytes{0};  // where somebody measures it
+    std::atomic<int64_t> heap_bytes{0};  // where it is measured
     Order order;
   };
   std::array<Rank, kMostIds> ranks;

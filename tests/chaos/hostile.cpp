@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A training over sockets that can recover, while strangers attack every port of every rank, those at which the ranks would
-// meet again too. Meanwhile a rank joins and another one dies: the others go on, with the weights of the replay, and a
+// meet again too. Meanwhile a rank joins and another one dies: the others continue, with the weights of the replay, and a
 // stranger costs little memory.
 //
 //   chaos.hostile                 three attacks, some seconds; speed is printed and not judged, since other programs run too

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What happens in one round of random faults, decided beforehand by its seed: a training, and strikes against it, each with
-// the ranks that must be left when the others have gone on.
+// the ranks that must be left when the others have continued.
 #pragma once
 
 #include <algorithm>
@@ -33,7 +33,7 @@ struct Blow {
   [[nodiscard]] int signal() const { return kind == Kind::kStop ? SIGSTOP : SIGKILL; }
   [[nodiscard]] size_t moment() const { return in.has_value() ? 1 + static_cast<size_t>(*in) : 0; }
   [[nodiscard]] bool joins() const { return kind == Kind::kJoin || kind == Kind::kWrong || kind == Kind::kStarve; }
-  /// Those of `ids` live on, but the others go on without them.
+  /// The ranks of `ids` live on, but the others continue without them.
   [[nodiscard]] bool silences() const { return kind == Kind::kStop || kind == Kind::kCut || kind == Kind::kMute; }
 };
 
@@ -72,7 +72,7 @@ class Plan {
     place_ = !gloo ? PlannedPlace::kShared : static_cast<PlannedPlace>(pick(0, network ? 3 : 2));
     if (place.has_value()) place_ = *place;
     // A group that is made by one rank listens where other hosts cannot reach it, and made-up hosts have no other address.
-    // And of two ranks on two hosts none goes on without the other.
+    // And of two ranks on two hosts none continues without the other.
     if (has_hosts()) plan_.ranks = std::max(plan_.ranks, 3);
     static constexpr Hosts kHosts[] = {Hosts::kShared, Hosts::kGloo, Hosts::kSeveral, Hosts::kGloo};
     plan_.backend = options_on(kHosts[static_cast<size_t>(place_)]).backend;
@@ -80,7 +80,7 @@ class Plan {
                                           Update::kKeptInBackward};
     plan_.update = kUpdates[pick(0, mix == Mix::kAll ? 4 : 2)];
     plan_.keep_every = pick(1, 6);
-    // Over sockets a part lies with its rank and one more; where memory is shared, with everybody.
+    // Over sockets its rank and one more have a part; where memory is shared, all ranks have it.
     loses_one_ = is_kept(plan_.update) && place_ != PlannedPlace::kShared;
     plan_.own_values = pick(0, 1) == 1;
     // What a program changes in buffers after a pass is not kept with virtual ranks.
@@ -132,7 +132,7 @@ class Plan {
   [[nodiscard]] int64_t count() const { return static_cast<int64_t>(living_.size()); }
   void lose(int id) { living_.erase(std::find(living_.begin(), living_.end(), id)); }
   [[nodiscard]] bool has_hosts() const { return place_ == PlannedPlace::kTwoHosts || place_ == PlannedPlace::kNetwork; }
-  /// Between hosts nobody may see a death, so more than half must be left of those who were there before the strike.
+  /// Between hosts a death may stay unseen, so more than half must be left of those who were there before the strike.
   [[nodiscard]] bool may_lose_one() const { return count() > 1 && (!has_hosts() || 2 * (count() - 1) > before_); }
 
   static std::string describe(const Blow& blow) {
@@ -163,7 +163,7 @@ class Plan {
     return blow;
   }
 
-  /// The second one of a strike, while the others are on their way to meet again.
+  /// The second one of a strike, while the others go to meet again.
   void kill_one_more(Strike& strike) {
     Blow blow{Kind::kKill, {any()}, State::kRecover, pick(0, 120'000), 0};
     lose(blow.id());
@@ -209,7 +209,7 @@ class Plan {
       return;
     }
     strike.blows.push_back(blow);
-    if (dice < 2) {  // and it dies on its way
+    if (dice < 2) {  // and it dies before it arrives
       Blow death{Kind::kKill, blow.ids, dice == 0 ? State::kRendezvous : State::kCommit, 0, 0};
       death.after_us = pick(0, dice == 0 ? 100'000 : 10'000);
       strike.blows.insert(strike.blows.begin(), death);

@@ -50,7 +50,7 @@ class Round {
     check_the_checkpoint();
   }
   [[nodiscard]] int64_t steps() const { return static_cast<int64_t>(told_.members.size()); }
-  /// How long each strike took until the others had gone on.
+  /// How long each strike took until the others continued.
   [[nodiscard]] const std::vector<double>& seconds() const { return seconds_; }
 
  private:
@@ -79,7 +79,7 @@ class Round {
     });
   }
 
-  /// One that nobody who still runs is on.
+  /// A host without a running rank.
   int free_host() {
     for (int host = 0;; ++host) {
       bool used = false;
@@ -103,8 +103,8 @@ class Round {
     return true;
   }
 
-  /// If a rank dies before the group stands, the others get an error and a launcher starts them again; or the group stands
-  /// already, and they go on without it, perhaps also without some that had not heard yet that it stands.
+  /// If a rank dies before the group exists, the others get an error and a launcher starts them again; or the group exists
+  /// already, and they continue without it, perhaps also without some that did not know yet that it exists.
   void start() {
     const std::optional<Blow>& first = plan_.at_the_start();
     for (int id = 0; id < training_.ranks; ++id) {
@@ -168,7 +168,7 @@ class Round {
     return text;
   }
 
-  /// These and only these go on together, and have made this step.
+  /// These and only these continue together, and have made this step.
   void settle(const std::vector<int>& ids, int64_t step) {
     const int64_t limit = os::now_ns() + kLimitMs * 1'000'000;
     while (!are_at(ids, step)) {
@@ -187,7 +187,7 @@ class Round {
       deal(blow);
       count(blow);
     }
-    for (const Blow& blow : strike.blows)  // who joins only to die must have died, or the next strike meets this one
+    for (const Blow& blow : strike.blows)  // a rank that joins only to die must have died, or the next strike meets this one
       if (blow.joins() && fates_.count(blow.id()) != 0) {
         static_cast<void>(lives_.at(blow.id()).process->wait_one(0, kLimitMs));
         for (const int id : running()) step = std::max<int64_t>(step, board_->of(id).step);
@@ -301,7 +301,7 @@ class Round {
   std::map<int, int> hosts_;
   std::map<int, Life> lives_;
   std::map<int, Fate> fates_;
-  bool is_mixed_ = false;  // other ranks are there than the plan says
+  bool is_mixed_ = false;  // other ranks are there than in the plan
   std::vector<double> seconds_;
   Story told_;
 };

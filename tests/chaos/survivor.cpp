@@ -2,8 +2,8 @@
 // One rank of the training that survives, as a program: for tests that start ranks on hosts of their own or with ddprun.
 //
 //   chaos.survivor RENDEZVOUS RANK RANKS STEPS [half]       store:///FOLDER: a store that keeps its values in this folder
-//   chaos.survivor RENDEZVOUS join ID STEPS [half]          it joins a group that stands
-//   chaos.survivor env:// - - STEPS                         as the launcher says
+//   chaos.survivor RENDEZVOUS join ID STEPS [half]          it joins an existing group
+//   chaos.survivor env:// - - STEPS                         by the launcher's variables
 //   chaos.survivor end FILE                                 ends trainings whose STEPS is this file, of 64 zeros at first
 //   chaos.survivor check STORY...                           do stories agree with each other and with their replay?
 //

@@ -66,7 +66,7 @@ Combination make_combination(uint64_t seed) {
 /// Does this rank mark the parameter ready in this pass?
 bool marks(const Combination& of, int rank, int pass, size_t p) {
   if (of.options.unused == DDP_UNUSED_ERROR || mix(of.seed, 1, p) % 3 != 0) return true;
-  if (mix(of.seed, 2, p) % 4 == 0) return false;  // nobody ever does
+  if (mix(of.seed, 2, p) % 4 == 0) return false;  // no rank ever uses it
   return mix(of.seed, 3 + static_cast<uint64_t>(rank), p, static_cast<uint64_t>(pass)) % 2 == 0;
 }
 

@@ -80,7 +80,7 @@ void a_model_inside_a_model(Path path) {
     });
 }
 
-// Nobody promises it, but a rank that waits for one pass also works on the other.
+// This is not promised, but a rank that waits for one pass also works on the other.
 void passes_that_end_in_other_orders_help_each_other(Path path) {
   run_on(path, 3, [&](group::Group& group, int rank) {
     PassWorld first(group, Memory::kOwned, options_with(DDP_PROGRESS_CALLER));
@@ -252,7 +252,7 @@ void a_model_that_is_destroyed_in_its_pass_is_named(Path path) {
       return;
     }
     try {
-      begin();  // the other rank may be gone already
+      begin();  // the other rank may have left already
       wait_until([&] {
         try {
           group->health().check_usable();

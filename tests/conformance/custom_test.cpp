@@ -19,7 +19,7 @@ std::string describe(const Ways& ways, Rule rule) {
          (ways.in_backward ? ", in_backward" : "");
 }
 
-/// The parameters after some steps; in step 2 two parameters are used by nobody. `scale`: of the loss.
+/// The parameters after some steps; in step 2 no rank uses two parameters. `scale`: of the loss.
 std::string train(group::Group& group, Rule rule, const Ways& ways, double scale = 1) {
   FusedWorld world(group, rule, ways);
   world.optimizer->set_parameter_options(4, 0.2, 0.5);
@@ -230,7 +230,7 @@ void a_void_pass_is_taken_back(Path path) {
     });
 }
 
-/// Rank 1 has joined when the rule fails on rank 0; it goes on answering.
+/// Rank 1 has joined when the rule fails on rank 0; it continues to answer.
 void a_joined_rank_hears_of_a_failure(Path path) {
   run_on(path, 3, [](group::Group& group, int rank) {
     Ways ways;

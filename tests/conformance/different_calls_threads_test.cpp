@@ -28,8 +28,8 @@ void a_rank_that_computes_is_waited_for(void**) {
   });
 }
 
-/// The group goes on: random calls, the same on all ranks, with pauses around the time after which ranks begin to tell what
-/// they wait for.
+/// The group continues: random calls, the same on all ranks, with pauses around the time after which ranks begin to tell
+/// what they wait for.
 void random_delays_are_no_mismatch(void**) {
   std::vector<std::thread> worlds;
   std::mutex mutex;  // guards text

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Complex numbers as elements: collectives, a model that trains and is saved, and what they cannot do. (Mixed dtypes in one
-// model are part of bit_rule_test.cpp.)
+// Complex numbers as elements: collectives, a model that trains and is saved, and the operations that are refused. (Mixed
+// dtypes in one model are part of bit_rule_test.cpp.)
 #include <complex>
 #include <cstring>
 

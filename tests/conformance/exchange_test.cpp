@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One exchange in all of its combinations, over shared memory with ranks as threads: sums, slices, values from their owners,
-// and the step of a sharded optimizer in one sweep, wherever inputs and outputs lie. The oracle adds by hand; values are
-// small integers, so sums are exact.
+// and the step of a sharded optimizer in one sweep, with inputs and outputs in any memory. The oracle adds by hand; values
+// are small integers, so sums are exact.
 #include <string>
 #include <thread>
 #include <utility>
@@ -17,7 +17,7 @@ namespace {
 
 // One piece is larger than two chunks, so that it is cut and both slots of a stage are used again.
 const std::vector<int64_t> kCounts = {7, 150'001, 1, 40, 5'000};
-constexpr size_t kUnused = 3;  // nobody contributes to it
+constexpr size_t kUnused = 3;  // no rank contributes to it
 
 float gradient(int rank, size_t piece, int64_t i) {
   return static_cast<float>((rank + 1) * (1 + (i + static_cast<int64_t>(piece)) % 13));
@@ -73,7 +73,7 @@ struct Arrays {
   std::vector<std::vector<float>> kept_;
 };
 
-/// value -= gradient, and what it has seen.
+/// value -= gradient, and a record of its calls.
 class Descent final : public collective::SliceWork {
  public:
   Descent(const Arrays* gradients, Arrays& values) : gradients_(gradients), values_(values) {}
@@ -114,7 +114,7 @@ void expect_all(const Arrays& arrays, const std::string& what, Wanted&& wanted) 
       if (arrays.data[piece][i] != wanted(piece, i)) return expect_equal(arrays.data[piece][i], wanted(piece, i), what);
 }
 
-/// Started and finished once; polled in small shares if asked. `is_void`: as this rank says.
+/// Started and finished once; polled in small shares if asked. `is_void`: this rank's header.
 void run(collective::BucketOperation& operation, bool is_void, bool polled) {
   operation.start(note_of(is_void));
   while (polled && operation.advance(1'000) != collective::Progress::kDone) std::this_thread::yield();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checkpoints of sharded optimizers: written from any number of ranks, they are the files of an ordinary optimizer, and any
-// number of ranks goes on from them with the same bits, sharded or not.
+// number of ranks continues from them with the same bits, sharded or not.
 #include <cstdlib>
 #include <fstream>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fused and sharded updates give the bits of an ordinary optimizer, on every path, wherever parameters and gradients lie; a
-// pass that fails takes nothing with it; memory is divided. The ordinary optimizer is held to a float64 oracle in
+// Fused and sharded updates give the bits of an ordinary optimizer, on every path, with parameters and gradients in any
+// memory; a pass that fails takes nothing with it; memory is divided. The ordinary optimizer is held to a float64 oracle in
 // unit/optim/optimizer_test.cpp.
 #include <csignal>
 
@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kSteps = 4;
 
-/// The parameters after some steps; in step 2 two parameters are used by nobody.
+/// The parameters after some steps; in step 2 no rank uses two parameters.
 std::string train(group::Group& group, Rule rule, const Ways& ways) {
   FusedWorld world(group, rule, ways);
   world.optimizer->set_parameter_options(4, 0.2, 0.5);
@@ -74,7 +74,7 @@ void clipping_has_the_same_bits_in_every_way(Path path) {
   expect_bits_of_the_ordinary_step(path, ways);
 }
 
-/// A hook reduces a copy of each bucket, so nobody sees the slices while they are added up.
+/// A hook reduces a copy of each bucket, so no part sees the slices while they are added up.
 void clipping_behind_a_hook_has_the_same_bits_in_every_way(Path path) {
   Ways ways;
   ways.max_norm = 3;
@@ -90,7 +90,7 @@ void master_weights_have_the_same_bits_in_every_way(Path path) {
   expect_bits_of_the_ordinary_step(path, ways);
 }
 
-/// Staged gradients travel with half the bytes, also where only slices are wanted.
+/// Staged gradients are sent with half the bytes, also where only slices are wanted.
 void sixteen_bits_halve_what_a_sharded_pass_sends(Path path) {
   if (path == Path::kGloo) return;  // reduces everywhere; conformance/wire_hook_processes_test.cpp counts there
   run_on(path, 3, [](group::Group& group, int rank) {
@@ -288,7 +288,7 @@ void steps_and_passes_must_alternate_with_in_backward(Path path) {
 }
 
 void ranks_that_shard_differently_are_told(Path path) {
-  if (path == Path::kGloo) return;  // every transport but this one reduces to slices, and says so in its stamp
+  if (path == Path::kGloo) return;  // every other transport reduces to slices, and its stamp has that
   run_at(path, 2, [](const std::string& place, const ddp_group_options& options, int rank) {
     const auto group = group::Group::create(place.c_str(), options);
     Ways ways;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Between hosts the values of a sharded step within the pass travel behind the reduction of their bucket, while gradients of
-// later buckets are still to come. fused_test.cpp holds the bits.
+// Between hosts the values of a sharded step within the pass are sent after the reduction of their bucket, while gradients
+// of later buckets are still to come. fused_test.cpp holds the bits.
 #include <signal.h>
 
 #include <chrono>
@@ -11,7 +11,7 @@
 namespace ddp::test {
 namespace {
 
-constexpr int32_t kFirst = 6;  // it and what comes behind it are buckets of their own, in which every rank owns something
+constexpr int32_t kFirst = 6;  // it and each later parameter are buckets of their own, in which every rank owns something
 
 Ways in_backward() {
   Ways ways;

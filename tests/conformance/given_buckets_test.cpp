@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Buckets that the program gives: the bits of the library's own plan in every way of making a step, on every transport;
-// where the gradients lie; a bucket of more gradients than are announced at once.
+// where the gradients are; a bucket of more gradients than are announced at once.
 #include "support/fused_world.hpp"
 
 namespace ddp::test {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hooks and local passes beside optimizers that work inside the pass or in slices: whatever the optimizer's way, the
+// Hooks and local passes together with optimizers that work inside the pass or in slices: whatever the optimizer's way, the
 // parameters have the bits of a plain step after the pass. Runs on any kind of ranks:
 // conformance/hook_optimizer_threads_test.cpp, conformance/hook_optimizer_processes_test.cpp.
 #pragma once
@@ -57,7 +57,7 @@ struct HookTrainer {
     model->end_backward();
   }
   /// A pass that fails on all ranks, in the last bucket in plan order: 1: rank 1 does not mark, 2: rank 2 abandons it, 3:
-  /// nobody takes part.
+  /// no rank takes part.
   void begin_void(int rank, int pass, int kind) const {
     if (kind == 3) return (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { skip_backward(*model); });
     model->begin_backward(DDP_PASS_REDUCE);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hooks beside every way of an optimizer, with ranks as threads: conformance/hook_optimizer_semantics.hpp.
+// Hooks together with every way of an optimizer, with ranks as threads: conformance/hook_optimizer_semantics.hpp.
 #include "conformance/hook_optimizer_semantics.hpp"
 #include "support/on_processes.hpp"
 

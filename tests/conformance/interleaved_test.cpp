@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Several groups and models in one process: passes that are open at the same time on one group and on different groups,
 // collectives of another group inside them, groups of fewer ranks, and models that threads drive side by side. Every result
-// is what it would be alone.
+// equals its result alone.
 #include <thread>
 
 #include "conformance/pass_semantics.hpp"

@@ -139,7 +139,7 @@ inline void joined_ranks_hold_what_the_last_ones_learned(const RunGroups& run_gr
         }
         join(*learner.model);
         expect(learner.state() == wanted, "the state is that of one rank that saw all data");
-        // All go on together.
+        // All continue together.
         learner.model->replicas().check();
         group.barrier();
         learner.backward(rank, 50);
@@ -164,7 +164,7 @@ inline void calls_of_the_others_are_served_or_refused_by_name(const RunGroups& r
       return learner.model->replicas().check();
     }
     learner.buffer[0] = static_cast<float>(10 + rank);
-    sync_buffers(*learner.model, 2);  // before anybody here knows that rank 1 has joined
+    sync_buffers(*learner.model, 2);  // before this rank knows that rank 1 has joined
     expect(learner.buffer[0] == 12, "buffers of rank 2");
     learner.backward(rank, 0);
     learner.step(0);
@@ -190,7 +190,7 @@ inline void calls_of_the_others_are_served_or_refused_by_name(const RunGroups& r
     const std::string text = expect_error(DDP_ERROR_INVALID_STATE, [&] { learner.model->end_backward(); });
     expect_contains(text, "rank 2 did not mark");
     expect(text.find("rank 1") == std::string::npos, text);
-    (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { skip_backward(*learner.model); });  // nobody contributes
+    (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { skip_backward(*learner.model); });  // no rank contributes
     // Accumulation is local.
     learner.model->begin_backward(DDP_PASS_ACCUMULATE);
     mark_all(*learner.model);

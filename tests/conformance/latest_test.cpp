@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A folder of checkpoints: the newest valid file is loaded on all ranks, whatever lies beside it; what is newer and damaged
-// is told; and a save keeps what it shall keep.
+// A folder of checkpoints: the newest valid file is loaded on all ranks, whatever other files are there; newer,
+// damaged files are reported; and a save keeps the files that it must keep.
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -53,7 +53,7 @@ std::vector<std::string> expect_loaded(const TemporaryFolder& folder, int64_t st
   return lines;
 }
 
-/// A load fails on both ranks with one text, changes nothing, and the group goes on.
+/// A load fails on both ranks with one text, changes nothing, and the group continues.
 std::string refused_latest(const std::string& folder, ddp_status status) {
   Texts texts;
   run_groups(2, [&](group::Group& group, int rank) {
@@ -212,7 +212,8 @@ void of_a_thousand_files_the_newest_is_loaded(void**) {
   expect_equal(folder.names().size(), 2U, "files");
 }
 
-// Whichever call of a save fails: the newest valid file is the old one or the new one, all ranks know, and the next goes on.
+// Whichever call of a save fails: the newest valid file is the old one or the new one, all ranks know, and the next save
+// succeeds.
 void after_any_failed_call_the_newest_is_whole(void**) {
   int failed = 0;
   for (int64_t at = 1, calls = 1; at <= calls; ++at) {

@@ -30,7 +30,7 @@ struct Trained {
     ema->update();
   }
   [[nodiscard]] checkpoint::Parts parts() { return {*world.model, world.optimizer.get(), ema.get()}; }
-  /// Everything that a checkpoint says, as its bytes; on rank 0.
+  /// All contents of a checkpoint, as its bytes; on rank 0.
   [[nodiscard]] std::string saved(bool with_optimizer = true) {
     std::string bytes;
     const auto push = [&](const void* data, int64_t count) {
@@ -224,7 +224,7 @@ void a_model_without_its_optimizer_loads_after_a_pass(void**) {
   });
 }
 
-/// Without undo a void pass leaves half a step; nothing goes on from it but a load.
+/// Without undo a void pass leaves half a step; only a load makes the model usable again.
 void half_a_step_is_not_trained_on(void**) {
   run_groups(2, [](group::Group& group, int rank) {
     for (const bool shard : {false, true}) {

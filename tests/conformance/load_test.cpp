@@ -199,7 +199,7 @@ void a_load_that_only_rank_0_calls_is_a_mismatch_on_all(Path path) {
     const auto group = group::Group::create(place.c_str(), options);
     Program program(*group, kNames, rank);
     const std::string text = expect_error(DDP_ERROR_DIFFERENT_CALLS, [&] {
-      group->barrier();  // the mismatch breaks the group, also for who has not left it yet
+      group->barrier();  // the mismatch breaks the group, also for ranks that have not left it yet
       if (rank == 0) (void)program.load(file);
       program.model->commit();
     });

@@ -22,7 +22,7 @@ inline ddp_outer_options outer_options(int64_t every) {
   return options;
 }
 
-/// A model whose gradients nobody needs: the "optimizer" of these tests changes the parameters itself.
+/// A model whose gradients are not used: the "optimizer" of these tests changes the parameters itself.
 template <class Real>
 struct OuterWorld {
   std::vector<std::vector<Real>> values;
@@ -140,7 +140,7 @@ void follow_the_formulas(const RunGroups& run_groups, ddp_dtype dtype, const std
           oracle.step();
           expect_same_values(world.values, oracle.ranks[static_cast<size_t>(rank)],
                              "after step " + std::to_string(step) + ", way " + std::to_string(way));
-          if (step == 4) group.barrier();  // the program's own collectives go on beside what is under way
+          if (step == 4) group.barrier();  // the program's own collectives work while an exchange is in progress
         }
         outer.sync();
         oracle.sync();
@@ -189,7 +189,7 @@ inline void few_bits_lose_little(const RunGroups& run_groups) {
       sent_with[bits] = stats.sent_bytes;
       expect_equal(stats.exchanges, int64_t{4}, "exchanges");
     }
-    if (sent_with[32] > 0)  // over sockets; what lies in shared memory is not sent
+    if (sent_with[32] > 0)  // over sockets; data in shared memory is not sent
       expect(sent_with[8] < sent_with[32] * 6 / 10 && sent_with[4] < sent_with[8] * 6 / 10,
              "bytes sent: " + std::to_string(sent_with[32]) + ", " + std::to_string(sent_with[8]) + ", " +
                  std::to_string(sent_with[4]));

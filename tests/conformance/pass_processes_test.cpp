@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The pass between processes, over shared memory and over Gloo: every promise of conformance/pass_semantics.hpp, the
-// collectives' bits, and what the others learn when a rank is killed or stopped.
+// collectives' bits, and the reports that other ranks get when a rank is killed or stopped.
 #include <signal.h>
 
 #include "conformance/pass_semantics.hpp"

@@ -181,7 +181,7 @@ inline void gradients_that_nobody_uses_are_untouched(const RunGroups& run_groups
       world.fill(rank, 0);
       world.model->begin_backward(DDP_PASS_REDUCE);
       for (size_t p = 0; p < kShapes.size(); ++p) {
-        if (p == 4) continue;                                             // nobody
+        if (p == 4) continue;                                             // used by no rank
         if (p == 2 && rank != 1) {                                        // rank 1 only
           for (int64_t i = 0; i < kShapes[p]; ++i) world.grad(p)[i] = 0;  // contributes zero
           world.model->pass().mark_unused(2);

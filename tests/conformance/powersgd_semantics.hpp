@@ -238,7 +238,7 @@ inline void unused_and_zero_gradients_do_no_harm(const RunGroups& run_groups) {
     for (int64_t i = 0; i < world.grad(0).count; ++i)
       expect(world.get(0, i) == static_cast<double>(static_cast<float>(full_gradient(rank, 0, i / 50, i % 50))),
              "unused: untouched");
-    world.run(rank, low_rank_gradient);  // nothing of what was unused was remembered, and no vector died of the zeros
+    world.run(rank, low_rank_gradient);  // unused gradients left nothing in memory, and the zeros ended no vector
     for (size_t p = 0; p < kPowerShapes.size(); ++p) expect(world.error(3, low_rank_gradient, p) < 3e-5, "exact again");
     world.expect_equal_bits(group);
     group.barrier();

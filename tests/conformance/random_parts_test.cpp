@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The rule of tests/README.md, "The rule of bits", where the global batch has parts: on random models, numbers of parts and
 // of ranks a gradient is the naive sum over the parts, to the last bit. Parts may be skipped, have weights, come in several
-// passes, use some parameters only and travel in 16 bits. A failure names the seed of its combination.
+// passes, use some parameters only and are sent in 16 bits. A failure names the seed of its combination.
 #include <algorithm>
 #include <random>
 
@@ -70,7 +70,7 @@ int passes_of(const Combination& of, int part, int step) {
 /// One part of each step is always there.
 bool is_absent(const Combination& of, int part, int step) {
   if (part == static_cast<int>(mix(of.seed, 2, static_cast<uint64_t>(step)) % static_cast<uint64_t>(of.parts))) return false;
-  const uint64_t most = mix(of.seed, 3) % 3;  // nobody, a quarter, or three quarters
+  const uint64_t most = mix(of.seed, 3) % 3;  // no parts, a quarter, or three quarters
   return mix(of.seed, 4, static_cast<uint64_t>(part), static_cast<uint64_t>(step)) % 4 < (most == 2 ? 3 : most);
 }
 
@@ -80,11 +80,11 @@ double weight_of(const Combination& of, int part, int step) {
 
 bool marks(const Combination& of, int part, int step, int pass, size_t p) {
   if (of.options.unused == DDP_UNUSED_ERROR || mix(of.seed, 6, p) % 3 != 0) return true;
-  if (mix(of.seed, 7, p) % 3 == 0) return false;  // nobody ever does
+  if (mix(of.seed, 7, p) % 3 == 0) return false;  // no part ever uses it
   return mix(of.seed, 8 + p, static_cast<uint64_t>(part), static_cast<uint64_t>(step), static_cast<uint64_t>(pass)) % 2 == 0;
 }
 
-/// What the gradient of a part holds after so many of its passes; before them it is zero.
+/// The gradient of a part after this number of its passes; before them it is zero.
 Bytes contribution(const Combination& of, int part, int step, int passes, size_t p) {
   const Shape& shape = of.shapes[p];
   const int reals = is_complex(shape.dtype) ? 2 : 1;

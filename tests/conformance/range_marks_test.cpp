@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients that are marked range by range: the bits of whole marks, whatever the order and the thread; and what is refused
-// or missing.
+// Gradients that are marked range by range: the bits of whole marks, in any order and from any thread; and the calls that
+// are refused or missing.
 #include <algorithm>
 #include <complex>
 #include <thread>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random sequences of calls on every kind of optimizer and 1 to 3 ranks, beside a model of what they mean
+// Random sequences of calls on every kind of optimizer and 1 to 3 ranks, compared with a model of their meaning
 // (support/training_oracle.hpp): passes that accumulate, reduce, fail, are abandoned or skipped, steps, refused steps,
 // changes of gradients, loads, averages. After each call the parameters are those of the model up to rounding in F32, and
 // equal on all ranks to the last bit. A failure prints its seed; the argument of the program is a seed to begin with, the
@@ -45,7 +45,7 @@ struct Setting {
   }
 };
 
-/// One rank's library beside the oracle of all ranks. Every rank draws the same numbers.
+/// One rank's library and the oracle of all ranks. Every rank draws the same numbers.
 class Sequence {
  public:
   Sequence(group::Group& group, int rank, unsigned seed)
@@ -172,7 +172,7 @@ class Sequence {
       for (int rank = 0; rank < group_.size(); ++rank)
         for (size_t p = 0; p < kCounts.size(); ++p) {
           if (rank == rank_ && (is_used(rank, p) || rank == leaves)) model_->pass().mark_ready(static_cast<int32_t>(p));
-          if (rank != leaves && is_used(rank, p)) add(rank, p);  // who leaves has not written yet
+          if (rank != leaves && is_used(rank, p)) add(rank, p);  // a rank that leaves has not written yet
         }
       rank_ == leaves ? abandon_backward(*model_, "a bad batch") : model_->end_backward();
       oracle_.gradients = TrainingOracle::Gradients::kAccumulated;

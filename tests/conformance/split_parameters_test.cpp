@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Parameters that are larger than a bucket: split over several, they get the bits of one bucket, in every way of making a
-// step; a piece travels as soon as its range is marked; and what fails, is missing or is saved knows nothing of pieces.
+// step; a piece is sent as soon as its range is marked; and errors, reports and checkpoints do not depend on pieces.
 #include <thread>
 
 #include "checkpoint/state.hpp"
@@ -81,7 +81,7 @@ void sixteen_bits_with_master_weights_do_too(Path path) {
   expect_the_bits_of_one_bucket(path, ways, {Rule::kAdamW});
 }
 
-/// Each parameter with its state as one block, though it travels in pieces.
+/// Each parameter with its state as one block, though it is sent in pieces.
 void a_rule_of_whole_tensors_gets_them(Path path) {
   Ways ways = ways_with(kSplit);
   ways.custom = true;

@@ -173,7 +173,7 @@ void different_backends_are_a_mismatch_and_the_parent_stays(Path path) {
   });
 }
 
-/// Rank 2 of 4 ends at once, or after its first exchange, or when its new group exists; nobody waits for it.
+/// Rank 2 of 4 ends at once, or after its first exchange, or when its new group exists; no rank waits for it.
 void a_rank_that_ends_is_named(Hosts hosts) {
   for (const bool before : {true, false}) {
     const Folder folder;
@@ -211,7 +211,7 @@ void a_rank_that_ends_is_named_over_gloo(void**) {
   if (gloo_is_there()) a_rank_that_ends_is_named(Hosts::kGloo);
 }
 
-/// It has said where it listens, and is not there: those who look for it notice that the parent broke.
+/// It has published its address and has ended: ranks that connect to it notice that the parent broke.
 void a_rank_that_never_comes_to_the_new_group_is_noticed(void**) {
   const Folder folder;
   Procs procs(3, [&](int rank, Reporter&) -> std::string {
@@ -268,7 +268,7 @@ void a_rank_that_leaves_in_good_order_is_no_fault(Path path) {
   });
 }
 
-/// Descriptors of groups that are gone are gone too.
+/// Descriptors of destroyed groups are closed.
 void nothing_stays_of_many_splits(Path path) {
   run_on(path, 2, [](group::Group& group, int) {
     (void)split(group, 0);

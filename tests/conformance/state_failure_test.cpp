@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checkpoints when something fails: who learns what, what stays untouched, and that the group goes on.
+// Checkpoints when something fails: the reports of each rank, the data that stays untouched, and that the group continues.
 #include <cerrno>
 #include <fstream>
 #include <mutex>
@@ -21,7 +21,7 @@ void a_save_that_fails_fails_everywhere_with_one_text(void**) {
   run_groups(3, [&](group::Group& group, int) {
     StateWorld world(group);
     texts.add(expect_error(DDP_ERROR_IO, [&] { world.save(folder.file("missing/a")); }));
-    world.save(folder.file("a"));  // and the group goes on
+    world.save(folder.file("a"));  // and the group continues
   });
   expect_contains(texts.one(), "save, on rank 0 (");
   expect_contains(texts.one(), "missing/a\": the folder \"" + folder.file("missing") + "\" does not exist; make it first");
@@ -130,8 +130,8 @@ void a_file_that_changes_while_it_is_read_is_noticed(void**) {
   expect_contains(texts.one(), "changed while it was read; the model is partly overwritten, so load again");
 }
 
-// Each call in turn: the other rank learns it, the former file stays whole, a failed load touches nothing or says that it
-// did, and the next save and load work.
+// Each call in turn: the other rank gets the error, the former file stays whole, a failed load touches nothing or reports
+// that it did, and the next save and load work.
 void after_any_failed_call_both_ranks_know_and_go_on(void**) {
   const std::string of_one = content_of_seed(1);
   const std::string of_two = content_of_seed(2);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checkpoints with ranks as threads: what comes back, and what is refused.
+// Checkpoints with ranks as threads: the contents after a load, and the calls that are refused.
 #include <algorithm>
 #include <cstring>
 #include <set>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Virtual ranks: what is missing in one part voids the step everywhere, and buffers are those of the first part; which
-// passes come, and what is refused. That a training has the same bits is in same_bits_test.cpp.
+// Virtual ranks: a gradient that is missing in one part voids the step on all ranks, and buffers are those of the first
+// part; the passes that must come, and the calls that are refused. That a training has the same bits is in
+// same_bits_test.cpp.
 #include "ddp/virtual_ranks.h"
 
 #include <atomic>
@@ -121,8 +122,8 @@ void parts_may_be_skipped(Path path) {
     });
 }
 
-/// Running statistics: each part adds its number to what it found. 2 of 3 ranks have several parts of 8; of 2 ranks each has
-/// one.
+/// Running statistics: each part adds its number to the value before. 2 of 3 ranks have several parts of 8; of 2 ranks each
+/// has one.
 void every_part_begins_with_the_buffers_of_the_step(Path path) {
   for (const int size : {1, 2, 3})
     run_at(path, size, [&](const std::string& place, const ddp_group_options& options, int) {
@@ -229,7 +230,7 @@ int64_t bytes_of_a_model(const Ways& ways, int parts) {
   return bytes;
 }
 
-/// The guide says: for p parts ceil(log2 p) arrays as large as the gradients; where these have 16 bits in
+/// From the guide: for p parts ceil(log2 p) arrays as large as the gradients; where these have 16 bits in
 /// F32, and one more.
 void partial_sums_take_what_the_guide_says(void**) {
   os::set_memory_table(&kCounted);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A rank that is late is named by all others with about the time that it slept, in calls and in passes, on every transport,
-// also where its host's other ranks stand between; without one nobody is; and what computation hides is not counted.
+// also where its host's other ranks stand between; without one no rank is; and time that computation hides is not counted.
 #include "exchange/waits.hpp"
 
 #include <chrono>
@@ -17,7 +17,7 @@ namespace {
 constexpr int kRanks = 5;  // of several hosts the last one has one rank, so that one rank of each other crosses
 constexpr int kSteps = 3;
 constexpr int64_t kSleepNs = 60'000'000;
-constexpr int kAttempts = 4;  // a machine that does other things as well makes anybody late
+constexpr int kAttempts = 4;  // on a busy machine any rank may be late
 
 void rest() { std::this_thread::sleep_for(std::chrono::nanoseconds(kSleepNs)); }
 
@@ -59,7 +59,7 @@ std::string wrong(const std::vector<int64_t>& waited, int rank, int late) {
   return for_late > 2 * (all - for_late) ? "" : "it is not the one" + text;
 }
 
-/// `attempt()` says what is wrong on this rank. Right on all ranks once is right.
+/// `attempt()` returns the error of this rank. Right on all ranks once is right.
 template <class Attempt>
 void expect_once(group::Group& group, const std::string& what, Attempt&& attempt) {
   std::string said;

@@ -38,7 +38,7 @@ inline void run_pass(PassWorld& world, int rank, int pass) {
 }
 
 /// The public rule for one element: in the tree, in F32, every product rounded, who does not count as -0.0, divided once.
-/// And in F64, as everybody would write it.
+/// And in F64, by the plain formula.
 struct Expected {
   float exact = 0;
   double rough = 0;

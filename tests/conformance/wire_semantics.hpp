@@ -20,7 +20,7 @@ inline constexpr ddp_dtype kWires[] = {DDP_F16, DDP_BF16};
 enum class WirePlace { kOwned, kPrivate, kMixed };
 inline constexpr WirePlace kPlaces[] = {WirePlace::kOwned, WirePlace::kPrivate, WirePlace::kMixed};
 
-/// Parameters of three dtypes; some larger than what travels inside one message.
+/// Parameters of three dtypes; some larger than one message.
 struct WireParameter {
   ddp_dtype dtype;
   int64_t count;

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# A CMake project that carries libddp's sources, as README.md says it: it gets the target ddp::ddp, no tests, no examples, no flags of ours
+# A CMake project that carries libddp's sources, as in README.md: it gets the target ddp::ddp, no tests, no examples, no flags of ours
 # on its own code, no build type forced on it. With --build the library is built there too, which takes minutes, and the program runs.
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 mkdir "$work/project"

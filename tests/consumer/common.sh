@@ -10,7 +10,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cc=${CC:-cc}
 
-# Install to one prefix, then move the tree: what a user finds must not depend on where it was installed.
+# Install to one prefix, then move the tree: a user's build must not depend on the first place.
 install_library() {
   cmake --install "$DDP_BUILD_DIR" --prefix "$work/first" >"$work/install.log"
   mv "$work/first" "$work/moved"

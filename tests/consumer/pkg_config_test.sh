@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# A C program built with what pkg-config says, against an installed and then moved libddp.
+# A C program built with the flags of pkg-config, against an installed and then moved libddp.
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 install_library
 PKG_CONFIG_PATH=$(dirname "$(find "$prefix" -name ddp.pc)")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What README.md and pkgconfig/README.md say about installing and using works as it is typed, by a user who has nothing set up: its program, and the commands of the
+# The commands of README.md and pkgconfig/README.md for installing and using work as they are typed, by a user without any setup: its program, and the commands of the
 # ways that use an installed library. add_subdirectory_test.sh has the third way.
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 export HOME=$work/home

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # libddp.a: what `pkg-config --static` and ddp::static say is enough for a C program, nothing of the inside has a name in it, and modules are
-# opened as with the shared library. A program that is static as a whole works on one host and says why it cannot have modules.
+# opened as with the shared library. A program that is static as a whole works on one host, and its error has the reason why it cannot have modules.
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 install_library
 archive=$(find "$prefix" -name libddp.a)
@@ -34,7 +34,7 @@ unset DDP_MODULE_PATH
 if [ -e "$modules/libddp_gloo.so" ]; then
   DDP_MODULE_PATH=$modules run_train "$work/gloo"
   mkdir "$work/ddp"
-  cp "$modules/libddp_gloo.so" "$work/ddp" # beside the program
+  cp "$modules/libddp_gloo.so" "$work/ddp" # next to the program
   run_train "$work/gloo"
   link whole -static
   pids=()

@@ -30,6 +30,13 @@ void a_tensor_knows_its_type_and_shape() {
   REQUIRE(error_of([] { ddp::Tensor(nullptr, DDP_F32, {-1}); }).status() == DDP_ERROR_INVALID_ARGUMENT);
 }
 
+void numbers_of_the_program_are_checked() {
+  on_ranks(2, "cpp_log", [](ddp::Group& group) {
+    group.log_metric("cpp/loss", 0.5);
+    REQUIRE(error_of([&] { group.log_metric("my loss", 0.5); }).status() == DDP_ERROR_INVALID_ARGUMENT);
+  });
+}
+
 void what_is_posted_ends_by_itself() {
   on_ranks(3, "cpp_posted", [](ddp::Group& group) {
     const std::int32_t rank = group.rank();
@@ -191,12 +198,9 @@ void the_log_goes_to_a_function() {
 }  // namespace
 
 int main() {
-  const CMUnitTest tests[] = {TEST(a_tensor_knows_its_type_and_shape),
-                              TEST(what_is_posted_ends_by_itself),
-                              TEST(messages_go_from_one_rank_to_another),
-                              TEST(collectives_give_what_a_loop_gives),
-                              TEST(groups_move_split_and_own_their_memory),
-                              TEST(errors_have_status_rank_and_text),
-                              TEST(the_log_goes_to_a_function)};
+  const CMUnitTest tests[] = {TEST(a_tensor_knows_its_type_and_shape),  TEST(what_is_posted_ends_by_itself),
+                              TEST(numbers_of_the_program_are_checked), TEST(messages_go_from_one_rank_to_another),
+                              TEST(collectives_give_what_a_loop_gives), TEST(groups_move_split_and_own_their_memory),
+                              TEST(errors_have_status_rank_and_text),   TEST(the_log_goes_to_a_function)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

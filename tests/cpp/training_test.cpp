@@ -10,7 +10,7 @@
 
 namespace {
 
-/** A folder of its own, gone at the end. */
+/** A folder of its own, removed at the end. */
 class Folder {
  public:
   Folder() {
@@ -87,7 +87,7 @@ void an_exception_ends_the_pass_on_all_ranks() {
     } catch (const std::runtime_error& error) {
       REQUIRE(std::string(error.what()) == "out of data");
     }
-    auto sgd = ddp::Optimizer::sgd(model); /* the group goes on */
+    auto sgd = ddp::Optimizer::sgd(model); /* the group continues */
     train(model, sgd, 1, 1);
     REQUIRE(sgd.step_count() == 1);
     if (group.rank() == 0) {

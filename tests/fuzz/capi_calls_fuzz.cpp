@@ -35,7 +35,7 @@ using Answers = std::vector<int64_t>;
 struct Shared {
   explicit Shared(uint8_t bits) : ends(1 + bits % 2), virtual_ranks(bits / 2 == 1 ? 4 : 0) {}
   std::atomic<bool> aborted{false};  // the program has asked for it
-  std::barrier<> ends;               // who leaves the group early would fail the others' last calls
+  std::barrier<> ends;               // a thread that leaves the group early would fail the others' last calls
   const int32_t virtual_ranks;
 };
 

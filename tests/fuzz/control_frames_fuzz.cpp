@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any bytes as what comes over a control connection: first as a stranger's to a server, then as a stream of frames whose
-// bodies are read as what they say they are. Either they are understood, or an error is thrown.
+// Any bytes over a control connection: first as a stranger's to a server, then as a stream of frames whose
+// bodies are read by their kinds. Either they are understood, or an error is thrown.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>

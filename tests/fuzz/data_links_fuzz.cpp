@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any bytes as what comes before a connection is a data link: a stranger's to a listener, a false listener's to a rank, and
-// an invitation over the control plane. None of it is believed, and what was understood holds together.
+// Any bytes before a connection is a data link: a stranger's to a listener, a false listener's to a rank, and
+// an invitation over the control plane. None of it is believed, and messages that were read are consistent.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any bytes as what ranks tell each other when they meet again: how far the replica of each has come, one behind the other.
+// Any bytes as the messages of ranks that meet again: the versions of their replicas, one after the other.
 // What is understood is written the same, and the rank whose state all get is one that has it.
 #include <cstdint>
 #include <cstdio>

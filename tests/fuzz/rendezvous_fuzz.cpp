@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any bytes as what a rank is told about where to meet: a rendezvous text, the record that rank 0 leaves in a file or a
+// Any bytes as a rank's information about the place to meet: a rendezvous text, the record that rank 0 leaves in a file or a
 // store, and Slurm's list of hosts. They are refused with INVALID_ARGUMENT, or what was understood holds together.
 #include <cstdint>
 #include <cstdio>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Batch normalisation of CUDA tensors: what the CPU computes, within the rounding of sums whose order differs.
+// Batch normalisation of CUDA tensors: the results of the CPU, within the rounding of sums whose order differs.
 #include "gpu/support/trainer.hpp"
 
 using namespace ddp;
@@ -74,8 +74,8 @@ class Layer {
   Memory weight_grad = channel(4), bias_grad = channel(4);
 };
 
-/// A few roundings to the element's type. Means and sums are in F64, but added in another order on a GPU: of so many values
-/// a few more units of F64.
+/// A few roundings to the element's type. Means and sums are in F64, but added in another order on a GPU: of this many
+/// values a few more units of F64.
 void expect_near(const std::vector<double>& got, const std::vector<double>& wanted, double unit, const std::string& what) {
   for (size_t i = 0; i < wanted.size(); ++i) {
     const double allowed = std::max(4 * unit, 64 * unit_of(DDP_F64)) * (std::abs(wanted[i]) + 1);

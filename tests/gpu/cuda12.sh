@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Builds the GPU module with CUDA 12, for drivers 535 to 575, and looks at what was built. Needs no GPU.
+# Builds the GPU module with CUDA 12, for drivers 535 to 575, and checks the result. Needs no GPU.
 #
 #   tests/gpu/cuda12.sh [--toolkit DIR] [--fetch] [--build DIR] [--programs]
 #

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is wrong with a CUDA tensor, or not done for one, is said in one sentence by the call that gets it, and nothing else
-// breaks.
+// A wrong CUDA tensor, or one that a call does not support, gives an error of one sentence from the call that gets it, and
+// nothing else breaks.
 #include "gpu/support/trainer.hpp"
 
 using namespace ddp;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A rank that is killed or stopped in the middle of a step: every survivor gets the right error within the limit, and its
 // parameters are those of a whole step, never of half a one; or, with in_backward, where the pass had begun to update, half
-// a one and refused (include/ddp/optimizer.h, undo). Ranks are processes; on the GPU that is none they would be threads,
+// a one and refused (include/ddp/optimizer.h, undo). Ranks are processes; on the fake GPU they would be threads,
 // which cannot be killed.
 #include <chrono>
 #include <csignal>
@@ -39,7 +39,7 @@ std::string values_after(int steps) {
   return t.value_bytes();
 }
 
-/// Whole steps, then one in which it marks half of its gradients, says so, and waits for what comes.
+/// Whole steps, then one in which it marks half of its gradients, reports it, and waits for its end.
 void half_a_step(Trainer& t, ddp_optimizer* optimizer, Reporter& report) {
   for (int step = 0; step < kWholeSteps; ++step) {
     t.pass(step);
@@ -54,7 +54,7 @@ void half_a_step(Trainer& t, ddp_optimizer* optimizer, Reporter& report) {
   report.say("in the middle");
 }
 
-/// Steps until something fails; what fails, when, and what is left.
+/// Steps until a call fails; the error, its time, and the state after it.
 std::string survive(Trainer& t, ddp_optimizer* optimizer, ddp_group* group, bool in_backward) {
   const auto start = Clock::now();
   ddp_status status = DDP_OK;
@@ -64,7 +64,7 @@ std::string survive(Trainer& t, ddp_optimizer* optimizer, ddp_group* group, bool
   }
   if (status == DDP_OK) status = ddp_model_end_backward(t.model.get(), t.stream.get());
   if (status == DDP_OK) status = ddp_optimizer_step(optimizer, t.stream.get());
-  // The host does not wait for the GPU, so it may hear of the failure later than it finished the step.
+  // The host does not wait for the GPU, so it may get the error later than it finished the step.
   while (status == DDP_OK && Clock::now() - start < std::chrono::seconds(30)) {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     status = ddp_group_status(group);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // CUDA graphs: a pass that was captured may be replayed, each time on what its gradients hold then, and so may a whole step;
-// what cannot be captured says so. Needs the runtime itself, because capture is the program's business and no part of the
-// module's table.
+// work that cannot be captured gives an error. Needs the runtime itself, because capture is the program's business and no
+// part of the module's table.
 #include <cuda_runtime.h>
 
 #include <limits>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels of the module that move, sum and compare, called through its table as the library calls them, beside the CPU's
-// loops: the same bits for every dtype, length, alignment and number of spans. A NaN is a NaN, whatever its payload.
+// The kernels of the module that move, sum and compare, called through its table as the library calls them, compared with
+// the CPU's loops: the same bits for every dtype, length, alignment and number of spans. A NaN is a NaN, whatever its
+// payload.
 #include "device/cpu/arrays.hpp"
 #include "device/cpu/reduce.hpp"
 #include "gpu/support/kernel_arrays.hpp"

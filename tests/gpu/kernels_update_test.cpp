@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels of the module that change parameters and averages, called through its table, beside the CPU's loops: the same
-// bits; and what stops them.
+// The kernels of the module that change parameters and averages, called through its table, compared with the CPU's loops:
+// the same bits; and what stops them.
 #include "device/cpu/update_kernels.hpp"
 #include "gpu/support/kernel_arrays.hpp"
 #include "optim/rules.hpp"
@@ -30,7 +30,7 @@ void averages_have_the_bits_of_the_cpu(void**) {
   }
 }
 
-/// A rule's arrays on the device, and what the CPU makes of them.
+/// A rule's arrays on the device, and the CPU's results from them.
 struct Rule {
   ddp_dtype dtype;
   Arrays value, grad, first, second;

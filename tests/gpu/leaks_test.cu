@@ -73,7 +73,7 @@ void a_hundred_lives_leave_nothing_behind(void**) {
          "host memory came back but for " + std::to_string((resident_pages() - pages) >> 8) + " MiB");
 }
 
-/// Gone in the middle of a pass, when the gradients that libddp is to pack are not even written.
+/// It is destroyed in the middle of a pass, when the gradients that libddp must pack are not even written.
 void models_may_be_destroyed_while_the_gpu_works(void**) {
   const SlowWork slow(kGpu);
   for (int k = 0; k < 10; ++k) {
@@ -88,7 +88,7 @@ void models_may_be_destroyed_while_the_gpu_works(void**) {
       t.copy_grad(static_cast<size_t>(p), t.stream.get());
       OK(ddp_model_mark_ready(t.model.get(), p, t.stream.get()));
     }
-    t.model.reset();  // nobody touches the gradients after this
+    t.model.reset();  // no work touches the gradients after this
     t.own_grads.clear();
   }
   if (cudaDeviceSynchronize() != cudaSuccess)

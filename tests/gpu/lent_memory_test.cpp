@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of a GPU that is said to be the host's is refused wherever host memory is taken, before anybody reads it.
+// Memory of a GPU that is declared as host memory is refused wherever host memory is taken, before any read.
 // Page-locked memory is the host's.
 #include <functional>
 #include <string>
@@ -27,7 +27,7 @@ struct Lender {
     return ModelHandle(made);
   }();
 
-  /// A lie: on the host.
+  /// A wrong declaration: on the host.
   [[nodiscard]] ddp_tensor lie(ddp_dtype dtype = DDP_F32, int64_t count = 16) const {
     return flat(hidden.data(), dtype, count, kCpu);
   }

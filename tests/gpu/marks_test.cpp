@@ -79,7 +79,7 @@ OptimizerHandle sgd_for(ddp_model* model, const Way& way) {
   return OptimizerHandle(made);
 }
 
-/// The group of the ranks' hosts says that rank 0 has marked.
+/// The group of the ranks' hosts reports that rank 0 has marked.
 void pass_in_turn(const Rank& at, Trainer& t, int step) {
   OK(ddp_model_begin_backward(t.model.get(), DDP_PASS_REDUCE));
   if (at.rank != 0) OK(ddp_group_barrier(at.group));

@@ -78,7 +78,7 @@ struct Steps {
   int broken = -1;  // its gradients are infinite
 };
 
-/// What a run leaves: values after every step, gradients after the last, and what the optimizer says of itself.
+/// The results of a run: values after every step, gradients after the last, and the numbers of the optimizer.
 std::string run(ddp_group* group, Place place, const OptimizerWays& ways, const Steps& steps) {
   Plan plan;
   plan.place = place;

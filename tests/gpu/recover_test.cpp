@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Processes with models on GPUs: one is killed in the middle of a step, the others recover and repeat it, another one joins
-// them, and all end with the values of one process that saw no death. Ranks are processes; on the GPU that is none they
+// them, and all end with the values of one process that saw no death. Ranks are processes; on the fake GPU they
 // would be threads, which cannot be killed: see gpu_host/recoverable_test.cpp.
 #include <ddp/recover.h>
 #include <sys/stat.h>
@@ -56,7 +56,7 @@ GroupHandle meet(const Folder& folder, int number, Place place, bool joins) {
   return GroupHandle(group);
 }
 
-/// One process and what it trains. Kept while the group changes.
+/// One process and its training. Kept while the group changes.
 struct Member {
   Member(const Folder& folder, int number, Place place, const Way& of, bool joins)
       : way(of), group(meet(folder, number, place, joins)), t(group.get(), plan_with_optimizer(place)) {}
@@ -108,7 +108,7 @@ struct Member {
   Trainer t;
 };
 
-/// Marks half of its gradients, says so, and waits for what comes.
+/// Marks half of its gradients, reports it, and waits for its end.
 void half_a_step(Member& member, Reporter& report) {
   OK(ddp_model_begin_backward(member.t.model.get(), DDP_PASS_REDUCE));
   for (int32_t p = member.t.count(); p-- > member.t.count() / 2;) {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# All that needs a real GPU, unattended: the tests, compute-sanitizer over tests of two ranks, the benchmark beside PyTorch, and experiments that
+# All that needs a real GPU, unattended: the tests, compute-sanitizer over tests of two ranks, the benchmark compared with PyTorch, and experiments that
 # show what only hardware shows; then a table.
 #
 #   tests/gpu/run.sh [--quick] [--out DIR] [--build KIT]     build if needed (into build/gpu), then run
@@ -14,7 +14,7 @@
 #   --pack KIT   a folder, or one file if its name ends in .tar.gz
 #   --only NAME  one stage: tests, sanitizer, benchmark or experiments
 #
-# A kit needs nothing but the C and C++ libraries (of this machine's age or younger), a driver and NCCL: libddp, its GPU module, the tests, CMocka,
+# A kit needs only the C and C++ libraries (of this machine's age or younger), a driver and NCCL: libddp, its GPU module, the tests, CMocka,
 # ddprun, the example, the benchmarks and the experiments are in it. Gloo is not needed, because all ranks are on one host. compute-sanitizer and
 # PyTorch are used where they are found (PYTHON names another interpreter than python3). NCCL is found as libddp finds it, by DDP_NCCL_LIBRARY or
 # the loader's search; the copy that a PyTorch brings is looked for too. CUDACXX names the compiler of a build, for an older driver one of CUDA 12.
@@ -81,7 +81,7 @@ gather() { # from the build folder $1 into the folder $2
       echo "$from has no $file" >&2
     fi
   done
-  # CMocka comes along: as a file beside libddp, where the programs look (their rpath is $ORIGIN/../lib).
+  # CMocka comes along: as a file next to libddp, where the programs look (their rpath is $ORIGIN/../lib).
   file=$(ldd "$from/tests/test.gpu.pass" | awk '$1 ~ /^libcmocka/ && $3 ~ "/" { print $3 }')
   [ -z "$file" ] || cp -L "$file" "$to/lib/"
   cp "$source_dir/examples/data/digits.csv" "$source_dir"/tests/gpu/bench/*.py "$source_dir"/tests/gpu/{run.sh,torch_gpu.py,jax_gpu.py} "$to/share/"
@@ -178,7 +178,7 @@ gpus=$(sed -n 's/.*, \([0-9]*\) GPU.*/\1/p' <<<"$probe" | head -1)
 
 budget=${seconds:-$((${#quick} ? 175 : 520))}
 SECONDS=0
-reserve=0 # seconds kept for what comes later
+reserve=0 # seconds kept for later steps
 left() { echo $((budget - SECONDS - reserve)); }
 fails="$work/fails" # a line for each stage that failed
 : >"$fails"
@@ -232,7 +232,7 @@ stage() {
   shorten "$log"
   save
 }
-beside() { # a command of this script that goes on beside the next ones, until `wait`
+beside() { # a command of this script that runs in parallel with the next ones, until `wait`
   (
     trap '[ -z "$child" ] || kill "$child"; exit 1' TERM
     "$@"
@@ -244,7 +244,7 @@ wanted() { # a stage, and the seconds that later ones keep
   [ -n "$only" ] || reserve=$(($2 * budget / 520))
 }
 
-# --- The tests, those of one rank first and beside one another. In a quick run only some of those that start processes ---
+# --- The tests, those of one rank first and in parallel. In a quick run only some of those that start processes ---
 
 test_program() { # name, limit, pattern
   [ ! -x "$kit/bin/test.gpu.$1" ] || stage "gpu.$1${3:+ $3}" "$2" hard "$kit/bin/test.gpu.$1" ${3:+"$3"}
@@ -311,7 +311,7 @@ if wanted sanitizer 200; then
   fi
 fi
 
-# --- The benchmark beside PyTorch, on one GPU and on all there are ---
+# --- The benchmark compared with PyTorch, on one GPU and on all there are ---
 
 if wanted benchmark 80; then
   heading BENCHMARK

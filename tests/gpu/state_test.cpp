@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What leaves a GPU by a file or a hash: checkpoints travel between GPU and CPU in both directions, and training goes on
+// Data that leaves a GPU by a file or a hash: checkpoints go between GPU and CPU in both directions, and training continues
 // with the same bits.
 #include "gpu/support/trainer.hpp"
 #include "support/group_procs.hpp"

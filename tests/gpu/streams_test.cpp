@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Order on the GPU: a gradient that a slow kernel is still going to write is waited for, wherever it is written; nobody's
+// Order on the GPU: a gradient that a slow kernel is still going to write is waited for, in any memory; no other
 // result is read too early or overwritten too soon; and the host does not wait.
 #include <chrono>
 #include <thread>
@@ -104,7 +104,7 @@ void marks_from_several_threads_with_streams_of_their_own_are_waited_for(void**)
   expect_same_bytes(t.value_bytes(), on_the_cpu(group.get(), 1), "after the step");
 }
 
-/// Whoever works on another stream than the gradients' came from: the end of the pass orders it after all of them.
+/// Work on another stream than those of the gradients: the end of the pass orders it after all of them.
 void the_stream_given_at_the_end_comes_after_all_gradients(void**) {
   const GroupHandle group = alone();
   Trainer t(group.get(), Plan{});

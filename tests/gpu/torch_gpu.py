@@ -16,7 +16,7 @@ import sys
 import traceback
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [HERE, os.path.join(HERE, "bench")]  # as they lie in a kit, and here
+sys.path[:0] = [HERE, os.path.join(HERE, "bench")]  # as they are in a kit, and here
 from packed import import_libddp, let_ranks_share, skip  # noqa: E402
 
 RANK, SIZE = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))

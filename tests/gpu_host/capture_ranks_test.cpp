@@ -17,7 +17,7 @@ namespace {
 constexpr int64_t kCount = 3000;
 constexpr int kParameters = 2;  // a bucket each
 
-/// NCCL that blocks, and NCCL that does not, which is what the library asks for; the marks reduce, or a thread does.
+/// NCCL that blocks, and NCCL that does not, as the library asks for; the marks reduce, or a thread does.
 struct Way {
   int64_t nccl_looks;
   ddp_progress progress;
@@ -231,7 +231,7 @@ void a_rank_may_end_before_a_captured_step(void**) {
   }
 }
 
-/// The headers are there, and one rank comes no further: NCCL's thread stays where it is, and nobody waits for it for ever.
+/// The headers are there, and one rank comes no further: NCCL's thread stays where it is, and no rank waits for it for ever.
 void a_rank_that_stays_before_nccl_costs_the_timeout(void**) {
   const FakeGpus gpus;
   ddp_group_options options = world_options();
@@ -285,7 +285,7 @@ void two_of_many_ranks_are_found(void**) {
   expect(nccl::HeaderWords::of(spec, 64).has_captures() && !nccl::HeaderWords::of(spec, 65).has_captures(), "for two");
 }
 
-/// Both ranks run it, one of them in a capture; each must be told which one that is, long before the time is up.
+/// Both ranks run it, one of them in a capture; each must get the number of that rank, long before the time is up.
 void expect_told(group::Group& group, int rank, int captures, void* stream, const std::function<void()>& body) {
   if (rank == captures)
     expect(fake_gpu::table().set_device(rank) == 0 && fake_gpu::begin_capture(stream, fake_gpu::CaptureMode::kThreadLocal),

@@ -76,7 +76,7 @@ void a_captured_pass_can_be_launched_again(void**) {
         for (int replay = 1; replay <= 3; ++replay) {
           for (const float each : captured.launch(rank, replay))
             expect_equal(each, 1.5F * static_cast<float>(replay), "the mean of the replay");
-          sgd.step(captured.stream.get());  // a launch makes new gradients, of which the model hears nothing
+          sgd.step(captured.stream.get());  // a launch makes new gradients, of which the model has no notice
           wanted -= 1.5F * static_cast<float>(replay);
           for (const float each : read_on(captured.stream, rank, captured.value.data(), kCount))
             expect_equal(each, wanted, "the step");

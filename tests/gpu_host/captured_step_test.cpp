@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whole steps, a pass and what the optimizer makes of it, that are captured into a graph of the GPU and launched again:
-// each launch does what the same model in host memory does in an ordinary step, with the same bits, and what the host sets
-// or loads between launches holds for those that follow. Gradients are whole numbers and the ranks 1 or 2, so that every
-// order of adding gives one mean.
+// Whole steps, a pass and the optimizer's step, that are captured into a graph of the GPU and launched again:
+// each launch does what the same model in host memory does in an ordinary step, with the same bits, and settings that the
+// host makes or loads between launches holds for those that follow. Gradients are whole numbers and the ranks 1 or 2, so
+// that every order of adding gives one mean.
 #include <cmath>
 #include <functional>
 #include <limits>

@@ -60,7 +60,7 @@ void a_rank_that_nccl_waits_for_is_named(void**) {
   fake_gpu::end_death();
 }
 
-/// Rank 1 has said that it can, and ends while NCCL connects: the others are told at once, long before the time is up.
+/// Rank 1 has agreed, and ends while NCCL connects: the others get the error at once, long before the time is up.
 void a_rank_that_ends_while_nccl_connects_is_named_at_once(void**) {
   for (const int64_t looks : {0, 3}) {  // NCCL that blocks, as NCCL_COMM_BLOCKING=1 makes it, and NCCL that does not
     const FakeGpus gpus(0, looks);
@@ -185,7 +185,7 @@ void what_a_fresh_thread_destroys_touches_no_other_gpu(void**) {
                                                 SmallGpuModel::options());
     model->add_parameter("w", value.tensor(group, DDP_F32), nullptr);
     AdamOptions options;
-    options.max_norm = 1;  // with what a norm needs on a GPU
+    options.max_norm = 1;  // with the memory that a norm needs on a GPU
     auto adam = std::make_shared<optim::Adam>(model, options, options);
     model->commit(stream.get());
     model->begin_backward(DDP_PASS_REDUCE);

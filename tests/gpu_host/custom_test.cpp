@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rule of the program whose parameters lie on GPUs of several ranks: where its steps are made changes nothing, and one
+// A rule of the program whose parameters are on GPUs of several ranks: where its steps are made changes nothing, and one
 // that fails is taken back.
 // The rule keeps the last value as its state and takes the gradient as the new value: copies, so that every order of the
 // stream shows.

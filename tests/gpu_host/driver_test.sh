@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # A program whose libddp has opened no module of a GPU, while the NVIDIA driver is in the process: memory of a GPU that is
-# said to be the host's is refused by what the driver says, which is a driver of this test's own. Managed memory is the host's.
+# declared as the host's is refused by the driver's answer; the driver is this test's own. Managed memory is the host's.
 set -eu
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Averages of parameters on a GPU: the bits of host memory, swaps that are exact, and no wait but where memory is made or
+// Averages of parameters on a GPU: the bits of host memory, swaps that are exact, and waits only where memory is made or
 // freed.
 #include "optim/ema.hpp"
 

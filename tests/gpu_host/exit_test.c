@@ -38,7 +38,7 @@ static void sleep_ms(long ms) {
   nanosleep(&time, NULL);
 }
 
-/* Runs last, so that what is called too late has the time for it. */
+/* Runs last, so that a call that comes too late has the time for it. */
 static void linger(void) { sleep_ms(400); }
 
 static void destroy_late(void) {

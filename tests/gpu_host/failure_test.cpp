@@ -104,7 +104,7 @@ void an_update_behind_a_broken_collective_changes_nothing(void**) {
   });
 }
 
-/// NCCL lacks the rank that left, and says so; nobody else does.
+/// NCCL lacks the rank that left, and reports it; no other part does.
 void a_rank_that_left_ends_nothing_on_the_others(void**) {
   const FakeGpus gpus;
   std::atomic<bool> left{false};

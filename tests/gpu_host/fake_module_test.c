@@ -35,7 +35,7 @@ static void memory_streams_and_graphs_work_from_c(void **state) {
   assert_true(bytes[3] == 9);
   assert_true(ddp_fake_gpu_poke(memory, bytes, 5) == 0);
   assert_true(ddp_fake_gpu_live() == 2);
-  assert_true(gpu()->synchronize() == 0); /* a free may wait for nobody */
+  assert_true(gpu()->synchronize() == 0); /* a free may return without waiting */
   assert_true(gpu()->stream_destroy(stream) == 0);
   assert_true(gpu()->free(memory) == 0);
   assert_true(ddp_fake_gpu_live() == 0);

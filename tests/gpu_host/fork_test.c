@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A program with tensors on GPUs that forks: the child destroys what it inherited, in any order and at its exit, and neither
- * CUDA nor NCCL nor page-locked memory is touched by it; the parent goes on. */
+ * CUDA nor NCCL nor page-locked memory is touched by it; the parent continues. */
 #define _POSIX_C_SOURCE 200809L
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -78,7 +78,7 @@ static void train(const training *of) {
   check_ok(ddp_ema_update(of->ema, of->stream));
 }
 
-/* What a child does with what it inherited; it never returns. */
+/* The child's use of the objects that it inherited; it never returns. */
 static void be_a_child(const training *of, int at_exit) {
   ddp_group_options options;
   if (ddp_group_barrier(of->group) == DDP_OK || ddp_model_commit(of->model, NULL) == DDP_OK) _exit(3);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory that is freed while the device may still use it: it is waited for, for a limited time, and kept where that is not
-// enough. In the fake, free and host_free wait for nobody here, as NCCL's mem_free never does.
+// enough. In the fake, free and host_free do not wait here, as NCCL's mem_free never does.
 #include <cstdlib>
 
 #include "gpu_host/placed_model.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a model does with gradients between passes, when some or all lie on a GPU: the bits of host memory, in the order of
+// Operations of a model on gradients between passes, when some or all are on a GPU: the bits of host memory, in the order of
 // the stream.
 #include <cmath>
 #include <functional>

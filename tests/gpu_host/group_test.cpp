@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Groups and their collectives with tensors on a GPU, and what a group says when something for it is missing.
+// Groups and their collectives with tensors on a GPU, and the errors of a group that lacks a module, a driver or NCCL.
 #include <cstdlib>
 
 #include "device/gpu/device.hpp"

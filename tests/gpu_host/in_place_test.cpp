@@ -48,8 +48,8 @@ void a_step_takes_few_calls(void**) {
   }
 }
 
-/// Within a pass, and in the step if the program says so, the update divides what it reads: no launch divides a bucket, and
-/// the gradients are means all the same.
+/// Within a pass, and in the step if the program says so, the update divides the sums that it reads: no launch divides a
+/// bucket, and the gradients are means all the same.
 void updates_divide_the_sums_that_they_read(void**) {
   for (const int ranks : {2, 3})
     for (const auto& [shard, in_backward] : {std::pair{false, true}, {true, true}, {false, false}, {true, false}}) {
@@ -76,7 +76,7 @@ void updates_divide_the_sums_that_they_read(void**) {
               const Tensor& tensor = of.model->table().parameter(p).grad;
               return read_on(of.stream, of.rank, tensor.data, tensor.count);
             };
-            // Of slices the rest is what the pass left, which is the same too.
+            // Outside of its slices a rank has the result of the pass, which is the same too.
             if (!shard) expect(grad(tested) == grad(plain), "gradient " + std::to_string(p));
           }
           group.barrier();
@@ -154,7 +154,7 @@ void memory_to_take_a_step_back_is_divided(void**) {
   FakeGpus::expect_correct();
 }
 
-/// 1,000 parameters of 1 to 40 elements cost no call each, and 30 to 36 bytes an element: src/optim/README.md says for what.
+/// 1,000 parameters of 1 to 40 elements cost no call each, and 30 to 36 bytes an element: src/optim/README.md lists them.
 void tiny_parameters_cost_little(void**) {
   std::vector<int64_t> counts;
   for (int tiny = 0; tiny < 1000; ++tiny) counts.push_back(1 + tiny % 40);

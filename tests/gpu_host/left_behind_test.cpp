@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Threads that NCCL does not give back: the group goes without them, and what they touch when they do come back is theirs.
+// Threads that do not return from NCCL: the group ends without them, and they own all that they touch when they return.
 #include <atomic>
 #include <thread>
 
@@ -32,7 +32,7 @@ void the_watch_may_come_back_after_its_group_is_gone(void**) {
       expect(ms_of([&] { group.close(); }) < 3000, "left in time");
       left = true;
     }
-    wait_until([&] { return left.load(); });  // once a rank has left, nobody looks for trouble of NCCL
+    wait_until([&] { return left.load(); });  // once a rank has left, no thread looks for errors of NCCL
   });
   expect_contains(library_threads(), "ddp-nccl-watch");
   expect_no_library_threads("the watch", 10'000);
@@ -40,7 +40,7 @@ void the_watch_may_come_back_after_its_group_is_gone(void**) {
   FakeGpus::expect_nothing_left();
 }
 
-/// The end of a broken communicator takes longer than anybody waits.
+/// The end of a broken communicator takes longer than the longest wait.
 void nccl_may_end_after_its_group_is_gone(void**) {
   const FakeGpus gpus;
   fake_gpu::delay_nccl(fake_gpu::NcclCall::kAbort, -1, 4000);
@@ -56,7 +56,7 @@ void nccl_may_end_after_its_group_is_gone(void**) {
   FakeGpus::expect_nothing_left();
 }
 
-/// It never ends: what it uses is kept for ever, and the next group is none the worse.
+/// It never ends: its objects are kept for ever, and the next group works.
 void nccl_may_never_end(void**) {
   const FakeGpus gpus;
   fake_gpu::delay_nccl(fake_gpu::NcclCall::kAbort, 0, -1);

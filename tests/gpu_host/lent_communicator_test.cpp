@@ -181,7 +181,7 @@ void a_failure_leaves_it_to_its_owner(void**) {
   FakeGpus::expect_nothing_left();
 }
 
-/// The same with the owner late: what the device would be waited for to free is left to the process.
+/// The same with the owner late: memory that can only be freed after a wait for the device is left to the process.
 void what_hangs_holds_up_no_destroy(void**) {
   const FakeGpus gpus;
   std::atomic<bool> marked{false};

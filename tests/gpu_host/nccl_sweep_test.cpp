@@ -64,11 +64,11 @@ void expect_of_steps(const SweptWorld& good, const SweptStory& story, int first,
 }
 
 void expect_values(const SweptWorld& good, const SweptStory& story, const std::string& what) {
-  if (!story.is_committed) return;             // rank 0's values were on their way into the parameters
+  if (!story.is_committed) return;             // rank 0's values were being copied into the parameters
   if (good.way.shard && good.way.own) return;  // what is gathered in place is undefined when that breaks off
   if (good.way.shard) return expect_of_steps(good, story, 0, kSteps, what);
   if (!good.way.in_backward || is_of_one_step(good, story)) return expect_whole(good, story, what);
-  // The pass broke off, and the model says so; or the device was still busy with the last one that had returned.
+  // The pass failed, and the model reports it; or the device was still busy with the last pass that had returned.
   if (story.is_whole) return expect_of_steps(good, story, std::max(0, story.steps - 1), story.steps, what);
   expect_of_steps(good, story, 0, kSteps, what);
 }
@@ -130,7 +130,7 @@ void sweep(int64_t offset, const Sweep& body) {
 }
 
 /// The other ranks wait for their own GPUs then, where NCCL connects, makes windows or rank 0's values come, and do not know
-/// who is late.
+/// the rank that is late.
 bool meets_in_nccl(const std::string& what) {
   return what.find("comm_init") != std::string::npos || what.find("window_register") != std::string::npos ||
          what.find("broadcast") != std::string::npos || what.find("call 2 of rank 1, all_reduce") != std::string::npos ||
@@ -140,7 +140,7 @@ bool meets_in_nccl(const std::string& what) {
          what.find("lent: call 4 of") != std::string::npos;
 }
 
-/// `status`: of those that have a group. Others are never told, and find out when the time is up.
+/// `status`: of ranks that have a group. Others get no message, and fail when the time is up.
 void expect_survivors_well(const SweptWorld& world, const SweptWorld& good, ddp_status status, const std::string& what) {
   expect_no_library_threads(what);
   for (int rank = 0; rank < kRanks; ++rank) {
@@ -183,7 +183,7 @@ void a_rank_may_end_in_any_call_of_nccl(void**) {
   });
 }
 
-/// Nobody says anything: the others find out when the time is up.
+/// No rank reports it: the others fail when the time is up.
 void a_rank_may_stay_in_any_call_of_nccl(void**) {
   sweep(1, [](SweptWorld& world, const SweptWorld& good, int64_t nth, const std::string& what) {
     if (nth % (2 * stride()) >= stride()) return;  // it takes its time

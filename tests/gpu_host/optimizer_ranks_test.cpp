@@ -257,7 +257,7 @@ void steps_and_averages_after_a_failure_change_nothing(void**) {
     trained.placed.fill_whole_grads(rank, 2);
     trained.placed.pass();
     group.barrier();
-    // The group breaks between the call of a step and what it enqueued.
+    // The group breaks between the call of a step and the work that it enqueued.
     fake_gpu::pause(trained.placed.stream());
     if (rank == 0) group.health().abort(Error(DDP_ERROR_ABORTED, "the test ends it"));
     wait_until([&] {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Optimizers of parameters on a GPU: the same bits as in host memory for every option, nothing allocated and nobody waited
+// Optimizers of parameters on a GPU: the same bits as in host memory for every option, no allocation and no wait
 // for after the first step, and everything in the order of the stream.
 #include "optim/optimizer.hpp"
 

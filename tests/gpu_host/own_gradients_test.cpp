@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of the program in memory of ddp_group_alloc on a GPU: buckets that lie in one block are reduced there, to the
+// Gradients of the program in memory of ddp_group_alloc on a GPU: buckets that are in one block are reduced there, to the
 // same bits as those that are packed, and where ranks have laid them out differently nothing of the kind happens.
 #include <numeric>
 
@@ -131,7 +131,7 @@ class Trainer {
   int64_t moves_ = 0;
 };
 
-/// body(a model with packed gradients, one as the world says) on each rank, after three steps with the same values.
+/// body(a model with packed gradients, one with the world's options) on each rank, after three steps with the same values.
 void compare(const World& world, const std::string& what, const std::function<void(Trainer&, Trainer&)>& body) {
   const FakeGpus gpus;
   ddp_group_options options = world_options();
@@ -173,7 +173,7 @@ void a_gap_is_the_programs(void**) {
 void ranks_that_differ_pack(void**) {
   compare({.ranks = 3, .lies = {Lie::kForwards, Lie::kPlanned, Lie::kForwards}}, "other orders",
           [](Trainer&, Trainer& tested) {
-            // Alone in its bucket a gradient lies alike whatever the order is.
+            // Alone in its bucket a gradient has the same place in any order.
             expect(tested.count_in_plan("in place") > 0, "some are alone");
             expect(tested.count_in_plan("copied") > 0, "some have company");
           });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Passes of models whose gradients lie on a GPU, or some of them. What they mean is what it means on the CPU; here is what
-// is different: streams, the host that does not wait, races that the fake would find.
+// Passes of models whose gradients are on a GPU, or some of them. Their meaning is that of the CPU; here are the properties
+// that is different: streams, the host that does not wait, races that the fake would find.
 #include <numeric>
 #include <random>
 

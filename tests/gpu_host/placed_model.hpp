@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model whose parameters lie where the test says, in host memory or on a fake GPU; a second one of the same seed in host
-// memory is its oracle.
+// A model whose parameters are where the test wants them, in host memory or on a fake GPU; a second one of the same seed in
+// host memory is its oracle.
 #pragma once
 
 #include <cstring>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks with models on GPUs go on when one has died: with the values of a training in which it had left in good order, at
+// Ranks with models on GPUs continue when one has died: with the values of a training in which it had left in good order, at
 // the addresses of before; and new ones join. Ranks are threads, and one dies by giving up its group. What cannot be
 // recovered there is refused.
 #include <array>
@@ -240,7 +240,7 @@ void a_new_rank_joins_and_the_first_one_dies(void**) {
   for (const RecoverableWay& way : kWays) grow_and_shrink(way);
 }
 
-/// Buffers that were on their way to a rank when another died are those of before.
+/// Buffers that were being sent to a rank when another died are those of before.
 void buffers_on_their_way_are_taken_back(void**) {
   const FakeGpus gpus;
   const Folder folder;

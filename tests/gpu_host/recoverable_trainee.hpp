@@ -141,8 +141,8 @@ struct RecoverableTrainee {
   std::shared_ptr<optim::Optimizer> optimizer;
 };
 
-/// What ranks in host memory come to: in each stage so many ranks make so many steps. State goes from one to the next by
-/// hand.
+/// The result of ranks in host memory: each stage has a number of ranks and a number of steps. State goes from one to the
+/// next by hand.
 inline std::vector<std::vector<float>> oracle(const RecoverableWay& way, const std::vector<std::pair<int, int>>& stages) {
   static std::atomic<int> next{0};
   std::vector<std::vector<float>> values;

@@ -8,7 +8,7 @@
 namespace ddp::test {
 namespace {
 
-/// Ranks as threads whose hosts are said to be these.
+/// Ranks as threads whose hosts have these names.
 void run_on_hosts(const char* hosts, int size, int32_t reproducible, const std::function<void(group::Group&, int)>& body) {
   setenv("DDP_TEST_HOST", hosts, 1);
   run_gpu_groups_with(size, with_reproducible(reproducible), body);

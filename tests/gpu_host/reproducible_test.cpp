@@ -70,7 +70,7 @@ void a_large_tensor_is_summed_in_parts(void**) {
   FakeGpus::expect_correct();
 }
 
-/// More than the group's memory holds: it grows, and what used it before goes on.
+/// More than the group's memory holds: it grows, and earlier users of it continue.
 void a_large_bucket_is_summed_at_once(void**) {
   constexpr int64_t kSlice = int64_t{3} << 20;
   const FakeGpus gpus;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model that is trained on a GPU or in host memory, in one of many ways, and what is left of it to compare.
+// A model that is trained on a GPU or in host memory, in one of many ways, and its results to compare.
 #pragma once
 
 #include <optional>
@@ -99,7 +99,7 @@ class Trainee {
     model_->begin_backward(DDP_PASS_REDUCE);
     for (size_t p = 0; p < kCounts.size(); ++p) {
       const auto index = static_cast<int32_t>(p);
-      const bool used = !way_.unused || (p != 3 && (p != 1 || group_.rank() == 0));  // 3: by nobody
+      const bool used = !way_.unused || (p != 3 && (p != 1 || group_.rank() == 0));  // 3: by no rank
       write(model_->table().parameter(index).grad,
             used ? random_numbers(dtype_, kCounts[p], static_cast<uint64_t>(1000 * pass + 10 * group_.rank()) + p)
                  : GroupBytes(static_cast<size_t>(kCounts[p] * dtype_size(dtype_))));

@@ -169,7 +169,7 @@ void a_group_and_its_halves_work_on_the_same_gpus(void**) {
   FakeGpus::expect_nothing_left();
 }
 
-/// Ranks leave a group when they like, and what they have done in it counts as before.
+/// Ranks leave a group when they like, and their earlier work in it counts as before.
 void groups_come_and_go_beside_a_pass(void**) {
   const FullGpus gpus;
   run_gpu_groups(2, [](group::Group& first, int rank) {
@@ -195,7 +195,7 @@ void groups_come_and_go_beside_a_pass(void**) {
   FakeGpus::expect_nothing_left();
 }
 
-/// What is captured waits for nothing outside, and for what comes before it in the same capture.
+/// Captured work waits for no work outside of the capture, and for earlier work in the same capture.
 void a_captured_pass_holds_the_calls_of_another_group(void**) {
   const FakeGpus gpus;
   run_two_groups(2, [](group::Group& first, group::Group& second, int rank) {
@@ -228,7 +228,7 @@ void a_captured_pass_holds_the_calls_of_another_group(void**) {
   FakeGpus::expect_nothing_left();
 }
 
-/// It would not run in one order on all ranks; the first group goes on.
+/// It would not run in one order on all ranks; the first group continues.
 void a_second_group_is_refused_where_nccl_keeps_no_order(void**) {
   const struct {
     int32_t version;

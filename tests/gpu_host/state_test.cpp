@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checkpoints of models on GPUs: the same file as from host memory, read into either, with moments that lie on the GPU, also
+// Checkpoints of models on GPUs: the same file as from host memory, read into either, with moments that are on the GPU, also
 // in parts.
 #include <thread>
 

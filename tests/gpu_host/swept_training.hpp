@@ -42,7 +42,7 @@ struct SweptStory {
   ddp_status status = DDP_OK;
   std::string text;
   int64_t ms = 0;        // from the order to end to the error
-  bool is_whole = true;  // the model says so of its parameters
+  bool is_whole = true;  // as the model reports of its parameters
   Values values;
 };
 
@@ -77,7 +77,7 @@ class Training {
     }
     model_->end_backward(stream_.get());
     sgd_->step(stream_.get());
-    if (is_lent_)  // nobody but its owner ends it, so the owner must not block where it cannot hear of a failure
+    if (is_lent_)  // only its owner ends it, so the owner must not block where it gets no report of a failure
       wait_until([&] {
         model_->group().health().check_usable();
         return fake_gpu::pending(stream_.get()) == 0;
@@ -199,7 +199,7 @@ inline void SweptWorld::run_rank(group::Group& group, int rank) {
   }
 }
 
-/// With a lent communicator a rank may end before it has its group. Then nobody says so, and this gives NULL.
+/// With a lent communicator a rank may end before it has its group. Then no rank reports it, and this gives NULL.
 inline std::shared_ptr<group::Group> SweptWorld::meet(int rank, const std::string& place) {
   ddp_group_options mine = options;
   mine.rank = mine.device_index = rank;

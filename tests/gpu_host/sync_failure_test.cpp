@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rank whose GPU fails while ranks are made equal, compared or averaged: nobody waits for it, and no parameter changes.
+// A rank whose GPU fails while ranks are made equal, compared or averaged: no rank waits for it, and no parameter changes.
 #include "group/channels.hpp"
 #include "model/average.hpp"
 #include "model/sync_buffers.hpp"
@@ -48,7 +48,7 @@ void an_average_that_breaks_off_changes_no_parameter(void**) {
     group.barrier();
     fake_gpu::pause(group.channels().first().gpu()->stream());
     average_parameters(*world.model, world.compute.get());
-    group.barrier();  // or rank 1 may hear of the end inside the call
+    group.barrier();  // or rank 1 may get the report of the end inside the call
     if (rank == 0) group.health().abort(Error(DDP_ERROR_ABORTED, "the test has had enough"));
     wait_until([&] {
       try {

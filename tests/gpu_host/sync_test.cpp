@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Making ranks equal, comparing and averaging them, when tensors lie on GPUs, in host memory, or some here and some there.
+// Making ranks equal, comparing and averaging them, when tensors are on GPUs, in host memory, or some here and some there.
 #include "core/hash.hpp"
 #include "device/gpu/device.hpp"
 #include "model/average.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What GPUs do in their streams is in a trace: read back as JSON, beside the moments of the host between which it happened.
+// A trace has the work of GPUs in their streams: read back as JSON, with the host's times before and after that work.
 #include <chrono>
 #include <fstream>
 #include <map>
@@ -74,7 +74,7 @@ struct Trace {
     for (const Json& entry : all.at("traceEvents")) {
       const std::pair row(entry.at("pid").get<int>(), entry.at("tid").get<int>());
       if (entry.at("name") == "thread_name") names[row] = entry.at("args").at("name").get<std::string>();
-      if (entry.at("ph") != "M") events.push_back(entry);
+      if (entry.at("ph") == "X" || entry.at("ph") == "i") events.push_back(entry);
     }
   }
   /// Of a rank, with this in the name of the row and in its own.
@@ -92,7 +92,7 @@ struct Trace {
 double begin_of(const Json& event) { return event.at("ts").get<double>(); }
 double end_of(const Json& event) { return begin_of(event) + event.value("dur", 0.0); }
 
-/// One behind the other, all between the two moments. Returns how long they are together.
+/// In sequence, all between the two moments. Returns how long they are together.
 double expect_in_order(const std::vector<Json>& works, double from, double to) {
   double sum = 0, last = from;
   for (const Json& work : works) {
@@ -110,7 +110,7 @@ std::vector<Json> between(std::vector<Json> events, double from, double to) {
   return events;
 }
 
-/// Barriers of the trace stand around each pass and what the device does for it.
+/// The trace has barriers before and after each pass and the device's work for it.
 void check_rank(const Trace& trace, int rank) {
   const std::string gpu = "GPU " + std::to_string(rank);
   const std::vector<Json> barriers = trace.of(rank, "calls", "ddp_group_barrier");
@@ -161,7 +161,7 @@ void streams_have_rows_in_the_order_of_their_work(void**) {
   }
 }
 
-/// The device's times are put on the host's clock: work that was held back there began when it was let go.
+/// The device's times are put on the host's clock: work that was held back there began when it was released.
 void times_are_those_of_the_host(void**) {
   constexpr double kHeldUs = 40'000;
   const FakeGpus gpus;
@@ -274,7 +274,7 @@ void captures_are_not_disturbed(void**) {
   FakeGpus::expect_correct();
 }
 
-/// Whatever the runtime refuses, training goes on, and the rest is in the trace.
+/// Whatever the runtime refuses, training continues, and the rest is in the trace.
 void what_is_refused_is_left_out(void**) {
   for (const char* const name : {"event_create", "event_elapsed", "event_query"}) {
     const FakeGpus gpus;
@@ -296,7 +296,7 @@ void what_is_refused_is_left_out(void**) {
   }
 }
 
-/// A device that is far behind: there are no events left, and what comes then is left out.
+/// A device that is far behind: there are no events left, and later work is left out.
 void a_late_device_costs_nothing_but_its_times(void**) {
   const FakeGpus gpus;
   const Folder folder;

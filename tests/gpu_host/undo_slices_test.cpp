@@ -57,7 +57,7 @@ class Trainer {
     model_->begin_backward(mode);
     for (int32_t p = model_->table().parameter_count(); p-- > without;) model_->pass().mark_ready(p, stream_.get());
   }
-  /// Values, and what lies beside them.
+  /// Values, and the data next to them.
   [[nodiscard]] Bytes all() {
     stream_.synchronize();
     Bytes bytes;
@@ -146,7 +146,7 @@ void ranks_that_went_alone_keep_all(void**) {
   FakeGpus::expect_correct();
 }
 
-/// Nobody has the other slices any more.
+/// No rank has the other slices any more.
 /// Had rank 0 begun to update when rank 1 broke the group? Then its values are torn, else they are as they were.
 bool break_in_a_pass() {
   const FakeGpus gpus;

@@ -50,7 +50,7 @@ class Api:
     enums: list = field(default_factory=list)
     callbacks: list = field(default_factory=list)
     handles: list = field(default_factory=list)
-    rest: list = field(default_factory=list)  # (header, line, text) of what is none of these
+    rest: list = field(default_factory=list)  # (header, line, text) of all others
 
 
 def squeeze(text):

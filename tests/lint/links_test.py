@@ -59,7 +59,7 @@ for path in tree.files():
             problems.append(f"{path}: {target} leads nowhere")
         elif anchor and whole.endswith(".md") and anchor not in anchors(whole):
             problems.append(f"{path}: {target} names no heading of {whole}")
-# `FOLDER/PAGE.md`, with or without a heading in quotation marks behind it; a comment may go on in the next line.
+# `FOLDER/PAGE.md`, with or without a heading in quotation marks behind it; a comment may continue in the next line.
 NAMED = re.compile(r'(?<![\w./-])((?:include|src|tests|bindings|examples|pkgconfig)/(?:[\w-]+/)*[\w-]+\.md)(?:`?,? \\?"([^"\\]{3,80})\\?")?')
 for path in tree.files():
     if not path.endswith(tree.SOURCE_ENDINGS + (".py", ".sh", ".md", ".txt")) or path.startswith(("tests/lint/", "bindings/")):

@@ -52,7 +52,7 @@ def main():
     sources = tree.sources("src/", "include/", "tests/", "examples/", "bindings/")
     sources = [path for path in sources if not re.search(r"_wrap\.(c|cpp|cxx|h)$", path)]  # written by SWIG
     for path in sources:
-        lines = tree.read(path).count("\n") - 1  # but for the licence (spdx_test.py)
+        lines = tree.read(path).count("\n") - 1  # without the line of the licence (spdx_test.py)
         if lines > FILE_CAP:
             problems.append(f"{path}: {lines} lines, at most {FILE_CAP}: which two ideas are in it?")
         elif lines > FILE_AIM:

@@ -11,7 +11,7 @@ import tree
 import words
 
 TABLE = "tests/lint/words.txt"
-FREE = 0.5  # per 1,000: a word may be the right one; good projects have so many
+FREE = 0.5  # per 1,000: a word may be the right one; good projects have this many
 CODE = tree.SOURCE_ENDINGS
 
 AREAS = {

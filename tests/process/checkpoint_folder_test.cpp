@@ -53,7 +53,7 @@ void the_second_job_in_a_folder_is_refused_and_nothing_is_mixed(void**) {
     }
     wait_for_file(folder.file(name_of_step(10)));
     const std::string text = expect_error(DDP_ERROR_IO, [&] { save_step(world, folder.path(), 30, 0); });
-    save_step(world, own.path(), 30, 0);  // it goes on elsewhere
+    save_step(world, own.path(), 30, 0);  // it continues elsewhere
     write_whole(own.file("refused"), "");
     return text;
   });
@@ -69,7 +69,7 @@ void the_second_job_in_a_folder_is_refused_and_nothing_is_mixed(void**) {
   });
 }
 
-// The writer keeps one file, so what a reader has just listed is often gone.
+// The writer keeps one file, so files that a reader has just listed are often removed.
 void a_reader_beside_a_writer_sees_whole_checkpoints_only(void**) {
   constexpr int kSteps = 150;
   const TemporaryFolder folder(TemporaryFolder::Where::kMemory);

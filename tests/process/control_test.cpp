@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The control plane between processes: it carries, and it names who is gone, silent, missing or in the way.
+// The control plane between processes: it carries messages, and names the rank that has left, is silent or missing, or is a
+// stranger.
 #include <csignal>
 #include <string>
 #include <thread>

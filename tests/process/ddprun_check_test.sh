@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ddprun --check: what it says of this machine, what it measures on it, and how it ends. A script takes the place of ssh.
+# ddprun --check: its report about this machine, its measurements, and its exit codes. A script takes the place of ssh.
 . "$DDP_SOURCE_DIR/tests/process/ddprun_support.sh" || exit 1
 unset OMP_NUM_THREADS DDP_TOKEN DDP_TOKEN_FILE
 # Memory of sanitizers and limits of this machine are not the matter here; more ranks than cores are a problem, so the exit code is chosen

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# ddprun when ranks fail: who is blamed, what is shown, how the others end. Needs no library.
+# ddprun when ranks fail: the rank that is named, the lines that are shown, the ends of the others. Needs no library.
 . "$DDP_SOURCE_DIR/tests/process/ddprun_support.sh" || exit 1
 
-export OMP_NUM_THREADS=1 # nothing is said about it then
+export OMP_NUM_THREADS=1 # then ddprun prints nothing about it
 run 7 -n 3 sh -c 'for i in $(seq 30); do echo "line $i of $RANK"; done
   [ $RANK = 1 ] && { echo "the reason" >&2; exit 7; }; [ $RANK = 0 ] && sleep 0.6; [ $RANK = 2 ] && sleep 0.4; exit 1'
 grep '^ddprun' "$work/err" >"$work/report"

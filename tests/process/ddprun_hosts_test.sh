@@ -69,7 +69,7 @@ mkdir "$work/place"
 prints_sorted another_folder "[0] $work/place"$'\n'"[1] $work/place" --chdir "$work/place" --hosts a:1,b:1 pwd
 says 125 a_missing_folder_is_named "host a cannot enter the folder $work/none" --chdir "$work/none" --hosts a:1 pwd
 
-# The machines of an allocation; what is typed wins.
+# The machines of an allocation; options on the command line win.
 allocated() { SLURM_JOB_ID=7 SLURM_JOB_NODELIST='n[08-09]' SLURM_NTASKS=3 SLURM_TASKS_PER_NODE=2,1 hosts "$@"; }
 allocated 0 sh -c 'echo $RANK $LOCAL_RANK $MASTER_ADDR'
 check the_allocation_has_the_hosts same "$(sort "$work/out")" $'[0] 0 0 n08\n[1] 1 1 n08\n[2] 2 0 n08'
@@ -102,7 +102,7 @@ kill -KILL "$(head -1 "$work/connections" | cut -d" " -f1)"
 check a_connection_that_breaks_is_a_failure ended 137
 check and_all_ranks_end within 20 nothing_stays
 
-# Ranks that fail are started again on their host, and the others go on. What a rank writes for those that join reaches all hosts.
+# Ranks that fail are started again on their host, and the others continue. A rank's file for ranks that join reaches all hosts.
 hosts 0 --hosts a:2,b:1 --max-restarts 2 sh -c 'echo "rank $RANK joins ${DDP_JOIN:-no} restarts ${DDP_RESTARTS:-0} $LOCAL_RANK of $LOCAL_WORLD_SIZE $WORLD_SIZE"
   if [ $RANK = 2 ] && [ -z "${DDP_JOIN:-}" ]; then echo its last words >&2; exit 3; fi
   [ $RANK = 0 ] && echo the place of rank 0 >"$DDP_JOIN_FILE"

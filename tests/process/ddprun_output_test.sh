@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # ddprun's output: prefixes, whole lines under load, long lines, binary output, closed streams, files. Needs no library.
 . "$DDP_SOURCE_DIR/tests/process/ddprun_support.sh" || exit 1
-export OMP_NUM_THREADS=1 # nothing is said about it then
+export OMP_NUM_THREADS=1 # then ddprun prints nothing about it
 prints stdout_stays_stdout '[0] to stdout' -n 1 sh -c 'echo to stdout; echo to stderr >&2'
 check stderr_stays_stderr same "$(cat "$work/err")" '[0] to stderr'
 prints no_prefix_leaves_lines_alone $'plain\nplain' -n 2 --no-prefix echo plain
@@ -42,7 +42,7 @@ check a_reader_that_leaves_is_reported grep -q 'stdout takes no more output' "$w
 timeout 60 "$ddprun" -n 2 seq 200000 | { sleep 0.5; cat >"$work/out"; }
 check a_slow_reader_gets_everything lines "$work/out" 400000
 
-# What outlives its rank but still writes (a tee in the background) is heard.
+# Output of a process that outlives its rank (a tee in the background) is shown.
 prints late_lines_are_heard '[0] late' -n 1 sh -c '(sleep 0.2; echo late) & exit 0'
 
 run 0 -n 2 --output-dir "$work/a/b" sh -c 'echo out $RANK; echo err >&2'

@@ -5,7 +5,7 @@
 
 shows() { grep -q -- "$1" "$work/out"; } # a pattern
 
-# A program in C that nobody changed: no fflush, no setvbuf.
+# A program in C without changes: no fflush, no setvbuf.
 cat >"$work/speak.c" <<'C'
 #include <signal.h>
 #include <stdio.h>
@@ -97,7 +97,7 @@ run 0 -n 1 --no-prefix sh -c "$bar"
 check without_prefixes_a_bar_passes_unchanged same "$(tr '\r' '|' <"$work/out")" '|0: 1 of 6 |0: 2 of 6 |0: 3 of 6 |0: 4 of 6 |0: 5 of 6 |0: 6 of 6 '
 prints a_line_is_what_a_terminal_would_show $'[0] dos\n[0] over\n[0] end' -n 1 printf 'dos\r\nlong line\rover\nend\r\n'
 
-# A terminal: what stands on it in the end, and how many rows were ever written.
+# A terminal: its text at the end, and how many rows were ever written.
 command -v python3 >/dev/null || finish
 on_screen() { TERM=xterm NO_COLOR=1 OMP_NUM_THREADS=1 terminal screen "$@"; }
 on_screen -n 3 sh -c "$bar"

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-# ddprun --report: what it says of a real job, also of one that was started again and of one on two hosts, as JSON and as Chromium
+# ddprun --report: the report of a real job, also of one that was started again and of one on two hosts, as JSON and as Chromium
 # shows it. The line of progress on a terminal.
 . "$DDP_SOURCE_DIR/tests/process/ddprun_support.sh" || exit 1
 need_python "reads the reports"
 unset DDP_WATCH_DIR
 
-# So many steps; the last rank begins each 20 ms late. With "die" rank 1 exits after the first steps of its first start, with
+# A number of steps; the last rank begins each 20 ms late. With "die" rank 1 exits after the first steps of its first start, with
 # "crash" in its first pass. With "gloo" the ranks use sockets.
 cat >"$work/train.c" <<'C'
 #include <ddp/ddp.h>
@@ -83,7 +83,7 @@ else
   echo "not looked at in a browser: chromium is not installed"
 fi
 
-# Started again: what was done before counts.
+# Started again: work before the restart counts.
 run 0 -n 2 --max-restarts 1 --min-ranks 2 --report "$work/r.html" "$work/train" 20 die
 check both_lives_count is "$total == [25, 25] and [x['starts'] for x in ranks] == [2, 2] and r['restarts'] == 1"
 check the_story_is_told is "any('rank 1 failed (exit code 3)' in e['text'] for e in r['events']) and len(r['events']) >= 2"

@@ -48,7 +48,7 @@ within 20 lines "$work/out" 2
 kill -TERM "$pid"
 check a_rank_that_ignores_the_end_is_killed_after_the_grace ended 143
 
-# A reader that takes nothing (a pager that nobody scrolls) keeps nobody from ending the job.
+# A reader that takes nothing (a pager that is not scrolled) does not delay the end of the job.
 mkfifo "$work/fifo"
 sleep 60 <"$work/fifo" &
 reader=$!

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# A training on two hosts that goes on when ranks, ddprun on a host, or a host's connection die, rank 0 with them: started again over ssh, they
+# A training on two hosts that continues when ranks, ddprun on a host, or a host's connection die, rank 0 with them: started again over ssh, they
 # join the others. Skipped unless root may make namespaces and there is an sshd.
 . "$DDP_SOURCE_DIR/tests/process/sshd_support.sh"
 worker=$DDP_BUILD_DIR/examples/09_survive
@@ -10,7 +10,7 @@ pid_of() { # rank: the process that has it, where it leads on both hosts
   done | tail -n 1
 }
 epochs() { sed -n 's/.*epoch  *\([0-9]*\) .*/\1/p' "$work/rank-out" 2>/dev/null | tail -n 1; }
-goes_on() { # with so many processes, for five more epochs
+goes_on() { # with this number of processes, for five more epochs
   local from
   from=$(epochs)
   within 25 eval "[ \"\$(grep -s 'processes' $work/rank-out | tail -n 1 | sed 's/.*processes//' | wc -w)\" = $1 ] && [ \"\$(epochs)\" -gt $((${from:-0} + 4)) ]"

@@ -65,7 +65,7 @@ kill -KILL "$(ps -o ppid= -p "$(launcher_of 1)" | tr -d ' ')"
 check "a connection whose sshd is killed ends the job" ended 255
 check "and the ranks there" within 10 nothing_stays
 
-# The host is cut off: no byte says so on either side.
+# The host is cut off: neither side receives a byte about it.
 check "they run for the cut" sleepers --silence 3
 ip -n "$id-net" link set to2 down
 cut_at=$SECONDS

@@ -123,7 +123,7 @@ gone() { # process ids: has every one ended (or become a zombie)?
   done
 }
 
-lines() { # file, number: does it have at least so many lines?
+lines() { # file, number: does it have at least this many lines?
   [ "$(wc -l <"$1")" -ge "$2" ]
 }
 

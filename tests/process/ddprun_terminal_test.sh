@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ddprun on a terminal: what is typed reaches rank 0, Ctrl-D ends its input, Ctrl-C ends the job, a hang-up too. Needs no library.
+# ddprun on a terminal: typed lines reach rank 0, Ctrl-D ends its input, Ctrl-C ends the job, a hang-up too. Needs no library.
 . "$DDP_SOURCE_DIR/tests/process/ddprun_support.sh" || exit 1
 need_python "makes the terminal"
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ddprun: what the ranks find, exit codes, and how wrong use is answered. Needs no library.
+# ddprun: the ranks' environment, exit codes, and the answers to wrong use. Needs no library.
 . "$DDP_SOURCE_DIR/tests/process/ddprun_support.sh" || exit 1
 
 # Environment of the ranks.

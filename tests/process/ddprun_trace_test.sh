@@ -10,12 +10,14 @@ run 0 -n 2 --trace "$work/trace.json" "$work/train"
 check "both ranks made three passes" same "$(count 0 weight) $(count 1 weight)" "3 3"
 check "calls are named" same "$(count 1 ddp_model_commit)" 1
 check "nothing of it is misunderstood" sound
+check "arrows go from marks to buckets to the ends of passes" same "$(arrows 0) $(arrows 1)" "3 3 0 3 3 0"
 check "calls stand in their order" in_order 1
 check "it is said" grep -q "the trace of 2 ranks is in $work/trace.json" "$work/err"
 check "no folder is left" same "$(ls "$work/tmp")" ""
 
 run 137 -n 2 --trace "$work/trace.json" "$work/train" 1
 check "the last mark of the dead is there" same "$(count 1 weight)" 3
+check "an arrow of the pass that did not end has a bucket to end in, or is not there" same "$(arrows 1 | cut -d' ' -f2,3)" "2 0"
 check "and that it was in no call" same "$(count 1 ddp_model_end_backward)" 2
 check "nor is anything of that misunderstood" sound
 

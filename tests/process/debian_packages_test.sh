@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# tests/support/debian_packages.sh: what it installs and says, with apt-get, dpkg-query and id replaced by fakes.
+# tests/support/debian_packages.sh: its installations and messages, with apt-get, dpkg-query and id replaced by fakes.
 set -u
 . "$DDP_SOURCE_DIR/tests/support/debian_packages.sh"
 work=$(mktemp -d)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# The examples run on 1 to 4 ranks and print what examples/README.md says; training reaches its accuracy and resumes.
+# The examples run on 1 to 4 ranks and print the lines of examples/README.md; training reaches its accuracy and resumes.
 . "$DDP_SOURCE_DIR/tests/process/ddprun_support.sh" || exit 1
 examples=$DDP_BUILD_DIR/examples
 [ -x "$examples/02_train" ] || {
@@ -73,7 +73,7 @@ for ranks in 2 3; do
   check "without_parts_$ranks ranks_have_others" [ "$(result)" != "$expected" ]
 done
 
-# Without a launcher a program is told what is missing, or is the only rank; never a hang.
+# Without a launcher a program gets an error that names the missing variable, or is the only rank; it never hangs.
 code=0
 env -u RANK -u WORLD_SIZE timeout 60 "$examples/01_all_reduce" >"$work/out" 2>"$work/err" || code=$?
 check alone_it_ends [ "$code" -lt 2 ]
@@ -84,13 +84,13 @@ check missing_data_is_named grep -q 'no-such-file cannot be opened' "$work/err"
 run 1 -n 2 "$examples/02_train" --resume --checkpoint no-such-file
 check missing_checkpoint_is_named grep -q 'no-such-file' "$work/err"
 
-# The example for GPUs, where it was built and there is none.
+# The example for GPUs, where it was built and the machine has none.
 if [ -x "$examples/07_cuda" ] && [ ! -e /dev/nvidiactl ]; then
   run 1 -n 2 "$examples/07_cuda"
   check what_a_gpu_program_misses_is_said grep -q 'DDP_ERROR_NOT_SUPPORTED' "$work/err"
 fi
 
-# Example 9 goes on when rank 0 is killed, and then alone; the launcher calls that a success.
+# Example 9 continues when rank 0 is killed, and then alone; for the launcher that is a success.
 process_of() { sed -n 's/^\[0\] epoch .* processes //p' "$work/out" | head -n 1 | cut -d ' ' -f "$1"; } # 1: rank 0's
 losses() { sed -n 's/^\[[012]\] epoch *\([0-9]*\)  loss \([0-9.]*\) .*/\1 \2/p' "$work/out" | sort -n; }
 fall() { losses | awk '{ rose = rose || (NR > 1 && $2 > 1.1 * last); if (NR == 1) first = $2; last = $2 } END { exit !(NR >= 36 && !rose && last < 0.2 * first) }'; }
@@ -109,7 +109,7 @@ wait "$pid" || code=$?
 check a_training_that_survives_two_ranks_ends_well [ "$code" = 0 ]
 check it_goes_on_without_rank_0 grep -q 'rank 0 of 2, which was rank 1 of 3, continues' "$work/out"
 check it_says_who_is_gone grep -q '  rank 0 of before is gone' "$work/out"
-# Which it is depends on whether the rank was heard between its first pass and its death.
+# The line depends on whether a heartbeat arrived between the rank's first pass and its death.
 check it_says_where_that_rank_was grep -Eq '  rank 0 was last heard .* s ago, (in pass [0-9]+, (in|behind) ddp_|before its first pass)' "$work/out"
 check it_goes_on_alone grep -q 'rank 0 of 1, which was rank 0 of 2, continues' "$work/out"
 check it_makes_all_epochs grep -q '^\[1\] epoch  40' "$work/out"
@@ -127,7 +127,7 @@ check it_joins_the_others grep -q 'rank 0 of 3, which was rank 0 of 2, continues
 check all_are_there_at_the_end grep -q 'ranks that are left: 3, all equal' "$work/out"
 check the_loss_falls_there_too fall
 
-# When all are killed, the next start goes on from the newest checkpoint that is whole.
+# When all are killed, the next start continues from the newest checkpoint that is whole.
 mkdir "$work/saved"
 : >"$work/out"
 timeout -s KILL 60 "$ddprun" -n 2 "$examples/09_survive" --epochs 1000 --pause 3 --folder "$work/saved" >"$work/out" 2>"$work/err" &

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows of the table of faults that no other test holds in full: ranks that disagree about model or options, at each rank;
-// no shared memory; a name service that hangs; what a killed job leaves behind. Each asserts the status, who or what
-// is named, how soon, and that the process goes on.
+// no shared memory; a name service that hangs; the files of a killed job. Each asserts the status, the rank or thing that
+// is named, how soon, and that the process continues.
 #include <dlfcn.h>
 #include <netdb.h>
 #include <sys/mman.h>
@@ -175,7 +175,7 @@ void options_that_differ_are_named_on_all_ranks(void**) {
   }
 }
 
-/// F37: one rank has none. AUTO takes sockets on all ranks alike; who asked for shared memory is told why there is none.
+/// F37: one rank has none. AUTO takes sockets on all ranks; a program that asked for shared memory gets the reason.
 void without_shared_memory_sockets_are_used(void**) {
   const Folder folder;
   const bool gloo = gloo_is_there();
@@ -206,7 +206,7 @@ void without_shared_memory_sockets_are_used(void**) {
   for (const ProcResult& result : procs.wait(60'000)) expect(result.exit_code == 0, result.describe());
 }
 
-/// F76: the caller waits no longer than it said, and goes on.
+/// F76: the caller waits no longer than its limit, and continues.
 void a_name_service_that_hangs_ends_with_the_rendezvous(void**) {
   const Folder folder;
   Procs procs(2, [&](int rank, Reporter&) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank ends without a goodbye, and every survivor ends as soon as it hears of it. All of them must name the rank that
-// ended first, never one that heard of it and left. DDP_TEST_RUNS=1000 repeats each kind so often; the last line of each
-// kind is its figure.
+// One rank ends without a goodbye, and every survivor ends as soon as it gets the report. All of them must name the rank
+// that ended first, never one that got the report and left. DDP_TEST_RUNS=1000 repeats each kind 1,000 times; the last line
+// of each kind is its figure.
 #include <unistd.h>
 
 #include <cstdio>
@@ -27,7 +27,7 @@ int runs() {
 
 enum class End { kExit, kDestroy };
 
-/// What a rank hears when the others end; "" from the one that ends first.
+/// The error that a rank gets when the others end; "" from the one that ends first.
 std::string hear(group::Group& group, int rank, int victim, int rounds) {
   try {
     for (int round = 0; rank != victim || round < rounds; ++round) group.barrier();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bits that change on the wire past TCP's checksum (F14), where links are plain. What is sent between ranks for a sum
-// carries no tag, so the damaged sum itself is not noticed. What is promised: nobody dies or hangs, the check of the
-// replicas (check_every) finds the rank that has other parameters since, on all ranks, and the group goes on. Encrypted
+// carries no tag, so the damaged sum itself is not noticed. The promise: no rank dies or hangs, the check of the
+// replicas (check_every) finds the rank that has other parameters since, on all ranks, and the group continues. Encrypted
 // links: process/sealed_links_test.cpp. Control messages: unit/control/control_codec_test.cpp changes each of their bits.
 #include <dlfcn.h>
 #include <sys/socket.h>

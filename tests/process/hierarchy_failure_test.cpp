@@ -79,7 +79,7 @@ void expect_mismatch(const Placement& placement, int other, const std::function<
   Run run(placement, [&](ForkHub& hub, int rank, Reporter&) {
     Child child(hub, placement, rank);
     return expect_error(DDP_ERROR_DIFFERENT_CALLS, [&] {
-      child->barrier();  // may be cut off on its way out by what the others do next
+      child->barrier();  // a later act of the others may cut its goodbye off
       call(child, rank == other);
     });
   });

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Network namespaces as hosts, joined by a bridge: groups choose shared memory inside a "host" and rails over the virtual network between
 # them, wherever the ranks are placed, or sockets alone where ranks share nothing. Links are encrypted where the group has a token. The hosts
-# are told apart by DDP_TEST_HOST, because all namespaces run on one kernel. Skipped unless root may make namespaces.
+# are distinguished by DDP_TEST_HOST, because all namespaces run on one kernel. Skipped unless root may make namespaces.
 worker=$DDP_BUILD_DIR/tests/test.process.hierarchy
 . "$DDP_SOURCE_DIR/tests/process/netns_support.sh"
 export DDP_LOG=info WORLD_SIZE

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Several hosts with several ranks each: sums with the bits of one reduction over all ranks wherever gradients lie, and
-// notes that every rank learns. Skipped with a printed reason when the Gloo module is not there.
+// Several hosts with several ranks each: sums with the bits of one reduction over all ranks with gradients in any memory,
+// and notes that every rank learns. Skipped with a printed reason when the Gloo module is not there.
 //
 // "--worker": one rank of a group that is started from outside (hierarchy_netns_test.sh), with the group's real choice of
 // transport. "--worker TIMEOUT_MS": one of four that add up 4 MiB (slow_link_netns_test.sh).
@@ -44,7 +44,7 @@ void sums_have_the_bits_of_one_reduction(void**) {
           child->all_reduce(flat_tensor(mine.data(), way.dtype, count), way.op);
           const std::string what = placement + ": " + std::to_string(count) + " " + dtype_name(way.dtype);
           expect(mine == wanted, what + ", private");
-          // Some ranks in shared memory, some not: nobody needs to know.
+          // Some ranks in shared memory, some not: no rank needs to know.
           child->all_reduce(flat_tensor(rank % 2 == 0 ? shared : mine.data(), way.dtype, count), DDP_MAX);
           static_cast<void>(child->arena()->free(shared));
         }
@@ -97,7 +97,7 @@ void the_other_collectives_work_too(void**) {
     }).expect_success();
 }
 
-// A bucket of pieces of which each rank has some in the group's memory and some of its own, as `shared(rank, piece)` says.
+// A bucket of pieces of which each rank has some in the group's memory and some of its own, by `shared(rank, piece)`.
 class Gradients {
  public:
   static constexpr int64_t kCounts[] = {1, 7, 1000, 65'537, 0, 100'003};
@@ -188,7 +188,7 @@ void pieces_that_nobody_uses_and_void_buckets_stay_untouched(void**) {
       Child child(hub, placement, rank);
       Gradients gradients(*child, rank, ranks_of(placement), 30, mixed);
       const auto bucket = child->prepare(gradients.spec());
-      // Piece 3 is used by the last rank alone, piece 2 by nobody.
+      // Piece 3 is used by the last rank alone, piece 2 by no rank.
       const bool last = rank + 1 == ranks_of(placement);
       bucket->start(collective::BucketHeader{false, {last ? 0x3bU : 0x33U}});
       bucket->finish();
@@ -265,7 +265,7 @@ void a_host_sends_its_nodes_once_up_and_the_sum_once_down(void**) {
     }).expect_success();
 }
 
-// One rank of a group that somebody else started: prints "rank 2 of 4: sums agree over GLOO".
+// One rank of a group that another program started: prints "rank 2 of 4: sums agree over GLOO".
 int work() {
   const auto group = group::Group::create(nullptr, world_options());
   const int32_t size = group->size();
@@ -282,7 +282,7 @@ int work() {
   return 0;
 }
 
-// One of four ranks, of which nobody computes while another one waits.
+// One of four ranks, of which none computes while another one waits.
 int work_within(int64_t timeout_ms) {
   constexpr int64_t kCount = 1 << 20;
   const auto inputs = random_inputs(4, DDP_F32, kCount, 7);

@@ -2,8 +2,9 @@
 // A job that trains over Gloo while strangers attack every port that its processes listen on; one is open all the time,
 // because rank 0 also waits for a newcomer. The sums stay right, the newcomer gets in, and a stranger costs little memory.
 //
-//   test.process.hostile_job                a few seconds; speed is printed and not judged, since other programs run beside
-//   it test.process.hostile_job --judge [s]    s seconds (10) for each attack: 80 % of the speed, and the newcomer within 2
+//   test.process.hostile_job                a few seconds; speed is printed and not judged, since other programs run at the
+//   same time it test.process.hostile_job --judge [s]    s seconds (10) for each attack: 80 % of the speed, and the newcomer
+//   within 2
 //   s
 //
 // Skipped with a printed reason when the Gloo module is not there.

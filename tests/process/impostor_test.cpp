@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Strangers without the token answer in the place of a rank: at the port of a dead one, and at the rendezvous before rank 0
-// is there. Of somebody who has not proved that he knows the token only one thing is believed: that he is not ours.
+// is there. A caller that has not proved its knowledge of the token is believed in one thing only: it is no rank of ours.
 #include "support/impostor.hpp"
 
 #include <unistd.h>
@@ -158,7 +158,7 @@ void at_an_address(void**) {
   }
 }
 
-/// The port is a launcher's choice, so that rank 0 may take a later one whoever has it.
+/// A launcher chose the port, so rank 0 may take a later one if any process has it.
 void at_the_address_of_a_launcher(void**) {
   ::setenv("WORLD_SIZE", "2", 1);
   ::setenv("MASTER_ADDR", "127.0.0.1", 1);
@@ -182,7 +182,7 @@ void where_a_file_of_an_earlier_run_leads(void**) {
   }
 }
 
-/// A rank with another token cannot be told from a stranger: it is said in the log, and when the time is up.
+/// A rank with another token cannot be told from a stranger: the log has it, and the error when the time is up.
 void who_never_finds_another_is_told_of_the_token(void**) {
   const int port = ports_side_by_side(2);
   Procs procs(1, [&](int, Reporter&) {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# A host that has IPv6 alone (a network namespace whose loopback has no IPv4): ranks that ddprun starts, and ranks that somebody else starts with
+# A host that has IPv6 alone (a network namespace whose loopback has no IPv4): ranks that ddprun starts, and ranks that another launcher starts with
 # MASTER_ADDR=localhost, meet and add, over shared memory and over sockets.
 if [ "$(id -u)" != 0 ] || ! command -v ip >/dev/null; then
   echo "network namespaces need root and the program ip"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # New ranks come from hosts of their own (network namespaces) at each kind of rendezvous: to a group of two ranks on host 1 and one on host 2, then
-# when rank 0 has died, then when nobody is left on host 1, whose address tcp:// and env:// name. There the last one is told what to do; a file and
-# a store are found whoever is left. Who joins at env:// has MASTER_ADDR, MASTER_PORT and the token, and nothing else. Four groups at once.
+# when rank 0 has died, then when no rank is left on host 1, whose address tcp:// and env:// name. There the last one gets an error with advice; a file and
+# a store are found whichever ranks are left. A rank that joins at env:// has MASTER_ADDR, MASTER_PORT and the token, and nothing else. Four groups at once.
 worker=$DDP_BUILD_DIR/tests/chaos/chaos.survivor
 . "$DDP_SOURCE_DIR/tests/process/netns_support.sh" || exit 1
 kinds="env tcp file store"
@@ -12,7 +12,7 @@ declare -A place=([env]=env:// [tcp]=tcp://10.77.0.1:29660 [file]=file://$work/m
 
 rank() { # kind, host, id, what else `worker` gets
   local interface=
-  case $1 in file | store) interface=eth0 ;; esac # there is no default route, so rank 0 must be told where others find it
+  case $1 in file | store) interface=eth0 ;; esac # there is no default route, so rank 0 needs the interface on which others find it
   DDP_SOCKET_IFNAME=$interface DDP_TEST_HOST=$2 ip netns exec "$id-$2" "$worker" "${@:4}" >"$work/rank-$1-$3" 2>&1 &
   started[$1-$3]=$!
   pids+=($!)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A rank that destroys its group takes nothing from the others: what it has completed, they complete, however much later
-// they come to it. What it did not join ends with its name. Ranks are processes on two made-up hosts; rank 2 alone links the
-// second one. Skipped with a printed reason when the Gloo module is not there.
+// they come to it. Calls that it did not join end with its name. Ranks are processes on two made-up hosts; rank 2 alone
+// links the second one. Skipped with a printed reason when the Gloo module is not there.
 #include <signal.h>
 
 #include <chrono>
@@ -45,7 +45,7 @@ void expect_done(Procs& procs) {
   }
 }
 
-/// Rank 2 has said what it has to say and is stopped, so rank 3 waits behind it while ranks 0 and 1 complete the call and
+/// Rank 2 has sent its messages and is stopped, so rank 3 waits behind it while ranks 0 and 1 complete the call and
 /// rank 1 leaves.
 void leave_before_the_other_host_is_through(const Call& call) {
   const Folder folder;
@@ -67,7 +67,7 @@ void leave_before_the_other_host_is_through(const Call& call) {
   procs.signal(2, SIGSTOP);
   touch(go);
   procs.wait_for(1, "left");
-  sleep_ms(500);  // rank 3 hears of it
+  sleep_ms(500);  // rank 3 gets the report
   procs.signal(2, SIGCONT);
   sleep_ms(100);
   touch(over);
@@ -100,7 +100,7 @@ void what_a_rank_did_not_join_ends_with_its_name_on_all(void**) {
       expect(std::chrono::steady_clock::now() - begin < std::chrono::seconds(5), "it took too long");
       expect_contains(text, "rank " + std::to_string(leaver) + " (");
       expect_contains(text, "left the group");
-      sleep_ms(1000);  // that this rank keeps its group must hold nobody up
+      sleep_ms(1000);  // this rank keeps its group, and must delay no other
       group.reset();
       and_goes_on(folder, rank, kRanks, options_on(Hosts::kSeveral));
       return std::string("done");

@@ -25,7 +25,7 @@ std::string text_of_file(const std::string& path) {
   return std::string(std::istreambuf_iterator<char>(file), {});
 }
 
-/// What each rank of two says: "made", or its error, with its log.
+/// The result of each of two ranks: "made", or its error, with its log.
 std::vector<std::string> texts_with(decltype(RLIMIT_NOFILE) what, rlim_t value, ddp_backend backend) {
   const Folder folder;
   Procs procs(2, [&](int rank, Reporter&) -> std::string {
@@ -40,7 +40,7 @@ std::vector<std::string> texts_with(decltype(RLIMIT_NOFILE) what, rlim_t value, 
       const auto group = join_process_group(folder, rank, 2, options);
       group->barrier();
       return "made";
-    } catch (const std::exception& thrown) {  // as a call of the C API says it
+    } catch (const std::exception& thrown) {  // as a call of the C API reports it
       const Error error = to_error(thrown);
       std::fflush(stderr);
       return std::string(status_name(error.status())) + ": " + error.text() + "\n    log: " + text_of_file(log);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rank writes into the folder that its launcher watches, beside what the API says of itself.
+// The page that a rank writes into the folder that its launcher watches, compared with the results of the API.
 #include "trace/live.hpp"
 
 #include <csignal>

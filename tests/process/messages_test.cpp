@@ -129,7 +129,7 @@ void ports_are_open_only_while_a_connection_is_made(void**) {
   for (const ProcResult& result : procs.wait()) expect(result.exit_code == 0, result.describe());
 }
 
-/// Holds all ports of the range that nobody else holds.
+/// Holds all ports of the range that no other process holds.
 std::vector<bootstrap::net::Socket> take_ports(int first, int last) {
   std::vector<bootstrap::net::Socket> taken;
   const auto here = bootstrap::net::resolve("0.0.0.0", os::Deadline::never()).front();

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Under mpirun on one host the ranks find each other without MASTER_ADDR, also when a script stands between mpirun and the program.
+# Under mpirun on one host the ranks find each other without MASTER_ADDR, also when mpirun starts a script that starts the program.
 . "$DDP_SOURCE_DIR/tests/process/ddprun_support.sh" || exit 1
 program=$DDP_BUILD_DIR/examples/01_all_reduce
 [ -x "$program" ] || {

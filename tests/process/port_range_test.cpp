@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A group that is told which ports to use listens on no other one: neither rank 0, where the rendezvous names no port, nor
+// A group with a range of ports listens on no other port: neither rank 0, where the rendezvous names no port, nor
 // the data links. One rank comes late, so that the others are seen listening.
 #include <cstdio>
 #include <cstdlib>
@@ -27,7 +27,7 @@ constexpr int kRanks = 3;
 constexpr int kLate = kRanks - 1;
 constexpr int kPorts = 16;
 
-// Waits until so many ports are open, and sees that none is outside of the range.
+// Waits until this number of ports is open, and checks that none is outside of the range.
 void expect_ports(const Procs& procs, size_t count, int first) {
   std::vector<pid_t> all;
   for (int rank = 0; rank < kRanks; ++rank) all.push_back(procs.pid(rank));

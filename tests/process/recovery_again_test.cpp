@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What may happen while ranks recover: one more dies at a chosen moment (after the meeting, while it sends its state, while
-// it takes another's), one never comes, too few come, two sides may not both go on. And memory of the group stays in reach.
+// it takes another's), one never comes, too few come, two sides may not both continue. And memory of the group stays in
+// reach.
 #include <unistd.h>
 
 #include <chrono>
@@ -26,7 +27,7 @@ class DeadlyState final : public model::ReplicaState {
     die_at(Moment::kAfterMeeting);
     return {{"trace", flat_tensor(trace_.data(), DDP_F32, 3)}};
   }
-  /// First for what the versions are compared by, then for who sends.
+  /// First for the data by which versions are compared, then for the sender.
   std::map<std::string, std::string> state_fields() const override {
     if (++looks_ > 1) die_at(Moment::kSends);
     return {{"kept", "1"}};
@@ -53,7 +54,7 @@ void one_more_dies(void**) {
   const Folder folder;
   Procs procs(4, [&](int number, Reporter&) {
     TrainedRank rank(folder, number, 4);
-    rank.mean[1] += static_cast<float>(number);  // so something is sent, from rank 0 or who is lowest then
+    rank.mean[1] += static_cast<float>(number);  // so something is sent, from rank 0 or the lowest rank then
     const auto deadly = std::make_shared<DeadlyState>(number == kVictim ? std::optional(kMoment) : std::nullopt);
     rank.model->replicas().keep_equal(deadly);
     static_cast<void>(rank.recover());
@@ -72,10 +73,10 @@ void one_more_dies(void**) {
   }
 }
 
-/// What lies there at this moment, whoever writes it.
+/// The contents at this moment, whichever rank writes them.
 __attribute__((no_sanitize("thread"))) float look_at(const volatile float* place) { return *place; }
 
-/// The sender dies while its values arrive at a rank that was changed. Who has the same as the sender stays whole.
+/// The sender dies while its values arrive at a rank that was changed. A rank with the sender's values stays whole.
 void the_sender_dies_in_the_middle(void**) {
   constexpr int64_t kLarge = int64_t{4} << 20;
   const Folder folder;
@@ -112,7 +113,7 @@ std::optional<Error> recover(const TrainedRank& rank, const group::RecoveryRule&
   return try_to([&] { static_cast<void>(group::Recovery::run(*rank.group, rule)); });
 }
 
-/// It is waited for as long as wait_ms says, and what it does afterwards reaches nobody.
+/// The others wait for wait_ms, and its later acts reach no rank.
 void a_rank_that_hangs_is_left_behind(void**) {
   const Folder folder;
   Procs procs(4, [&](int number, Reporter& report) {
@@ -186,7 +187,7 @@ void half_goes_on_where_it_may(void**) {
   if (!kAllowHalf) expect_equal(procs.wait_one(0).text, "DDP_ERROR_NO_MAJORITY, size 2", "the other too");
 }
 
-/// Rank 0 asks nobody, because nobody is below it: it sees that another rank serves and never comes.
+/// Rank 0 asks no rank, because none is below it: it sees that another rank serves and never comes.
 void a_stopped_rank_0_learns_soon_that_the_others_went_on(void**) {
   const Folder folder;
   Procs procs(3, [&](int number, Reporter& report) {
@@ -196,7 +197,7 @@ void a_stopped_rank_0_learns_soon_that_the_others_went_on(void**) {
     const int64_t begin_ns = os::now_ns();
     const std::string how = status_of(recover(rank, group::RecoveryRule()));
     report.say(how);
-    if (number != 0) std::this_thread::sleep_for(std::chrono::seconds(40));  // their group stands
+    if (number != 0) std::this_thread::sleep_for(std::chrono::seconds(40));  // their group exists
     return how + " " + std::to_string(os::now_ns() - begin_ns);
   });
   for (int rank = 0; rank < 3; ++rank) procs.wait_for(rank, "stands");

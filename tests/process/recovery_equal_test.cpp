@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the ranks hold after a recovery is the same bits, of all that a replica is: buffers and the optimizer's state too,
-// also where the parameters agree. What does not come over is found, and what a dead rank has left half done is never taken
+// also where the parameters agree. A transfer that fails is found, and the half-done work of a dead rank is never taken
 // for whole.
 #include <unistd.h>
 
@@ -15,7 +15,7 @@ using namespace ddp::test;
 
 namespace {
 
-/// The state of an optimizer of the program: at every look it lies elsewhere, if `moves`, so nothing that comes over stays.
+/// The state of an optimizer of the program: each look finds it elsewhere, if `moves`, so no transferred value stays.
 class OwnState final : public model::ReplicaState {
  public:
   explicit OwnState(bool moves) : moves_(moves) {
@@ -89,7 +89,7 @@ void what_does_not_come_over_is_found(void**) {
         const auto own = std::make_shared<OwnState>(rank.rank == 1);
         rank.model->replicas().keep_equal(own);
         const std::optional<Error> found = try_to([&] { static_cast<void>(rank.recover()); });
-        rank.group->barrier();  // the group goes on
+        rank.group->barrier();  // the group continues
         const std::optional<Error> refused = try_to([&] { rank.model->begin_backward(DDP_PASS_REDUCE); });
         return (found ? found->text() : "nothing") + " | " + (refused ? refused->text() : "used");
       },

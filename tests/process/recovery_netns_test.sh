@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# A network that is cut: ranks in network namespaces of their own, on two bridges after the cut. The side with the majority goes on; of two
+# A network that is cut: ranks in network namespaces of their own, on two bridges after the cut. The side with the majority continues; of two
 # halves the one with rank 0, if that was allowed; never both. Skipped unless root may make namespaces.
 worker=$DDP_BUILD_DIR/tests/chaos/chaos.survivor
 . "$DDP_SOURCE_DIR/tests/process/netns_support.sh"

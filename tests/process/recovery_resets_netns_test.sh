@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # A network that answers for hosts which it does not reach: every packet to them gets a reset, as from a firewall that rejects, or
-# where an address has moved. Such an answer is no death: at most one part goes on. Deaths that a rank of the same host has seen
+# where an address has moved. Such an answer is no death: at most one part continues. Deaths that a rank of the same host has seen
 # are. Ranks in network namespaces of their own, several on a host. Skipped unless root may make them.
 worker=$DDP_BUILD_DIR/tests/chaos/chaos.survivor
 . "$DDP_SOURCE_DIR/tests/process/netns_support.sh"

@@ -25,7 +25,7 @@ namespace {
 constexpr int kMoreThanWait = SOMAXCONN + 200;
 constexpr auto kComputes = std::chrono::milliseconds(2'500);  // longer than a port may be out of reach
 
-/// Where somebody listens at this port, as the kernel says.
+/// The address at which a process listens on this port, from the kernel.
 sockaddr_in place_of(int port) {
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -40,7 +40,7 @@ sockaddr_in place_of(int port) {
   return address;
 }
 
-/// Connected and closed: it waits in the queue until somebody takes it out.
+/// Connected and closed: it waits in the queue until a thread takes it out.
 void knock(const sockaddr_in& address) {
   const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   (void)::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A process that ends while the others are still coming: those whose connection to the meeting stands learn it at once, by
-// name, and may try again; nobody waits for the end of the rendezvous.
+// A process that ends while the others are still coming: ranks with a connection to the meeting get its name at
+// once and may try again; no rank waits for the end of the rendezvous.
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -34,7 +34,7 @@ bool has_thread(pid_t process, const char* name) {
   return false;
 }
 
-// Until rank 0 has admitted this one, and a moment for what it says then.
+// Until rank 0 has admitted this one, and a moment for its message then.
 void wait_until_it_waits(const Procs& procs, int rank) {
   for (int i = 0; i < 2'000 && !has_thread(procs.pid(rank), "ddp-control"); ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(5));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Several jobs on one machine whose ports lie side by side: rank 0 may walk to a later port, and no rank of one job may ever
-// end up in another's group, whoever comes first.
+// Several jobs on one machine with neighbouring ports: rank 0 may walk to a later port, and no rank of one job may ever
+// end up in another's group, in any order of arrival.
 #include <cstdlib>
 #include <functional>
 #include <memory>
@@ -38,7 +38,7 @@ int free_ports(int count) {
   throw std::runtime_error("no ports side by side are free");
 }
 
-/// How a rank is told where it belongs: meets as rank `rank` of the job whose port is `port`.
+/// How a rank gets its place: meets as rank `rank` of the job whose port is `port`.
 using Way = std::function<std::unique_ptr<bootstrap::Control>(int port, int rank)>;
 
 std::unique_ptr<bootstrap::Control> by_environment(int port, int rank) {
@@ -63,7 +63,7 @@ std::unique_ptr<bootstrap::Control> by_torchrun(int port, int rank) {
 
 std::unique_ptr<bootstrap::Control> by_address(int port, int rank) { return meet_at(tcp_place(port), rank, kRanks); }
 
-/// Each rank says its job's name; all that it hears must be its own.
+/// Each rank sends its job's name; all names that it receives must be its own.
 std::string own_job_only(bootstrap::Control& control, const std::string& job) {
   std::string heard;
   for (const std::string& part : control.gather("job", job, os::Deadline::in_ms(20'000))) heard += part + " ";
@@ -162,7 +162,7 @@ void spellings_of_the_host_are_one_place(void**) {
   for (const auto& result : procs.wait()) expect(result.text == "job job ", result.describe());
 }
 
-// A server of another version of libddp: says its banner to whoever comes, and nothing more.
+// A server of another version of libddp: it sends its banner to each caller, and nothing more.
 class OtherVersion {
  public:
   OtherVersion(int port, const bootstrap::auth::GroupId& group) {

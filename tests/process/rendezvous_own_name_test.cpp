@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The most usual way to fail between hosts: rank 0's host maps its own name to a loopback address, where nobody else can
+// The most usual way to fail between hosts: rank 0's host maps its own name to a loopback address, where no other rank can
 // find it.
 #include <netdb.h>
 #include <unistd.h>

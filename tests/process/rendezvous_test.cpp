@@ -58,7 +58,7 @@ class Variable {
 void the_order_of_arrival_does_not_matter(void**) {
   const int port = free_port();
   Procs procs(3, [&](int rank, Reporter& report) {
-    if (rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(300));  // the others must find nobody first
+    if (rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(300));  // the others must find no server first
     report.say("comes");
     return meet_and_gather(tcp_place(port), rank, 3);
   });

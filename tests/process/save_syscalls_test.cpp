@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A rank is killed at any system call of a save into a folder: what the folder has then is whole, and is the step before or
-// the new one; the other rank learns who died; the next save goes on and leaves nothing behind. The killer is a tracer
-// (ptrace), so it sees every call that the saving thread makes, whoever makes it: files, locks, memory, exchanges of the
+// the new one; the other rank gets the name of the dead one; the next save works and leaves no other file. The killer is a
+// tracer (ptrace), so it sees every call that the saving thread makes, in any code: files, locks, memory, exchanges of the
 // ranks.
 //
 //   test.process.save_syscalls          every 9th call
@@ -116,7 +116,7 @@ int wait_for_end(pid_t child) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
-/// Lets a traced process go on, and kills it at the entry of call `at` of the save. Gives the number of calls it made.
+/// Lets a traced process continue, and kills it at the entry of call `at` of the save. Gives the number of calls it made.
 int64_t kill_at_call(pid_t victim, int64_t at, bool* is_killed) {
   int status = 0;
   *is_killed = false;
@@ -156,7 +156,7 @@ std::string saved_alone(const std::string& folder, int64_t step) {
   return read_whole(folder + "/" + checkpoint::name_of_step(step));
 }
 
-/// What is left is whole and old or new; the next save goes on. Is it the new one?
+/// The file is whole, old or new, and the next save works. Is it the new one?
 bool check_folder(const TemporaryFolder& folder, const Wanted& wanted, const std::string& where) {
   int64_t step = 0;
   run_groups(1, [&](group::Group& group, int) {

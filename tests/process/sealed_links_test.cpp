@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // An attacker between the ranks (F14): rank 1's connections to rank 0 lead through one. Of encrypted links it reads nothing,
 // and each byte that it flips, drops, repeats or reorders ends the group at once on all ranks, with the name of the peer. No
-// rank gets a wrong sum, and the processes go on. Data links, links of messages, and the control plane.
+// rank gets a wrong sum, and the processes continue. Data links, links of messages, and the control plane.
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
@@ -200,7 +200,7 @@ void ranks_that_want_different_links_are_told_so(void**) {
   }
 }
 
-/// The token of the sub-group came over connections that anybody between the hosts could read.
+/// The token of the sub-group came over connections that any machine between the hosts could read.
 void a_part_of_an_open_group_is_not_called_encrypted(void**) {
   const std::string place = "tcp://127.0.0.1:" + std::to_string(free_port());
   Procs procs(2, [&](int rank, Reporter&) {

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # include/SEVERAL_HOSTS.md followed word by word: each of its sections in two network namespaces that are called a and b, with an sshd in each.
-# Also: the errors that include/ERRORS.md explains are those of the code, and the page's example files can be read by those for whom they are.
+# Also: the errors that include/ERRORS.md explains are those of the code, and each program can read the page's example files.
 . "$DDP_SOURCE_DIR/tests/process/sshd_support.sh"
 guide=$DDP_SOURCE_DIR/include/SEVERAL_HOSTS.md
 

@@ -49,7 +49,7 @@ gone() { # process numbers: has every one ended?
     if [ -e "/proc/$pid/stat" ] && ! grep -q '^State:.Z' "/proc/$pid/status" 2>/dev/null; then return 1; fi
   done
 }
-lines() { # file, number: does it have at least so many lines?
+lines() { # file, number: does it have at least this many lines?
   [ "$(cat "$1" 2>/dev/null | wc -l)" -ge "$2" ]
 }
 # ddprun on host 1, in the background, its number in $job; output in rank-out.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Processes that stand still for a while (SIGSTOP, as a debugger or a paused machine does) and go on: nobody who was stopped
-// blames others for that time, and ranks that were all stopped go on as if nothing had been.
+// Processes that are stopped for a while (SIGSTOP, as a debugger or a paused machine does) and continue: no stopped rank
+// blames others for that time, and ranks that were all stopped continue as before.
 #include <csignal>
 #include <string>
 #include <thread>
@@ -49,7 +49,7 @@ void stop_and_go_on(Hosts hosts, const std::vector<int>& stopped, int64_t ms) {
     sleep_ms(100);
     for (const int rank : stopped) procs.signal(rank, SIGSTOP);
     sleep_ms(ms);
-    for (const int rank : stopped) {  // whoever wakes first finds the others still stopped
+    for (const int rank : stopped) {  // the first rank that wakes finds the others still stopped
       procs.signal(rank, SIGCONT);
       sleep_ms(100);
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // DDP_TRACE and DDP_WATCH_DIR in a folder of others: another user who makes the folder first, owns its files or holds its
-// lock neither ends nor delays a rank, and gets nothing. Root plays the other user; without root a folder that everybody can
-// write to stands for his.
+// lock neither ends nor delays a rank, and gets nothing. Root plays the other user; without root, a folder that all users
+// can write to replaces his.
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>

@@ -56,7 +56,7 @@ count() { # rank, name: how many events; "?" if two readers do not agree
   own=$(python3 - "$work/trace.json" "$1" "$2" <<'READER'
 import json, sys
 trace = json.load(open(sys.argv[1]))
-print(sum(e["ph"] != "M" and e["pid"] == int(sys.argv[2]) and e["name"] == sys.argv[3] for e in trace["traceEvents"]))
+print(sum(e["ph"] in "Xi" and e["pid"] == int(sys.argv[2]) and e["name"] == sys.argv[3] for e in trace["traceEvents"]))
 READER
   )
   theirs=$own
@@ -70,13 +70,27 @@ READER
 sound() { # nothing of the trace is lost, moved or misunderstood as the trace processor reads it
   local own
   [ -n "$processor" ] || return 0
-  own=$(python3 -c 'import json, sys; print(sum(e["ph"] != "M" for e in json.load(open(sys.argv[1]))["traceEvents"]))' "$work/trace.json")
+  own=$(python3 -c 'import json, sys; print(sum(e["ph"] in "Xi" for e in json.load(open(sys.argv[1]))["traceEvents"]))' "$work/trace.json")
   same "$(ask "select (select count(*) from stats where severity in ('error', 'data_loss') and value > 0) as errors, (select count(*) from slice) as slices,
     (select count(*) from slice where ts < 0 or dur < 0) as negative, (select count(*) from thread_track join thread using (utid) where thread.name is null) as unnamed;")" \
     "0,$own,0,0"
 }
 
-in_order() { # rank: what stood on its row of calls, one behind the other, and how long in all, is the same to both readers
+arrows() { # rank: how many arrows begin in a span of a mark and end in a bucket, and begin in a bucket and end in a pass
+  python3 - "$work/trace.json" "$1" <<'READER'
+import json, sys
+events = [e for e in json.load(open(sys.argv[1]))["traceEvents"] if e["pid"] == int(sys.argv[2])]
+rows = {e["tid"]: e["args"]["name"].split()[0] for e in events if e["name"] == "thread_name"}
+def inside(end): # the row that has a span there; by the rules of the format an end without one is not drawn
+    spans = [e for e in events if e["ph"] == "X" and e["tid"] == end["tid"] and e["ts"] - 1e-6 <= end["ts"] <= e["ts"] + e["dur"] + 1e-6]
+    return rows[end["tid"]] if spans else "?"
+begins = {e["id"]: inside(e) for e in events if e["ph"] == "s"}
+ways = [(begins[e["id"]], inside(e)) for e in events if e["ph"] == "f"]
+print(ways.count(("marks", "buckets")), ways.count(("buckets", "passes")), len(ways) - len(begins))
+READER
+}
+
+in_order() { # rank: both readers find the same calls in its row, in the same order, and the same total time
   local own
   [ -n "$processor" ] || return 0
   own=$(python3 - "$work/trace.json" "$1" <<'READER'

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Traces as a program asks for them, read back by a JSON reader that knows nothing of how they are written, beside what the
-// API says of itself.
+// Traces as a program asks for them, read back by a JSON reader that shares no code with the writer, and compared with the
+// numbers of the API.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -10,12 +10,10 @@
 #include <cstdlib>
 #include <deque>
 #include <filesystem>
-#include <fstream>
-#include <map>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
 
+#include "process/trace_reader.hpp"
 #include "support/group_procs.hpp"
 #include "support/public_api.hpp"
 
@@ -23,7 +21,6 @@ namespace {
 
 using namespace ddp;
 using namespace ddp::test;
-using Json = nlohmann::json;
 
 constexpr int kParameters = 4;
 constexpr int64_t kElements = 32 * 1024;  // each is a bucket of its own
@@ -71,53 +68,13 @@ struct Training {
   ddp_group* group = nullptr;
 };
 
-struct Trace {
-  explicit Trace(const std::string& path) {
-    std::ifstream file(path);
-    expect(file.good(), "a trace at " + path);
-    all = Json::parse(file);
-    for (const Json& event : all.at("traceEvents")) {
-      if (event.at("ph") == "M") continue;
-      expect(event.at("ts").get<double>() >= 0, "a time before the beginning");
-      events.push_back(event);
-    }
-  }
-  [[nodiscard]] std::vector<Json> of(int process, const std::string& part) const {
-    std::vector<Json> found;
-    for (const Json& event : events)
-      if (event.at("pid") == process && event.at("name").get<std::string>().find(part) != std::string::npos)
-        found.push_back(event);
-    return found;
-  }
-  [[nodiscard]] const Json& rank(size_t n) const { return all.at("otherData").at("ranks").at(n); }
-  Json all;
-  std::vector<Json> events;
-};
-
-double begin_of(const Json& event) { return event.at("ts").get<double>(); }
-double end_of(const Json& event) { return begin_of(event) + event.value("dur", 0.0); }
-
 void expect_done(Procs& procs) {
   for (const ProcResult& result : procs.wait()) expect(result.exit_code == 0, result.describe());
 }
 
-/// In a row of a process spans lie beside or inside one another.
-void expect_rows(const Trace& trace) {
-  std::map<std::pair<int, int>, std::vector<Json>> rows;
-  for (const Json& event : trace.events)
-    if (event.at("ph") == "X") rows[{event.at("pid"), event.at("tid")}].push_back(event);
-  for (const auto& [row, events] : rows)
-    for (size_t i = 1; i < events.size(); ++i) {
-      expect(begin_of(events[i]) >= begin_of(events[i - 1]), "in the order of their begin");
-      for (size_t k = 0; k < i; ++k)
-        expect(begin_of(events[i]) >= end_of(events[k]) - 0.002 || end_of(events[i]) <= end_of(events[k]) + 0.002,
-               "beside or inside: " + events[k].dump() + " " + events[i].dump());
-    }
-}
-
 constexpr int kPasses = 5;
 
-/// One pass of a rank: its buckets are those of the plan, in order, and as long together as the pass says that it
+/// One pass of a rank: its buckets are those of the plan, in order, and as long together as the time for which the pass
 /// communicated. Returns by how much longer that was, in microseconds.
 double check_pass(const Trace& trace, int rank, const Json& pass, int64_t comm_ns) {
   const auto inside = [&](const std::string& part) {
@@ -175,6 +132,8 @@ void sums_and_order_are_those_of_the_passes(void**) {
     expect_equal(trace.of(rank, "ddp_model_end_backward").size(), size_t{kPasses}, "calls");
     const std::vector<Json> passes = trace.of(rank, "pass ");
     expect_equal(passes.size(), size_t{kPasses}, "passes");
+    expect_arrows(trace, rank, kParameters, kPasses);
+    expect_counters(trace, rank, kElements * 4);
     std::istringstream said(results[static_cast<size_t>(rank)].said);
     double closest = 1e18;
     for (const Json& pass : passes) {
@@ -195,7 +154,7 @@ void whom_a_rank_waited_for_is_told(void**) {
     OK(ddp_group_barrier(training.group));
     if (rank == 2) std::this_thread::sleep_for(std::chrono::milliseconds(kLateMs));
     OK(ddp_group_barrier(training.group));
-    ddp_group* part = nullptr;  // in it rank 2 is rank 0, and nobody else is late
+    ddp_group* part = nullptr;  // in it rank 2 is rank 0, and no other rank is late
     OK(ddp_group_split(training.group, rank == 0 ? DDP_NO_COLOR : 0, -rank, nullptr, &part));
     if (rank == 2) std::this_thread::sleep_for(std::chrono::milliseconds(kLateMs));
     if (part != nullptr) OK(ddp_group_barrier(part));
@@ -230,7 +189,7 @@ void models_sub_groups_and_void_passes_are_told_apart(void**) {
     ddp_group_destroy(part);
     OK(ddp_group_barrier(training.group));
     OK(ddp_group_stop_trace(training.group));
-    training.pass(first);  // nobody records it
+    training.pass(first);  // it is not recorded
     expect(ddp_group_stop_trace(training.group) == DDP_ERROR_INVALID_STATE, "no trace is on");
     return std::string("done");
   });
@@ -281,7 +240,7 @@ void a_rank_that_dies_leaves_its_last_moments(void**) {
     OK(ddp_group_recover(training.group, nullptr, nullptr));
     training.pass(model);
     ddp_model_destroy(model);
-    return std::string("done");  // and nobody stops the trace
+    return std::string("done");  // and no rank stops the trace
   });
   procs.wait_for(2, "marked");
   procs.signal(2, SIGKILL);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The wall clock jumps by a day, forth and back, all the time: ranks meet, train, wait for each other, name a rank that dies
-// and go on, as if nothing had been. This program's own clock_gettime() and gettimeofday() lie to all of its libraries.
+// and continue as before. This program's own clock_gettime() and gettimeofday() give all of its libraries wrong times.
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <unistd.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A program that saves one checkpoint after the other, and a look at what is left after a power cut; see tests/power_cut.sh.
+/* A program that saves one checkpoint after the other, and checks the files after a power cut; see tests/power_cut.sh.
  *
- *   saves.power_saver save FOLDER       goes on from the newest checkpoint; prints each step when its save has returned
+ *   saves.power_saver save FOLDER       continues from the newest checkpoint; prints each step when its save has returned
  *   saves.power_saver save-file FOLDER  the same with one file, which each save replaces
  *   saves.power_saver cut FOLDER        ends the file system under FOLDER; what was not synced is lost (as fstests does it)
  *   saves.power_saver check FOLDER STEP fails unless the newest checkpoint is whole and of STEP or the one after it
@@ -50,7 +50,7 @@ static void make(program *p, int one_file, const char *folder) {
   p->state.optimizer = p->adam;
 }
 
-/* The step of the newest checkpoint; 0 if there is none. `skipped`: newer files that are not whole. */
+/* The step of the newest checkpoint; 0: no checkpoint. `skipped`: newer files that are not whole. */
 static int64_t load(program *p, const char *folder, int64_t *skipped) {
   ddp_load_report report = {.struct_size = sizeof report};
   const ddp_status status = p->file[0] == '\0' ? ddp_state_load_latest(&p->state, folder, NULL, &report)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory, threads or descriptors run out on one rank during a call of all. Whichever request fails: no process dies, nobody
+// Memory, threads or descriptors run out on one rank during a call of all. Whichever request fails: no process dies, no rank
 // waits for nothing, all ranks agree on the error or find the group broken by the rank that is named, and nothing is left.
 //
 //   test.scarce.collectives                  some requests of every scene
@@ -128,7 +128,7 @@ void set_up(const Case& that, Stage& stage, const std::string& folder, int32_t r
   for (const int number : {SIGABRT, SIGSEGV}) signal(number, show_stack);
 }
 
-/// What became of the group: a rank that is told of the break hears it a little later, also behind calls that went well.
+/// The fate of the group: a rank may get the report of the break a little later, after calls that succeeded.
 void settle(const Stage& stage, Board& board, int32_t rank) {
   Told& told = board.told[static_cast<size_t>(rank)];
   const Told& other = board.told[static_cast<size_t>(1 - rank)];
@@ -208,7 +208,7 @@ void report(const Case& that, const char* what, const Board& board) {
 
 bool names(const char* text, int32_t rank) { return std::strstr(text, ("rank " + std::to_string(rank)).c_str()) != nullptr; }
 
-/// Does a text say what was lacking? A rank whose control thread could not say it any more is only seen to be gone.
+/// Does a text name the lacking resource? If a rank's control thread could not send it any more, only its end is seen.
 bool blames(const Case& that, const Told& told) {
   return names(told.text[0] != '\0' ? told.text : told.group_text, that.failing);
 }
@@ -223,7 +223,7 @@ void judge(const Case& that, const Board& board, Tally& tally) {
   for (const Told& told : board.told)
     if (told.descriptors[1] > told.descriptors[0] || told.threads[1] > told.threads[0] || told.leaks)
       return ++tally.left_behind, report(that, "something is left behind", board);
-  if (that.scene->kind == Scene::kMakesGroup) {  // whoever waits for a rank that did not come is told so in time
+  if (that.scene->kind == Scene::kMakesGroup) {  // ranks that wait for one that did not come get an error in time
     if (own.status != DDP_OK && own.status != DDP_ERROR_OUT_OF_MEMORY && own.status != DDP_ERROR_TIMED_OUT &&
         own.status != DDP_ERROR_PEER_FAILED)
       return ++tally.wrong_code, report(that, "another error than OUT_OF_MEMORY", board);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory, threads or descriptors run out on a rank that joins a training. Whichever request fails, once or from there on: it
-// ends with an error, or joins nevertheless; the others go on, and end with the weights of the replay.
+// ends with an error, or joins nevertheless; the others continue, and end with the weights of the replay.
 //
 //   test.scarce.joining         some requests
 //   test.scarce.joining 100     100 of each kind

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The calls of the public API during which something runs out: what stands before the call, and the call. A call allocates
+// The calls of the public API during which something runs out: the objects before the call, and the call. A call allocates
 // nothing of its own, so that every request that is counted is the library's.
 #pragma once
 

@@ -26,7 +26,7 @@ static inline void check_fail(const char *file, int line, const char *what, cons
   fprintf(stderr, "%s:%d: %s: got %s, wanted %s\n", file, line, what, got, wanted);
 }
 
-/* Leave a known text behind, so that what the next call does to it can be seen. */
+/* Store a known text, so that a test sees whether the next call changes it. */
 static inline void check_arm(void) { (void)ddp_tensor_init(NULL, NULL, DDP_F32, 0, NULL); }
 
 static inline int check_armed(void) {
@@ -73,7 +73,7 @@ static inline void check_text_at(const char *text, const char *part, const char 
 
 /* The call succeeds and does not touch the error text. */
 #define check_ok(call) check_ok_at((check_arm(), (call)), #call, __FILE__, __LINE__)
-/* The call fails with this status and says why in one sentence. */
+/* The call fails with this status, and its text is one sentence. */
 #define check_error(wanted, call) check_error_at((check_arm(), (call)), wanted, #call, __FILE__, __LINE__)
 /* As check_error, and the sentence contains a text. */
 #define check_error_text(wanted, call, part) (check_error(wanted, call), check_text(ddp_last_error(), part))

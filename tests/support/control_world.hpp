@@ -41,7 +41,7 @@ struct Traffic {
   static constexpr size_t kTag = 16;
 };
 
-// A message on its way; one that goes to all is there once.
+// A message that was sent and not delivered; a message to all ranks is in the list once.
 struct Letter {
   bootstrap::FrameType type = bootstrap::FrameType::kBeat;
   bootstrap::SharedBody body;
@@ -56,7 +56,7 @@ struct Peer {
   bootstrap::ClientState state;
   int32_t rank, size;
   bool open = false, server_open = false;
-  bool finishing = false;  // the server has said its last word
+  bool finishing = false;  // the server has sent its last message
   std::deque<Letter> to_server, to_client;
   Traffic up, down;
   bool joined = false, lost = false;
@@ -105,7 +105,7 @@ class ControlWorld {
     obey_client(peer);
   }
 
-  // The process is gone.
+  // The process has ended.
   void kill(size_t i) {
     Peer& peer = *peers_[i];
     peer.open = false;
@@ -127,7 +127,7 @@ class ControlWorld {
   }
   void stop(size_t i) { stopped_[i] = true; }
 
-  // Deliver one waiting message of connection i; direction by `up`. False if there is none.
+  // Deliver one waiting message of connection i; direction by `up`. False: no message waits.
   bool deliver(size_t i, bool up) {
     Peer& peer = *peers_[i];
     if (up) {
@@ -189,7 +189,7 @@ class ControlWorld {
     peers_[i]->state.abort(cause);
     obey_client(*peers_[i]);
   }
-  /// Rank i's process is seen to have ended by rank `by`, while its connection still stands.
+  /// Rank i's process is seen to have ended by rank `by`, while its connection is still open.
   void see_death(size_t by, int32_t i) {
     peers_[by]->state.saw_death(i);
     obey_client(*peers_[by]);

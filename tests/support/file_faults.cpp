@@ -58,7 +58,7 @@ int fail_open(int dir, const char* path, int flags, unsigned mode) {
   return disturb("open") ? -1 : noted(real().open(dir, path, flags, mode), std::string("open ") + path);
 }
 int fail_close(int fd) {
-  // A descriptor is gone after close, whatever close says.
+  // A descriptor is closed after close(), whatever close() returns.
   const bool fails = disturb("close");
   const int code = errno;
   const int result = real().close(fd);

@@ -55,7 +55,7 @@ class TemporaryFolder {
   std::string path_;
 };
 
-/// A file's bytes; throws if there is none.
+/// A file's bytes; throws if the file does not exist.
 [[nodiscard]] std::string read_whole(const std::string& path);
 void write_whole(const std::string& path, const std::string& bytes);
 

@@ -39,7 +39,7 @@ inline void take_up(Habit habit) {
 #endif
 }
 
-/// A rank's run: what it did and got, as bytes.
+/// A rank's run: its actions and results, as bytes.
 class HabitRun {
  public:
   HabitRun(Habit habit, int of_rank) : rank(of_rank), habit_(habit) {}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A control plane between forked children of one test: gather, abort, death and silence, over a shared page and one pipe a
-// rank. Of the library's own control plane it has nothing but the interface, so transports between processes are tested
+// rank. Of the library's own control plane it has only the interface, so transports between processes are tested
 // without it.
 //
 //   ForkHub hub(4);

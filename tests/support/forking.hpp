@@ -21,7 +21,7 @@ inline bool in_forked_child = false;
 
 enum class Ending { kAtOnce, kByExit };  // _exit(), or exit() with its static objects and handlers
 
-/// What the child says: the text of the body, or "hung" if it has not ended after `limit_ms` (it is killed then).
+/// The child's result: the text of the body, or "hung" if it has not ended after `limit_ms` (it is killed then).
 inline std::string in_fork(Ending ending, const std::function<std::string()>& body, int limit_ms = 20'000) {
   std::fflush(nullptr);
   int pipes[2];

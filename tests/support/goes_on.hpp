@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// After a failure the process goes on: it makes a group with others, in the same process, and takes ten steps.
+// After a failure the process continues: it makes a group with others, in the same process, and takes ten steps.
 #pragma once
 
 #include <string>

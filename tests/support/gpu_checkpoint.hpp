@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model of many kinds of tensors with an optimizer whose moments are easy to check, wherever they lie, and its
+// A model of many kinds of tensors with an optimizer whose moments are easy to check, in any memory, and its
 // checkpoints.
 #pragma once
 
@@ -14,7 +14,7 @@
 
 namespace ddp::test {
 
-/// One moment for each parameter, where the parameter lies; those of "large" in parts, a slice on each rank, if asked for.
+/// One moment for each parameter, in the parameter's memory; those of "large" in parts, a slice on each rank, if asked for.
 class MomentOptimizer final : public optim::Optimizer {
  public:
   MomentOptimizer(MixedModel& world, int rank, int size, bool sharded)

@@ -87,7 +87,7 @@ class GpuArray {
   }
   ~GpuArray() {
     if (data_ == nullptr) return;
-    static_cast<void>(fake_gpu::table().synchronize());  // a free may wait for nobody
+    static_cast<void>(fake_gpu::table().synchronize());  // a free may return without waiting
     static_cast<void>(fake_gpu::table().free(data_));
   }
   GpuArray(GpuArray&& other) noexcept

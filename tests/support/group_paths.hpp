@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One test body on every way that bytes travel: ranks as threads, processes over shared memory, processes over Gloo.
+// One test body on every path of bytes: ranks as threads, processes over shared memory, processes over Gloo.
 //
 //   void sums_are_right(Path path) { run_on(path, 3, [](Group& group, int rank) { ... }); }
 //   ... ddp_paths_test(sums_are_right) ...   // three tests
@@ -18,7 +18,7 @@ namespace ddp::test {
 /// kHosts: processes on made-up hosts, two ranks on each, the last one may have one.
 enum class Path { kLocal, kShm, kGloo, kHosts };
 
-/// Without the module every group of processes over Gloo fails with NOT_SUPPORTED; a test then says so and passes over it.
+/// Without the module every group of processes over Gloo fails with NOT_SUPPORTED; a test then prints it and skips Gloo.
 inline bool has_gloo() {
   static const bool there = [] {
     ddp_group_options options = world_options();
@@ -75,7 +75,7 @@ inline void run_on(Path path, int size, const std::function<void(group::Group&, 
   run_at(path, size, [&](const std::string& place, const ddp_group_options& options, int rank) {
     const auto group = group::Group::create(place.c_str(), options);
     body(*group, rank);
-    group->barrier();  // nobody leaves while others compare
+    group->barrier();  // no rank leaves while others compare
   });
 }
 

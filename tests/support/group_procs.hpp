@@ -38,7 +38,7 @@ inline std::shared_ptr<group::Group> join_process_group(const Folder& folder, in
   return group::Group::create(("file://" + folder.path() + "/meet").c_str(), options);
 }
 
-/// Throws if a child fails, with what it said.
+/// Throws if a child fails, with the child's text.
 inline void run_group_procs(int size, const ddp_group_options& options,
                             const std::function<void(group::Group&, int)>& body) {
   const Folder folder;

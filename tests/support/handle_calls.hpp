@@ -125,6 +125,7 @@ inline const std::vector<HandleCall> all_handle_calls = {
     DDP_CALL(ddp_group_abort, h.group, "a test"),
     DDP_CALL(ddp_group_start_trace, h.group, "", nullptr),
     DDP_CALL(ddp_group_stop_trace, h.group),
+    DDP_CALL(ddp_group_log_metric, h.group, "loss", 1),
     DDP_CALL(ddp_group_split, h.group, 0, 0, nullptr, &m.group),
     DDP_CALL(ddp_group_status, h.group),
     DDP_CALL(ddp_group_rank, h.group),
@@ -273,7 +274,7 @@ inline const std::vector<HandleCall> all_handle_calls = {
 #undef DDP_DESTROY
 #undef DDP_HOOK
 
-/// In a fork: every call that takes a handle of the parent is refused at once, with a text that says why, and what takes
+/// In a fork: every call that takes a handle of the parent is refused at once, with the reason as its text, and what takes
 /// none works. Gives "refused", or what went wrong. Bucket and averages may be left out.
 inline std::string try_everything(const Handles& h) {
   for (int round = 0; round < 2; ++round)  // the second time after all was "destroyed"

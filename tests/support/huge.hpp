@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the system says of memory on huge pages, asked without the library.
+// What the system reports about memory on huge pages, read without the library.
 #pragma once
 
 #include <sys/mman.h>
@@ -13,8 +13,8 @@
 
 namespace ddp::test {
 
-/// What the system says of the mapping that holds `address`, in KiB: "AnonHugePages:", "ShmemPmdMapped:", "Rss:". -1:
-/// nothing.
+/// What the system reports about the mapping that contains `address`, in KiB: "AnonHugePages:", "ShmemPmdMapped:", "Rss:".
+/// -1: nothing.
 inline long long kib_of(const void* address, const char* field) {
   std::ifstream maps("/proc/self/smaps");
   const auto wanted = reinterpret_cast<unsigned long long>(address);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A stranger in the place of a rank: he keeps the banner that a port shows to everybody, takes the port as soon as it is
-// free, and answers whoever comes, without the token. Runs on a thread of its own, so start it after the last fork.
+// A stranger in the place of a rank: he keeps the banner that a port sends to each caller, takes the port as soon as it is
+// free, and answers each caller, without the token. Runs on a thread of its own, so start it after the last fork.
 #pragma once
 
 #include <arpa/inet.h>
@@ -23,7 +23,7 @@
 
 namespace ddp::test {
 
-/// Where somebody listens at this port, as the kernel says; else the loopback.
+/// The address at which a process listens on this port, from the kernel; else the loopback.
 inline sockaddr_in place_of_port(int port) {
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -43,9 +43,9 @@ class Impostor {
  public:
   enum class Manner {
     kRefuses,   // the banner, then a refusal with a text of his own
-    kWelcomes,  // the banner, then a proof that is none
+    kWelcomes,  // the banner, then a wrong proof
     kGarbage,   // one byte
-    kSilent,    // takes connections and says nothing
+    kSilent,    // takes connections and sends nothing
     kHolds,     // the banner, then nothing
     kCloses     // ends each connection at once
   };
@@ -60,7 +60,7 @@ class Impostor {
     sockaddr_in where{};
     std::string banner;
   };
-  /// A place that somebody else has now, with its banner; "" if it shows none.
+  /// A place that another process has now, with its banner; "" if it sends none.
   static Place look_at(int port) {
     Place place{place_of_port(port), ""};
     const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);

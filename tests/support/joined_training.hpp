@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A training of three ranks that others join, or try to. Whatever becomes of those, the three go on in their processes, and
+// A training of three ranks that others join, or try to. However those end, the three continue in their processes, and
 // their weights at the end are those of the replay.
 #pragma once
 

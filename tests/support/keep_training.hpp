@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A training whose ranks keep their state and die at chosen moments of their own work, and what the same steps give in one
-// process without shard: the same library, but nothing that divides, keeps or goes back. Gradients are small integers, so a
-// mean has the same bits however many ranks form it.
+// A training whose ranks keep their state and die at chosen moments of their own work, and the result of the same steps in
+// one process without shard: the same library, but nothing that divides, keeps or goes back. Gradients are small integers,
+// so a mean has the same bits however many ranks form it.
 #pragma once
 
 #include <csignal>

@@ -24,7 +24,7 @@ namespace ddp::test {
 inline constexpr int64_t kDeadLink = -1;
 void local_endpoint_slow_down(int32_t from, int32_t to, int64_t ms);
 
-/// From now on the member's links seem to lose so many packets between two looks at them; 0: none.
+/// From now on the member's links seem to lose this number of packets between two looks at them; 0: none.
 void local_endpoint_lose(int32_t member, int64_t packets);
 /// The most members whose parts or results one member waited for at a time, since the last call.
 [[nodiscard]] int64_t local_endpoint_take_most_asked();

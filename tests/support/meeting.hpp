@@ -96,7 +96,7 @@ inline std::unique_ptr<bootstrap::Control> meet_at(const std::string& place, int
 class FailureWatch {
  public:
   explicit FailureWatch(bootstrap::Control& control) : state_(std::make_shared<State>()) {
-    control.on_failure([state = state_](const Error& cause) {  // may still run when this object is gone
+    control.on_failure([state = state_](const Error& cause) {  // may still run after this object's end
       const std::lock_guard lock(state->mutex);
       state->cause = cause;
       state->changed.notify_all();

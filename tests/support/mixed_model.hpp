@@ -79,7 +79,7 @@ class MixedModel {
     }
   }
 
-  /// Every element says whose it is; whole numbers, so that sums are exact.
+  /// The value of each element names its rank; whole numbers, so that sums are exact.
   void fill(int owner, int round) {
     for (size_t i = 0; i < lent_.size(); ++i) lent_[i].write(content(i, owner, round));
   }

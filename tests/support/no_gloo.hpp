@@ -8,7 +8,7 @@
 
 namespace ddp::test {
 
-/// Prints why and returns true if there is none.
+/// Prints why and returns true if there is no module.
 inline bool no_gloo() {
   try {
     static_cast<void>(socket::load_module());

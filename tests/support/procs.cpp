@@ -176,7 +176,7 @@ void Procs::pump(int timeout_ms) {
     if (child.fd >= 0) fds.push_back({child.fd, POLLIN, 0});
   ::poll(fds.data(), fds.size(), timeout_ms);
   for (Child& child : children_) {
-    reap(child, false);  // before reading, so that what an ended child said is read whole
+    reap(child, false);  // before reading, so that the text of an ended child is read whole
     read_from(child);
   }
 }

@@ -25,7 +25,7 @@ struct ProcResult {
   int exit_code = -1;      // -1: ended by a signal
   int signal = 0;          // that signal
   bool timed_out = false;  // was killed by us because the limit had passed
-  std::string said;        // everything said by report.say(), one line each
+  std::string said;        // texts of report.say(), one line each
   std::string text;        // what the body returned, or the error
   double seconds = 0;      // from the fork until the body was done (or the process was reaped)
 
@@ -33,7 +33,7 @@ struct ProcResult {
   [[nodiscard]] std::string describe() const;
 };
 
-/// A child's way to speak to the test before it ends.
+/// With it a child sends lines to the test before it ends.
 class Reporter {
  public:
   explicit Reporter(int fd) noexcept : fd_(fd) {}
@@ -59,9 +59,9 @@ class Procs {
 
   [[nodiscard]] pid_t pid(int rank) const { return children_.at(static_cast<size_t>(rank)).pid; }
   void signal(int rank, int number);
-  /// Wait until the child has said a line that contains `part`. Throws if it ends first or the limit passes.
+  /// Wait until the child has sent a line that contains `part`. Throws if it ends first or the limit passes.
   void wait_for(int rank, std::string_view part, int64_t limit_ms = 20'000);
-  /// Has this child ended? Takes what it has said.
+  /// Has this child ended? Takes the lines that it has sent.
   bool ended(int rank);
   /// Wait until this child has ended.
   const ProcResult& wait_one(int rank, int64_t limit_ms = 20'000);

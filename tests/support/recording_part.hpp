@@ -18,10 +18,10 @@
 
 namespace ddp::test {
 
-/// "a begin": the part, and what it was asked.
+/// "a begin": the part, and the call.
 using Calls = std::vector<std::string>;
 
-/// An exchange whose result is what this rank said, with another rank that contributes or not; or an error.
+/// An exchange whose result is this rank's header, with another rank that contributes or not; or an error.
 class ScriptedExchange final : public collective::BucketOperation {
  public:
   ScriptedExchange(const std::optional<Error>& failure, const bool& other_trains)
@@ -83,15 +83,15 @@ class ScriptedRanks final : public collective::Ranks {
   const std::unique_ptr<collective::Transport> transport_ = collective::make_single_transport();
 };
 
-/// What a recording part does beside recording.
+/// What a recording part does in addition to recording.
 struct PartAnswers {
   bool traces = false;
   bool refuses = false;      // in require
   bool fails_begin = false;  // lacks memory
   bool votes_void = false;
   bool sliced = false;
-  bool whole = true;        // what conclude says
-  bool others_step = true;  // what answer says
+  bool whole = true;        // result of conclude
+  bool others_step = true;  // result of answer
   bool reports = false;
 };
 

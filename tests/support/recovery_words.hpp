@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a group says about its ranks after a recovery and before it, beside what the ranks know of each other.
+// A group's reports about its ranks before and after a recovery, compared with what the ranks know of each other.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +24,7 @@ inline std::vector<int32_t> ranks_of(const ddp_group* group, GetRanks get) {
   return ranks;
 }
 
-/// `before`, `now`: numbers of the test's own for its ranks, by rank. Gives how many are gone.
+/// `before`, `now`: numbers of the test's own for its ranks, by rank. Gives how many have left.
 inline size_t check_who_is_there(const ddp_group* group, const std::vector<int64_t>& before,
                                  const std::vector<int64_t>& now) {
   std::vector<int32_t> renumbered, gone, joined;

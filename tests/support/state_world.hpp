@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A small model with one tensor of each kind, an optimizer whose state is easy to check, and what is needed to save and load
-// them.
+// A small model with one tensor of each kind, an optimizer whose state is easy to check, and all that is needed to save and
+// load them.
 #pragma once
 
 #include <cstdint>

@@ -59,7 +59,7 @@ void reset(int fd) {
 
 void say(int fd, const void* bytes, size_t count) { (void)::send(fd, bytes, count, MSG_NOSIGNAL | MSG_DONTWAIT); }
 
-// nbytes, opcode, slot, offset, length, roffset, and some data: an operation that nobody waits for.
+// nbytes, opcode, slot, offset, length, roffset, and some data: an operation for which no rank waits.
 void say_bogus_frames(int fd) {
   uint64_t words[2 * kFrameBytes / 8];
   for (size_t i = 0; i < std::size(words); ++i) words[i] = i % 7 == 0 ? kFrameBytes : 1 + i;

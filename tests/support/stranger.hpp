@@ -22,7 +22,7 @@ enum class Attack {
   kDrip,         // one byte now and then
   kRequest,      // an HTTP request
   kFlood,        // random bytes over as many connections as possible
-  kReplay,       // what the listener says is sent back to it; what it says then, too
+  kReplay,       // each message of the listener is sent back to it, its answers too
 };
 inline constexpr std::array kAllAttacks = {Attack::kBogusFrames, Attack::kReset,   Attack::kSilence, Attack::kHalfFrame,
                                            Attack::kDrip,        Attack::kRequest, Attack::kFlood,   Attack::kReplay};

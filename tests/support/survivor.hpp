@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A training whose ranks die: every rank goes on through ddp_group_recover and notes who took part in each step, and a
-// replay of those notes in one process says what the weights must be. Gradients are small integers and all factors powers of
-// two, so each operation is exact or rounded once, whatever the order of the sum.
+// A training whose ranks die: every rank continues through ddp_group_recover and notes who took part in each step, and a
+// replay of those notes in one process gives the weights that must come out. Gradients are small integers and all factors
+// powers of two, so each operation is exact or rounded once, whatever the order of the sum.
 #pragma once
 
 #include <algorithm>
@@ -30,7 +30,7 @@ inline bool is_kept(Update update) noexcept { return update == Update::kKept || 
 /// What a rank is about when a test strikes.
 enum class State { kRendezvous, kCommit, kPass, kStep, kSave, kRecover, kKeep };
 
-/// Ends a training whose length nobody knows beforehand: in memory that all ranks share. Who sees first that the end was
+/// Ends a training of a length that is not known beforehand: in memory that all ranks share. Who sees first that the end was
 /// asked for names a step that no rank can have passed, because each step needs all.
 struct SurvivorEnding {
   std::atomic<bool> asked{false};
@@ -74,7 +74,7 @@ inline std::function<void(const std::string&)> to(Reporter& report) {
 /// One rank of it.
 class Survivor {
  public:
-  /// `joins`: it is new, and the group stands.
+  /// `joins`: it is new, and the group exists.
   Survivor(const Survival& plan, int32_t id, std::function<void(const std::string&)> say, bool joins = false)
       : plan_(plan), id_(id), joins_(joins), say_(std::move(say)) {
     for (const int64_t size : kSizes) {
@@ -96,7 +96,7 @@ class Survivor {
   Survivor(const Survivor&) = delete;
   Survivor& operator=(const Survivor&) = delete;
 
-  /// The hash of the weights in a checkpoint, and the step that it says.
+  /// The hash of the weights in a checkpoint, and its step.
   uint64_t load(const std::string& path, int64_t* step) {
     const ddp_state state = all_state();
     ddp_load_report report{};
@@ -236,7 +236,7 @@ class Survivor {
       ids_.push_back(words[at]);
       expect(words[at + 1] == mine[1], "all are at step " + std::to_string(mine[1]) + ", but " + std::to_string(words[at]) +
                                            " is at " + std::to_string(words[at + 1]));
-      if (plan_.update == Update::kNoUndo) continue;  // torn values differ until a checkpoint is loaded, which the pass says
+      if (plan_.update == Update::kNoUndo) continue;  // torn values differ until a checkpoint is loaded: the pass reports it
       expect(words[at + 2] == mine[2], "all have the weights of id " + std::to_string(words[at]));
     }
     return DDP_OK;
@@ -326,7 +326,7 @@ class Survivor {
     if (plan_.enters) plan_.enters(state);
   }
 
-  /// Goes on after what breaks a group, as often as it takes; throws anything else. Gives true if it had to.
+  /// Recovers after failures of the group, as often as needed; throws other errors. Gives true if there was a failure.
   bool go_on(ddp_status status) {
     if (status == DDP_OK) return false;
     while (status != DDP_OK) {
@@ -347,7 +347,7 @@ class Survivor {
   }
 
   void check_words(const std::vector<int64_t>& before, const ddp_recovery& recovery) const {
-    if (before.empty()) return;  // nobody has told in the group before
+    if (before.empty()) return;  // no rank of the group before has reported
     const size_t gone = check_who_is_there(group_, before, ids_);
     if (plan_.update == Update::kSgd || plan_.update == Update::kInBackward)
       expect_equal(recovery.step, step_, "the step that all have made");

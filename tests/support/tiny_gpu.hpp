@@ -17,7 +17,7 @@ struct TinyGpu {
   int32_t used = 1;  // has the program used the other device?
 };
 
-/// The one that tiny_gpu_table() speaks of, on this thread.
+/// The one that tiny_gpu_table() controls, on this thread.
 inline thread_local TinyGpu tiny_gpu;
 
 inline ddp_gpu_table tiny_gpu_table() {

@@ -17,7 +17,7 @@
 
 namespace ddp::test {
 
-/// One rank, and what it holds.
+/// One rank and its objects.
 struct TrainedRank {
   TrainedRank(const Folder& folder, int its_rank, int size, int64_t parameters = 5, bool sharded = false)
       : weight(static_cast<size_t>(parameters), 1.0F) {

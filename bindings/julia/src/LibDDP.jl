@@ -32,7 +32,7 @@ const MORE = (:send, :receive!, :ANY_SOURCE, :reduce!, :gather!, :scatter!, :all
     :pass_report, :hook!, :pull!, :Bucket, :contents, :gradients, :allreduce_as!, :average_parameters!, :loss_scale!, :loss_scale,
     :copy_loss_scale!, :skipped_count, :clip_grad_norm!, :clip_grad_value!, :allreduce_rows, :rate, :step_count, :parameter_options!,
     :update_averages!, :swap!, :swapped, :Outer, :sync!, :resumed, :indices!, :forward!, :backward!, :log_level!, :abort, :group_error,
-    :backend, :waits, :stream!, :start_trace, :stop_trace, :trace, :failed_ranks, :joined_ranks, :rank_progress, :parts, :total_parts,
+    :backend, :waits, :stream!, :start_trace, :stop_trace, :trace, :log_metric, :failed_ranks, :joined_ranks, :rank_progress, :parts, :total_parts,
     :part_key, :reduce_part_metrics!, :Request, :isdone, :wait_any, :post_barrier, :post_allreduce!, :post_allgather!, :post_reducescatter!,
     :post_bcast!, :post_reduce!, :post_gather!, :post_scatter!, :post_alltoall!, :post_send, :post_receive!)
 

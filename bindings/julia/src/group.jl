@@ -91,6 +91,14 @@ function waits(group::Group)
     return seconds
 end
 
+"""
+    log_metric(group, name, value)
+
+Show a number of the program, such as a loss, to those who watch the job: ddprun has the last value of each rank in its progress line, in `--report`
+and in `--metrics`. From any task or thread.
+"""
+log_metric(group::Group, name::AbstractString, value::Real) = check(Low.ddp_group_log_metric(group.handle, name, value))
+
 """Break the group on purpose: everything pending or later fails with `:ABORTED`, on all ranks. From any task or thread; during a recovery it waits for its end."""
 abort(group::Group, reason::AbstractString) = lock(() -> check(Low.ddp_group_abort(group.handle, reason)), group.recovering)
 

@@ -3309,4 +3309,22 @@ function ddp_group_stop_trace(group)
     return ccall((:ddp_group_stop_trace, libddp), ddp_status, (Ptr{ddp_group},), group)
 end
 
+@doc raw"""
+    ddp_group_log_metric(group, name, value)
+
+Show a number of the program, such as a loss, to those who watch the job: ddprun has the last value of each rank in its
+progress line, in --report and in --metrics. Without such a launcher the call only checks its arguments. It may come in
+every step: no system call, no message to other ranks, and no allocation after the first call of the process.
+- `name`: 1 to 63 letters of ASCII, digits, and the characters . _ - / : ("loss", "train/accuracy"). A process has at
+       most 64 names, in all its groups; values that are logged later under a name replace the one before
+- `value`: any number, infinities and NaN too
+Where ranks are threads of one process (local://), rank 0's values count. A rank that is started again begins without
+values.
+Local, never blocks, any thread, also while ddp_group_recover runs or after the group has failed. Errors:
+INVALID_ARGUMENT (the group, the name, a 65th name), OUT_OF_MEMORY (in the first call). Since 0.1.
+"""
+function ddp_group_log_metric(group, name, value)
+    return ccall((:ddp_group_log_metric, libddp), ddp_status, (Ptr{ddp_group}, Cstring, Float64), group, name, value)
+end
+
 end

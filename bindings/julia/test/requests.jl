@@ -1,4 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
+@testset "numbers of the program are checked" begin
+    alone() do group
+        @test LibDDP.log_metric(group, "julia/loss", 1) === nothing
+        fails(() -> LibDDP.log_metric(group, "my loss", 1), :INVALID_ARGUMENT)
+    end
+end
+
 @testset "requests of one rank end by themselves" begin
     alone() do group
         a, joined, part = [1.0, 2.0], zeros(2), zeros(2)

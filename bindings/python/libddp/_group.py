@@ -136,6 +136,11 @@ class Group(Messages, Requests, Closing):
         recovered. What computation hides is not counted. Summed over the ranks it tells who holds up the others."""
         return low.ddp_group_get_waits(self._raw)
 
+    def log_metric(self, name: str, value: float) -> None:
+        """Show a number of the program, such as a loss, to those who watch the job: ddprun has the last value of each rank in its
+        progress line, in --report and in --metrics. Any thread, also while the group recovers."""
+        low.ddp_group_log_metric(self._raw, name, value)
+
     def check(self) -> None:
         """Raise the first cause if the group is broken."""
         low.ddp_group_status(self._raw)

@@ -48,6 +48,16 @@ class Traces(Test):
             self.assertEqual(sorted(event["pid"] for event in events if event["name"] == "ddp_group_barrier"), [0, 1])
 
 
+class OwnNumbers(Test):
+    def test_they_are_checked(self):
+        def run(group):
+            group.log_metric("python/loss", 0.5)
+            with self.assertRaisesRegex(libddp.InvalidArgumentError, 'name is "my loss"'):
+                group.log_metric("my loss", 1)
+
+        ranks(2, run)
+
+
 class OwnValues(Test):
     def test_the_library_keeps_them(self):
         def run(group):

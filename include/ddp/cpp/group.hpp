@@ -92,6 +92,8 @@ class Group {
     check(ddp_group_start_trace(get(), path.c_str(), &options), get());
   }
   void stop_trace() { check(ddp_group_stop_trace(get()), get()); }
+  /** Show a number of the program to those who watch the job. Any thread. As ddp_group_log_metric. */
+  void log_metric(const std::string& name, double value) { check(ddp_group_log_metric(get(), name.c_str(), value), get()); }
   void barrier() { check(ddp_group_barrier(get()), get()); }
   /** Break the group: pending and later calls of all ranks fail with ABORTED and this reason. Any thread. */
   void abort(const std::string& reason) { check(ddp_group_abort(get(), reason.c_str()), get()); }

@@ -57,6 +57,10 @@ void PassEvents::marked(int32_t parameter, std::span<const PiecePlace> places) n
     first_marks_[static_cast<size_t>(place.bucket)].compare_exchange_strong(none, marked.begin_ns,
                                                                             std::memory_order_relaxed);
   }
+  for (const PiecePlace& place : places) {
+    if (marked.peer < 0) marked.peer = place.bucket;
+    if (place.bucket == marked.peer + marked.bytes + 1) ++marked.bytes;
+  }
   calls_.watch()->record(marked);
 }
 

@@ -14,7 +14,7 @@ COLOURS = {
 }
 DRAWN = ("zero-copy", "staged", "bound", "openmpi", "mpich", "gloo", "torch")
 PANEL, HEIGHT, GAP, TOP = 520, 360, 60, 70
-LABELS = 190  # room for the names beside a panel's lines
+LABELS = 190  # room for the names next to a panel's lines
 
 
 class Canvas:

@@ -16,7 +16,7 @@
 
 static void count_call(void *calls, int32_t index) { ++((int32_t *)calls)[index]; }
 
-/* How much faster the loss grows along `direction` than the gradient says, relative to the gradient's length. */
+/* How much faster the loss grows along `direction` than by the gradient, relative to the gradient's length. */
 static double slope_error(model *m, parameter *p, const double *direction) {
   float *values = malloc((size_t)p->count * sizeof *values);
   double expected = 0, length = 0, loss[2];

@@ -22,7 +22,7 @@ static void pack_a(matrix a, int64_t m, int64_t k, float *to) {
   }
 }
 
-/* A stretch of `b` whose rows lie in order is copied by rows; one whose columns do is turned in tiles of 16 x 16, so that
+/* A stretch of `b` whose rows are in order is copied by rows; one whose columns do is turned in tiles of 16 x 16, so that
  * whole lines are read. */
 static void pack_b(matrix b, int64_t k, int64_t n, float *to) {
   for (int64_t j0 = 0; j0 < n; j0 += NR, to += k * NR) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gloo's own all-reduce between hosts, measured as protocol.h says.
+// Gloo's own all-reduce between hosts, measured by the method of protocol.h.
 //   gloo_peer ring|bcube|hd RANK SIZE FOLDER      FOLDER: empty, the ranks meet there
 #include <gloo/allreduce.h>
 #include <gloo/allreduce_halving_doubling.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks of different "hosts" run on one machine: they meet in a file that all map, beside the network that is measured, so
- * that a call begins at one instant on all of them and its time is that of the slowest. Environment: BENCH_MEETING (the
+/* Ranks of different "hosts" run on one machine: they meet in a file that all map, outside of the network that is measured,
+ * so that a call begins at one instant on all of them and its time is that of the slowest. Environment: BENCH_MEETING (the
  * file), BENCH_COUNTERS (what the switch counts; optional), BENCH_HOSTS (hosts in it). */
 #ifndef DDP_TESTS_BENCH_NETWORK_MEETING_H
 #define DDP_TESTS_BENCH_NETWORK_MEETING_H
@@ -86,7 +86,7 @@ static inline double meeting_slowest(const meeting *m, double us) {
   return slowest;
 }
 
-/* Bytes that the busiest host has sent so far; 0 if nobody counts. */
+/* Bytes that the busiest host has sent so far; 0 if they are not counted. */
 static inline int64_t meeting_sent(const meeting *m, int32_t host) {
   return m->counters == NULL || host >= m->hosts ? 0 : m->counters[host].sent;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* All-reduce by an MPI between hosts, in place, measured as protocol.h says. */
+/* All-reduce by an MPI between hosts, in place, measured by the method of protocol.h. */
 #define _GNU_SOURCE
 #include <mpi.h>
 

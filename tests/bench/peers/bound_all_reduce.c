@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The bound: the least that an all-reduce over shared memory can be. No announcement, no comparison of calls, no failure
  * handling, no sleeping: two spinning barriers and one loop that adds this rank's part of all arrays and writes the sum to
- * all. The ranks are children of one process and all arrays lie in one anonymous shared mapping. Measured as protocol.h
- * says.
+ * all. The ranks are children of one process and all arrays are in one anonymous shared mapping. Measured by the method
+ * of protocol.h.
  *   bound_all_reduce SIZE */
 #define _GNU_SOURCE
 #include <stdatomic.h>

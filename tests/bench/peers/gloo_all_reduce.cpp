@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gloo's own ring over loopback, as a program that uses Gloo has it, measured as protocol.h says.
+// Gloo's own ring over loopback, as a program that uses Gloo has it, measured by the method of protocol.h.
 //   gloo_all_reduce RANK SIZE FOLDER      FOLDER: empty, the ranks meet there
 #include <gloo/allreduce.h>
 #include <gloo/barrier.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* All-reduce by an MPI, in place, measured as protocol.h says.
+/* All-reduce by an MPI, in place, measured by the method of protocol.h.
  *   mpirun -n 4 mpi_all_reduce [blocking | nonblocking] */
 #define _POSIX_C_SOURCE 200809L
 #include <mpi.h>

@@ -55,7 +55,7 @@ static inline void protocol_print(const protocol *p, int64_t bytes, const char *
   fflush(stdout);
 }
 
-/* Until some rank says that the time is over, which the ranks tell each other by the sum itself. */
+/* Until one rank finds that the time is over; the sum itself has that information. */
 static inline void protocol_warm_up(const protocol *p, float *data, int64_t count, int calls) {
   const double end = protocol_now_us() + WARM_UP_US;
   do {
@@ -108,7 +108,7 @@ static inline void protocol_run(const protocol *p, float *data) {
   p->barrier(p->context);
 }
 
-/* Private memory as a program has it: page-aligned, which is the best case for everybody. */
+/* Private memory as a program has it: page-aligned, which is the best case for all libraries. */
 static inline float *protocol_memory(void) {
   void *memory = NULL;
   if (posix_memalign(&memory, 4096, LARGEST) != 0) {

@@ -108,7 +108,7 @@ def main():
     dist.barrier()
     needed = 2 * 4 * sum(each.numel() for each in plain.parameters()) / MIB
     extra = {"resident": memory("/proc/self/status", "VmHWM:") - resident - needed,
-             "share": memory("/proc/self/smaps_rollup", "Pss:") - share - needed}  # before no_sync, whose gradients lie elsewhere
+             "share": memory("/proc/self/smaps_rollup", "Pss:") - share - needed}  # before no_sync, whose gradients are elsewhere
     times = {"local": [], "step": []}
     for _ in range(ITERATIONS):
         times["local"].append(timed(local))

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// bench.gpu: the figures that libddp's GPU side is held to, each beside its target. tests/gpu/run.sh runs it; by hand:
+// bench.gpu: the figures of libddp's GPU side, each with its target. tests/gpu/run.sh runs it; by hand:
 //
 //   bench.gpu [--quick] [--json FILE] [--part copies|updates|steps|host|overlap]
 //
-// The part `overlap` needs DDP_MODULE_PATH to name the folder of the wire module (overlap.cu says why), so it is not part of
-// a run without --part.
+// The part `overlap` needs DDP_MODULE_PATH to name the folder of the wire module (overlap.cu has the reason), so it is not
+// part of a run without --part.
 #include <cstring>
 
 #include "gpu/bench/bench.hpp"

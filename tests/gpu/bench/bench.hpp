@@ -36,7 +36,7 @@ struct Row {
 class Report {
  public:
   explicit Report(std::string file) : file_(std::move(file)) {}
-  /// Prints the row and writes the whole file anew, so that what was measured stays if the program is killed.
+  /// Prints the row and writes the whole file anew, so that its results stay if the program is killed.
   void add(const Row& row);
   [[nodiscard]] double value(const std::string& id) const;
 
@@ -80,7 +80,7 @@ class Stopwatch {
 };
 
 /// Median milliseconds of work(k), k counting up, on the stream. With kAhead the stream is kept busy while the host
-/// enqueues, so that what the host needs for that is not part of the figure.
+/// enqueues, so that the host's time for that is not part of the figure.
 enum class Host { kCounts, kAhead };
 double time_on_stream(cudaStream_t stream, int repetitions, Host host, const std::function<void(int)>& work);
 

@@ -11,10 +11,10 @@ namespace {
 
 constexpr int64_t kMiB = int64_t{1} << 20;
 
-/// GB/s, counting what is read and what is written.
+/// GB/s, counting bytes that are read and written.
 double rate(int64_t bytes, double ms) { return 2.0 * static_cast<double>(bytes) / ms * 1e-6; }
 
-/// So many pairs of buffers that nothing is found in the cache again.
+/// Enough pairs of buffers that no data is found in the cache again.
 struct Rotation {
   std::vector<Buffer> from, to;
   Rotation(int64_t bytes, int64_t past) {
@@ -32,7 +32,7 @@ double copy_ms(cudaStream_t stream, int64_t bytes, int repetitions) {
   });
 }
 
-/// `tensors` tensors of unequal size, `bytes` in all, that lie apart in one buffer; and their places in a bucket.
+/// `tensors` tensors of unequal size, `bytes` in all, that are apart in one buffer; and their places in a bucket.
 struct Layout {
   std::vector<int64_t> counts, apart, packed;
   int64_t apart_bytes = 0, packed_bytes = 0;

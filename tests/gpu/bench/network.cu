@@ -6,7 +6,7 @@ namespace {
 
 constexpr int kTile = 64, kDepth = 16, kThreads = 256; /* a thread computes 4 x 4 numbers of a tile */
 
-/// c[m][n] = sum over k of a and b, each read as it lies or transposed. All sizes are multiples of the tile.
+/// c[m][n] = sum over k of a and b, each read as it is or transposed. All sizes are multiples of the tile.
 template <bool kTransposedA, bool kTransposedB>
 __global__ void multiply(const float* a, const float* b, float* c, int m, int n, int k) {
   __shared__ float part_a[kDepth][kTile + 4], part_b[kDepth][kTile + 4];

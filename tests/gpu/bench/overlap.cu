@@ -4,7 +4,7 @@
 // rate would. Rank 0 computes; rank 1 marks its gradients at once and has no work on the GPU (gradients are summed, because
 // a mean is a kernel for each bucket), so the two do not disturb each other. Rates are set so that the wire is busy for 30,
 // 60 and 90 % of the backward.
-// It measures libddp's order, streams and packing, and the SMs that communication takes; it says nothing about NCCL's speed.
+// It measures libddp's order, streams and packing, and the SMs that communication takes; it does not show NCCL's speed.
 #include <dlfcn.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -5,7 +5,7 @@
 // other ranks nothing runs.
 //
 // libddp opens this file in the place of the real one (DDP_MODULE_PATH) and knows no difference, so its own streams, events,
-// packing and order are what is measured. DDP_WIRE_REAL names the real file.
+// it measures packing and order. DDP_WIRE_REAL names the real file.
 #include <cuda_runtime.h>
 #include <dlfcn.h>
 

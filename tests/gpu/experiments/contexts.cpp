@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rank takes of the memory of device 0: a process with nothing but a context, and a rank that only communicates.
+// Memory of device 0 that a rank takes: a process with a context alone, and a rank that only communicates.
 // Where there are two GPUs, a rank of the second must take nothing of the first. A process that watches asks the driver for
 // the free memory, so everything that others use is counted.
 #include <dlfcn.h>
@@ -28,7 +28,7 @@ void wait_for(const Folder& folder, const std::string& name) {
   }
 }
 
-/// Says "free K BYTES" for each sign ask-K, as often as it is asked.
+/// Prints "free K BYTES" for each sign ask-K.
 std::string watch(const Folder& folder, int questions, Reporter& say) {
   std::string why;
   if (count_devices(why) == 0) throw std::runtime_error(why);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A fork by a program that knows nothing of GPUs: the child touches nothing and leaves, by _exit() and by exit() with all
-// that libraries do there; the parent goes on. The driver must not hang or report anything in either of them.
+// that libraries do there; the parent continues. The driver must not hang or report anything in either of them.
 #include "gpu/experiments/experiments.hpp"
 #include "gpu/support/trainer.hpp"
 #include "gpu/support/world.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What it costs to read the word that stops kernels: by the kernel that libddp uses (copy_word), and by a copy of four
-// bytes, alone and beside a large copy from host to device in another stream, as a program prefetches its next batch. The
+// bytes, alone and during a large copy from host to device in another stream, as a program prefetches its next batch. The
 // copy engine does one thing after the other, so a copy of four bytes waits for the large one; the kernel must not.
 #include "gpu/experiments/experiments.hpp"
 
@@ -48,7 +48,7 @@ struct Beside {
   double word_us, copy_ms, still_copying;  // still_copying: share of tries in which the word came before the copy's end
 };
 
-/// One word, from an idle stream, while `bytes` are on their way to the device (0: nothing is).
+/// One word, from an idle stream, while `bytes` are copied to the device (0: no copy).
 Beside one_us(const Setting& s, How how, int64_t bytes, int repetitions) {
   std::vector<double> words, copies;
   int before = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A backward pass without its computation: all gradients of a model are marked at once, beside NCCL called directly for as
-// many bytes in as many calls. What libddp's buckets, order and hosts' meetings cost when nothing hides them.
+// A backward pass without its computation: all gradients of a model are marked at once, compared with NCCL called directly
+// for as many bytes in as many calls. What libddp's buckets, order and hosts' meetings cost when nothing hides them.
 #include "gpu/ranks_bench/ranks_bench.hpp"
 #include "gpu/support/sizes.hpp"
 

@@ -140,7 +140,7 @@ Times in_turn(const World& world, int rounds, int calls, const std::function<voi
   std::vector<double> our_blocks, nccl_blocks;
   for (int round = -1; round < rounds; ++round)  // the first is to warm up
     for (const bool first : {true, false}) {
-      const bool is_ours = (round % 2 == 0) == first;  // who is first changes
+      const bool is_ours = (round % 2 == 0) == first;  // each is first in turn
       const double us = block_us(world, calls, is_ours ? ours : nccl);
       if (round >= 0) (is_ours ? our_blocks : nccl_blocks).push_back(us);
     }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// bench.gpu_ranks: libddp on two or more GPUs beside NCCL called directly, in the same process, on the same stream, in turn.
+// bench.gpu_ranks: libddp on two or more GPUs compared with NCCL called directly, in the same process, on the same stream,
+// in turn.
 //
-// Method: a block is so many calls one after the other behind a barrier, timed by the host's clock until the stream is
+// Method: a block is a number of calls in sequence after a barrier, timed by the host's clock until the stream is
 // empty; of a block the slowest rank counts. Blocks of libddp and of NCCL take turns, and the median of the blocks is the
 // figure. Bus bandwidth as NCCL's own tests have it: bytes / time * 2 (n - 1) / n, for reduce-scatter and all-gather of the
 // whole array's bytes * (n - 1) / n.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The module that knows a GPU, as a test uses it: for memory, copies and streams of its own, and to find out what there is.
 // It is the file that libddp opens (DDP_MODULE_PATH), so a test of this folder runs on a real GPU and, unchanged, on the one
-// that is none (tests/support/fake_gpu).
+// that is fake (tests/support/fake_gpu).
 #pragma once
 
 #include <dlfcn.h>
@@ -29,7 +29,7 @@ inline constexpr int kSkipped = 77;
 struct Module {
   void* library = nullptr;
   const ddp_gpu_table* table = nullptr;
-  std::string why;  // there is none
+  std::string why;  // why there is no module
 };
 
 inline const Module& module() {
@@ -82,7 +82,7 @@ inline int32_t count_devices(std::string& why) {
   return code != 0 ? 0 : count;
 }
 
-/// Ends the program as skipped unless there are so many GPUs. First line of a main().
+/// Ends the program as skipped unless there are this many GPUs. First line of a main().
 inline void need_devices(int32_t wanted) {
   std::string why;
   const int32_t count = count_devices(why);

@@ -76,7 +76,7 @@ class Memory {
       std::free(data_);
     } else if (data_ != nullptr) {
       (void)table().set_device(place_.device);
-      (void)table().synchronize();  // a free may wait for nobody
+      (void)table().synchronize();  // a free may return without waiting
       (void)table().free(data_);
     }
   }
@@ -90,7 +90,7 @@ class Memory {
     move(to.data(), data_);
     return to;
   }
-  /// In the order of the stream, from an array in the same place: what a kernel would do.
+  /// In the order of the stream, from an array in the same place, as a kernel would.
   void copy_from(const Memory& other, void* stream) const {
     place_.make_current();
     if (place_.on_gpu())

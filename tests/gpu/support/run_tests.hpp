@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The end of a main(): runs the tests, or those whose names match the pattern given as the first argument ("*bits*").
-// On the GPU that is none (tests/support/fake_gpu) operations are delayed at random, and a test fails if anything raced or
+// On the fake GPU (tests/support/fake_gpu) operations are delayed at random, and a test fails if anything raced or
 // was used after its end.
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace ddp::test::card {
 
-/// A function that only the GPU that is none has (support/fake_gpu/fake_gpu_control.h); NULL on a real one.
+/// A function that only the fake GPU has (support/fake_gpu/fake_gpu_control.h); NULL on a real one.
 template <class Function>
 Function* control(const char* name) {
   return is_fake() ? reinterpret_cast<Function*>(dlsym(module().library, name)) : nullptr;

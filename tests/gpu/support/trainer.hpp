@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model of odd sizes in a place, with gradients made from rank, step and position: the same numbers wherever it lies.
+// A model of odd sizes in a place, with gradients made from rank, step and position: the same numbers in any place.
 #pragma once
 
 #include <deque>

@@ -2,7 +2,7 @@
 // Several ranks with GPUs. On real ones every rank is a process with a GPU of its own, or, where there are fewer, several
 // processes share one: NCCL then believes that each is a host of its own (NCCL_HOSTID), and they talk over the loopback
 // interface. That is for correctness: the processes take turns on the GPU, so a collective takes milliseconds. On the GPU
-// that is none every rank is a thread.
+// that is fake every rank is a thread.
 #pragma once
 
 #include <atomic>

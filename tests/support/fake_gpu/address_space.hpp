@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two mappings of the same shape. The first cannot be touched: its addresses are what device pointers are. The second, at a
 // fixed distance, holds the bytes. Each device has a part of its own; the last part is pinned host memory, whose host
-// addresses are those of the second mapping. Behind the parts lie addresses for handles.
+// addresses are those of the second mapping. The addresses after the parts are for handles.
 // Addresses are given again only when a part has been used up once, and between two blocks there is a gap, so that an access
 // to freed memory or beyond a block is recognised.
 // Not for several threads at once.
@@ -34,13 +34,13 @@ class AddressSpace {
   /// 0 when the part is full.
   [[nodiscard]] uintptr_t allocate(BlockKind kind, int32_t device, int64_t bytes);
   void release(uintptr_t begin);
-  /// The live block that `address` lies in; NULL: none.
+  /// The live block that contains `address`; NULL: none.
   [[nodiscard]] const Block* find(uintptr_t address) const noexcept;
   [[nodiscard]] const std::map<uintptr_t, Block>& blocks() const noexcept { return blocks_; }
 
-  /// Does it lie in the range of devices or of pinned memory, live or not?
+  /// Is it in the range of devices or of pinned memory, live or not?
   [[nodiscard]] bool is_device_address(uintptr_t address) const noexcept { return address - front_ < used_; }
-  /// The device address of a pinned block's host address; 0 if it is none.
+  /// The device address of a pinned block's host address; 0: the address is in no pinned block.
   [[nodiscard]] uintptr_t device_address_of_pinned(uintptr_t host) const noexcept;
   [[nodiscard]] void* bytes_at(uintptr_t device_address) const noexcept;
   [[nodiscard]] uintptr_t new_handle() noexcept;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Work that is recorded and not run. The streams of a capture have clocks and a race detector of their own, because a replay
-// knows nothing of what was outside.
+// has no data about work outside of the capture.
 // Tested by unit/fake_gpu/capture_test.cpp.
 #pragma once
 

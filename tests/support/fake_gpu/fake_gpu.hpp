@@ -2,8 +2,8 @@
 // A GPU and an NCCL that are none: a second implementation of device/gpu/gpu_abi.h on host threads, so that all of libddp's
 // host logic for GPUs is tested on machines without one. This header is what tests say to it and ask of it.
 //
-// Memory: "device addresses" lie in a range that cannot be read or written; a host access to one ends in SIGSEGV. The bytes
-// lie elsewhere.
+// Memory: "device addresses" are in a range that cannot be read or written; a host access to one ends in SIGSEGV. The bytes
+// are stored elsewhere.
 // Memory is filled with rubbish when it is allocated and when it is freed. Pinned memory has a host address and another,
 // device address.
 // Streams: queues, each run by a thread of its own, so work really happens later; events are real dependencies.
@@ -21,7 +21,7 @@
 // ranks must come.
 //
 // As a runtime does: `free` waits until its device is idle, host_free until nothing uses the block; a copy to pageable
-// memory blocks. As NCCL does: mem_free waits for nobody, so memory that may still be in use is a violation; in a collective
+// memory blocks. As NCCL does: mem_free does not wait, so memory that may still be in use is a violation; in a collective
 // on registered memory, and in one that is captured, the hosts of all ranks meet, whatever happens to one of them:
 // comm_abort waits for that too. Handles (streams, events, communicators) are addresses that cannot be dereferenced and
 // never come twice. Threads: everything here and in the tables may be called by any thread. One instance in a process, or in
@@ -51,15 +51,16 @@ struct Options {
   int32_t driver_version = 13000;  // 0: no driver (every call but driver_version is DDP_GPU_NO_DRIVER)
   int32_t nccl_version = 22809;
   bool poison = true;      // fill fresh and freed memory with rubbish
-  int64_t nccl_looks = 0;  // comm_async_error says so often that a call of NCCL is in progress; 0: calls block
-  /// Not 0: work on an idle stream begins up to so many ms late, each time anew, unless a host waits for that stream; a
-  /// query sees that an event is done two queries late; copies with pageable memory are asynchronous.
+  int64_t nccl_looks = 0;  // how often comm_async_error reports a call in progress; 0: calls block
+  /// Not 0: work on an idle stream begins up to this number of ms late, a new number each time, unless a host waits for that
+  /// stream; a query sees that an event is done two queries late; copies with pageable memory are asynchronous.
   int64_t late_ms = 0;
-  /// Not 0: load_kernels, nccl.mem_alloc, and making and ending a communicator take up to so many ms, each rank its own.
+  /// Not 0: load_kernels, nccl.mem_alloc, and making and ending a communicator take up to this number of ms, a different
+  /// time on each rank.
   int64_t slow_init_ms = 0;
-  /// For so many collectives a device has room, as others wait there for their ranks; 0: for all.
+  /// How many collectives a device can hold that wait for other ranks; 0: no limit.
   int64_t nccl_at_once = 0;
-  /// Not 0: free and host_free wait for nobody, as mem_free: memory that may still be in use is a violation.
+  /// Not 0: free and host_free do not wait, as mem_free: memory that may still be in use is a violation.
   int64_t frees_at_once = 0;
   /// An algorithm is connected when a collective first takes it, and two ranks when they first send to each other: the hosts
   /// of these ranks meet in that call, until one aborts. Which algorithm depends on kind and size.
@@ -154,7 +155,7 @@ struct StreamInfo {
 /// thread, or only those about captured streams and events.
 enum class CaptureMode { kGlobal, kThreadLocal, kRelaxed };
 
-/// What was captured. May be launched any number of times, also after the streams are gone.
+/// The captured work. It may be launched any number of times, also after the streams were destroyed.
 class Graph;
 using GraphPtr = std::shared_ptr<Graph>;
 
@@ -180,9 +181,9 @@ struct Fault {
 /// The call does nothing and returns an error of that kind.
 void inject(const Fault& fault);
 void clear_faults();
-/// Every later call on the device (-1: all) fails with DDP_GPU_LOST, until reset. What is queued still runs.
+/// Every later call on the device (-1: all) fails with DDP_GPU_LOST, until reset. Queued work still runs.
 void lose_device(int32_t device = -1);
-void set_device_count(int32_t count);      // 0: device_count says DDP_GPU_NO_DEVICE
+void set_device_count(int32_t count);      // 0: device_count returns DDP_GPU_NO_DEVICE
 void set_driver_version(int32_t version);  // as in Options
 
 // --- NCCL ---
@@ -201,7 +202,7 @@ void delay_nccl(NcclCall call, int32_t device, int64_t delay_ms);
 
 /// What the nth call of NCCL's table on `device` from now on is for, comm_async_error and the texts left out: the rank ends
 /// there. `tell` runs on the calling thread; then this call, and every later one there, holds its thread until end_death(),
-/// and the device's streams stand still. After it they go on, and the calls that were held return an error.
+/// and the device's streams stand still. After it they continue, and the calls that were held return an error.
 struct Death {
   int32_t device = 0;
   int64_t nth = 1;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The fake GPU in the file libddp_cuda.so of the build, for programs that use libddp's public API alone (C, Python): what
- * they say to it and ask of it. fake_gpu.hpp says what the words mean. Link the file, or open it with dlopen: it is the copy
+ * they say to it and ask of it. fake_gpu.hpp defines the words. Link the file, or open it with dlopen: it is the copy
  * that libddp opens when DDP_MODULE_PATH names its folder. The table itself is there too: ddp_gpu_query.
  */
 #ifndef DDP_FAKE_GPU_CONTROL_H

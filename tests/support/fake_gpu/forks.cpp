@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A fork of the process that made the runtime. CUDA cannot be used there, and the locks may be held by threads that are not
-// there; so nothing is touched but a few pages that all these processes share.
+// there; so this file touches only a few pages that all these processes share.
 #include <sys/mman.h>
 #include <unistd.h>
 

@@ -58,7 +58,7 @@ struct Setup {
 /// The ranks that met by one id.
 struct World {
   std::string name;  // for sentences
-  int32_t size = 0;  // 0: nobody came yet
+  int32_t size = 0;  // 0: no rank has come yet
   std::vector<Member> ranks;
   int32_t joined = 0;
   int32_t failure = kNcclOk;  // of all their comm_init
@@ -90,7 +90,7 @@ struct Comm {
   uint64_t calls = 0;               // collectives that were asked for
   std::optional<uint64_t> meeting;  // the last of them in which the hosts meet
   int64_t pending = 0;              // collectives that are queued and not over
-  std::thread::id user;             // whose call is inside; none: nobody's
+  std::thread::id user;             // the thread whose call is inside; none: no thread
   int64_t uses = 0;                 // of that thread: a group keeps them
   int64_t lookers = 0;              // threads inside comm_async_error
   std::string last_error;
@@ -100,7 +100,7 @@ struct Comm {
   std::set<std::string> algorithms;    // that it has come to
   std::set<int32_t> peers;             // to which it has sent, or from which it has received
 
-  /// Are there ranks whose hosts have not come to what it sets up, or connects to?
+  /// Are there ranks whose hosts have not come to the setup, or to a connection?
   [[nodiscard]] bool is_setting_up() const {
     return (setting_up && world->setups[*setting_up].here < world->size) ||
            std::any_of(peers.begin(), peers.end(), [this](int32_t peer) { return world->links[link_to(peer)] < 2; });
@@ -112,7 +112,7 @@ struct Comm {
   }
 };
 
-/// NULL: none, or one that is gone (a violation).
+/// NULL: none, or one that was destroyed (a violation).
 CommPtr comm_of(Runtime& r, void* handle);
 
 /// A thread inside a communicator; another one at the same time is a violation.
@@ -148,7 +148,7 @@ int32_t submit(Runtime& r, Request request);
 /// The calling thread, between group_start and group_end.
 bool in_group(const Runtime& r);
 
-/// The sums and copies of a collective that all ranks have come to. What is wrong with it; empty: nothing.
+/// The sums and copies of a collective that all ranks have come to. Returns the error; empty: no error.
 std::string compute(Collective& collective);
 
 /// The name of the sends and receives of a group: they are one operation, to which all ranks must come.

@@ -11,7 +11,7 @@ namespace {
 
 int64_t size_of(const Spec& spec) { return dtype_size(static_cast<ddp_dtype>(spec.dtype)); }
 
-/// Where `receive` must lie if the operation is in place; NCCL's rules.
+/// Where `receive` must be if the operation is in place; NCCL's rules.
 uintptr_t place_in(const Request& request) {
   const uintptr_t send = address_of(request.send);
   const auto own = static_cast<uintptr_t>(request.comm->rank * request.spec.count * size_of(request.spec));
@@ -79,7 +79,7 @@ bool is_registered(const Runtime& r, const Comm& comm, const void* memory) {
 }
 
 /// With NVLS, the hosts of all ranks meet in a collective on registered memory, and in one that is captured, whose memory
-/// NCCL registers by itself. They look at nothing else, also not whether somebody aborts.
+/// NCCL registers by itself. They check nothing else, and do not see an abort.
 void meet_on_host(Runtime& r, Lock& lock, const Request& request) {
   Comm& comm = *request.comm;
   const uint64_t number = comm.calls++;

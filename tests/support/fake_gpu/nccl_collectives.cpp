@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives: what a call queues, and how the ranks' streams meet.
+// Collectives: the work that a call queues, and how the ranks' streams meet.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -174,7 +174,7 @@ void check_group(Runtime& r, const std::vector<Request>& requests) {
   }
 }
 
-/// Sends and receives of one communicator and stream become one operation, where the first of them stood.
+/// Sends and receives of one communicator and stream become one operation, at the place of the first.
 std::vector<Request> joined(const std::vector<Request>& requests) {
   std::vector<Request> all;
   for (const Request& request : requests) {

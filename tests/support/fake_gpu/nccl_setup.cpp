@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the hosts of a communicator's ranks do together, in one order: what they make, and what they connect.
+// What the hosts of a communicator's ranks do together, in one order: allocations and connections.
 #include <algorithm>
 
 #include "support/fake_gpu/nccl.hpp"

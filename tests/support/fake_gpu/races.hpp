@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Finds operations that touch the same bytes, one of them writing, without an order between them. For every byte it
 // remembers the last write and the reads since then (as FastTrack does: Flanagan and Freund, 2009), in intervals; so it
-// needs no history. What it finds depends on the order in which the host queued the operations, not on when they ran.
-// Tested by unit/fake_gpu/races_test.cpp.
+// needs no history. The races that it finds depend on the order in which the host queued the operations, not on when they
+// ran. Tested by unit/fake_gpu/races_test.cpp.
 #pragma once
 
 #include <cstdint>
@@ -24,11 +24,11 @@ struct Access {
 
 class Races {
  public:
-  /// An operation of `actor`; `clock`: what has happened before it, itself included. One sentence for each earlier operation
-  /// that it collides with.
+  /// An operation of `actor`; `clock`: the operations that happened before it, itself included. One sentence for each
+  /// earlier operation that it collides with.
   [[nodiscard]] std::vector<std::string> touch(const std::vector<Access>& accesses, size_t actor, const Clock& clock,
                                                const std::string& name);
-  /// The bytes are free: what comes to lie there has no past.
+  /// The bytes are free: the next block there has no history.
   void forget(uintptr_t begin, int64_t bytes);
 
  private:

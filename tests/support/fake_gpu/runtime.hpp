@@ -115,7 +115,7 @@ struct State {
   Options options;
   AddressSpace space;
   std::vector<bool> device_paused, device_lost;
-  std::vector<Clock> ended;  // of each device: what happened in streams that are gone
+  std::vector<Clock> ended;  // of each device: what happened in destroyed streams
 
   int64_t streams_made = 0, events_made = 0, operations_made = 0, comms_made = 0;
   size_t actors = 0;
@@ -173,7 +173,7 @@ class Runtime {
   int32_t begin_call(const Call& call);
   void violate(std::string text);
 
-  /// NULL: a handle that is none (of one that was destroyed a violation is noted).
+  /// NULL: not a handle (for a handle that was destroyed, a violation is noted).
   StreamPtr stream_of(void* handle);
   EventPtr event_of(void* handle);
   /// 0: a default stream, or none that lives.
@@ -222,7 +222,7 @@ Runtime& runtime();
 int32_t& current_device() noexcept;
 /// A call about what belongs to `device`: the calling thread must have it current, or it begins to use another one.
 void expect_current(Runtime& r, int32_t device, const char* name);
-/// Memory that is given back by a call that waits for nobody: a violation if it may still be in use (memory_calls.cpp).
+/// Memory that is freed by a call that does not wait: a violation if it may still be in use (memory_calls.cpp).
 void expect_unused(Runtime& r, const char* name, const Block& block);
 /// Did it call relax_capture?
 bool& is_relaxed() noexcept;

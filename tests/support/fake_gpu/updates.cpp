@@ -118,7 +118,7 @@ void update_master(const Step& step, ddp_dtype dtype, const ddp_gpu_update& upda
   }
 }
 
-/// Sums become means, where they lie.
+/// Sums become means, in place.
 void divide_gradient(const ddp_gpu_update& update, ddp_dtype dtype, double divisor) {
   const bool wide = dtype == DDP_F64;
   auto* const grad = static_cast<std::byte*>(const_cast<void*>(update.grad));
@@ -194,7 +194,7 @@ int32_t launch_updates(const char* name, const ddp_gpu_update* updates, int64_t 
   });
 }
 
-/// Rules that lie in device memory and are read when the kernel runs.
+/// Rules that are in device memory and are read when the kernel runs.
 template <class Rule>
 int32_t launch_planned(const char* name, const ddp_gpu_update* updates, int64_t count, const ddp_gpu_planned_rule* rules,
                        int64_t rule_count, int32_t dtype, const ddp_gpu_shape* shape, ddp_gpu_stop stop, void* stream,

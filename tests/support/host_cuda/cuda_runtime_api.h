@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-// Stands for the header of the CUDA runtime where kernels (src/modules/cuda/kernels/*.cu) are compiled as plain C++ for the
+// Replaces the header of the CUDA runtime where kernels (src/modules/cuda/kernels/*.cu) are compiled as plain C++ for the
 // host, so that tests run the very code on machines without a GPU, under the address sanitizer too. See threads.hpp for how
 // a block of threads runs.
 #pragma once

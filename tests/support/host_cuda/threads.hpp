@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A block of GPU threads on the host: each is a fiber with a stack of its own, and gives way at a barrier or where its warp exchanges numbers. Blocks run one
-// after the other; threads of odd blocks run in descending order, so that nothing can depend on who comes first.
-// A barrier that not all threads reach, or an exchange without the whole warp, ends the test program with a line that says so.
-// One launch at a time.
-// Tested by unit/cuda/host_threads_test.cpp.
+// A block of GPU threads on the host: each is a fiber with a stack of its own, and gives way at a barrier or where its warp
+// exchanges numbers. Blocks run one after the other; threads of odd blocks run in descending order, so that no kernel can
+// depend on which thread comes first. A barrier that not all threads reach, or an exchange without the whole warp, ends the
+// test program with a message. One launch at a time. Tested by unit/cuda/host_threads_test.cpp.
 #pragma once
 
 #include <cstdint>

@@ -105,7 +105,7 @@ void leftovers_of_any_step_go_unless_their_owner_lives(void**) {
   expect(!std::filesystem::exists(folder.file(living)), "its owner has gone");
 }
 
-/// Saves in another process, for the job, and says what came of it.
+/// Saves in another process, for the job, and returns the result.
 std::string save_elsewhere(const TemporaryFolder& folder, const std::string& job, int64_t generation = 1) {
   int ends[2];
   expect(pipe(ends) == 0, "pipe");
@@ -143,7 +143,7 @@ void one_job_saves_to_a_folder(void**) {
   expect_equal(save_elsewhere(folder, "job b"), std::string("saves"), "the holder has gone");
 }
 
-/// A group has come apart, and each part takes itself for the whole: whoever saves first in a generation has the folder.
+/// A group is divided, and each part takes itself for the whole: the first part that saves in a generation has the folder.
 void one_part_of_a_job_saves_to_a_folder(void**) {
   const TemporaryFolder folder;
   FolderLock mine(folder.path());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A checkpoint that is not there: the text says what is there instead.
+// A checkpoint that is not there: the text names the files that are there.
 #include "checkpoint/missing_file.hpp"
 
 #include <sys/stat.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rank's state machine alone: what it makes of rank 0's words and of its silence. Together with rank 0's:
+// A rank's state machine alone: its answers to rank 0's messages and to silence. Together with rank 0's:
 // control_server_test.
 #include <string>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Frames, messages and proofs: what is written is read again, and what was changed on the way is not.
+// Frames, messages and proofs: written ones are read again, and changed ones are refused.
 #include <memory>
 #include <optional>
 #include <string>

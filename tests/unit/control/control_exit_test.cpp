@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the others are told of a rank whose process ends by exit(), by rank 0's state machine (support/control_world.hpp).
+// The report that other ranks get about a rank whose process ends by exit(), by rank 0's state machine
+// (support/control_world.hpp).
 #include <string>
 
 #include "support/control_world.hpp"

@@ -91,7 +91,7 @@ void a_rank_that_dies_before_the_group_forms_may_come_again(void**) {
   expect(world[0].joined && world[2].joined, "the second try counts");
 }
 
-// A process that ends is noticed where its connection stood: nobody waits for the end of the rendezvous.
+// The end of a process is noticed by its connection: no rank waits for the end of the rendezvous.
 void a_rank_that_dies_before_the_group_forms_is_named_at_once(void**) {
   ControlWorld world(0, 4);
   for (const int32_t rank : {0, 1, 2}) {
@@ -154,7 +154,8 @@ void silence_is_death(void**) {
   }
 }
 
-// Rank 0's process was stopped for longer than every limit: what the others sent meanwhile is read after the first tick.
+// Rank 0's process was stopped for longer than every limit: messages that the others sent meanwhile are read after the first
+// tick.
 void who_stood_still_blames_nobody(void**) {
   ControlWorld world(3);
   formed(world);
@@ -162,7 +163,7 @@ void who_stood_still_blames_nobody(void**) {
   world.gather(1, "plan", "1", 2'000);
   world.run();
   world.tick(100);
-  world.gather(2, "plan", "2", 2'000);  // on its way
+  world.gather(2, "plan", "2", 2'000);  // sent, not delivered
   world.tick(60'000, false);
   for (int i = 0; i < 9; ++i) world.tick(100, false);
   expect(world[0].to_client.empty() || world[0].to_client.back().type != bootstrap::FrameType::kFailed,
@@ -259,7 +260,7 @@ void a_death_that_a_rank_saw_counts_at_once(void**) {
   ControlWorld other(3);
   formed(other);
   other.leave(2);
-  while (other.deliver(2, true)) {  // whoever left waited until rank 0 knew
+  while (other.deliver(2, true)) {  // the rank that left waited until rank 0 knew
   }
   other.see_death(1, 2);
   other.run();

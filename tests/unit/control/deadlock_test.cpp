@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranks with small programs of exchanges, run in every order, with every mixture of old and new reports: the verdict comes
-// exactly when no rank can ever go on, and never before.
+// exactly when no rank can ever continue, and never before.
 #include "control/deadlock.hpp"
 
 #include <algorithm>
@@ -52,7 +52,7 @@ struct World {
     return blocked;
   }
   [[nodiscard]] bool can_step(size_t rank) const { return at[rank] < programs[rank].size() && is_free(rank); }
-  /// All wait, and nobody will ever come.
+  /// All wait, and no rank will ever come.
   [[nodiscard]] bool is_dead() const {
     for (size_t rank = 0; rank < programs.size(); ++rank)
       if (is_free(rank)) return false;
@@ -60,7 +60,7 @@ struct World {
   }
 };
 
-/// From every state, every rank may step, or say where it is, at any time; `said` is the latest that was heard of each.
+/// From every state, every rank may step, or report its place, at any time; `said` is the latest report of each.
 class Search {
  public:
   explicit Search(World start) { visit(start, Reports(start.programs.size())); }

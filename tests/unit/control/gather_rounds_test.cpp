@@ -41,7 +41,7 @@ void random_orders_give_every_round_in_rank_order(void**) {
     const int32_t size = 1 + static_cast<int32_t>(random() % 7);
     const auto members = people(size);
     GatherRounds board(members);
-    // A rank may only go on when its last round was answered, as in the real thing.
+    // A rank may only continue when its last round was answered, as in the real thing.
     std::vector<uint64_t> answered(static_cast<size_t>(size), 0);
     for (uint64_t step = 0; step < 20 * static_cast<uint64_t>(size); ++step) {
       std::vector<int32_t> free;

@@ -38,7 +38,7 @@ Deadline soon() { return Deadline::in_ms(kLimitMs); }
 class Heard {
  public:
   explicit Heard(Control& control) : state_(std::make_shared<State>()) {
-    control.on_failure([state = state_](const Error& cause) {  // may still run when this object is gone
+    control.on_failure([state = state_](const Error& cause) {  // may still run after this object's end
       ++state->calls;
       state->promise.set_value(cause);
     });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ranks that differ are told.
+// The error text of ranks that differ.
 #include "core/description.hpp"
 
 #include "support/check.hpp"

@@ -37,7 +37,7 @@ struct Gradients {
     lent.move_grad(index, where[static_cast<size_t>(index)], moved, is_marked);
     where[static_cast<size_t>(index)] = moved;
   }
-  /// Who has its memory, as whoever marks it asks.
+  /// The owner of its memory, as a mark needs it.
   int32_t taken_by(int32_t index) { return lent.is_contested(index) ? lent.settle(index) : MemoryRanges::kNobody; }
 };
 
@@ -78,7 +78,7 @@ void what_never_moves_is_found(void**) {
   expect(!g.lent.find(at(1000, 10)), "released");
 }
 
-/// Random moves and marks beside a list that is searched from end to end.
+/// Random moves and marks, compared with a list that is searched from end to end.
 void it_is_as_a_list_of_all(void**) {
   constexpr int32_t kCount = 12;
   std::mt19937 random(20261127);

@@ -47,7 +47,7 @@ void all_own_everything(void**) {
   }
 }
 
-/// A rank may own several parts of a parameter; what it keeps for them lies one behind the other.
+/// A rank may own several parts of a parameter; its state for them is contiguous.
 void parts_of_a_parameter_lie_one_behind_the_other(void**) {
   const Ownership ownership = Ownership::divided({{{0, 0, 4}, {0, 10, 3}, {0, 20, 2}, {1, 0, 1}}, {{0, 4, 6}, {0, 13, 7}}});
   expect_parts(ownership.parts(0, 0), {{0, 0, 4}, {0, 10, 3}, {0, 20, 2}});

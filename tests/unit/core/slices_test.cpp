@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Slices: every element has one owner, cuts lie where the rule says, and nobody gets much more than its part.
+// Slices: every element has one owner, cuts are where the rule puts them, and no rank gets much more than its part.
 #include "core/slices.hpp"
 
 #include <algorithm>

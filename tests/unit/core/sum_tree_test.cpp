@@ -70,7 +70,7 @@ void every_aligned_block_is_a_node(void**) {
   }
 }
 
-/// They cover the set, no more, and none lies in a larger one that would.
+/// They cover the set, no more, and none is in a larger node that would.
 void expect_maximal(int64_t n, const std::vector<int64_t>& positions) {
   const std::set<int64_t> set(positions.begin(), positions.end());
   const auto inside = [&](const SumNode& node) {
@@ -153,7 +153,7 @@ void by_host_makes_each_host_one_node(void**) {
     }
 }
 
-/// Three ranks on each of two hosts: ((0+1)+2) + ((4+5)+6), where position 3 is nobody.
+/// Three ranks on each of two hosts: ((0+1)+2) + ((4+5)+6), where position 3 is empty.
 void two_hosts_of_three(void**) {
   const LeafMap map = LeafMap::by_host({0, 0, 0, 1, 1, 1});
   expect(map.total() == 7 && map.position_of(3) == 4 && map.rank_at(3) == LeafMap::kHole, "the second host begins at 4");
@@ -163,7 +163,7 @@ void two_hosts_of_three(void**) {
   expect(LeafMap::by_rank(6).subtrees_of({0, 1, 2}) == std::vector<SumNode>({{0, 2}, {2, 3}}), "two nodes by rank");
 }
 
-/// "-" is a hole, which is nobody's.
+/// "-" is a hole, which no rank has.
 std::string joined(const std::string& left, const std::string& right) {
   if (left == "-" || right == "-") return left == "-" ? right : left;
   return "(" + left + "+" + right + ")";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Batch normalisation's factors and elementwise passes, by the kernels on the host, beside the CPU's, bit for bit.
+// Batch normalisation's factors and elementwise passes, by the kernels on the host, compared with the CPU's, bit for bit.
 #include "modules/cuda/kernels/batch_norm.hpp"
 
 #include <random>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What becomes of a step, by the kernel on the host, beside optim/policy: the same bits.
+// The decision about a step, by the kernel on the host, compared with optim/policy: the same bits.
 #include "modules/cuda/kernels/decide.hpp"
 
 #include <random>

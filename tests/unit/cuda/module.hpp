@@ -20,7 +20,7 @@ inline std::string module_path() {
   return {};
 }
 
-/// The table of the module, or NULL with a line that says that it was not built.
+/// The table of the module, or NULL and a printed line: it was not built.
 inline const ddp_gpu_table* built_module() {
   const std::string path = module_path();
   if (path.empty()) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums over a batch, by the kernels on the host: moments beside sums in long double, the division of the work, and that bits
-// do not change.
+// Sums over a batch, by the kernels on the host: moments against sums in long double, the division of the work, and that
+// bits do not change.
 #include "modules/cuda/kernels/moments.hpp"
 
 #include <array>

@@ -248,7 +248,7 @@ std::string error_of_finding() {
 
 constexpr const char* kByItsName = "-DVERSION=22809 -Wl,-soname,libnccl.so.2";
 
-/// The file that a framework has loaded; the program says no path.
+/// The file that a framework has loaded; the program gives no path.
 void a_loaded_copy_is_found_and_no_file_is_opened() {
   expect_contains(error_of_finding(), "has not loaded libnccl.so.2");
   const std::string library = played(kByItsName);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Norms, by the kernels on the host, beside the CPU's: the same words of the exact sum, the same largest magnitude.
+// Norms, by the kernels on the host, compared with the CPU's: the same words of the exact sum, the same largest magnitude.
 #include "modules/cuda/kernels/norm_terms.hpp"
 
 #include <array>

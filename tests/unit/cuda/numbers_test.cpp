@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Conversions and shaping, by the kernel `move` on the host, beside the CPU's loops.
+// Conversions and shaping, by the kernel `move` on the host, compared with the CPU's loops.
 #include "modules/cuda/kernels/numbers.hpp"
 
 #include <utility>

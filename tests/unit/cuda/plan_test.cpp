@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A step that the device decides and counts, by the kernel on the host, beside the optimizer's own policy, loss scale and
-// rules: the same bits.
+// A step that the device decides and counts, by the kernel on the host, compared with the optimizer's own policy, loss scale
+// and rules: the same bits.
 #include "modules/cuda/kernels/plan.hpp"
 
 #include <random>
@@ -18,7 +18,7 @@ namespace {
 
 bool same(double a, double b) { return std::memcmp(&a, &b, sizeof a) == 0 || (std::isnan(a) && std::isnan(b)); }
 
-/// What a step is decided from, and what it writes, with the memory of both.
+/// The inputs of the decision about a step and its results, with the memory of both.
 struct Planned {
   ddp_gpu_progress progress{0.01, 8, 2, 0.5, 1, 64, 3, 0, 0, 0, -1};
   std::vector<ddp_gpu_parameter> parameters;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The update rules, by the kernels on the host, beside the CPU's loops, bit for bit.
+// The update rules, by the kernels on the host, compared with the CPU's loops, bit for bit.
 #include "modules/cuda/kernels/rules.hpp"
 
 #include "device/cpu/arrays.hpp"
@@ -52,8 +52,8 @@ struct Parameter {
     if (has_master) master.expect_same(wanted.master, what + ", master");
   }
 
-  /// apply(dtype, value, grad) on what the rule works on: the parameter, or its master begun anew where the owner has
-  /// changed the parameter.
+  /// apply(dtype, value, grad) on the numbers that the rule changes: the parameter, or its master begun anew where the owner
+  /// has changed the parameter.
   template <class Rule>
   void by_cpu(Rule apply) {
     if (!has_master) return apply(value.dtype(), value.data(), grad.data());

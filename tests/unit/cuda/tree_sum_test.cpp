@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums over ranks, by the kernel on the host, beside the CPU's loops, bit for bit: every type and operation, any number of
-// ranks, weights, ranks that do not count, 16 bits on the wire.
+// Sums over ranks, by the kernel on the host, compared with the CPU's loops, bit for bit: every type and operation, any
+// number of ranks, weights, ranks that do not count, 16 bits on the wire.
 #include <algorithm>
 #include <cmath>
 

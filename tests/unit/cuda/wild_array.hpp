@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Arrays for kernels: every kind of number in them, odd addresses, and no byte more than they need, so that the address
-// sanitizer sees whoever reads or writes beside them.
+// sanitizer sees each access outside of them.
 #pragma once
 
 #include <cstdint>
@@ -58,7 +58,7 @@ class WildArray {
     for (int64_t i = 0; i < count_; ++i) set(i, random(), wild && random() % 8 == 0);
     return *this;
   }
-  /// The numbers are magnitudes: what a second moment is.
+  /// The numbers are magnitudes, as a second moment is.
   WildArray& make_positive() {
     for (int64_t i = 0; i < count_; ++i) data_[(i + 1) * dtype_size(dtype_) - 1] &= 0x7f;
     return *this;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is said of machines that this one need not be.
+// Findings about machines that need not be this one.
 #include "ddprun/findings.hpp"
 
 #include <climits>
@@ -24,7 +24,7 @@ Machine good() {
   return machine;
 }
 
-/// The text at this level that has these words; "" if there is none.
+/// The text at this level that has these words; "": no such text.
 std::string find(const Machine& machine, Level level, const std::string& words) {
   for (const Finding& finding : judge(machine))
     if (finding.level == level && finding.text.find(words) != std::string::npos) return finding.text;

@@ -77,7 +77,7 @@ std::string said_by(const std::vector<std::string>& arguments) {
   return text;
 }
 
-// What a shell makes of the words is what was meant, whatever stands in them.
+// A shell reads the words as they were meant, whatever their characters are.
 void words_reach_the_program_as_they_are(void**) {
   Options options;
   options.machines.hosts = {{"a", 4}, {"user@[fd00::2]", 2}};
@@ -88,7 +88,7 @@ void words_reach_the_program_as_they_are(void**) {
   expect_equal(command[0], std::string("ssh"), "program");
   expect_equal(command[command.size() - 2], std::string("user@fd00::2"), "whom ssh calls");
   expect_equal(command[command.size() - 3], std::string("--"), "the end of ssh's options");
-  // ssh gives its last word to a shell; the program is one of a strange name, so a plain one stands in for it.
+  // ssh gives its last argument to a shell; the program has a strange name, so a plain one replaces it.
   const std::vector<std::string> real = remote_command(options, 1, "/tmp", "/usr/bin/printf");
   std::string script = real.back();
   const size_t at = script.find("'\\''--led'\\''");

@@ -9,6 +9,7 @@
 
 #include "support/check.hpp"
 #include "support/cmocka.hpp"
+#include "trace/program_numbers.hpp"
 
 using namespace ddp::ddprun;
 using namespace ddp::test;
@@ -90,6 +91,23 @@ void a_rank_that_was_started_again_counts_on(void**) {
   expect(lookout.look({{0, getpid()}}).ranks[0].since.steps == 3, "the second life");
 }
 
+void numbers_of_the_program_are_seen_when_they_are_logged(void**) {
+  const Folder folder;
+  Lookout lookout(folder.name());
+  const auto live = LiveFile::claim(folder.name(), 0, "host", 2);
+  live->set_group("gan");
+  ddp::trace::ProgramNumbers numbers;
+  numbers.attach(folder.name() + "/rank-0.live");
+  expect(numbers.log("loss", 1) && numbers.log("loss", 0.5), "logged");
+  Look look = lookout.look({{0, getpid()}});
+  expect(look.ranks[0].group == "gan" && look.ranks[0].program.size() == 1, "one number");
+  expect(look.ranks[0].program[0].value == 0.5 && look.ranks[0].program[0].times == 2, "its last value");
+  expect(lookout.look({{0, getpid()}}).ranks[0].program.empty(), "no news");
+  expect(numbers.log("acc", 9) && numbers.log("loss", 0.25), "logged");
+  look = lookout.look({{0, getpid()}});
+  expect(look.ranks[0].program.size() == 2 && look.ranks[0].program[0].times == 1, "since the last look");
+}
+
 }  // namespace
 
 int main() {
@@ -98,6 +116,7 @@ int main() {
       ddp_test(counts_are_since_the_last_look),
       ddp_test(waits_of_another_generation_do_not_count),
       ddp_test(a_rank_that_was_started_again_counts_on),
+      ddp_test(numbers_of_the_program_are_seen_when_they_are_logged),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A run that nobody made, for the tests of its report.
+// An invented run, for the tests of its report.
 #pragma once
 
 #include <cmath>

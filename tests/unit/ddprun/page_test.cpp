@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The page and the JSON of a report, from runs that nobody made. With --write FOLDER they are written there, for
+// The page and the JSON of a report, from invented runs. With --write FOLDER they are written there, for
 // page_reader_test.py and for readers.
 #include "ddprun/page.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <fstream>
 
 #include "ddprun/charts.hpp"
@@ -78,7 +79,26 @@ void areas_stand_on_each_other(void**) {
   expect(json["events"] == Json::array({0.5}), json.dump());
 }
 
-/// A part of what the page shows.
+void any_sign_has_an_axis(void**) {
+  for (const auto& [least, most] :
+       {std::pair(-3.0, 5.0), std::pair(-0.2, -0.1), std::pair(0.0, 7.0), std::pair(-1e9, 1.0)}) {
+    const std::vector<double> marks = axis_marks_between(least, most, 4);
+    const double small = 1e-9 * (most - least);
+    expect(marks.size() >= 2 && marks.size() <= 8 && marks.front() <= least + small && marks.back() >= most - small,
+           std::to_string(least));
+  }
+  TimeChart chart;
+  chart.seconds = {0, 1, 2, 3};
+  chart.length_s = 3;
+  chart.any_sign = true;
+  chart.series = {{"loss", 0, {-1, 1, NAN, 0}}};
+  chart.format = format_value;
+  const Json json = time_chart(chart);
+  expect(json["series"][0]["top"] == Json({0.0, 1.0, nullptr, 0.5}) && json["area"] == false, json.dump());
+  expect(json["series"][0]["texts"] == Json({"-1", "1", "–", "0"}), json.dump());
+}
+
+/// A part of the page's contents.
 Json shown(const Run& run, const char* part) { return page_json(run, "x.json")[part]; }
 
 Json chart_of(const Run& run, const std::string& id) {
@@ -87,7 +107,7 @@ Json chart_of(const Run& run, const std::string& id) {
   return nullptr;
 }
 
-/// A column of the table of ranks; null: there is none.
+/// A column of the table of ranks; null: no such column.
 Json column_of(const Run& run, const std::string& head) {
   const Json table = shown(run, "ranks");
   const auto at = std::find(table["heads"].begin(), table["heads"].end(), Json(head));
@@ -238,6 +258,23 @@ void columns_in_which_nothing_happened_are_left_out(void**) {
   expect(column_of(run, "sent").is_null(), "nothing was sent");
 }
 
+void numbers_of_the_program_have_charts(void**) {
+  Run run = made_up_run(2, 30, 0);
+  run.names = {"loss", "never finite"};
+  for (Sample& sample : run.samples) sample.program = {-sample.seconds / 10, NAN};
+  run.ranks[1].program = {{"loss", -3, 31}, {"never finite", NAN, 1}};
+  const Json chart = chart_of(run, "program-0");
+  expect(chart["title"] == "loss" && chart["say"] == "Logged by the program, the mean over the ranks. The last: -3.",
+         chart.dump());
+  expect(chart_of(run, "program-1").is_null(), "without a finite number there is no chart");
+  const Json json = Json::parse(write_json(run));
+  expect(json["ranks"][1]["program"] == Json::parse(R"({"loss": {"last": -3.0, "times": 31},
+                                                       "never finite": {"last": null, "times": 1}})"),
+         json["ranks"][1].dump());
+  expect(json["samples"][10]["program"] == Json::parse(R"({"loss": -1.0, "never finite": null})"),
+         json["samples"][10].dump());
+}
+
 void many_ranks_fit(void**) {
   const std::string page = write_page(made_up_run(512, 30, 0), "x.json");
   expect(has(page, "largest rank") && page.size() < 1'000'000, "a page of bearable size");
@@ -276,6 +313,8 @@ int main(int argc, char** argv) {
       ddp_test(numbers_are_short),
       ddp_test(axes_end_beyond_the_values),
       ddp_test(a_gap_breaks_a_line),
+      ddp_test(any_sign_has_an_axis),
+      ddp_test(numbers_of_the_program_have_charts),
       ddp_test(areas_stand_on_each_other),
       ddp_test(the_page_has_the_numbers_of_the_file),
       ddp_test(a_page_says_what_happened),

@@ -2,6 +2,7 @@
 // What is seen of ranks adds up: over restarts, deaths and many samples.
 #include "ddprun/tally.hpp"
 
+#include <cmath>
 #include <string>
 
 #include "ddprun/figures.hpp"
@@ -16,7 +17,7 @@ using namespace ddp::test;
 
 namespace {
 
-/// A rank at a place of its group that has made so many steps since the last look.
+/// A rank at a place of its group that has made `steps` steps since the last look.
 RankLook worked(int32_t rank, int32_t place, int64_t steps) {
   RankLook look;
   look.rank = rank;
@@ -34,12 +35,15 @@ void looks_arrive_as_they_were(void**) {
   look.ranks[0].waited_ns = 99;
   look.ranks[0].cores = 8;
   look.ranks[0].transports = 3;
+  look.ranks[0].group = "gan";
+  look.ranks[0].program = {{"loss", -0.1, 7}, {"bad", std::nan(""), 1}};
   const auto read = read_look(look_json(look));
   expect(read.has_value() && read->ranks.size() == 2 && read->awaited_ns == look.awaited_ns, "sizes");
   for (size_t i = 0; i < 2; ++i) {
     const RankLook &a = look.ranks[i], &b = read->ranks[i];
     expect(a.rank == b.rank && a.place == b.place && a.resident_kib == b.resident_kib && a.since == b.since &&
-               a.buckets == b.buckets && a.waited_ns == b.waited_ns && a.cores == b.cores && a.transports == b.transports,
+               a.buckets == b.buckets && a.waited_ns == b.waited_ns && a.cores == b.cores && a.transports == b.transports &&
+               a.group == b.group && a.program.size() == b.program.size(),
            "a rank");
   }
   for (const char* field : {"rank", "place", "resident_kib", "cores", "transports"}) {
@@ -68,6 +72,37 @@ void transports_are_those_of_all_starts(void**) {
   expect_equal(tally.ranks()[0].transports, 3, "both");
   expect_equal(tally.ranks()[0].cores, 8, "cores");
   expect_equal(tally.ranks()[1].transports, -1, "of the other rank");
+}
+
+/// Of the ranks that run the mean counts; a rank that was started again keeps its last value until it logs another.
+void numbers_of_the_program_are_taken_over(void**) {
+  const auto with = [](int32_t rank, std::vector<ProgramValue> program) {
+    RankLook look = worked(rank, rank, 1);
+    look.program = std::move(program);
+    return look;
+  };
+  Look look{{with(0, {{"loss", -0.1, 7}, {"bad", std::nan(""), 1}})}, {}};
+  const std::optional<Look> sent = read_look(look_json(look));
+  expect(sent.has_value() && sent->ranks[0].program[0].value == -0.1 && sent->ranks[0].program[0].times == 7 &&
+             std::isnan(sent->ranks[0].program[1].value),
+         "sent by another ddprun");
+  Tally tally(0, 2);
+  tally.start(0), tally.start(1);
+  tally.add({{with(0, {{"loss", 4, 2}}), with(1, {{"loss", 2, 2}, {"own", 9, 1}})}, {}});
+  tally.sample(1);
+  expect(tally.names() == std::vector<std::string>({"loss", "own"}), "names");
+  expect(tally.now().program == std::vector<double>({3, 9}), "means");
+  tally.add({{with(0, {{"loss", 6, 1}}), with(1, {})}, {}});
+  tally.end(1, 2, "exit code 0", false, 0);
+  tally.sample(2);
+  expect(tally.now().program[0] == 6 && std::isnan(tally.now().program[1]), "of the rank that runs");
+  expect(tally.ranks()[0].program[0].times == 3 && tally.ranks()[1].program[0].value == 2, "of each rank");
+  std::vector<ProgramValue> many;
+  for (int i = 0; i < 20; ++i) many.push_back({"n" + std::to_string(i), 1, 1});
+  tally.add({{with(0, many)}, {}});
+  tally.sample(3);
+  expect(tally.names().size() == kMostNames && tally.now().program.size() == kMostNames, "names in samples");
+  expect_equal(tally.ranks()[0].program.size(), size_t{21}, "all names of a rank");
 }
 
 void steps_are_those_of_one_rank(void**) {
@@ -151,7 +186,7 @@ void the_line_is_of_the_last_seconds(void**) {
   Progress progress;
   Sample sample;
   progress.add(sample);
-  expect_equal(progress.line(-1, 0), std::string(), "nothing yet");
+  expect_equal(progress.line(-1, 0, {}), std::string(), "nothing yet");
   for (int second = 1; second <= 20; ++second) {
     sample.seconds = second;
     sample.steps += second <= 10 ? 100 : 20;
@@ -160,7 +195,7 @@ void the_line_is_of_the_last_seconds(void**) {
     sample.all.exposed_ns += second <= 10 ? 1000 : 250;
     progress.add(sample);
   }
-  expect_equal(progress.line(2, 0.07),
+  expect_equal(progress.line(2, 0.07, {}),
                std::string("20 steps/s, 75 % hidden, waiting for rank 2 (7.0 %), 1,200 steps in 20 s"), "the line");
 }
 
@@ -168,10 +203,15 @@ void the_line_is_of_the_last_seconds(void**) {
 
 int main() {
   const CMUnitTest tests[] = {
-      ddp_test(looks_arrive_as_they_were),     ddp_test(transports_are_those_of_all_starts),
-      ddp_test(steps_are_those_of_one_rank),   ddp_test(the_last_looks_count_once),
-      ddp_test(waits_go_to_who_has_the_place), ddp_test(many_samples_thin_out),
-      ddp_test(a_straggler_stands_out),        ddp_test(the_line_is_of_the_last_seconds),
+      ddp_test(looks_arrive_as_they_were),
+      ddp_test(transports_are_those_of_all_starts),
+      ddp_test(numbers_of_the_program_are_taken_over),
+      ddp_test(steps_are_those_of_one_rank),
+      ddp_test(the_last_looks_count_once),
+      ddp_test(waits_go_to_who_has_the_place),
+      ddp_test(many_samples_thin_out),
+      ddp_test(a_straggler_stands_out),
+      ddp_test(the_line_is_of_the_last_seconds),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -161,7 +161,7 @@ void every_nonfinite_element_is_counted(void**) {
         for (int64_t i = 0; i < count; ++i) expected += !std::isfinite(element(dtype, data.data(), i));
         assert_int_equal(cpu::count_nonfinite(dtype, data.data(), count), expected);
       }
-    std::string all(200000, '\xff');  // nothing but NaN: lanes that count must not overflow
+    std::string all(200000, '\xff');  // only NaN: lanes that count must not overflow
     for (const ddp_dtype dtype : kFloats)
       assert_int_equal(cpu::count_nonfinite(dtype, all.data(), 200000 / dtype_size(dtype)), 200000 / dtype_size(dtype));
   });

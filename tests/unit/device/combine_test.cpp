@@ -132,7 +132,7 @@ void terms_of_two_bytes_too(void**) {
       }
 }
 
-/// Whoever owns a slice adds over its own elements.
+/// The owner of a slice adds over its own elements.
 void a_result_may_be_written_over_a_leaf(void**) {
   float own[] = {1, 2, 3};
   const float sum[] = {10, 20, 30};

@@ -9,7 +9,7 @@ using namespace ddp::test;
 
 namespace {
 
-/// A rule whose new moments go to other arrays, which begin `begin` elements behind a line and lie `apart`, in slices,
+/// A rule whose new moments go to other arrays, which begin `begin` elements after a line and are `apart`, in slices,
 /// against the same rule in place.
 void expect_moving(const cpu::AdamStep* adam, const cpu::SgdStep* sgd, ddp_dtype dtype, size_t begin, size_t apart,
                    const std::string& what) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies past the cache are copies: every length and alignment, and not a byte beside them.
+// Copies past the cache are copies: every length and alignment, and no byte outside of them.
 #include "device/cpu/stream.hpp"
 
 #include <algorithm>

@@ -20,7 +20,7 @@ constexpr ddp_dtype kWires[] = {DDP_F16, DDP_BF16};
 double decoded(ddp_dtype wire, uint16_t bits) { return wire == DDP_F16 ? decode_half(bits) : decode_bfloat(bits); }
 uint16_t encoded(ddp_dtype wire, double value) { return wire == DDP_F16 ? encode_half(value) : encode_bfloat(value); }
 
-/// A gradient's values: usual ones, very small, very large, and what is no number.
+/// A gradient's values: usual ones, very small, very large, and NaN.
 double some_value(std::mt19937_64& random) {
   const uint64_t bits = random();
   const double usual = static_cast<double>(static_cast<int64_t>(bits)) * 0x1p-60;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Never two parts of a group go on: every division of up to four ranks into two sides and the dead, with every view that the
-// sides may have of each other.
+// Two parts of a group never continue both: every division of up to four ranks into two sides and the dead, with every view
+// that the sides may have of each other.
 #include "discovery/quorum.hpp"
 
 #include "support/check.hpp"
@@ -70,7 +70,7 @@ void who_is_expected_is_waited_for(void**) {
   expect(judge({Standing::kHere, Standing::kExpected, Standing::kHere}, {all_of(3)}, {}) == Verdict::kWait, "it may come");
 }
 
-/// Who comes back from behind a cut finds nobody: the others have died, or have gone on without it and ended.
+/// A rank that comes back from behind a cut finds no rank: the others have died, or have continued without it and ended.
 void who_was_out_of_touch_goes_on_only_if_the_others_could_not(void**) {
   const auto here = Standing::kHere, ended = Standing::kEnded, silent = Standing::kSilent, dead = Standing::kDead;
   RecoveryRule half;

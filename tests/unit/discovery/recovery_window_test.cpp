@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hundreds of ranks of a broken group meet again, without sockets: whom each of them follows, when it looks at 64 lower ones
-// at a time (find_leader), and what the one that serves makes of those who come (ServerState).
+// Hundreds of ranks of a broken group meet again, without sockets: the leader of each, when it looks at 64 lower ones
+// at a time (find_leader), and how the serving rank numbers the ranks that come (ServerState).
 #include <algorithm>
 #include <cstdint>
 #include <numeric>
@@ -36,7 +36,7 @@ class Ranks {
   void die(int32_t first, int32_t count) { set(first, count, Is::kDead); }
   /// They live, and never come.
   void hang(int32_t first, int32_t count) { set(first, count, Is::kBusy); }
-  /// From this round on nobody waits for who has not come.
+  /// From this round on no rank waits for ranks that have not come.
   void give_up_at(int32_t round) { given_up_at_ = round; }
 
   /// Gives the round in which one rank serves and all others that come follow it; -1: not before this one. In each round
@@ -136,7 +136,7 @@ void all_follow_the_lowest(void**) {
     }
 }
 
-/// A window full of ranks that live and never come is got over when nobody waits for them any more.
+/// A window full of ranks that live and never come is passed when no rank waits for them any more.
 void ranks_that_hang_hold_nobody_up_for_long(void**) {
   constexpr int32_t kGivesUp = 30, kDead = 40;
   for (uint32_t seed = 1; seed <= 5; ++seed)
@@ -163,7 +163,7 @@ void the_dead_may_be_anywhere(void**) {
   expect(round >= 0 && round <= rounds_behind(5), "soon: " + std::to_string(round));
 }
 
-/// The one that serves numbers those who have come anew, more than two windows of the old ones being gone.
+/// The serving rank gives new numbers to the ranks that have come, after the loss of more than two windows of old ones.
 void the_leader_forms_the_group_of_those_who_are_left(void**) {
   constexpr int32_t kSize = 200, kDead = 150;
   ServerConfig config;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The collectives of linked members when ranks disagree, one is late, or one is gone: everybody learns it, in time, with one
+// The collectives of linked members when ranks disagree, one is late, or one has left: all get the error, in time, with one
 // text that names the right rank.
 #include <chrono>
 #include <thread>
@@ -158,7 +158,7 @@ void a_rank_that_left_is_named_by_the_next_collective(void**) {
   RailWorld world(2);
   world.run([&](int rank, collective::Transport& transport) {
     transport.barrier();
-    if (rank == 1) return;  // says goodbye and closes its links
+    if (rank == 1) return;  // sends its goodbye and closes its links
     std::vector<float> data(100'000);
     const auto text = [&] {
       return expect_error(DDP_ERROR_ABORTED,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The collectives of linked members, with ranks as threads over the in-process one: the bits of cpu::reduce for every
 // element type, operation, size and number of ranks; the bucket headers; and how many messages it takes. When ranks
-// disagree, are late or gone: collectives_failure_test.cpp.
+// disagree, are late or have left: collectives_failure_test.cpp.
 #include <cstring>
 #include <numeric>
 #include <random>
@@ -309,7 +309,7 @@ void a_barrier_and_a_small_sum_take_one_round_of_headers(void**) {
         if (rank == 0)
           expect_equal(local_endpoint_messages() - before, int64_t{n} * m,
                        "messages of " + std::to_string(n) + " ranks, kind " + std::to_string(kind));
-        all(++round);  // nobody leaves before the messages are counted
+        all(++round);  // no rank leaves before the messages are counted
       }
     });
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Connections between members that are threads: each gets the right ones, strangers get none, and a wait that cannot end
-// well ends with who is missing.
+// well ends with the names of missing ranks.
 #include "socket/connector.hpp"
 
 #include <unistd.h>
@@ -110,7 +110,7 @@ void a_member_of_another_group_is_no_member(void**) {
   expect(set.members[0]->turned_away() >= 2, "turned away");
 }
 
-// As somebody who recorded them would: the same bytes to the same listener.
+// As an attacker with a recording would: the same bytes to the same listener.
 void a_hello_that_is_repeated_is_a_strangers(void**) {
   auth::Key group{};
   group.fill(1);

@@ -289,8 +289,8 @@ void collectives_of_all_kinds_and_sizes_follow_each_other(void**) {
   expect_equal(local_endpoint_size_violations(), int64_t{0}, "messages that met a receive of another size");
 }
 
-// A message whose receive is posted late costs a hop more. Whatever the threads do, it is none of the headers, none of what
-// travels with them, no result of a short exchange and no part of the first segments.
+// A message whose receive is posted late costs a hop more. Whatever the threads do, it is no header, no data
+// that is sent with one, no result of a short exchange and no part of the first segments.
 void receives_are_posted_before_they_are_needed(void**) {
   for (const int ranks : {2, 4, 7, 16}) {
     RailWorld world(ranks);

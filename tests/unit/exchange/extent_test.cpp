@@ -24,7 +24,7 @@ void a_place_is_all_none_or_whole_pages(void**) {
     expect(whole.first == 0 && whole.count == count, what);
     const shm::Extent some = shm::extent_of(offset | shm::kPagesOnly, count, element);
     expect_equal(shm::offset_in(offset | shm::kPagesOnly), offset, what);
-    // A byte is in reach if its page lies within the tensor as a whole.
+    // A byte is in reach if its page is within the tensor as a whole.
     const auto in_reach = [&](int64_t byte) {
       const int64_t page = (offset + byte) / 4096 * 4096;
       return page >= offset && page + 4096 <= offset + count * element;

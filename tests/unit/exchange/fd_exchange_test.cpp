@@ -24,7 +24,7 @@ struct Outcome {
   int64_t ms = 0;
 };
 
-/// `fails`: rank 1 looks for rank 0 where nobody is.
+/// `fails`: rank 1 looks for rank 0 at an address without a process.
 std::array<Outcome, kRanks> swap_all(bool fails) {
   std::array<shm::FdExchange, kRanks> exchanges;
   std::vector<std::string> addresses;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who shares a host, which rails run, and what a placement costs.
+// The ranks that share a host, the rails that run, and the cost of a placement.
 #include "hosts/layout.hpp"
 #include "support/check.hpp"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a host adds between hosts: the nodes of the sum that its ranks form, read and written where their arrays lie.
+// The sums of a host between hosts: the nodes of the sum that its ranks form, read and written in their arrays.
 #include "hosts/host_reduce_input.hpp"
 
 #include <cstring>

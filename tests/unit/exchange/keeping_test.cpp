@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every rank's part is kept on another host, once, by whoever is sent it in that round, whatever the numbers of ranks.
+// Every rank's part is kept on another host, once, by the receiver of that round, for any numbers of ranks.
 #include "exchange/keeping.hpp"
 
 #include <algorithm>
@@ -68,7 +68,7 @@ void check(const RanksOfHosts& hosts, int32_t ranks, bool over_rails) {
     const HostPlace own = place_of_rank(hosts, rank), there = place_of_rank(hosts, part.keeper);
     expect(own.host != there.host, what + " is on another host");
     ++load[static_cast<size_t>(part.keeper)];
-    // Who sends it in that round, and to whom.
+    // The sender in that round, and its receiver.
     for (int32_t sender = 0; sender < ranks; ++sender) {
       if (rounds_of[static_cast<size_t>(sender)][part.round].sent != rank) continue;
       ++sent[static_cast<size_t>(rank)];

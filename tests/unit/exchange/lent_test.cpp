@@ -101,7 +101,7 @@ void memory_that_is_shared_is_not_shared_again(void**) {
   expect(own.is_as_it_was() && another.unshare(own.data) && own.is_as_it_was(), "then another region may");
 }
 
-// Whoever frees memory of the program may count on zeros there, so its place in the file is not used by others meanwhile.
+// An allocator may count on zeros in freed memory of the program, so its place in the file is not used by others meanwhile.
 void a_place_is_used_again_when_nothing_is_a_mapping_of_it(void**) {
   shm::Region region(kLimit);
   const int64_t before = held(region);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Streams in shared memory: bytes come in their order and whole, whatever pieces they are written and read in, over the end
-// of the ring as well; a ring is made by the rank that writes; and what is not there is not waited for.
+// of the ring as well; a ring is made by the rank that writes; and no call waits for a message that is not there.
 #include "shm/mailboxes.hpp"
 
 #include <memory>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The lane with operations that do as they are told.
+// The lane with operations that the test controls.
 #include "exchange/progress_queue.hpp"
 
 #include <pthread.h>
@@ -13,7 +13,7 @@
 namespace ddp::test {
 namespace {
 
-/// Needs `steps` advances; `blocked` ones wait for somebody else.
+/// Needs `steps` advances; `blocked` ones wait for another operation.
 class Scripted final : public collective::BucketOperation {
  public:
   Scripted(std::string name, std::string& log, int steps) : name_(std::move(name)), log_(log), steps_(steps) {}

@@ -105,7 +105,7 @@ void without_huge_pages_memory_is_the_same(void**) {
   expect(prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0) == 0, "allowed again");
 }
 
-// What a rank and its peers map begins where a huge page can lie.
+// The mappings of a rank and its peers begin where a huge page can begin.
 void mappings_begin_where_huge_pages_can_lie(void**) {
   shm::Region region((int64_t{256} << 20) + 4096);
   const shm::Mapping other(region.fd(), region.mapping()->size());

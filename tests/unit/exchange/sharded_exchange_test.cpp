@@ -37,7 +37,7 @@ struct Doubling : collective::SliceWork {
   }
 };
 
-// Gradients to the owners, values back from them: 2 S (n - 1) / n in all, and no result of the first travels.
+// Gradients to the owners, values back from them: 2 S (n - 1) / n in all, and no result of the first is sent.
 void a_sharded_step_sends_each_byte_once_each_way(void**) {
   const std::vector<int64_t> lengths{5, 100'000, 0, 1000, 3, 70'000};
   const int64_t total = 171'008;
@@ -68,7 +68,7 @@ void a_sharded_step_sends_each_byte_once_each_way(void**) {
       for (int step = 0; step < 2; ++step) {
         for (auto& grad : grads) std::fill(grad.begin(), grad.end(), static_cast<float>(rank));
         const int64_t before = transport.sent_bytes();
-        scatter->start(collective::BucketHeader{false, {0b101111}});  // nobody uses piece 4
+        scatter->start(collective::BucketHeader{false, {0b101111}});  // no rank uses piece 4
         scatter->finish();
         for (const OwnedSpan& span : slices.slice(rank))
           for (int64_t i = span.first; i < span.first + span.count; ++i)

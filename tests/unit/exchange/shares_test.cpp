@@ -25,7 +25,7 @@ void a_host_has_its_largest_subtrees(void**) {
   expect(by_host.most_nodes() == 1 && by_host.positions[1] == std::vector<int64_t>{4, 5, 6}, "a hole between the hosts");
 }
 
-// A leaf travels as it lies, another node in the type of the accumulator, everything in the wire type if there is one.
+// A leaf is sent as it is, another node in the type of the accumulator, everything in the wire type if there is one.
 void bytes_follow_from_the_nodes(void**) {
   const socket::Shares shares = socket::share_out(LeafMap::by_rank(3), {{0, 1}, {2}});
   cpu::ReduceRule rule{DDP_BF16, DDP_SUM, 3};

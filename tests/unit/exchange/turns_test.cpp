@@ -16,7 +16,7 @@ namespace {
 using namespace ddp;
 using namespace ddp::test;
 
-// One member of six loses packets in the first sum. It says so beside the second, and the third is the first in turns.
+// One member of six loses packets in the first sum. It reports that with the second, and the third is the first in turns.
 void after_a_loss_members_take_turns_with_the_same_bits(void**) {
   constexpr int64_t kCount = 1'400'003;
   constexpr int kRanks = 6;
@@ -59,7 +59,7 @@ void after_a_loss_members_take_turns_with_the_same_bits(void**) {
   });
 }
 
-// The bucket is void where a rank is not complete: what was posted ahead, for turns too, is called off.
+// The bucket is void where a rank is not complete: receives that were posted ahead, for turns too, are cancelled.
 void a_void_bucket_in_turns_leaves_everything_as_it_was(void**) {
   constexpr int64_t kCount = 1'400'003;
   constexpr int kRanks = 6;
@@ -107,7 +107,7 @@ void of_a_dead_link_all_learn_the_same(void**) {
   }
 }
 
-// Each message over the link takes longer than a wait may: its bytes move, and those who wait for who waits for them see
+// Each message over the link takes longer than a wait may: its bytes move, and ranks that wait for a waiting rank see
 // that.
 void in_turns_a_slow_link_is_not_dead(void**) {
   constexpr int64_t kCount = 400'000;

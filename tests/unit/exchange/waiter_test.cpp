@@ -32,7 +32,7 @@ struct LateNeighbour {
 };
 
 std::atomic<int64_t> busy_ns{0};
-/// A core that somebody else takes for 50 ms whenever this thread lets go.
+/// A core that another thread takes for 50 ms whenever this one yields.
 int64_t clock_of_a_busy_core() noexcept { return busy_ns.fetch_add(50'000'000); }
 
 void what_is_there_is_not_waited_for(void**) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which part of a wait costs the program something, and for whom it is counted.
+// Which part of a wait costs the program something, and the rank for which it is counted.
 #include "exchange/waits.hpp"
 
 #include <thread>

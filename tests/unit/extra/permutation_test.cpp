@@ -53,7 +53,7 @@ void every_thing_has_exactly_one_place(void**) {
   }
 }
 
-/// How many standard deviations the chi-square statistic of `counts` lies from its mean, if all were equally likely.
+/// How many standard deviations the chi-square statistic of `counts` is away from its mean, if all were equally likely.
 double chi_square_distance(const std::vector<int>& counts, double expected) {
   double chi = 0;
   for (const int count : counts) chi += (count - expected) * (count - expected) / expected;

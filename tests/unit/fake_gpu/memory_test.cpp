@@ -14,7 +14,7 @@ using namespace ddp;
 using namespace ddp::test;
 using namespace ddp::test::fake_gpu;
 
-/// The system reads the byte, in the place of the host, and says that it cannot.
+/// The system reads the byte, in the place of the host, and returns an error.
 bool faults(const void* address) {
   int pipes[2];
   check(::pipe(pipes) == 0);

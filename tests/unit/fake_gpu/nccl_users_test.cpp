@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// NCCL of the fake GPU with several users: what a communicator says of itself, and two that are in each other's way.
+// NCCL of the fake GPU with several users: the properties of a communicator, and two that block each other.
 #include <atomic>
 #include <functional>
 #include <thread>

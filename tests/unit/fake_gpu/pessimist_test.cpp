@@ -137,7 +137,7 @@ void a_rank_that_ends_is_held_and_its_streams_stand_still(void**) {
   check(held.wait_for(std::chrono::milliseconds(0)) == std::future_status::timeout);
   assert_ok(api.set_device(0));
   void* other = nullptr;
-  assert_ok(nccl().mem_alloc(&other, 8));  // another rank goes on
+  assert_ok(nccl().mem_alloc(&other, 8));  // another rank continues
   end_death();
   held.get();
   check(wait_idle());

@@ -80,7 +80,7 @@ std::vector<char> numbered(size_t bytes) {
   return made;
 }
 
-// What can be sent is sent, and what has come is read, in turns.
+// Each side sends what it can and reads all data that has come, in turns.
 std::vector<char> transfer(Seal& from, Seal& to, const std::vector<char>& data, size_t head) {
   std::vector<char> came(data.size());
   size_t sent = 0, got = 0;
@@ -185,7 +185,7 @@ void a_server_with_a_certificate_and_no_key_is_refused(void**) {
 
 using Damage = std::function<std::string(const std::string& sent)>;
 
-// The records of three messages on their way, as an attacker between the ends hands them on.
+// The records of three messages in transit, as an attacker between the ends forwards them.
 void damage_is_noticed(const char* what, const Damage& damage) {
   const Wire before, behind;
   Seal a(before.a, Seal::Role::kConnects, key_of(1));

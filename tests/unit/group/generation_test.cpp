@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which rank writes which bytes of a generation, what ranks tell of what they hold, and which generation a recovery takes.
+// Which rank writes which bytes of a generation, the reports of ranks about their parts, and which generation a recovery
+// takes.
 #include "group/generation.hpp"
 
 #include <algorithm>

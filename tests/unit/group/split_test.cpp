@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who is in a group of ddp_group_split, and in which order.
+// The ranks of a group of ddp_group_split, and their order.
 #include "group/split.hpp"
 
 #include "support/check.hpp"

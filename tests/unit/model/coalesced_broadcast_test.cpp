@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every byte of every tensor travels once, in few messages.
+// Every byte of every tensor is sent once, in few messages.
 #include "model/coalesced_broadcast.hpp"
 
 #include <limits>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who is right when replicas differ: hashes in, a verdict out.
+// The ranks that are right when replicas differ: hashes in, a verdict out.
 #include "model/drift.hpp"
 
 #include "support/check.hpp"

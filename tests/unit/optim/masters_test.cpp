@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Master weights against an F32 optimizer that nobody rounds: a BF16 parameter is its copy rounded, small steps add up, and
+// Master weights against an F32 optimizer without rounding: a BF16 parameter is its copy rounded, small steps add up, and
 // a parameter that its owner changes is taken as it is. With them the undo, which saves and restores both.
 #include "optim/masters.hpp"
 

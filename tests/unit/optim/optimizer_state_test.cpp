@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory beside the parameters: zero, aligned, of the right shape and type, and never moved.
+// Memory of an optimizer's state: zero, aligned, of the right shape and type, and never moved.
 #include "optim/optimizer_state.hpp"
 
 #include <algorithm>
@@ -35,7 +35,7 @@ void arrays_are_zero_aligned_and_of_the_parameters_shape(void**) {
   expect(store.tensor(table, 0, 0).dtype == DDP_F32 && store.tensor(table, 1, 1).dtype == DDP_F64, "types");
 }
 
-/// On a GPU: by hand. Small ones lie close together, a large one begins on 256 bytes.
+/// On a GPU: by hand. Small ones are close together, a large one begins on 256 bytes.
 void small_arrays_waste_little(void**) {
   optim::StateSpace space;
   int64_t end = 0;
@@ -98,7 +98,7 @@ void a_store_without_arrays_allocates_nothing(void**) {
   expect_equal(store.arrays(), size_t{0}, "arrays");
 }
 
-/// Of a parameter that is split over buckets a rank owns several parts: their state lies one behind the other.
+/// Of a parameter that is split over buckets a rank owns several parts: their state is contiguous.
 void state_of_several_parts_is_dense(void**) {
   Parameters table;
   table.add_parameter("a", flat_tensor(lent_memory, DDP_F32, 100), nullptr);

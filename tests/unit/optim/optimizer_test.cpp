@@ -33,7 +33,7 @@ ddp_adam_options adam_options(int32_t decoupled) {
   return options;
 }
 
-/// Makes an optimizer, and says what one step does to a naive element.
+/// Makes an optimizer, and gives the effect of one step on a naive element.
 struct Kind {
   std::string name;
   std::function<std::unique_ptr<optim::Optimizer>(const SmallModel&)> make;
@@ -130,7 +130,7 @@ void an_unused_parameter_keeps_value_state_and_step_count(void**) {
         for (size_t i = 0; i < naive[static_cast<size_t>(p)].size(); ++i)
           kind.naive(naive[static_cast<size_t>(p)][i], kind.rate, kind.decay, small.lent[static_cast<size_t>(p)].grad[i]);
     }
-    expect_close(small, naive, 9, kind.name);  // fails if a count or a moment went on without the parameter
+    expect_close(small, naive, 9, kind.name);  // fails if a count or a moment advanced without the parameter
     expect_equal(optimizer->state_fields()["steps.p.F32"], std::string("6"), "steps of the first parameter");
     expect_equal(optimizer->state_fields()["steps.p.BF16"], std::string("9"), "steps of the last parameter");
   }

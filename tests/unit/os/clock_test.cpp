@@ -12,7 +12,7 @@ namespace {
 
 std::atomic<int64_t> set_time{0};
 
-/// A clock that stands still until it is set, for the length of a test.
+/// A clock that does not move until it is set, for the length of a test.
 class StandingClock {
  public:
   explicit StandingClock(int64_t start_ns) {

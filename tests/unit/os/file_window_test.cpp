@@ -82,7 +82,7 @@ void what_is_for_reading_only_is_copied_too(void**) {
   expect_equal(count_other(mapped.window.begin, kBytes, 7), int64_t{0}, "what a late peer writes does not come");
   const pid_t child = fork();
   if (child == 0) {
-    signal(SIGSEGV, SIG_DFL);  // cmocka's would go on here
+    signal(SIGSEGV, SIG_DFL);  // cmocka's would continue here
     *static_cast<volatile std::byte*>(mapped.window.begin) = std::byte{1};
     _exit(0);
   }

@@ -16,7 +16,7 @@ using namespace ddp::test;
 
 namespace {
 
-/// A child that says who it is and then waits; it can end its first thread alone.
+/// A child that prints its identity and then waits; it can end its first thread alone.
 class Child {
  public:
   explicit Child(bool ends_first_thread = false) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A process knows itself from its forks, and what is made once for a process is made again in each fork.
+// A process knows itself from its forks, and objects that are made once for a process are made again in each fork.
 #include "os/process.hpp"
 
 #include <sys/syscall.h>

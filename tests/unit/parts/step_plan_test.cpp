@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The plan of a step for every combination of its inputs, beside tables of rules that are read from the top: the first rule
-// that holds decides. A rule that decides nothing is an error too.
+// The plan of a step for every combination of its inputs, compared with tables of rules that are read from the top: the
+// first rule that holds decides. A rule that decides nothing is an error too.
 #include "parts/step/step_plan.hpp"
 
 #include <array>
@@ -180,7 +180,7 @@ void buckets_in_host_memory_and_on_a_gpu_follow_alike(void**) {
   expect_equal(mixed, 4 * 2048, "models with both");
 }
 
-/// The rows of src/pass/README.md for what the transports can today.
+/// The rows of src/pass/README.md for the transports of today.
 void transports_get_the_plans_of_the_guide(void**) {
   const auto plan = [](bool shard, bool gpu, bool blocks, bool hook) {
     Inputs inputs;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranges of a gradient beside an array of flags, in random order and with overlaps.
+// Ranges of a gradient, compared with an array of flags, in random order and with overlaps.
 #include "pass/marked_ranges.hpp"
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 namespace ddp::test {
 namespace {
 
-/// The first gap of the flags and how many more there are, as the class says it.
+/// The first gap of the flags and how many more there are, as the class reports it.
 std::string naive_gaps(const std::vector<bool>& flags) {
   std::vector<std::pair<size_t, size_t>> gaps;
   for (size_t i = 0; i < flags.size(); ++i) {

@@ -36,12 +36,13 @@ Json merged(const std::vector<Ring>& rings) {
   return Json::parse(text);
 }
 
-std::vector<Json> spans(const Json& trace) {
+std::vector<Json> of_phase(const Json& trace, const std::string& phases) {
   std::vector<Json> found;
   for (const Json& event : trace.at("traceEvents"))
-    if (event.at("ph") != "M") found.push_back(event);
+    if (phases.find(event.at("ph").get<std::string>()) != std::string::npos) found.push_back(event);
   return found;
 }
+std::vector<Json> spans(const Json& trace) { return of_phase(trace, "Xi"); }
 
 void times_count_from_the_first_event(void**) {
   const std::vector<Json> events = spans(merged({ring_of(1, "b", {span(EventKind::kStep, 0, 5'000'000, 5'001'250)}),
@@ -87,6 +88,49 @@ void streams_of_gpus_have_rows_of_their_own(void**) {
   expect_equal(rows.size(), size_t{4}, "rows");
 }
 
+Event mark(uint32_t model, uint32_t pass, int64_t at_ns, int32_t bucket, int64_t more) {
+  return {EventKind::kMark, model, 0, at_ns, at_ns, more, bucket, pass};
+}
+Event of_pass(EventKind kind, uint32_t model, uint32_t pass, uint32_t bucket, int64_t begin_ns, int64_t end_ns) {
+  return {kind, model, bucket, begin_ns, end_ns, 64, -1, pass};
+}
+
+/// Two models have passes at one time. Of the first a gradient is in buckets 0 and 1; the second pass of it did not end.
+void arrows_go_from_marks_to_buckets_to_the_end(void**) {
+  const Json trace = merged({ring_of(
+      0, "b",
+      {of_pass(EventKind::kPass, 1, 1, 1, 0, 1'000), of_pass(EventKind::kPass, 2, 7, 7, 5, 2'000), mark(1, 1, 10, 0, 1),
+       mark(2, 7, 20, 0, 0), mark(1, 1, 30, 0, 0), of_pass(EventKind::kReducing, 1, 1, 0, 40, 900),
+       of_pass(EventKind::kReducing, 2, 7, 0, 50, 60), of_pass(EventKind::kReducing, 1, 1, 1, 70, 1'000),
+       mark(1, 2, 3'000, 0, 0), of_pass(EventKind::kReducing, 1, 2, 0, 3'010, 3'020)})});
+  std::map<int, std::vector<double>> arrows;
+  for (const Json& end : of_phase(trace, "sf")) {
+    expect(end.at("name") == "gradient" && (end.at("ph") == "s" || end.at("bp") == "e"), end.dump());
+    arrows[end.at("id").get<int>()].push_back(end.at("ts").get<double>());
+  }
+  std::vector<std::vector<double>> found;
+  for (const auto& [id, ends] : arrows) found.push_back(ends);
+  const std::vector<std::vector<double>> expected = {{0.01, 0.04},   {0.03, 0.04}, {0.899, 0.999}, {0.02, 0.05},
+                                                     {0.059, 1.999}, {0.01, 0.07}, {0.999, 0.999}, {3.0, 3.01}};
+  expect(found == expected, Json(found).dump());
+}
+
+void counters_follow_the_buckets(void**) {
+  const Json trace =
+      merged({ring_of(0, "b",
+                      {of_pass(EventKind::kWaiting, 1, 1, 0, 0, 10), of_pass(EventKind::kWaiting, 1, 1, 1, 5, 20),
+                       of_pass(EventKind::kReducing, 1, 1, 0, 10, 30), of_pass(EventKind::kReducing, 1, 1, 1, 20, 25)})});
+  std::vector<std::string> found;
+  for (const Json& count : of_phase(trace, "C")) {
+    const bool bytes = count.at("name") == "bytes in flight";
+    found.push_back((bytes ? "f" : "w") + std::to_string(static_cast<int>(1000 * count.at("ts").get<double>() + 0.5)) + "=" +
+                    std::to_string(count.at("args").at(bytes ? "bytes" : "buckets").get<int>()));
+  }
+  const std::vector<std::string> expected = {"f0=0",    "w0=1",  "f5=0",   "w5=2",  "f10=64", "w10=1",
+                                             "f20=128", "w20=0", "f25=64", "w25=0", "f30=0",  "w30=0"};
+  expect(found == expected, Json(found).dump());
+}
+
 void clocks_are_aligned_by_gathers(void**) {
   Ring first = ring_of(0, "a", {span(EventKind::kStep, 0, 1'000'000, 1'000'100)});
   first.gathers = {{1, 100, 200}, {2, 1'000, 1'050}};
@@ -127,7 +171,7 @@ void names_are_quoted(void**) {
   ring.calls[9] = "ddp_group_barrier";
   const std::vector<Json> events = spans(merged({ring}));
   expect_equal(events[0].at("name").get<std::string>(), "a \"b\" \\ \t c", "a mark");
-  expect(events[0].at("ph") == "i", "a moment");
+  expect(events[0].at("ph") == "X" && events[0].at("dur") == 0.001, "as short as a span can be: an arrow begins there");
   expect_equal(events[1].at("name").get<std::string>(), "ddp_group_barrier", "a call");
   expect_equal(events[2].at("name").get<std::string>(), "call 4", "a call without a name");
 }
@@ -156,6 +200,8 @@ int main() {
       ddp_test(times_count_from_the_first_event),
       ddp_test(what_overlaps_gets_a_row_of_its_own),
       ddp_test(streams_of_gpus_have_rows_of_their_own),
+      ddp_test(arrows_go_from_marks_to_buckets_to_the_end),
+      ddp_test(counters_follow_the_buckets),
       ddp_test(clocks_are_aligned_by_gathers),
       ddp_test(times_that_no_clock_shows_are_left_out),
       ddp_test(a_place_that_two_processes_had_is_two),

@@ -153,7 +153,7 @@ void bytes_that_are_no_ring_are_refused(void**) {
   }
 }
 
-/// What is elsewhere so far is a ring with the same events, whenever it is read, and however often it has gone round.
+/// The copy elsewhere is a ring with the same events, whenever it is read, and however often it has gone round.
 void pieces_make_the_same_ring(void**) {
   const TemporaryFolder here, there;
   const auto recorder = Recorder::make(ring_path(here.path(), 4), {64, 4, 6, "a-host", "a-boot"});

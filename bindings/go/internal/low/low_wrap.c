@@ -9701,6 +9701,28 @@ _gostring_ _wrap_ddp_group_stop_trace_low_db146f7750b273cb(ddp_group *_swig_go_0
 }
 
 
+_gostring_ _wrap_ddp_group_log_metric_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, _gostring_ _swig_go_1, double _swig_go_2) {
+  ddp_group *arg1 = (ddp_group *) 0 ;
+  char *arg2 = (char *) 0 ;
+  double arg3 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_group **)&_swig_go_0; 
+  
+  arg2 = (char *)malloc(_swig_go_1.n + 1);
+  memcpy(arg2, _swig_go_1.p, _swig_go_1.n);
+  arg2[_swig_go_1.n] = '\0';
+  
+  arg3 = (double)_swig_go_2; 
+  
+  result = (ddp_status)ddp_group_log_metric(arg1,(char const *)arg2,arg3);
+  _swig_go_result = ddp_go_result(result);
+  free(arg2); 
+  return _swig_go_result;
+}
+
+
 #ifdef __cplusplus
 }
 #endif

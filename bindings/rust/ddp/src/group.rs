@@ -170,6 +170,13 @@ impl Group {
         check(unsafe { sys::ddp_group_status(self.handle()) })
     }
 
+    /// Show a number of the program, such as a loss, to those who watch the job: ddprun has the last value of each rank in its progress
+    /// line, in --report and in --metrics.
+    pub fn log_metric(&self, name: &str, value: f64) -> Result<()> {
+        let name = c_string(name)?;
+        check(unsafe { sys::ddp_group_log_metric(self.handle(), name.as_ptr().cast(), value) })
+    }
+
     pub fn aborter(&self) -> Aborter {
         Aborter(self.alive.clone())
     }

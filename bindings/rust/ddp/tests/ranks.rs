@@ -397,6 +397,17 @@ fn one_rank_saves_alone() {
     std::fs::remove_file(&path).unwrap();
 }
 
+#[test]
+fn numbers_of_the_program_are_checked() {
+    ranks("log", 2, |group| {
+        group.log_metric("rust/loss", 0.5)?;
+        let error = group.log_metric("my loss", 0.5).unwrap_err();
+        assert_eq!(error.status(), Status::InvalidArgument);
+        assert!(error.text().contains("name is \"my loss\""), "{}", error);
+        Ok(())
+    });
+}
+
 /// Objects stay on their thread; what ends a group from elsewhere does not.
 #[test]
 fn what_may_go_to_other_threads() {
