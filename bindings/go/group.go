@@ -157,6 +157,12 @@ func (g *Group) Rank() int {
 	return int(low.Ddp_group_rank(g.id()))
 }
 
+// Number is the number of this group in this process, from 1, as in LogMessage; 0 after Close.
+func (g *Group) Number() int64 {
+	defer runtime.KeepAlive(g)
+	return low.Ddp_group_get_number(g.id())
+}
+
 // Size is the number of ranks; -1 after Close.
 func (g *Group) Size() int {
 	defer runtime.KeepAlive(g)

@@ -13,6 +13,7 @@
 %nothread ddp_group_rank;
 %nothread ddp_group_size;
 %nothread ddp_group_backend;
+%nothread ddp_group_get_number;
 %nothread ddp_model_get_parameter_count;
 %nothread ddp_model_was_used;
 %nothread ddp_version;
@@ -20,6 +21,9 @@
 %nothread ddp_status_name;
 %nothread ddp_request_id;
 %nothread ddp_request_source;
+%nothread ddp_get_error_details; /* otherwise another thread could run in between */
+%nothread ddp_get_error_ranks;
+%nothread ddp_get_error_parameters;
 %nothread ddp_last_error; /* otherwise another thread could run in between */
 
 %include "ddp_common.i"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file
  * Hooks replace the plain reduction of a bucket. PowerSGD is built in; a program may set its own, as a callback or pulled on
- * its own thread. Experimental.
+ * its own thread.
  *
  * A hook of your own gets a flat copy of a bucket's gradients, as they are on this rank (nothing is divided), and leaves in
  * it what the gradients become, the same on every rank. It runs bucket after bucket, in the same order on all ranks, and may

@@ -148,6 +148,22 @@ DDP_API ddp_status ddp_model_add_array(ddp_model *model, const char *name, float
                                        int32_t *out_index);
 
 /**
+ * Lend a parameter whose gradient comes later, for frameworks that allocate gradients in each pass: ddp_model_set_grad gives
+ * it, and may do so before ddp_model_commit. Until then libddp writes nothing to the parameter's gradient. Refused with
+ * INVALID_STATE and the parameter's name, while it has no gradient: its marks; a pass that ends without its mark, also with
+ * DDP_UNUSED_ALLOW, because the result has no place (on all ranks); ddp_model_skip_backward; ddp_optimizer_step; and what
+ * reads or changes gradients, but ddp_model_zero_grad leaves it out. ddp_model_abandon_backward and ddp_model_join need
+ * none: they may take as much memory as the gradient has.
+ * @param name as for ddp_model_add_parameter
+ * @param value as for ddp_model_add_parameter, in host memory
+ * @param out_index its number, counted from 0; may be NULL
+ * Local. Errors: as ddp_model_add_parameter; NOT_SUPPORTED (a value on a GPU), OUT_OF_MEMORY (addresses for as many bytes,
+ * which take no memory). Since 0.1.
+ */
+DDP_API ddp_status ddp_model_add_parameter_without_grad(ddp_model *model, const char *name, const ddp_tensor *value,
+                                                        int32_t *out_index);
+
+/**
  * Lend a tensor that is not trained but belongs to the model (running statistics, tables): any dtype. It gets rank 0's
  * values at commit and is part of checkpoints. Arguments and errors as in ddp_model_add_parameter; buffers and parameters
  * share one space of names. Local. Since 0.1.
@@ -167,7 +183,8 @@ DDP_API int32_t ddp_model_get_parameter_count(const ddp_model *model);
 
 /**
  * Where the gradient of a parameter lives. The address never changes until ddp_model_set_grad or ddp_model_destroy.
- * Local. Errors: INVALID_ARGUMENT, INVALID_STATE (libddp owns it and the model is not committed). Since 0.1.
+ * Local. Errors: INVALID_ARGUMENT, INVALID_STATE (libddp owns it and the model is not committed; or the parameter was added
+ * without a gradient and has none). Since 0.1.
  */
 DDP_API ddp_status ddp_model_get_grad(const ddp_model *model, int32_t index, ddp_tensor *out_grad);
 
@@ -183,7 +200,9 @@ DDP_API ddp_status ddp_model_get_value(const ddp_model *model, int32_t index, dd
  * parameter. The parameter must have been registered with a gradient of its own (not NULL).
  * @param grad as many elements as the parameter has, of its dtype and in the same place; its shape does not matter. Its
  *        memory is used until the next set_grad. It may be memory that another gradient had in an earlier pass; two
- * gradients of one pass must not overlap (ddp_model_mark_ready) Local. Errors: INVALID_ARGUMENT (also: another dtype, number
+ *        gradients of one pass must not overlap (ddp_model_mark_ready). NULL, for a parameter that was added without a
+ *        gradient: it has none any more, and libddp does not use its memory again
+ * Local. Errors: INVALID_ARGUMENT (also: another dtype, number
  * of elements or place; it overlaps a parameter, a buffer, or a gradient that libddp owns), INVALID_STATE (already marked in
  * this pass, libddp owns the gradient, or it is in ddp_group_alloc memory and is reduced there). Since 0.1.
  */

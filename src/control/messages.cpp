@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "core/bytes.hpp"
+#include "core/error_bytes.hpp"
 
 namespace ddp::bootstrap::messages {
 namespace {
@@ -71,6 +72,7 @@ Member get_member(ByteReader& reader, const Member& before = {}) {
 void put_error(ByteWriter& writer, const Error& error) {
   writer.number(static_cast<int32_t>(error.status())).number(error.culprit());
   writer.text(std::string_view(error.text()).substr(0, limits::kTextBytes));
+  write_details(writer, error);
 }
 
 Error get_error(ByteReader& reader) {
@@ -78,7 +80,7 @@ Error get_error(ByteReader& reader) {
   const auto culprit = reader.number<int32_t>();
   std::string text = get_text(reader, limits::kTextBytes);
   if (status <= DDP_OK || status > 64) refuse("a status that does not exist");
-  return Error(static_cast<ddp_status>(status), std::move(text)).about(culprit);
+  return read_details(reader, Error(static_cast<ddp_status>(status), std::move(text)).about(culprit));
 }
 
 UserCall get_call(ByteReader& reader) {

@@ -125,7 +125,7 @@ class TcpControl final : public Control {
  private:
   void run() {
     while (const std::optional<Error> error = try_to([this] { io_.run(); })) {
-      os::log(DDP_LOG_ERROR, "the control thread of rank %d: %s", rank_, error->what());
+      os::log_of(*error, DDP_LOG_ERROR, "the control thread of rank %d: %s", rank_, error->what());
       give_up(*error);
     }
   }
@@ -345,7 +345,7 @@ void TcpControl::saw_death(int32_t rank) noexcept {
     act();
   };
   if (const std::optional<Error> error = try_to([&] { asio::post(io_, tell); }))  // no memory: its connection will say it
-    os::log(DDP_LOG_ERROR, "rank %d cannot tell the others of a death: %s", rank_, error->what());
+    os::log_of(*error, DDP_LOG_ERROR, "rank %d cannot tell the others of a death: %s", rank_, error->what());
 }
 
 // Its messages from before its end come first.

@@ -26,6 +26,7 @@
 #include "nccl/nccl_transport.hpp"
 #include "nccl/own_gpu.hpp"
 #include "nccl/stamps.hpp"
+#include "os/log.hpp"
 
 namespace ddp::group {
 
@@ -128,8 +129,11 @@ void Group::Impl::give_up(const char* function, const Error& why) noexcept {
 
 std::shared_ptr<Group> Group::form(std::unique_ptr<bootstrap::Control> control, const ddp_group_options& options,
                                    const Origin& origin, const char* function, std::shared_ptr<Survival> survival) {
+  os::log_about().rank = control->rank();
+  Origin numbered = origin;
+  numbered.number = os::log_about().group;
   if (survival == nullptr) survival = make_survival(options, origin.threads, std::make_unique<bootstrap::JoinPlace>());
-  auto impl = std::make_unique<Impl>(std::move(control), options, origin, std::move(survival), Arenas(), nullptr);
+  auto impl = std::make_unique<Impl>(std::move(control), options, numbered, std::move(survival), Arenas(), nullptr);
   on_error([&] { impl->connect(function); },
            [&](const Error& error) {
              if (error.is_agreed()) return;

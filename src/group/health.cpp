@@ -44,8 +44,9 @@ void Health::abort(const Error& cause) noexcept {
 void Health::give_up(const char* function, const Error& why) noexcept {
   if (control_.size() == 1 || failure_.broken()) return;
   const auto tell = [&] {
-    const std::string text = bootstrap::texts::gave_up(control_.member(control_.rank()), function, why.text()).text();
-    abort(Error(breaks_group(why.status()) ? why.status() : DDP_ERROR_PEER_FAILED, text));
+    const Error told = bootstrap::texts::gave_up(control_.member(control_.rank()), function, why.text());
+    abort(Error(breaks_group(why.status()) ? why.status() : DDP_ERROR_PEER_FAILED, told.text())
+              .with({.ranks = {control_.rank()}}));
   };
   if (try_to(tell)) abort(gave_up_);
 }
@@ -53,7 +54,7 @@ void Health::give_up(const char* function, const Error& why) noexcept {
 void Health::fail(const Error& error) {
   const bool differs = error.status() == DDP_ERROR_MISMATCH;  // and the ranks cannot leave the exchange together
   if (!breaks_group(error.status()) && !differs) return;
-  const Error cause = differs ? Error(DDP_ERROR_DIFFERENT_CALLS, error.text()) : error;
+  const Error cause = differs ? error.retold(DDP_ERROR_DIFFERENT_CALLS, error.text()) : error;
   control_.abort(cause);
   const std::optional<Error> of_all = control_.settle();  // also: the others know before the program may end for it
   failure_.set(of_all.has_value() ? *of_all : cause);

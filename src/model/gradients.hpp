@@ -46,6 +46,8 @@ class Gradients {
   /// refused once a pass was captured into a graph, which makes gradients at any time. `function` names the caller in the
   /// text.
   void require_final(const char* function, int64_t used_in) const;
+  /// Throws INVALID_STATE if a parameter was added without a gradient and has none now.
+  void require_given(const char* function) const;
   /// Throws INVALID_STATE while the gradients are sums, which the step divides.
   void require_means(const char* function) const;
   /// Throws INVALID_STATE after a pass that has made the optimizer's step, until ddp_optimizer_step; `why`: what the call

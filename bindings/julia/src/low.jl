@@ -172,6 +172,65 @@ macro ddp_log_fn(f)
 end
 
 @doc raw"""
+A message of the log. Since 0.1.
+
+- `level`: never DDP_LOG_OFF
+- `code`: of the error that the message reports; DDP_OK: it reports none
+- `group`: ddp_group_get_number of the group that the message is about; 0: of none, or not known
+- `rank`: of this process in that group; -1: not known yet, or no group
+- `reserved`: 0
+"""
+struct ddp_log_message
+    struct_size::Int64
+    level::ddp_log_level
+    code::ddp_status
+    group::Int64
+    rank::Int32
+    reserved::Int32
+end
+
+@doc raw"""
+    @ddp_log_listener_fn(f)
+
+Receives log messages (ddp_add_log_listener). Called from any thread, one message at a time in the whole process. It may
+call ddp_add_log_listener, ddp_remove_log_listener (also for itself) and ddp_set_log; it must not make other calls of
+libddp, nor wait for a thread that does. A message that libddp logs on the same thread meanwhile goes to stderr alone. If
+a C++ exception leaves it, the line goes to stderr. A forked child logs to the same functions. `message` and `text`, which
+is one line without a newline, are valid during the call.
+"""
+macro ddp_log_listener_fn(f)
+    return esc(:(@cfunction($f, Cvoid, (Ptr{Cvoid}, Ptr{$ddp_log_message}, Ptr{UInt8}))))
+end
+
+@doc raw"""
+What an error is about, as numbers: ddp_get_error_details. A program reads them in the place of the text, which may
+change. Since 0.1.
+
+
+- `status`: that the failed call has returned; DDP_OK: no call has failed on this thread
+- `rank_count`: ranks that the error is about, see ddp_get_error_ranks
+- `parameter_count`: parameters that it is about, see ddp_get_error_parameters
+- `call`: the collective call that failed, for ddp_call_name(); of DIFFERENT_CALLS, that of the first of the two ranks. 0: the call was not collective
+- `other_call`: of DIFFERENT_CALLS, that of the second of the two ranks; else 0
+- `reserved`: 0
+- `bytes_expected`: where sizes differ, of the receiver or the lower rank; -1: it is not about sizes
+- `bytes_got`: where sizes differ, of the sender or the other rank; -1
+"""
+struct ddp_error_details
+    struct_size::Int64
+    status::ddp_status
+    rank_count::Int32
+    parameter_count::Int32
+    call::Int32
+    other_call::Int32
+    reserved::Int32
+    bytes_expected::Int64
+    bytes_got::Int64
+end
+
+const DDP_MAX_ERROR_LIST = 128
+
+@doc raw"""
     ddp_version()
 
 Version of the loaded library, packed as DDP_VERSION is. Local, any thread, cannot fail. Since 0.1.
@@ -233,9 +292,65 @@ function ddp_copy_last_error(buffer, capacity)
 end
 
 @doc raw"""
+    ddp_get_error_details(out_details)
+
+Numbers of the last call that failed on this thread, which ddp_last_error() describes. They are replaced by the next call
+that fails on this thread; a call that succeeds does not touch them.
+
+- parameters that were not marked: the ranks that did not mark them, or that abandoned the pass; the parameters, of each
+  rank the first 1,024;
+- MISMATCH of replicas: the ranks in the minority, or all if no content is on most ranks; all parameters that differ;
+- MISMATCH of ddp_model_commit: the ranks that differ from rank 0; the first parameter that differs, with its bytes;
+- any other MISMATCH: the ranks that differ from rank 0, or the ranks of the message, with its bytes;
+- PEER_FAILED and ABORTED: the rank that died, failed or left; TIMED_OUT: the ranks that are late;
+- DIFFERENT_CALLS: two ranks and both calls; bytes, if the same call has other sizes;
+- TOO_FEW_RANKS: the ranks that are dead; NO_MAJORITY: those that are out of reach.
+- `out_details`: filled; struct_size set by the caller
+Local, any thread. Errors: INVALID_ARGUMENT (which replaces the error that was asked for). Since 0.1.
+"""
+function ddp_get_error_details(out_details)
+    return ccall((:ddp_get_error_details, libddp), ddp_status, (Ptr{ddp_error_details},), out_details)
+end
+
+@doc raw"""
+    ddp_get_error_ranks(ranks, capacity, out_count)
+
+The ranks of ddp_get_error_details, in the group of the failed call.
+- `ranks`: filled with at most `capacity` ranks, ascending, of at most DDP_MAX_ERROR_LIST; NULL if capacity is 0
+- `out_count`: how many ranks the error is about, whatever the capacity, also if it is more than DDP_MAX_ERROR_LIST
+Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+"""
+function ddp_get_error_ranks(ranks, capacity, out_count)
+    return ccall((:ddp_get_error_ranks, libddp), ddp_status, (Ptr{Int32}, Int32, Ptr{Int32}), ranks, capacity, out_count)
+end
+
+@doc raw"""
+    ddp_get_error_parameters(indices, capacity, out_count)
+
+The parameters of ddp_get_error_details, as their indices in the model of the failed call.
+- `indices`: filled with at most `capacity` indices, ascending, of at most DDP_MAX_ERROR_LIST; NULL if capacity is 0
+- `out_count`: how many parameters the error is about, whatever the capacity
+Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+"""
+function ddp_get_error_parameters(indices, capacity, out_count)
+    return ccall((:ddp_get_error_parameters, libddp), ddp_status, (Ptr{Int32}, Int32, Ptr{Int32}), indices, capacity,
+        out_count)
+end
+
+@doc raw"""
+    ddp_call_name(call)
+
+Name of a call as in ddp_error_details and ddp_rank_progress: "ddp_group_barrier"; "" for 0 and for any other number.
+Constant text; the numbers may be others in another version of the library. Local, any thread. Since 0.1.
+"""
+function ddp_call_name(call)
+    return ccall((:ddp_call_name, libddp), Ptr{UInt8}, (Int32,), call)
+end
+
+@doc raw"""
     ddp_set_log(min_level, fn, user_data)
 
-Choose where log messages go. The only process-wide setting of the library.
+Choose where log messages go. Listeners (ddp_add_log_listener) get them too, whatever is set here.
 Without a call messages of WARNING and above go to stderr; DDP_LOG=debug|info|warning|error|off changes the level.
 - `min_level`: messages below it are dropped
 - `fn`: receiver; NULL restores stderr
@@ -245,6 +360,36 @@ Errors: INVALID_ARGUMENT (unknown level). Since 0.1.
 """
 function ddp_set_log(min_level, fn, user_data)
     return ccall((:ddp_set_log, libddp), ddp_status, (ddp_log_level, Ptr{Cvoid}, Ptr{Cvoid}), min_level, fn, user_data)
+end
+
+@doc raw"""
+    ddp_add_log_listener(min_level, fn, user_data, out_listener)
+
+Add a receiver of log messages, for a library or a framework that shares the process with others. Every listener gets each
+message of its level and above, in the order in which they were added.
+- `min_level`: messages below it are dropped; DDP_LOG_OFF: all
+- `fn`: receiver; not NULL. The same function may be added several times
+- `user_data`: handed to fn; the caller's, until ddp_remove_log_listener has returned
+- `out_listener`: its number, for ddp_remove_log_listener
+Local, any thread, also inside a listener, which does not get the message that is being handed over.
+Errors: INVALID_ARGUMENT, OUT_OF_MEMORY (64 listeners are there). Since 0.1.
+"""
+function ddp_add_log_listener(min_level, fn, user_data, out_listener)
+    return ccall((:ddp_add_log_listener, libddp), ddp_status, (ddp_log_level, Ptr{Cvoid}, Ptr{Cvoid}, Ptr{Int64}), min_level,
+        fn, user_data, out_listener)
+end
+
+@doc raw"""
+    ddp_remove_log_listener(listener)
+
+Remove a listener. When this returns it is not running, and is never called again. Inside the listener itself, on the same
+thread: it is not called again when that call has returned.
+- `listener`: of ddp_add_log_listener; 0 and a number that was removed already are ignored
+Local, any thread; waits for a message that is being handed over on another thread. Errors: INVALID_ARGUMENT (a number
+that was never given out). Since 0.1.
+"""
+function ddp_remove_log_listener(listener)
+    return ccall((:ddp_remove_log_listener, libddp), ddp_status, (Int64,), listener)
 end
 
 @doc raw"""
@@ -445,6 +590,17 @@ This rank's number, 0 to size - 1; -1 if `group` is not a group. Local, any thre
 """
 function ddp_group_rank(group)
     return ccall((:ddp_group_rank, libddp), Int32, (Ptr{ddp_group},), group)
+end
+
+@doc raw"""
+    ddp_group_get_number(group)
+
+Number of this group in this process: 1 for the first one that was created, and never used again; the same after
+ddp_group_recover. Other ranks may have another number for it. As in ddp_log_message. 0 if `group` is not a group.
+Local, any thread. Since 0.1.
+"""
+function ddp_group_get_number(group)
+    return ccall((:ddp_group_get_number, libddp), Int64, (Ptr{ddp_group},), group)
 end
 
 @doc raw"""
@@ -871,6 +1027,26 @@ function ddp_model_add_array(model, name, data, grad, count, out_index)
 end
 
 @doc raw"""
+    ddp_model_add_parameter_without_grad(model, name, value, out_index)
+
+Lend a parameter whose gradient comes later, for frameworks that allocate gradients in each pass: ddp_model_set_grad gives
+it, and may do so before ddp_model_commit. Until then libddp writes nothing to the parameter's gradient. Refused with
+INVALID_STATE and the parameter's name, while it has no gradient: its marks; a pass that ends without its mark, also with
+DDP_UNUSED_ALLOW, because the result has no place (on all ranks); ddp_model_skip_backward; ddp_optimizer_step; and what
+reads or changes gradients, but ddp_model_zero_grad leaves it out. ddp_model_abandon_backward and ddp_model_join need
+none: they may take as much memory as the gradient has.
+- `name`: as for ddp_model_add_parameter
+- `value`: as for ddp_model_add_parameter, in host memory
+- `out_index`: its number, counted from 0; may be NULL
+Local. Errors: as ddp_model_add_parameter; NOT_SUPPORTED (a value on a GPU), OUT_OF_MEMORY (addresses for as many bytes,
+which take no memory). Since 0.1.
+"""
+function ddp_model_add_parameter_without_grad(model, name, value, out_index)
+    return ccall((:ddp_model_add_parameter_without_grad, libddp), ddp_status, (Ptr{ddp_model}, Cstring, Ptr{ddp_tensor},
+        Ptr{Int32}), model, name, value, out_index)
+end
+
+@doc raw"""
     ddp_model_add_buffer(model, name, value, out_index)
 
 Lend a tensor that is not trained but belongs to the model (running statistics, tables): any dtype. It gets rank 0's
@@ -907,7 +1083,8 @@ end
     ddp_model_get_grad(model, index, out_grad)
 
 Where the gradient of a parameter lives. The address never changes until ddp_model_set_grad or ddp_model_destroy.
-Local. Errors: INVALID_ARGUMENT, INVALID_STATE (libddp owns it and the model is not committed). Since 0.1.
+Local. Errors: INVALID_ARGUMENT, INVALID_STATE (libddp owns it and the model is not committed; or the parameter was added
+without a gradient and has none). Since 0.1.
 """
 function ddp_model_get_grad(model, index, out_grad)
     return ccall((:ddp_model_get_grad, libddp), ddp_status, (Ptr{ddp_model}, Int32, Ptr{ddp_tensor}), model, index, out_grad)
@@ -932,7 +1109,9 @@ Give this pass's memory of a gradient, for frameworks whose gradients move. Call
 parameter. The parameter must have been registered with a gradient of its own (not NULL).
 - `grad`: as many elements as the parameter has, of its dtype and in the same place; its shape does not matter. Its
        memory is used until the next set_grad. It may be memory that another gradient had in an earlier pass; two
-gradients of one pass must not overlap (ddp_model_mark_ready) Local. Errors: INVALID_ARGUMENT (also: another dtype, number
+       gradients of one pass must not overlap (ddp_model_mark_ready). NULL, for a parameter that was added without a
+       gradient: it has none any more, and libddp does not use its memory again
+Local. Errors: INVALID_ARGUMENT (also: another dtype, number
 of elements or place; it overlaps a parameter, a buffer, or a gradient that libddp owns), INVALID_STATE (already marked in
 this pass, libddp owns the gradient, or it is in ddp_group_alloc memory and is reduced there). Since 0.1.
 """
@@ -1197,14 +1376,16 @@ Who took part in a pass, the same on all ranks. With virtual ranks (ddp/virtual_
 - `contributors`: ranks whose gradients counted: they neither skipped nor joined, and their weight was above 0
 - `last`: 1: some rank has no batch for the next pass (ddp_model_set_last_pass, ddp_model_join)
 - `weight`: sum of their weights, formed in the tree over the ranks
-- `absent`: bit r is set if rank r, from 0 to 62, is not one of the contributors; of ranks from 63 on nothing is said
+- `absent_count`: ranks that are not among the contributors: ddp_model_get_absent lists them
+- `reserved`: 0
 """
 struct ddp_pass_report
     struct_size::Int64
     contributors::Int32
     last::Int32
     weight::Float64
-    absent::Int64
+    absent_count::Int32
+    reserved::Int32
 end
 
 @doc raw"""
@@ -1272,6 +1453,21 @@ Local. Errors: INVALID_ARGUMENT, INVALID_STATE (not committed, or no REDUCE pass
 """
 function ddp_model_get_pass_report(model, out_report)
     return ccall((:ddp_model_get_pass_report, libddp), ddp_status, (Ptr{ddp_model}, Ptr{ddp_pass_report}), model, out_report)
+end
+
+@doc raw"""
+    ddp_model_get_absent(model, ranks, capacity, out_count)
+
+The ranks that are not among the contributors of the last REDUCE pass, the same on all ranks; with virtual ranks their
+numbers. (Which ranks did not mark which parameters: ddp_get_error_details of the failed ddp_model_end_backward.)
+- `ranks`: filled with at most `capacity` ranks, ascending; NULL if capacity is 0
+- `out_count`: how many there are, whatever the capacity
+Cost: a pass in which ranks are absent exchanges one more small message if the group has more than 63 ranks.
+Local. Errors: as ddp_model_get_pass_report. Since 0.1.
+"""
+function ddp_model_get_absent(model, ranks, capacity, out_count)
+    return ccall((:ddp_model_get_absent, libddp), ddp_status, (Ptr{ddp_model}, Ptr{Int32}, Int32, Ptr{Int32}), model, ranks,
+        capacity, out_count)
 end
 
 # ddp_nonfinite: What a step does about gradients with infinite or NaN elements; every rank does the same. Since 0.1.
@@ -1573,326 +1769,6 @@ first cause if the group is broken. Since 0.1.
 """
 function ddp_optimizer_step(optimizer, stream)
     return ccall((:ddp_optimizer_step, libddp), ddp_status, (Ptr{ddp_optimizer}, Ptr{Cvoid}), optimizer, stream)
-end
-
-@doc raw"""
-    ddp_ema_create(model, decays, count, out_ema)
-
-Start averages of all parameters of a model, one for each decay, from their values at the first update (or load).
-average = decay * average + (1 - decay) * value, in F32 (F64 for F64 parameters).
-- `decays`: `count` different numbers from 0 to below 1
-- `count`: 1 to 16
-- `out_ema`: destroy with ddp_ema_destroy
-Local. May come before or after ddp_model_commit. Errors: INVALID_ARGUMENT, MISMATCH (on a rank that has joined others:
-not what they have), OUT_OF_MEMORY. Since 0.1.
-"""
-function ddp_ema_create(model, decays, count, out_ema)
-    return ccall((:ddp_ema_create, libddp), ddp_status, (Ptr{ddp_model}, Ptr{Float64}, Int32, Ptr{Ptr{ddp_ema}}), model,
-        decays, count, out_ema)
-end
-
-@doc raw"""
-    ddp_ema_destroy(ema)
-
-Release the averages. The parameters keep what they hold at the moment. Local. NULL is ignored. Since 0.1.
-"""
-function ddp_ema_destroy(ema)
-    return ccall((:ddp_ema_destroy, libddp), Cvoid, (Ptr{ddp_ema},), ema)
-end
-
-@doc raw"""
-    ddp_ema_update(ema, stream)
-
-Take the current parameters into every average, in one pass over memory. Call after each step.
-- `stream`: of parameters on a GPU: that of ddp_optimizer_step; their averages are on the GPU too, and the host waits in
-       the first update only (it allocates)
-Local. Errors: INVALID_STATE (not committed, swapped, or the stream is being captured into a CUDA graph), OUT_OF_MEMORY
-(first update).
-Since 0.1.
-"""
-function ddp_ema_update(ema, stream)
-    return ccall((:ddp_ema_update, libddp), ddp_status, (Ptr{ddp_ema}, Ptr{Cvoid}), ema, stream)
-end
-
-@doc raw"""
-    ddp_ema_swap(ema, which, stream)
-
-Exchange the parameters with one of the averages, for evaluation; call again with the same `which` to swap back.
-- `which`: position of the decay given to ddp_ema_create
-- `stream`: of parameters on a GPU: they are exchanged in its order; F16 and BF16 ones make the host wait, because their
-       bits are kept in memory that is allocated and freed
-While an average is swapped in, what would change the parameters is refused (INVALID_STATE): ddp_optimizer_step, passes
-with in_backward, loads, ddp_model_average_parameters, ddp_model_join and other averages. Passes and saving the model
-alone are allowed.
-Local. Errors: INVALID_ARGUMENT, INVALID_STATE (no update yet, another average is swapped in, or the stream is captured),
-OUT_OF_MEMORY.
-Since 0.1.
-"""
-function ddp_ema_swap(ema, which, stream)
-    return ccall((:ddp_ema_swap, libddp), ddp_status, (Ptr{ddp_ema}, Int32, Ptr{Cvoid}), ema, which, stream)
-end
-
-@doc raw"""
-What a checkpoint holds. Fill with ddp_state_init(), then set what you have. Since 0.1.
-
-- `model`: parameters and buffers; required
-- `optimizer`: its moments, rate and step count; NULL: not saved, not loaded
-- `ema`: averages; NULL: not saved, not loaded
-- `epoch`: the caller's; saved. A load gives it in ddp_load_report
-- `step`: the caller's; saved. A load gives it in ddp_load_report
-- `outer`: an outer optimizer (ddp/outer.h); NULL: not saved, not loaded
-- `own`: for ddp_state_keep (ddp/keep.h), of the first state on rank 0: what the program keeps itself (place in its data, random numbers); NULL: nothing. Not in a file
-- `own_bytes`: of these, 0 to 65,536
-"""
-struct ddp_state
-    struct_size::Int64
-    model::Ptr{ddp_model}
-    optimizer::Ptr{ddp_optimizer}
-    ema::Ptr{ddp_ema}
-    epoch::Int64
-    step::Int64
-    outer::Ptr{ddp_outer}
-    own::Ptr{Cvoid}
-    own_bytes::Int64
-end
-
-@doc raw"""
-How a checkpoint is loaded. Fill with ddp_load_options_init(), then change what you need. Since 0.1.
-
-- `partial`: 1: what model and checkpoint both have, and what either has alone is only reported; all ranks the same. 0 (default): both must have the same tensors
-- `local_`: 1: this rank alone reads, without the others (file or callback of its own); only before ddp_model_commit, which then gives rank 0's model, optimizer and averages to everybody. 0 (default): all ranks call, rank 0 reads
-"""
-struct ddp_load_options
-    struct_size::Int64
-    partial::Int32
-    local_::Int32
-end
-
-@doc raw"""
-What a load found, the same on all ranks. Since 0.1.
-
-- `epoch`: as in the ddp_state that was saved
-- `step`: as in the ddp_state that was saved
-- `missing`: with `partial`: tensors that the model, optimizer or averages have and the checkpoint has not; ddp_model_get_missing names them
-- `unexpected`: with `partial`: tensors that the checkpoint has and the model has not; ddp_model_get_unexpected names them
-- `skipped`: of ddp_state_load_latest: newer files that were not valid; ddp_model_get_skipped returns why
-"""
-struct ddp_load_report
-    struct_size::Int64
-    epoch::Int64
-    step::Int64
-    missing::Int64
-    unexpected::Int64
-    skipped::Int64
-end
-
-@doc raw"""
-    @ddp_write_fn(f)
-
-Takes the next `bytes` of a checkpoint. Returns 0 on success; a C++ exception is a failure too. Called on the
-calling thread, on the rank that writes.
-"""
-macro ddp_write_fn(f)
-    return esc(:(@cfunction($f, Int32, (Ptr{Cvoid}, Ptr{Cvoid}, Int64))))
-end
-
-@doc raw"""
-    @ddp_read_fn(f)
-
-Gives the next bytes of a checkpoint: at most `capacity`, 0 at the end, negative on failure; a C++ exception is one
-    too. Rank 0 only.
-"""
-macro ddp_read_fn(f)
-    return esc(:(@cfunction($f, Int64, (Ptr{Cvoid}, Ptr{Cvoid}, Int64))))
-end
-
-@doc raw"""
-    ddp_state_init(state, struct_size)
-
-Write the defaults: all NULL or 0. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
-"""
-function ddp_state_init(state, struct_size)
-    return ccall((:ddp_state_init, libddp), ddp_status, (Ptr{ddp_state}, Int64), state, struct_size)
-end
-
-@doc raw"""
-    ddp_load_options_init(options, struct_size)
-
-Write the defaults: all 0. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
-"""
-function ddp_load_options_init(options, struct_size)
-    return ccall((:ddp_load_options_init, libddp), ddp_status, (Ptr{ddp_load_options}, Int64), options, struct_size)
-end
-
-@doc raw"""
-    ddp_model_set_metadata(model, key, value)
-
-Remember a text under a key with the model; it is saved and loaded with it (best accuracy, tokenizer, configuration).
-- `key`: 1 to 256 bytes of UTF-8
-- `value`: UTF-8 without NUL; copied. NULL removes the key
-Local; rank 0's values are the ones saved. Errors: INVALID_ARGUMENT. Since 0.1.
-"""
-function ddp_model_set_metadata(model, key, value)
-    return ccall((:ddp_model_set_metadata, libddp), ddp_status, (Ptr{ddp_model}, Cstring, Cstring), model, key, value)
-end
-
-@doc raw"""
-    ddp_model_get_metadata(model, key, out_value)
-
-Fetch a text.
-- `out_value`: owned by the model, valid until the key is set again or the model is destroyed; NULL if the key is
-missing Local. Errors: INVALID_ARGUMENT. Since 0.1.
-"""
-function ddp_model_get_metadata(model, key, out_value)
-    return ccall((:ddp_model_get_metadata, libddp), ddp_status, (Ptr{ddp_model}, Cstring, Ptr{Ptr{UInt8}}), model, key,
-        out_value)
-end
-
-@doc raw"""
-    ddp_state_save_file(state, path)
-
-Save a checkpoint. Rank 0 writes a temporary file in the folder of `path`, syncs it, renames it and syncs the folder;
-every rank returns after that, so the file may be read at once and no barrier is needed. On failure the former file is
-untouched, the temporary one is deleted, and every rank gets the same error. Between a pass that made the step
-(in_backward) and ddp_optimizer_step, the file holds that step as after it. Collective, blocks; not in an open pass.
-Errors: IO (disk full, permission, path, named), INVALID_STATE (also after a failed pass or load that changed a part of
-the parameters), and those of collectives. Since 0.1.
-"""
-function ddp_state_save_file(state, path)
-    return ccall((:ddp_state_save_file, libddp), ddp_status, (Ptr{ddp_state}, Cstring), state, path)
-end
-
-@doc raw"""
-    ddp_state_load_file(state, path, options, out_report)
-
-Load a checkpoint: rank 0 reads, all ranks receive. Names, shapes and dtypes are verified before anything is touched.
-The model may be committed or not; the world size may differ from the one that saved.
-- `options`: NULL: all defaults
-- `out_report`: what was found; its struct_size is set by the caller; may be NULL
-With `partial` a tensor that the checkpoint lacks keeps what it holds (in an optimizer also its step count; an average
-begins at its parameter), and one that the model lacks is not read; a common name with another shape or dtype is a
-MISMATCH all the same.
-A step that a pass made (in_backward) and that ddp_optimizer_step has not ended is over.
-Master weights whose values are loaded without them begin at the values, and PowerSGD's memory begins anew. Gradients
-stay as they are.
-Collective, blocks; with `local` it is local; not in an open pass, nor while ddp_ema_swap has put averages into the
-parameters (INVALID_STATE). If a load fails after it has begun to write, its error reports it, and the model's calls
-return INVALID_STATE until a load succeeds. Errors: IO (missing, truncated or not a checkpoint: what and where), MISMATCH
-(missing, unexpected or different tensors, by name), INVALID_STATE, and those of collectives; the same on every rank.
-Since 0.1.
-"""
-function ddp_state_load_file(state, path, options, out_report)
-    return ccall((:ddp_state_load_file, libddp), ddp_status, (Ptr{ddp_state}, Cstring, Ptr{ddp_load_options},
-        Ptr{ddp_load_report}), state, path, options, out_report)
-end
-
-@doc raw"""
-    ddp_model_get_missing(model, index)
-
-Name of a tensor that the model, optimizer or averages have and the checkpoint of the last load had not.
-- `index`: from 0 to below `missing` of the ddp_load_report; in the order of the checkpoint
-Local. The text is the model's own, valid until the next load or ddp_model_destroy. NULL beyond the last name, and if
-`model` is not a model. Since 0.1.
-"""
-function ddp_model_get_missing(model, index)
-    return ccall((:ddp_model_get_missing, libddp), Ptr{UInt8}, (Ptr{ddp_model}, Int64), model, index)
-end
-
-@doc raw"""
-    ddp_model_get_unexpected(model, index)
-
-Name of a tensor that the checkpoint of the last load had and the model has not. As ddp_model_get_missing, up to
-`unexpected`. Local. Since 0.1.
-"""
-function ddp_model_get_unexpected(model, index)
-    return ccall((:ddp_model_get_unexpected, libddp), Ptr{UInt8}, (Ptr{ddp_model}, Int64), model, index)
-end
-
-@doc raw"""
-    ddp_state_save(state, fn, user_data)
-
-As ddp_state_save_file, through a callback on rank 0 (object store, archive). The other ranks may pass NULL.
-Since 0.1.
-"""
-function ddp_state_save(state, fn, user_data)
-    return ccall((:ddp_state_save, libddp), ddp_status, (Ptr{ddp_state}, Ptr{Cvoid}, Ptr{Cvoid}), state, fn, user_data)
-end
-
-@doc raw"""
-    ddp_state_load(state, fn, user_data, options, out_report)
-
-As ddp_state_load_file, through a callback on rank 0. The other ranks may pass NULL. Since 0.1.
-"""
-function ddp_state_load(state, fn, user_data, options, out_report)
-    return ccall((:ddp_state_load, libddp), ddp_status, (Ptr{ddp_state}, Ptr{Cvoid}, Ptr{Cvoid}, Ptr{ddp_load_options},
-        Ptr{ddp_load_report}), state, fn, user_data, options, out_report)
-end
-
-@doc raw"""
-A data set's partition. The order of an epoch is a permutation made from seed and epoch (or the identity); rank r takes
-every `size`-th index of it, from position r. All ranks get the same number of indices: the order is padded by starting
-over, or its tail is dropped. Padding gives some samples twice, so sums over an epoch (ddp_group_reduce_metrics) count
-them twice: an exact evaluation leaves out the positions seen + first * size + rank that are dataset_size or more.
-
-When the number of ranks changes in the middle of an epoch, `seen` carries over what is done: after all ranks have used
-the positions below `first` of their shares, add first * size to `seen`, set the new rank and size, and begin again at
-position 0. Rank r then takes the positions seen + r, seen + r + size, ... of the same order, so no sample of the epoch is
-repeated or left out; only the end of the epoch is padded (from the start of the order) or dropped, by less than one
-sample a rank. Parts of a virtual rank need none of it: their `size` never changes. Since 0.1.
-
-
-- `dataset_size`: samples in all, 0 or more
-- `seed`: default 0
-- `rank`: default 0
-- `size`: number of ranks (default 1)
-- `shuffle`: 1 (default) or 0
-- `drop_last`: 0 (default): pad by starting over; 1: drop the tail
-- `seen`: default 0. Samples of the epoch that all ranks together have seen before the number of ranks changed: what is left is dealt out over `size` ranks. 0 to dataset_size
-"""
-struct ddp_sampler
-    struct_size::Int64
-    dataset_size::Int64
-    seed::Int64
-    rank::Int32
-    size::Int32
-    shuffle::Int32
-    drop_last::Int32
-    seen::Int64
-end
-
-@doc raw"""
-    ddp_sampler_init(sampler, struct_size)
-
-Write the defaults. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
-"""
-function ddp_sampler_init(sampler, struct_size)
-    return ccall((:ddp_sampler_init, libddp), ddp_status, (Ptr{ddp_sampler}, Int64), sampler, struct_size)
-end
-
-@doc raw"""
-    ddp_sampler_get_count(sampler, out_count)
-
-How many indices each rank gets per epoch. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
-"""
-function ddp_sampler_get_count(sampler, out_count)
-    return ccall((:ddp_sampler_get_count, libddp), ddp_status, (Ptr{ddp_sampler}, Ptr{Int64}), sampler, out_count)
-end
-
-@doc raw"""
-    ddp_sampler_fill(sampler, epoch, first, count, out_indices)
-
-Write indices `first` to `first + count` of this rank's share of an epoch. Resuming in the middle of an epoch is passing
-`first`.
-The sequence is frozen: the same fields give the same indices in every version.
-- `epoch`: 0 or more; pass it, or every epoch has the same order
-- `first`: position in this rank's share
-- `count`: how many; first + count must not exceed ddp_sampler_get_count
-- `out_indices`: `count` numbers from 0 to dataset_size - 1
-Local, any thread, no allocation, constant time per index. Errors: INVALID_ARGUMENT. Since 0.1.
-"""
-function ddp_sampler_fill(sampler, epoch, first, count, out_indices)
-    return ccall((:ddp_sampler_fill, libddp), ddp_status, (Ptr{ddp_sampler}, Int64, Int64, Int64, Ptr{Int64}), sampler, epoch,
-        first, count, out_indices)
 end
 
 @doc raw"""
@@ -2217,6 +2093,582 @@ function ddp_bucket_set_error(bucket, text)
 end
 
 @doc raw"""
+    ddp_ema_create(model, decays, count, out_ema)
+
+Start averages of all parameters of a model, one for each decay, from their values at the first update (or load).
+average = decay * average + (1 - decay) * value, in F32 (F64 for F64 parameters).
+- `decays`: `count` different numbers from 0 to below 1
+- `count`: 1 to 16
+- `out_ema`: destroy with ddp_ema_destroy
+Local. May come before or after ddp_model_commit. Errors: INVALID_ARGUMENT, MISMATCH (on a rank that has joined others:
+not what they have), OUT_OF_MEMORY. Since 0.1.
+"""
+function ddp_ema_create(model, decays, count, out_ema)
+    return ccall((:ddp_ema_create, libddp), ddp_status, (Ptr{ddp_model}, Ptr{Float64}, Int32, Ptr{Ptr{ddp_ema}}), model,
+        decays, count, out_ema)
+end
+
+@doc raw"""
+    ddp_ema_destroy(ema)
+
+Release the averages. The parameters keep what they hold at the moment. Local. NULL is ignored. Since 0.1.
+"""
+function ddp_ema_destroy(ema)
+    return ccall((:ddp_ema_destroy, libddp), Cvoid, (Ptr{ddp_ema},), ema)
+end
+
+@doc raw"""
+    ddp_ema_update(ema, stream)
+
+Take the current parameters into every average, in one pass over memory. Call after each step.
+- `stream`: of parameters on a GPU: that of ddp_optimizer_step; their averages are on the GPU too, and the host waits in
+       the first update only (it allocates)
+Local. Errors: INVALID_STATE (not committed, swapped, or the stream is being captured into a CUDA graph), OUT_OF_MEMORY
+(first update).
+Since 0.1.
+"""
+function ddp_ema_update(ema, stream)
+    return ccall((:ddp_ema_update, libddp), ddp_status, (Ptr{ddp_ema}, Ptr{Cvoid}), ema, stream)
+end
+
+@doc raw"""
+    ddp_ema_swap(ema, which, stream)
+
+Exchange the parameters with one of the averages, for evaluation; call again with the same `which` to swap back.
+- `which`: position of the decay given to ddp_ema_create
+- `stream`: of parameters on a GPU: they are exchanged in its order; F16 and BF16 ones make the host wait, because their
+       bits are kept in memory that is allocated and freed
+While an average is swapped in, what would change the parameters is refused (INVALID_STATE): ddp_optimizer_step, passes
+with in_backward, loads, ddp_model_average_parameters, ddp_model_join and other averages. Passes and saving the model
+alone are allowed.
+Local. Errors: INVALID_ARGUMENT, INVALID_STATE (no update yet, another average is swapped in, or the stream is captured),
+OUT_OF_MEMORY.
+Since 0.1.
+"""
+function ddp_ema_swap(ema, which, stream)
+    return ccall((:ddp_ema_swap, libddp), ddp_status, (Ptr{ddp_ema}, Int32, Ptr{Cvoid}), ema, which, stream)
+end
+
+@doc raw"""
+What a checkpoint holds. Fill with ddp_state_init(), then set what you have. Since 0.1.
+
+- `model`: parameters and buffers; required
+- `optimizer`: its moments, rate and step count; NULL: not saved, not loaded
+- `ema`: averages; NULL: not saved, not loaded
+- `epoch`: the caller's; saved. A load gives it in ddp_load_report
+- `step`: the caller's; saved. A load gives it in ddp_load_report
+- `outer`: an outer optimizer (ddp/outer.h); NULL: not saved, not loaded
+- `own`: for ddp_state_keep (ddp/keep.h), of the first state on rank 0: what the program keeps itself (place in its data, random numbers); NULL: nothing. Not in a file
+- `own_bytes`: of these, 0 to 65,536
+"""
+struct ddp_state
+    struct_size::Int64
+    model::Ptr{ddp_model}
+    optimizer::Ptr{ddp_optimizer}
+    ema::Ptr{ddp_ema}
+    epoch::Int64
+    step::Int64
+    outer::Ptr{ddp_outer}
+    own::Ptr{Cvoid}
+    own_bytes::Int64
+end
+
+@doc raw"""
+How a checkpoint is loaded. Fill with ddp_load_options_init(), then change what you need. Since 0.1.
+
+- `partial`: 1: what model and checkpoint both have, and what either has alone is only reported; all ranks the same. 0 (default): both must have the same tensors
+- `local_`: 1: this rank alone reads, without the others (file or callback of its own); only before ddp_model_commit, which then gives rank 0's model, optimizer and averages to everybody. 0 (default): all ranks call, rank 0 reads
+"""
+struct ddp_load_options
+    struct_size::Int64
+    partial::Int32
+    local_::Int32
+end
+
+@doc raw"""
+What a load found, the same on all ranks. Since 0.1.
+
+- `epoch`: as in the ddp_state that was saved
+- `step`: as in the ddp_state that was saved
+- `missing`: with `partial`: tensors that the model, optimizer or averages have and the checkpoint has not; ddp_model_get_missing names them
+- `unexpected`: with `partial`: tensors that the checkpoint has and the model has not; ddp_model_get_unexpected names them
+- `skipped`: of ddp_state_load_latest: newer files that were not valid; ddp_model_get_skipped returns why
+"""
+struct ddp_load_report
+    struct_size::Int64
+    epoch::Int64
+    step::Int64
+    missing::Int64
+    unexpected::Int64
+    skipped::Int64
+end
+
+@doc raw"""
+    @ddp_write_fn(f)
+
+Takes the next `bytes` of a checkpoint. Returns 0 on success; a C++ exception is a failure too. Called on the
+calling thread, on the rank that writes.
+"""
+macro ddp_write_fn(f)
+    return esc(:(@cfunction($f, Int32, (Ptr{Cvoid}, Ptr{Cvoid}, Int64))))
+end
+
+@doc raw"""
+    @ddp_read_fn(f)
+
+Gives the next bytes of a checkpoint: at most `capacity`, 0 at the end, negative on failure; a C++ exception is one
+    too. Rank 0 only.
+"""
+macro ddp_read_fn(f)
+    return esc(:(@cfunction($f, Int64, (Ptr{Cvoid}, Ptr{Cvoid}, Int64))))
+end
+
+@doc raw"""
+    ddp_state_init(state, struct_size)
+
+Write the defaults: all NULL or 0. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+"""
+function ddp_state_init(state, struct_size)
+    return ccall((:ddp_state_init, libddp), ddp_status, (Ptr{ddp_state}, Int64), state, struct_size)
+end
+
+@doc raw"""
+    ddp_load_options_init(options, struct_size)
+
+Write the defaults: all 0. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+"""
+function ddp_load_options_init(options, struct_size)
+    return ccall((:ddp_load_options_init, libddp), ddp_status, (Ptr{ddp_load_options}, Int64), options, struct_size)
+end
+
+@doc raw"""
+    ddp_model_set_metadata(model, key, value)
+
+Remember a text under a key with the model; it is saved and loaded with it (best accuracy, tokenizer, configuration).
+- `key`: 1 to 256 bytes of UTF-8
+- `value`: UTF-8 without NUL; copied. NULL removes the key
+Local; rank 0's values are the ones saved. Errors: INVALID_ARGUMENT. Since 0.1.
+"""
+function ddp_model_set_metadata(model, key, value)
+    return ccall((:ddp_model_set_metadata, libddp), ddp_status, (Ptr{ddp_model}, Cstring, Cstring), model, key, value)
+end
+
+@doc raw"""
+    ddp_model_get_metadata(model, key, out_value)
+
+Fetch a text.
+- `out_value`: owned by the model, valid until the key is set again or the model is destroyed; NULL if the key is
+missing Local. Errors: INVALID_ARGUMENT. Since 0.1.
+"""
+function ddp_model_get_metadata(model, key, out_value)
+    return ccall((:ddp_model_get_metadata, libddp), ddp_status, (Ptr{ddp_model}, Cstring, Ptr{Ptr{UInt8}}), model, key,
+        out_value)
+end
+
+@doc raw"""
+    ddp_state_save_file(state, path)
+
+Save a checkpoint. Rank 0 writes a temporary file in the folder of `path`, syncs it, renames it and syncs the folder;
+every rank returns after that, so the file may be read at once and no barrier is needed. On failure the former file is
+untouched, the temporary one is deleted, and every rank gets the same error. Between a pass that made the step
+(in_backward) and ddp_optimizer_step, the file holds that step as after it. Collective, blocks; not in an open pass.
+Errors: IO (disk full, permission, path, named), INVALID_STATE (also after a failed pass or load that changed a part of
+the parameters), and those of collectives. Since 0.1.
+"""
+function ddp_state_save_file(state, path)
+    return ccall((:ddp_state_save_file, libddp), ddp_status, (Ptr{ddp_state}, Cstring), state, path)
+end
+
+@doc raw"""
+    ddp_state_load_file(state, path, options, out_report)
+
+Load a checkpoint: rank 0 reads, all ranks receive. Names, shapes and dtypes are verified before anything is touched.
+The model may be committed or not; the world size may differ from the one that saved.
+- `options`: NULL: all defaults
+- `out_report`: what was found; its struct_size is set by the caller; may be NULL
+With `partial` a tensor that the checkpoint lacks keeps what it holds (in an optimizer also its step count; an average
+begins at its parameter), and one that the model lacks is not read; a common name with another shape or dtype is a
+MISMATCH all the same.
+A step that a pass made (in_backward) and that ddp_optimizer_step has not ended is over.
+Master weights whose values are loaded without them begin at the values, and PowerSGD's memory begins anew. Gradients
+stay as they are.
+Collective, blocks; with `local` it is local; not in an open pass, nor while ddp_ema_swap has put averages into the
+parameters (INVALID_STATE). If a load fails after it has begun to write, its error reports it, and the model's calls
+return INVALID_STATE until a load succeeds. Errors: IO (missing, truncated or not a checkpoint: what and where), MISMATCH
+(missing, unexpected or different tensors, by name), INVALID_STATE, and those of collectives; the same on every rank.
+Since 0.1.
+"""
+function ddp_state_load_file(state, path, options, out_report)
+    return ccall((:ddp_state_load_file, libddp), ddp_status, (Ptr{ddp_state}, Cstring, Ptr{ddp_load_options},
+        Ptr{ddp_load_report}), state, path, options, out_report)
+end
+
+@doc raw"""
+    ddp_model_get_missing(model, index)
+
+Name of a tensor that the model, optimizer or averages have and the checkpoint of the last load had not.
+- `index`: from 0 to below `missing` of the ddp_load_report; in the order of the checkpoint
+Local. The text is the model's own, valid until the next load or ddp_model_destroy. NULL beyond the last name, and if
+`model` is not a model. Since 0.1.
+"""
+function ddp_model_get_missing(model, index)
+    return ccall((:ddp_model_get_missing, libddp), Ptr{UInt8}, (Ptr{ddp_model}, Int64), model, index)
+end
+
+@doc raw"""
+    ddp_model_get_unexpected(model, index)
+
+Name of a tensor that the checkpoint of the last load had and the model has not. As ddp_model_get_missing, up to
+`unexpected`. Local. Since 0.1.
+"""
+function ddp_model_get_unexpected(model, index)
+    return ccall((:ddp_model_get_unexpected, libddp), Ptr{UInt8}, (Ptr{ddp_model}, Int64), model, index)
+end
+
+@doc raw"""
+    ddp_state_save(state, fn, user_data)
+
+As ddp_state_save_file, through a callback on rank 0 (object store, archive). The other ranks may pass NULL.
+Since 0.1.
+"""
+function ddp_state_save(state, fn, user_data)
+    return ccall((:ddp_state_save, libddp), ddp_status, (Ptr{ddp_state}, Ptr{Cvoid}, Ptr{Cvoid}), state, fn, user_data)
+end
+
+@doc raw"""
+    ddp_state_load(state, fn, user_data, options, out_report)
+
+As ddp_state_load_file, through a callback on rank 0. The other ranks may pass NULL. Since 0.1.
+"""
+function ddp_state_load(state, fn, user_data, options, out_report)
+    return ccall((:ddp_state_load, libddp), ddp_status, (Ptr{ddp_state}, Ptr{Cvoid}, Ptr{Cvoid}, Ptr{ddp_load_options},
+        Ptr{ddp_load_report}), state, fn, user_data, options, out_report)
+end
+
+@doc raw"""
+    ddp_state_save_latest(state, folder, keep)
+
+Save a checkpoint into a folder, as the file step-000000001200.safetensors, with the state's `step`. Then remove old ones:
+of the files with this step or a smaller one the newest `keep` stay. The file of this call always stays, and no other file
+of the folder is touched but what saves that were killed have left.
+- `folder`: is there already; rank 0's counts, the others may pass NULL
+- `keep`: 1 or more; 0: remove nothing. Rank 0's counts
+One job saves to a folder: rank 0 holds a lock on it (the file .ddp-folder.lock) until its model is destroyed or its
+process ends, and the first save of another job fails with IO and names it. File systems without locks have no such guard.
+Files of a greater step are left alone, with a warning, because a load of the latest would prefer them.
+As ddp_state_save_file in all else. Errors: INVALID_ARGUMENT (step or keep below 0), IO, INVALID_STATE, and those of
+collectives. Since 0.1.
+"""
+function ddp_state_save_latest(state, folder, keep)
+    return ccall((:ddp_state_save_latest, libddp), ddp_status, (Ptr{ddp_state}, Cstring, Int64), state, folder, keep)
+end
+
+@doc raw"""
+    ddp_state_load_latest(state, folder, options, out_report)
+
+Load the newest valid checkpoint of a folder that ddp_state_save_latest has filled. Rank 0 looks at the files from the
+greatest step down, verifies each as a whole, and skips what is damaged or cannot be read, with a warning to the log; all
+ranks get the same file. `step` of the report is its step, ddp_model_get_loaded_file returns its name. A job may load from
+a folder while another job saves to it.
+- `folder`: rank 0's counts, the others may pass NULL; with `local` this rank's
+A valid file of another model is not skipped: MISMATCH.
+As ddp_state_load_file in all else. Errors: NO_CHECKPOINT (the folder has no such file: begin anew), IO (there is no such
+folder; or it has files and none is valid, the newest is described), MISMATCH, INVALID_STATE, and those of collectives;
+the same on every rank. Since 0.1.
+"""
+function ddp_state_load_latest(state, folder, options, out_report)
+    return ccall((:ddp_state_load_latest, libddp), ddp_status, (Ptr{ddp_state}, Cstring, Ptr{ddp_load_options},
+        Ptr{ddp_load_report}), state, folder, options, out_report)
+end
+
+@doc raw"""
+    ddp_model_get_loaded_file(model)
+
+The file of the last load on rank 0: its path, or "" after a stream. It is the same on all ranks.
+Local. The text is the model's own, valid until the next load or ddp_model_destroy. NULL before the first load, and if
+`model` is not a model. Since 0.1.
+"""
+function ddp_model_get_loaded_file(model)
+    return ccall((:ddp_model_get_loaded_file, libddp), Ptr{UInt8}, (Ptr{ddp_model},), model)
+end
+
+@doc raw"""
+    ddp_model_get_skipped(model, index)
+
+A file that the last ddp_state_load_latest skipped, and why, as one sentence.
+- `index`: from 0 (the newest) to below `skipped` of the ddp_load_report
+Local. As ddp_model_get_missing. Since 0.1.
+"""
+function ddp_model_get_skipped(model, index)
+    return ccall((:ddp_model_get_skipped, libddp), Ptr{UInt8}, (Ptr{ddp_model}, Int64), model, index)
+end
+
+@doc raw"""
+    ddp_state_save_local(state, fn, user_data)
+
+Save what this rank has, without the others: the bytes are those of ddp_state_save, and may be loaded like them. For
+programs in which one rank alone saves; also when the group is broken.
+- `fn`: takes the bytes, on the calling thread
+- `user_data`: handed to fn
+Local; not in an open pass. Errors: INVALID_ARGUMENT, INVALID_STATE (as ddp_state_save_file; and where the optimizer's
+state is sharded over several ranks: then all save together), CALLBACK (fn did not return 0), OUT_OF_MEMORY. Since 0.1.
+"""
+function ddp_state_save_local(state, fn, user_data)
+    return ccall((:ddp_state_save_local, libddp), ddp_status, (Ptr{ddp_state}, Ptr{Cvoid}, Ptr{Cvoid}), state, fn, user_data)
+end
+
+@doc raw"""
+Options of a recovery. Fill with ddp_recover_options_init(). Equal on all ranks. Since 0.1.
+
+- `wait_ms`: how long to wait for a rank that is alive but does not call ddp_group_recover, because it computes, and for a new rank that does not commit its models; 0: as long as it takes, for a new rank timeout_ms (default 60,000). Ranks that were silent, or are out of reach, are not waited for: about a second
+- `min_ranks`: with fewer the call fails with TOO_FEW_RANKS; 1 or more (default 1)
+- `allow_half`: ranks that are silent may live on the other side of a cut, so more than half of those that are not seen to be dead must be here, else NO_MAJORITY. 1: half of them may go on too, if the lowest is among them; of two ranks, rank 0. 0 (default)
+- `cool_down_ms`: new ranks of a host on which three ranks have died within 10 minutes are kept out for so long after the last death, and twice as long after each further one, up to 10 minutes (default 10,000). Not where the group has no rank on another host. 0: never
+"""
+struct ddp_recover_options
+    struct_size::Int64
+    wait_ms::Int64
+    min_ranks::Int32
+    allow_half::Int32
+    cool_down_ms::Int64
+end
+
+@doc raw"""
+What a recovery came to. The caller sets struct_size. Since 0.1.
+
+- `generation`: 1 for the group as it was created, and one more with each recovery; the same on all ranks
+- `rank`: of this rank, now
+- `size`: number of ranks, now
+- `previous_rank`: of this rank, before
+- `previous_size`: number of ranks, before
+- `source`: rank (of now) whose parameters, buffers and optimizer all ranks have now, because it was not ahead of others; -1: all had the same, or there is no model, or the group went back to what was kept. What the program keeps itself it sends from there (ddp_group_broadcast)
+- `reserved`: 0
+- `seconds`: how long the call took
+- `step`: of the state that all ranks have now: steps that have been made, as the optimizers count them. Repeat step + 1. -1: no optimizer counts, or a checkpoint has to be loaded
+- `went_back`: steps that had been made and have to be repeated, because the group went back to what ddp_state_keep had kept; 0 if it did not
+- `kept_epoch`: `epoch` of the state that was kept; -1: the group did not go back to one
+- `kept_step`: `step` of the same; ddp_group_get_kept gives the program's own bytes. All that the program keeps itself goes back with it. -1: as above
+"""
+struct ddp_recovery
+    struct_size::Int64
+    generation::Int64
+    rank::Int32
+    size::Int32
+    previous_rank::Int32
+    previous_size::Int32
+    source::Int32
+    reserved::Int32
+    seconds::Float64
+    step::Int64
+    went_back::Int64
+    kept_epoch::Int64
+    kept_step::Int64
+end
+
+@doc raw"""
+The last known progress of a rank. The caller sets struct_size. Since 0.1.
+
+- `pass_index`: backward pass in which it was, counted from 0; -1: none yet
+- `bucket`: bucket of that pass; -1: none
+- `in_call`: 1: it was in `call`; 0: it had returned from it, and computed
+- `silent`: seconds since its last heartbeat; about 0 for this rank
+- `call`: the last collective call that it made, for ddp_call_name(); 0: none yet
+- `reserved`: 0
+"""
+struct ddp_rank_progress
+    struct_size::Int64
+    pass_index::Int64
+    bucket::Int32
+    in_call::Int32
+    silent::Float64
+    call::Int32
+    reserved::Int32
+end
+
+@doc raw"""
+    ddp_recover_options_init(options, struct_size)
+
+Write the defaults.
+- `options`: filled; not NULL
+- `struct_size`: sizeof(ddp_recover_options) as the caller sees it
+Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+"""
+function ddp_recover_options_init(options, struct_size)
+    return ccall((:ddp_recover_options_init, libddp), ddp_status, (Ptr{ddp_recover_options}, Int64), options, struct_size)
+end
+
+@doc raw"""
+    ddp_group_get_failed(group, ranks, capacity, out_count)
+
+Ranks that broke the group: the one that the first cause names, and those that were silent when it broke. Ranks are
+numbered as in the broken group.
+- `ranks`: filled with at most `capacity` ranks, ascending; NULL if capacity is 0
+- `out_count`: how many there are, whatever the capacity; 0: the group is whole, or was ended on purpose
+Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
+"""
+function ddp_group_get_failed(group, ranks, capacity, out_count)
+    return ccall((:ddp_group_get_failed, libddp), ddp_status, (Ptr{ddp_group}, Ptr{Int32}, Int32, Ptr{Int32}), group, ranks,
+        capacity, out_count)
+end
+
+@doc raw"""
+    ddp_group_get_progress(group, rank, out_progress)
+
+The last known progress of a rank: ranks send it every heartbeat_ms. With ranks that are threads, and in a group of one,
+it is current. In groups of more than 64 ranks it is up to date for the ranks that are furthest behind.
+- `rank`: 0 to size - 1
+- `out_progress`: filled; struct_size set by the caller
+Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
+"""
+function ddp_group_get_progress(group, rank, out_progress)
+    return ccall((:ddp_group_get_progress, libddp), ddp_status, (Ptr{ddp_group}, Int32, Ptr{ddp_rank_progress}), group, rank,
+        out_progress)
+end
+
+@doc raw"""
+    ddp_group_recover(group, options, out_recovery)
+
+Continue with the surviving ranks. The group, its models, optimizers, averages and memory keep their handles and
+addresses; an open pass ends, and its gradients are undefined. All ranks then hold the parameters, buffers and optimizer
+of the last step that every one of them has made, and repeat the next one. If ranks were lost, part of the state of an
+optimizer with shard = 1 is lost: all ranks go back to what ddp_state_keep (ddp/keep.h) has kept; without that, load a
+checkpoint with the optimizer (until then INVALID_STATE).
+- `options`: NULL: all defaults
+- `out_recovery`: filled if not NULL; struct_size set by the caller
+Collective over the ranks that are left, blocks: less than a second where deaths are seen (one host), and for ranks that
+only fell silent about a second after dead_after_ms. If another rank dies meanwhile it begins again by itself; if a new
+rank fails or does not fit (another model, other options), it begins again without new ranks. No other call may use the
+group or what was made from it meanwhile. Groups made by ddp_group_split recover by themselves. After an error the group
+is broken as before the call, and the call may be repeated, unless stated otherwise below. Errors: INVALID_STATE (the
+group is not broken, or was made without recoverable), INVALID_ARGUMENT, TOO_FEW_RANKS (on all present ranks; nothing has
+changed, and the call may be repeated), NO_MAJORITY (the same, but unreachable ranks may continue: end this process),
+FENCED (this rank was silent, and the other ranks have continued without it), MISMATCH (the replicas still differ after
+the state was sent; the group can be used, the model after a checkpoint was loaded), OUT_OF_MEMORY. Since 0.1.
+"""
+function ddp_group_recover(group, options, out_recovery)
+    return ccall((:ddp_group_recover, libddp), ddp_status, (Ptr{ddp_group}, Ptr{ddp_recover_options}, Ptr{ddp_recovery}),
+        group, options, out_recovery)
+end
+
+@doc raw"""
+    ddp_group_get_gone(group, ranks, capacity, out_count)
+
+Ranks that were lost in the last recovery, by their numbers before it.
+- `ranks`: filled with at most `capacity` ranks, ascending; NULL if capacity is 0
+- `out_count`: how many there are, whatever the capacity; 0 also before the first recovery with this rank
+Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
+"""
+function ddp_group_get_gone(group, ranks, capacity, out_count)
+    return ccall((:ddp_group_get_gone, libddp), ddp_status, (Ptr{ddp_group}, Ptr{Int32}, Int32, Ptr{Int32}), group, ranks,
+        capacity, out_count)
+end
+
+@doc raw"""
+    ddp_group_get_joined(group, ranks, capacity, out_count)
+
+Ranks that the last recovery took in, numbered as now. A rank that has joined is among them, until the next recovery.
+- `ranks`: filled with at most `capacity` ranks, ascending; NULL if capacity is 0
+- `out_count`: how many there are, whatever the capacity
+Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
+"""
+function ddp_group_get_joined(group, ranks, capacity, out_count)
+    return ccall((:ddp_group_get_joined, libddp), ddp_status, (Ptr{ddp_group}, Ptr{Int32}, Int32, Ptr{Int32}), group, ranks,
+        capacity, out_count)
+end
+
+@doc raw"""
+    ddp_group_get_renumbered(group, ranks, capacity, out_count)
+
+New number of each rank after the last recovery: element r is the new number of old rank r, or -1 if it was lost.
+- `ranks`: filled with at most `capacity` ranks; NULL if capacity is 0
+- `out_count`: number of ranks before it, whatever the capacity; 0 before the first recovery with this rank
+Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
+"""
+function ddp_group_get_renumbered(group, ranks, capacity, out_count)
+    return ccall((:ddp_group_get_renumbered, libddp), ddp_status, (Ptr{ddp_group}, Ptr{Int32}, Int32, Ptr{Int32}), group,
+        ranks, capacity, out_count)
+end
+
+@doc raw"""
+A data set's partition. The order of an epoch is a permutation made from seed and epoch (or the identity); rank r takes
+every `size`-th index of it, from position r. All ranks get the same number of indices: the order is padded by starting
+over, or its tail is dropped. Padding gives some samples twice, so sums over an epoch (ddp_group_reduce_metrics) count
+them twice: an exact evaluation leaves out the positions seen + first * size + rank that are dataset_size or more.
+
+When the number of ranks changes in the middle of an epoch, `seen` carries over what is done: after all ranks have used
+the positions below `first` of their shares, add first * size to `seen`, set the new rank and size, and begin again at
+position 0. Rank r then takes the positions seen + r, seen + r + size, ... of the same order, so no sample of the epoch is
+repeated or left out; only the end of the epoch is padded (from the start of the order) or dropped, by less than one
+sample a rank. Parts of a virtual rank need none of it: their `size` never changes. Since 0.1.
+
+
+- `dataset_size`: samples in all, 0 or more
+- `seed`: default 0
+- `rank`: default 0
+- `size`: number of ranks (default 1)
+- `shuffle`: 1 (default) or 0
+- `drop_last`: 0 (default): pad by starting over; 1: drop the tail
+- `seen`: default 0. Samples of the epoch that all ranks together have seen before the number of ranks changed: what is left is dealt out over `size` ranks. 0 to dataset_size
+"""
+struct ddp_sampler
+    struct_size::Int64
+    dataset_size::Int64
+    seed::Int64
+    rank::Int32
+    size::Int32
+    shuffle::Int32
+    drop_last::Int32
+    seen::Int64
+end
+
+@doc raw"""
+    ddp_sampler_init(sampler, struct_size)
+
+Write the defaults. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+"""
+function ddp_sampler_init(sampler, struct_size)
+    return ccall((:ddp_sampler_init, libddp), ddp_status, (Ptr{ddp_sampler}, Int64), sampler, struct_size)
+end
+
+@doc raw"""
+    ddp_sampler_get_count(sampler, out_count)
+
+How many indices each rank gets per epoch. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+"""
+function ddp_sampler_get_count(sampler, out_count)
+    return ccall((:ddp_sampler_get_count, libddp), ddp_status, (Ptr{ddp_sampler}, Ptr{Int64}), sampler, out_count)
+end
+
+@doc raw"""
+    ddp_sampler_fill(sampler, epoch, first, count, out_indices)
+
+Write indices `first` to `first + count` of this rank's share of an epoch. Resuming in the middle of an epoch is passing
+`first`.
+The sequence is frozen: the same fields give the same indices in every version.
+- `epoch`: 0 or more; pass it, or every epoch has the same order
+- `first`: position in this rank's share
+- `count`: how many; first + count must not exceed ddp_sampler_get_count
+- `out_indices`: `count` numbers from 0 to dataset_size - 1
+Local, any thread, no allocation, constant time per index. Errors: INVALID_ARGUMENT. Since 0.1.
+"""
+function ddp_sampler_fill(sampler, epoch, first, count, out_indices)
+    return ccall((:ddp_sampler_fill, libddp), ddp_status, (Ptr{ddp_sampler}, Int64, Int64, Int64, Ptr{Int64}), sampler, epoch,
+        first, count, out_indices)
+end
+
+const DDP_EXPERIMENTAL_VERSION = 1
+
+@doc raw"""
+    ddp_experimental_version()
+
+DDP_EXPERIMENTAL_VERSION of the loaded library. A program that uses an experimental part compares the two at its start:
+the parts are the same where the numbers are. Local, any thread, cannot fail. Since 0.1.
+"""
+function ddp_experimental_version()
+    return ccall((:ddp_experimental_version, libddp), Int32, ())
+end
+
+@doc raw"""
     ddp_model_set_buckets(model, numbers, count)
 
 Say which gradients share a bucket, and the order of buckets. It takes the place of the library's plan: the options
@@ -2459,188 +2911,6 @@ function ddp_group_unshare(group, data)
 end
 
 @doc raw"""
-Options of a recovery. Fill with ddp_recover_options_init(). Equal on all ranks. Since 0.1.
-
-- `wait_ms`: how long to wait for a rank that is alive but does not call ddp_group_recover, because it computes, and for a new rank that does not commit its models; 0: as long as it takes, for a new rank timeout_ms (default 60,000). Ranks that were silent, or are out of reach, are not waited for: about a second
-- `min_ranks`: with fewer the call fails with TOO_FEW_RANKS; 1 or more (default 1)
-- `allow_half`: ranks that are silent may live on the other side of a cut, so more than half of those that are not seen to be dead must be here, else NO_MAJORITY. 1: half of them may go on too, if the lowest is among them; of two ranks, rank 0. 0 (default)
-- `cool_down_ms`: new ranks of a host on which three ranks have died within 10 minutes are kept out for so long after the last death, and twice as long after each further one, up to 10 minutes (default 10,000). Not where the group has no rank on another host. 0: never
-"""
-struct ddp_recover_options
-    struct_size::Int64
-    wait_ms::Int64
-    min_ranks::Int32
-    allow_half::Int32
-    cool_down_ms::Int64
-end
-
-@doc raw"""
-What a recovery came to. The caller sets struct_size. Since 0.1.
-
-- `generation`: 1 for the group as it was created, and one more with each recovery; the same on all ranks
-- `rank`: of this rank, now
-- `size`: number of ranks, now
-- `previous_rank`: of this rank, before
-- `previous_size`: number of ranks, before
-- `source`: rank (of now) whose parameters, buffers and optimizer all ranks have now, because it was not ahead of others; -1: all had the same, or there is no model, or the group went back to what was kept. What the program keeps itself it sends from there (ddp_group_broadcast)
-- `reserved`: 0
-- `seconds`: how long the call took
-- `step`: of the state that all ranks have now: steps that have been made, as the optimizers count them. Repeat step + 1. -1: no optimizer counts, or a checkpoint has to be loaded
-- `went_back`: steps that had been made and have to be repeated, because the group went back to what ddp_state_keep had kept; 0 if it did not
-- `kept_epoch`: `epoch` of the state that was kept; -1: the group did not go back to one
-- `kept_step`: `step` of the same; ddp_group_get_kept gives the program's own bytes. All that the program keeps itself goes back with it. -1: as above
-"""
-struct ddp_recovery
-    struct_size::Int64
-    generation::Int64
-    rank::Int32
-    size::Int32
-    previous_rank::Int32
-    previous_size::Int32
-    source::Int32
-    reserved::Int32
-    seconds::Float64
-    step::Int64
-    went_back::Int64
-    kept_epoch::Int64
-    kept_step::Int64
-end
-
-@doc raw"""
-The last known progress of a rank. The caller sets struct_size. Since 0.1.
-
-- `pass_index`: backward pass in which it was, counted from 0; -1: none yet
-- `bucket`: bucket of that pass; -1: none
-- `in_call`: 1: it was in `call`; 0: it had returned from it, and computed
-- `silent`: seconds since its last heartbeat; about 0 for this rank
-- `call`: the last collective call that it made, for ddp_call_name(); 0: none yet
-- `reserved`: 0
-"""
-struct ddp_rank_progress
-    struct_size::Int64
-    pass_index::Int64
-    bucket::Int32
-    in_call::Int32
-    silent::Float64
-    call::Int32
-    reserved::Int32
-end
-
-@doc raw"""
-    ddp_recover_options_init(options, struct_size)
-
-Write the defaults.
-- `options`: filled; not NULL
-- `struct_size`: sizeof(ddp_recover_options) as the caller sees it
-Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
-"""
-function ddp_recover_options_init(options, struct_size)
-    return ccall((:ddp_recover_options_init, libddp), ddp_status, (Ptr{ddp_recover_options}, Int64), options, struct_size)
-end
-
-@doc raw"""
-    ddp_group_get_failed(group, ranks, capacity, out_count)
-
-Ranks that broke the group: the one that the first cause names, and those that were silent when it broke. Ranks are
-numbered as in the broken group.
-- `ranks`: filled with at most `capacity` ranks, ascending; NULL if capacity is 0
-- `out_count`: how many there are, whatever the capacity; 0: the group is whole, or was ended on purpose
-Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
-"""
-function ddp_group_get_failed(group, ranks, capacity, out_count)
-    return ccall((:ddp_group_get_failed, libddp), ddp_status, (Ptr{ddp_group}, Ptr{Int32}, Int32, Ptr{Int32}), group, ranks,
-        capacity, out_count)
-end
-
-@doc raw"""
-    ddp_group_get_progress(group, rank, out_progress)
-
-The last known progress of a rank: ranks send it every heartbeat_ms. With ranks that are threads, and in a group of one,
-it is current. In groups of more than 64 ranks it is up to date for the ranks that are furthest behind.
-- `rank`: 0 to size - 1
-- `out_progress`: filled; struct_size set by the caller
-Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
-"""
-function ddp_group_get_progress(group, rank, out_progress)
-    return ccall((:ddp_group_get_progress, libddp), ddp_status, (Ptr{ddp_group}, Int32, Ptr{ddp_rank_progress}), group, rank,
-        out_progress)
-end
-
-@doc raw"""
-    ddp_call_name(call)
-
-Name of a call as in ddp_rank_progress: "ddp_group_barrier"; "" for 0 and for any other number. Constant text; the
-numbers may be others in another version of the library. Local, any thread. Since 0.1.
-"""
-function ddp_call_name(call)
-    return ccall((:ddp_call_name, libddp), Ptr{UInt8}, (Int32,), call)
-end
-
-@doc raw"""
-    ddp_group_recover(group, options, out_recovery)
-
-Continue with the surviving ranks. The group, its models, optimizers, averages and memory keep their handles and
-addresses; an open pass ends, and its gradients are undefined. All ranks then hold the parameters, buffers and optimizer
-of the last step that every one of them has made, and repeat the next one. If ranks were lost, part of the state of an
-optimizer with shard = 1 is lost: all ranks go back to what ddp_state_keep (ddp/keep.h) has kept; without that, load a
-checkpoint with the optimizer (until then INVALID_STATE).
-- `options`: NULL: all defaults
-- `out_recovery`: filled if not NULL; struct_size set by the caller
-Collective over the ranks that are left, blocks: less than a second where deaths are seen (one host), and for ranks that
-only fell silent about a second after dead_after_ms. If another rank dies meanwhile it begins again by itself; if a new
-rank fails or does not fit (another model, other options), it begins again without new ranks. No other call may use the
-group or what was made from it meanwhile. Groups made by ddp_group_split recover by themselves. After an error the group
-is broken as before the call, and the call may be repeated, unless stated otherwise below. Errors: INVALID_STATE (the
-group is not broken, or was made without recoverable), INVALID_ARGUMENT, TOO_FEW_RANKS (on all present ranks; nothing has
-changed, and the call may be repeated), NO_MAJORITY (the same, but unreachable ranks may continue: end this process),
-FENCED (this rank was silent, and the other ranks have continued without it), MISMATCH (the replicas still differ after
-the state was sent; the group can be used, the model after a checkpoint was loaded), OUT_OF_MEMORY. Since 0.1.
-"""
-function ddp_group_recover(group, options, out_recovery)
-    return ccall((:ddp_group_recover, libddp), ddp_status, (Ptr{ddp_group}, Ptr{ddp_recover_options}, Ptr{ddp_recovery}),
-        group, options, out_recovery)
-end
-
-@doc raw"""
-    ddp_group_get_gone(group, ranks, capacity, out_count)
-
-Ranks that were lost in the last recovery, by their numbers before it.
-- `ranks`: filled with at most `capacity` ranks, ascending; NULL if capacity is 0
-- `out_count`: how many there are, whatever the capacity; 0 also before the first recovery with this rank
-Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
-"""
-function ddp_group_get_gone(group, ranks, capacity, out_count)
-    return ccall((:ddp_group_get_gone, libddp), ddp_status, (Ptr{ddp_group}, Ptr{Int32}, Int32, Ptr{Int32}), group, ranks,
-        capacity, out_count)
-end
-
-@doc raw"""
-    ddp_group_get_joined(group, ranks, capacity, out_count)
-
-Ranks that the last recovery took in, numbered as now. A rank that has joined is among them, until the next recovery.
-- `ranks`: filled with at most `capacity` ranks, ascending; NULL if capacity is 0
-- `out_count`: how many there are, whatever the capacity
-Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
-"""
-function ddp_group_get_joined(group, ranks, capacity, out_count)
-    return ccall((:ddp_group_get_joined, libddp), ddp_status, (Ptr{ddp_group}, Ptr{Int32}, Int32, Ptr{Int32}), group, ranks,
-        capacity, out_count)
-end
-
-@doc raw"""
-    ddp_group_get_renumbered(group, ranks, capacity, out_count)
-
-New number of each rank after the last recovery: element r is the new number of old rank r, or -1 if it was lost.
-- `ranks`: filled with at most `capacity` ranks; NULL if capacity is 0
-- `out_count`: number of ranks before it, whatever the capacity; 0 before the first recovery with this rank
-Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
-"""
-function ddp_group_get_renumbered(group, ranks, capacity, out_count)
-    return ccall((:ddp_group_get_renumbered, libddp), ddp_status, (Ptr{ddp_group}, Ptr{Int32}, Int32, Ptr{Int32}), group,
-        ranks, capacity, out_count)
-end
-
-@doc raw"""
     ddp_optimizer_copy_loss_scale(optimizer, tensor, stream)
 
 Write what to multiply the next loss with into a tensor, for kernels that read it there. Into memory of a GPU it is
@@ -2754,78 +3024,6 @@ Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. S
 function ddp_group_get_kept(group, data, capacity, out_bytes)
     return ccall((:ddp_group_get_kept, libddp), ddp_status, (Ptr{ddp_group}, Ptr{Cvoid}, Int64, Ptr{Int64}), group, data,
         capacity, out_bytes)
-end
-
-@doc raw"""
-    ddp_state_save_latest(state, folder, keep)
-
-Save a checkpoint into a folder, as the file step-000000001200.safetensors, with the state's `step`. Then remove old ones:
-of the files with this step or a smaller one the newest `keep` stay. The file of this call always stays, and no other file
-of the folder is touched but what saves that were killed have left.
-- `folder`: is there already; rank 0's counts, the others may pass NULL
-- `keep`: 1 or more; 0: remove nothing. Rank 0's counts
-One job saves to a folder: rank 0 holds a lock on it (the file .ddp-folder.lock) until its model is destroyed or its
-process ends, and the first save of another job fails with IO and names it. File systems without locks have no such guard.
-Files of a greater step are left alone, with a warning, because a load of the latest would prefer them.
-As ddp_state_save_file in all else. Errors: INVALID_ARGUMENT (step or keep below 0), IO, INVALID_STATE, and those of
-collectives. Since 0.1.
-"""
-function ddp_state_save_latest(state, folder, keep)
-    return ccall((:ddp_state_save_latest, libddp), ddp_status, (Ptr{ddp_state}, Cstring, Int64), state, folder, keep)
-end
-
-@doc raw"""
-    ddp_state_load_latest(state, folder, options, out_report)
-
-Load the newest valid checkpoint of a folder that ddp_state_save_latest has filled. Rank 0 looks at the files from the
-greatest step down, verifies each as a whole, and skips what is damaged or cannot be read, with a warning to the log; all
-ranks get the same file. `step` of the report is its step, ddp_model_get_loaded_file returns its name. A job may load from
-a folder while another job saves to it.
-- `folder`: rank 0's counts, the others may pass NULL; with `local` this rank's
-A valid file of another model is not skipped: MISMATCH.
-As ddp_state_load_file in all else. Errors: NO_CHECKPOINT (the folder has no such file: begin anew), IO (there is no such
-folder; or it has files and none is valid, the newest is described), MISMATCH, INVALID_STATE, and those of collectives;
-the same on every rank. Since 0.1.
-"""
-function ddp_state_load_latest(state, folder, options, out_report)
-    return ccall((:ddp_state_load_latest, libddp), ddp_status, (Ptr{ddp_state}, Cstring, Ptr{ddp_load_options},
-        Ptr{ddp_load_report}), state, folder, options, out_report)
-end
-
-@doc raw"""
-    ddp_model_get_loaded_file(model)
-
-The file of the last load on rank 0: its path, or "" after a stream. It is the same on all ranks.
-Local. The text is the model's own, valid until the next load or ddp_model_destroy. NULL before the first load, and if
-`model` is not a model. Since 0.1.
-"""
-function ddp_model_get_loaded_file(model)
-    return ccall((:ddp_model_get_loaded_file, libddp), Ptr{UInt8}, (Ptr{ddp_model},), model)
-end
-
-@doc raw"""
-    ddp_model_get_skipped(model, index)
-
-A file that the last ddp_state_load_latest skipped, and why, as one sentence.
-- `index`: from 0 (the newest) to below `skipped` of the ddp_load_report
-Local. As ddp_model_get_missing. Since 0.1.
-"""
-function ddp_model_get_skipped(model, index)
-    return ccall((:ddp_model_get_skipped, libddp), Ptr{UInt8}, (Ptr{ddp_model}, Int64), model, index)
-end
-
-@doc raw"""
-    ddp_state_save_local(state, fn, user_data)
-
-Save what this rank has, without the others: the bytes are those of ddp_state_save, and may be loaded like them. For
-programs in which one rank alone saves; also when the group is broken.
-- `fn`: takes the bytes, on the calling thread
-- `user_data`: handed to fn
-Local; not in an open pass. Errors: INVALID_ARGUMENT, INVALID_STATE (as ddp_state_save_file; and where the optimizer's
-state is sharded over several ranks: then all save together), CALLBACK (fn did not return 0), OUT_OF_MEMORY. Since 0.1.
-"""
-function ddp_state_save_local(state, fn, user_data)
-    return ccall((:ddp_state_save_local, libddp), ddp_status, (Ptr{ddp_state}, Ptr{Cvoid}, Ptr{Cvoid}), state, fn, user_data)
 end
 
 @doc raw"""

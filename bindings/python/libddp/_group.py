@@ -108,6 +108,11 @@ class Group(Messages, Requests, Closing):
         return self._rank
 
     @property
+    def number(self) -> int:
+        """Number of this group in this process, from 1, as in :class:`libddp.LogMessage`."""
+        return low.ddp_group_get_number(self._handle.get("group"))
+
+    @property
     def size(self) -> int:
         """Number of ranks."""
         self._handle.get("group")

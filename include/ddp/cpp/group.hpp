@@ -75,6 +75,8 @@ class Group {
 
   ddp_group* get() const noexcept { return handle_.get(); }
   int rank() const noexcept { return ddp_group_rank(get()); }
+  /** In this process, as in ddp_log_message. */
+  std::int64_t number() const noexcept { return ddp_group_get_number(get()); }
   int size() const noexcept { return ddp_group_size(get()); }
   ddp_backend backend() const noexcept { return ddp_group_backend(get()); }
   /** Throws the first cause if the group is broken. */

@@ -155,6 +155,11 @@ impl Group {
         unsafe { sys::ddp_group_rank(self.handle()) as usize }
     }
 
+    /// Of this group in this process, from 1, as in [`crate::LogMessage`].
+    pub fn number(&self) -> i64 {
+        unsafe { sys::ddp_group_get_number(self.handle()) }
+    }
+
     pub fn size(&self) -> usize {
         unsafe { sys::ddp_group_size(self.handle()) as usize }
     }
