@@ -540,6 +540,114 @@ module ddp
     end subroutine
   end interface
 
+  ! What a checkpoint holds. Fill with ddp_state_init(), then set what you have. Since 0.1.
+  type, bind(c) :: ddp_state
+    integer(c_int64_t) :: struct_size = 72
+      ! set by init
+    type(ddp_model) :: model
+      ! parameters and buffers; required
+    type(ddp_optimizer) :: optimizer
+      ! its moments, rate and step count; NULL: not saved, not loaded
+    type(ddp_ema) :: ema
+      ! averages; NULL: not saved, not loaded
+    integer(c_int64_t) :: epoch = 0
+      ! the caller's; saved. A load gives it in ddp_load_report
+    integer(c_int64_t) :: step = 0
+      ! the caller's; saved. A load gives it in ddp_load_report
+    type(ddp_outer) :: outer
+      ! an outer optimizer (ddp/outer.h); NULL: not saved, not loaded
+    type(c_ptr) :: own = c_null_ptr
+      ! for ddp_state_keep (ddp/keep.h), of the first state on rank 0: what the program keeps itself (place in its data,
+      ! random numbers); NULL: nothing. Not in a file
+    integer(c_int64_t) :: own_bytes = 0
+      ! of these, 0 to 65,536
+  end type
+
+  ! How a checkpoint is loaded. Fill with ddp_load_options_init(), then change what you need. Since 0.1.
+  type, bind(c) :: ddp_load_options
+    integer(c_int64_t) :: struct_size = 16
+      ! set by init
+    integer(c_int32_t) :: partial = 0
+      ! 1: what model and checkpoint both have, and what either has alone is only reported; all ranks the same. 0
+      ! (default): both must have the same tensors
+    integer(c_int32_t) :: local = 0
+      ! 1: this rank alone reads, without the others (file or callback of its own); only before ddp_model_commit, which
+      ! then gives rank 0's model, optimizer and averages to everybody. 0 (default): all ranks call, rank 0 reads
+  end type
+
+  ! What a load found, the same on all ranks. Since 0.1.
+  type, bind(c) :: ddp_load_report
+    integer(c_int64_t) :: struct_size = 48
+      ! set by the caller
+    integer(c_int64_t) :: epoch = 0
+      ! as in the ddp_state that was saved
+    integer(c_int64_t) :: step = 0
+      ! as in the ddp_state that was saved
+    integer(c_int64_t) :: missing = 0
+      ! with `partial`: tensors that the model, optimizer or averages have and the checkpoint has not;
+      ! ddp_model_get_missing names them
+    integer(c_int64_t) :: unexpected = 0
+      ! with `partial`: tensors that the checkpoint has and the model has not; ddp_model_get_unexpected names them
+    integer(c_int64_t) :: skipped = 0
+      ! of ddp_state_load_latest: newer files that were not valid; ddp_model_get_skipped returns why
+  end type
+
+  ! Takes the next `bytes` of a checkpoint. Returns 0 on success; a C++ exception is a failure too. Called on the
+  ! calling thread, on the rank that writes.
+  abstract interface
+    function ddp_write_fn(user_data, data, bytes) bind(c) result(answer)
+      import
+      type(c_ptr), value :: user_data
+      type(c_ptr), value :: data
+      integer(c_int64_t), value :: bytes
+      integer(c_int32_t) :: answer
+    end function
+  end interface
+
+  ! Gives the next bytes of a checkpoint: at most `capacity`, 0 at the end, negative on failure; a C++ exception is one
+  !     too. Rank 0 only.
+  abstract interface
+    function ddp_read_fn(user_data, data, capacity) bind(c) result(answer)
+      import
+      type(c_ptr), value :: user_data
+      type(c_ptr), value :: data
+      integer(c_int64_t), value :: capacity
+      integer(c_int64_t) :: answer
+    end function
+  end interface
+
+  ! A data set's partition. The order of an epoch is a permutation made from seed and epoch (or the identity); rank r takes
+  ! every `size`-th index of it, from position r. All ranks get the same number of indices: the order is padded by starting
+  ! over, or its tail is dropped. Padding gives some samples twice, so sums over an epoch (ddp_group_reduce_metrics) count
+  ! them twice: an exact evaluation leaves out the positions seen + first * size + rank that are dataset_size or more.
+  !
+  ! When the number of ranks changes in the middle of an epoch, `seen` carries over what is done: after all ranks have used
+  ! the positions below `first` of their shares, add first * size to `seen`, set the new rank and size, and begin again at
+  ! position 0. Rank r then takes the positions seen + r, seen + r + size, ... of the same order, so no sample of the epoch is
+  ! repeated or left out; only the end of the epoch is padded (from the start of the order) or dropped, by less than one
+  ! sample a rank. Parts of a virtual rank need none of it: their `size` never changes. Since 0.1.
+  type, bind(c) :: ddp_sampler
+    integer(c_int64_t) :: struct_size = 48
+      ! set by init
+    integer(c_int64_t) :: dataset_size = 0
+      ! samples in all, 0 or more
+    integer(c_int64_t) :: seed = 0
+      ! default 0
+    integer(c_int32_t) :: rank = 0
+      ! default 0
+    integer(c_int32_t) :: size = 0
+      ! number of ranks (default 1)
+    integer(c_int32_t) :: shuffle = 0
+      ! 1 (default) or 0
+    integer(c_int32_t) :: drop_last = 0
+      ! 0 (default): pad by starting over; 1: drop the tail
+    integer(c_int64_t) :: seen = 0
+      ! default 0. Samples of the epoch that all ranks together have seen before the number of ranks changed: what is
+      ! left is dealt out over `size` ranks. 0 to dataset_size
+  end type
+
+  integer(c_int32_t), parameter :: DDP_EXPERIMENTAL_VERSION = 1
+
   ! A rule of the program. Since 0.1.
   type, bind(c) :: ddp_custom_options
     integer(c_int64_t) :: struct_size = 32
@@ -670,81 +778,19 @@ module ddp
     end function
   end interface
 
-  ! What a checkpoint holds. Fill with ddp_state_init(), then set what you have. Since 0.1.
-  type, bind(c) :: ddp_state
-    integer(c_int64_t) :: struct_size = 72
+  ! Options of a batch normalisation. All ranks must agree. Since 0.1.
+  type, bind(c) :: ddp_batch_norm_options
+    integer(c_int64_t) :: struct_size = 32
       ! set by init
-    type(ddp_model) :: model
-      ! parameters and buffers; required
-    type(ddp_optimizer) :: optimizer
-      ! its moments, rate and step count; NULL: not saved, not loaded
-    type(ddp_ema) :: ema
-      ! averages; NULL: not saved, not loaded
-    integer(c_int64_t) :: epoch = 0
-      ! the caller's; saved. A load gives it in ddp_load_report
-    integer(c_int64_t) :: step = 0
-      ! the caller's; saved. A load gives it in ddp_load_report
-    type(ddp_outer) :: outer
-      ! an outer optimizer (ddp/outer.h); NULL: not saved, not loaded
-    type(c_ptr) :: own = c_null_ptr
-      ! for ddp_state_keep (ddp/keep.h), of the first state on rank 0: what the program keeps itself (place in its data,
-      ! random numbers); NULL: nothing. Not in a file
-    integer(c_int64_t) :: own_bytes = 0
-      ! of these, 0 to 65,536
+    real(c_double) :: epsilon = 0
+      ! added to the variance (default 1e-5)
+    real(c_double) :: momentum = 0
+      ! share of this batch in the running statistics, 0 to 1 (default 0.1); 1.0 / k in the k-th batch: plain average
+    integer(c_int32_t) :: training = 0
+      ! 1 (default): statistics of this batch; 0: running statistics, and nothing is sent
+    integer(c_int32_t) :: accumulate = 0
+      ! 1: backward adds to the gradients of weight and bias; 0 (default): it writes them
   end type
-
-  ! How a checkpoint is loaded. Fill with ddp_load_options_init(), then change what you need. Since 0.1.
-  type, bind(c) :: ddp_load_options
-    integer(c_int64_t) :: struct_size = 16
-      ! set by init
-    integer(c_int32_t) :: partial = 0
-      ! 1: what model and checkpoint both have, and what either has alone is only reported; all ranks the same. 0
-      ! (default): both must have the same tensors
-    integer(c_int32_t) :: local = 0
-      ! 1: this rank alone reads, without the others (file or callback of its own); only before ddp_model_commit, which
-      ! then gives rank 0's model, optimizer and averages to everybody. 0 (default): all ranks call, rank 0 reads
-  end type
-
-  ! What a load found, the same on all ranks. Since 0.1.
-  type, bind(c) :: ddp_load_report
-    integer(c_int64_t) :: struct_size = 48
-      ! set by the caller
-    integer(c_int64_t) :: epoch = 0
-      ! as in the ddp_state that was saved
-    integer(c_int64_t) :: step = 0
-      ! as in the ddp_state that was saved
-    integer(c_int64_t) :: missing = 0
-      ! with `partial`: tensors that the model, optimizer or averages have and the checkpoint has not;
-      ! ddp_model_get_missing names them
-    integer(c_int64_t) :: unexpected = 0
-      ! with `partial`: tensors that the checkpoint has and the model has not; ddp_model_get_unexpected names them
-    integer(c_int64_t) :: skipped = 0
-      ! of ddp_state_load_latest: newer files that were not valid; ddp_model_get_skipped returns why
-  end type
-
-  ! Takes the next `bytes` of a checkpoint. Returns 0 on success; a C++ exception is a failure too. Called on the
-  ! calling thread, on the rank that writes.
-  abstract interface
-    function ddp_write_fn(user_data, data, bytes) bind(c) result(answer)
-      import
-      type(c_ptr), value :: user_data
-      type(c_ptr), value :: data
-      integer(c_int64_t), value :: bytes
-      integer(c_int32_t) :: answer
-    end function
-  end interface
-
-  ! Gives the next bytes of a checkpoint: at most `capacity`, 0 at the end, negative on failure; a C++ exception is one
-  !     too. Rank 0 only.
-  abstract interface
-    function ddp_read_fn(user_data, data, capacity) bind(c) result(answer)
-      import
-      type(c_ptr), value :: user_data
-      type(c_ptr), value :: data
-      integer(c_int64_t), value :: capacity
-      integer(c_int64_t) :: answer
-    end function
-  end interface
 
   ! Options of a recovery. Fill with ddp_recover_options_init(). Equal on all ranks. Since 0.1.
   type, bind(c) :: ddp_recover_options
@@ -817,52 +863,6 @@ module ddp
       ! the last collective call that it made, for ddp_call_name(); 0: none yet
     integer(c_int32_t) :: reserved = 0
       ! 0
-  end type
-
-  ! A data set's partition. The order of an epoch is a permutation made from seed and epoch (or the identity); rank r takes
-  ! every `size`-th index of it, from position r. All ranks get the same number of indices: the order is padded by starting
-  ! over, or its tail is dropped. Padding gives some samples twice, so sums over an epoch (ddp_group_reduce_metrics) count
-  ! them twice: an exact evaluation leaves out the positions seen + first * size + rank that are dataset_size or more.
-  !
-  ! When the number of ranks changes in the middle of an epoch, `seen` carries over what is done: after all ranks have used
-  ! the positions below `first` of their shares, add first * size to `seen`, set the new rank and size, and begin again at
-  ! position 0. Rank r then takes the positions seen + r, seen + r + size, ... of the same order, so no sample of the epoch is
-  ! repeated or left out; only the end of the epoch is padded (from the start of the order) or dropped, by less than one
-  ! sample a rank. Parts of a virtual rank need none of it: their `size` never changes. Since 0.1.
-  type, bind(c) :: ddp_sampler
-    integer(c_int64_t) :: struct_size = 48
-      ! set by init
-    integer(c_int64_t) :: dataset_size = 0
-      ! samples in all, 0 or more
-    integer(c_int64_t) :: seed = 0
-      ! default 0
-    integer(c_int32_t) :: rank = 0
-      ! default 0
-    integer(c_int32_t) :: size = 0
-      ! number of ranks (default 1)
-    integer(c_int32_t) :: shuffle = 0
-      ! 1 (default) or 0
-    integer(c_int32_t) :: drop_last = 0
-      ! 0 (default): pad by starting over; 1: drop the tail
-    integer(c_int64_t) :: seen = 0
-      ! default 0. Samples of the epoch that all ranks together have seen before the number of ranks changed: what is
-      ! left is dealt out over `size` ranks. 0 to dataset_size
-  end type
-
-  integer(c_int32_t), parameter :: DDP_EXPERIMENTAL_VERSION = 1
-
-  ! Options of a batch normalisation. All ranks must agree. Since 0.1.
-  type, bind(c) :: ddp_batch_norm_options
-    integer(c_int64_t) :: struct_size = 32
-      ! set by init
-    real(c_double) :: epsilon = 0
-      ! added to the variance (default 1e-5)
-    real(c_double) :: momentum = 0
-      ! share of this batch in the running statistics, 0 to 1 (default 0.1); 1.0 / k in the k-th batch: plain average
-    integer(c_int32_t) :: training = 0
-      ! 1 (default): statistics of this batch; 0: running statistics, and nothing is sent
-    integer(c_int32_t) :: accumulate = 0
-      ! 1: backward adds to the gradients of weight and bias; 0 (default): it writes them
   end type
 
   ! Which parts of the global batch a rank works on. The caller sets struct_size. Since 0.1.
@@ -3009,6 +3009,410 @@ contains
     call finish(answer, stat)
   end subroutine
 
+  ! Start averages of all parameters of a model, one for each decay, from their values at the first update (or load).
+  ! average = decay * average + (1 - decay) * value, in F32 (F64 for F64 parameters).
+  ! @param decays `count` different numbers from 0 to below 1
+  ! @param count 1 to 16
+  ! @param out_ema destroy with ddp_ema_destroy
+  ! Local. May come before or after ddp_model_commit. Errors: INVALID_ARGUMENT, MISMATCH (on a rank that has joined others:
+  ! not what they have), OUT_OF_MEMORY. Since 0.1.
+  subroutine ddp_ema_create(model, decays, count, out_ema, stat)
+    type(ddp_model), intent(in) :: model
+    real(c_double), intent(in) :: decays(*)
+    integer(c_int32_t), intent(in) :: count
+    type(ddp_ema), intent(out) :: out_ema
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_ema_create(model, decays, count, out_ema) bind(c, name='ddp_ema_create') result(answer)
+        import
+        type(c_ptr), value :: model
+        real(c_double), intent(in) :: decays(*)
+        integer(c_int32_t), value :: count
+        type(c_ptr), intent(out) :: out_ema
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_ema_create(model%handle, decays, count, out_ema%handle)
+    call finish(answer, stat)
+  end subroutine
+
+  ! Release the averages. The parameters keep what they hold at the moment. Local. NULL is ignored. Since 0.1.
+  subroutine ddp_ema_destroy(ema)
+    type(ddp_ema), intent(inout) :: ema
+    interface
+      subroutine c_ddp_ema_destroy(ema) bind(c, name='ddp_ema_destroy')
+        import
+        type(c_ptr), value :: ema
+      end subroutine
+    end interface
+    call c_ddp_ema_destroy(ema%handle)
+    ema%handle = c_null_ptr
+  end subroutine
+
+  ! Take the current parameters into every average, in one pass over memory. Call after each step.
+  ! @param stream of parameters on a GPU: that of ddp_optimizer_step; their averages are on the GPU too, and the host waits in
+  !        the first update only (it allocates)
+  ! Local. Errors: INVALID_STATE (not committed, swapped, or the stream is being captured into a CUDA graph), OUT_OF_MEMORY
+  ! (first update).
+  ! Since 0.1.
+  subroutine ddp_ema_update(ema, stream, stat)
+    type(ddp_ema), intent(in) :: ema
+    type(c_ptr), intent(in), optional :: stream
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_ema_update(ema, stream) bind(c, name='ddp_ema_update') result(answer)
+        import
+        type(c_ptr), value :: ema
+        type(c_ptr), value :: stream
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_ema_update(ema%handle, address(stream))
+    call finish(answer, stat)
+  end subroutine
+
+  ! Exchange the parameters with one of the averages, for evaluation; call again with the same `which` to swap back.
+  ! @param which position of the decay given to ddp_ema_create
+  ! @param stream of parameters on a GPU: they are exchanged in its order; F16 and BF16 ones make the host wait, because their
+  !        bits are kept in memory that is allocated and freed
+  ! While an average is swapped in, what would change the parameters is refused (INVALID_STATE): ddp_optimizer_step, passes
+  ! with in_backward, loads, ddp_model_average_parameters, ddp_model_join and other averages. Passes and saving the model
+  ! alone are allowed.
+  ! Local. Errors: INVALID_ARGUMENT, INVALID_STATE (no update yet, another average is swapped in, or the stream is captured),
+  ! OUT_OF_MEMORY.
+  ! Since 0.1.
+  subroutine ddp_ema_swap(ema, which, stream, stat)
+    type(ddp_ema), intent(in) :: ema
+    integer(c_int32_t), intent(in) :: which
+    type(c_ptr), intent(in), optional :: stream
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_ema_swap(ema, which, stream) bind(c, name='ddp_ema_swap') result(answer)
+        import
+        type(c_ptr), value :: ema
+        integer(c_int32_t), value :: which
+        type(c_ptr), value :: stream
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_ema_swap(ema%handle, which, address(stream))
+    call finish(answer, stat)
+  end subroutine
+
+  ! Write the defaults: all NULL or 0. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+  subroutine ddp_state_init(state, stat)
+    type(ddp_state), intent(out) :: state
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_state_init(state, struct_size) bind(c, name='ddp_state_init') result(answer)
+        import
+        type(ddp_state), intent(out) :: state
+        integer(c_int64_t), value :: struct_size
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_state_init(state, c_sizeof(state))
+    call finish(answer, stat)
+  end subroutine
+
+  ! Write the defaults: all 0. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+  subroutine ddp_load_options_init(options, stat)
+    type(ddp_load_options), intent(out) :: options
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_load_options_init(options, struct_size) bind(c, name='ddp_load_options_init') result(answer)
+        import
+        type(ddp_load_options), intent(out) :: options
+        integer(c_int64_t), value :: struct_size
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_load_options_init(options, c_sizeof(options))
+    call finish(answer, stat)
+  end subroutine
+
+  ! Remember a text under a key with the model; it is saved and loaded with it (best accuracy, tokenizer, configuration).
+  ! @param key 1 to 256 bytes of UTF-8
+  ! @param value UTF-8 without NUL; copied. NULL removes the key
+  ! Local; rank 0's values are the ones saved. Errors: INVALID_ARGUMENT. Since 0.1.
+  subroutine ddp_model_set_metadata(model, key, value, stat)
+    type(ddp_model), intent(in) :: model
+    character(*), intent(in) :: key
+    character(*), intent(in), optional :: value
+    integer(c_int32_t), intent(out), optional :: stat
+    character(kind=c_char), allocatable :: c_key(:)
+    character(kind=c_char), allocatable :: c_value(:)
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_model_set_metadata(model, key, value) bind(c, name='ddp_model_set_metadata') result(answer)
+        import
+        type(c_ptr), value :: model
+        character(kind=c_char), intent(in) :: key(*)
+        character(kind=c_char), intent(in), optional :: value(*)
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    call for_c(key, c_key)
+    call for_c(value, c_value)
+    answer = c_ddp_model_set_metadata(model%handle, c_key, c_value)
+    call finish(answer, stat)
+  end subroutine
+
+  ! Fetch a text.
+  ! @param out_value owned by the model, valid until the key is set again or the model is destroyed; NULL if the key is
+  ! missing Local. Errors: INVALID_ARGUMENT. Since 0.1.
+  subroutine ddp_model_get_metadata(model, key, out_value, stat)
+    type(ddp_model), intent(in) :: model
+    character(*), intent(in) :: key
+    character(:), allocatable, intent(out) :: out_value
+    integer(c_int32_t), intent(out), optional :: stat
+    character(kind=c_char), allocatable :: c_key(:)
+    type(c_ptr) :: c_out_value
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_model_get_metadata(model, key, out_value) bind(c, name='ddp_model_get_metadata') result(answer)
+        import
+        type(c_ptr), value :: model
+        character(kind=c_char), intent(in) :: key(*)
+        type(c_ptr), intent(out) :: out_value
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    call for_c(key, c_key)
+    c_out_value = c_null_ptr
+    answer = c_ddp_model_get_metadata(model%handle, c_key, c_out_value)
+    if (c_associated(c_out_value)) out_value = ddp_text(c_out_value)
+    call finish(answer, stat)
+  end subroutine
+
+  ! Save a checkpoint. Rank 0 writes a temporary file in the folder of `path`, syncs it, renames it and syncs the folder;
+  ! every rank returns after that, so the file may be read at once and no barrier is needed. On failure the former file is
+  ! untouched, the temporary one is deleted, and every rank gets the same error. Between a pass that made the step
+  ! (in_backward) and ddp_optimizer_step, the file holds that step as after it. Collective, blocks; not in an open pass.
+  ! Errors: IO (disk full, permission, path, named), INVALID_STATE (also after a failed pass or load that changed a part of
+  ! the parameters), and those of collectives. Since 0.1.
+  subroutine ddp_state_save_file(state, path, stat)
+    type(ddp_state), intent(in) :: state
+    character(*), intent(in) :: path
+    integer(c_int32_t), intent(out), optional :: stat
+    character(kind=c_char), allocatable :: c_path(:)
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_state_save_file(state, path) bind(c, name='ddp_state_save_file') result(answer)
+        import
+        type(ddp_state), intent(in) :: state
+        character(kind=c_char), intent(in) :: path(*)
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    call for_c(path, c_path)
+    answer = c_ddp_state_save_file(state, c_path)
+    call finish(answer, stat)
+  end subroutine
+
+  ! Load a checkpoint: rank 0 reads, all ranks receive. Names, shapes and dtypes are verified before anything is touched.
+  ! The model may be committed or not; the world size may differ from the one that saved.
+  ! @param options NULL: all defaults
+  ! @param out_report what was found; its struct_size is set by the caller; may be NULL
+  ! With `partial` a tensor that the checkpoint lacks keeps what it holds (in an optimizer also its step count; an average
+  ! begins at its parameter), and one that the model lacks is not read; a common name with another shape or dtype is a
+  ! MISMATCH all the same.
+  ! A step that a pass made (in_backward) and that ddp_optimizer_step has not ended is over.
+  ! Master weights whose values are loaded without them begin at the values, and PowerSGD's memory begins anew. Gradients
+  ! stay as they are.
+  ! Collective, blocks; with `local` it is local; not in an open pass, nor while ddp_ema_swap has put averages into the
+  ! parameters (INVALID_STATE). If a load fails after it has begun to write, its error reports it, and the model's calls
+  ! return INVALID_STATE until a load succeeds. Errors: IO (missing, truncated or not a checkpoint: what and where), MISMATCH
+  ! (missing, unexpected or different tensors, by name), INVALID_STATE, and those of collectives; the same on every rank.
+  ! Since 0.1.
+  subroutine ddp_state_load_file(state, path, options, out_report, stat)
+    type(ddp_state), intent(in) :: state
+    character(*), intent(in) :: path
+    type(ddp_load_options), intent(in), optional :: options
+    type(ddp_load_report), intent(out), optional :: out_report
+    integer(c_int32_t), intent(out), optional :: stat
+    character(kind=c_char), allocatable :: c_path(:)
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_state_load_file(state, path, options, out_report) bind(c, name='ddp_state_load_file') result(answer)
+        import
+        type(ddp_state), intent(in) :: state
+        character(kind=c_char), intent(in) :: path(*)
+        type(ddp_load_options), intent(in), optional :: options
+        type(ddp_load_report), intent(out), optional :: out_report
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    call for_c(path, c_path)
+    answer = c_ddp_state_load_file(state, c_path, options, out_report)
+    call finish(answer, stat)
+  end subroutine
+
+  ! Name of a tensor that the model, optimizer or averages have and the checkpoint of the last load had not.
+  ! @param index from 0 to below `missing` of the ddp_load_report; in the order of the checkpoint
+  ! Local. The text is the model's own, valid until the next load or ddp_model_destroy. NULL beyond the last name, and if
+  ! `model` is not a model. Since 0.1.
+  function ddp_model_get_missing(model, index) result(answer)
+    type(ddp_model), intent(in) :: model
+    integer(c_int64_t), intent(in) :: index
+    character(:), allocatable :: answer
+    interface
+      function c_ddp_model_get_missing(model, index) bind(c, name='ddp_model_get_missing') result(answer)
+        import
+        type(c_ptr), value :: model
+        integer(c_int64_t), value :: index
+        type(c_ptr) :: answer
+      end function
+    end interface
+    answer = ddp_text(c_ddp_model_get_missing(model%handle, index))
+  end function
+
+  ! Name of a tensor that the checkpoint of the last load had and the model has not. As ddp_model_get_missing, up to
+  ! `unexpected`. Local. Since 0.1.
+  function ddp_model_get_unexpected(model, index) result(answer)
+    type(ddp_model), intent(in) :: model
+    integer(c_int64_t), intent(in) :: index
+    character(:), allocatable :: answer
+    interface
+      function c_ddp_model_get_unexpected(model, index) bind(c, name='ddp_model_get_unexpected') result(answer)
+        import
+        type(c_ptr), value :: model
+        integer(c_int64_t), value :: index
+        type(c_ptr) :: answer
+      end function
+    end interface
+    answer = ddp_text(c_ddp_model_get_unexpected(model%handle, index))
+  end function
+
+  ! As ddp_state_save_file, through a callback on rank 0 (object store, archive). The other ranks may pass NULL.
+  ! Since 0.1.
+  subroutine ddp_state_save(state, fn, user_data, stat)
+    type(ddp_state), intent(in) :: state
+    procedure(ddp_write_fn) :: fn
+    type(c_ptr), intent(in), optional :: user_data
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_state_save(state, fn, user_data) bind(c, name='ddp_state_save') result(answer)
+        import
+        type(ddp_state), intent(in) :: state
+        type(c_funptr), value :: fn
+        type(c_ptr), value :: user_data
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_state_save(state, c_funloc(fn), address(user_data))
+    call finish(answer, stat)
+  end subroutine
+
+  ! As ddp_state_load_file, through a callback on rank 0. The other ranks may pass NULL. Since 0.1.
+  subroutine ddp_state_load(state, fn, user_data, options, out_report, stat)
+    type(ddp_state), intent(in) :: state
+    procedure(ddp_read_fn) :: fn
+    type(c_ptr), intent(in), optional :: user_data
+    type(ddp_load_options), intent(in), optional :: options
+    type(ddp_load_report), intent(out), optional :: out_report
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_state_load(state, fn, user_data, options, out_report) bind(c, name='ddp_state_load') result(answer)
+        import
+        type(ddp_state), intent(in) :: state
+        type(c_funptr), value :: fn
+        type(c_ptr), value :: user_data
+        type(ddp_load_options), intent(in), optional :: options
+        type(ddp_load_report), intent(out), optional :: out_report
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_state_load(state, c_funloc(fn), address(user_data), options, out_report)
+    call finish(answer, stat)
+  end subroutine
+
+  ! Write the defaults. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+  subroutine ddp_sampler_init(sampler, stat)
+    type(ddp_sampler), intent(out) :: sampler
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_sampler_init(sampler, struct_size) bind(c, name='ddp_sampler_init') result(answer)
+        import
+        type(ddp_sampler), intent(out) :: sampler
+        integer(c_int64_t), value :: struct_size
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_sampler_init(sampler, c_sizeof(sampler))
+    call finish(answer, stat)
+  end subroutine
+
+  ! How many indices each rank gets per epoch. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+  subroutine ddp_sampler_get_count(sampler, out_count, stat)
+    type(ddp_sampler), intent(in) :: sampler
+    integer(c_int64_t), intent(out) :: out_count
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_sampler_get_count(sampler, out_count) bind(c, name='ddp_sampler_get_count') result(answer)
+        import
+        type(ddp_sampler), intent(in) :: sampler
+        integer(c_int64_t), intent(out) :: out_count
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_sampler_get_count(sampler, out_count)
+    call finish(answer, stat)
+  end subroutine
+
+  ! Write indices `first` to `first + count` of this rank's share of an epoch. Resuming in the middle of an epoch is passing
+  ! `first`.
+  ! The sequence is frozen: the same fields give the same indices in every version.
+  ! @param epoch 0 or more; pass it, or every epoch has the same order
+  ! @param first position in this rank's share
+  ! @param count how many; first + count must not exceed ddp_sampler_get_count
+  ! @param out_indices `count` numbers from 0 to dataset_size - 1
+  ! Local, any thread, no allocation, constant time per index. Errors: INVALID_ARGUMENT. Since 0.1.
+  subroutine ddp_sampler_fill(sampler, epoch, first, count, out_indices, stat)
+    type(ddp_sampler), intent(in) :: sampler
+    integer(c_int64_t), intent(in) :: epoch
+    integer(c_int64_t), intent(in) :: first
+    integer(c_int64_t), intent(in) :: count
+    integer(c_int64_t), intent(out) :: out_indices(*)
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_sampler_fill(sampler, epoch, first, count, out_indices) bind(c, name='ddp_sampler_fill') result(answer)
+        import
+        type(ddp_sampler), intent(in) :: sampler
+        integer(c_int64_t), value :: epoch
+        integer(c_int64_t), value :: first
+        integer(c_int64_t), value :: count
+        integer(c_int64_t), intent(out) :: out_indices(*)
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_sampler_fill(sampler, epoch, first, count, out_indices)
+    call finish(answer, stat)
+  end subroutine
+
+  ! DDP_EXPERIMENTAL_VERSION of the loaded library. A program that uses an experimental part compares the two at its start:
+  ! the parts are the same where the numbers are. Local, any thread, cannot fail. Since 0.1.
+  function ddp_experimental_version() result(answer)
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_experimental_version() bind(c, name='ddp_experimental_version') result(answer)
+        import
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_experimental_version()
+  end function
+
   ! Write the defaults. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
   subroutine ddp_custom_options_init(options, stat)
     type(ddp_custom_options), intent(out) :: options
@@ -3347,713 +3751,6 @@ contains
     answer = c_ddp_bucket_set_error(bucket%handle, c_text)
     call finish(answer, stat)
   end subroutine
-
-  ! Start averages of all parameters of a model, one for each decay, from their values at the first update (or load).
-  ! average = decay * average + (1 - decay) * value, in F32 (F64 for F64 parameters).
-  ! @param decays `count` different numbers from 0 to below 1
-  ! @param count 1 to 16
-  ! @param out_ema destroy with ddp_ema_destroy
-  ! Local. May come before or after ddp_model_commit. Errors: INVALID_ARGUMENT, MISMATCH (on a rank that has joined others:
-  ! not what they have), OUT_OF_MEMORY. Since 0.1.
-  subroutine ddp_ema_create(model, decays, count, out_ema, stat)
-    type(ddp_model), intent(in) :: model
-    real(c_double), intent(in) :: decays(*)
-    integer(c_int32_t), intent(in) :: count
-    type(ddp_ema), intent(out) :: out_ema
-    integer(c_int32_t), intent(out), optional :: stat
-    integer(c_int32_t) :: answer
-    interface
-      function c_ddp_ema_create(model, decays, count, out_ema) bind(c, name='ddp_ema_create') result(answer)
-        import
-        type(c_ptr), value :: model
-        real(c_double), intent(in) :: decays(*)
-        integer(c_int32_t), value :: count
-        type(c_ptr), intent(out) :: out_ema
-        integer(c_int32_t) :: answer
-      end function
-    end interface
-    answer = c_ddp_ema_create(model%handle, decays, count, out_ema%handle)
-    call finish(answer, stat)
-  end subroutine
-
-  ! Release the averages. The parameters keep what they hold at the moment. Local. NULL is ignored. Since 0.1.
-  subroutine ddp_ema_destroy(ema)
-    type(ddp_ema), intent(inout) :: ema
-    interface
-      subroutine c_ddp_ema_destroy(ema) bind(c, name='ddp_ema_destroy')
-        import
-        type(c_ptr), value :: ema
-      end subroutine
-    end interface
-    call c_ddp_ema_destroy(ema%handle)
-    ema%handle = c_null_ptr
-  end subroutine
-
-  ! Take the current parameters into every average, in one pass over memory. Call after each step.
-  ! @param stream of parameters on a GPU: that of ddp_optimizer_step; their averages are on the GPU too, and the host waits in
-  !        the first update only (it allocates)
-  ! Local. Errors: INVALID_STATE (not committed, swapped, or the stream is being captured into a CUDA graph), OUT_OF_MEMORY
-  ! (first update).
-  ! Since 0.1.
-  subroutine ddp_ema_update(ema, stream, stat)
-    type(ddp_ema), intent(in) :: ema
-    type(c_ptr), intent(in), optional :: stream
-    integer(c_int32_t), intent(out), optional :: stat
-    integer(c_int32_t) :: answer
-    interface
-      function c_ddp_ema_update(ema, stream) bind(c, name='ddp_ema_update') result(answer)
-        import
-        type(c_ptr), value :: ema
-        type(c_ptr), value :: stream
-        integer(c_int32_t) :: answer
-      end function
-    end interface
-    answer = c_ddp_ema_update(ema%handle, address(stream))
-    call finish(answer, stat)
-  end subroutine
-
-  ! Exchange the parameters with one of the averages, for evaluation; call again with the same `which` to swap back.
-  ! @param which position of the decay given to ddp_ema_create
-  ! @param stream of parameters on a GPU: they are exchanged in its order; F16 and BF16 ones make the host wait, because their
-  !        bits are kept in memory that is allocated and freed
-  ! While an average is swapped in, what would change the parameters is refused (INVALID_STATE): ddp_optimizer_step, passes
-  ! with in_backward, loads, ddp_model_average_parameters, ddp_model_join and other averages. Passes and saving the model
-  ! alone are allowed.
-  ! Local. Errors: INVALID_ARGUMENT, INVALID_STATE (no update yet, another average is swapped in, or the stream is captured),
-  ! OUT_OF_MEMORY.
-  ! Since 0.1.
-  subroutine ddp_ema_swap(ema, which, stream, stat)
-    type(ddp_ema), intent(in) :: ema
-    integer(c_int32_t), intent(in) :: which
-    type(c_ptr), intent(in), optional :: stream
-    integer(c_int32_t), intent(out), optional :: stat
-    integer(c_int32_t) :: answer
-    interface
-      function c_ddp_ema_swap(ema, which, stream) bind(c, name='ddp_ema_swap') result(answer)
-        import
-        type(c_ptr), value :: ema
-        integer(c_int32_t), value :: which
-        type(c_ptr), value :: stream
-        integer(c_int32_t) :: answer
-      end function
-    end interface
-    answer = c_ddp_ema_swap(ema%handle, which, address(stream))
-    call finish(answer, stat)
-  end subroutine
-
-  ! Write the defaults: all NULL or 0. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
-  subroutine ddp_state_init(state, stat)
-    type(ddp_state), intent(out) :: state
-    integer(c_int32_t), intent(out), optional :: stat
-    integer(c_int32_t) :: answer
-    interface
-      function c_ddp_state_init(state, struct_size) bind(c, name='ddp_state_init') result(answer)
-        import
-        type(ddp_state), intent(out) :: state
-        integer(c_int64_t), value :: struct_size
-        integer(c_int32_t) :: answer
-      end function
-    end interface
-    answer = c_ddp_state_init(state, c_sizeof(state))
-    call finish(answer, stat)
-  end subroutine
-
-  ! Write the defaults: all 0. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
-  subroutine ddp_load_options_init(options, stat)
-    type(ddp_load_options), intent(out) :: options
-    integer(c_int32_t), intent(out), optional :: stat
-    integer(c_int32_t) :: answer
-    interface
-      function c_ddp_load_options_init(options, struct_size) bind(c, name='ddp_load_options_init') result(answer)
-        import
-        type(ddp_load_options), intent(out) :: options
-        integer(c_int64_t), value :: struct_size
-        integer(c_int32_t) :: answer
-      end function
-    end interface
-    answer = c_ddp_load_options_init(options, c_sizeof(options))
-    call finish(answer, stat)
-  end subroutine
-
-  ! Remember a text under a key with the model; it is saved and loaded with it (best accuracy, tokenizer, configuration).
-  ! @param key 1 to 256 bytes of UTF-8
-  ! @param value UTF-8 without NUL; copied. NULL removes the key
-  ! Local; rank 0's values are the ones saved. Errors: INVALID_ARGUMENT. Since 0.1.
-  subroutine ddp_model_set_metadata(model, key, value, stat)
-    type(ddp_model), intent(in) :: model
-    character(*), intent(in) :: key
-    character(*), intent(in), optional :: value
-    integer(c_int32_t), intent(out), optional :: stat
-    character(kind=c_char), allocatable :: c_key(:)
-    character(kind=c_char), allocatable :: c_value(:)
-    integer(c_int32_t) :: answer
-    interface
-      function c_ddp_model_set_metadata(model, key, value) bind(c, name='ddp_model_set_metadata') result(answer)
-        import
-        type(c_ptr), value :: model
-        character(kind=c_char), intent(in) :: key(*)
-        character(kind=c_char), intent(in), optional :: value(*)
-        integer(c_int32_t) :: answer
-      end function
-    end interface
-    call for_c(key, c_key)
-    call for_c(value, c_value)
-    answer = c_ddp_model_set_metadata(model%handle, c_key, c_value)
-    call finish(answer, stat)
-  end subroutine
-
-  ! Fetch a text.
-  ! @param out_value owned by the model, valid until the key is set again or the model is destroyed; NULL if the key is
-  ! missing Local. Errors: INVALID_ARGUMENT. Since 0.1.
-  subroutine ddp_model_get_metadata(model, key, out_value, stat)
-    type(ddp_model), intent(in) :: model
-    character(*), intent(in) :: key
-    character(:), allocatable, intent(out) :: out_value
-    integer(c_int32_t), intent(out), optional :: stat
-    character(kind=c_char), allocatable :: c_key(:)
-    type(c_ptr) :: c_out_value
-    integer(c_int32_t) :: answer
-    interface
-      function c_ddp_model_get_metadata(model, key, out_value) bind(c, name='ddp_model_get_metadata') result(answer)
-        import
-        type(c_ptr), value :: model
-        character(kind=c_char), intent(in) :: key(*)
-        type(c_ptr), intent(out) :: out_value
-        integer(c_int32_t) :: answer
-      end function
-    end interface
-    call for_c(key, c_key)
-    c_out_value = c_null_ptr
-    answer = c_ddp_model_get_metadata(model%handle, c_key, c_out_value)
-    if (c_associated(c_out_value)) out_value = ddp_text(c_out_value)
-    call finish(answer, stat)
-  end subroutine
-
-  ! Save a checkpoint. Rank 0 writes a temporary file in the folder of `path`, syncs it, renames it and syncs the folder;
-  ! every rank returns after that, so the file may be read at once and no barrier is needed. On failure the former file is
-  ! untouched, the temporary one is deleted, and every rank gets the same error. Between a pass that made the step
-  ! (in_backward) and ddp_optimizer_step, the file holds that step as after it. Collective, blocks; not in an open pass.
-  ! Errors: IO (disk full, permission, path, named), INVALID_STATE (also after a failed pass or load that changed a part of
-  ! the parameters), and those of collectives. Since 0.1.
-  subroutine ddp_state_save_file(state, path, stat)
-    type(ddp_state), intent(in) :: state
-    character(*), intent(in) :: path
-    integer(c_int32_t), intent(out), optional :: stat
-    character(kind=c_char), allocatable :: c_path(:)
-    integer(c_int32_t) :: answer
-    interface
-      function c_ddp_state_save_file(state, path) bind(c, name='ddp_state_save_file') result(answer)
-        import
-        type(ddp_state), intent(in) :: state
-        character(kind=c_char), intent(in) :: path(*)
-        integer(c_int32_t) :: answer
-      end function
-    end interface
-    call for_c(path, c_path)
-    answer = c_ddp_state_save_file(state, c_path)
-    call finish(answer, stat)
-  end subroutine
-
-  ! Load a checkpoint: rank 0 reads, all ranks receive. Names, shapes and dtypes are verified before anything is touched.
-  ! The model may be committed or not; the world size may differ from the one that saved.
-  ! @param options NULL: all defaults
-  ! @param out_report what was found; its struct_size is set by the caller; may be NULL
-  ! With `partial` a tensor that the checkpoint lacks keeps what it holds (in an optimizer also its step count; an average
-  ! begins at its parameter), and one that the model lacks is not read; a common name with another shape or dtype is a
-  ! MISMATCH all the same.
-  ! A step that a pass made (in_backward) and that ddp_optimizer_step has not ended is over.
-  ! Master weights whose values are loaded without them begin at the values, and PowerSGD's memory begins anew. Gradients
-  ! stay as they are.
-  ! Collective, blocks; with `local` it is local; not in an open pass, nor while ddp_ema_swap has put averages into the
-  ! parameters (INVALID_STATE). If a load fails after it has begun to write, its error reports it, and the model's calls
-  ! return INVALID_STATE until a load succeeds. Errors: IO (missing, truncated or not a checkpoint: what and where), MISMATCH
-  ! (missing, unexpected or different tensors, by name), INVALID_STATE, and those of collectives; the same on every rank.
-  ! Since 0.1.
-  subroutine ddp_state_load_file(state, path, options, out_report, stat)
-    type(ddp_state), intent(in) :: state
-    character(*), intent(in) :: path
-    type(ddp_load_options), intent(in), optional :: options
-    type(ddp_load_report), intent(out), optional :: out_report
-    integer(c_int32_t), intent(out), optional :: stat
-    character(kind=c_char), allocatable :: c_path(:)
-    integer(c_int32_t) :: answer
-    interface
-      function c_ddp_state_load_file(state, path, options, out_report) bind(c, name='ddp_state_load_file') result(answer)
-        import
-        type(ddp_state), intent(in) :: state
-        character(kind=c_char), intent(in) :: path(*)
-        type(ddp_load_options), intent(in), optional :: options
-        type(ddp_load_report), intent(out), optional :: out_report
-        integer(c_int32_t) :: answer
-      end function
-    end interface
-    call for_c(path, c_path)
-    answer = c_ddp_state_load_file(state, c_path, options, out_report)
-    call finish(answer, stat)
-  end subroutine
-
-  ! Name of a tensor that the model, optimizer or averages have and the checkpoint of the last load had not.
-  ! @param index from 0 to below `missing` of the ddp_load_report; in the order of the checkpoint
-  ! Local. The text is the model's own, valid until the next load or ddp_model_destroy. NULL beyond the last name, and if
-  ! `model` is not a model. Since 0.1.
-  function ddp_model_get_missing(model, index) result(answer)
-    type(ddp_model), intent(in) :: model
-    integer(c_int64_t), intent(in) :: index
-    character(:), allocatable :: answer
-    interface
-      function c_ddp_model_get_missing(model, index) bind(c, name='ddp_model_get_missing') result(answer)
-        import
-        type(c_ptr), value :: model
-        integer(c_int64_t), value :: index
-        type(c_ptr) :: answer
-      end function
-    end interface
-    answer = ddp_text(c_ddp_model_get_missing(model%handle, index))
-  end function
-
-  ! Name of a tensor that the checkpoint of the last load had and the model has not. As ddp_model_get_missing, up to
-  ! `unexpected`. Local. Since 0.1.
-  function ddp_model_get_unexpected(model, index) result(answer)
-    type(ddp_model), intent(in) :: model
-    integer(c_int64_t), intent(in) :: index
-    character(:), allocatable :: answer
-    interface
-      function c_ddp_model_get_unexpected(model, index) bind(c, name='ddp_model_get_unexpected') result(answer)
-        import
-        type(c_ptr), value :: model
-        integer(c_int64_t), value :: index
-        type(c_ptr) :: answer
-      end function
-    end interface
-    answer = ddp_text(c_ddp_model_get_unexpected(model%handle, index))
-  end function
-
-  ! As ddp_state_save_file, through a callback on rank 0 (object store, archive). The other ranks may pass NULL.
-  ! Since 0.1.
-  subroutine ddp_state_save(state, fn, user_data, stat)
-    type(ddp_state), intent(in) :: state
-    procedure(ddp_write_fn) :: fn
-    type(c_ptr), intent(in), optional :: user_data
-    integer(c_int32_t), intent(out), optional :: stat
-    integer(c_int32_t) :: answer
-    interface
-      function c_ddp_state_save(state, fn, user_data) bind(c, name='ddp_state_save') result(answer)
-        import
-        type(ddp_state), intent(in) :: state
-        type(c_funptr), value :: fn
-        type(c_ptr), value :: user_data
-        integer(c_int32_t) :: answer
-      end function
-    end interface
-    answer = c_ddp_state_save(state, c_funloc(fn), address(user_data))
-    call finish(answer, stat)
-  end subroutine
-
-  ! As ddp_state_load_file, through a callback on rank 0. The other ranks may pass NULL. Since 0.1.
-  subroutine ddp_state_load(state, fn, user_data, options, out_report, stat)
-    type(ddp_state), intent(in) :: state
-    procedure(ddp_read_fn) :: fn
-    type(c_ptr), intent(in), optional :: user_data
-    type(ddp_load_options), intent(in), optional :: options
-    type(ddp_load_report), intent(out), optional :: out_report
-    integer(c_int32_t), intent(out), optional :: stat
-    integer(c_int32_t) :: answer
-    interface
-      function c_ddp_state_load(state, fn, user_data, options, out_report) bind(c, name='ddp_state_load') result(answer)
-        import
-        type(ddp_state), intent(in) :: state
-        type(c_funptr), value :: fn
-        type(c_ptr), value :: user_data
-        type(ddp_load_options), intent(in), optional :: options
-        type(ddp_load_report), intent(out), optional :: out_report
-        integer(c_int32_t) :: answer
-      end function
-    end interface
-    answer = c_ddp_state_load(state, c_funloc(fn), address(user_data), options, out_report)
-    call finish(answer, stat)
-  end subroutine
-
-  ! Save a checkpoint into a folder, as the file step-000000001200.safetensors, with the state's `step`. Then remove old ones:
-  ! of the files with this step or a smaller one the newest `keep` stay. The file of this call always stays, and no other file
-  ! of the folder is touched but what saves that were killed have left.
-  ! @param folder is there already; rank 0's counts, the others may pass NULL
-  ! @param keep 1 or more; 0: remove nothing. Rank 0's counts
-  ! One job saves to a folder: rank 0 holds a lock on it (the file .ddp-folder.lock) until its model is destroyed or its
-  ! process ends, and the first save of another job fails with IO and names it. File systems without locks have no such guard.
-  ! Files of a greater step are left alone, with a warning, because a load of the latest would prefer them.
-  ! As ddp_state_save_file in all else. Errors: INVALID_ARGUMENT (step or keep below 0), IO, INVALID_STATE, and those of
-  ! collectives. Since 0.1.
-  subroutine ddp_state_save_latest(state, keep, folder, stat)
-    type(ddp_state), intent(in) :: state
-    integer(c_int64_t), intent(in) :: keep
-    character(*), intent(in), optional :: folder
-    integer(c_int32_t), intent(out), optional :: stat
-    character(kind=c_char), allocatable :: c_folder(:)
-    integer(c_int32_t) :: answer
-    interface
-      function c_ddp_state_save_latest(state, folder, keep) bind(c, name='ddp_state_save_latest') result(answer)
-        import
-        type(ddp_state), intent(in) :: state
-        character(kind=c_char), intent(in), optional :: folder(*)
-        integer(c_int64_t), value :: keep
-        integer(c_int32_t) :: answer
-      end function
-    end interface
-    call for_c(folder, c_folder)
-    answer = c_ddp_state_save_latest(state, c_folder, keep)
-    call finish(answer, stat)
-  end subroutine
-
-  ! Load the newest valid checkpoint of a folder that ddp_state_save_latest has filled. Rank 0 looks at the files from the
-  ! greatest step down, verifies each as a whole, and skips what is damaged or cannot be read, with a warning to the log; all
-  ! ranks get the same file. `step` of the report is its step, ddp_model_get_loaded_file returns its name. A job may load from
-  ! a folder while another job saves to it.
-  ! @param folder rank 0's counts, the others may pass NULL; with `local` this rank's
-  ! A valid file of another model is not skipped: MISMATCH.
-  ! As ddp_state_load_file in all else. Errors: NO_CHECKPOINT (the folder has no such file: begin anew), IO (there is no such
-  ! folder; or it has files and none is valid, the newest is described), MISMATCH, INVALID_STATE, and those of collectives;
-  ! the same on every rank. Since 0.1.
-  subroutine ddp_state_load_latest(state, folder, options, out_report, stat)
-    type(ddp_state), intent(in) :: state
-    character(*), intent(in), optional :: folder
-    type(ddp_load_options), intent(in), optional :: options
-    type(ddp_load_report), intent(out), optional :: out_report
-    integer(c_int32_t), intent(out), optional :: stat
-    character(kind=c_char), allocatable :: c_folder(:)
-    integer(c_int32_t) :: answer
-    interface
-      function c_ddp_state_load_latest(state, folder, options, out_report) bind(c, name='ddp_state_load_latest') result(answer)
-        import
-        type(ddp_state), intent(in) :: state
-        character(kind=c_char), intent(in), optional :: folder(*)
-        type(ddp_load_options), intent(in), optional :: options
-        type(ddp_load_report), intent(out), optional :: out_report
-        integer(c_int32_t) :: answer
-      end function
-    end interface
-    call for_c(folder, c_folder)
-    answer = c_ddp_state_load_latest(state, c_folder, options, out_report)
-    call finish(answer, stat)
-  end subroutine
-
-  ! The file of the last load on rank 0: its path, or "" after a stream. It is the same on all ranks.
-  ! Local. The text is the model's own, valid until the next load or ddp_model_destroy. NULL before the first load, and if
-  ! `model` is not a model. Since 0.1.
-  function ddp_model_get_loaded_file(model) result(answer)
-    type(ddp_model), intent(in) :: model
-    character(:), allocatable :: answer
-    interface
-      function c_ddp_model_get_loaded_file(model) bind(c, name='ddp_model_get_loaded_file') result(answer)
-        import
-        type(c_ptr), value :: model
-        type(c_ptr) :: answer
-      end function
-    end interface
-    answer = ddp_text(c_ddp_model_get_loaded_file(model%handle))
-  end function
-
-  ! A file that the last ddp_state_load_latest skipped, and why, as one sentence.
-  ! @param index from 0 (the newest) to below `skipped` of the ddp_load_report
-  ! Local. As ddp_model_get_missing. Since 0.1.
-  function ddp_model_get_skipped(model, index) result(answer)
-    type(ddp_model), intent(in) :: model
-    integer(c_int64_t), intent(in) :: index
-    character(:), allocatable :: answer
-    interface
-      function c_ddp_model_get_skipped(model, index) bind(c, name='ddp_model_get_skipped') result(answer)
-        import
-        type(c_ptr), value :: model
-        integer(c_int64_t), value :: index
-        type(c_ptr) :: answer
-      end function
-    end interface
-    answer = ddp_text(c_ddp_model_get_skipped(model%handle, index))
-  end function
-
-  ! Save what this rank has, without the others: the bytes are those of ddp_state_save, and may be loaded like them. For
-  ! programs in which one rank alone saves; also when the group is broken.
-  ! @param fn takes the bytes, on the calling thread
-  ! @param user_data handed to fn
-  ! Local; not in an open pass. Errors: INVALID_ARGUMENT, INVALID_STATE (as ddp_state_save_file; and where the optimizer's
-  ! state is sharded over several ranks: then all save together), CALLBACK (fn did not return 0), OUT_OF_MEMORY. Since 0.1.
-  subroutine ddp_state_save_local(state, fn, user_data, stat)
-    type(ddp_state), intent(in) :: state
-    procedure(ddp_write_fn) :: fn
-    type(c_ptr), intent(in), optional :: user_data
-    integer(c_int32_t), intent(out), optional :: stat
-    integer(c_int32_t) :: answer
-    interface
-      function c_ddp_state_save_local(state, fn, user_data) bind(c, name='ddp_state_save_local') result(answer)
-        import
-        type(ddp_state), intent(in) :: state
-        type(c_funptr), value :: fn
-        type(c_ptr), value :: user_data
-        integer(c_int32_t) :: answer
-      end function
-    end interface
-    answer = c_ddp_state_save_local(state, c_funloc(fn), address(user_data))
-    call finish(answer, stat)
-  end subroutine
-
-  ! Write the defaults.
-  ! @param options filled; not NULL
-  ! @param struct_size sizeof(ddp_recover_options) as the caller sees it
-  ! Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
-  subroutine ddp_recover_options_init(options, stat)
-    type(ddp_recover_options), intent(out) :: options
-    integer(c_int32_t), intent(out), optional :: stat
-    integer(c_int32_t) :: answer
-    interface
-      function c_ddp_recover_options_init(options, struct_size) bind(c, name='ddp_recover_options_init') result(answer)
-        import
-        type(ddp_recover_options), intent(out) :: options
-        integer(c_int64_t), value :: struct_size
-        integer(c_int32_t) :: answer
-      end function
-    end interface
-    answer = c_ddp_recover_options_init(options, c_sizeof(options))
-    call finish(answer, stat)
-  end subroutine
-
-  ! Ranks that broke the group: the one that the first cause names, and those that were silent when it broke. Ranks are
-  ! numbered as in the broken group.
-  ! @param ranks filled with at most `capacity` ranks, ascending; NULL if capacity is 0
-  ! @param out_count how many there are, whatever the capacity; 0: the group is whole, or was ended on purpose
-  ! Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
-  subroutine ddp_group_get_failed(group, capacity, out_count, ranks, stat)
-    type(ddp_group), intent(in) :: group
-    integer(c_int32_t), intent(in) :: capacity
-    integer(c_int32_t), intent(out) :: out_count
-    integer(c_int32_t), intent(inout), optional :: ranks(*)
-    integer(c_int32_t), intent(out), optional :: stat
-    integer(c_int32_t) :: answer
-    interface
-      function c_ddp_group_get_failed(group, ranks, capacity, out_count) bind(c, name='ddp_group_get_failed') result(answer)
-        import
-        type(c_ptr), value :: group
-        integer(c_int32_t), intent(inout), optional :: ranks(*)
-        integer(c_int32_t), value :: capacity
-        integer(c_int32_t), intent(out) :: out_count
-        integer(c_int32_t) :: answer
-      end function
-    end interface
-    answer = c_ddp_group_get_failed(group%handle, ranks, capacity, out_count)
-    call finish(answer, stat)
-  end subroutine
-
-  ! The last known progress of a rank: ranks send it every heartbeat_ms. With ranks that are threads, and in a group of one,
-  ! it is current. In groups of more than 64 ranks it is up to date for the ranks that are furthest behind.
-  ! @param rank 0 to size - 1
-  ! @param out_progress filled; struct_size set by the caller
-  ! Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
-  subroutine ddp_group_get_progress(group, rank, out_progress, stat)
-    type(ddp_group), intent(in) :: group
-    integer(c_int32_t), intent(in) :: rank
-    type(ddp_rank_progress), intent(out) :: out_progress
-    integer(c_int32_t), intent(out), optional :: stat
-    integer(c_int32_t) :: answer
-    interface
-      function c_ddp_group_get_progress(group, rank, out_progress) bind(c, name='ddp_group_get_progress') result(answer)
-        import
-        type(c_ptr), value :: group
-        integer(c_int32_t), value :: rank
-        type(ddp_rank_progress), intent(out) :: out_progress
-        integer(c_int32_t) :: answer
-      end function
-    end interface
-    answer = c_ddp_group_get_progress(group%handle, rank, out_progress)
-    call finish(answer, stat)
-  end subroutine
-
-  ! Continue with the surviving ranks. The group, its models, optimizers, averages and memory keep their handles and
-  ! addresses; an open pass ends, and its gradients are undefined. All ranks then hold the parameters, buffers and optimizer
-  ! of the last step that every one of them has made, and repeat the next one. If ranks were lost, part of the state of an
-  ! optimizer with shard = 1 is lost: all ranks go back to what ddp_state_keep (ddp/keep.h) has kept; without that, load a
-  ! checkpoint with the optimizer (until then INVALID_STATE).
-  ! @param options NULL: all defaults
-  ! @param out_recovery filled if not NULL; struct_size set by the caller
-  ! Collective over the ranks that are left, blocks: less than a second where deaths are seen (one host), and for ranks that
-  ! only fell silent about a second after dead_after_ms. If another rank dies meanwhile it begins again by itself; if a new
-  ! rank fails or does not fit (another model, other options), it begins again without new ranks. No other call may use the
-  ! group or what was made from it meanwhile. Groups made by ddp_group_split recover by themselves. After an error the group
-  ! is broken as before the call, and the call may be repeated, unless stated otherwise below. Errors: INVALID_STATE (the
-  ! group is not broken, or was made without recoverable), INVALID_ARGUMENT, TOO_FEW_RANKS (on all present ranks; nothing has
-  ! changed, and the call may be repeated), NO_MAJORITY (the same, but unreachable ranks may continue: end this process),
-  ! FENCED (this rank was silent, and the other ranks have continued without it), MISMATCH (the replicas still differ after
-  ! the state was sent; the group can be used, the model after a checkpoint was loaded), OUT_OF_MEMORY. Since 0.1.
-  subroutine ddp_group_recover(group, options, out_recovery, stat)
-    type(ddp_group), intent(in) :: group
-    type(ddp_recover_options), intent(in), optional :: options
-    type(ddp_recovery), intent(out), optional :: out_recovery
-    integer(c_int32_t), intent(out), optional :: stat
-    integer(c_int32_t) :: answer
-    interface
-      function c_ddp_group_recover(group, options, out_recovery) bind(c, name='ddp_group_recover') result(answer)
-        import
-        type(c_ptr), value :: group
-        type(ddp_recover_options), intent(in), optional :: options
-        type(ddp_recovery), intent(out), optional :: out_recovery
-        integer(c_int32_t) :: answer
-      end function
-    end interface
-    answer = c_ddp_group_recover(group%handle, options, out_recovery)
-    call finish(answer, stat)
-  end subroutine
-
-  ! Ranks that were lost in the last recovery, by their numbers before it.
-  ! @param ranks filled with at most `capacity` ranks, ascending; NULL if capacity is 0
-  ! @param out_count how many there are, whatever the capacity; 0 also before the first recovery with this rank
-  ! Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
-  subroutine ddp_group_get_gone(group, capacity, out_count, ranks, stat)
-    type(ddp_group), intent(in) :: group
-    integer(c_int32_t), intent(in) :: capacity
-    integer(c_int32_t), intent(out) :: out_count
-    integer(c_int32_t), intent(inout), optional :: ranks(*)
-    integer(c_int32_t), intent(out), optional :: stat
-    integer(c_int32_t) :: answer
-    interface
-      function c_ddp_group_get_gone(group, ranks, capacity, out_count) bind(c, name='ddp_group_get_gone') result(answer)
-        import
-        type(c_ptr), value :: group
-        integer(c_int32_t), intent(inout), optional :: ranks(*)
-        integer(c_int32_t), value :: capacity
-        integer(c_int32_t), intent(out) :: out_count
-        integer(c_int32_t) :: answer
-      end function
-    end interface
-    answer = c_ddp_group_get_gone(group%handle, ranks, capacity, out_count)
-    call finish(answer, stat)
-  end subroutine
-
-  ! Ranks that the last recovery took in, numbered as now. A rank that has joined is among them, until the next recovery.
-  ! @param ranks filled with at most `capacity` ranks, ascending; NULL if capacity is 0
-  ! @param out_count how many there are, whatever the capacity
-  ! Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
-  subroutine ddp_group_get_joined(group, capacity, out_count, ranks, stat)
-    type(ddp_group), intent(in) :: group
-    integer(c_int32_t), intent(in) :: capacity
-    integer(c_int32_t), intent(out) :: out_count
-    integer(c_int32_t), intent(inout), optional :: ranks(*)
-    integer(c_int32_t), intent(out), optional :: stat
-    integer(c_int32_t) :: answer
-    interface
-      function c_ddp_group_get_joined(group, ranks, capacity, out_count) bind(c, name='ddp_group_get_joined') result(answer)
-        import
-        type(c_ptr), value :: group
-        integer(c_int32_t), intent(inout), optional :: ranks(*)
-        integer(c_int32_t), value :: capacity
-        integer(c_int32_t), intent(out) :: out_count
-        integer(c_int32_t) :: answer
-      end function
-    end interface
-    answer = c_ddp_group_get_joined(group%handle, ranks, capacity, out_count)
-    call finish(answer, stat)
-  end subroutine
-
-  ! New number of each rank after the last recovery: element r is the new number of old rank r, or -1 if it was lost.
-  ! @param ranks filled with at most `capacity` ranks; NULL if capacity is 0
-  ! @param out_count number of ranks before it, whatever the capacity; 0 before the first recovery with this rank
-  ! Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
-  subroutine ddp_group_get_renumbered(group, capacity, out_count, ranks, stat)
-    type(ddp_group), intent(in) :: group
-    integer(c_int32_t), intent(in) :: capacity
-    integer(c_int32_t), intent(out) :: out_count
-    integer(c_int32_t), intent(inout), optional :: ranks(*)
-    integer(c_int32_t), intent(out), optional :: stat
-    integer(c_int32_t) :: answer
-    interface
-      function c_ddp_group_get_renumbered(group, ranks, capacity, out_count) bind(c, name='ddp_group_get_renumbered') &
-          result(answer)
-        import
-        type(c_ptr), value :: group
-        integer(c_int32_t), intent(inout), optional :: ranks(*)
-        integer(c_int32_t), value :: capacity
-        integer(c_int32_t), intent(out) :: out_count
-        integer(c_int32_t) :: answer
-      end function
-    end interface
-    answer = c_ddp_group_get_renumbered(group%handle, ranks, capacity, out_count)
-    call finish(answer, stat)
-  end subroutine
-
-  ! Write the defaults. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
-  subroutine ddp_sampler_init(sampler, stat)
-    type(ddp_sampler), intent(out) :: sampler
-    integer(c_int32_t), intent(out), optional :: stat
-    integer(c_int32_t) :: answer
-    interface
-      function c_ddp_sampler_init(sampler, struct_size) bind(c, name='ddp_sampler_init') result(answer)
-        import
-        type(ddp_sampler), intent(out) :: sampler
-        integer(c_int64_t), value :: struct_size
-        integer(c_int32_t) :: answer
-      end function
-    end interface
-    answer = c_ddp_sampler_init(sampler, c_sizeof(sampler))
-    call finish(answer, stat)
-  end subroutine
-
-  ! How many indices each rank gets per epoch. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
-  subroutine ddp_sampler_get_count(sampler, out_count, stat)
-    type(ddp_sampler), intent(in) :: sampler
-    integer(c_int64_t), intent(out) :: out_count
-    integer(c_int32_t), intent(out), optional :: stat
-    integer(c_int32_t) :: answer
-    interface
-      function c_ddp_sampler_get_count(sampler, out_count) bind(c, name='ddp_sampler_get_count') result(answer)
-        import
-        type(ddp_sampler), intent(in) :: sampler
-        integer(c_int64_t), intent(out) :: out_count
-        integer(c_int32_t) :: answer
-      end function
-    end interface
-    answer = c_ddp_sampler_get_count(sampler, out_count)
-    call finish(answer, stat)
-  end subroutine
-
-  ! Write indices `first` to `first + count` of this rank's share of an epoch. Resuming in the middle of an epoch is passing
-  ! `first`.
-  ! The sequence is frozen: the same fields give the same indices in every version.
-  ! @param epoch 0 or more; pass it, or every epoch has the same order
-  ! @param first position in this rank's share
-  ! @param count how many; first + count must not exceed ddp_sampler_get_count
-  ! @param out_indices `count` numbers from 0 to dataset_size - 1
-  ! Local, any thread, no allocation, constant time per index. Errors: INVALID_ARGUMENT. Since 0.1.
-  subroutine ddp_sampler_fill(sampler, epoch, first, count, out_indices, stat)
-    type(ddp_sampler), intent(in) :: sampler
-    integer(c_int64_t), intent(in) :: epoch
-    integer(c_int64_t), intent(in) :: first
-    integer(c_int64_t), intent(in) :: count
-    integer(c_int64_t), intent(out) :: out_indices(*)
-    integer(c_int32_t), intent(out), optional :: stat
-    integer(c_int32_t) :: answer
-    interface
-      function c_ddp_sampler_fill(sampler, epoch, first, count, out_indices) bind(c, name='ddp_sampler_fill') result(answer)
-        import
-        type(ddp_sampler), intent(in) :: sampler
-        integer(c_int64_t), value :: epoch
-        integer(c_int64_t), value :: first
-        integer(c_int64_t), value :: count
-        integer(c_int64_t), intent(out) :: out_indices(*)
-        integer(c_int32_t) :: answer
-      end function
-    end interface
-    answer = c_ddp_sampler_fill(sampler, epoch, first, count, out_indices)
-    call finish(answer, stat)
-  end subroutine
-
-  ! DDP_EXPERIMENTAL_VERSION of the loaded library. A program that uses an experimental part compares the two at its start:
-  ! the parts are the same where the numbers are. Local, any thread, cannot fail. Since 0.1.
-  function ddp_experimental_version() result(answer)
-    integer(c_int32_t) :: answer
-    interface
-      function c_ddp_experimental_version() bind(c, name='ddp_experimental_version') result(answer)
-        import
-        integer(c_int32_t) :: answer
-      end function
-    end interface
-    answer = c_ddp_experimental_version()
-  end function
 
   ! Say which gradients share a bucket, and the order of buckets. It takes the place of the library's plan: the options
   ! first_bucket_bytes and bucket_bytes mean nothing then. Buckets are reduced in this order, so it should be the order in
@@ -4436,6 +4133,187 @@ contains
     call finish(answer, stat)
   end subroutine
 
+  ! Write the defaults.
+  ! @param options filled; not NULL
+  ! @param struct_size sizeof(ddp_recover_options) as the caller sees it
+  ! Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+  subroutine ddp_recover_options_init(options, stat)
+    type(ddp_recover_options), intent(out) :: options
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_recover_options_init(options, struct_size) bind(c, name='ddp_recover_options_init') result(answer)
+        import
+        type(ddp_recover_options), intent(out) :: options
+        integer(c_int64_t), value :: struct_size
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_recover_options_init(options, c_sizeof(options))
+    call finish(answer, stat)
+  end subroutine
+
+  ! Ranks that broke the group: the one that the first cause names, and those that were silent when it broke. Ranks are
+  ! numbered as in the broken group.
+  ! @param ranks filled with at most `capacity` ranks, ascending; NULL if capacity is 0
+  ! @param out_count how many there are, whatever the capacity; 0: the group is whole, or was ended on purpose
+  ! Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
+  subroutine ddp_group_get_failed(group, capacity, out_count, ranks, stat)
+    type(ddp_group), intent(in) :: group
+    integer(c_int32_t), intent(in) :: capacity
+    integer(c_int32_t), intent(out) :: out_count
+    integer(c_int32_t), intent(inout), optional :: ranks(*)
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_group_get_failed(group, ranks, capacity, out_count) bind(c, name='ddp_group_get_failed') result(answer)
+        import
+        type(c_ptr), value :: group
+        integer(c_int32_t), intent(inout), optional :: ranks(*)
+        integer(c_int32_t), value :: capacity
+        integer(c_int32_t), intent(out) :: out_count
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_group_get_failed(group%handle, ranks, capacity, out_count)
+    call finish(answer, stat)
+  end subroutine
+
+  ! The last known progress of a rank: ranks send it every heartbeat_ms. With ranks that are threads, and in a group of one,
+  ! it is current. In groups of more than 64 ranks it is up to date for the ranks that are furthest behind.
+  ! @param rank 0 to size - 1
+  ! @param out_progress filled; struct_size set by the caller
+  ! Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
+  subroutine ddp_group_get_progress(group, rank, out_progress, stat)
+    type(ddp_group), intent(in) :: group
+    integer(c_int32_t), intent(in) :: rank
+    type(ddp_rank_progress), intent(out) :: out_progress
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_group_get_progress(group, rank, out_progress) bind(c, name='ddp_group_get_progress') result(answer)
+        import
+        type(c_ptr), value :: group
+        integer(c_int32_t), value :: rank
+        type(ddp_rank_progress), intent(out) :: out_progress
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_group_get_progress(group%handle, rank, out_progress)
+    call finish(answer, stat)
+  end subroutine
+
+  ! Continue with the surviving ranks. The group, its models, optimizers, averages and memory keep their handles and
+  ! addresses; an open pass ends, and its gradients are undefined. All ranks then hold the parameters, buffers and optimizer
+  ! of the last step that every one of them has made, and repeat the next one. If ranks were lost, part of the state of an
+  ! optimizer with shard = 1 is lost: all ranks go back to what ddp_state_keep (ddp/keep.h) has kept; without that, load a
+  ! checkpoint with the optimizer (until then INVALID_STATE).
+  ! @param options NULL: all defaults
+  ! @param out_recovery filled if not NULL; struct_size set by the caller
+  ! Collective over the ranks that are left, blocks: less than a second where deaths are seen (one host), and for ranks that
+  ! only fell silent about a second after dead_after_ms. If another rank dies meanwhile it begins again by itself; if a new
+  ! rank fails or does not fit (another model, other options), it begins again without new ranks. No other call may use the
+  ! group or what was made from it meanwhile. Groups made by ddp_group_split recover by themselves. After an error the group
+  ! is broken as before the call, and the call may be repeated, unless stated otherwise below. Errors: INVALID_STATE (the
+  ! group is not broken, or was made without recoverable), INVALID_ARGUMENT, TOO_FEW_RANKS (on all present ranks; nothing has
+  ! changed, and the call may be repeated), NO_MAJORITY (the same, but unreachable ranks may continue: end this process),
+  ! FENCED (this rank was silent, and the other ranks have continued without it), MISMATCH (the replicas still differ after
+  ! the state was sent; the group can be used, the model after a checkpoint was loaded), OUT_OF_MEMORY. Since 0.1.
+  subroutine ddp_group_recover(group, options, out_recovery, stat)
+    type(ddp_group), intent(in) :: group
+    type(ddp_recover_options), intent(in), optional :: options
+    type(ddp_recovery), intent(out), optional :: out_recovery
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_group_recover(group, options, out_recovery) bind(c, name='ddp_group_recover') result(answer)
+        import
+        type(c_ptr), value :: group
+        type(ddp_recover_options), intent(in), optional :: options
+        type(ddp_recovery), intent(out), optional :: out_recovery
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_group_recover(group%handle, options, out_recovery)
+    call finish(answer, stat)
+  end subroutine
+
+  ! Ranks that were lost in the last recovery, by their numbers before it.
+  ! @param ranks filled with at most `capacity` ranks, ascending; NULL if capacity is 0
+  ! @param out_count how many there are, whatever the capacity; 0 also before the first recovery with this rank
+  ! Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
+  subroutine ddp_group_get_gone(group, capacity, out_count, ranks, stat)
+    type(ddp_group), intent(in) :: group
+    integer(c_int32_t), intent(in) :: capacity
+    integer(c_int32_t), intent(out) :: out_count
+    integer(c_int32_t), intent(inout), optional :: ranks(*)
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_group_get_gone(group, ranks, capacity, out_count) bind(c, name='ddp_group_get_gone') result(answer)
+        import
+        type(c_ptr), value :: group
+        integer(c_int32_t), intent(inout), optional :: ranks(*)
+        integer(c_int32_t), value :: capacity
+        integer(c_int32_t), intent(out) :: out_count
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_group_get_gone(group%handle, ranks, capacity, out_count)
+    call finish(answer, stat)
+  end subroutine
+
+  ! Ranks that the last recovery took in, numbered as now. A rank that has joined is among them, until the next recovery.
+  ! @param ranks filled with at most `capacity` ranks, ascending; NULL if capacity is 0
+  ! @param out_count how many there are, whatever the capacity
+  ! Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
+  subroutine ddp_group_get_joined(group, capacity, out_count, ranks, stat)
+    type(ddp_group), intent(in) :: group
+    integer(c_int32_t), intent(in) :: capacity
+    integer(c_int32_t), intent(out) :: out_count
+    integer(c_int32_t), intent(inout), optional :: ranks(*)
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_group_get_joined(group, ranks, capacity, out_count) bind(c, name='ddp_group_get_joined') result(answer)
+        import
+        type(c_ptr), value :: group
+        integer(c_int32_t), intent(inout), optional :: ranks(*)
+        integer(c_int32_t), value :: capacity
+        integer(c_int32_t), intent(out) :: out_count
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_group_get_joined(group%handle, ranks, capacity, out_count)
+    call finish(answer, stat)
+  end subroutine
+
+  ! New number of each rank after the last recovery: element r is the new number of old rank r, or -1 if it was lost.
+  ! @param ranks filled with at most `capacity` ranks; NULL if capacity is 0
+  ! @param out_count number of ranks before it, whatever the capacity; 0 before the first recovery with this rank
+  ! Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
+  subroutine ddp_group_get_renumbered(group, capacity, out_count, ranks, stat)
+    type(ddp_group), intent(in) :: group
+    integer(c_int32_t), intent(in) :: capacity
+    integer(c_int32_t), intent(out) :: out_count
+    integer(c_int32_t), intent(inout), optional :: ranks(*)
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_group_get_renumbered(group, ranks, capacity, out_count) bind(c, name='ddp_group_get_renumbered') &
+          result(answer)
+        import
+        type(c_ptr), value :: group
+        integer(c_int32_t), intent(inout), optional :: ranks(*)
+        integer(c_int32_t), value :: capacity
+        integer(c_int32_t), intent(out) :: out_count
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_group_get_renumbered(group%handle, ranks, capacity, out_count)
+    call finish(answer, stat)
+  end subroutine
+
   ! Write what to multiply the next loss with into a tensor, for kernels that read it there. Into memory of a GPU it is
   ! written in the order of `stream`, and the host does not wait: in a step that is captured into a CUDA graph each launch
   ! writes the scale of its time.
@@ -4600,6 +4478,128 @@ contains
       end function
     end interface
     answer = c_ddp_group_get_kept(group%handle, address(data), capacity, out_bytes)
+    call finish(answer, stat)
+  end subroutine
+
+  ! Save a checkpoint into a folder, as the file step-000000001200.safetensors, with the state's `step`. Then remove old ones:
+  ! of the files with this step or a smaller one the newest `keep` stay. The file of this call always stays, and no other file
+  ! of the folder is touched but what saves that were killed have left.
+  ! @param folder is there already; rank 0's counts, the others may pass NULL
+  ! @param keep 1 or more; 0: remove nothing. Rank 0's counts
+  ! One job saves to a folder: rank 0 holds a lock on it (the file .ddp-folder.lock) until its model is destroyed or its
+  ! process ends, and the first save of another job fails with IO and names it. File systems without locks have no such guard.
+  ! Files of a greater step are left alone, with a warning, because a load of the latest would prefer them.
+  ! As ddp_state_save_file in all else. Errors: INVALID_ARGUMENT (step or keep below 0), IO, INVALID_STATE, and those of
+  ! collectives. Since 0.1.
+  subroutine ddp_state_save_latest(state, keep, folder, stat)
+    type(ddp_state), intent(in) :: state
+    integer(c_int64_t), intent(in) :: keep
+    character(*), intent(in), optional :: folder
+    integer(c_int32_t), intent(out), optional :: stat
+    character(kind=c_char), allocatable :: c_folder(:)
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_state_save_latest(state, folder, keep) bind(c, name='ddp_state_save_latest') result(answer)
+        import
+        type(ddp_state), intent(in) :: state
+        character(kind=c_char), intent(in), optional :: folder(*)
+        integer(c_int64_t), value :: keep
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    call for_c(folder, c_folder)
+    answer = c_ddp_state_save_latest(state, c_folder, keep)
+    call finish(answer, stat)
+  end subroutine
+
+  ! Load the newest valid checkpoint of a folder that ddp_state_save_latest has filled. Rank 0 looks at the files from the
+  ! greatest step down, verifies each as a whole, and skips what is damaged or cannot be read, with a warning to the log; all
+  ! ranks get the same file. `step` of the report is its step, ddp_model_get_loaded_file returns its name. A job may load from
+  ! a folder while another job saves to it.
+  ! @param folder rank 0's counts, the others may pass NULL; with `local` this rank's
+  ! A valid file of another model is not skipped: MISMATCH.
+  ! As ddp_state_load_file in all else. Errors: NO_CHECKPOINT (the folder has no such file: begin anew), IO (there is no such
+  ! folder; or it has files and none is valid, the newest is described), MISMATCH, INVALID_STATE, and those of collectives;
+  ! the same on every rank. Since 0.1.
+  subroutine ddp_state_load_latest(state, folder, options, out_report, stat)
+    type(ddp_state), intent(in) :: state
+    character(*), intent(in), optional :: folder
+    type(ddp_load_options), intent(in), optional :: options
+    type(ddp_load_report), intent(out), optional :: out_report
+    integer(c_int32_t), intent(out), optional :: stat
+    character(kind=c_char), allocatable :: c_folder(:)
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_state_load_latest(state, folder, options, out_report) bind(c, name='ddp_state_load_latest') result(answer)
+        import
+        type(ddp_state), intent(in) :: state
+        character(kind=c_char), intent(in), optional :: folder(*)
+        type(ddp_load_options), intent(in), optional :: options
+        type(ddp_load_report), intent(out), optional :: out_report
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    call for_c(folder, c_folder)
+    answer = c_ddp_state_load_latest(state, c_folder, options, out_report)
+    call finish(answer, stat)
+  end subroutine
+
+  ! The file of the last load on rank 0: its path, or "" after a stream. It is the same on all ranks.
+  ! Local. The text is the model's own, valid until the next load or ddp_model_destroy. NULL before the first load, and if
+  ! `model` is not a model. Since 0.1.
+  function ddp_model_get_loaded_file(model) result(answer)
+    type(ddp_model), intent(in) :: model
+    character(:), allocatable :: answer
+    interface
+      function c_ddp_model_get_loaded_file(model) bind(c, name='ddp_model_get_loaded_file') result(answer)
+        import
+        type(c_ptr), value :: model
+        type(c_ptr) :: answer
+      end function
+    end interface
+    answer = ddp_text(c_ddp_model_get_loaded_file(model%handle))
+  end function
+
+  ! A file that the last ddp_state_load_latest skipped, and why, as one sentence.
+  ! @param index from 0 (the newest) to below `skipped` of the ddp_load_report
+  ! Local. As ddp_model_get_missing. Since 0.1.
+  function ddp_model_get_skipped(model, index) result(answer)
+    type(ddp_model), intent(in) :: model
+    integer(c_int64_t), intent(in) :: index
+    character(:), allocatable :: answer
+    interface
+      function c_ddp_model_get_skipped(model, index) bind(c, name='ddp_model_get_skipped') result(answer)
+        import
+        type(c_ptr), value :: model
+        integer(c_int64_t), value :: index
+        type(c_ptr) :: answer
+      end function
+    end interface
+    answer = ddp_text(c_ddp_model_get_skipped(model%handle, index))
+  end function
+
+  ! Save what this rank has, without the others: the bytes are those of ddp_state_save, and may be loaded like them. For
+  ! programs in which one rank alone saves; also when the group is broken.
+  ! @param fn takes the bytes, on the calling thread
+  ! @param user_data handed to fn
+  ! Local; not in an open pass. Errors: INVALID_ARGUMENT, INVALID_STATE (as ddp_state_save_file; and where the optimizer's
+  ! state is sharded over several ranks: then all save together), CALLBACK (fn did not return 0), OUT_OF_MEMORY. Since 0.1.
+  subroutine ddp_state_save_local(state, fn, user_data, stat)
+    type(ddp_state), intent(in) :: state
+    procedure(ddp_write_fn) :: fn
+    type(c_ptr), intent(in), optional :: user_data
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_state_save_local(state, fn, user_data) bind(c, name='ddp_state_save_local') result(answer)
+        import
+        type(ddp_state), intent(in) :: state
+        type(c_funptr), value :: fn
+        type(c_ptr), value :: user_data
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_state_save_local(state, c_funloc(fn), address(user_data))
     call finish(answer, stat)
   end subroutine
 

@@ -100,7 +100,8 @@ void a_message_tells_its_group_and_rank(void**) {
     int of_group = 0, of_half = 0;
     for (size_t at = 0; at < heard.texts.size(); ++at) {
       const bool warns = heard.texts[at].find(kWarning) != std::string::npos;
-      if (warns && heard.messages[at].group == first + 1) ++of_group, expect_equal(heard.messages[at].rank, rank, "of the group");
+      if (warns && heard.messages[at].group == first + 1)
+        ++of_group, expect_equal(heard.messages[at].rank, rank, "of the group");
       if (warns && heard.messages[at].group == first + 2) ++of_half, expect_equal(heard.messages[at].rank, 0, "of the part");
       expect(heard.messages[at].group <= first + 2, heard.texts[at]);
     }

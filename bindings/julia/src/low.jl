@@ -1772,6 +1772,338 @@ function ddp_optimizer_step(optimizer, stream)
 end
 
 @doc raw"""
+    ddp_ema_create(model, decays, count, out_ema)
+
+Start averages of all parameters of a model, one for each decay, from their values at the first update (or load).
+average = decay * average + (1 - decay) * value, in F32 (F64 for F64 parameters).
+- `decays`: `count` different numbers from 0 to below 1
+- `count`: 1 to 16
+- `out_ema`: destroy with ddp_ema_destroy
+Local. May come before or after ddp_model_commit. Errors: INVALID_ARGUMENT, MISMATCH (on a rank that has joined others:
+not what they have), OUT_OF_MEMORY. Since 0.1.
+"""
+function ddp_ema_create(model, decays, count, out_ema)
+    return ccall((:ddp_ema_create, libddp), ddp_status, (Ptr{ddp_model}, Ptr{Float64}, Int32, Ptr{Ptr{ddp_ema}}), model,
+        decays, count, out_ema)
+end
+
+@doc raw"""
+    ddp_ema_destroy(ema)
+
+Release the averages. The parameters keep what they hold at the moment. Local. NULL is ignored. Since 0.1.
+"""
+function ddp_ema_destroy(ema)
+    return ccall((:ddp_ema_destroy, libddp), Cvoid, (Ptr{ddp_ema},), ema)
+end
+
+@doc raw"""
+    ddp_ema_update(ema, stream)
+
+Take the current parameters into every average, in one pass over memory. Call after each step.
+- `stream`: of parameters on a GPU: that of ddp_optimizer_step; their averages are on the GPU too, and the host waits in
+       the first update only (it allocates)
+Local. Errors: INVALID_STATE (not committed, swapped, or the stream is being captured into a CUDA graph), OUT_OF_MEMORY
+(first update).
+Since 0.1.
+"""
+function ddp_ema_update(ema, stream)
+    return ccall((:ddp_ema_update, libddp), ddp_status, (Ptr{ddp_ema}, Ptr{Cvoid}), ema, stream)
+end
+
+@doc raw"""
+    ddp_ema_swap(ema, which, stream)
+
+Exchange the parameters with one of the averages, for evaluation; call again with the same `which` to swap back.
+- `which`: position of the decay given to ddp_ema_create
+- `stream`: of parameters on a GPU: they are exchanged in its order; F16 and BF16 ones make the host wait, because their
+       bits are kept in memory that is allocated and freed
+While an average is swapped in, what would change the parameters is refused (INVALID_STATE): ddp_optimizer_step, passes
+with in_backward, loads, ddp_model_average_parameters, ddp_model_join and other averages. Passes and saving the model
+alone are allowed.
+Local. Errors: INVALID_ARGUMENT, INVALID_STATE (no update yet, another average is swapped in, or the stream is captured),
+OUT_OF_MEMORY.
+Since 0.1.
+"""
+function ddp_ema_swap(ema, which, stream)
+    return ccall((:ddp_ema_swap, libddp), ddp_status, (Ptr{ddp_ema}, Int32, Ptr{Cvoid}), ema, which, stream)
+end
+
+@doc raw"""
+What a checkpoint holds. Fill with ddp_state_init(), then set what you have. Since 0.1.
+
+- `model`: parameters and buffers; required
+- `optimizer`: its moments, rate and step count; NULL: not saved, not loaded
+- `ema`: averages; NULL: not saved, not loaded
+- `epoch`: the caller's; saved. A load gives it in ddp_load_report
+- `step`: the caller's; saved. A load gives it in ddp_load_report
+- `outer`: an outer optimizer (ddp/outer.h); NULL: not saved, not loaded
+- `own`: for ddp_state_keep (ddp/keep.h), of the first state on rank 0: what the program keeps itself (place in its data, random numbers); NULL: nothing. Not in a file
+- `own_bytes`: of these, 0 to 65,536
+"""
+struct ddp_state
+    struct_size::Int64
+    model::Ptr{ddp_model}
+    optimizer::Ptr{ddp_optimizer}
+    ema::Ptr{ddp_ema}
+    epoch::Int64
+    step::Int64
+    outer::Ptr{ddp_outer}
+    own::Ptr{Cvoid}
+    own_bytes::Int64
+end
+
+@doc raw"""
+How a checkpoint is loaded. Fill with ddp_load_options_init(), then change what you need. Since 0.1.
+
+- `partial`: 1: what model and checkpoint both have, and what either has alone is only reported; all ranks the same. 0 (default): both must have the same tensors
+- `local_`: 1: this rank alone reads, without the others (file or callback of its own); only before ddp_model_commit, which then gives rank 0's model, optimizer and averages to everybody. 0 (default): all ranks call, rank 0 reads
+"""
+struct ddp_load_options
+    struct_size::Int64
+    partial::Int32
+    local_::Int32
+end
+
+@doc raw"""
+What a load found, the same on all ranks. Since 0.1.
+
+- `epoch`: as in the ddp_state that was saved
+- `step`: as in the ddp_state that was saved
+- `missing`: with `partial`: tensors that the model, optimizer or averages have and the checkpoint has not; ddp_model_get_missing names them
+- `unexpected`: with `partial`: tensors that the checkpoint has and the model has not; ddp_model_get_unexpected names them
+- `skipped`: of ddp_state_load_latest: newer files that were not valid; ddp_model_get_skipped returns why
+"""
+struct ddp_load_report
+    struct_size::Int64
+    epoch::Int64
+    step::Int64
+    missing::Int64
+    unexpected::Int64
+    skipped::Int64
+end
+
+@doc raw"""
+    @ddp_write_fn(f)
+
+Takes the next `bytes` of a checkpoint. Returns 0 on success; a C++ exception is a failure too. Called on the
+calling thread, on the rank that writes.
+"""
+macro ddp_write_fn(f)
+    return esc(:(@cfunction($f, Int32, (Ptr{Cvoid}, Ptr{Cvoid}, Int64))))
+end
+
+@doc raw"""
+    @ddp_read_fn(f)
+
+Gives the next bytes of a checkpoint: at most `capacity`, 0 at the end, negative on failure; a C++ exception is one
+    too. Rank 0 only.
+"""
+macro ddp_read_fn(f)
+    return esc(:(@cfunction($f, Int64, (Ptr{Cvoid}, Ptr{Cvoid}, Int64))))
+end
+
+@doc raw"""
+    ddp_state_init(state, struct_size)
+
+Write the defaults: all NULL or 0. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+"""
+function ddp_state_init(state, struct_size)
+    return ccall((:ddp_state_init, libddp), ddp_status, (Ptr{ddp_state}, Int64), state, struct_size)
+end
+
+@doc raw"""
+    ddp_load_options_init(options, struct_size)
+
+Write the defaults: all 0. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+"""
+function ddp_load_options_init(options, struct_size)
+    return ccall((:ddp_load_options_init, libddp), ddp_status, (Ptr{ddp_load_options}, Int64), options, struct_size)
+end
+
+@doc raw"""
+    ddp_model_set_metadata(model, key, value)
+
+Remember a text under a key with the model; it is saved and loaded with it (best accuracy, tokenizer, configuration).
+- `key`: 1 to 256 bytes of UTF-8
+- `value`: UTF-8 without NUL; copied. NULL removes the key
+Local; rank 0's values are the ones saved. Errors: INVALID_ARGUMENT. Since 0.1.
+"""
+function ddp_model_set_metadata(model, key, value)
+    return ccall((:ddp_model_set_metadata, libddp), ddp_status, (Ptr{ddp_model}, Cstring, Cstring), model, key, value)
+end
+
+@doc raw"""
+    ddp_model_get_metadata(model, key, out_value)
+
+Fetch a text.
+- `out_value`: owned by the model, valid until the key is set again or the model is destroyed; NULL if the key is
+missing Local. Errors: INVALID_ARGUMENT. Since 0.1.
+"""
+function ddp_model_get_metadata(model, key, out_value)
+    return ccall((:ddp_model_get_metadata, libddp), ddp_status, (Ptr{ddp_model}, Cstring, Ptr{Ptr{UInt8}}), model, key,
+        out_value)
+end
+
+@doc raw"""
+    ddp_state_save_file(state, path)
+
+Save a checkpoint. Rank 0 writes a temporary file in the folder of `path`, syncs it, renames it and syncs the folder;
+every rank returns after that, so the file may be read at once and no barrier is needed. On failure the former file is
+untouched, the temporary one is deleted, and every rank gets the same error. Between a pass that made the step
+(in_backward) and ddp_optimizer_step, the file holds that step as after it. Collective, blocks; not in an open pass.
+Errors: IO (disk full, permission, path, named), INVALID_STATE (also after a failed pass or load that changed a part of
+the parameters), and those of collectives. Since 0.1.
+"""
+function ddp_state_save_file(state, path)
+    return ccall((:ddp_state_save_file, libddp), ddp_status, (Ptr{ddp_state}, Cstring), state, path)
+end
+
+@doc raw"""
+    ddp_state_load_file(state, path, options, out_report)
+
+Load a checkpoint: rank 0 reads, all ranks receive. Names, shapes and dtypes are verified before anything is touched.
+The model may be committed or not; the world size may differ from the one that saved.
+- `options`: NULL: all defaults
+- `out_report`: what was found; its struct_size is set by the caller; may be NULL
+With `partial` a tensor that the checkpoint lacks keeps what it holds (in an optimizer also its step count; an average
+begins at its parameter), and one that the model lacks is not read; a common name with another shape or dtype is a
+MISMATCH all the same.
+A step that a pass made (in_backward) and that ddp_optimizer_step has not ended is over.
+Master weights whose values are loaded without them begin at the values, and PowerSGD's memory begins anew. Gradients
+stay as they are.
+Collective, blocks; with `local` it is local; not in an open pass, nor while ddp_ema_swap has put averages into the
+parameters (INVALID_STATE). If a load fails after it has begun to write, its error reports it, and the model's calls
+return INVALID_STATE until a load succeeds. Errors: IO (missing, truncated or not a checkpoint: what and where), MISMATCH
+(missing, unexpected or different tensors, by name), INVALID_STATE, and those of collectives; the same on every rank.
+Since 0.1.
+"""
+function ddp_state_load_file(state, path, options, out_report)
+    return ccall((:ddp_state_load_file, libddp), ddp_status, (Ptr{ddp_state}, Cstring, Ptr{ddp_load_options},
+        Ptr{ddp_load_report}), state, path, options, out_report)
+end
+
+@doc raw"""
+    ddp_model_get_missing(model, index)
+
+Name of a tensor that the model, optimizer or averages have and the checkpoint of the last load had not.
+- `index`: from 0 to below `missing` of the ddp_load_report; in the order of the checkpoint
+Local. The text is the model's own, valid until the next load or ddp_model_destroy. NULL beyond the last name, and if
+`model` is not a model. Since 0.1.
+"""
+function ddp_model_get_missing(model, index)
+    return ccall((:ddp_model_get_missing, libddp), Ptr{UInt8}, (Ptr{ddp_model}, Int64), model, index)
+end
+
+@doc raw"""
+    ddp_model_get_unexpected(model, index)
+
+Name of a tensor that the checkpoint of the last load had and the model has not. As ddp_model_get_missing, up to
+`unexpected`. Local. Since 0.1.
+"""
+function ddp_model_get_unexpected(model, index)
+    return ccall((:ddp_model_get_unexpected, libddp), Ptr{UInt8}, (Ptr{ddp_model}, Int64), model, index)
+end
+
+@doc raw"""
+    ddp_state_save(state, fn, user_data)
+
+As ddp_state_save_file, through a callback on rank 0 (object store, archive). The other ranks may pass NULL.
+Since 0.1.
+"""
+function ddp_state_save(state, fn, user_data)
+    return ccall((:ddp_state_save, libddp), ddp_status, (Ptr{ddp_state}, Ptr{Cvoid}, Ptr{Cvoid}), state, fn, user_data)
+end
+
+@doc raw"""
+    ddp_state_load(state, fn, user_data, options, out_report)
+
+As ddp_state_load_file, through a callback on rank 0. The other ranks may pass NULL. Since 0.1.
+"""
+function ddp_state_load(state, fn, user_data, options, out_report)
+    return ccall((:ddp_state_load, libddp), ddp_status, (Ptr{ddp_state}, Ptr{Cvoid}, Ptr{Cvoid}, Ptr{ddp_load_options},
+        Ptr{ddp_load_report}), state, fn, user_data, options, out_report)
+end
+
+@doc raw"""
+A data set's partition. The order of an epoch is a permutation made from seed and epoch (or the identity); rank r takes
+every `size`-th index of it, from position r. All ranks get the same number of indices: the order is padded by starting
+over, or its tail is dropped. Padding gives some samples twice, so sums over an epoch (ddp_group_reduce_metrics) count
+them twice: an exact evaluation leaves out the positions seen + first * size + rank that are dataset_size or more.
+
+When the number of ranks changes in the middle of an epoch, `seen` carries over what is done: after all ranks have used
+the positions below `first` of their shares, add first * size to `seen`, set the new rank and size, and begin again at
+position 0. Rank r then takes the positions seen + r, seen + r + size, ... of the same order, so no sample of the epoch is
+repeated or left out; only the end of the epoch is padded (from the start of the order) or dropped, by less than one
+sample a rank. Parts of a virtual rank need none of it: their `size` never changes. Since 0.1.
+
+
+- `dataset_size`: samples in all, 0 or more
+- `seed`: default 0
+- `rank`: default 0
+- `size`: number of ranks (default 1)
+- `shuffle`: 1 (default) or 0
+- `drop_last`: 0 (default): pad by starting over; 1: drop the tail
+- `seen`: default 0. Samples of the epoch that all ranks together have seen before the number of ranks changed: what is left is dealt out over `size` ranks. 0 to dataset_size
+"""
+struct ddp_sampler
+    struct_size::Int64
+    dataset_size::Int64
+    seed::Int64
+    rank::Int32
+    size::Int32
+    shuffle::Int32
+    drop_last::Int32
+    seen::Int64
+end
+
+@doc raw"""
+    ddp_sampler_init(sampler, struct_size)
+
+Write the defaults. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+"""
+function ddp_sampler_init(sampler, struct_size)
+    return ccall((:ddp_sampler_init, libddp), ddp_status, (Ptr{ddp_sampler}, Int64), sampler, struct_size)
+end
+
+@doc raw"""
+    ddp_sampler_get_count(sampler, out_count)
+
+How many indices each rank gets per epoch. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+"""
+function ddp_sampler_get_count(sampler, out_count)
+    return ccall((:ddp_sampler_get_count, libddp), ddp_status, (Ptr{ddp_sampler}, Ptr{Int64}), sampler, out_count)
+end
+
+@doc raw"""
+    ddp_sampler_fill(sampler, epoch, first, count, out_indices)
+
+Write indices `first` to `first + count` of this rank's share of an epoch. Resuming in the middle of an epoch is passing
+`first`.
+The sequence is frozen: the same fields give the same indices in every version.
+- `epoch`: 0 or more; pass it, or every epoch has the same order
+- `first`: position in this rank's share
+- `count`: how many; first + count must not exceed ddp_sampler_get_count
+- `out_indices`: `count` numbers from 0 to dataset_size - 1
+Local, any thread, no allocation, constant time per index. Errors: INVALID_ARGUMENT. Since 0.1.
+"""
+function ddp_sampler_fill(sampler, epoch, first, count, out_indices)
+    return ccall((:ddp_sampler_fill, libddp), ddp_status, (Ptr{ddp_sampler}, Int64, Int64, Int64, Ptr{Int64}), sampler, epoch,
+        first, count, out_indices)
+end
+
+const DDP_EXPERIMENTAL_VERSION = 1
+
+@doc raw"""
+    ddp_experimental_version()
+
+DDP_EXPERIMENTAL_VERSION of the loaded library. A program that uses an experimental part compares the two at its start:
+the parts are the same where the numbers are. Local, any thread, cannot fail. Since 0.1.
+"""
+function ddp_experimental_version()
+    return ccall((:ddp_experimental_version, libddp), Int32, ())
+end
+
+@doc raw"""
 A rule of the program. Since 0.1.
 
 - `rate`: learning rate (default 0)
@@ -2093,582 +2425,6 @@ function ddp_bucket_set_error(bucket, text)
 end
 
 @doc raw"""
-    ddp_ema_create(model, decays, count, out_ema)
-
-Start averages of all parameters of a model, one for each decay, from their values at the first update (or load).
-average = decay * average + (1 - decay) * value, in F32 (F64 for F64 parameters).
-- `decays`: `count` different numbers from 0 to below 1
-- `count`: 1 to 16
-- `out_ema`: destroy with ddp_ema_destroy
-Local. May come before or after ddp_model_commit. Errors: INVALID_ARGUMENT, MISMATCH (on a rank that has joined others:
-not what they have), OUT_OF_MEMORY. Since 0.1.
-"""
-function ddp_ema_create(model, decays, count, out_ema)
-    return ccall((:ddp_ema_create, libddp), ddp_status, (Ptr{ddp_model}, Ptr{Float64}, Int32, Ptr{Ptr{ddp_ema}}), model,
-        decays, count, out_ema)
-end
-
-@doc raw"""
-    ddp_ema_destroy(ema)
-
-Release the averages. The parameters keep what they hold at the moment. Local. NULL is ignored. Since 0.1.
-"""
-function ddp_ema_destroy(ema)
-    return ccall((:ddp_ema_destroy, libddp), Cvoid, (Ptr{ddp_ema},), ema)
-end
-
-@doc raw"""
-    ddp_ema_update(ema, stream)
-
-Take the current parameters into every average, in one pass over memory. Call after each step.
-- `stream`: of parameters on a GPU: that of ddp_optimizer_step; their averages are on the GPU too, and the host waits in
-       the first update only (it allocates)
-Local. Errors: INVALID_STATE (not committed, swapped, or the stream is being captured into a CUDA graph), OUT_OF_MEMORY
-(first update).
-Since 0.1.
-"""
-function ddp_ema_update(ema, stream)
-    return ccall((:ddp_ema_update, libddp), ddp_status, (Ptr{ddp_ema}, Ptr{Cvoid}), ema, stream)
-end
-
-@doc raw"""
-    ddp_ema_swap(ema, which, stream)
-
-Exchange the parameters with one of the averages, for evaluation; call again with the same `which` to swap back.
-- `which`: position of the decay given to ddp_ema_create
-- `stream`: of parameters on a GPU: they are exchanged in its order; F16 and BF16 ones make the host wait, because their
-       bits are kept in memory that is allocated and freed
-While an average is swapped in, what would change the parameters is refused (INVALID_STATE): ddp_optimizer_step, passes
-with in_backward, loads, ddp_model_average_parameters, ddp_model_join and other averages. Passes and saving the model
-alone are allowed.
-Local. Errors: INVALID_ARGUMENT, INVALID_STATE (no update yet, another average is swapped in, or the stream is captured),
-OUT_OF_MEMORY.
-Since 0.1.
-"""
-function ddp_ema_swap(ema, which, stream)
-    return ccall((:ddp_ema_swap, libddp), ddp_status, (Ptr{ddp_ema}, Int32, Ptr{Cvoid}), ema, which, stream)
-end
-
-@doc raw"""
-What a checkpoint holds. Fill with ddp_state_init(), then set what you have. Since 0.1.
-
-- `model`: parameters and buffers; required
-- `optimizer`: its moments, rate and step count; NULL: not saved, not loaded
-- `ema`: averages; NULL: not saved, not loaded
-- `epoch`: the caller's; saved. A load gives it in ddp_load_report
-- `step`: the caller's; saved. A load gives it in ddp_load_report
-- `outer`: an outer optimizer (ddp/outer.h); NULL: not saved, not loaded
-- `own`: for ddp_state_keep (ddp/keep.h), of the first state on rank 0: what the program keeps itself (place in its data, random numbers); NULL: nothing. Not in a file
-- `own_bytes`: of these, 0 to 65,536
-"""
-struct ddp_state
-    struct_size::Int64
-    model::Ptr{ddp_model}
-    optimizer::Ptr{ddp_optimizer}
-    ema::Ptr{ddp_ema}
-    epoch::Int64
-    step::Int64
-    outer::Ptr{ddp_outer}
-    own::Ptr{Cvoid}
-    own_bytes::Int64
-end
-
-@doc raw"""
-How a checkpoint is loaded. Fill with ddp_load_options_init(), then change what you need. Since 0.1.
-
-- `partial`: 1: what model and checkpoint both have, and what either has alone is only reported; all ranks the same. 0 (default): both must have the same tensors
-- `local_`: 1: this rank alone reads, without the others (file or callback of its own); only before ddp_model_commit, which then gives rank 0's model, optimizer and averages to everybody. 0 (default): all ranks call, rank 0 reads
-"""
-struct ddp_load_options
-    struct_size::Int64
-    partial::Int32
-    local_::Int32
-end
-
-@doc raw"""
-What a load found, the same on all ranks. Since 0.1.
-
-- `epoch`: as in the ddp_state that was saved
-- `step`: as in the ddp_state that was saved
-- `missing`: with `partial`: tensors that the model, optimizer or averages have and the checkpoint has not; ddp_model_get_missing names them
-- `unexpected`: with `partial`: tensors that the checkpoint has and the model has not; ddp_model_get_unexpected names them
-- `skipped`: of ddp_state_load_latest: newer files that were not valid; ddp_model_get_skipped returns why
-"""
-struct ddp_load_report
-    struct_size::Int64
-    epoch::Int64
-    step::Int64
-    missing::Int64
-    unexpected::Int64
-    skipped::Int64
-end
-
-@doc raw"""
-    @ddp_write_fn(f)
-
-Takes the next `bytes` of a checkpoint. Returns 0 on success; a C++ exception is a failure too. Called on the
-calling thread, on the rank that writes.
-"""
-macro ddp_write_fn(f)
-    return esc(:(@cfunction($f, Int32, (Ptr{Cvoid}, Ptr{Cvoid}, Int64))))
-end
-
-@doc raw"""
-    @ddp_read_fn(f)
-
-Gives the next bytes of a checkpoint: at most `capacity`, 0 at the end, negative on failure; a C++ exception is one
-    too. Rank 0 only.
-"""
-macro ddp_read_fn(f)
-    return esc(:(@cfunction($f, Int64, (Ptr{Cvoid}, Ptr{Cvoid}, Int64))))
-end
-
-@doc raw"""
-    ddp_state_init(state, struct_size)
-
-Write the defaults: all NULL or 0. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
-"""
-function ddp_state_init(state, struct_size)
-    return ccall((:ddp_state_init, libddp), ddp_status, (Ptr{ddp_state}, Int64), state, struct_size)
-end
-
-@doc raw"""
-    ddp_load_options_init(options, struct_size)
-
-Write the defaults: all 0. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
-"""
-function ddp_load_options_init(options, struct_size)
-    return ccall((:ddp_load_options_init, libddp), ddp_status, (Ptr{ddp_load_options}, Int64), options, struct_size)
-end
-
-@doc raw"""
-    ddp_model_set_metadata(model, key, value)
-
-Remember a text under a key with the model; it is saved and loaded with it (best accuracy, tokenizer, configuration).
-- `key`: 1 to 256 bytes of UTF-8
-- `value`: UTF-8 without NUL; copied. NULL removes the key
-Local; rank 0's values are the ones saved. Errors: INVALID_ARGUMENT. Since 0.1.
-"""
-function ddp_model_set_metadata(model, key, value)
-    return ccall((:ddp_model_set_metadata, libddp), ddp_status, (Ptr{ddp_model}, Cstring, Cstring), model, key, value)
-end
-
-@doc raw"""
-    ddp_model_get_metadata(model, key, out_value)
-
-Fetch a text.
-- `out_value`: owned by the model, valid until the key is set again or the model is destroyed; NULL if the key is
-missing Local. Errors: INVALID_ARGUMENT. Since 0.1.
-"""
-function ddp_model_get_metadata(model, key, out_value)
-    return ccall((:ddp_model_get_metadata, libddp), ddp_status, (Ptr{ddp_model}, Cstring, Ptr{Ptr{UInt8}}), model, key,
-        out_value)
-end
-
-@doc raw"""
-    ddp_state_save_file(state, path)
-
-Save a checkpoint. Rank 0 writes a temporary file in the folder of `path`, syncs it, renames it and syncs the folder;
-every rank returns after that, so the file may be read at once and no barrier is needed. On failure the former file is
-untouched, the temporary one is deleted, and every rank gets the same error. Between a pass that made the step
-(in_backward) and ddp_optimizer_step, the file holds that step as after it. Collective, blocks; not in an open pass.
-Errors: IO (disk full, permission, path, named), INVALID_STATE (also after a failed pass or load that changed a part of
-the parameters), and those of collectives. Since 0.1.
-"""
-function ddp_state_save_file(state, path)
-    return ccall((:ddp_state_save_file, libddp), ddp_status, (Ptr{ddp_state}, Cstring), state, path)
-end
-
-@doc raw"""
-    ddp_state_load_file(state, path, options, out_report)
-
-Load a checkpoint: rank 0 reads, all ranks receive. Names, shapes and dtypes are verified before anything is touched.
-The model may be committed or not; the world size may differ from the one that saved.
-- `options`: NULL: all defaults
-- `out_report`: what was found; its struct_size is set by the caller; may be NULL
-With `partial` a tensor that the checkpoint lacks keeps what it holds (in an optimizer also its step count; an average
-begins at its parameter), and one that the model lacks is not read; a common name with another shape or dtype is a
-MISMATCH all the same.
-A step that a pass made (in_backward) and that ddp_optimizer_step has not ended is over.
-Master weights whose values are loaded without them begin at the values, and PowerSGD's memory begins anew. Gradients
-stay as they are.
-Collective, blocks; with `local` it is local; not in an open pass, nor while ddp_ema_swap has put averages into the
-parameters (INVALID_STATE). If a load fails after it has begun to write, its error reports it, and the model's calls
-return INVALID_STATE until a load succeeds. Errors: IO (missing, truncated or not a checkpoint: what and where), MISMATCH
-(missing, unexpected or different tensors, by name), INVALID_STATE, and those of collectives; the same on every rank.
-Since 0.1.
-"""
-function ddp_state_load_file(state, path, options, out_report)
-    return ccall((:ddp_state_load_file, libddp), ddp_status, (Ptr{ddp_state}, Cstring, Ptr{ddp_load_options},
-        Ptr{ddp_load_report}), state, path, options, out_report)
-end
-
-@doc raw"""
-    ddp_model_get_missing(model, index)
-
-Name of a tensor that the model, optimizer or averages have and the checkpoint of the last load had not.
-- `index`: from 0 to below `missing` of the ddp_load_report; in the order of the checkpoint
-Local. The text is the model's own, valid until the next load or ddp_model_destroy. NULL beyond the last name, and if
-`model` is not a model. Since 0.1.
-"""
-function ddp_model_get_missing(model, index)
-    return ccall((:ddp_model_get_missing, libddp), Ptr{UInt8}, (Ptr{ddp_model}, Int64), model, index)
-end
-
-@doc raw"""
-    ddp_model_get_unexpected(model, index)
-
-Name of a tensor that the checkpoint of the last load had and the model has not. As ddp_model_get_missing, up to
-`unexpected`. Local. Since 0.1.
-"""
-function ddp_model_get_unexpected(model, index)
-    return ccall((:ddp_model_get_unexpected, libddp), Ptr{UInt8}, (Ptr{ddp_model}, Int64), model, index)
-end
-
-@doc raw"""
-    ddp_state_save(state, fn, user_data)
-
-As ddp_state_save_file, through a callback on rank 0 (object store, archive). The other ranks may pass NULL.
-Since 0.1.
-"""
-function ddp_state_save(state, fn, user_data)
-    return ccall((:ddp_state_save, libddp), ddp_status, (Ptr{ddp_state}, Ptr{Cvoid}, Ptr{Cvoid}), state, fn, user_data)
-end
-
-@doc raw"""
-    ddp_state_load(state, fn, user_data, options, out_report)
-
-As ddp_state_load_file, through a callback on rank 0. The other ranks may pass NULL. Since 0.1.
-"""
-function ddp_state_load(state, fn, user_data, options, out_report)
-    return ccall((:ddp_state_load, libddp), ddp_status, (Ptr{ddp_state}, Ptr{Cvoid}, Ptr{Cvoid}, Ptr{ddp_load_options},
-        Ptr{ddp_load_report}), state, fn, user_data, options, out_report)
-end
-
-@doc raw"""
-    ddp_state_save_latest(state, folder, keep)
-
-Save a checkpoint into a folder, as the file step-000000001200.safetensors, with the state's `step`. Then remove old ones:
-of the files with this step or a smaller one the newest `keep` stay. The file of this call always stays, and no other file
-of the folder is touched but what saves that were killed have left.
-- `folder`: is there already; rank 0's counts, the others may pass NULL
-- `keep`: 1 or more; 0: remove nothing. Rank 0's counts
-One job saves to a folder: rank 0 holds a lock on it (the file .ddp-folder.lock) until its model is destroyed or its
-process ends, and the first save of another job fails with IO and names it. File systems without locks have no such guard.
-Files of a greater step are left alone, with a warning, because a load of the latest would prefer them.
-As ddp_state_save_file in all else. Errors: INVALID_ARGUMENT (step or keep below 0), IO, INVALID_STATE, and those of
-collectives. Since 0.1.
-"""
-function ddp_state_save_latest(state, folder, keep)
-    return ccall((:ddp_state_save_latest, libddp), ddp_status, (Ptr{ddp_state}, Cstring, Int64), state, folder, keep)
-end
-
-@doc raw"""
-    ddp_state_load_latest(state, folder, options, out_report)
-
-Load the newest valid checkpoint of a folder that ddp_state_save_latest has filled. Rank 0 looks at the files from the
-greatest step down, verifies each as a whole, and skips what is damaged or cannot be read, with a warning to the log; all
-ranks get the same file. `step` of the report is its step, ddp_model_get_loaded_file returns its name. A job may load from
-a folder while another job saves to it.
-- `folder`: rank 0's counts, the others may pass NULL; with `local` this rank's
-A valid file of another model is not skipped: MISMATCH.
-As ddp_state_load_file in all else. Errors: NO_CHECKPOINT (the folder has no such file: begin anew), IO (there is no such
-folder; or it has files and none is valid, the newest is described), MISMATCH, INVALID_STATE, and those of collectives;
-the same on every rank. Since 0.1.
-"""
-function ddp_state_load_latest(state, folder, options, out_report)
-    return ccall((:ddp_state_load_latest, libddp), ddp_status, (Ptr{ddp_state}, Cstring, Ptr{ddp_load_options},
-        Ptr{ddp_load_report}), state, folder, options, out_report)
-end
-
-@doc raw"""
-    ddp_model_get_loaded_file(model)
-
-The file of the last load on rank 0: its path, or "" after a stream. It is the same on all ranks.
-Local. The text is the model's own, valid until the next load or ddp_model_destroy. NULL before the first load, and if
-`model` is not a model. Since 0.1.
-"""
-function ddp_model_get_loaded_file(model)
-    return ccall((:ddp_model_get_loaded_file, libddp), Ptr{UInt8}, (Ptr{ddp_model},), model)
-end
-
-@doc raw"""
-    ddp_model_get_skipped(model, index)
-
-A file that the last ddp_state_load_latest skipped, and why, as one sentence.
-- `index`: from 0 (the newest) to below `skipped` of the ddp_load_report
-Local. As ddp_model_get_missing. Since 0.1.
-"""
-function ddp_model_get_skipped(model, index)
-    return ccall((:ddp_model_get_skipped, libddp), Ptr{UInt8}, (Ptr{ddp_model}, Int64), model, index)
-end
-
-@doc raw"""
-    ddp_state_save_local(state, fn, user_data)
-
-Save what this rank has, without the others: the bytes are those of ddp_state_save, and may be loaded like them. For
-programs in which one rank alone saves; also when the group is broken.
-- `fn`: takes the bytes, on the calling thread
-- `user_data`: handed to fn
-Local; not in an open pass. Errors: INVALID_ARGUMENT, INVALID_STATE (as ddp_state_save_file; and where the optimizer's
-state is sharded over several ranks: then all save together), CALLBACK (fn did not return 0), OUT_OF_MEMORY. Since 0.1.
-"""
-function ddp_state_save_local(state, fn, user_data)
-    return ccall((:ddp_state_save_local, libddp), ddp_status, (Ptr{ddp_state}, Ptr{Cvoid}, Ptr{Cvoid}), state, fn, user_data)
-end
-
-@doc raw"""
-Options of a recovery. Fill with ddp_recover_options_init(). Equal on all ranks. Since 0.1.
-
-- `wait_ms`: how long to wait for a rank that is alive but does not call ddp_group_recover, because it computes, and for a new rank that does not commit its models; 0: as long as it takes, for a new rank timeout_ms (default 60,000). Ranks that were silent, or are out of reach, are not waited for: about a second
-- `min_ranks`: with fewer the call fails with TOO_FEW_RANKS; 1 or more (default 1)
-- `allow_half`: ranks that are silent may live on the other side of a cut, so more than half of those that are not seen to be dead must be here, else NO_MAJORITY. 1: half of them may go on too, if the lowest is among them; of two ranks, rank 0. 0 (default)
-- `cool_down_ms`: new ranks of a host on which three ranks have died within 10 minutes are kept out for so long after the last death, and twice as long after each further one, up to 10 minutes (default 10,000). Not where the group has no rank on another host. 0: never
-"""
-struct ddp_recover_options
-    struct_size::Int64
-    wait_ms::Int64
-    min_ranks::Int32
-    allow_half::Int32
-    cool_down_ms::Int64
-end
-
-@doc raw"""
-What a recovery came to. The caller sets struct_size. Since 0.1.
-
-- `generation`: 1 for the group as it was created, and one more with each recovery; the same on all ranks
-- `rank`: of this rank, now
-- `size`: number of ranks, now
-- `previous_rank`: of this rank, before
-- `previous_size`: number of ranks, before
-- `source`: rank (of now) whose parameters, buffers and optimizer all ranks have now, because it was not ahead of others; -1: all had the same, or there is no model, or the group went back to what was kept. What the program keeps itself it sends from there (ddp_group_broadcast)
-- `reserved`: 0
-- `seconds`: how long the call took
-- `step`: of the state that all ranks have now: steps that have been made, as the optimizers count them. Repeat step + 1. -1: no optimizer counts, or a checkpoint has to be loaded
-- `went_back`: steps that had been made and have to be repeated, because the group went back to what ddp_state_keep had kept; 0 if it did not
-- `kept_epoch`: `epoch` of the state that was kept; -1: the group did not go back to one
-- `kept_step`: `step` of the same; ddp_group_get_kept gives the program's own bytes. All that the program keeps itself goes back with it. -1: as above
-"""
-struct ddp_recovery
-    struct_size::Int64
-    generation::Int64
-    rank::Int32
-    size::Int32
-    previous_rank::Int32
-    previous_size::Int32
-    source::Int32
-    reserved::Int32
-    seconds::Float64
-    step::Int64
-    went_back::Int64
-    kept_epoch::Int64
-    kept_step::Int64
-end
-
-@doc raw"""
-The last known progress of a rank. The caller sets struct_size. Since 0.1.
-
-- `pass_index`: backward pass in which it was, counted from 0; -1: none yet
-- `bucket`: bucket of that pass; -1: none
-- `in_call`: 1: it was in `call`; 0: it had returned from it, and computed
-- `silent`: seconds since its last heartbeat; about 0 for this rank
-- `call`: the last collective call that it made, for ddp_call_name(); 0: none yet
-- `reserved`: 0
-"""
-struct ddp_rank_progress
-    struct_size::Int64
-    pass_index::Int64
-    bucket::Int32
-    in_call::Int32
-    silent::Float64
-    call::Int32
-    reserved::Int32
-end
-
-@doc raw"""
-    ddp_recover_options_init(options, struct_size)
-
-Write the defaults.
-- `options`: filled; not NULL
-- `struct_size`: sizeof(ddp_recover_options) as the caller sees it
-Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
-"""
-function ddp_recover_options_init(options, struct_size)
-    return ccall((:ddp_recover_options_init, libddp), ddp_status, (Ptr{ddp_recover_options}, Int64), options, struct_size)
-end
-
-@doc raw"""
-    ddp_group_get_failed(group, ranks, capacity, out_count)
-
-Ranks that broke the group: the one that the first cause names, and those that were silent when it broke. Ranks are
-numbered as in the broken group.
-- `ranks`: filled with at most `capacity` ranks, ascending; NULL if capacity is 0
-- `out_count`: how many there are, whatever the capacity; 0: the group is whole, or was ended on purpose
-Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
-"""
-function ddp_group_get_failed(group, ranks, capacity, out_count)
-    return ccall((:ddp_group_get_failed, libddp), ddp_status, (Ptr{ddp_group}, Ptr{Int32}, Int32, Ptr{Int32}), group, ranks,
-        capacity, out_count)
-end
-
-@doc raw"""
-    ddp_group_get_progress(group, rank, out_progress)
-
-The last known progress of a rank: ranks send it every heartbeat_ms. With ranks that are threads, and in a group of one,
-it is current. In groups of more than 64 ranks it is up to date for the ranks that are furthest behind.
-- `rank`: 0 to size - 1
-- `out_progress`: filled; struct_size set by the caller
-Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
-"""
-function ddp_group_get_progress(group, rank, out_progress)
-    return ccall((:ddp_group_get_progress, libddp), ddp_status, (Ptr{ddp_group}, Int32, Ptr{ddp_rank_progress}), group, rank,
-        out_progress)
-end
-
-@doc raw"""
-    ddp_group_recover(group, options, out_recovery)
-
-Continue with the surviving ranks. The group, its models, optimizers, averages and memory keep their handles and
-addresses; an open pass ends, and its gradients are undefined. All ranks then hold the parameters, buffers and optimizer
-of the last step that every one of them has made, and repeat the next one. If ranks were lost, part of the state of an
-optimizer with shard = 1 is lost: all ranks go back to what ddp_state_keep (ddp/keep.h) has kept; without that, load a
-checkpoint with the optimizer (until then INVALID_STATE).
-- `options`: NULL: all defaults
-- `out_recovery`: filled if not NULL; struct_size set by the caller
-Collective over the ranks that are left, blocks: less than a second where deaths are seen (one host), and for ranks that
-only fell silent about a second after dead_after_ms. If another rank dies meanwhile it begins again by itself; if a new
-rank fails or does not fit (another model, other options), it begins again without new ranks. No other call may use the
-group or what was made from it meanwhile. Groups made by ddp_group_split recover by themselves. After an error the group
-is broken as before the call, and the call may be repeated, unless stated otherwise below. Errors: INVALID_STATE (the
-group is not broken, or was made without recoverable), INVALID_ARGUMENT, TOO_FEW_RANKS (on all present ranks; nothing has
-changed, and the call may be repeated), NO_MAJORITY (the same, but unreachable ranks may continue: end this process),
-FENCED (this rank was silent, and the other ranks have continued without it), MISMATCH (the replicas still differ after
-the state was sent; the group can be used, the model after a checkpoint was loaded), OUT_OF_MEMORY. Since 0.1.
-"""
-function ddp_group_recover(group, options, out_recovery)
-    return ccall((:ddp_group_recover, libddp), ddp_status, (Ptr{ddp_group}, Ptr{ddp_recover_options}, Ptr{ddp_recovery}),
-        group, options, out_recovery)
-end
-
-@doc raw"""
-    ddp_group_get_gone(group, ranks, capacity, out_count)
-
-Ranks that were lost in the last recovery, by their numbers before it.
-- `ranks`: filled with at most `capacity` ranks, ascending; NULL if capacity is 0
-- `out_count`: how many there are, whatever the capacity; 0 also before the first recovery with this rank
-Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
-"""
-function ddp_group_get_gone(group, ranks, capacity, out_count)
-    return ccall((:ddp_group_get_gone, libddp), ddp_status, (Ptr{ddp_group}, Ptr{Int32}, Int32, Ptr{Int32}), group, ranks,
-        capacity, out_count)
-end
-
-@doc raw"""
-    ddp_group_get_joined(group, ranks, capacity, out_count)
-
-Ranks that the last recovery took in, numbered as now. A rank that has joined is among them, until the next recovery.
-- `ranks`: filled with at most `capacity` ranks, ascending; NULL if capacity is 0
-- `out_count`: how many there are, whatever the capacity
-Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
-"""
-function ddp_group_get_joined(group, ranks, capacity, out_count)
-    return ccall((:ddp_group_get_joined, libddp), ddp_status, (Ptr{ddp_group}, Ptr{Int32}, Int32, Ptr{Int32}), group, ranks,
-        capacity, out_count)
-end
-
-@doc raw"""
-    ddp_group_get_renumbered(group, ranks, capacity, out_count)
-
-New number of each rank after the last recovery: element r is the new number of old rank r, or -1 if it was lost.
-- `ranks`: filled with at most `capacity` ranks; NULL if capacity is 0
-- `out_count`: number of ranks before it, whatever the capacity; 0 before the first recovery with this rank
-Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
-"""
-function ddp_group_get_renumbered(group, ranks, capacity, out_count)
-    return ccall((:ddp_group_get_renumbered, libddp), ddp_status, (Ptr{ddp_group}, Ptr{Int32}, Int32, Ptr{Int32}), group,
-        ranks, capacity, out_count)
-end
-
-@doc raw"""
-A data set's partition. The order of an epoch is a permutation made from seed and epoch (or the identity); rank r takes
-every `size`-th index of it, from position r. All ranks get the same number of indices: the order is padded by starting
-over, or its tail is dropped. Padding gives some samples twice, so sums over an epoch (ddp_group_reduce_metrics) count
-them twice: an exact evaluation leaves out the positions seen + first * size + rank that are dataset_size or more.
-
-When the number of ranks changes in the middle of an epoch, `seen` carries over what is done: after all ranks have used
-the positions below `first` of their shares, add first * size to `seen`, set the new rank and size, and begin again at
-position 0. Rank r then takes the positions seen + r, seen + r + size, ... of the same order, so no sample of the epoch is
-repeated or left out; only the end of the epoch is padded (from the start of the order) or dropped, by less than one
-sample a rank. Parts of a virtual rank need none of it: their `size` never changes. Since 0.1.
-
-
-- `dataset_size`: samples in all, 0 or more
-- `seed`: default 0
-- `rank`: default 0
-- `size`: number of ranks (default 1)
-- `shuffle`: 1 (default) or 0
-- `drop_last`: 0 (default): pad by starting over; 1: drop the tail
-- `seen`: default 0. Samples of the epoch that all ranks together have seen before the number of ranks changed: what is left is dealt out over `size` ranks. 0 to dataset_size
-"""
-struct ddp_sampler
-    struct_size::Int64
-    dataset_size::Int64
-    seed::Int64
-    rank::Int32
-    size::Int32
-    shuffle::Int32
-    drop_last::Int32
-    seen::Int64
-end
-
-@doc raw"""
-    ddp_sampler_init(sampler, struct_size)
-
-Write the defaults. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
-"""
-function ddp_sampler_init(sampler, struct_size)
-    return ccall((:ddp_sampler_init, libddp), ddp_status, (Ptr{ddp_sampler}, Int64), sampler, struct_size)
-end
-
-@doc raw"""
-    ddp_sampler_get_count(sampler, out_count)
-
-How many indices each rank gets per epoch. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
-"""
-function ddp_sampler_get_count(sampler, out_count)
-    return ccall((:ddp_sampler_get_count, libddp), ddp_status, (Ptr{ddp_sampler}, Ptr{Int64}), sampler, out_count)
-end
-
-@doc raw"""
-    ddp_sampler_fill(sampler, epoch, first, count, out_indices)
-
-Write indices `first` to `first + count` of this rank's share of an epoch. Resuming in the middle of an epoch is passing
-`first`.
-The sequence is frozen: the same fields give the same indices in every version.
-- `epoch`: 0 or more; pass it, or every epoch has the same order
-- `first`: position in this rank's share
-- `count`: how many; first + count must not exceed ddp_sampler_get_count
-- `out_indices`: `count` numbers from 0 to dataset_size - 1
-Local, any thread, no allocation, constant time per index. Errors: INVALID_ARGUMENT. Since 0.1.
-"""
-function ddp_sampler_fill(sampler, epoch, first, count, out_indices)
-    return ccall((:ddp_sampler_fill, libddp), ddp_status, (Ptr{ddp_sampler}, Int64, Int64, Int64, Ptr{Int64}), sampler, epoch,
-        first, count, out_indices)
-end
-
-const DDP_EXPERIMENTAL_VERSION = 1
-
-@doc raw"""
-    ddp_experimental_version()
-
-DDP_EXPERIMENTAL_VERSION of the loaded library. A program that uses an experimental part compares the two at its start:
-the parts are the same where the numbers are. Local, any thread, cannot fail. Since 0.1.
-"""
-function ddp_experimental_version()
-    return ccall((:ddp_experimental_version, libddp), Int32, ())
-end
-
-@doc raw"""
     ddp_model_set_buckets(model, numbers, count)
 
 Say which gradients share a bucket, and the order of buckets. It takes the place of the library's plan: the options
@@ -2911,6 +2667,178 @@ function ddp_group_unshare(group, data)
 end
 
 @doc raw"""
+Options of a recovery. Fill with ddp_recover_options_init(). Equal on all ranks. Since 0.1.
+
+- `wait_ms`: how long to wait for a rank that is alive but does not call ddp_group_recover, because it computes, and for a new rank that does not commit its models; 0: as long as it takes, for a new rank timeout_ms (default 60,000). Ranks that were silent, or are out of reach, are not waited for: about a second
+- `min_ranks`: with fewer the call fails with TOO_FEW_RANKS; 1 or more (default 1)
+- `allow_half`: ranks that are silent may live on the other side of a cut, so more than half of those that are not seen to be dead must be here, else NO_MAJORITY. 1: half of them may go on too, if the lowest is among them; of two ranks, rank 0. 0 (default)
+- `cool_down_ms`: new ranks of a host on which three ranks have died within 10 minutes are kept out for so long after the last death, and twice as long after each further one, up to 10 minutes (default 10,000). Not where the group has no rank on another host. 0: never
+"""
+struct ddp_recover_options
+    struct_size::Int64
+    wait_ms::Int64
+    min_ranks::Int32
+    allow_half::Int32
+    cool_down_ms::Int64
+end
+
+@doc raw"""
+What a recovery came to. The caller sets struct_size. Since 0.1.
+
+- `generation`: 1 for the group as it was created, and one more with each recovery; the same on all ranks
+- `rank`: of this rank, now
+- `size`: number of ranks, now
+- `previous_rank`: of this rank, before
+- `previous_size`: number of ranks, before
+- `source`: rank (of now) whose parameters, buffers and optimizer all ranks have now, because it was not ahead of others; -1: all had the same, or there is no model, or the group went back to what was kept. What the program keeps itself it sends from there (ddp_group_broadcast)
+- `reserved`: 0
+- `seconds`: how long the call took
+- `step`: of the state that all ranks have now: steps that have been made, as the optimizers count them. Repeat step + 1. -1: no optimizer counts, or a checkpoint has to be loaded
+- `went_back`: steps that had been made and have to be repeated, because the group went back to what ddp_state_keep had kept; 0 if it did not
+- `kept_epoch`: `epoch` of the state that was kept; -1: the group did not go back to one
+- `kept_step`: `step` of the same; ddp_group_get_kept gives the program's own bytes. All that the program keeps itself goes back with it. -1: as above
+"""
+struct ddp_recovery
+    struct_size::Int64
+    generation::Int64
+    rank::Int32
+    size::Int32
+    previous_rank::Int32
+    previous_size::Int32
+    source::Int32
+    reserved::Int32
+    seconds::Float64
+    step::Int64
+    went_back::Int64
+    kept_epoch::Int64
+    kept_step::Int64
+end
+
+@doc raw"""
+The last known progress of a rank. The caller sets struct_size. Since 0.1.
+
+- `pass_index`: backward pass in which it was, counted from 0; -1: none yet
+- `bucket`: bucket of that pass; -1: none
+- `in_call`: 1: it was in `call`; 0: it had returned from it, and computed
+- `silent`: seconds since its last heartbeat; about 0 for this rank
+- `call`: the last collective call that it made, for ddp_call_name(); 0: none yet
+- `reserved`: 0
+"""
+struct ddp_rank_progress
+    struct_size::Int64
+    pass_index::Int64
+    bucket::Int32
+    in_call::Int32
+    silent::Float64
+    call::Int32
+    reserved::Int32
+end
+
+@doc raw"""
+    ddp_recover_options_init(options, struct_size)
+
+Write the defaults.
+- `options`: filled; not NULL
+- `struct_size`: sizeof(ddp_recover_options) as the caller sees it
+Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+"""
+function ddp_recover_options_init(options, struct_size)
+    return ccall((:ddp_recover_options_init, libddp), ddp_status, (Ptr{ddp_recover_options}, Int64), options, struct_size)
+end
+
+@doc raw"""
+    ddp_group_get_failed(group, ranks, capacity, out_count)
+
+Ranks that broke the group: the one that the first cause names, and those that were silent when it broke. Ranks are
+numbered as in the broken group.
+- `ranks`: filled with at most `capacity` ranks, ascending; NULL if capacity is 0
+- `out_count`: how many there are, whatever the capacity; 0: the group is whole, or was ended on purpose
+Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
+"""
+function ddp_group_get_failed(group, ranks, capacity, out_count)
+    return ccall((:ddp_group_get_failed, libddp), ddp_status, (Ptr{ddp_group}, Ptr{Int32}, Int32, Ptr{Int32}), group, ranks,
+        capacity, out_count)
+end
+
+@doc raw"""
+    ddp_group_get_progress(group, rank, out_progress)
+
+The last known progress of a rank: ranks send it every heartbeat_ms. With ranks that are threads, and in a group of one,
+it is current. In groups of more than 64 ranks it is up to date for the ranks that are furthest behind.
+- `rank`: 0 to size - 1
+- `out_progress`: filled; struct_size set by the caller
+Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
+"""
+function ddp_group_get_progress(group, rank, out_progress)
+    return ccall((:ddp_group_get_progress, libddp), ddp_status, (Ptr{ddp_group}, Int32, Ptr{ddp_rank_progress}), group, rank,
+        out_progress)
+end
+
+@doc raw"""
+    ddp_group_recover(group, options, out_recovery)
+
+Continue with the surviving ranks. The group, its models, optimizers, averages and memory keep their handles and
+addresses; an open pass ends, and its gradients are undefined. All ranks then hold the parameters, buffers and optimizer
+of the last step that every one of them has made, and repeat the next one. If ranks were lost, part of the state of an
+optimizer with shard = 1 is lost: all ranks go back to what ddp_state_keep (ddp/keep.h) has kept; without that, load a
+checkpoint with the optimizer (until then INVALID_STATE).
+- `options`: NULL: all defaults
+- `out_recovery`: filled if not NULL; struct_size set by the caller
+Collective over the ranks that are left, blocks: less than a second where deaths are seen (one host), and for ranks that
+only fell silent about a second after dead_after_ms. If another rank dies meanwhile it begins again by itself; if a new
+rank fails or does not fit (another model, other options), it begins again without new ranks. No other call may use the
+group or what was made from it meanwhile. Groups made by ddp_group_split recover by themselves. After an error the group
+is broken as before the call, and the call may be repeated, unless stated otherwise below. Errors: INVALID_STATE (the
+group is not broken, or was made without recoverable), INVALID_ARGUMENT, TOO_FEW_RANKS (on all present ranks; nothing has
+changed, and the call may be repeated), NO_MAJORITY (the same, but unreachable ranks may continue: end this process),
+FENCED (this rank was silent, and the other ranks have continued without it), MISMATCH (the replicas still differ after
+the state was sent; the group can be used, the model after a checkpoint was loaded), OUT_OF_MEMORY. Since 0.1.
+"""
+function ddp_group_recover(group, options, out_recovery)
+    return ccall((:ddp_group_recover, libddp), ddp_status, (Ptr{ddp_group}, Ptr{ddp_recover_options}, Ptr{ddp_recovery}),
+        group, options, out_recovery)
+end
+
+@doc raw"""
+    ddp_group_get_gone(group, ranks, capacity, out_count)
+
+Ranks that were lost in the last recovery, by their numbers before it.
+- `ranks`: filled with at most `capacity` ranks, ascending; NULL if capacity is 0
+- `out_count`: how many there are, whatever the capacity; 0 also before the first recovery with this rank
+Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
+"""
+function ddp_group_get_gone(group, ranks, capacity, out_count)
+    return ccall((:ddp_group_get_gone, libddp), ddp_status, (Ptr{ddp_group}, Ptr{Int32}, Int32, Ptr{Int32}), group, ranks,
+        capacity, out_count)
+end
+
+@doc raw"""
+    ddp_group_get_joined(group, ranks, capacity, out_count)
+
+Ranks that the last recovery took in, numbered as now. A rank that has joined is among them, until the next recovery.
+- `ranks`: filled with at most `capacity` ranks, ascending; NULL if capacity is 0
+- `out_count`: how many there are, whatever the capacity
+Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
+"""
+function ddp_group_get_joined(group, ranks, capacity, out_count)
+    return ccall((:ddp_group_get_joined, libddp), ddp_status, (Ptr{ddp_group}, Ptr{Int32}, Int32, Ptr{Int32}), group, ranks,
+        capacity, out_count)
+end
+
+@doc raw"""
+    ddp_group_get_renumbered(group, ranks, capacity, out_count)
+
+New number of each rank after the last recovery: element r is the new number of old rank r, or -1 if it was lost.
+- `ranks`: filled with at most `capacity` ranks; NULL if capacity is 0
+- `out_count`: number of ranks before it, whatever the capacity; 0 before the first recovery with this rank
+Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
+"""
+function ddp_group_get_renumbered(group, ranks, capacity, out_count)
+    return ccall((:ddp_group_get_renumbered, libddp), ddp_status, (Ptr{ddp_group}, Ptr{Int32}, Int32, Ptr{Int32}), group,
+        ranks, capacity, out_count)
+end
+
+@doc raw"""
     ddp_optimizer_copy_loss_scale(optimizer, tensor, stream)
 
 Write what to multiply the next loss with into a tensor, for kernels that read it there. Into memory of a GPU it is
@@ -3024,6 +2952,78 @@ Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. S
 function ddp_group_get_kept(group, data, capacity, out_bytes)
     return ccall((:ddp_group_get_kept, libddp), ddp_status, (Ptr{ddp_group}, Ptr{Cvoid}, Int64, Ptr{Int64}), group, data,
         capacity, out_bytes)
+end
+
+@doc raw"""
+    ddp_state_save_latest(state, folder, keep)
+
+Save a checkpoint into a folder, as the file step-000000001200.safetensors, with the state's `step`. Then remove old ones:
+of the files with this step or a smaller one the newest `keep` stay. The file of this call always stays, and no other file
+of the folder is touched but what saves that were killed have left.
+- `folder`: is there already; rank 0's counts, the others may pass NULL
+- `keep`: 1 or more; 0: remove nothing. Rank 0's counts
+One job saves to a folder: rank 0 holds a lock on it (the file .ddp-folder.lock) until its model is destroyed or its
+process ends, and the first save of another job fails with IO and names it. File systems without locks have no such guard.
+Files of a greater step are left alone, with a warning, because a load of the latest would prefer them.
+As ddp_state_save_file in all else. Errors: INVALID_ARGUMENT (step or keep below 0), IO, INVALID_STATE, and those of
+collectives. Since 0.1.
+"""
+function ddp_state_save_latest(state, folder, keep)
+    return ccall((:ddp_state_save_latest, libddp), ddp_status, (Ptr{ddp_state}, Cstring, Int64), state, folder, keep)
+end
+
+@doc raw"""
+    ddp_state_load_latest(state, folder, options, out_report)
+
+Load the newest valid checkpoint of a folder that ddp_state_save_latest has filled. Rank 0 looks at the files from the
+greatest step down, verifies each as a whole, and skips what is damaged or cannot be read, with a warning to the log; all
+ranks get the same file. `step` of the report is its step, ddp_model_get_loaded_file returns its name. A job may load from
+a folder while another job saves to it.
+- `folder`: rank 0's counts, the others may pass NULL; with `local` this rank's
+A valid file of another model is not skipped: MISMATCH.
+As ddp_state_load_file in all else. Errors: NO_CHECKPOINT (the folder has no such file: begin anew), IO (there is no such
+folder; or it has files and none is valid, the newest is described), MISMATCH, INVALID_STATE, and those of collectives;
+the same on every rank. Since 0.1.
+"""
+function ddp_state_load_latest(state, folder, options, out_report)
+    return ccall((:ddp_state_load_latest, libddp), ddp_status, (Ptr{ddp_state}, Cstring, Ptr{ddp_load_options},
+        Ptr{ddp_load_report}), state, folder, options, out_report)
+end
+
+@doc raw"""
+    ddp_model_get_loaded_file(model)
+
+The file of the last load on rank 0: its path, or "" after a stream. It is the same on all ranks.
+Local. The text is the model's own, valid until the next load or ddp_model_destroy. NULL before the first load, and if
+`model` is not a model. Since 0.1.
+"""
+function ddp_model_get_loaded_file(model)
+    return ccall((:ddp_model_get_loaded_file, libddp), Ptr{UInt8}, (Ptr{ddp_model},), model)
+end
+
+@doc raw"""
+    ddp_model_get_skipped(model, index)
+
+A file that the last ddp_state_load_latest skipped, and why, as one sentence.
+- `index`: from 0 (the newest) to below `skipped` of the ddp_load_report
+Local. As ddp_model_get_missing. Since 0.1.
+"""
+function ddp_model_get_skipped(model, index)
+    return ccall((:ddp_model_get_skipped, libddp), Ptr{UInt8}, (Ptr{ddp_model}, Int64), model, index)
+end
+
+@doc raw"""
+    ddp_state_save_local(state, fn, user_data)
+
+Save what this rank has, without the others: the bytes are those of ddp_state_save, and may be loaded like them. For
+programs in which one rank alone saves; also when the group is broken.
+- `fn`: takes the bytes, on the calling thread
+- `user_data`: handed to fn
+Local; not in an open pass. Errors: INVALID_ARGUMENT, INVALID_STATE (as ddp_state_save_file; and where the optimizer's
+state is sharded over several ranks: then all save together), CALLBACK (fn did not return 0), OUT_OF_MEMORY. Since 0.1.
+"""
+function ddp_state_save_local(state, fn, user_data)
+    return ccall((:ddp_state_save_local, libddp), ddp_status, (Ptr{ddp_state}, Ptr{Cvoid}, Ptr{Cvoid}), state, fn, user_data)
 end
 
 @doc raw"""

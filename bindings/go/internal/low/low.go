@@ -213,9 +213,9 @@ typedef _gostring_ swig_type_177;
 typedef _gostring_ swig_type_178;
 typedef _gostring_ swig_type_179;
 typedef _gostring_ swig_type_180;
-typedef long long swig_type_181;
-typedef long long swig_type_182;
-typedef long long swig_type_183;
+typedef _gostring_ swig_type_181;
+typedef _gostring_ swig_type_182;
+typedef _gostring_ swig_type_183;
 typedef long long swig_type_184;
 typedef long long swig_type_185;
 typedef long long swig_type_186;
@@ -223,25 +223,25 @@ typedef long long swig_type_187;
 typedef long long swig_type_188;
 typedef long long swig_type_189;
 typedef long long swig_type_190;
-typedef _gostring_ swig_type_191;
+typedef long long swig_type_191;
 typedef long long swig_type_192;
-typedef _gostring_ swig_type_193;
-typedef _gostring_ swig_type_194;
-typedef _gostring_ swig_type_195;
+typedef long long swig_type_193;
+typedef long long swig_type_194;
+typedef long long swig_type_195;
 typedef long long swig_type_196;
 typedef long long swig_type_197;
 typedef long long swig_type_198;
 typedef long long swig_type_199;
 typedef long long swig_type_200;
 typedef long long swig_type_201;
-typedef _gostring_ swig_type_202;
+typedef long long swig_type_202;
 typedef long long swig_type_203;
-typedef _gostring_ swig_type_204;
-typedef _gostring_ swig_type_205;
+typedef long long swig_type_204;
+typedef long long swig_type_205;
 typedef _gostring_ swig_type_206;
-typedef _gostring_ swig_type_207;
+typedef long long swig_type_207;
 typedef _gostring_ swig_type_208;
-typedef _gostring_ swig_type_209;
+typedef long long swig_type_209;
 typedef _gostring_ swig_type_210;
 typedef _gostring_ swig_type_211;
 typedef _gostring_ swig_type_212;
@@ -249,13 +249,13 @@ typedef _gostring_ swig_type_213;
 typedef _gostring_ swig_type_214;
 typedef _gostring_ swig_type_215;
 typedef _gostring_ swig_type_216;
-typedef long long swig_type_217;
-typedef long long swig_type_218;
+typedef _gostring_ swig_type_217;
+typedef _gostring_ swig_type_218;
 typedef long long swig_type_219;
-typedef long long swig_type_220;
+typedef _gostring_ swig_type_220;
 typedef long long swig_type_221;
-typedef long long swig_type_222;
-typedef long long swig_type_223;
+typedef _gostring_ swig_type_222;
+typedef _gostring_ swig_type_223;
 typedef long long swig_type_224;
 typedef long long swig_type_225;
 typedef long long swig_type_226;
@@ -264,70 +264,70 @@ typedef long long swig_type_228;
 typedef long long swig_type_229;
 typedef long long swig_type_230;
 typedef long long swig_type_231;
-typedef long long swig_type_232;
+typedef _gostring_ swig_type_232;
 typedef long long swig_type_233;
-typedef long long swig_type_234;
-typedef long long swig_type_235;
+typedef _gostring_ swig_type_234;
+typedef _gostring_ swig_type_235;
 typedef long long swig_type_236;
 typedef long long swig_type_237;
 typedef long long swig_type_238;
-typedef _gostring_ swig_type_239;
+typedef long long swig_type_239;
 typedef long long swig_type_240;
-typedef _gostring_ swig_type_241;
+typedef long long swig_type_241;
 typedef long long swig_type_242;
-typedef _gostring_ swig_type_243;
-typedef _gostring_ swig_type_244;
-typedef _gostring_ swig_type_245;
-typedef _gostring_ swig_type_246;
-typedef _gostring_ swig_type_247;
-typedef _gostring_ swig_type_248;
+typedef long long swig_type_243;
+typedef long long swig_type_244;
+typedef long long swig_type_245;
+typedef long long swig_type_246;
+typedef long long swig_type_247;
+typedef long long swig_type_248;
 typedef _gostring_ swig_type_249;
-typedef _gostring_ swig_type_250;
+typedef long long swig_type_250;
 typedef _gostring_ swig_type_251;
-typedef long long swig_type_252;
+typedef _gostring_ swig_type_252;
 typedef _gostring_ swig_type_253;
 typedef long long swig_type_254;
-typedef _gostring_ swig_type_255;
-typedef _gostring_ swig_type_256;
-typedef _gostring_ swig_type_257;
-typedef _gostring_ swig_type_258;
+typedef long long swig_type_255;
+typedef long long swig_type_256;
+typedef long long swig_type_257;
+typedef long long swig_type_258;
 typedef long long swig_type_259;
 typedef _gostring_ swig_type_260;
-typedef _gostring_ swig_type_261;
+typedef long long swig_type_261;
 typedef _gostring_ swig_type_262;
 typedef _gostring_ swig_type_263;
-typedef long long swig_type_264;
+typedef _gostring_ swig_type_264;
 typedef _gostring_ swig_type_265;
-typedef long long swig_type_266;
-typedef long long swig_type_267;
-typedef long long swig_type_268;
-typedef long long swig_type_269;
-typedef long long swig_type_270;
-typedef long long swig_type_271;
-typedef long long swig_type_272;
-typedef long long swig_type_273;
-typedef long long swig_type_274;
-typedef long long swig_type_275;
-typedef long long swig_type_276;
+typedef _gostring_ swig_type_266;
+typedef _gostring_ swig_type_267;
+typedef _gostring_ swig_type_268;
+typedef _gostring_ swig_type_269;
+typedef _gostring_ swig_type_270;
+typedef _gostring_ swig_type_271;
+typedef _gostring_ swig_type_272;
+typedef _gostring_ swig_type_273;
+typedef _gostring_ swig_type_274;
+typedef _gostring_ swig_type_275;
+typedef _gostring_ swig_type_276;
 typedef long long swig_type_277;
 typedef long long swig_type_278;
-typedef long long swig_type_279;
+typedef _gostring_ swig_type_279;
 typedef long long swig_type_280;
-typedef long long swig_type_281;
-typedef long long swig_type_282;
+typedef _gostring_ swig_type_281;
+typedef _gostring_ swig_type_282;
 typedef long long swig_type_283;
-typedef long long swig_type_284;
-typedef long long swig_type_285;
-typedef long long swig_type_286;
+typedef _gostring_ swig_type_284;
+typedef _gostring_ swig_type_285;
+typedef _gostring_ swig_type_286;
 typedef long long swig_type_287;
 typedef _gostring_ swig_type_288;
 typedef long long swig_type_289;
-typedef _gostring_ swig_type_290;
-typedef _gostring_ swig_type_291;
-typedef _gostring_ swig_type_292;
-typedef _gostring_ swig_type_293;
-typedef _gostring_ swig_type_294;
-typedef _gostring_ swig_type_295;
+typedef long long swig_type_290;
+typedef long long swig_type_291;
+typedef long long swig_type_292;
+typedef long long swig_type_293;
+typedef long long swig_type_294;
+typedef long long swig_type_295;
 typedef long long swig_type_296;
 typedef long long swig_type_297;
 typedef long long swig_type_298;
@@ -336,42 +336,42 @@ typedef long long swig_type_300;
 typedef long long swig_type_301;
 typedef long long swig_type_302;
 typedef long long swig_type_303;
-typedef _gostring_ swig_type_304;
+typedef long long swig_type_304;
 typedef long long swig_type_305;
-typedef _gostring_ swig_type_306;
-typedef _gostring_ swig_type_307;
+typedef long long swig_type_306;
+typedef long long swig_type_307;
 typedef long long swig_type_308;
 typedef long long swig_type_309;
 typedef long long swig_type_310;
 typedef _gostring_ swig_type_311;
-typedef _gostring_ swig_type_312;
+typedef long long swig_type_312;
 typedef _gostring_ swig_type_313;
 typedef _gostring_ swig_type_314;
 typedef _gostring_ swig_type_315;
-typedef long long swig_type_316;
-typedef long long swig_type_317;
+typedef _gostring_ swig_type_316;
+typedef _gostring_ swig_type_317;
 typedef _gostring_ swig_type_318;
-typedef long long swig_type_319;
-typedef _gostring_ swig_type_320;
-typedef _gostring_ swig_type_321;
-typedef long long swig_type_322;
+typedef _gostring_ swig_type_319;
+typedef long long swig_type_320;
+typedef long long swig_type_321;
+typedef _gostring_ swig_type_322;
 typedef _gostring_ swig_type_323;
-typedef _gostring_ swig_type_324;
-typedef _gostring_ swig_type_325;
-typedef long long swig_type_326;
-typedef _gostring_ swig_type_327;
+typedef long long swig_type_324;
+typedef long long swig_type_325;
+typedef _gostring_ swig_type_326;
+typedef long long swig_type_327;
 typedef _gostring_ swig_type_328;
-typedef long long swig_type_329;
+typedef _gostring_ swig_type_329;
 typedef long long swig_type_330;
 typedef _gostring_ swig_type_331;
 typedef _gostring_ swig_type_332;
 typedef long long swig_type_333;
-typedef long long swig_type_334;
+typedef _gostring_ swig_type_334;
 typedef _gostring_ swig_type_335;
-typedef long long swig_type_336;
+typedef _gostring_ swig_type_336;
 typedef _gostring_ swig_type_337;
-typedef _gostring_ swig_type_338;
-typedef long long swig_type_339;
+typedef long long swig_type_338;
+typedef _gostring_ swig_type_339;
 typedef long long swig_type_340;
 typedef long long swig_type_341;
 typedef long long swig_type_342;
@@ -830,8 +830,86 @@ extern swig_type_177 _wrap_ddp_optimizer_get_skipped_count_low_f5cd9cd78a6c3c90(
 extern swig_type_178 _wrap_ddp_optimizer_get_grad_norm_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_voidp arg2);
 extern swig_type_179 _wrap_ddp_optimizer_set_group_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2, double arg3, double arg4);
 extern swig_type_180 _wrap_ddp_optimizer_step_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2);
-extern void _wrap_ddp_custom_options_struct_size_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_181 arg2);
-extern swig_type_182 _wrap_ddp_custom_options_struct_size_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
+extern swig_type_181 _wrap_ddp_ema_create_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
+extern void _wrap_ddp_ema_destroy_low_f5cd9cd78a6c3c90(uintptr_t arg1);
+extern swig_type_182 _wrap_ddp_ema_update_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_183 _wrap_ddp_ema_swap_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2, uintptr_t arg3);
+extern void _wrap_ddp_state_struct_size_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_184 arg2);
+extern swig_type_185 _wrap_ddp_state_struct_size_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
+extern void _wrap_ddp_state_model_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2);
+extern uintptr_t _wrap_ddp_state_model_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
+extern void _wrap_ddp_state_optimizer_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2);
+extern uintptr_t _wrap_ddp_state_optimizer_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
+extern void _wrap_ddp_state_ema_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2);
+extern uintptr_t _wrap_ddp_state_ema_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
+extern void _wrap_ddp_state_epoch_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_186 arg2);
+extern swig_type_187 _wrap_ddp_state_epoch_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
+extern void _wrap_ddp_state_step_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_188 arg2);
+extern swig_type_189 _wrap_ddp_state_step_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
+extern void _wrap_ddp_state_outer_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2);
+extern uintptr_t _wrap_ddp_state_outer_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
+extern void _wrap_ddp_state_own_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_voidp arg2);
+extern swig_voidp _wrap_ddp_state_own_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
+extern void _wrap_ddp_state_own_bytes_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_190 arg2);
+extern swig_type_191 _wrap_ddp_state_own_bytes_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_state_low_f5cd9cd78a6c3c90(void);
+extern void _wrap_delete_ddp_state_low_f5cd9cd78a6c3c90(uintptr_t arg1);
+extern void _wrap_ddp_load_options_struct_size_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_192 arg2);
+extern swig_type_193 _wrap_ddp_load_options_struct_size_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
+extern void _wrap_ddp_load_options_partial_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_load_options_partial_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
+extern void _wrap_ddp_load_options_local_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_load_options_local_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_load_options_low_f5cd9cd78a6c3c90(void);
+extern void _wrap_delete_ddp_load_options_low_f5cd9cd78a6c3c90(uintptr_t arg1);
+extern void _wrap_ddp_load_report_struct_size_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_194 arg2);
+extern swig_type_195 _wrap_ddp_load_report_struct_size_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
+extern void _wrap_ddp_load_report_epoch_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_196 arg2);
+extern swig_type_197 _wrap_ddp_load_report_epoch_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
+extern void _wrap_ddp_load_report_step_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_198 arg2);
+extern swig_type_199 _wrap_ddp_load_report_step_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
+extern void _wrap_ddp_load_report_missing_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_200 arg2);
+extern swig_type_201 _wrap_ddp_load_report_missing_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
+extern void _wrap_ddp_load_report_unexpected_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_202 arg2);
+extern swig_type_203 _wrap_ddp_load_report_unexpected_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
+extern void _wrap_ddp_load_report_skipped_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_204 arg2);
+extern swig_type_205 _wrap_ddp_load_report_skipped_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_load_report_low_f5cd9cd78a6c3c90(void);
+extern void _wrap_delete_ddp_load_report_low_f5cd9cd78a6c3c90(uintptr_t arg1);
+extern swig_type_206 _wrap_ddp_state_init_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_207 arg2);
+extern swig_type_208 _wrap_ddp_load_options_init_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_209 arg2);
+extern swig_type_210 _wrap_ddp_model_set_metadata_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_211 arg2, swig_voidp arg3);
+extern swig_type_212 _wrap_ddp_model_get_metadata_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_213 arg2, swig_voidp arg3);
+extern swig_type_214 _wrap_ddp_state_save_file_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_215 arg2);
+extern swig_type_216 _wrap_ddp_state_load_file_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_217 arg2, uintptr_t arg3, uintptr_t arg4);
+extern swig_type_218 _wrap_ddp_model_get_missing_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_219 arg2);
+extern swig_type_220 _wrap_ddp_model_get_unexpected_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_221 arg2);
+extern swig_type_222 _wrap_ddp_state_save_low_f5cd9cd78a6c3c90(uintptr_t arg1, ddp_write_fn arg2, uintptr_t arg3);
+extern swig_type_223 _wrap_ddp_state_load_low_f5cd9cd78a6c3c90(uintptr_t arg1, ddp_read_fn arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5);
+extern void _wrap_ddp_sampler_struct_size_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_224 arg2);
+extern swig_type_225 _wrap_ddp_sampler_struct_size_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
+extern void _wrap_ddp_sampler_dataset_size_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_226 arg2);
+extern swig_type_227 _wrap_ddp_sampler_dataset_size_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
+extern void _wrap_ddp_sampler_seed_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_228 arg2);
+extern swig_type_229 _wrap_ddp_sampler_seed_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
+extern void _wrap_ddp_sampler_rank_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_sampler_rank_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
+extern void _wrap_ddp_sampler_size_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_sampler_size_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
+extern void _wrap_ddp_sampler_shuffle_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_sampler_shuffle_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
+extern void _wrap_ddp_sampler_drop_last_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_sampler_drop_last_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
+extern void _wrap_ddp_sampler_seen_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_230 arg2);
+extern swig_type_231 _wrap_ddp_sampler_seen_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_sampler_low_f5cd9cd78a6c3c90(void);
+extern void _wrap_delete_ddp_sampler_low_f5cd9cd78a6c3c90(uintptr_t arg1);
+extern swig_type_232 _wrap_ddp_sampler_init_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_233 arg2);
+extern swig_type_234 _wrap_ddp_sampler_get_count_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_235 _wrap_ddp_sampler_fill_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_236 arg2, swig_type_237 arg3, swig_type_238 arg4, swig_voidp arg5);
+extern int _wrap_ddp_experimental_version_low_f5cd9cd78a6c3c90(void);
+extern void _wrap_ddp_custom_options_struct_size_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_239 arg2);
+extern swig_type_240 _wrap_ddp_custom_options_struct_size_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
 extern void _wrap_ddp_custom_options_rate_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, double arg2);
 extern double _wrap_ddp_custom_options_rate_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
 extern void _wrap_ddp_custom_options_weight_decay_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, double arg2);
@@ -842,8 +920,8 @@ extern void _wrap_ddp_custom_options_reserved_set_low_f5cd9cd78a6c3c90(uintptr_t
 extern int _wrap_ddp_custom_options_reserved_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_custom_options_low_f5cd9cd78a6c3c90(void);
 extern void _wrap_delete_ddp_custom_options_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_update_slice_struct_size_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_183 arg2);
-extern swig_type_184 _wrap_ddp_update_slice_struct_size_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_struct_size_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_241 arg2);
+extern swig_type_242 _wrap_ddp_update_slice_struct_size_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
 extern void _wrap_ddp_update_slice_index_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_update_slice_index_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
 extern void _wrap_ddp_update_slice_dtype_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_intgo arg2);
@@ -862,12 +940,12 @@ extern void _wrap_ddp_update_slice_device_index_set_low_f5cd9cd78a6c3c90(uintptr
 extern int _wrap_ddp_update_slice_device_index_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
 extern void _wrap_ddp_update_slice_reserved_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_update_slice_reserved_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_update_slice_first_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_185 arg2);
-extern swig_type_186 _wrap_ddp_update_slice_first_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_update_slice_count_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_187 arg2);
-extern swig_type_188 _wrap_ddp_update_slice_count_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_update_slice_step_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_189 arg2);
-extern swig_type_190 _wrap_ddp_update_slice_step_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_first_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_243 arg2);
+extern swig_type_244 _wrap_ddp_update_slice_first_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_count_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_245 arg2);
+extern swig_type_246 _wrap_ddp_update_slice_count_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_step_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_247 arg2);
+extern swig_type_248 _wrap_ddp_update_slice_step_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
 extern void _wrap_ddp_update_slice_rate_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, double arg2);
 extern double _wrap_ddp_update_slice_rate_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
 extern void _wrap_ddp_update_slice_weight_decay_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, double arg2);
@@ -876,15 +954,15 @@ extern void _wrap_ddp_update_slice_stream_set_low_f5cd9cd78a6c3c90(uintptr_t arg
 extern uintptr_t _wrap_ddp_update_slice_stream_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_update_slice_low_f5cd9cd78a6c3c90(void);
 extern void _wrap_delete_ddp_update_slice_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern swig_type_191 _wrap_ddp_custom_options_init_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_192 arg2);
-extern swig_type_193 _wrap_ddp_optimizer_create_custom_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_type_194 arg4, ddp_update_fn arg5, uintptr_t arg6, ddp_release_fn arg7, swig_voidp arg8);
-extern swig_type_195 _wrap_ddp_model_set_hook_low_f5cd9cd78a6c3c90(uintptr_t arg1, ddp_hook_fn arg2, uintptr_t arg3, ddp_release_fn arg4);
-extern void _wrap_ddp_powersgd_options_struct_size_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_196 arg2);
-extern swig_type_197 _wrap_ddp_powersgd_options_struct_size_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_powersgd_options_seed_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_198 arg2);
-extern swig_type_199 _wrap_ddp_powersgd_options_seed_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_powersgd_options_start_pass_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_200 arg2);
-extern swig_type_201 _wrap_ddp_powersgd_options_start_pass_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
+extern swig_type_249 _wrap_ddp_custom_options_init_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_250 arg2);
+extern swig_type_251 _wrap_ddp_optimizer_create_custom_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_type_252 arg4, ddp_update_fn arg5, uintptr_t arg6, ddp_release_fn arg7, swig_voidp arg8);
+extern swig_type_253 _wrap_ddp_model_set_hook_low_f5cd9cd78a6c3c90(uintptr_t arg1, ddp_hook_fn arg2, uintptr_t arg3, ddp_release_fn arg4);
+extern void _wrap_ddp_powersgd_options_struct_size_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_254 arg2);
+extern swig_type_255 _wrap_ddp_powersgd_options_struct_size_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
+extern void _wrap_ddp_powersgd_options_seed_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_256 arg2);
+extern swig_type_257 _wrap_ddp_powersgd_options_seed_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
+extern void _wrap_ddp_powersgd_options_start_pass_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_258 arg2);
+extern swig_type_259 _wrap_ddp_powersgd_options_start_pass_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
 extern void _wrap_ddp_powersgd_options_min_compression_rate_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, double arg2);
 extern double _wrap_ddp_powersgd_options_min_compression_rate_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
 extern void _wrap_ddp_powersgd_options_rank_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
@@ -895,96 +973,59 @@ extern void _wrap_ddp_powersgd_options_error_feedback_set_low_f5cd9cd78a6c3c90(u
 extern int _wrap_ddp_powersgd_options_error_feedback_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_powersgd_options_low_f5cd9cd78a6c3c90(void);
 extern void _wrap_delete_ddp_powersgd_options_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern swig_type_202 _wrap_ddp_powersgd_options_init_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_203 arg2);
-extern swig_type_204 _wrap_ddp_hook_powersgd_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_205 _wrap_ddp_model_set_pulled_hook_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern swig_type_206 _wrap_ddp_model_next_bucket_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2, swig_voidp arg3);
-extern swig_type_207 _wrap_ddp_model_finish_bucket_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2, swig_type_208 arg3);
+extern swig_type_260 _wrap_ddp_powersgd_options_init_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_261 arg2);
+extern swig_type_262 _wrap_ddp_hook_powersgd_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_263 _wrap_ddp_model_set_pulled_hook_low_f5cd9cd78a6c3c90(uintptr_t arg1);
+extern swig_type_264 _wrap_ddp_model_next_bucket_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2, swig_voidp arg3);
+extern swig_type_265 _wrap_ddp_model_finish_bucket_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2, swig_type_266 arg3);
 extern int _wrap_ddp_bucket_get_index_low_f5cd9cd78a6c3c90(uintptr_t arg1);
 extern int _wrap_ddp_bucket_is_last_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern swig_type_209 _wrap_ddp_bucket_get_contents_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_267 _wrap_ddp_bucket_get_contents_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2);
 extern int _wrap_ddp_bucket_get_parameter_count_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern swig_type_210 _wrap_ddp_bucket_get_parameter_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2, swig_voidp arg3, uintptr_t arg4);
+extern swig_type_268 _wrap_ddp_bucket_get_parameter_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2, swig_voidp arg3, uintptr_t arg4);
 extern int _wrap_ddp_bucket_is_used_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern swig_type_211 _wrap_ddp_bucket_get_group_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_212 _wrap_ddp_bucket_set_error_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_213 arg2);
-extern swig_type_214 _wrap_ddp_ema_create_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
-extern void _wrap_ddp_ema_destroy_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern swig_type_215 _wrap_ddp_ema_update_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_216 _wrap_ddp_ema_swap_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2, uintptr_t arg3);
-extern void _wrap_ddp_state_struct_size_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_217 arg2);
-extern swig_type_218 _wrap_ddp_state_struct_size_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_state_model_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2);
-extern uintptr_t _wrap_ddp_state_model_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_state_optimizer_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2);
-extern uintptr_t _wrap_ddp_state_optimizer_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_state_ema_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2);
-extern uintptr_t _wrap_ddp_state_ema_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_state_epoch_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_219 arg2);
-extern swig_type_220 _wrap_ddp_state_epoch_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_state_step_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_221 arg2);
-extern swig_type_222 _wrap_ddp_state_step_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_state_outer_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2);
-extern uintptr_t _wrap_ddp_state_outer_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_state_own_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_voidp arg2);
-extern swig_voidp _wrap_ddp_state_own_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_state_own_bytes_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_223 arg2);
-extern swig_type_224 _wrap_ddp_state_own_bytes_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_state_low_f5cd9cd78a6c3c90(void);
-extern void _wrap_delete_ddp_state_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_load_options_struct_size_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_225 arg2);
-extern swig_type_226 _wrap_ddp_load_options_struct_size_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_load_options_partial_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_load_options_partial_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_load_options_local_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_load_options_local_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_load_options_low_f5cd9cd78a6c3c90(void);
-extern void _wrap_delete_ddp_load_options_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_load_report_struct_size_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_227 arg2);
-extern swig_type_228 _wrap_ddp_load_report_struct_size_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_load_report_epoch_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_229 arg2);
-extern swig_type_230 _wrap_ddp_load_report_epoch_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_load_report_step_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_231 arg2);
-extern swig_type_232 _wrap_ddp_load_report_step_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_load_report_missing_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_233 arg2);
-extern swig_type_234 _wrap_ddp_load_report_missing_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_load_report_unexpected_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_235 arg2);
-extern swig_type_236 _wrap_ddp_load_report_unexpected_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_load_report_skipped_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_237 arg2);
-extern swig_type_238 _wrap_ddp_load_report_skipped_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_load_report_low_f5cd9cd78a6c3c90(void);
-extern void _wrap_delete_ddp_load_report_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern swig_type_239 _wrap_ddp_state_init_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_240 arg2);
-extern swig_type_241 _wrap_ddp_load_options_init_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_242 arg2);
-extern swig_type_243 _wrap_ddp_model_set_metadata_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_244 arg2, swig_voidp arg3);
-extern swig_type_245 _wrap_ddp_model_get_metadata_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_246 arg2, swig_voidp arg3);
-extern swig_type_247 _wrap_ddp_state_save_file_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_248 arg2);
-extern swig_type_249 _wrap_ddp_state_load_file_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_250 arg2, uintptr_t arg3, uintptr_t arg4);
-extern swig_type_251 _wrap_ddp_model_get_missing_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_252 arg2);
-extern swig_type_253 _wrap_ddp_model_get_unexpected_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_254 arg2);
-extern swig_type_255 _wrap_ddp_state_save_low_f5cd9cd78a6c3c90(uintptr_t arg1, ddp_write_fn arg2, uintptr_t arg3);
-extern swig_type_256 _wrap_ddp_state_load_low_f5cd9cd78a6c3c90(uintptr_t arg1, ddp_read_fn arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5);
-extern swig_type_257 _wrap_ddp_state_save_latest_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_258 arg2, swig_type_259 arg3);
-extern swig_type_260 _wrap_ddp_state_load_latest_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_261 arg2, uintptr_t arg3, uintptr_t arg4);
-extern swig_type_262 _wrap_ddp_model_get_loaded_file_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern swig_type_263 _wrap_ddp_model_get_skipped_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_264 arg2);
-extern swig_type_265 _wrap_ddp_state_save_local_low_f5cd9cd78a6c3c90(uintptr_t arg1, ddp_write_fn arg2, uintptr_t arg3);
-extern void _wrap_ddp_recover_options_struct_size_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_266 arg2);
-extern swig_type_267 _wrap_ddp_recover_options_struct_size_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_recover_options_wait_ms_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_268 arg2);
-extern swig_type_269 _wrap_ddp_recover_options_wait_ms_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
+extern swig_type_269 _wrap_ddp_bucket_get_group_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_270 _wrap_ddp_bucket_set_error_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_271 arg2);
+extern swig_type_272 _wrap_ddp_model_set_buckets_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_voidp arg2, int arg3);
+extern swig_type_273 _wrap_ddp_model_join_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_274 _wrap_ddp_model_average_parameters_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_275 _wrap_ddp_group_all_reduce_rows_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_intgo arg4, swig_voidp arg5, uintptr_t arg6);
+extern swig_type_276 _wrap_ddp_group_get_rows_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
+extern void _wrap_ddp_batch_norm_options_struct_size_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_277 arg2);
+extern swig_type_278 _wrap_ddp_batch_norm_options_struct_size_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
+extern void _wrap_ddp_batch_norm_options_epsilon_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_batch_norm_options_epsilon_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
+extern void _wrap_ddp_batch_norm_options_momentum_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_batch_norm_options_momentum_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
+extern void _wrap_ddp_batch_norm_options_training_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_batch_norm_options_training_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
+extern void _wrap_ddp_batch_norm_options_accumulate_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_batch_norm_options_accumulate_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_batch_norm_options_low_f5cd9cd78a6c3c90(void);
+extern void _wrap_delete_ddp_batch_norm_options_low_f5cd9cd78a6c3c90(uintptr_t arg1);
+extern swig_type_279 _wrap_ddp_batch_norm_options_init_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_280 arg2);
+extern swig_type_281 _wrap_ddp_batch_norm_forward_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5, uintptr_t arg6, uintptr_t arg7, uintptr_t arg8, uintptr_t arg9, uintptr_t arg10, swig_voidp arg11, uintptr_t arg12);
+extern swig_type_282 _wrap_ddp_batch_norm_backward_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5, uintptr_t arg6, uintptr_t arg7, swig_type_283 arg8, uintptr_t arg9, uintptr_t arg10, uintptr_t arg11, uintptr_t arg12);
+extern swig_type_284 _wrap_ddp_memory_retain_low_f5cd9cd78a6c3c90(swig_voidp arg1);
+extern swig_type_285 _wrap_ddp_memory_release_low_f5cd9cd78a6c3c90(swig_voidp arg1);
+extern swig_type_286 _wrap_ddp_group_share_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_voidp arg2, swig_type_287 arg3);
+extern swig_type_288 _wrap_ddp_group_unshare_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_voidp arg2);
+extern void _wrap_ddp_recover_options_struct_size_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_289 arg2);
+extern swig_type_290 _wrap_ddp_recover_options_struct_size_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
+extern void _wrap_ddp_recover_options_wait_ms_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_291 arg2);
+extern swig_type_292 _wrap_ddp_recover_options_wait_ms_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
 extern void _wrap_ddp_recover_options_min_ranks_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_recover_options_min_ranks_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
 extern void _wrap_ddp_recover_options_allow_half_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_recover_options_allow_half_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_recover_options_cool_down_ms_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_270 arg2);
-extern swig_type_271 _wrap_ddp_recover_options_cool_down_ms_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
+extern void _wrap_ddp_recover_options_cool_down_ms_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_293 arg2);
+extern swig_type_294 _wrap_ddp_recover_options_cool_down_ms_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_recover_options_low_f5cd9cd78a6c3c90(void);
 extern void _wrap_delete_ddp_recover_options_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_recovery_struct_size_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_272 arg2);
-extern swig_type_273 _wrap_ddp_recovery_struct_size_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_recovery_generation_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_274 arg2);
-extern swig_type_275 _wrap_ddp_recovery_generation_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
+extern void _wrap_ddp_recovery_struct_size_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_295 arg2);
+extern swig_type_296 _wrap_ddp_recovery_struct_size_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
+extern void _wrap_ddp_recovery_generation_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_297 arg2);
+extern swig_type_298 _wrap_ddp_recovery_generation_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
 extern void _wrap_ddp_recovery_rank_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_recovery_rank_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
 extern void _wrap_ddp_recovery_size_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
@@ -999,20 +1040,20 @@ extern void _wrap_ddp_recovery_reserved_set_low_f5cd9cd78a6c3c90(uintptr_t arg1,
 extern int _wrap_ddp_recovery_reserved_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
 extern void _wrap_ddp_recovery_seconds_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, double arg2);
 extern double _wrap_ddp_recovery_seconds_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_recovery_step_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_276 arg2);
-extern swig_type_277 _wrap_ddp_recovery_step_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_recovery_went_back_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_278 arg2);
-extern swig_type_279 _wrap_ddp_recovery_went_back_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_recovery_kept_epoch_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_280 arg2);
-extern swig_type_281 _wrap_ddp_recovery_kept_epoch_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_recovery_kept_step_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_282 arg2);
-extern swig_type_283 _wrap_ddp_recovery_kept_step_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
+extern void _wrap_ddp_recovery_step_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_299 arg2);
+extern swig_type_300 _wrap_ddp_recovery_step_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
+extern void _wrap_ddp_recovery_went_back_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_301 arg2);
+extern swig_type_302 _wrap_ddp_recovery_went_back_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
+extern void _wrap_ddp_recovery_kept_epoch_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_303 arg2);
+extern swig_type_304 _wrap_ddp_recovery_kept_epoch_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
+extern void _wrap_ddp_recovery_kept_step_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_305 arg2);
+extern swig_type_306 _wrap_ddp_recovery_kept_step_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_recovery_low_f5cd9cd78a6c3c90(void);
 extern void _wrap_delete_ddp_recovery_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_rank_progress_struct_size_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_284 arg2);
-extern swig_type_285 _wrap_ddp_rank_progress_struct_size_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_rank_progress_pass_index_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_286 arg2);
-extern swig_type_287 _wrap_ddp_rank_progress_pass_index_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
+extern void _wrap_ddp_rank_progress_struct_size_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_307 arg2);
+extern swig_type_308 _wrap_ddp_rank_progress_struct_size_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
+extern void _wrap_ddp_rank_progress_pass_index_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_309 arg2);
+extern swig_type_310 _wrap_ddp_rank_progress_pass_index_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
 extern void _wrap_ddp_rank_progress_bucket_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_rank_progress_bucket_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
 extern void _wrap_ddp_rank_progress_in_call_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
@@ -1025,62 +1066,16 @@ extern void _wrap_ddp_rank_progress_reserved_set_low_f5cd9cd78a6c3c90(uintptr_t 
 extern int _wrap_ddp_rank_progress_reserved_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_rank_progress_low_f5cd9cd78a6c3c90(void);
 extern void _wrap_delete_ddp_rank_progress_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern swig_type_288 _wrap_ddp_recover_options_init_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_289 arg2);
-extern swig_type_290 _wrap_ddp_group_get_failed_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
-extern swig_type_291 _wrap_ddp_group_get_progress_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2, uintptr_t arg3);
-extern swig_type_292 _wrap_ddp_group_recover_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
-extern swig_type_293 _wrap_ddp_group_get_gone_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
-extern swig_type_294 _wrap_ddp_group_get_joined_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
-extern swig_type_295 _wrap_ddp_group_get_renumbered_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
-extern void _wrap_ddp_sampler_struct_size_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_296 arg2);
-extern swig_type_297 _wrap_ddp_sampler_struct_size_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_sampler_dataset_size_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_298 arg2);
-extern swig_type_299 _wrap_ddp_sampler_dataset_size_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_sampler_seed_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_300 arg2);
-extern swig_type_301 _wrap_ddp_sampler_seed_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_sampler_rank_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_sampler_rank_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_sampler_size_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_sampler_size_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_sampler_shuffle_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_sampler_shuffle_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_sampler_drop_last_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_sampler_drop_last_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_sampler_seen_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_302 arg2);
-extern swig_type_303 _wrap_ddp_sampler_seen_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_sampler_low_f5cd9cd78a6c3c90(void);
-extern void _wrap_delete_ddp_sampler_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern swig_type_304 _wrap_ddp_sampler_init_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_305 arg2);
-extern swig_type_306 _wrap_ddp_sampler_get_count_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_307 _wrap_ddp_sampler_fill_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_308 arg2, swig_type_309 arg3, swig_type_310 arg4, swig_voidp arg5);
-extern int _wrap_ddp_experimental_version_low_f5cd9cd78a6c3c90(void);
-extern swig_type_311 _wrap_ddp_model_set_buckets_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_voidp arg2, int arg3);
-extern swig_type_312 _wrap_ddp_model_join_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_313 _wrap_ddp_model_average_parameters_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_314 _wrap_ddp_group_all_reduce_rows_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_intgo arg4, swig_voidp arg5, uintptr_t arg6);
-extern swig_type_315 _wrap_ddp_group_get_rows_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
-extern void _wrap_ddp_batch_norm_options_struct_size_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_316 arg2);
-extern swig_type_317 _wrap_ddp_batch_norm_options_struct_size_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_batch_norm_options_epsilon_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_batch_norm_options_epsilon_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_batch_norm_options_momentum_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_batch_norm_options_momentum_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_batch_norm_options_training_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_batch_norm_options_training_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_batch_norm_options_accumulate_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_batch_norm_options_accumulate_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_batch_norm_options_low_f5cd9cd78a6c3c90(void);
-extern void _wrap_delete_ddp_batch_norm_options_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern swig_type_318 _wrap_ddp_batch_norm_options_init_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_319 arg2);
-extern swig_type_320 _wrap_ddp_batch_norm_forward_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5, uintptr_t arg6, uintptr_t arg7, uintptr_t arg8, uintptr_t arg9, uintptr_t arg10, swig_voidp arg11, uintptr_t arg12);
-extern swig_type_321 _wrap_ddp_batch_norm_backward_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5, uintptr_t arg6, uintptr_t arg7, swig_type_322 arg8, uintptr_t arg9, uintptr_t arg10, uintptr_t arg11, uintptr_t arg12);
-extern swig_type_323 _wrap_ddp_memory_retain_low_f5cd9cd78a6c3c90(swig_voidp arg1);
-extern swig_type_324 _wrap_ddp_memory_release_low_f5cd9cd78a6c3c90(swig_voidp arg1);
-extern swig_type_325 _wrap_ddp_group_share_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_voidp arg2, swig_type_326 arg3);
-extern swig_type_327 _wrap_ddp_group_unshare_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_328 _wrap_ddp_optimizer_copy_loss_scale_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
-extern void _wrap_ddp_virtual_ranks_struct_size_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_329 arg2);
-extern swig_type_330 _wrap_ddp_virtual_ranks_struct_size_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
+extern swig_type_311 _wrap_ddp_recover_options_init_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_312 arg2);
+extern swig_type_313 _wrap_ddp_group_get_failed_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
+extern swig_type_314 _wrap_ddp_group_get_progress_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2, uintptr_t arg3);
+extern swig_type_315 _wrap_ddp_group_recover_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
+extern swig_type_316 _wrap_ddp_group_get_gone_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
+extern swig_type_317 _wrap_ddp_group_get_joined_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
+extern swig_type_318 _wrap_ddp_group_get_renumbered_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
+extern swig_type_319 _wrap_ddp_optimizer_copy_loss_scale_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
+extern void _wrap_ddp_virtual_ranks_struct_size_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_320 arg2);
+extern swig_type_321 _wrap_ddp_virtual_ranks_struct_size_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
 extern void _wrap_ddp_virtual_ranks_total_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_virtual_ranks_total_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
 extern void _wrap_ddp_virtual_ranks_first_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
@@ -1091,11 +1086,16 @@ extern void _wrap_ddp_virtual_ranks_reserved_set_low_f5cd9cd78a6c3c90(uintptr_t 
 extern int _wrap_ddp_virtual_ranks_reserved_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_virtual_ranks_low_f5cd9cd78a6c3c90(void);
 extern void _wrap_delete_ddp_virtual_ranks_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern swig_type_331 _wrap_ddp_group_get_virtual_ranks_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_332 _wrap_ddp_virtual_rank_key_low_f5cd9cd78a6c3c90(swig_type_333 arg1, swig_type_334 arg2, int arg3, swig_voidp arg4);
-extern swig_type_335 _wrap_ddp_group_reduce_part_metrics_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_voidp arg2, swig_type_336 arg3, swig_intgo arg4);
-extern swig_type_337 _wrap_ddp_state_keep_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2, uintptr_t arg3);
-extern swig_type_338 _wrap_ddp_group_get_kept_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_voidp arg2, swig_type_339 arg3, swig_voidp arg4);
+extern swig_type_322 _wrap_ddp_group_get_virtual_ranks_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_323 _wrap_ddp_virtual_rank_key_low_f5cd9cd78a6c3c90(swig_type_324 arg1, swig_type_325 arg2, int arg3, swig_voidp arg4);
+extern swig_type_326 _wrap_ddp_group_reduce_part_metrics_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_voidp arg2, swig_type_327 arg3, swig_intgo arg4);
+extern swig_type_328 _wrap_ddp_state_keep_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2, uintptr_t arg3);
+extern swig_type_329 _wrap_ddp_group_get_kept_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_voidp arg2, swig_type_330 arg3, swig_voidp arg4);
+extern swig_type_331 _wrap_ddp_state_save_latest_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_332 arg2, swig_type_333 arg3);
+extern swig_type_334 _wrap_ddp_state_load_latest_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_335 arg2, uintptr_t arg3, uintptr_t arg4);
+extern swig_type_336 _wrap_ddp_model_get_loaded_file_low_f5cd9cd78a6c3c90(uintptr_t arg1);
+extern swig_type_337 _wrap_ddp_model_get_skipped_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_338 arg2);
+extern swig_type_339 _wrap_ddp_state_save_local_low_f5cd9cd78a6c3c90(uintptr_t arg1, ddp_write_fn arg2, uintptr_t arg3);
 extern void _wrap_ddp_outer_options_struct_size_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_340 arg2);
 extern swig_type_341 _wrap_ddp_outer_options_struct_size_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
 extern void _wrap_ddp_outer_options_every_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_342 arg2);
@@ -4707,6 +4707,710 @@ swig_r_1 = result(swig_r)
 	return swig_r_1
 }
 
+func Ddp_ema_create(arg1 uintptr, arg2 *float64, arg3 int32, arg4 *uintptr) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	_swig_i_2 := arg3
+	_swig_i_3 := arg4
+	swig_r_p := C._wrap_ddp_ema_create_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.int(_swig_i_2), C.swig_voidp(_swig_i_3))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_ema_destroy(arg1 uintptr) {
+	_swig_i_0 := arg1
+	C._wrap_ddp_ema_destroy_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0))
+}
+
+func Ddp_ema_update(arg1 uintptr, arg2 uintptr) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	swig_r_p := C._wrap_ddp_ema_update_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_ema_swap(arg1 uintptr, arg2 int32, arg3 uintptr) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	_swig_i_2 := arg3
+	swig_r_p := C._wrap_ddp_ema_swap_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.uintptr_t(_swig_i_2))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+type SwigcptrDdp_state uintptr
+
+func (p SwigcptrDdp_state) Swigcptr() uintptr {
+	return (uintptr)(p)
+}
+
+func (p SwigcptrDdp_state) SwigIsDdp_state() {
+}
+
+func (arg1 SwigcptrDdp_state) SetStruct_size(arg2 int64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_state_struct_size_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_184(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_state) GetStruct_size() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ddp_state_struct_size_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_state) SetModel(arg2 uintptr) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_state_model_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_state) GetModel() (_swig_ret uintptr) {
+	var swig_r uintptr
+	_swig_i_0 := arg1
+	swig_r = (uintptr)(C._wrap_ddp_state_model_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_state) SetOptimizer(arg2 uintptr) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_state_optimizer_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_state) GetOptimizer() (_swig_ret uintptr) {
+	var swig_r uintptr
+	_swig_i_0 := arg1
+	swig_r = (uintptr)(C._wrap_ddp_state_optimizer_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_state) SetEma(arg2 uintptr) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_state_ema_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_state) GetEma() (_swig_ret uintptr) {
+	var swig_r uintptr
+	_swig_i_0 := arg1
+	swig_r = (uintptr)(C._wrap_ddp_state_ema_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_state) SetEpoch(arg2 int64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_state_epoch_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_186(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_state) GetEpoch() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ddp_state_epoch_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_state) SetStep(arg2 int64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_state_step_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_188(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_state) GetStep() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ddp_state_step_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_state) SetOuter(arg2 uintptr) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_state_outer_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_state) GetOuter() (_swig_ret uintptr) {
+	var swig_r uintptr
+	_swig_i_0 := arg1
+	swig_r = (uintptr)(C._wrap_ddp_state_outer_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_state) SetOwn(arg2 unsafe.Pointer) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_state_own_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_state) GetOwn() (_swig_ret unsafe.Pointer) {
+	var swig_r unsafe.Pointer
+	_swig_i_0 := arg1
+	swig_r = (unsafe.Pointer)(C._wrap_ddp_state_own_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_state) SetOwn_bytes(arg2 int64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_state_own_bytes_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_190(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_state) GetOwn_bytes() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ddp_state_own_bytes_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func NewDdp_state() (_swig_ret Ddp_state) {
+	var swig_r Ddp_state
+	swig_r = (Ddp_state)(SwigcptrDdp_state(C._wrap_new_ddp_state_low_f5cd9cd78a6c3c90()))
+	return swig_r
+}
+
+func DeleteDdp_state(arg1 Ddp_state) {
+	_swig_i_0 := getSwigcptr(arg1)
+	C._wrap_delete_ddp_state_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0))
+}
+
+type Ddp_state interface {
+	Swigcptr() uintptr
+	SwigIsDdp_state()
+	SetStruct_size(arg2 int64)
+	GetStruct_size() (_swig_ret int64)
+	SetModel(arg2 uintptr)
+	GetModel() (_swig_ret uintptr)
+	SetOptimizer(arg2 uintptr)
+	GetOptimizer() (_swig_ret uintptr)
+	SetEma(arg2 uintptr)
+	GetEma() (_swig_ret uintptr)
+	SetEpoch(arg2 int64)
+	GetEpoch() (_swig_ret int64)
+	SetStep(arg2 int64)
+	GetStep() (_swig_ret int64)
+	SetOuter(arg2 uintptr)
+	GetOuter() (_swig_ret uintptr)
+	SetOwn(arg2 unsafe.Pointer)
+	GetOwn() (_swig_ret unsafe.Pointer)
+	SetOwn_bytes(arg2 int64)
+	GetOwn_bytes() (_swig_ret int64)
+}
+
+type SwigcptrDdp_load_options uintptr
+
+func (p SwigcptrDdp_load_options) Swigcptr() uintptr {
+	return (uintptr)(p)
+}
+
+func (p SwigcptrDdp_load_options) SwigIsDdp_load_options() {
+}
+
+func (arg1 SwigcptrDdp_load_options) SetStruct_size(arg2 int64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_load_options_struct_size_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_192(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_load_options) GetStruct_size() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ddp_load_options_struct_size_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_load_options) SetPartial(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_load_options_partial_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_load_options) GetPartial() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_load_options_partial_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_load_options) SetLocal(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_load_options_local_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_load_options) GetLocal() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_load_options_local_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func NewDdp_load_options() (_swig_ret Ddp_load_options) {
+	var swig_r Ddp_load_options
+	swig_r = (Ddp_load_options)(SwigcptrDdp_load_options(C._wrap_new_ddp_load_options_low_f5cd9cd78a6c3c90()))
+	return swig_r
+}
+
+func DeleteDdp_load_options(arg1 Ddp_load_options) {
+	_swig_i_0 := getSwigcptr(arg1)
+	C._wrap_delete_ddp_load_options_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0))
+}
+
+type Ddp_load_options interface {
+	Swigcptr() uintptr
+	SwigIsDdp_load_options()
+	SetStruct_size(arg2 int64)
+	GetStruct_size() (_swig_ret int64)
+	SetPartial(arg2 int32)
+	GetPartial() (_swig_ret int32)
+	SetLocal(arg2 int32)
+	GetLocal() (_swig_ret int32)
+}
+
+type SwigcptrDdp_load_report uintptr
+
+func (p SwigcptrDdp_load_report) Swigcptr() uintptr {
+	return (uintptr)(p)
+}
+
+func (p SwigcptrDdp_load_report) SwigIsDdp_load_report() {
+}
+
+func (arg1 SwigcptrDdp_load_report) SetStruct_size(arg2 int64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_load_report_struct_size_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_194(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_load_report) GetStruct_size() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ddp_load_report_struct_size_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_load_report) SetEpoch(arg2 int64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_load_report_epoch_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_196(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_load_report) GetEpoch() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ddp_load_report_epoch_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_load_report) SetStep(arg2 int64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_load_report_step_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_198(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_load_report) GetStep() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ddp_load_report_step_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_load_report) SetMissing(arg2 int64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_load_report_missing_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_200(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_load_report) GetMissing() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ddp_load_report_missing_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_load_report) SetUnexpected(arg2 int64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_load_report_unexpected_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_202(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_load_report) GetUnexpected() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ddp_load_report_unexpected_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_load_report) SetSkipped(arg2 int64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_load_report_skipped_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_204(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_load_report) GetSkipped() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ddp_load_report_skipped_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func NewDdp_load_report() (_swig_ret Ddp_load_report) {
+	var swig_r Ddp_load_report
+	swig_r = (Ddp_load_report)(SwigcptrDdp_load_report(C._wrap_new_ddp_load_report_low_f5cd9cd78a6c3c90()))
+	return swig_r
+}
+
+func DeleteDdp_load_report(arg1 Ddp_load_report) {
+	_swig_i_0 := getSwigcptr(arg1)
+	C._wrap_delete_ddp_load_report_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0))
+}
+
+type Ddp_load_report interface {
+	Swigcptr() uintptr
+	SwigIsDdp_load_report()
+	SetStruct_size(arg2 int64)
+	GetStruct_size() (_swig_ret int64)
+	SetEpoch(arg2 int64)
+	GetEpoch() (_swig_ret int64)
+	SetStep(arg2 int64)
+	GetStep() (_swig_ret int64)
+	SetMissing(arg2 int64)
+	GetMissing() (_swig_ret int64)
+	SetUnexpected(arg2 int64)
+	GetUnexpected() (_swig_ret int64)
+	SetSkipped(arg2 int64)
+	GetSkipped() (_swig_ret int64)
+}
+
+func Ddp_state_init(arg1 Ddp_state, arg2 int64) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := getSwigcptr(arg1)
+	_swig_i_1 := arg2
+	swig_r_p := C._wrap_ddp_state_init_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_207(_swig_i_1))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_load_options_init(arg1 Ddp_load_options, arg2 int64) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := getSwigcptr(arg1)
+	_swig_i_1 := arg2
+	swig_r_p := C._wrap_ddp_load_options_init_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_209(_swig_i_1))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_model_set_metadata(arg1 uintptr, arg2 string, arg3 unsafe.Pointer) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	_swig_i_2 := arg3
+	swig_r_p := C._wrap_ddp_model_set_metadata_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), *(*C.swig_type_211)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	if Swig_escape_always_false {
+		Swig_escape_val = arg2
+	}
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_model_get_metadata(arg1 uintptr, arg2 string, arg3 *unsafe.Pointer) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	_swig_i_2 := arg3
+	swig_r_p := C._wrap_ddp_model_get_metadata_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), *(*C.swig_type_213)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	if Swig_escape_always_false {
+		Swig_escape_val = arg2
+	}
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_state_save_file(arg1 Ddp_state, arg2 string) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := getSwigcptr(arg1)
+	_swig_i_1 := arg2
+	swig_r_p := C._wrap_ddp_state_save_file_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), *(*C.swig_type_215)(unsafe.Pointer(&_swig_i_1)))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	if Swig_escape_always_false {
+		Swig_escape_val = arg2
+	}
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_state_load_file(arg1 Ddp_state, arg2 string, arg3 Ddp_load_options, arg4 Ddp_load_report) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := getSwigcptr(arg1)
+	_swig_i_1 := arg2
+	_swig_i_2 := getSwigcptr(arg3)
+	_swig_i_3 := getSwigcptr(arg4)
+	swig_r_p := C._wrap_ddp_state_load_file_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), *(*C.swig_type_217)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	if Swig_escape_always_false {
+		Swig_escape_val = arg2
+	}
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_model_get_missing(arg1 uintptr, arg2 int64) (_swig_ret string) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	swig_r_p := C._wrap_ddp_model_get_missing_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_219(_swig_i_1))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 string
+ swig_r_1 = swigCopyString(swig_r) 
+	return swig_r_1
+}
+
+func Ddp_model_get_unexpected(arg1 uintptr, arg2 int64) (_swig_ret string) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	swig_r_p := C._wrap_ddp_model_get_unexpected_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_221(_swig_i_1))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 string
+ swig_r_1 = swigCopyString(swig_r) 
+	return swig_r_1
+}
+
+func Ddp_state_save(arg1 Ddp_state, arg2 unsafe.Pointer, arg3 uintptr) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := getSwigcptr(arg1)
+	_swig_i_1 := arg2
+	_swig_i_2 := arg3
+	swig_r_p := C._wrap_ddp_state_save_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.ddp_write_fn(_swig_i_1), C.uintptr_t(_swig_i_2))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_state_load(arg1 Ddp_state, arg2 unsafe.Pointer, arg3 uintptr, arg4 Ddp_load_options, arg5 Ddp_load_report) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := getSwigcptr(arg1)
+	_swig_i_1 := arg2
+	_swig_i_2 := arg3
+	_swig_i_3 := getSwigcptr(arg4)
+	_swig_i_4 := getSwigcptr(arg5)
+	swig_r_p := C._wrap_ddp_state_load_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.ddp_read_fn(_swig_i_1), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3), C.uintptr_t(_swig_i_4))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+type SwigcptrDdp_sampler uintptr
+
+func (p SwigcptrDdp_sampler) Swigcptr() uintptr {
+	return (uintptr)(p)
+}
+
+func (p SwigcptrDdp_sampler) SwigIsDdp_sampler() {
+}
+
+func (arg1 SwigcptrDdp_sampler) SetStruct_size(arg2 int64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_sampler_struct_size_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_224(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_sampler) GetStruct_size() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ddp_sampler_struct_size_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_sampler) SetDataset_size(arg2 int64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_sampler_dataset_size_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_226(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_sampler) GetDataset_size() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ddp_sampler_dataset_size_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_sampler) SetSeed(arg2 int64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_sampler_seed_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_228(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_sampler) GetSeed() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ddp_sampler_seed_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_sampler) SetRank(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_sampler_rank_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_sampler) GetRank() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_sampler_rank_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_sampler) SetSize(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_sampler_size_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_sampler) GetSize() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_sampler_size_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_sampler) SetShuffle(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_sampler_shuffle_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_sampler) GetShuffle() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_sampler_shuffle_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_sampler) SetDrop_last(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_sampler_drop_last_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_sampler) GetDrop_last() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_sampler_drop_last_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_sampler) SetSeen(arg2 int64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_sampler_seen_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_230(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_sampler) GetSeen() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ddp_sampler_seen_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func NewDdp_sampler() (_swig_ret Ddp_sampler) {
+	var swig_r Ddp_sampler
+	swig_r = (Ddp_sampler)(SwigcptrDdp_sampler(C._wrap_new_ddp_sampler_low_f5cd9cd78a6c3c90()))
+	return swig_r
+}
+
+func DeleteDdp_sampler(arg1 Ddp_sampler) {
+	_swig_i_0 := getSwigcptr(arg1)
+	C._wrap_delete_ddp_sampler_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0))
+}
+
+type Ddp_sampler interface {
+	Swigcptr() uintptr
+	SwigIsDdp_sampler()
+	SetStruct_size(arg2 int64)
+	GetStruct_size() (_swig_ret int64)
+	SetDataset_size(arg2 int64)
+	GetDataset_size() (_swig_ret int64)
+	SetSeed(arg2 int64)
+	GetSeed() (_swig_ret int64)
+	SetRank(arg2 int32)
+	GetRank() (_swig_ret int32)
+	SetSize(arg2 int32)
+	GetSize() (_swig_ret int32)
+	SetShuffle(arg2 int32)
+	GetShuffle() (_swig_ret int32)
+	SetDrop_last(arg2 int32)
+	GetDrop_last() (_swig_ret int32)
+	SetSeen(arg2 int64)
+	GetSeen() (_swig_ret int64)
+}
+
+func Ddp_sampler_init(arg1 Ddp_sampler, arg2 int64) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := getSwigcptr(arg1)
+	_swig_i_1 := arg2
+	swig_r_p := C._wrap_ddp_sampler_init_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_233(_swig_i_1))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_sampler_get_count(arg1 Ddp_sampler, arg2 *int64) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := getSwigcptr(arg1)
+	_swig_i_1 := arg2
+	swig_r_p := C._wrap_ddp_sampler_get_count_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_sampler_fill(arg1 Ddp_sampler, arg2 int64, arg3 int64, arg4 int64, arg5 *int64) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := getSwigcptr(arg1)
+	_swig_i_1 := arg2
+	_swig_i_2 := arg3
+	_swig_i_3 := arg4
+	_swig_i_4 := arg5
+	swig_r_p := C._wrap_ddp_sampler_fill_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_236(_swig_i_1), C.swig_type_237(_swig_i_2), C.swig_type_238(_swig_i_3), C.swig_voidp(_swig_i_4))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+const DDP_EXPERIMENTAL_VERSION int = 1
+func Ddp_experimental_version() (_swig_ret int32) {
+	var swig_r int32
+	swig_r = (int32)(C._wrap_ddp_experimental_version_low_f5cd9cd78a6c3c90())
+	return swig_r
+}
+
 type SwigcptrDdp_custom_options uintptr
 
 func (p SwigcptrDdp_custom_options) Swigcptr() uintptr {
@@ -4719,7 +5423,7 @@ func (p SwigcptrDdp_custom_options) SwigIsDdp_custom_options() {
 func (arg1 SwigcptrDdp_custom_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_custom_options_struct_size_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_181(_swig_i_1))
+	C._wrap_ddp_custom_options_struct_size_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_239(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_custom_options) GetStruct_size() (_swig_ret int64) {
@@ -4820,7 +5524,7 @@ func (p SwigcptrDdp_update_slice) SwigIsDdp_update_slice() {
 func (arg1 SwigcptrDdp_update_slice) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_update_slice_struct_size_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_183(_swig_i_1))
+	C._wrap_ddp_update_slice_struct_size_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_241(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_update_slice) GetStruct_size() (_swig_ret int64) {
@@ -4950,7 +5654,7 @@ func (arg1 SwigcptrDdp_update_slice) GetReserved() (_swig_ret int32) {
 func (arg1 SwigcptrDdp_update_slice) SetFirst(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_update_slice_first_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_185(_swig_i_1))
+	C._wrap_ddp_update_slice_first_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_243(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_update_slice) GetFirst() (_swig_ret int64) {
@@ -4963,7 +5667,7 @@ func (arg1 SwigcptrDdp_update_slice) GetFirst() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_update_slice) SetCount(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_update_slice_count_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_187(_swig_i_1))
+	C._wrap_ddp_update_slice_count_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_245(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_update_slice) GetCount() (_swig_ret int64) {
@@ -4976,7 +5680,7 @@ func (arg1 SwigcptrDdp_update_slice) GetCount() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_update_slice) SetStep(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_update_slice_step_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_189(_swig_i_1))
+	C._wrap_ddp_update_slice_step_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_247(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_update_slice) GetStep() (_swig_ret int64) {
@@ -5077,7 +5781,7 @@ func Ddp_custom_options_init(arg1 Ddp_custom_options, arg2 int64) (_swig_ret err
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_custom_options_init_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_192(_swig_i_1))
+	swig_r_p := C._wrap_ddp_custom_options_init_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_250(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5094,7 +5798,7 @@ func Ddp_optimizer_create_custom(arg1 uintptr, arg2 Ddp_custom_options, arg3 Ddp
 	_swig_i_5 := arg6
 	_swig_i_6 := arg7
 	_swig_i_7 := arg8
-	swig_r_p := C._wrap_ddp_optimizer_create_custom_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), *(*C.swig_type_194)(unsafe.Pointer(&_swig_i_3)), C.ddp_update_fn(_swig_i_4), C.uintptr_t(_swig_i_5), C.ddp_release_fn(_swig_i_6), C.swig_voidp(_swig_i_7))
+	swig_r_p := C._wrap_ddp_optimizer_create_custom_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), *(*C.swig_type_252)(unsafe.Pointer(&_swig_i_3)), C.ddp_update_fn(_swig_i_4), C.uintptr_t(_swig_i_5), C.ddp_release_fn(_swig_i_6), C.swig_voidp(_swig_i_7))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg4
@@ -5129,7 +5833,7 @@ func (p SwigcptrDdp_powersgd_options) SwigIsDdp_powersgd_options() {
 func (arg1 SwigcptrDdp_powersgd_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_powersgd_options_struct_size_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_196(_swig_i_1))
+	C._wrap_ddp_powersgd_options_struct_size_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_254(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_powersgd_options) GetStruct_size() (_swig_ret int64) {
@@ -5142,7 +5846,7 @@ func (arg1 SwigcptrDdp_powersgd_options) GetStruct_size() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_powersgd_options) SetSeed(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_powersgd_options_seed_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_198(_swig_i_1))
+	C._wrap_ddp_powersgd_options_seed_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_256(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_powersgd_options) GetSeed() (_swig_ret int64) {
@@ -5155,7 +5859,7 @@ func (arg1 SwigcptrDdp_powersgd_options) GetSeed() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_powersgd_options) SetStart_pass(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_powersgd_options_start_pass_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_200(_swig_i_1))
+	C._wrap_ddp_powersgd_options_start_pass_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_258(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_powersgd_options) GetStart_pass() (_swig_ret int64) {
@@ -5251,7 +5955,7 @@ func Ddp_powersgd_options_init(arg1 Ddp_powersgd_options, arg2 int64) (_swig_ret
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_powersgd_options_init_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_203(_swig_i_1))
+	swig_r_p := C._wrap_ddp_powersgd_options_init_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_261(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5296,7 +6000,7 @@ func Ddp_model_finish_bucket(arg1 uintptr, arg2 int32, arg3 string) (_swig_ret e
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_finish_bucket_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), *(*C.swig_type_208)(unsafe.Pointer(&_swig_i_2)))
+	swig_r_p := C._wrap_ddp_model_finish_bucket_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), *(*C.swig_type_266)(unsafe.Pointer(&_swig_i_2)))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg3
@@ -5374,7 +6078,7 @@ func Ddp_bucket_set_error(arg1 uintptr, arg2 string) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_bucket_set_error_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), *(*C.swig_type_213)(unsafe.Pointer(&_swig_i_1)))
+	swig_r_p := C._wrap_ddp_bucket_set_error_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), *(*C.swig_type_271)(unsafe.Pointer(&_swig_i_1)))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -5384,580 +6088,257 @@ swig_r_1 = result(swig_r)
 	return swig_r_1
 }
 
-func Ddp_ema_create(arg1 uintptr, arg2 *float64, arg3 int32, arg4 *uintptr) (_swig_ret error) {
+func Ddp_model_set_buckets(arg1 uintptr, arg2 *int32, arg3 int32) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_ema_create_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.int(_swig_i_2), C.swig_voidp(_swig_i_3))
+	swig_r_p := C._wrap_ddp_model_set_buckets_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.int(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
 	return swig_r_1
 }
 
-func Ddp_ema_destroy(arg1 uintptr) {
-	_swig_i_0 := arg1
-	C._wrap_ddp_ema_destroy_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0))
-}
-
-func Ddp_ema_update(arg1 uintptr, arg2 uintptr) (_swig_ret error) {
+func Ddp_model_join(arg1 uintptr, arg2 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_ema_update_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_join_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
 	return swig_r_1
 }
 
-func Ddp_ema_swap(arg1 uintptr, arg2 int32, arg3 uintptr) (_swig_ret error) {
+func Ddp_model_average_parameters(arg1 uintptr, arg2 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_ema_swap_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.uintptr_t(_swig_i_2))
+	swig_r_p := C._wrap_ddp_model_average_parameters_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
 	return swig_r_1
 }
 
-type SwigcptrDdp_state uintptr
-
-func (p SwigcptrDdp_state) Swigcptr() uintptr {
-	return (uintptr)(p)
-}
-
-func (p SwigcptrDdp_state) SwigIsDdp_state() {
-}
-
-func (arg1 SwigcptrDdp_state) SetStruct_size(arg2 int64) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_ddp_state_struct_size_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_217(_swig_i_1))
-}
-
-func (arg1 SwigcptrDdp_state) GetStruct_size() (_swig_ret int64) {
-	var swig_r int64
-	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_state_struct_size_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func (arg1 SwigcptrDdp_state) SetModel(arg2 uintptr) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_ddp_state_model_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
-}
-
-func (arg1 SwigcptrDdp_state) GetModel() (_swig_ret uintptr) {
-	var swig_r uintptr
-	_swig_i_0 := arg1
-	swig_r = (uintptr)(C._wrap_ddp_state_model_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func (arg1 SwigcptrDdp_state) SetOptimizer(arg2 uintptr) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_ddp_state_optimizer_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
-}
-
-func (arg1 SwigcptrDdp_state) GetOptimizer() (_swig_ret uintptr) {
-	var swig_r uintptr
-	_swig_i_0 := arg1
-	swig_r = (uintptr)(C._wrap_ddp_state_optimizer_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func (arg1 SwigcptrDdp_state) SetEma(arg2 uintptr) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_ddp_state_ema_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
-}
-
-func (arg1 SwigcptrDdp_state) GetEma() (_swig_ret uintptr) {
-	var swig_r uintptr
-	_swig_i_0 := arg1
-	swig_r = (uintptr)(C._wrap_ddp_state_ema_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func (arg1 SwigcptrDdp_state) SetEpoch(arg2 int64) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_ddp_state_epoch_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_219(_swig_i_1))
-}
-
-func (arg1 SwigcptrDdp_state) GetEpoch() (_swig_ret int64) {
-	var swig_r int64
-	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_state_epoch_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func (arg1 SwigcptrDdp_state) SetStep(arg2 int64) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_ddp_state_step_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_221(_swig_i_1))
-}
-
-func (arg1 SwigcptrDdp_state) GetStep() (_swig_ret int64) {
-	var swig_r int64
-	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_state_step_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func (arg1 SwigcptrDdp_state) SetOuter(arg2 uintptr) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_ddp_state_outer_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
-}
-
-func (arg1 SwigcptrDdp_state) GetOuter() (_swig_ret uintptr) {
-	var swig_r uintptr
-	_swig_i_0 := arg1
-	swig_r = (uintptr)(C._wrap_ddp_state_outer_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func (arg1 SwigcptrDdp_state) SetOwn(arg2 unsafe.Pointer) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_ddp_state_own_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
-}
-
-func (arg1 SwigcptrDdp_state) GetOwn() (_swig_ret unsafe.Pointer) {
-	var swig_r unsafe.Pointer
-	_swig_i_0 := arg1
-	swig_r = (unsafe.Pointer)(C._wrap_ddp_state_own_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func (arg1 SwigcptrDdp_state) SetOwn_bytes(arg2 int64) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_ddp_state_own_bytes_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_223(_swig_i_1))
-}
-
-func (arg1 SwigcptrDdp_state) GetOwn_bytes() (_swig_ret int64) {
-	var swig_r int64
-	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_state_own_bytes_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func NewDdp_state() (_swig_ret Ddp_state) {
-	var swig_r Ddp_state
-	swig_r = (Ddp_state)(SwigcptrDdp_state(C._wrap_new_ddp_state_low_f5cd9cd78a6c3c90()))
-	return swig_r
-}
-
-func DeleteDdp_state(arg1 Ddp_state) {
-	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_state_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0))
-}
-
-type Ddp_state interface {
-	Swigcptr() uintptr
-	SwigIsDdp_state()
-	SetStruct_size(arg2 int64)
-	GetStruct_size() (_swig_ret int64)
-	SetModel(arg2 uintptr)
-	GetModel() (_swig_ret uintptr)
-	SetOptimizer(arg2 uintptr)
-	GetOptimizer() (_swig_ret uintptr)
-	SetEma(arg2 uintptr)
-	GetEma() (_swig_ret uintptr)
-	SetEpoch(arg2 int64)
-	GetEpoch() (_swig_ret int64)
-	SetStep(arg2 int64)
-	GetStep() (_swig_ret int64)
-	SetOuter(arg2 uintptr)
-	GetOuter() (_swig_ret uintptr)
-	SetOwn(arg2 unsafe.Pointer)
-	GetOwn() (_swig_ret unsafe.Pointer)
-	SetOwn_bytes(arg2 int64)
-	GetOwn_bytes() (_swig_ret int64)
-}
-
-type SwigcptrDdp_load_options uintptr
-
-func (p SwigcptrDdp_load_options) Swigcptr() uintptr {
-	return (uintptr)(p)
-}
-
-func (p SwigcptrDdp_load_options) SwigIsDdp_load_options() {
-}
-
-func (arg1 SwigcptrDdp_load_options) SetStruct_size(arg2 int64) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_ddp_load_options_struct_size_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_225(_swig_i_1))
-}
-
-func (arg1 SwigcptrDdp_load_options) GetStruct_size() (_swig_ret int64) {
-	var swig_r int64
-	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_load_options_struct_size_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func (arg1 SwigcptrDdp_load_options) SetPartial(arg2 int32) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_ddp_load_options_partial_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
-}
-
-func (arg1 SwigcptrDdp_load_options) GetPartial() (_swig_ret int32) {
-	var swig_r int32
-	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_load_options_partial_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func (arg1 SwigcptrDdp_load_options) SetLocal(arg2 int32) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_ddp_load_options_local_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
-}
-
-func (arg1 SwigcptrDdp_load_options) GetLocal() (_swig_ret int32) {
-	var swig_r int32
-	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_load_options_local_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func NewDdp_load_options() (_swig_ret Ddp_load_options) {
-	var swig_r Ddp_load_options
-	swig_r = (Ddp_load_options)(SwigcptrDdp_load_options(C._wrap_new_ddp_load_options_low_f5cd9cd78a6c3c90()))
-	return swig_r
-}
-
-func DeleteDdp_load_options(arg1 Ddp_load_options) {
-	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_load_options_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0))
-}
-
-type Ddp_load_options interface {
-	Swigcptr() uintptr
-	SwigIsDdp_load_options()
-	SetStruct_size(arg2 int64)
-	GetStruct_size() (_swig_ret int64)
-	SetPartial(arg2 int32)
-	GetPartial() (_swig_ret int32)
-	SetLocal(arg2 int32)
-	GetLocal() (_swig_ret int32)
-}
-
-type SwigcptrDdp_load_report uintptr
-
-func (p SwigcptrDdp_load_report) Swigcptr() uintptr {
-	return (uintptr)(p)
-}
-
-func (p SwigcptrDdp_load_report) SwigIsDdp_load_report() {
-}
-
-func (arg1 SwigcptrDdp_load_report) SetStruct_size(arg2 int64) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_ddp_load_report_struct_size_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_227(_swig_i_1))
-}
-
-func (arg1 SwigcptrDdp_load_report) GetStruct_size() (_swig_ret int64) {
-	var swig_r int64
-	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_load_report_struct_size_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func (arg1 SwigcptrDdp_load_report) SetEpoch(arg2 int64) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_ddp_load_report_epoch_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_229(_swig_i_1))
-}
-
-func (arg1 SwigcptrDdp_load_report) GetEpoch() (_swig_ret int64) {
-	var swig_r int64
-	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_load_report_epoch_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func (arg1 SwigcptrDdp_load_report) SetStep(arg2 int64) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_ddp_load_report_step_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_231(_swig_i_1))
-}
-
-func (arg1 SwigcptrDdp_load_report) GetStep() (_swig_ret int64) {
-	var swig_r int64
-	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_load_report_step_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func (arg1 SwigcptrDdp_load_report) SetMissing(arg2 int64) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_ddp_load_report_missing_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_233(_swig_i_1))
-}
-
-func (arg1 SwigcptrDdp_load_report) GetMissing() (_swig_ret int64) {
-	var swig_r int64
-	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_load_report_missing_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func (arg1 SwigcptrDdp_load_report) SetUnexpected(arg2 int64) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_ddp_load_report_unexpected_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_235(_swig_i_1))
-}
-
-func (arg1 SwigcptrDdp_load_report) GetUnexpected() (_swig_ret int64) {
-	var swig_r int64
-	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_load_report_unexpected_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func (arg1 SwigcptrDdp_load_report) SetSkipped(arg2 int64) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_ddp_load_report_skipped_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_237(_swig_i_1))
-}
-
-func (arg1 SwigcptrDdp_load_report) GetSkipped() (_swig_ret int64) {
-	var swig_r int64
-	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_load_report_skipped_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func NewDdp_load_report() (_swig_ret Ddp_load_report) {
-	var swig_r Ddp_load_report
-	swig_r = (Ddp_load_report)(SwigcptrDdp_load_report(C._wrap_new_ddp_load_report_low_f5cd9cd78a6c3c90()))
-	return swig_r
-}
-
-func DeleteDdp_load_report(arg1 Ddp_load_report) {
-	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_load_report_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0))
-}
-
-type Ddp_load_report interface {
-	Swigcptr() uintptr
-	SwigIsDdp_load_report()
-	SetStruct_size(arg2 int64)
-	GetStruct_size() (_swig_ret int64)
-	SetEpoch(arg2 int64)
-	GetEpoch() (_swig_ret int64)
-	SetStep(arg2 int64)
-	GetStep() (_swig_ret int64)
-	SetMissing(arg2 int64)
-	GetMissing() (_swig_ret int64)
-	SetUnexpected(arg2 int64)
-	GetUnexpected() (_swig_ret int64)
-	SetSkipped(arg2 int64)
-	GetSkipped() (_swig_ret int64)
-}
-
-func Ddp_state_init(arg1 Ddp_state, arg2 int64) (_swig_ret error) {
-	var swig_r string
-	_swig_i_0 := getSwigcptr(arg1)
-	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_state_init_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_240(_swig_i_1))
-	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
-	var swig_r_1 error
-swig_r_1 = result(swig_r)
-	return swig_r_1
-}
-
-func Ddp_load_options_init(arg1 Ddp_load_options, arg2 int64) (_swig_ret error) {
-	var swig_r string
-	_swig_i_0 := getSwigcptr(arg1)
-	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_load_options_init_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_242(_swig_i_1))
-	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
-	var swig_r_1 error
-swig_r_1 = result(swig_r)
-	return swig_r_1
-}
-
-func Ddp_model_set_metadata(arg1 uintptr, arg2 string, arg3 unsafe.Pointer) (_swig_ret error) {
+func Ddp_group_all_reduce_rows(arg1 uintptr, arg2 Ddp_tensor, arg3 Ddp_tensor, arg4 int32, arg5 *int64, arg6 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_set_metadata_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), *(*C.swig_type_244)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
-	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
-	if Swig_escape_always_false {
-		Swig_escape_val = arg2
-	}
-	var swig_r_1 error
-swig_r_1 = result(swig_r)
-	return swig_r_1
-}
-
-func Ddp_model_get_metadata(arg1 uintptr, arg2 string, arg3 *unsafe.Pointer) (_swig_ret error) {
-	var swig_r string
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_get_metadata_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), *(*C.swig_type_246)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
-	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
-	if Swig_escape_always_false {
-		Swig_escape_val = arg2
-	}
-	var swig_r_1 error
-swig_r_1 = result(swig_r)
-	return swig_r_1
-}
-
-func Ddp_state_save_file(arg1 Ddp_state, arg2 string) (_swig_ret error) {
-	var swig_r string
-	_swig_i_0 := getSwigcptr(arg1)
-	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_state_save_file_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), *(*C.swig_type_248)(unsafe.Pointer(&_swig_i_1)))
-	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
-	if Swig_escape_always_false {
-		Swig_escape_val = arg2
-	}
-	var swig_r_1 error
-swig_r_1 = result(swig_r)
-	return swig_r_1
-}
-
-func Ddp_state_load_file(arg1 Ddp_state, arg2 string, arg3 Ddp_load_options, arg4 Ddp_load_report) (_swig_ret error) {
-	var swig_r string
-	_swig_i_0 := getSwigcptr(arg1)
-	_swig_i_1 := arg2
+	_swig_i_1 := getSwigcptr(arg2)
 	_swig_i_2 := getSwigcptr(arg3)
-	_swig_i_3 := getSwigcptr(arg4)
-	swig_r_p := C._wrap_ddp_state_load_file_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), *(*C.swig_type_250)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3))
-	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
-	if Swig_escape_always_false {
-		Swig_escape_val = arg2
-	}
-	var swig_r_1 error
-swig_r_1 = result(swig_r)
-	return swig_r_1
-}
-
-func Ddp_model_get_missing(arg1 uintptr, arg2 int64) (_swig_ret string) {
-	var swig_r string
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_get_missing_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_252(_swig_i_1))
-	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
-	var swig_r_1 string
- swig_r_1 = swigCopyString(swig_r) 
-	return swig_r_1
-}
-
-func Ddp_model_get_unexpected(arg1 uintptr, arg2 int64) (_swig_ret string) {
-	var swig_r string
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_get_unexpected_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_254(_swig_i_1))
-	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
-	var swig_r_1 string
- swig_r_1 = swigCopyString(swig_r) 
-	return swig_r_1
-}
-
-func Ddp_state_save(arg1 Ddp_state, arg2 unsafe.Pointer, arg3 uintptr) (_swig_ret error) {
-	var swig_r string
-	_swig_i_0 := getSwigcptr(arg1)
-	_swig_i_1 := arg2
-	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_state_save_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.ddp_write_fn(_swig_i_1), C.uintptr_t(_swig_i_2))
+	_swig_i_3 := arg4
+	_swig_i_4 := arg5
+	_swig_i_5 := arg6
+	swig_r_p := C._wrap_ddp_group_all_reduce_rows_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_intgo(_swig_i_3), C.swig_voidp(_swig_i_4), C.uintptr_t(_swig_i_5))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
 	return swig_r_1
 }
 
-func Ddp_state_load(arg1 Ddp_state, arg2 unsafe.Pointer, arg3 uintptr, arg4 Ddp_load_options, arg5 Ddp_load_report) (_swig_ret error) {
+func Ddp_group_get_rows(arg1 uintptr, arg2 Ddp_tensor, arg3 Ddp_tensor) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := getSwigcptr(arg2)
+	_swig_i_2 := getSwigcptr(arg3)
+	swig_r_p := C._wrap_ddp_group_get_rows_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+type SwigcptrDdp_batch_norm_options uintptr
+
+func (p SwigcptrDdp_batch_norm_options) Swigcptr() uintptr {
+	return (uintptr)(p)
+}
+
+func (p SwigcptrDdp_batch_norm_options) SwigIsDdp_batch_norm_options() {
+}
+
+func (arg1 SwigcptrDdp_batch_norm_options) SetStruct_size(arg2 int64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_batch_norm_options_struct_size_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_277(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_batch_norm_options) GetStruct_size() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ddp_batch_norm_options_struct_size_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_batch_norm_options) SetEpsilon(arg2 float64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_batch_norm_options_epsilon_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_batch_norm_options) GetEpsilon() (_swig_ret float64) {
+	var swig_r float64
+	_swig_i_0 := arg1
+	swig_r = (float64)(C._wrap_ddp_batch_norm_options_epsilon_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_batch_norm_options) SetMomentum(arg2 float64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_batch_norm_options_momentum_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_batch_norm_options) GetMomentum() (_swig_ret float64) {
+	var swig_r float64
+	_swig_i_0 := arg1
+	swig_r = (float64)(C._wrap_ddp_batch_norm_options_momentum_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_batch_norm_options) SetTraining(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_batch_norm_options_training_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_batch_norm_options) GetTraining() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_batch_norm_options_training_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_batch_norm_options) SetAccumulate(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_batch_norm_options_accumulate_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_batch_norm_options) GetAccumulate() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_batch_norm_options_accumulate_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func NewDdp_batch_norm_options() (_swig_ret Ddp_batch_norm_options) {
+	var swig_r Ddp_batch_norm_options
+	swig_r = (Ddp_batch_norm_options)(SwigcptrDdp_batch_norm_options(C._wrap_new_ddp_batch_norm_options_low_f5cd9cd78a6c3c90()))
+	return swig_r
+}
+
+func DeleteDdp_batch_norm_options(arg1 Ddp_batch_norm_options) {
+	_swig_i_0 := getSwigcptr(arg1)
+	C._wrap_delete_ddp_batch_norm_options_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0))
+}
+
+type Ddp_batch_norm_options interface {
+	Swigcptr() uintptr
+	SwigIsDdp_batch_norm_options()
+	SetStruct_size(arg2 int64)
+	GetStruct_size() (_swig_ret int64)
+	SetEpsilon(arg2 float64)
+	GetEpsilon() (_swig_ret float64)
+	SetMomentum(arg2 float64)
+	GetMomentum() (_swig_ret float64)
+	SetTraining(arg2 int32)
+	GetTraining() (_swig_ret int32)
+	SetAccumulate(arg2 int32)
+	GetAccumulate() (_swig_ret int32)
+}
+
+func Ddp_batch_norm_options_init(arg1 Ddp_batch_norm_options, arg2 int64) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	_swig_i_2 := arg3
+	swig_r_p := C._wrap_ddp_batch_norm_options_init_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_280(_swig_i_1))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_batch_norm_forward(arg1 uintptr, arg2 Ddp_batch_norm_options, arg3 Ddp_tensor, arg4 Ddp_tensor, arg5 Ddp_tensor, arg6 Ddp_tensor, arg7 Ddp_tensor, arg8 Ddp_tensor, arg9 Ddp_tensor, arg10 Ddp_tensor, arg11 *int64, arg12 uintptr) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := getSwigcptr(arg2)
+	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := getSwigcptr(arg4)
 	_swig_i_4 := getSwigcptr(arg5)
-	swig_r_p := C._wrap_ddp_state_load_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.ddp_read_fn(_swig_i_1), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3), C.uintptr_t(_swig_i_4))
+	_swig_i_5 := getSwigcptr(arg6)
+	_swig_i_6 := getSwigcptr(arg7)
+	_swig_i_7 := getSwigcptr(arg8)
+	_swig_i_8 := getSwigcptr(arg9)
+	_swig_i_9 := getSwigcptr(arg10)
+	_swig_i_10 := arg11
+	_swig_i_11 := arg12
+	swig_r_p := C._wrap_ddp_batch_norm_forward_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3), C.uintptr_t(_swig_i_4), C.uintptr_t(_swig_i_5), C.uintptr_t(_swig_i_6), C.uintptr_t(_swig_i_7), C.uintptr_t(_swig_i_8), C.uintptr_t(_swig_i_9), C.swig_voidp(_swig_i_10), C.uintptr_t(_swig_i_11))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
 	return swig_r_1
 }
 
-func Ddp_state_save_latest(arg1 Ddp_state, arg2 string, arg3 int64) (_swig_ret error) {
+func Ddp_batch_norm_backward(arg1 uintptr, arg2 Ddp_batch_norm_options, arg3 Ddp_tensor, arg4 Ddp_tensor, arg5 Ddp_tensor, arg6 Ddp_tensor, arg7 Ddp_tensor, arg8 int64, arg9 Ddp_tensor, arg10 Ddp_tensor, arg11 Ddp_tensor, arg12 uintptr) (_swig_ret error) {
 	var swig_r string
-	_swig_i_0 := getSwigcptr(arg1)
-	_swig_i_1 := arg2
-	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_state_save_latest_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), *(*C.swig_type_258)(unsafe.Pointer(&_swig_i_1)), C.swig_type_259(_swig_i_2))
-	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
-	if Swig_escape_always_false {
-		Swig_escape_val = arg2
-	}
-	var swig_r_1 error
-swig_r_1 = result(swig_r)
-	return swig_r_1
-}
-
-func Ddp_state_load_latest(arg1 Ddp_state, arg2 string, arg3 Ddp_load_options, arg4 Ddp_load_report) (_swig_ret error) {
-	var swig_r string
-	_swig_i_0 := getSwigcptr(arg1)
-	_swig_i_1 := arg2
+	_swig_i_0 := arg1
+	_swig_i_1 := getSwigcptr(arg2)
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := getSwigcptr(arg4)
-	swig_r_p := C._wrap_ddp_state_load_latest_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), *(*C.swig_type_261)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3))
+	_swig_i_4 := getSwigcptr(arg5)
+	_swig_i_5 := getSwigcptr(arg6)
+	_swig_i_6 := getSwigcptr(arg7)
+	_swig_i_7 := arg8
+	_swig_i_8 := getSwigcptr(arg9)
+	_swig_i_9 := getSwigcptr(arg10)
+	_swig_i_10 := getSwigcptr(arg11)
+	_swig_i_11 := arg12
+	swig_r_p := C._wrap_ddp_batch_norm_backward_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3), C.uintptr_t(_swig_i_4), C.uintptr_t(_swig_i_5), C.uintptr_t(_swig_i_6), C.swig_type_283(_swig_i_7), C.uintptr_t(_swig_i_8), C.uintptr_t(_swig_i_9), C.uintptr_t(_swig_i_10), C.uintptr_t(_swig_i_11))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
-	if Swig_escape_always_false {
-		Swig_escape_val = arg2
-	}
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
 	return swig_r_1
 }
 
-func Ddp_model_get_loaded_file(arg1 uintptr) (_swig_ret string) {
+func Ddp_memory_retain(arg1 unsafe.Pointer) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
-	swig_r_p := C._wrap_ddp_model_get_loaded_file_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0))
+	swig_r_p := C._wrap_ddp_memory_retain_low_f5cd9cd78a6c3c90(C.swig_voidp(_swig_i_0))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
-	var swig_r_1 string
- swig_r_1 = swigCopyString(swig_r) 
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
 	return swig_r_1
 }
 
-func Ddp_model_get_skipped(arg1 uintptr, arg2 int64) (_swig_ret string) {
+func Ddp_memory_release(arg1 unsafe.Pointer) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_get_skipped_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_264(_swig_i_1))
+	swig_r_p := C._wrap_ddp_memory_release_low_f5cd9cd78a6c3c90(C.swig_voidp(_swig_i_0))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
-	var swig_r_1 string
- swig_r_1 = swigCopyString(swig_r) 
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
 	return swig_r_1
 }
 
-func Ddp_state_save_local(arg1 Ddp_state, arg2 unsafe.Pointer, arg3 uintptr) (_swig_ret error) {
+func Ddp_group_share(arg1 uintptr, arg2 unsafe.Pointer, arg3 int64) (_swig_ret error) {
 	var swig_r string
-	_swig_i_0 := getSwigcptr(arg1)
+	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_state_save_local_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.ddp_write_fn(_swig_i_1), C.uintptr_t(_swig_i_2))
+	swig_r_p := C._wrap_ddp_group_share_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_287(_swig_i_2))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_group_unshare(arg1 uintptr, arg2 unsafe.Pointer) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	swig_r_p := C._wrap_ddp_group_unshare_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5976,7 +6357,7 @@ func (p SwigcptrDdp_recover_options) SwigIsDdp_recover_options() {
 func (arg1 SwigcptrDdp_recover_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recover_options_struct_size_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_266(_swig_i_1))
+	C._wrap_ddp_recover_options_struct_size_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_289(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recover_options) GetStruct_size() (_swig_ret int64) {
@@ -5989,7 +6370,7 @@ func (arg1 SwigcptrDdp_recover_options) GetStruct_size() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_recover_options) SetWait_ms(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recover_options_wait_ms_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_268(_swig_i_1))
+	C._wrap_ddp_recover_options_wait_ms_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_291(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recover_options) GetWait_ms() (_swig_ret int64) {
@@ -6028,7 +6409,7 @@ func (arg1 SwigcptrDdp_recover_options) GetAllow_half() (_swig_ret int32) {
 func (arg1 SwigcptrDdp_recover_options) SetCool_down_ms(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recover_options_cool_down_ms_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_270(_swig_i_1))
+	C._wrap_ddp_recover_options_cool_down_ms_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_293(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recover_options) GetCool_down_ms() (_swig_ret int64) {
@@ -6076,7 +6457,7 @@ func (p SwigcptrDdp_recovery) SwigIsDdp_recovery() {
 func (arg1 SwigcptrDdp_recovery) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recovery_struct_size_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_272(_swig_i_1))
+	C._wrap_ddp_recovery_struct_size_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_295(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recovery) GetStruct_size() (_swig_ret int64) {
@@ -6089,7 +6470,7 @@ func (arg1 SwigcptrDdp_recovery) GetStruct_size() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_recovery) SetGeneration(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recovery_generation_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_274(_swig_i_1))
+	C._wrap_ddp_recovery_generation_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_297(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recovery) GetGeneration() (_swig_ret int64) {
@@ -6193,7 +6574,7 @@ func (arg1 SwigcptrDdp_recovery) GetSeconds() (_swig_ret float64) {
 func (arg1 SwigcptrDdp_recovery) SetStep(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recovery_step_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_276(_swig_i_1))
+	C._wrap_ddp_recovery_step_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_299(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recovery) GetStep() (_swig_ret int64) {
@@ -6206,7 +6587,7 @@ func (arg1 SwigcptrDdp_recovery) GetStep() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_recovery) SetWent_back(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recovery_went_back_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_278(_swig_i_1))
+	C._wrap_ddp_recovery_went_back_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_301(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recovery) GetWent_back() (_swig_ret int64) {
@@ -6219,7 +6600,7 @@ func (arg1 SwigcptrDdp_recovery) GetWent_back() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_recovery) SetKept_epoch(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recovery_kept_epoch_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_280(_swig_i_1))
+	C._wrap_ddp_recovery_kept_epoch_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_303(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recovery) GetKept_epoch() (_swig_ret int64) {
@@ -6232,7 +6613,7 @@ func (arg1 SwigcptrDdp_recovery) GetKept_epoch() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_recovery) SetKept_step(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recovery_kept_step_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_282(_swig_i_1))
+	C._wrap_ddp_recovery_kept_step_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_305(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recovery) GetKept_step() (_swig_ret int64) {
@@ -6296,7 +6677,7 @@ func (p SwigcptrDdp_rank_progress) SwigIsDdp_rank_progress() {
 func (arg1 SwigcptrDdp_rank_progress) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_rank_progress_struct_size_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_284(_swig_i_1))
+	C._wrap_ddp_rank_progress_struct_size_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_307(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_rank_progress) GetStruct_size() (_swig_ret int64) {
@@ -6309,7 +6690,7 @@ func (arg1 SwigcptrDdp_rank_progress) GetStruct_size() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_rank_progress) SetPass_index(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_rank_progress_pass_index_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_286(_swig_i_1))
+	C._wrap_ddp_rank_progress_pass_index_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_309(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_rank_progress) GetPass_index() (_swig_ret int64) {
@@ -6418,7 +6799,7 @@ func Ddp_recover_options_init(arg1 Ddp_recover_options, arg2 int64) (_swig_ret e
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_recover_options_init_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_289(_swig_i_1))
+	swig_r_p := C._wrap_ddp_recover_options_init_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_312(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -6501,451 +6882,6 @@ swig_r_1 = result(swig_r)
 	return swig_r_1
 }
 
-type SwigcptrDdp_sampler uintptr
-
-func (p SwigcptrDdp_sampler) Swigcptr() uintptr {
-	return (uintptr)(p)
-}
-
-func (p SwigcptrDdp_sampler) SwigIsDdp_sampler() {
-}
-
-func (arg1 SwigcptrDdp_sampler) SetStruct_size(arg2 int64) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_ddp_sampler_struct_size_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_296(_swig_i_1))
-}
-
-func (arg1 SwigcptrDdp_sampler) GetStruct_size() (_swig_ret int64) {
-	var swig_r int64
-	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_sampler_struct_size_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func (arg1 SwigcptrDdp_sampler) SetDataset_size(arg2 int64) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_ddp_sampler_dataset_size_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_298(_swig_i_1))
-}
-
-func (arg1 SwigcptrDdp_sampler) GetDataset_size() (_swig_ret int64) {
-	var swig_r int64
-	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_sampler_dataset_size_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func (arg1 SwigcptrDdp_sampler) SetSeed(arg2 int64) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_ddp_sampler_seed_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_300(_swig_i_1))
-}
-
-func (arg1 SwigcptrDdp_sampler) GetSeed() (_swig_ret int64) {
-	var swig_r int64
-	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_sampler_seed_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func (arg1 SwigcptrDdp_sampler) SetRank(arg2 int32) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_ddp_sampler_rank_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
-}
-
-func (arg1 SwigcptrDdp_sampler) GetRank() (_swig_ret int32) {
-	var swig_r int32
-	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_sampler_rank_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func (arg1 SwigcptrDdp_sampler) SetSize(arg2 int32) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_ddp_sampler_size_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
-}
-
-func (arg1 SwigcptrDdp_sampler) GetSize() (_swig_ret int32) {
-	var swig_r int32
-	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_sampler_size_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func (arg1 SwigcptrDdp_sampler) SetShuffle(arg2 int32) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_ddp_sampler_shuffle_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
-}
-
-func (arg1 SwigcptrDdp_sampler) GetShuffle() (_swig_ret int32) {
-	var swig_r int32
-	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_sampler_shuffle_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func (arg1 SwigcptrDdp_sampler) SetDrop_last(arg2 int32) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_ddp_sampler_drop_last_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
-}
-
-func (arg1 SwigcptrDdp_sampler) GetDrop_last() (_swig_ret int32) {
-	var swig_r int32
-	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_sampler_drop_last_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func (arg1 SwigcptrDdp_sampler) SetSeen(arg2 int64) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_ddp_sampler_seen_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_302(_swig_i_1))
-}
-
-func (arg1 SwigcptrDdp_sampler) GetSeen() (_swig_ret int64) {
-	var swig_r int64
-	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_sampler_seen_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func NewDdp_sampler() (_swig_ret Ddp_sampler) {
-	var swig_r Ddp_sampler
-	swig_r = (Ddp_sampler)(SwigcptrDdp_sampler(C._wrap_new_ddp_sampler_low_f5cd9cd78a6c3c90()))
-	return swig_r
-}
-
-func DeleteDdp_sampler(arg1 Ddp_sampler) {
-	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_sampler_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0))
-}
-
-type Ddp_sampler interface {
-	Swigcptr() uintptr
-	SwigIsDdp_sampler()
-	SetStruct_size(arg2 int64)
-	GetStruct_size() (_swig_ret int64)
-	SetDataset_size(arg2 int64)
-	GetDataset_size() (_swig_ret int64)
-	SetSeed(arg2 int64)
-	GetSeed() (_swig_ret int64)
-	SetRank(arg2 int32)
-	GetRank() (_swig_ret int32)
-	SetSize(arg2 int32)
-	GetSize() (_swig_ret int32)
-	SetShuffle(arg2 int32)
-	GetShuffle() (_swig_ret int32)
-	SetDrop_last(arg2 int32)
-	GetDrop_last() (_swig_ret int32)
-	SetSeen(arg2 int64)
-	GetSeen() (_swig_ret int64)
-}
-
-func Ddp_sampler_init(arg1 Ddp_sampler, arg2 int64) (_swig_ret error) {
-	var swig_r string
-	_swig_i_0 := getSwigcptr(arg1)
-	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_sampler_init_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_305(_swig_i_1))
-	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
-	var swig_r_1 error
-swig_r_1 = result(swig_r)
-	return swig_r_1
-}
-
-func Ddp_sampler_get_count(arg1 Ddp_sampler, arg2 *int64) (_swig_ret error) {
-	var swig_r string
-	_swig_i_0 := getSwigcptr(arg1)
-	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_sampler_get_count_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
-	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
-	var swig_r_1 error
-swig_r_1 = result(swig_r)
-	return swig_r_1
-}
-
-func Ddp_sampler_fill(arg1 Ddp_sampler, arg2 int64, arg3 int64, arg4 int64, arg5 *int64) (_swig_ret error) {
-	var swig_r string
-	_swig_i_0 := getSwigcptr(arg1)
-	_swig_i_1 := arg2
-	_swig_i_2 := arg3
-	_swig_i_3 := arg4
-	_swig_i_4 := arg5
-	swig_r_p := C._wrap_ddp_sampler_fill_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_308(_swig_i_1), C.swig_type_309(_swig_i_2), C.swig_type_310(_swig_i_3), C.swig_voidp(_swig_i_4))
-	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
-	var swig_r_1 error
-swig_r_1 = result(swig_r)
-	return swig_r_1
-}
-
-const DDP_EXPERIMENTAL_VERSION int = 1
-func Ddp_experimental_version() (_swig_ret int32) {
-	var swig_r int32
-	swig_r = (int32)(C._wrap_ddp_experimental_version_low_f5cd9cd78a6c3c90())
-	return swig_r
-}
-
-func Ddp_model_set_buckets(arg1 uintptr, arg2 *int32, arg3 int32) (_swig_ret error) {
-	var swig_r string
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_set_buckets_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.int(_swig_i_2))
-	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
-	var swig_r_1 error
-swig_r_1 = result(swig_r)
-	return swig_r_1
-}
-
-func Ddp_model_join(arg1 uintptr, arg2 uintptr) (_swig_ret error) {
-	var swig_r string
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_join_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
-	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
-	var swig_r_1 error
-swig_r_1 = result(swig_r)
-	return swig_r_1
-}
-
-func Ddp_model_average_parameters(arg1 uintptr, arg2 uintptr) (_swig_ret error) {
-	var swig_r string
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_average_parameters_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
-	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
-	var swig_r_1 error
-swig_r_1 = result(swig_r)
-	return swig_r_1
-}
-
-func Ddp_group_all_reduce_rows(arg1 uintptr, arg2 Ddp_tensor, arg3 Ddp_tensor, arg4 int32, arg5 *int64, arg6 uintptr) (_swig_ret error) {
-	var swig_r string
-	_swig_i_0 := arg1
-	_swig_i_1 := getSwigcptr(arg2)
-	_swig_i_2 := getSwigcptr(arg3)
-	_swig_i_3 := arg4
-	_swig_i_4 := arg5
-	_swig_i_5 := arg6
-	swig_r_p := C._wrap_ddp_group_all_reduce_rows_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_intgo(_swig_i_3), C.swig_voidp(_swig_i_4), C.uintptr_t(_swig_i_5))
-	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
-	var swig_r_1 error
-swig_r_1 = result(swig_r)
-	return swig_r_1
-}
-
-func Ddp_group_get_rows(arg1 uintptr, arg2 Ddp_tensor, arg3 Ddp_tensor) (_swig_ret error) {
-	var swig_r string
-	_swig_i_0 := arg1
-	_swig_i_1 := getSwigcptr(arg2)
-	_swig_i_2 := getSwigcptr(arg3)
-	swig_r_p := C._wrap_ddp_group_get_rows_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2))
-	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
-	var swig_r_1 error
-swig_r_1 = result(swig_r)
-	return swig_r_1
-}
-
-type SwigcptrDdp_batch_norm_options uintptr
-
-func (p SwigcptrDdp_batch_norm_options) Swigcptr() uintptr {
-	return (uintptr)(p)
-}
-
-func (p SwigcptrDdp_batch_norm_options) SwigIsDdp_batch_norm_options() {
-}
-
-func (arg1 SwigcptrDdp_batch_norm_options) SetStruct_size(arg2 int64) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_ddp_batch_norm_options_struct_size_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_316(_swig_i_1))
-}
-
-func (arg1 SwigcptrDdp_batch_norm_options) GetStruct_size() (_swig_ret int64) {
-	var swig_r int64
-	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_batch_norm_options_struct_size_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func (arg1 SwigcptrDdp_batch_norm_options) SetEpsilon(arg2 float64) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_ddp_batch_norm_options_epsilon_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
-}
-
-func (arg1 SwigcptrDdp_batch_norm_options) GetEpsilon() (_swig_ret float64) {
-	var swig_r float64
-	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_batch_norm_options_epsilon_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func (arg1 SwigcptrDdp_batch_norm_options) SetMomentum(arg2 float64) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_ddp_batch_norm_options_momentum_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
-}
-
-func (arg1 SwigcptrDdp_batch_norm_options) GetMomentum() (_swig_ret float64) {
-	var swig_r float64
-	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_batch_norm_options_momentum_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func (arg1 SwigcptrDdp_batch_norm_options) SetTraining(arg2 int32) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_ddp_batch_norm_options_training_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
-}
-
-func (arg1 SwigcptrDdp_batch_norm_options) GetTraining() (_swig_ret int32) {
-	var swig_r int32
-	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_batch_norm_options_training_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func (arg1 SwigcptrDdp_batch_norm_options) SetAccumulate(arg2 int32) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_ddp_batch_norm_options_accumulate_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
-}
-
-func (arg1 SwigcptrDdp_batch_norm_options) GetAccumulate() (_swig_ret int32) {
-	var swig_r int32
-	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_batch_norm_options_accumulate_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func NewDdp_batch_norm_options() (_swig_ret Ddp_batch_norm_options) {
-	var swig_r Ddp_batch_norm_options
-	swig_r = (Ddp_batch_norm_options)(SwigcptrDdp_batch_norm_options(C._wrap_new_ddp_batch_norm_options_low_f5cd9cd78a6c3c90()))
-	return swig_r
-}
-
-func DeleteDdp_batch_norm_options(arg1 Ddp_batch_norm_options) {
-	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_batch_norm_options_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0))
-}
-
-type Ddp_batch_norm_options interface {
-	Swigcptr() uintptr
-	SwigIsDdp_batch_norm_options()
-	SetStruct_size(arg2 int64)
-	GetStruct_size() (_swig_ret int64)
-	SetEpsilon(arg2 float64)
-	GetEpsilon() (_swig_ret float64)
-	SetMomentum(arg2 float64)
-	GetMomentum() (_swig_ret float64)
-	SetTraining(arg2 int32)
-	GetTraining() (_swig_ret int32)
-	SetAccumulate(arg2 int32)
-	GetAccumulate() (_swig_ret int32)
-}
-
-func Ddp_batch_norm_options_init(arg1 Ddp_batch_norm_options, arg2 int64) (_swig_ret error) {
-	var swig_r string
-	_swig_i_0 := getSwigcptr(arg1)
-	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_batch_norm_options_init_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_319(_swig_i_1))
-	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
-	var swig_r_1 error
-swig_r_1 = result(swig_r)
-	return swig_r_1
-}
-
-func Ddp_batch_norm_forward(arg1 uintptr, arg2 Ddp_batch_norm_options, arg3 Ddp_tensor, arg4 Ddp_tensor, arg5 Ddp_tensor, arg6 Ddp_tensor, arg7 Ddp_tensor, arg8 Ddp_tensor, arg9 Ddp_tensor, arg10 Ddp_tensor, arg11 *int64, arg12 uintptr) (_swig_ret error) {
-	var swig_r string
-	_swig_i_0 := arg1
-	_swig_i_1 := getSwigcptr(arg2)
-	_swig_i_2 := getSwigcptr(arg3)
-	_swig_i_3 := getSwigcptr(arg4)
-	_swig_i_4 := getSwigcptr(arg5)
-	_swig_i_5 := getSwigcptr(arg6)
-	_swig_i_6 := getSwigcptr(arg7)
-	_swig_i_7 := getSwigcptr(arg8)
-	_swig_i_8 := getSwigcptr(arg9)
-	_swig_i_9 := getSwigcptr(arg10)
-	_swig_i_10 := arg11
-	_swig_i_11 := arg12
-	swig_r_p := C._wrap_ddp_batch_norm_forward_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3), C.uintptr_t(_swig_i_4), C.uintptr_t(_swig_i_5), C.uintptr_t(_swig_i_6), C.uintptr_t(_swig_i_7), C.uintptr_t(_swig_i_8), C.uintptr_t(_swig_i_9), C.swig_voidp(_swig_i_10), C.uintptr_t(_swig_i_11))
-	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
-	var swig_r_1 error
-swig_r_1 = result(swig_r)
-	return swig_r_1
-}
-
-func Ddp_batch_norm_backward(arg1 uintptr, arg2 Ddp_batch_norm_options, arg3 Ddp_tensor, arg4 Ddp_tensor, arg5 Ddp_tensor, arg6 Ddp_tensor, arg7 Ddp_tensor, arg8 int64, arg9 Ddp_tensor, arg10 Ddp_tensor, arg11 Ddp_tensor, arg12 uintptr) (_swig_ret error) {
-	var swig_r string
-	_swig_i_0 := arg1
-	_swig_i_1 := getSwigcptr(arg2)
-	_swig_i_2 := getSwigcptr(arg3)
-	_swig_i_3 := getSwigcptr(arg4)
-	_swig_i_4 := getSwigcptr(arg5)
-	_swig_i_5 := getSwigcptr(arg6)
-	_swig_i_6 := getSwigcptr(arg7)
-	_swig_i_7 := arg8
-	_swig_i_8 := getSwigcptr(arg9)
-	_swig_i_9 := getSwigcptr(arg10)
-	_swig_i_10 := getSwigcptr(arg11)
-	_swig_i_11 := arg12
-	swig_r_p := C._wrap_ddp_batch_norm_backward_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3), C.uintptr_t(_swig_i_4), C.uintptr_t(_swig_i_5), C.uintptr_t(_swig_i_6), C.swig_type_322(_swig_i_7), C.uintptr_t(_swig_i_8), C.uintptr_t(_swig_i_9), C.uintptr_t(_swig_i_10), C.uintptr_t(_swig_i_11))
-	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
-	var swig_r_1 error
-swig_r_1 = result(swig_r)
-	return swig_r_1
-}
-
-func Ddp_memory_retain(arg1 unsafe.Pointer) (_swig_ret error) {
-	var swig_r string
-	_swig_i_0 := arg1
-	swig_r_p := C._wrap_ddp_memory_retain_low_f5cd9cd78a6c3c90(C.swig_voidp(_swig_i_0))
-	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
-	var swig_r_1 error
-swig_r_1 = result(swig_r)
-	return swig_r_1
-}
-
-func Ddp_memory_release(arg1 unsafe.Pointer) (_swig_ret error) {
-	var swig_r string
-	_swig_i_0 := arg1
-	swig_r_p := C._wrap_ddp_memory_release_low_f5cd9cd78a6c3c90(C.swig_voidp(_swig_i_0))
-	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
-	var swig_r_1 error
-swig_r_1 = result(swig_r)
-	return swig_r_1
-}
-
-func Ddp_group_share(arg1 uintptr, arg2 unsafe.Pointer, arg3 int64) (_swig_ret error) {
-	var swig_r string
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_group_share_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_326(_swig_i_2))
-	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
-	var swig_r_1 error
-swig_r_1 = result(swig_r)
-	return swig_r_1
-}
-
-func Ddp_group_unshare(arg1 uintptr, arg2 unsafe.Pointer) (_swig_ret error) {
-	var swig_r string
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_group_unshare_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
-	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
-	var swig_r_1 error
-swig_r_1 = result(swig_r)
-	return swig_r_1
-}
-
 func Ddp_optimizer_copy_loss_scale(arg1 uintptr, arg2 Ddp_tensor, arg3 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
@@ -6970,7 +6906,7 @@ func (p SwigcptrDdp_virtual_ranks) SwigIsDdp_virtual_ranks() {
 func (arg1 SwigcptrDdp_virtual_ranks) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_virtual_ranks_struct_size_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_329(_swig_i_1))
+	C._wrap_ddp_virtual_ranks_struct_size_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_320(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_virtual_ranks) GetStruct_size() (_swig_ret int64) {
@@ -7075,7 +7011,7 @@ func Ddp_virtual_rank_key(arg1 int64, arg2 int64, arg3 int32, arg4 *int64) (_swi
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_virtual_rank_key_low_f5cd9cd78a6c3c90(C.swig_type_333(_swig_i_0), C.swig_type_334(_swig_i_1), C.int(_swig_i_2), C.swig_voidp(_swig_i_3))
+	swig_r_p := C._wrap_ddp_virtual_rank_key_low_f5cd9cd78a6c3c90(C.swig_type_324(_swig_i_0), C.swig_type_325(_swig_i_1), C.int(_swig_i_2), C.swig_voidp(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -7088,7 +7024,7 @@ func Ddp_group_reduce_part_metrics(arg1 uintptr, arg2 *float64, arg3 int64, arg4
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_group_reduce_part_metrics_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_336(_swig_i_2), C.swig_intgo(_swig_i_3))
+	swig_r_p := C._wrap_ddp_group_reduce_part_metrics_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_327(_swig_i_2), C.swig_intgo(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -7113,7 +7049,71 @@ func Ddp_group_get_kept(arg1 uintptr, arg2 unsafe.Pointer, arg3 int64, arg4 *int
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_group_get_kept_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_339(_swig_i_2), C.swig_voidp(_swig_i_3))
+	swig_r_p := C._wrap_ddp_group_get_kept_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_330(_swig_i_2), C.swig_voidp(_swig_i_3))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_state_save_latest(arg1 Ddp_state, arg2 string, arg3 int64) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := getSwigcptr(arg1)
+	_swig_i_1 := arg2
+	_swig_i_2 := arg3
+	swig_r_p := C._wrap_ddp_state_save_latest_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), *(*C.swig_type_332)(unsafe.Pointer(&_swig_i_1)), C.swig_type_333(_swig_i_2))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	if Swig_escape_always_false {
+		Swig_escape_val = arg2
+	}
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_state_load_latest(arg1 Ddp_state, arg2 string, arg3 Ddp_load_options, arg4 Ddp_load_report) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := getSwigcptr(arg1)
+	_swig_i_1 := arg2
+	_swig_i_2 := getSwigcptr(arg3)
+	_swig_i_3 := getSwigcptr(arg4)
+	swig_r_p := C._wrap_ddp_state_load_latest_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), *(*C.swig_type_335)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	if Swig_escape_always_false {
+		Swig_escape_val = arg2
+	}
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_model_get_loaded_file(arg1 uintptr) (_swig_ret string) {
+	var swig_r string
+	_swig_i_0 := arg1
+	swig_r_p := C._wrap_ddp_model_get_loaded_file_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 string
+ swig_r_1 = swigCopyString(swig_r) 
+	return swig_r_1
+}
+
+func Ddp_model_get_skipped(arg1 uintptr, arg2 int64) (_swig_ret string) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	swig_r_p := C._wrap_ddp_model_get_skipped_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_338(_swig_i_1))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 string
+ swig_r_1 = swigCopyString(swig_r) 
+	return swig_r_1
+}
+
+func Ddp_state_save_local(arg1 Ddp_state, arg2 unsafe.Pointer, arg3 uintptr) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := getSwigcptr(arg1)
+	_swig_i_1 := arg2
+	_swig_i_2 := arg3
+	swig_r_p := C._wrap_ddp_state_save_local_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.ddp_write_fn(_swig_i_1), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)

@@ -5578,6 +5578,1050 @@ _gostring_ _wrap_ddp_optimizer_step_low_f5cd9cd78a6c3c90(ddp_optimizer *_swig_go
 }
 
 
+_gostring_ _wrap_ddp_ema_create_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0, double *_swig_go_1, int _swig_go_2, ddp_ema **_swig_go_3) {
+  ddp_model *arg1 = (ddp_model *) 0 ;
+  double *arg2 = (double *) 0 ;
+  int32_t arg3 ;
+  ddp_ema **arg4 = (ddp_ema **) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_model **)&_swig_go_0; 
+  arg2 = *(double **)&_swig_go_1; 
+  arg3 = (int32_t)_swig_go_2; 
+  arg4 = *(ddp_ema ***)&_swig_go_3; 
+  
+  result = (ddp_status)ddp_ema_create(arg1,(double const *)arg2,arg3,arg4);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_ema_destroy_low_f5cd9cd78a6c3c90(ddp_ema *_swig_go_0) {
+  ddp_ema *arg1 = (ddp_ema *) 0 ;
+  
+  arg1 = *(ddp_ema **)&_swig_go_0; 
+  
+  ddp_ema_destroy(arg1);
+  
+}
+
+
+_gostring_ _wrap_ddp_ema_update_low_f5cd9cd78a6c3c90(ddp_ema *_swig_go_0, void *_swig_go_1) {
+  ddp_ema *arg1 = (ddp_ema *) 0 ;
+  void *arg2 = (void *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_ema **)&_swig_go_0; 
+  arg2 = *(void **)&_swig_go_1; 
+  
+  result = (ddp_status)ddp_ema_update(arg1,arg2);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_ema_swap_low_f5cd9cd78a6c3c90(ddp_ema *_swig_go_0, int _swig_go_1, void *_swig_go_2) {
+  ddp_ema *arg1 = (ddp_ema *) 0 ;
+  int32_t arg2 ;
+  void *arg3 = (void *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_ema **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  arg3 = *(void **)&_swig_go_2; 
+  
+  result = (ddp_status)ddp_ema_swap(arg1,arg2,arg3);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_state_struct_size_set_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0, long long _swig_go_1) {
+  struct ddp_state *arg1 = (struct ddp_state *) 0 ;
+  int64_t arg2 ;
+  
+  arg1 = *(struct ddp_state **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->struct_size = arg2;
+  
+}
+
+
+long long _wrap_ddp_state_struct_size_get_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0) {
+  struct ddp_state *arg1 = (struct ddp_state *) 0 ;
+  int64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct ddp_state **)&_swig_go_0; 
+  
+  result =  ((arg1)->struct_size);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_state_model_set_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0, ddp_model *_swig_go_1) {
+  struct ddp_state *arg1 = (struct ddp_state *) 0 ;
+  ddp_model *arg2 = (ddp_model *) 0 ;
+  
+  arg1 = *(struct ddp_state **)&_swig_go_0; 
+  arg2 = *(ddp_model **)&_swig_go_1; 
+  
+  if (arg1) (arg1)->model = arg2;
+  
+}
+
+
+ddp_model *_wrap_ddp_state_model_get_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0) {
+  struct ddp_state *arg1 = (struct ddp_state *) 0 ;
+  ddp_model *result = 0 ;
+  ddp_model *_swig_go_result;
+  
+  arg1 = *(struct ddp_state **)&_swig_go_0; 
+  
+  result = (ddp_model *) ((arg1)->model);
+  *(ddp_model **)&_swig_go_result = (ddp_model *)result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_state_optimizer_set_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0, ddp_optimizer *_swig_go_1) {
+  struct ddp_state *arg1 = (struct ddp_state *) 0 ;
+  ddp_optimizer *arg2 = (ddp_optimizer *) 0 ;
+  
+  arg1 = *(struct ddp_state **)&_swig_go_0; 
+  arg2 = *(ddp_optimizer **)&_swig_go_1; 
+  
+  if (arg1) (arg1)->optimizer = arg2;
+  
+}
+
+
+ddp_optimizer *_wrap_ddp_state_optimizer_get_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0) {
+  struct ddp_state *arg1 = (struct ddp_state *) 0 ;
+  ddp_optimizer *result = 0 ;
+  ddp_optimizer *_swig_go_result;
+  
+  arg1 = *(struct ddp_state **)&_swig_go_0; 
+  
+  result = (ddp_optimizer *) ((arg1)->optimizer);
+  *(ddp_optimizer **)&_swig_go_result = (ddp_optimizer *)result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_state_ema_set_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0, ddp_ema *_swig_go_1) {
+  struct ddp_state *arg1 = (struct ddp_state *) 0 ;
+  ddp_ema *arg2 = (ddp_ema *) 0 ;
+  
+  arg1 = *(struct ddp_state **)&_swig_go_0; 
+  arg2 = *(ddp_ema **)&_swig_go_1; 
+  
+  if (arg1) (arg1)->ema = arg2;
+  
+}
+
+
+ddp_ema *_wrap_ddp_state_ema_get_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0) {
+  struct ddp_state *arg1 = (struct ddp_state *) 0 ;
+  ddp_ema *result = 0 ;
+  ddp_ema *_swig_go_result;
+  
+  arg1 = *(struct ddp_state **)&_swig_go_0; 
+  
+  result = (ddp_ema *) ((arg1)->ema);
+  *(ddp_ema **)&_swig_go_result = (ddp_ema *)result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_state_epoch_set_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0, long long _swig_go_1) {
+  struct ddp_state *arg1 = (struct ddp_state *) 0 ;
+  int64_t arg2 ;
+  
+  arg1 = *(struct ddp_state **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->epoch = arg2;
+  
+}
+
+
+long long _wrap_ddp_state_epoch_get_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0) {
+  struct ddp_state *arg1 = (struct ddp_state *) 0 ;
+  int64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct ddp_state **)&_swig_go_0; 
+  
+  result =  ((arg1)->epoch);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_state_step_set_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0, long long _swig_go_1) {
+  struct ddp_state *arg1 = (struct ddp_state *) 0 ;
+  int64_t arg2 ;
+  
+  arg1 = *(struct ddp_state **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->step = arg2;
+  
+}
+
+
+long long _wrap_ddp_state_step_get_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0) {
+  struct ddp_state *arg1 = (struct ddp_state *) 0 ;
+  int64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct ddp_state **)&_swig_go_0; 
+  
+  result =  ((arg1)->step);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_state_outer_set_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0, ddp_outer *_swig_go_1) {
+  struct ddp_state *arg1 = (struct ddp_state *) 0 ;
+  ddp_outer *arg2 = (ddp_outer *) 0 ;
+  
+  arg1 = *(struct ddp_state **)&_swig_go_0; 
+  arg2 = *(ddp_outer **)&_swig_go_1; 
+  
+  if (arg1) (arg1)->outer = arg2;
+  
+}
+
+
+ddp_outer *_wrap_ddp_state_outer_get_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0) {
+  struct ddp_state *arg1 = (struct ddp_state *) 0 ;
+  ddp_outer *result = 0 ;
+  ddp_outer *_swig_go_result;
+  
+  arg1 = *(struct ddp_state **)&_swig_go_0; 
+  
+  result = (ddp_outer *) ((arg1)->outer);
+  *(ddp_outer **)&_swig_go_result = (ddp_outer *)result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_state_own_set_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0, void *_swig_go_1) {
+  struct ddp_state *arg1 = (struct ddp_state *) 0 ;
+  void *arg2 = (void *) 0 ;
+  
+  arg1 = *(struct ddp_state **)&_swig_go_0; 
+  arg2 = *(void **)&_swig_go_1; 
+  
+  if (arg1) (arg1)->own = (void const *)arg2;
+  
+}
+
+
+void *_wrap_ddp_state_own_get_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0) {
+  struct ddp_state *arg1 = (struct ddp_state *) 0 ;
+  void *result = 0 ;
+  void *_swig_go_result;
+  
+  arg1 = *(struct ddp_state **)&_swig_go_0; 
+  
+  result = (void *) ((arg1)->own);
+  *(void **)&_swig_go_result = (void *)result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_state_own_bytes_set_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0, long long _swig_go_1) {
+  struct ddp_state *arg1 = (struct ddp_state *) 0 ;
+  int64_t arg2 ;
+  
+  arg1 = *(struct ddp_state **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->own_bytes = arg2;
+  
+}
+
+
+long long _wrap_ddp_state_own_bytes_get_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0) {
+  struct ddp_state *arg1 = (struct ddp_state *) 0 ;
+  int64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct ddp_state **)&_swig_go_0; 
+  
+  result =  ((arg1)->own_bytes);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+struct ddp_state *_wrap_new_ddp_state_low_f5cd9cd78a6c3c90() {
+  struct ddp_state *result = 0 ;
+  struct ddp_state *_swig_go_result;
+  
+  
+  result = (struct ddp_state *)calloc(1, sizeof(struct ddp_state));
+  *(struct ddp_state **)&_swig_go_result = (struct ddp_state *)result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_delete_ddp_state_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0) {
+  struct ddp_state *arg1 = (struct ddp_state *) 0 ;
+  
+  arg1 = *(struct ddp_state **)&_swig_go_0; 
+  
+  free((char *) arg1);
+  
+}
+
+
+void _wrap_ddp_load_options_struct_size_set_low_f5cd9cd78a6c3c90(struct ddp_load_options *_swig_go_0, long long _swig_go_1) {
+  struct ddp_load_options *arg1 = (struct ddp_load_options *) 0 ;
+  int64_t arg2 ;
+  
+  arg1 = *(struct ddp_load_options **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->struct_size = arg2;
+  
+}
+
+
+long long _wrap_ddp_load_options_struct_size_get_low_f5cd9cd78a6c3c90(struct ddp_load_options *_swig_go_0) {
+  struct ddp_load_options *arg1 = (struct ddp_load_options *) 0 ;
+  int64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct ddp_load_options **)&_swig_go_0; 
+  
+  result =  ((arg1)->struct_size);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_load_options_partial_set_low_f5cd9cd78a6c3c90(struct ddp_load_options *_swig_go_0, int _swig_go_1) {
+  struct ddp_load_options *arg1 = (struct ddp_load_options *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_load_options **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->partial = arg2;
+  
+}
+
+
+int _wrap_ddp_load_options_partial_get_low_f5cd9cd78a6c3c90(struct ddp_load_options *_swig_go_0) {
+  struct ddp_load_options *arg1 = (struct ddp_load_options *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_load_options **)&_swig_go_0; 
+  
+  result =  ((arg1)->partial);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_load_options_local_set_low_f5cd9cd78a6c3c90(struct ddp_load_options *_swig_go_0, int _swig_go_1) {
+  struct ddp_load_options *arg1 = (struct ddp_load_options *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_load_options **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->local = arg2;
+  
+}
+
+
+int _wrap_ddp_load_options_local_get_low_f5cd9cd78a6c3c90(struct ddp_load_options *_swig_go_0) {
+  struct ddp_load_options *arg1 = (struct ddp_load_options *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_load_options **)&_swig_go_0; 
+  
+  result =  ((arg1)->local);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+struct ddp_load_options *_wrap_new_ddp_load_options_low_f5cd9cd78a6c3c90() {
+  struct ddp_load_options *result = 0 ;
+  struct ddp_load_options *_swig_go_result;
+  
+  
+  result = (struct ddp_load_options *)calloc(1, sizeof(struct ddp_load_options));
+  *(struct ddp_load_options **)&_swig_go_result = (struct ddp_load_options *)result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_delete_ddp_load_options_low_f5cd9cd78a6c3c90(struct ddp_load_options *_swig_go_0) {
+  struct ddp_load_options *arg1 = (struct ddp_load_options *) 0 ;
+  
+  arg1 = *(struct ddp_load_options **)&_swig_go_0; 
+  
+  free((char *) arg1);
+  
+}
+
+
+void _wrap_ddp_load_report_struct_size_set_low_f5cd9cd78a6c3c90(struct ddp_load_report *_swig_go_0, long long _swig_go_1) {
+  struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
+  int64_t arg2 ;
+  
+  arg1 = *(struct ddp_load_report **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->struct_size = arg2;
+  
+}
+
+
+long long _wrap_ddp_load_report_struct_size_get_low_f5cd9cd78a6c3c90(struct ddp_load_report *_swig_go_0) {
+  struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
+  int64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct ddp_load_report **)&_swig_go_0; 
+  
+  result =  ((arg1)->struct_size);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_load_report_epoch_set_low_f5cd9cd78a6c3c90(struct ddp_load_report *_swig_go_0, long long _swig_go_1) {
+  struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
+  int64_t arg2 ;
+  
+  arg1 = *(struct ddp_load_report **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->epoch = arg2;
+  
+}
+
+
+long long _wrap_ddp_load_report_epoch_get_low_f5cd9cd78a6c3c90(struct ddp_load_report *_swig_go_0) {
+  struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
+  int64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct ddp_load_report **)&_swig_go_0; 
+  
+  result =  ((arg1)->epoch);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_load_report_step_set_low_f5cd9cd78a6c3c90(struct ddp_load_report *_swig_go_0, long long _swig_go_1) {
+  struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
+  int64_t arg2 ;
+  
+  arg1 = *(struct ddp_load_report **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->step = arg2;
+  
+}
+
+
+long long _wrap_ddp_load_report_step_get_low_f5cd9cd78a6c3c90(struct ddp_load_report *_swig_go_0) {
+  struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
+  int64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct ddp_load_report **)&_swig_go_0; 
+  
+  result =  ((arg1)->step);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_load_report_missing_set_low_f5cd9cd78a6c3c90(struct ddp_load_report *_swig_go_0, long long _swig_go_1) {
+  struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
+  int64_t arg2 ;
+  
+  arg1 = *(struct ddp_load_report **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->missing = arg2;
+  
+}
+
+
+long long _wrap_ddp_load_report_missing_get_low_f5cd9cd78a6c3c90(struct ddp_load_report *_swig_go_0) {
+  struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
+  int64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct ddp_load_report **)&_swig_go_0; 
+  
+  result =  ((arg1)->missing);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_load_report_unexpected_set_low_f5cd9cd78a6c3c90(struct ddp_load_report *_swig_go_0, long long _swig_go_1) {
+  struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
+  int64_t arg2 ;
+  
+  arg1 = *(struct ddp_load_report **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->unexpected = arg2;
+  
+}
+
+
+long long _wrap_ddp_load_report_unexpected_get_low_f5cd9cd78a6c3c90(struct ddp_load_report *_swig_go_0) {
+  struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
+  int64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct ddp_load_report **)&_swig_go_0; 
+  
+  result =  ((arg1)->unexpected);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_load_report_skipped_set_low_f5cd9cd78a6c3c90(struct ddp_load_report *_swig_go_0, long long _swig_go_1) {
+  struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
+  int64_t arg2 ;
+  
+  arg1 = *(struct ddp_load_report **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->skipped = arg2;
+  
+}
+
+
+long long _wrap_ddp_load_report_skipped_get_low_f5cd9cd78a6c3c90(struct ddp_load_report *_swig_go_0) {
+  struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
+  int64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct ddp_load_report **)&_swig_go_0; 
+  
+  result =  ((arg1)->skipped);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+struct ddp_load_report *_wrap_new_ddp_load_report_low_f5cd9cd78a6c3c90() {
+  struct ddp_load_report *result = 0 ;
+  struct ddp_load_report *_swig_go_result;
+  
+  
+  result = (struct ddp_load_report *)calloc(1, sizeof(struct ddp_load_report));
+  *(struct ddp_load_report **)&_swig_go_result = (struct ddp_load_report *)result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_delete_ddp_load_report_low_f5cd9cd78a6c3c90(struct ddp_load_report *_swig_go_0) {
+  struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
+  
+  arg1 = *(struct ddp_load_report **)&_swig_go_0; 
+  
+  free((char *) arg1);
+  
+}
+
+
+_gostring_ _wrap_ddp_state_init_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0, long long _swig_go_1) {
+  ddp_state *arg1 = (ddp_state *) 0 ;
+  int64_t arg2 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_state **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  result = (ddp_status)ddp_state_init(arg1,arg2);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_load_options_init_low_f5cd9cd78a6c3c90(struct ddp_load_options *_swig_go_0, long long _swig_go_1) {
+  ddp_load_options *arg1 = (ddp_load_options *) 0 ;
+  int64_t arg2 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_load_options **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  result = (ddp_status)ddp_load_options_init(arg1,arg2);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_model_set_metadata_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0, _gostring_ _swig_go_1, char *_swig_go_2) {
+  ddp_model *arg1 = (ddp_model *) 0 ;
+  char *arg2 = (char *) 0 ;
+  char *arg3 = (char *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_model **)&_swig_go_0; 
+  
+  arg2 = (char *)malloc(_swig_go_1.n + 1);
+  memcpy(arg2, _swig_go_1.p, _swig_go_1.n);
+  arg2[_swig_go_1.n] = '\0';
+  
+  arg3 = (char *)_swig_go_2;
+  
+  result = (ddp_status)ddp_model_set_metadata(arg1,(char const *)arg2,(char const *)arg3);
+  _swig_go_result = ddp_go_result(result);
+  free(arg2); 
+  
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_model_get_metadata_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0, _gostring_ _swig_go_1, char **_swig_go_2) {
+  ddp_model *arg1 = (ddp_model *) 0 ;
+  char *arg2 = (char *) 0 ;
+  char **arg3 = (char **) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_model **)&_swig_go_0; 
+  
+  arg2 = (char *)malloc(_swig_go_1.n + 1);
+  memcpy(arg2, _swig_go_1.p, _swig_go_1.n);
+  arg2[_swig_go_1.n] = '\0';
+  
+  arg3 = *(char ***)&_swig_go_2; 
+  
+  result = (ddp_status)ddp_model_get_metadata((struct ddp_model const *)arg1,(char const *)arg2,(char const **)arg3);
+  _swig_go_result = ddp_go_result(result);
+  free(arg2); 
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_state_save_file_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0, _gostring_ _swig_go_1) {
+  ddp_state *arg1 = (ddp_state *) 0 ;
+  char *arg2 = (char *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_state **)&_swig_go_0; 
+  
+  arg2 = (char *)malloc(_swig_go_1.n + 1);
+  memcpy(arg2, _swig_go_1.p, _swig_go_1.n);
+  arg2[_swig_go_1.n] = '\0';
+  
+  
+  result = (ddp_status)ddp_state_save_file((struct ddp_state const *)arg1,(char const *)arg2);
+  _swig_go_result = ddp_go_result(result);
+  free(arg2); 
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_state_load_file_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0, _gostring_ _swig_go_1, struct ddp_load_options *_swig_go_2, struct ddp_load_report *_swig_go_3) {
+  ddp_state *arg1 = (ddp_state *) 0 ;
+  char *arg2 = (char *) 0 ;
+  ddp_load_options *arg3 = (ddp_load_options *) 0 ;
+  ddp_load_report *arg4 = (ddp_load_report *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_state **)&_swig_go_0; 
+  
+  arg2 = (char *)malloc(_swig_go_1.n + 1);
+  memcpy(arg2, _swig_go_1.p, _swig_go_1.n);
+  arg2[_swig_go_1.n] = '\0';
+  
+  arg3 = *(ddp_load_options **)&_swig_go_2; 
+  arg4 = *(ddp_load_report **)&_swig_go_3; 
+  
+  result = (ddp_status)ddp_state_load_file((struct ddp_state const *)arg1,(char const *)arg2,(struct ddp_load_options const *)arg3,arg4);
+  _swig_go_result = ddp_go_result(result);
+  free(arg2); 
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_model_get_missing_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0, long long _swig_go_1) {
+  ddp_model *arg1 = (ddp_model *) 0 ;
+  int64_t arg2 ;
+  char *result = 0 ;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_model **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  result = (char *)ddp_model_get_missing((struct ddp_model const *)arg1,arg2);
+  _swig_go_result = Swig_AllocateString((char*)result, result ? strlen((char*)result) : 0); 
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_model_get_unexpected_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0, long long _swig_go_1) {
+  ddp_model *arg1 = (ddp_model *) 0 ;
+  int64_t arg2 ;
+  char *result = 0 ;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_model **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  result = (char *)ddp_model_get_unexpected((struct ddp_model const *)arg1,arg2);
+  _swig_go_result = Swig_AllocateString((char*)result, result ? strlen((char*)result) : 0); 
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_state_save_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0, ddp_write_fn _swig_go_1, void *_swig_go_2) {
+  ddp_state *arg1 = (ddp_state *) 0 ;
+  ddp_write_fn arg2 = (ddp_write_fn) 0 ;
+  void *arg3 = (void *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_state **)&_swig_go_0; 
+  arg2 = *(ddp_write_fn *)&_swig_go_1; 
+  arg3 = *(void **)&_swig_go_2; 
+  
+  result = (ddp_status)ddp_state_save((struct ddp_state const *)arg1,arg2,arg3);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_state_load_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0, ddp_read_fn _swig_go_1, void *_swig_go_2, struct ddp_load_options *_swig_go_3, struct ddp_load_report *_swig_go_4) {
+  ddp_state *arg1 = (ddp_state *) 0 ;
+  ddp_read_fn arg2 = (ddp_read_fn) 0 ;
+  void *arg3 = (void *) 0 ;
+  ddp_load_options *arg4 = (ddp_load_options *) 0 ;
+  ddp_load_report *arg5 = (ddp_load_report *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_state **)&_swig_go_0; 
+  arg2 = *(ddp_read_fn *)&_swig_go_1; 
+  arg3 = *(void **)&_swig_go_2; 
+  arg4 = *(ddp_load_options **)&_swig_go_3; 
+  arg5 = *(ddp_load_report **)&_swig_go_4; 
+  
+  result = (ddp_status)ddp_state_load((struct ddp_state const *)arg1,arg2,arg3,(struct ddp_load_options const *)arg4,arg5);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_sampler_struct_size_set_low_f5cd9cd78a6c3c90(struct ddp_sampler *_swig_go_0, long long _swig_go_1) {
+  struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
+  int64_t arg2 ;
+  
+  arg1 = *(struct ddp_sampler **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->struct_size = arg2;
+  
+}
+
+
+long long _wrap_ddp_sampler_struct_size_get_low_f5cd9cd78a6c3c90(struct ddp_sampler *_swig_go_0) {
+  struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
+  int64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct ddp_sampler **)&_swig_go_0; 
+  
+  result =  ((arg1)->struct_size);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_sampler_dataset_size_set_low_f5cd9cd78a6c3c90(struct ddp_sampler *_swig_go_0, long long _swig_go_1) {
+  struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
+  int64_t arg2 ;
+  
+  arg1 = *(struct ddp_sampler **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->dataset_size = arg2;
+  
+}
+
+
+long long _wrap_ddp_sampler_dataset_size_get_low_f5cd9cd78a6c3c90(struct ddp_sampler *_swig_go_0) {
+  struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
+  int64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct ddp_sampler **)&_swig_go_0; 
+  
+  result =  ((arg1)->dataset_size);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_sampler_seed_set_low_f5cd9cd78a6c3c90(struct ddp_sampler *_swig_go_0, long long _swig_go_1) {
+  struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
+  int64_t arg2 ;
+  
+  arg1 = *(struct ddp_sampler **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->seed = arg2;
+  
+}
+
+
+long long _wrap_ddp_sampler_seed_get_low_f5cd9cd78a6c3c90(struct ddp_sampler *_swig_go_0) {
+  struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
+  int64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct ddp_sampler **)&_swig_go_0; 
+  
+  result =  ((arg1)->seed);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_sampler_rank_set_low_f5cd9cd78a6c3c90(struct ddp_sampler *_swig_go_0, int _swig_go_1) {
+  struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_sampler **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->rank = arg2;
+  
+}
+
+
+int _wrap_ddp_sampler_rank_get_low_f5cd9cd78a6c3c90(struct ddp_sampler *_swig_go_0) {
+  struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_sampler **)&_swig_go_0; 
+  
+  result =  ((arg1)->rank);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_sampler_size_set_low_f5cd9cd78a6c3c90(struct ddp_sampler *_swig_go_0, int _swig_go_1) {
+  struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_sampler **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->size = arg2;
+  
+}
+
+
+int _wrap_ddp_sampler_size_get_low_f5cd9cd78a6c3c90(struct ddp_sampler *_swig_go_0) {
+  struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_sampler **)&_swig_go_0; 
+  
+  result =  ((arg1)->size);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_sampler_shuffle_set_low_f5cd9cd78a6c3c90(struct ddp_sampler *_swig_go_0, int _swig_go_1) {
+  struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_sampler **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->shuffle = arg2;
+  
+}
+
+
+int _wrap_ddp_sampler_shuffle_get_low_f5cd9cd78a6c3c90(struct ddp_sampler *_swig_go_0) {
+  struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_sampler **)&_swig_go_0; 
+  
+  result =  ((arg1)->shuffle);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_sampler_drop_last_set_low_f5cd9cd78a6c3c90(struct ddp_sampler *_swig_go_0, int _swig_go_1) {
+  struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_sampler **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->drop_last = arg2;
+  
+}
+
+
+int _wrap_ddp_sampler_drop_last_get_low_f5cd9cd78a6c3c90(struct ddp_sampler *_swig_go_0) {
+  struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_sampler **)&_swig_go_0; 
+  
+  result =  ((arg1)->drop_last);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_sampler_seen_set_low_f5cd9cd78a6c3c90(struct ddp_sampler *_swig_go_0, long long _swig_go_1) {
+  struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
+  int64_t arg2 ;
+  
+  arg1 = *(struct ddp_sampler **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->seen = arg2;
+  
+}
+
+
+long long _wrap_ddp_sampler_seen_get_low_f5cd9cd78a6c3c90(struct ddp_sampler *_swig_go_0) {
+  struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
+  int64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct ddp_sampler **)&_swig_go_0; 
+  
+  result =  ((arg1)->seen);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+struct ddp_sampler *_wrap_new_ddp_sampler_low_f5cd9cd78a6c3c90() {
+  struct ddp_sampler *result = 0 ;
+  struct ddp_sampler *_swig_go_result;
+  
+  
+  result = (struct ddp_sampler *)calloc(1, sizeof(struct ddp_sampler));
+  *(struct ddp_sampler **)&_swig_go_result = (struct ddp_sampler *)result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_delete_ddp_sampler_low_f5cd9cd78a6c3c90(struct ddp_sampler *_swig_go_0) {
+  struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
+  
+  arg1 = *(struct ddp_sampler **)&_swig_go_0; 
+  
+  free((char *) arg1);
+  
+}
+
+
+_gostring_ _wrap_ddp_sampler_init_low_f5cd9cd78a6c3c90(struct ddp_sampler *_swig_go_0, long long _swig_go_1) {
+  ddp_sampler *arg1 = (ddp_sampler *) 0 ;
+  int64_t arg2 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_sampler **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  result = (ddp_status)ddp_sampler_init(arg1,arg2);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_sampler_get_count_low_f5cd9cd78a6c3c90(struct ddp_sampler *_swig_go_0, long long *_swig_go_1) {
+  ddp_sampler *arg1 = (ddp_sampler *) 0 ;
+  int64_t *arg2 = (int64_t *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_sampler **)&_swig_go_0; 
+  arg2 = *(int64_t **)&_swig_go_1; 
+  
+  result = (ddp_status)ddp_sampler_get_count((struct ddp_sampler const *)arg1,arg2);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_sampler_fill_low_f5cd9cd78a6c3c90(struct ddp_sampler *_swig_go_0, long long _swig_go_1, long long _swig_go_2, long long _swig_go_3, long long *_swig_go_4) {
+  ddp_sampler *arg1 = (ddp_sampler *) 0 ;
+  int64_t arg2 ;
+  int64_t arg3 ;
+  int64_t arg4 ;
+  int64_t *arg5 = (int64_t *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_sampler **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  arg3 = (int64_t)_swig_go_2; 
+  arg4 = (int64_t)_swig_go_3; 
+  arg5 = *(int64_t **)&_swig_go_4; 
+  
+  result = (ddp_status)ddp_sampler_fill((struct ddp_sampler const *)arg1,arg2,arg3,arg4,arg5);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+int _wrap_ddp_experimental_version_low_f5cd9cd78a6c3c90() {
+  int32_t result;
+  int _swig_go_result;
+  
+  
+  result = ddp_experimental_version();
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
 void _wrap_ddp_custom_options_struct_size_set_low_f5cd9cd78a6c3c90(struct ddp_custom_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_custom_options *arg1 = (struct ddp_custom_options *) 0 ;
   int64_t arg2 ;
@@ -6616,318 +7660,98 @@ _gostring_ _wrap_ddp_bucket_set_error_low_f5cd9cd78a6c3c90(ddp_bucket *_swig_go_
 }
 
 
-_gostring_ _wrap_ddp_ema_create_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0, double *_swig_go_1, int _swig_go_2, ddp_ema **_swig_go_3) {
+_gostring_ _wrap_ddp_model_set_buckets_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0, int *_swig_go_1, int _swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
-  double *arg2 = (double *) 0 ;
+  int32_t *arg2 = (int32_t *) 0 ;
   int32_t arg3 ;
-  ddp_ema **arg4 = (ddp_ema **) 0 ;
   ddp_status result;
   _gostring_ _swig_go_result;
   
   arg1 = *(ddp_model **)&_swig_go_0; 
-  arg2 = *(double **)&_swig_go_1; 
+  arg2 = *(int32_t **)&_swig_go_1; 
   arg3 = (int32_t)_swig_go_2; 
-  arg4 = *(ddp_ema ***)&_swig_go_3; 
   
-  result = (ddp_status)ddp_ema_create(arg1,(double const *)arg2,arg3,arg4);
+  result = (ddp_status)ddp_model_set_buckets(arg1,(int32_t const *)arg2,arg3);
   _swig_go_result = ddp_go_result(result);
   return _swig_go_result;
 }
 
 
-void _wrap_ddp_ema_destroy_low_f5cd9cd78a6c3c90(ddp_ema *_swig_go_0) {
-  ddp_ema *arg1 = (ddp_ema *) 0 ;
-  
-  arg1 = *(ddp_ema **)&_swig_go_0; 
-  
-  ddp_ema_destroy(arg1);
-  
-}
-
-
-_gostring_ _wrap_ddp_ema_update_low_f5cd9cd78a6c3c90(ddp_ema *_swig_go_0, void *_swig_go_1) {
-  ddp_ema *arg1 = (ddp_ema *) 0 ;
+_gostring_ _wrap_ddp_model_join_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0, void *_swig_go_1) {
+  ddp_model *arg1 = (ddp_model *) 0 ;
   void *arg2 = (void *) 0 ;
   ddp_status result;
   _gostring_ _swig_go_result;
   
-  arg1 = *(ddp_ema **)&_swig_go_0; 
+  arg1 = *(ddp_model **)&_swig_go_0; 
   arg2 = *(void **)&_swig_go_1; 
   
-  result = (ddp_status)ddp_ema_update(arg1,arg2);
+  result = (ddp_status)ddp_model_join(arg1,arg2);
   _swig_go_result = ddp_go_result(result);
   return _swig_go_result;
 }
 
 
-_gostring_ _wrap_ddp_ema_swap_low_f5cd9cd78a6c3c90(ddp_ema *_swig_go_0, int _swig_go_1, void *_swig_go_2) {
-  ddp_ema *arg1 = (ddp_ema *) 0 ;
-  int32_t arg2 ;
-  void *arg3 = (void *) 0 ;
-  ddp_status result;
-  _gostring_ _swig_go_result;
-  
-  arg1 = *(ddp_ema **)&_swig_go_0; 
-  arg2 = (int32_t)_swig_go_1; 
-  arg3 = *(void **)&_swig_go_2; 
-  
-  result = (ddp_status)ddp_ema_swap(arg1,arg2,arg3);
-  _swig_go_result = ddp_go_result(result);
-  return _swig_go_result;
-}
-
-
-void _wrap_ddp_state_struct_size_set_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0, long long _swig_go_1) {
-  struct ddp_state *arg1 = (struct ddp_state *) 0 ;
-  int64_t arg2 ;
-  
-  arg1 = *(struct ddp_state **)&_swig_go_0; 
-  arg2 = (int64_t)_swig_go_1; 
-  
-  if (arg1) (arg1)->struct_size = arg2;
-  
-}
-
-
-long long _wrap_ddp_state_struct_size_get_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0) {
-  struct ddp_state *arg1 = (struct ddp_state *) 0 ;
-  int64_t result;
-  long long _swig_go_result;
-  
-  arg1 = *(struct ddp_state **)&_swig_go_0; 
-  
-  result =  ((arg1)->struct_size);
-  _swig_go_result = result; 
-  return _swig_go_result;
-}
-
-
-void _wrap_ddp_state_model_set_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0, ddp_model *_swig_go_1) {
-  struct ddp_state *arg1 = (struct ddp_state *) 0 ;
-  ddp_model *arg2 = (ddp_model *) 0 ;
-  
-  arg1 = *(struct ddp_state **)&_swig_go_0; 
-  arg2 = *(ddp_model **)&_swig_go_1; 
-  
-  if (arg1) (arg1)->model = arg2;
-  
-}
-
-
-ddp_model *_wrap_ddp_state_model_get_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0) {
-  struct ddp_state *arg1 = (struct ddp_state *) 0 ;
-  ddp_model *result = 0 ;
-  ddp_model *_swig_go_result;
-  
-  arg1 = *(struct ddp_state **)&_swig_go_0; 
-  
-  result = (ddp_model *) ((arg1)->model);
-  *(ddp_model **)&_swig_go_result = (ddp_model *)result; 
-  return _swig_go_result;
-}
-
-
-void _wrap_ddp_state_optimizer_set_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0, ddp_optimizer *_swig_go_1) {
-  struct ddp_state *arg1 = (struct ddp_state *) 0 ;
-  ddp_optimizer *arg2 = (ddp_optimizer *) 0 ;
-  
-  arg1 = *(struct ddp_state **)&_swig_go_0; 
-  arg2 = *(ddp_optimizer **)&_swig_go_1; 
-  
-  if (arg1) (arg1)->optimizer = arg2;
-  
-}
-
-
-ddp_optimizer *_wrap_ddp_state_optimizer_get_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0) {
-  struct ddp_state *arg1 = (struct ddp_state *) 0 ;
-  ddp_optimizer *result = 0 ;
-  ddp_optimizer *_swig_go_result;
-  
-  arg1 = *(struct ddp_state **)&_swig_go_0; 
-  
-  result = (ddp_optimizer *) ((arg1)->optimizer);
-  *(ddp_optimizer **)&_swig_go_result = (ddp_optimizer *)result; 
-  return _swig_go_result;
-}
-
-
-void _wrap_ddp_state_ema_set_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0, ddp_ema *_swig_go_1) {
-  struct ddp_state *arg1 = (struct ddp_state *) 0 ;
-  ddp_ema *arg2 = (ddp_ema *) 0 ;
-  
-  arg1 = *(struct ddp_state **)&_swig_go_0; 
-  arg2 = *(ddp_ema **)&_swig_go_1; 
-  
-  if (arg1) (arg1)->ema = arg2;
-  
-}
-
-
-ddp_ema *_wrap_ddp_state_ema_get_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0) {
-  struct ddp_state *arg1 = (struct ddp_state *) 0 ;
-  ddp_ema *result = 0 ;
-  ddp_ema *_swig_go_result;
-  
-  arg1 = *(struct ddp_state **)&_swig_go_0; 
-  
-  result = (ddp_ema *) ((arg1)->ema);
-  *(ddp_ema **)&_swig_go_result = (ddp_ema *)result; 
-  return _swig_go_result;
-}
-
-
-void _wrap_ddp_state_epoch_set_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0, long long _swig_go_1) {
-  struct ddp_state *arg1 = (struct ddp_state *) 0 ;
-  int64_t arg2 ;
-  
-  arg1 = *(struct ddp_state **)&_swig_go_0; 
-  arg2 = (int64_t)_swig_go_1; 
-  
-  if (arg1) (arg1)->epoch = arg2;
-  
-}
-
-
-long long _wrap_ddp_state_epoch_get_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0) {
-  struct ddp_state *arg1 = (struct ddp_state *) 0 ;
-  int64_t result;
-  long long _swig_go_result;
-  
-  arg1 = *(struct ddp_state **)&_swig_go_0; 
-  
-  result =  ((arg1)->epoch);
-  _swig_go_result = result; 
-  return _swig_go_result;
-}
-
-
-void _wrap_ddp_state_step_set_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0, long long _swig_go_1) {
-  struct ddp_state *arg1 = (struct ddp_state *) 0 ;
-  int64_t arg2 ;
-  
-  arg1 = *(struct ddp_state **)&_swig_go_0; 
-  arg2 = (int64_t)_swig_go_1; 
-  
-  if (arg1) (arg1)->step = arg2;
-  
-}
-
-
-long long _wrap_ddp_state_step_get_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0) {
-  struct ddp_state *arg1 = (struct ddp_state *) 0 ;
-  int64_t result;
-  long long _swig_go_result;
-  
-  arg1 = *(struct ddp_state **)&_swig_go_0; 
-  
-  result =  ((arg1)->step);
-  _swig_go_result = result; 
-  return _swig_go_result;
-}
-
-
-void _wrap_ddp_state_outer_set_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0, ddp_outer *_swig_go_1) {
-  struct ddp_state *arg1 = (struct ddp_state *) 0 ;
-  ddp_outer *arg2 = (ddp_outer *) 0 ;
-  
-  arg1 = *(struct ddp_state **)&_swig_go_0; 
-  arg2 = *(ddp_outer **)&_swig_go_1; 
-  
-  if (arg1) (arg1)->outer = arg2;
-  
-}
-
-
-ddp_outer *_wrap_ddp_state_outer_get_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0) {
-  struct ddp_state *arg1 = (struct ddp_state *) 0 ;
-  ddp_outer *result = 0 ;
-  ddp_outer *_swig_go_result;
-  
-  arg1 = *(struct ddp_state **)&_swig_go_0; 
-  
-  result = (ddp_outer *) ((arg1)->outer);
-  *(ddp_outer **)&_swig_go_result = (ddp_outer *)result; 
-  return _swig_go_result;
-}
-
-
-void _wrap_ddp_state_own_set_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0, void *_swig_go_1) {
-  struct ddp_state *arg1 = (struct ddp_state *) 0 ;
+_gostring_ _wrap_ddp_model_average_parameters_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0, void *_swig_go_1) {
+  ddp_model *arg1 = (ddp_model *) 0 ;
   void *arg2 = (void *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
   
-  arg1 = *(struct ddp_state **)&_swig_go_0; 
+  arg1 = *(ddp_model **)&_swig_go_0; 
   arg2 = *(void **)&_swig_go_1; 
   
-  if (arg1) (arg1)->own = (void const *)arg2;
-  
-}
-
-
-void *_wrap_ddp_state_own_get_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0) {
-  struct ddp_state *arg1 = (struct ddp_state *) 0 ;
-  void *result = 0 ;
-  void *_swig_go_result;
-  
-  arg1 = *(struct ddp_state **)&_swig_go_0; 
-  
-  result = (void *) ((arg1)->own);
-  *(void **)&_swig_go_result = (void *)result; 
+  result = (ddp_status)ddp_model_average_parameters(arg1,arg2);
+  _swig_go_result = ddp_go_result(result);
   return _swig_go_result;
 }
 
 
-void _wrap_ddp_state_own_bytes_set_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0, long long _swig_go_1) {
-  struct ddp_state *arg1 = (struct ddp_state *) 0 ;
+_gostring_ _wrap_ddp_group_all_reduce_rows_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, intgo _swig_go_3, long long *_swig_go_4, void *_swig_go_5) {
+  ddp_group *arg1 = (ddp_group *) 0 ;
+  ddp_tensor *arg2 = (ddp_tensor *) 0 ;
+  ddp_tensor *arg3 = (ddp_tensor *) 0 ;
+  ddp_reduce arg4 ;
+  int64_t *arg5 = (int64_t *) 0 ;
+  void *arg6 = (void *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_group **)&_swig_go_0; 
+  arg2 = *(ddp_tensor **)&_swig_go_1; 
+  arg3 = *(ddp_tensor **)&_swig_go_2; 
+  arg4 = (ddp_reduce)_swig_go_3;
+  arg5 = *(int64_t **)&_swig_go_4; 
+  arg6 = *(void **)&_swig_go_5; 
+  
+  result = (ddp_status)ddp_group_all_reduce_rows(arg1,(struct ddp_tensor const *)arg2,(struct ddp_tensor const *)arg3,arg4,arg5,arg6);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_group_get_rows_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2) {
+  ddp_group *arg1 = (ddp_group *) 0 ;
+  ddp_tensor *arg2 = (ddp_tensor *) 0 ;
+  ddp_tensor *arg3 = (ddp_tensor *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_group **)&_swig_go_0; 
+  arg2 = *(ddp_tensor **)&_swig_go_1; 
+  arg3 = *(ddp_tensor **)&_swig_go_2; 
+  
+  result = (ddp_status)ddp_group_get_rows((struct ddp_group const *)arg1,(struct ddp_tensor const *)arg2,(struct ddp_tensor const *)arg3);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_batch_norm_options_struct_size_set_low_f5cd9cd78a6c3c90(struct ddp_batch_norm_options *_swig_go_0, long long _swig_go_1) {
+  struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
   int64_t arg2 ;
   
-  arg1 = *(struct ddp_state **)&_swig_go_0; 
-  arg2 = (int64_t)_swig_go_1; 
-  
-  if (arg1) (arg1)->own_bytes = arg2;
-  
-}
-
-
-long long _wrap_ddp_state_own_bytes_get_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0) {
-  struct ddp_state *arg1 = (struct ddp_state *) 0 ;
-  int64_t result;
-  long long _swig_go_result;
-  
-  arg1 = *(struct ddp_state **)&_swig_go_0; 
-  
-  result =  ((arg1)->own_bytes);
-  _swig_go_result = result; 
-  return _swig_go_result;
-}
-
-
-struct ddp_state *_wrap_new_ddp_state_low_f5cd9cd78a6c3c90() {
-  struct ddp_state *result = 0 ;
-  struct ddp_state *_swig_go_result;
-  
-  
-  result = (struct ddp_state *)calloc(1, sizeof(struct ddp_state));
-  *(struct ddp_state **)&_swig_go_result = (struct ddp_state *)result; 
-  return _swig_go_result;
-}
-
-
-void _wrap_delete_ddp_state_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0) {
-  struct ddp_state *arg1 = (struct ddp_state *) 0 ;
-  
-  arg1 = *(struct ddp_state **)&_swig_go_0; 
-  
-  free((char *) arg1);
-  
-}
-
-
-void _wrap_ddp_load_options_struct_size_set_low_f5cd9cd78a6c3c90(struct ddp_load_options *_swig_go_0, long long _swig_go_1) {
-  struct ddp_load_options *arg1 = (struct ddp_load_options *) 0 ;
-  int64_t arg2 ;
-  
-  arg1 = *(struct ddp_load_options **)&_swig_go_0; 
+  arg1 = *(struct ddp_batch_norm_options **)&_swig_go_0; 
   arg2 = (int64_t)_swig_go_1; 
   
   if (arg1) (arg1)->struct_size = arg2;
@@ -6935,12 +7759,12 @@ void _wrap_ddp_load_options_struct_size_set_low_f5cd9cd78a6c3c90(struct ddp_load
 }
 
 
-long long _wrap_ddp_load_options_struct_size_get_low_f5cd9cd78a6c3c90(struct ddp_load_options *_swig_go_0) {
-  struct ddp_load_options *arg1 = (struct ddp_load_options *) 0 ;
+long long _wrap_ddp_batch_norm_options_struct_size_get_low_f5cd9cd78a6c3c90(struct ddp_batch_norm_options *_swig_go_0) {
+  struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
   
-  arg1 = *(struct ddp_load_options **)&_swig_go_0; 
+  arg1 = *(struct ddp_batch_norm_options **)&_swig_go_0; 
   
   result =  ((arg1)->struct_size);
   _swig_go_result = result; 
@@ -6948,521 +7772,265 @@ long long _wrap_ddp_load_options_struct_size_get_low_f5cd9cd78a6c3c90(struct ddp
 }
 
 
-void _wrap_ddp_load_options_partial_set_low_f5cd9cd78a6c3c90(struct ddp_load_options *_swig_go_0, int _swig_go_1) {
-  struct ddp_load_options *arg1 = (struct ddp_load_options *) 0 ;
-  int32_t arg2 ;
+void _wrap_ddp_batch_norm_options_epsilon_set_low_f5cd9cd78a6c3c90(struct ddp_batch_norm_options *_swig_go_0, double _swig_go_1) {
+  struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
+  double arg2 ;
   
-  arg1 = *(struct ddp_load_options **)&_swig_go_0; 
-  arg2 = (int32_t)_swig_go_1; 
+  arg1 = *(struct ddp_batch_norm_options **)&_swig_go_0; 
+  arg2 = (double)_swig_go_1; 
   
-  if (arg1) (arg1)->partial = arg2;
+  if (arg1) (arg1)->epsilon = arg2;
   
 }
 
 
-int _wrap_ddp_load_options_partial_get_low_f5cd9cd78a6c3c90(struct ddp_load_options *_swig_go_0) {
-  struct ddp_load_options *arg1 = (struct ddp_load_options *) 0 ;
-  int32_t result;
-  int _swig_go_result;
+double _wrap_ddp_batch_norm_options_epsilon_get_low_f5cd9cd78a6c3c90(struct ddp_batch_norm_options *_swig_go_0) {
+  struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
+  double result;
+  double _swig_go_result;
   
-  arg1 = *(struct ddp_load_options **)&_swig_go_0; 
+  arg1 = *(struct ddp_batch_norm_options **)&_swig_go_0; 
   
-  result =  ((arg1)->partial);
+  result = (double) ((arg1)->epsilon);
   _swig_go_result = result; 
   return _swig_go_result;
 }
 
 
-void _wrap_ddp_load_options_local_set_low_f5cd9cd78a6c3c90(struct ddp_load_options *_swig_go_0, int _swig_go_1) {
-  struct ddp_load_options *arg1 = (struct ddp_load_options *) 0 ;
-  int32_t arg2 ;
+void _wrap_ddp_batch_norm_options_momentum_set_low_f5cd9cd78a6c3c90(struct ddp_batch_norm_options *_swig_go_0, double _swig_go_1) {
+  struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
+  double arg2 ;
   
-  arg1 = *(struct ddp_load_options **)&_swig_go_0; 
-  arg2 = (int32_t)_swig_go_1; 
+  arg1 = *(struct ddp_batch_norm_options **)&_swig_go_0; 
+  arg2 = (double)_swig_go_1; 
   
-  if (arg1) (arg1)->local = arg2;
+  if (arg1) (arg1)->momentum = arg2;
   
 }
 
 
-int _wrap_ddp_load_options_local_get_low_f5cd9cd78a6c3c90(struct ddp_load_options *_swig_go_0) {
-  struct ddp_load_options *arg1 = (struct ddp_load_options *) 0 ;
-  int32_t result;
-  int _swig_go_result;
+double _wrap_ddp_batch_norm_options_momentum_get_low_f5cd9cd78a6c3c90(struct ddp_batch_norm_options *_swig_go_0) {
+  struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
+  double result;
+  double _swig_go_result;
   
-  arg1 = *(struct ddp_load_options **)&_swig_go_0; 
+  arg1 = *(struct ddp_batch_norm_options **)&_swig_go_0; 
   
-  result =  ((arg1)->local);
+  result = (double) ((arg1)->momentum);
   _swig_go_result = result; 
   return _swig_go_result;
 }
 
 
-struct ddp_load_options *_wrap_new_ddp_load_options_low_f5cd9cd78a6c3c90() {
-  struct ddp_load_options *result = 0 ;
-  struct ddp_load_options *_swig_go_result;
+void _wrap_ddp_batch_norm_options_training_set_low_f5cd9cd78a6c3c90(struct ddp_batch_norm_options *_swig_go_0, int _swig_go_1) {
+  struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
+  int32_t arg2 ;
   
+  arg1 = *(struct ddp_batch_norm_options **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
   
-  result = (struct ddp_load_options *)calloc(1, sizeof(struct ddp_load_options));
-  *(struct ddp_load_options **)&_swig_go_result = (struct ddp_load_options *)result; 
+  if (arg1) (arg1)->training = arg2;
+  
+}
+
+
+int _wrap_ddp_batch_norm_options_training_get_low_f5cd9cd78a6c3c90(struct ddp_batch_norm_options *_swig_go_0) {
+  struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_batch_norm_options **)&_swig_go_0; 
+  
+  result =  ((arg1)->training);
+  _swig_go_result = result; 
   return _swig_go_result;
 }
 
 
-void _wrap_delete_ddp_load_options_low_f5cd9cd78a6c3c90(struct ddp_load_options *_swig_go_0) {
-  struct ddp_load_options *arg1 = (struct ddp_load_options *) 0 ;
+void _wrap_ddp_batch_norm_options_accumulate_set_low_f5cd9cd78a6c3c90(struct ddp_batch_norm_options *_swig_go_0, int _swig_go_1) {
+  struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
+  int32_t arg2 ;
   
-  arg1 = *(struct ddp_load_options **)&_swig_go_0; 
+  arg1 = *(struct ddp_batch_norm_options **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->accumulate = arg2;
+  
+}
+
+
+int _wrap_ddp_batch_norm_options_accumulate_get_low_f5cd9cd78a6c3c90(struct ddp_batch_norm_options *_swig_go_0) {
+  struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_batch_norm_options **)&_swig_go_0; 
+  
+  result =  ((arg1)->accumulate);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+struct ddp_batch_norm_options *_wrap_new_ddp_batch_norm_options_low_f5cd9cd78a6c3c90() {
+  struct ddp_batch_norm_options *result = 0 ;
+  struct ddp_batch_norm_options *_swig_go_result;
+  
+  
+  result = (struct ddp_batch_norm_options *)calloc(1, sizeof(struct ddp_batch_norm_options));
+  *(struct ddp_batch_norm_options **)&_swig_go_result = (struct ddp_batch_norm_options *)result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_delete_ddp_batch_norm_options_low_f5cd9cd78a6c3c90(struct ddp_batch_norm_options *_swig_go_0) {
+  struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
+  
+  arg1 = *(struct ddp_batch_norm_options **)&_swig_go_0; 
   
   free((char *) arg1);
   
 }
 
 
-void _wrap_ddp_load_report_struct_size_set_low_f5cd9cd78a6c3c90(struct ddp_load_report *_swig_go_0, long long _swig_go_1) {
-  struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
-  int64_t arg2 ;
-  
-  arg1 = *(struct ddp_load_report **)&_swig_go_0; 
-  arg2 = (int64_t)_swig_go_1; 
-  
-  if (arg1) (arg1)->struct_size = arg2;
-  
-}
-
-
-long long _wrap_ddp_load_report_struct_size_get_low_f5cd9cd78a6c3c90(struct ddp_load_report *_swig_go_0) {
-  struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
-  int64_t result;
-  long long _swig_go_result;
-  
-  arg1 = *(struct ddp_load_report **)&_swig_go_0; 
-  
-  result =  ((arg1)->struct_size);
-  _swig_go_result = result; 
-  return _swig_go_result;
-}
-
-
-void _wrap_ddp_load_report_epoch_set_low_f5cd9cd78a6c3c90(struct ddp_load_report *_swig_go_0, long long _swig_go_1) {
-  struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
-  int64_t arg2 ;
-  
-  arg1 = *(struct ddp_load_report **)&_swig_go_0; 
-  arg2 = (int64_t)_swig_go_1; 
-  
-  if (arg1) (arg1)->epoch = arg2;
-  
-}
-
-
-long long _wrap_ddp_load_report_epoch_get_low_f5cd9cd78a6c3c90(struct ddp_load_report *_swig_go_0) {
-  struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
-  int64_t result;
-  long long _swig_go_result;
-  
-  arg1 = *(struct ddp_load_report **)&_swig_go_0; 
-  
-  result =  ((arg1)->epoch);
-  _swig_go_result = result; 
-  return _swig_go_result;
-}
-
-
-void _wrap_ddp_load_report_step_set_low_f5cd9cd78a6c3c90(struct ddp_load_report *_swig_go_0, long long _swig_go_1) {
-  struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
-  int64_t arg2 ;
-  
-  arg1 = *(struct ddp_load_report **)&_swig_go_0; 
-  arg2 = (int64_t)_swig_go_1; 
-  
-  if (arg1) (arg1)->step = arg2;
-  
-}
-
-
-long long _wrap_ddp_load_report_step_get_low_f5cd9cd78a6c3c90(struct ddp_load_report *_swig_go_0) {
-  struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
-  int64_t result;
-  long long _swig_go_result;
-  
-  arg1 = *(struct ddp_load_report **)&_swig_go_0; 
-  
-  result =  ((arg1)->step);
-  _swig_go_result = result; 
-  return _swig_go_result;
-}
-
-
-void _wrap_ddp_load_report_missing_set_low_f5cd9cd78a6c3c90(struct ddp_load_report *_swig_go_0, long long _swig_go_1) {
-  struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
-  int64_t arg2 ;
-  
-  arg1 = *(struct ddp_load_report **)&_swig_go_0; 
-  arg2 = (int64_t)_swig_go_1; 
-  
-  if (arg1) (arg1)->missing = arg2;
-  
-}
-
-
-long long _wrap_ddp_load_report_missing_get_low_f5cd9cd78a6c3c90(struct ddp_load_report *_swig_go_0) {
-  struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
-  int64_t result;
-  long long _swig_go_result;
-  
-  arg1 = *(struct ddp_load_report **)&_swig_go_0; 
-  
-  result =  ((arg1)->missing);
-  _swig_go_result = result; 
-  return _swig_go_result;
-}
-
-
-void _wrap_ddp_load_report_unexpected_set_low_f5cd9cd78a6c3c90(struct ddp_load_report *_swig_go_0, long long _swig_go_1) {
-  struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
-  int64_t arg2 ;
-  
-  arg1 = *(struct ddp_load_report **)&_swig_go_0; 
-  arg2 = (int64_t)_swig_go_1; 
-  
-  if (arg1) (arg1)->unexpected = arg2;
-  
-}
-
-
-long long _wrap_ddp_load_report_unexpected_get_low_f5cd9cd78a6c3c90(struct ddp_load_report *_swig_go_0) {
-  struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
-  int64_t result;
-  long long _swig_go_result;
-  
-  arg1 = *(struct ddp_load_report **)&_swig_go_0; 
-  
-  result =  ((arg1)->unexpected);
-  _swig_go_result = result; 
-  return _swig_go_result;
-}
-
-
-void _wrap_ddp_load_report_skipped_set_low_f5cd9cd78a6c3c90(struct ddp_load_report *_swig_go_0, long long _swig_go_1) {
-  struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
-  int64_t arg2 ;
-  
-  arg1 = *(struct ddp_load_report **)&_swig_go_0; 
-  arg2 = (int64_t)_swig_go_1; 
-  
-  if (arg1) (arg1)->skipped = arg2;
-  
-}
-
-
-long long _wrap_ddp_load_report_skipped_get_low_f5cd9cd78a6c3c90(struct ddp_load_report *_swig_go_0) {
-  struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
-  int64_t result;
-  long long _swig_go_result;
-  
-  arg1 = *(struct ddp_load_report **)&_swig_go_0; 
-  
-  result =  ((arg1)->skipped);
-  _swig_go_result = result; 
-  return _swig_go_result;
-}
-
-
-struct ddp_load_report *_wrap_new_ddp_load_report_low_f5cd9cd78a6c3c90() {
-  struct ddp_load_report *result = 0 ;
-  struct ddp_load_report *_swig_go_result;
-  
-  
-  result = (struct ddp_load_report *)calloc(1, sizeof(struct ddp_load_report));
-  *(struct ddp_load_report **)&_swig_go_result = (struct ddp_load_report *)result; 
-  return _swig_go_result;
-}
-
-
-void _wrap_delete_ddp_load_report_low_f5cd9cd78a6c3c90(struct ddp_load_report *_swig_go_0) {
-  struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
-  
-  arg1 = *(struct ddp_load_report **)&_swig_go_0; 
-  
-  free((char *) arg1);
-  
-}
-
-
-_gostring_ _wrap_ddp_state_init_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0, long long _swig_go_1) {
-  ddp_state *arg1 = (ddp_state *) 0 ;
+_gostring_ _wrap_ddp_batch_norm_options_init_low_f5cd9cd78a6c3c90(struct ddp_batch_norm_options *_swig_go_0, long long _swig_go_1) {
+  ddp_batch_norm_options *arg1 = (ddp_batch_norm_options *) 0 ;
   int64_t arg2 ;
   ddp_status result;
   _gostring_ _swig_go_result;
   
-  arg1 = *(ddp_state **)&_swig_go_0; 
+  arg1 = *(ddp_batch_norm_options **)&_swig_go_0; 
   arg2 = (int64_t)_swig_go_1; 
   
-  result = (ddp_status)ddp_state_init(arg1,arg2);
+  result = (ddp_status)ddp_batch_norm_options_init(arg1,arg2);
   _swig_go_result = ddp_go_result(result);
   return _swig_go_result;
 }
 
 
-_gostring_ _wrap_ddp_load_options_init_low_f5cd9cd78a6c3c90(struct ddp_load_options *_swig_go_0, long long _swig_go_1) {
-  ddp_load_options *arg1 = (ddp_load_options *) 0 ;
-  int64_t arg2 ;
+_gostring_ _wrap_ddp_batch_norm_forward_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0, struct ddp_batch_norm_options *_swig_go_1, struct ddp_tensor *_swig_go_2, struct ddp_tensor *_swig_go_3, struct ddp_tensor *_swig_go_4, struct ddp_tensor *_swig_go_5, struct ddp_tensor *_swig_go_6, struct ddp_tensor *_swig_go_7, struct ddp_tensor *_swig_go_8, struct ddp_tensor *_swig_go_9, long long *_swig_go_10, void *_swig_go_11) {
+  ddp_group *arg1 = (ddp_group *) 0 ;
+  ddp_batch_norm_options *arg2 = (ddp_batch_norm_options *) 0 ;
+  ddp_tensor *arg3 = (ddp_tensor *) 0 ;
+  ddp_tensor *arg4 = (ddp_tensor *) 0 ;
+  ddp_tensor *arg5 = (ddp_tensor *) 0 ;
+  ddp_tensor *arg6 = (ddp_tensor *) 0 ;
+  ddp_tensor *arg7 = (ddp_tensor *) 0 ;
+  ddp_tensor *arg8 = (ddp_tensor *) 0 ;
+  ddp_tensor *arg9 = (ddp_tensor *) 0 ;
+  ddp_tensor *arg10 = (ddp_tensor *) 0 ;
+  int64_t *arg11 = (int64_t *) 0 ;
+  void *arg12 = (void *) 0 ;
   ddp_status result;
   _gostring_ _swig_go_result;
   
-  arg1 = *(ddp_load_options **)&_swig_go_0; 
-  arg2 = (int64_t)_swig_go_1; 
+  arg1 = *(ddp_group **)&_swig_go_0; 
+  arg2 = *(ddp_batch_norm_options **)&_swig_go_1; 
+  arg3 = *(ddp_tensor **)&_swig_go_2; 
+  arg4 = *(ddp_tensor **)&_swig_go_3; 
+  arg5 = *(ddp_tensor **)&_swig_go_4; 
+  arg6 = *(ddp_tensor **)&_swig_go_5; 
+  arg7 = *(ddp_tensor **)&_swig_go_6; 
+  arg8 = *(ddp_tensor **)&_swig_go_7; 
+  arg9 = *(ddp_tensor **)&_swig_go_8; 
+  arg10 = *(ddp_tensor **)&_swig_go_9; 
+  arg11 = *(int64_t **)&_swig_go_10; 
+  arg12 = *(void **)&_swig_go_11; 
   
-  result = (ddp_status)ddp_load_options_init(arg1,arg2);
+  result = (ddp_status)ddp_batch_norm_forward(arg1,(struct ddp_batch_norm_options const *)arg2,(struct ddp_tensor const *)arg3,(struct ddp_tensor const *)arg4,(struct ddp_tensor const *)arg5,(struct ddp_tensor const *)arg6,(struct ddp_tensor const *)arg7,(struct ddp_tensor const *)arg8,(struct ddp_tensor const *)arg9,(struct ddp_tensor const *)arg10,arg11,arg12);
   _swig_go_result = ddp_go_result(result);
   return _swig_go_result;
 }
 
 
-_gostring_ _wrap_ddp_model_set_metadata_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0, _gostring_ _swig_go_1, char *_swig_go_2) {
-  ddp_model *arg1 = (ddp_model *) 0 ;
-  char *arg2 = (char *) 0 ;
-  char *arg3 = (char *) 0 ;
+_gostring_ _wrap_ddp_batch_norm_backward_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0, struct ddp_batch_norm_options *_swig_go_1, struct ddp_tensor *_swig_go_2, struct ddp_tensor *_swig_go_3, struct ddp_tensor *_swig_go_4, struct ddp_tensor *_swig_go_5, struct ddp_tensor *_swig_go_6, long long _swig_go_7, struct ddp_tensor *_swig_go_8, struct ddp_tensor *_swig_go_9, struct ddp_tensor *_swig_go_10, void *_swig_go_11) {
+  ddp_group *arg1 = (ddp_group *) 0 ;
+  ddp_batch_norm_options *arg2 = (ddp_batch_norm_options *) 0 ;
+  ddp_tensor *arg3 = (ddp_tensor *) 0 ;
+  ddp_tensor *arg4 = (ddp_tensor *) 0 ;
+  ddp_tensor *arg5 = (ddp_tensor *) 0 ;
+  ddp_tensor *arg6 = (ddp_tensor *) 0 ;
+  ddp_tensor *arg7 = (ddp_tensor *) 0 ;
+  int64_t arg8 ;
+  ddp_tensor *arg9 = (ddp_tensor *) 0 ;
+  ddp_tensor *arg10 = (ddp_tensor *) 0 ;
+  ddp_tensor *arg11 = (ddp_tensor *) 0 ;
+  void *arg12 = (void *) 0 ;
   ddp_status result;
   _gostring_ _swig_go_result;
   
-  arg1 = *(ddp_model **)&_swig_go_0; 
+  arg1 = *(ddp_group **)&_swig_go_0; 
+  arg2 = *(ddp_batch_norm_options **)&_swig_go_1; 
+  arg3 = *(ddp_tensor **)&_swig_go_2; 
+  arg4 = *(ddp_tensor **)&_swig_go_3; 
+  arg5 = *(ddp_tensor **)&_swig_go_4; 
+  arg6 = *(ddp_tensor **)&_swig_go_5; 
+  arg7 = *(ddp_tensor **)&_swig_go_6; 
+  arg8 = (int64_t)_swig_go_7; 
+  arg9 = *(ddp_tensor **)&_swig_go_8; 
+  arg10 = *(ddp_tensor **)&_swig_go_9; 
+  arg11 = *(ddp_tensor **)&_swig_go_10; 
+  arg12 = *(void **)&_swig_go_11; 
   
-  arg2 = (char *)malloc(_swig_go_1.n + 1);
-  memcpy(arg2, _swig_go_1.p, _swig_go_1.n);
-  arg2[_swig_go_1.n] = '\0';
-  
-  arg3 = (char *)_swig_go_2;
-  
-  result = (ddp_status)ddp_model_set_metadata(arg1,(char const *)arg2,(char const *)arg3);
-  _swig_go_result = ddp_go_result(result);
-  free(arg2); 
-  
-  return _swig_go_result;
-}
-
-
-_gostring_ _wrap_ddp_model_get_metadata_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0, _gostring_ _swig_go_1, char **_swig_go_2) {
-  ddp_model *arg1 = (ddp_model *) 0 ;
-  char *arg2 = (char *) 0 ;
-  char **arg3 = (char **) 0 ;
-  ddp_status result;
-  _gostring_ _swig_go_result;
-  
-  arg1 = *(ddp_model **)&_swig_go_0; 
-  
-  arg2 = (char *)malloc(_swig_go_1.n + 1);
-  memcpy(arg2, _swig_go_1.p, _swig_go_1.n);
-  arg2[_swig_go_1.n] = '\0';
-  
-  arg3 = *(char ***)&_swig_go_2; 
-  
-  result = (ddp_status)ddp_model_get_metadata((struct ddp_model const *)arg1,(char const *)arg2,(char const **)arg3);
-  _swig_go_result = ddp_go_result(result);
-  free(arg2); 
-  return _swig_go_result;
-}
-
-
-_gostring_ _wrap_ddp_state_save_file_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0, _gostring_ _swig_go_1) {
-  ddp_state *arg1 = (ddp_state *) 0 ;
-  char *arg2 = (char *) 0 ;
-  ddp_status result;
-  _gostring_ _swig_go_result;
-  
-  arg1 = *(ddp_state **)&_swig_go_0; 
-  
-  arg2 = (char *)malloc(_swig_go_1.n + 1);
-  memcpy(arg2, _swig_go_1.p, _swig_go_1.n);
-  arg2[_swig_go_1.n] = '\0';
-  
-  
-  result = (ddp_status)ddp_state_save_file((struct ddp_state const *)arg1,(char const *)arg2);
-  _swig_go_result = ddp_go_result(result);
-  free(arg2); 
-  return _swig_go_result;
-}
-
-
-_gostring_ _wrap_ddp_state_load_file_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0, _gostring_ _swig_go_1, struct ddp_load_options *_swig_go_2, struct ddp_load_report *_swig_go_3) {
-  ddp_state *arg1 = (ddp_state *) 0 ;
-  char *arg2 = (char *) 0 ;
-  ddp_load_options *arg3 = (ddp_load_options *) 0 ;
-  ddp_load_report *arg4 = (ddp_load_report *) 0 ;
-  ddp_status result;
-  _gostring_ _swig_go_result;
-  
-  arg1 = *(ddp_state **)&_swig_go_0; 
-  
-  arg2 = (char *)malloc(_swig_go_1.n + 1);
-  memcpy(arg2, _swig_go_1.p, _swig_go_1.n);
-  arg2[_swig_go_1.n] = '\0';
-  
-  arg3 = *(ddp_load_options **)&_swig_go_2; 
-  arg4 = *(ddp_load_report **)&_swig_go_3; 
-  
-  result = (ddp_status)ddp_state_load_file((struct ddp_state const *)arg1,(char const *)arg2,(struct ddp_load_options const *)arg3,arg4);
-  _swig_go_result = ddp_go_result(result);
-  free(arg2); 
-  return _swig_go_result;
-}
-
-
-_gostring_ _wrap_ddp_model_get_missing_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0, long long _swig_go_1) {
-  ddp_model *arg1 = (ddp_model *) 0 ;
-  int64_t arg2 ;
-  char *result = 0 ;
-  _gostring_ _swig_go_result;
-  
-  arg1 = *(ddp_model **)&_swig_go_0; 
-  arg2 = (int64_t)_swig_go_1; 
-  
-  result = (char *)ddp_model_get_missing((struct ddp_model const *)arg1,arg2);
-  _swig_go_result = Swig_AllocateString((char*)result, result ? strlen((char*)result) : 0); 
-  return _swig_go_result;
-}
-
-
-_gostring_ _wrap_ddp_model_get_unexpected_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0, long long _swig_go_1) {
-  ddp_model *arg1 = (ddp_model *) 0 ;
-  int64_t arg2 ;
-  char *result = 0 ;
-  _gostring_ _swig_go_result;
-  
-  arg1 = *(ddp_model **)&_swig_go_0; 
-  arg2 = (int64_t)_swig_go_1; 
-  
-  result = (char *)ddp_model_get_unexpected((struct ddp_model const *)arg1,arg2);
-  _swig_go_result = Swig_AllocateString((char*)result, result ? strlen((char*)result) : 0); 
-  return _swig_go_result;
-}
-
-
-_gostring_ _wrap_ddp_state_save_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0, ddp_write_fn _swig_go_1, void *_swig_go_2) {
-  ddp_state *arg1 = (ddp_state *) 0 ;
-  ddp_write_fn arg2 = (ddp_write_fn) 0 ;
-  void *arg3 = (void *) 0 ;
-  ddp_status result;
-  _gostring_ _swig_go_result;
-  
-  arg1 = *(ddp_state **)&_swig_go_0; 
-  arg2 = *(ddp_write_fn *)&_swig_go_1; 
-  arg3 = *(void **)&_swig_go_2; 
-  
-  result = (ddp_status)ddp_state_save((struct ddp_state const *)arg1,arg2,arg3);
+  result = (ddp_status)ddp_batch_norm_backward(arg1,(struct ddp_batch_norm_options const *)arg2,(struct ddp_tensor const *)arg3,(struct ddp_tensor const *)arg4,(struct ddp_tensor const *)arg5,(struct ddp_tensor const *)arg6,(struct ddp_tensor const *)arg7,arg8,(struct ddp_tensor const *)arg9,(struct ddp_tensor const *)arg10,(struct ddp_tensor const *)arg11,arg12);
   _swig_go_result = ddp_go_result(result);
   return _swig_go_result;
 }
 
 
-_gostring_ _wrap_ddp_state_load_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0, ddp_read_fn _swig_go_1, void *_swig_go_2, struct ddp_load_options *_swig_go_3, struct ddp_load_report *_swig_go_4) {
-  ddp_state *arg1 = (ddp_state *) 0 ;
-  ddp_read_fn arg2 = (ddp_read_fn) 0 ;
-  void *arg3 = (void *) 0 ;
-  ddp_load_options *arg4 = (ddp_load_options *) 0 ;
-  ddp_load_report *arg5 = (ddp_load_report *) 0 ;
+_gostring_ _wrap_ddp_memory_retain_low_f5cd9cd78a6c3c90(void *_swig_go_0) {
+  void *arg1 = (void *) 0 ;
   ddp_status result;
   _gostring_ _swig_go_result;
   
-  arg1 = *(ddp_state **)&_swig_go_0; 
-  arg2 = *(ddp_read_fn *)&_swig_go_1; 
-  arg3 = *(void **)&_swig_go_2; 
-  arg4 = *(ddp_load_options **)&_swig_go_3; 
-  arg5 = *(ddp_load_report **)&_swig_go_4; 
+  arg1 = *(void **)&_swig_go_0; 
   
-  result = (ddp_status)ddp_state_load((struct ddp_state const *)arg1,arg2,arg3,(struct ddp_load_options const *)arg4,arg5);
+  result = (ddp_status)ddp_memory_retain((void const *)arg1);
   _swig_go_result = ddp_go_result(result);
   return _swig_go_result;
 }
 
 
-_gostring_ _wrap_ddp_state_save_latest_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0, _gostring_ _swig_go_1, long long _swig_go_2) {
-  ddp_state *arg1 = (ddp_state *) 0 ;
-  char *arg2 = (char *) 0 ;
+_gostring_ _wrap_ddp_memory_release_low_f5cd9cd78a6c3c90(void *_swig_go_0) {
+  void *arg1 = (void *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(void **)&_swig_go_0; 
+  
+  result = (ddp_status)ddp_memory_release((void const *)arg1);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_group_share_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0, void *_swig_go_1, long long _swig_go_2) {
+  ddp_group *arg1 = (ddp_group *) 0 ;
+  void *arg2 = (void *) 0 ;
   int64_t arg3 ;
   ddp_status result;
   _gostring_ _swig_go_result;
   
-  arg1 = *(ddp_state **)&_swig_go_0; 
-  
-  arg2 = (char *)malloc(_swig_go_1.n + 1);
-  memcpy(arg2, _swig_go_1.p, _swig_go_1.n);
-  arg2[_swig_go_1.n] = '\0';
-  
+  arg1 = *(ddp_group **)&_swig_go_0; 
+  arg2 = *(void **)&_swig_go_1; 
   arg3 = (int64_t)_swig_go_2; 
   
-  result = (ddp_status)ddp_state_save_latest((struct ddp_state const *)arg1,(char const *)arg2,arg3);
+  result = (ddp_status)ddp_group_share(arg1,arg2,arg3);
   _swig_go_result = ddp_go_result(result);
-  free(arg2); 
   return _swig_go_result;
 }
 
 
-_gostring_ _wrap_ddp_state_load_latest_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0, _gostring_ _swig_go_1, struct ddp_load_options *_swig_go_2, struct ddp_load_report *_swig_go_3) {
-  ddp_state *arg1 = (ddp_state *) 0 ;
-  char *arg2 = (char *) 0 ;
-  ddp_load_options *arg3 = (ddp_load_options *) 0 ;
-  ddp_load_report *arg4 = (ddp_load_report *) 0 ;
+_gostring_ _wrap_ddp_group_unshare_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0, void *_swig_go_1) {
+  ddp_group *arg1 = (ddp_group *) 0 ;
+  void *arg2 = (void *) 0 ;
   ddp_status result;
   _gostring_ _swig_go_result;
   
-  arg1 = *(ddp_state **)&_swig_go_0; 
+  arg1 = *(ddp_group **)&_swig_go_0; 
+  arg2 = *(void **)&_swig_go_1; 
   
-  arg2 = (char *)malloc(_swig_go_1.n + 1);
-  memcpy(arg2, _swig_go_1.p, _swig_go_1.n);
-  arg2[_swig_go_1.n] = '\0';
-  
-  arg3 = *(ddp_load_options **)&_swig_go_2; 
-  arg4 = *(ddp_load_report **)&_swig_go_3; 
-  
-  result = (ddp_status)ddp_state_load_latest((struct ddp_state const *)arg1,(char const *)arg2,(struct ddp_load_options const *)arg3,arg4);
-  _swig_go_result = ddp_go_result(result);
-  free(arg2); 
-  return _swig_go_result;
-}
-
-
-_gostring_ _wrap_ddp_model_get_loaded_file_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0) {
-  ddp_model *arg1 = (ddp_model *) 0 ;
-  char *result = 0 ;
-  _gostring_ _swig_go_result;
-  
-  arg1 = *(ddp_model **)&_swig_go_0; 
-  
-  result = (char *)ddp_model_get_loaded_file((struct ddp_model const *)arg1);
-  _swig_go_result = Swig_AllocateString((char*)result, result ? strlen((char*)result) : 0); 
-  return _swig_go_result;
-}
-
-
-_gostring_ _wrap_ddp_model_get_skipped_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0, long long _swig_go_1) {
-  ddp_model *arg1 = (ddp_model *) 0 ;
-  int64_t arg2 ;
-  char *result = 0 ;
-  _gostring_ _swig_go_result;
-  
-  arg1 = *(ddp_model **)&_swig_go_0; 
-  arg2 = (int64_t)_swig_go_1; 
-  
-  result = (char *)ddp_model_get_skipped((struct ddp_model const *)arg1,arg2);
-  _swig_go_result = Swig_AllocateString((char*)result, result ? strlen((char*)result) : 0); 
-  return _swig_go_result;
-}
-
-
-_gostring_ _wrap_ddp_state_save_local_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0, ddp_write_fn _swig_go_1, void *_swig_go_2) {
-  ddp_state *arg1 = (ddp_state *) 0 ;
-  ddp_write_fn arg2 = (ddp_write_fn) 0 ;
-  void *arg3 = (void *) 0 ;
-  ddp_status result;
-  _gostring_ _swig_go_result;
-  
-  arg1 = *(ddp_state **)&_swig_go_0; 
-  arg2 = *(ddp_write_fn *)&_swig_go_1; 
-  arg3 = *(void **)&_swig_go_2; 
-  
-  result = (ddp_status)ddp_state_save_local((struct ddp_state const *)arg1,arg2,arg3);
+  result = (ddp_status)ddp_group_unshare(arg1,arg2);
   _swig_go_result = ddp_go_result(result);
   return _swig_go_result;
 }
@@ -8281,665 +8849,6 @@ _gostring_ _wrap_ddp_group_get_renumbered_low_f5cd9cd78a6c3c90(ddp_group *_swig_
 }
 
 
-void _wrap_ddp_sampler_struct_size_set_low_f5cd9cd78a6c3c90(struct ddp_sampler *_swig_go_0, long long _swig_go_1) {
-  struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
-  int64_t arg2 ;
-  
-  arg1 = *(struct ddp_sampler **)&_swig_go_0; 
-  arg2 = (int64_t)_swig_go_1; 
-  
-  if (arg1) (arg1)->struct_size = arg2;
-  
-}
-
-
-long long _wrap_ddp_sampler_struct_size_get_low_f5cd9cd78a6c3c90(struct ddp_sampler *_swig_go_0) {
-  struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
-  int64_t result;
-  long long _swig_go_result;
-  
-  arg1 = *(struct ddp_sampler **)&_swig_go_0; 
-  
-  result =  ((arg1)->struct_size);
-  _swig_go_result = result; 
-  return _swig_go_result;
-}
-
-
-void _wrap_ddp_sampler_dataset_size_set_low_f5cd9cd78a6c3c90(struct ddp_sampler *_swig_go_0, long long _swig_go_1) {
-  struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
-  int64_t arg2 ;
-  
-  arg1 = *(struct ddp_sampler **)&_swig_go_0; 
-  arg2 = (int64_t)_swig_go_1; 
-  
-  if (arg1) (arg1)->dataset_size = arg2;
-  
-}
-
-
-long long _wrap_ddp_sampler_dataset_size_get_low_f5cd9cd78a6c3c90(struct ddp_sampler *_swig_go_0) {
-  struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
-  int64_t result;
-  long long _swig_go_result;
-  
-  arg1 = *(struct ddp_sampler **)&_swig_go_0; 
-  
-  result =  ((arg1)->dataset_size);
-  _swig_go_result = result; 
-  return _swig_go_result;
-}
-
-
-void _wrap_ddp_sampler_seed_set_low_f5cd9cd78a6c3c90(struct ddp_sampler *_swig_go_0, long long _swig_go_1) {
-  struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
-  int64_t arg2 ;
-  
-  arg1 = *(struct ddp_sampler **)&_swig_go_0; 
-  arg2 = (int64_t)_swig_go_1; 
-  
-  if (arg1) (arg1)->seed = arg2;
-  
-}
-
-
-long long _wrap_ddp_sampler_seed_get_low_f5cd9cd78a6c3c90(struct ddp_sampler *_swig_go_0) {
-  struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
-  int64_t result;
-  long long _swig_go_result;
-  
-  arg1 = *(struct ddp_sampler **)&_swig_go_0; 
-  
-  result =  ((arg1)->seed);
-  _swig_go_result = result; 
-  return _swig_go_result;
-}
-
-
-void _wrap_ddp_sampler_rank_set_low_f5cd9cd78a6c3c90(struct ddp_sampler *_swig_go_0, int _swig_go_1) {
-  struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
-  int32_t arg2 ;
-  
-  arg1 = *(struct ddp_sampler **)&_swig_go_0; 
-  arg2 = (int32_t)_swig_go_1; 
-  
-  if (arg1) (arg1)->rank = arg2;
-  
-}
-
-
-int _wrap_ddp_sampler_rank_get_low_f5cd9cd78a6c3c90(struct ddp_sampler *_swig_go_0) {
-  struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
-  int32_t result;
-  int _swig_go_result;
-  
-  arg1 = *(struct ddp_sampler **)&_swig_go_0; 
-  
-  result =  ((arg1)->rank);
-  _swig_go_result = result; 
-  return _swig_go_result;
-}
-
-
-void _wrap_ddp_sampler_size_set_low_f5cd9cd78a6c3c90(struct ddp_sampler *_swig_go_0, int _swig_go_1) {
-  struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
-  int32_t arg2 ;
-  
-  arg1 = *(struct ddp_sampler **)&_swig_go_0; 
-  arg2 = (int32_t)_swig_go_1; 
-  
-  if (arg1) (arg1)->size = arg2;
-  
-}
-
-
-int _wrap_ddp_sampler_size_get_low_f5cd9cd78a6c3c90(struct ddp_sampler *_swig_go_0) {
-  struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
-  int32_t result;
-  int _swig_go_result;
-  
-  arg1 = *(struct ddp_sampler **)&_swig_go_0; 
-  
-  result =  ((arg1)->size);
-  _swig_go_result = result; 
-  return _swig_go_result;
-}
-
-
-void _wrap_ddp_sampler_shuffle_set_low_f5cd9cd78a6c3c90(struct ddp_sampler *_swig_go_0, int _swig_go_1) {
-  struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
-  int32_t arg2 ;
-  
-  arg1 = *(struct ddp_sampler **)&_swig_go_0; 
-  arg2 = (int32_t)_swig_go_1; 
-  
-  if (arg1) (arg1)->shuffle = arg2;
-  
-}
-
-
-int _wrap_ddp_sampler_shuffle_get_low_f5cd9cd78a6c3c90(struct ddp_sampler *_swig_go_0) {
-  struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
-  int32_t result;
-  int _swig_go_result;
-  
-  arg1 = *(struct ddp_sampler **)&_swig_go_0; 
-  
-  result =  ((arg1)->shuffle);
-  _swig_go_result = result; 
-  return _swig_go_result;
-}
-
-
-void _wrap_ddp_sampler_drop_last_set_low_f5cd9cd78a6c3c90(struct ddp_sampler *_swig_go_0, int _swig_go_1) {
-  struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
-  int32_t arg2 ;
-  
-  arg1 = *(struct ddp_sampler **)&_swig_go_0; 
-  arg2 = (int32_t)_swig_go_1; 
-  
-  if (arg1) (arg1)->drop_last = arg2;
-  
-}
-
-
-int _wrap_ddp_sampler_drop_last_get_low_f5cd9cd78a6c3c90(struct ddp_sampler *_swig_go_0) {
-  struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
-  int32_t result;
-  int _swig_go_result;
-  
-  arg1 = *(struct ddp_sampler **)&_swig_go_0; 
-  
-  result =  ((arg1)->drop_last);
-  _swig_go_result = result; 
-  return _swig_go_result;
-}
-
-
-void _wrap_ddp_sampler_seen_set_low_f5cd9cd78a6c3c90(struct ddp_sampler *_swig_go_0, long long _swig_go_1) {
-  struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
-  int64_t arg2 ;
-  
-  arg1 = *(struct ddp_sampler **)&_swig_go_0; 
-  arg2 = (int64_t)_swig_go_1; 
-  
-  if (arg1) (arg1)->seen = arg2;
-  
-}
-
-
-long long _wrap_ddp_sampler_seen_get_low_f5cd9cd78a6c3c90(struct ddp_sampler *_swig_go_0) {
-  struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
-  int64_t result;
-  long long _swig_go_result;
-  
-  arg1 = *(struct ddp_sampler **)&_swig_go_0; 
-  
-  result =  ((arg1)->seen);
-  _swig_go_result = result; 
-  return _swig_go_result;
-}
-
-
-struct ddp_sampler *_wrap_new_ddp_sampler_low_f5cd9cd78a6c3c90() {
-  struct ddp_sampler *result = 0 ;
-  struct ddp_sampler *_swig_go_result;
-  
-  
-  result = (struct ddp_sampler *)calloc(1, sizeof(struct ddp_sampler));
-  *(struct ddp_sampler **)&_swig_go_result = (struct ddp_sampler *)result; 
-  return _swig_go_result;
-}
-
-
-void _wrap_delete_ddp_sampler_low_f5cd9cd78a6c3c90(struct ddp_sampler *_swig_go_0) {
-  struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
-  
-  arg1 = *(struct ddp_sampler **)&_swig_go_0; 
-  
-  free((char *) arg1);
-  
-}
-
-
-_gostring_ _wrap_ddp_sampler_init_low_f5cd9cd78a6c3c90(struct ddp_sampler *_swig_go_0, long long _swig_go_1) {
-  ddp_sampler *arg1 = (ddp_sampler *) 0 ;
-  int64_t arg2 ;
-  ddp_status result;
-  _gostring_ _swig_go_result;
-  
-  arg1 = *(ddp_sampler **)&_swig_go_0; 
-  arg2 = (int64_t)_swig_go_1; 
-  
-  result = (ddp_status)ddp_sampler_init(arg1,arg2);
-  _swig_go_result = ddp_go_result(result);
-  return _swig_go_result;
-}
-
-
-_gostring_ _wrap_ddp_sampler_get_count_low_f5cd9cd78a6c3c90(struct ddp_sampler *_swig_go_0, long long *_swig_go_1) {
-  ddp_sampler *arg1 = (ddp_sampler *) 0 ;
-  int64_t *arg2 = (int64_t *) 0 ;
-  ddp_status result;
-  _gostring_ _swig_go_result;
-  
-  arg1 = *(ddp_sampler **)&_swig_go_0; 
-  arg2 = *(int64_t **)&_swig_go_1; 
-  
-  result = (ddp_status)ddp_sampler_get_count((struct ddp_sampler const *)arg1,arg2);
-  _swig_go_result = ddp_go_result(result);
-  return _swig_go_result;
-}
-
-
-_gostring_ _wrap_ddp_sampler_fill_low_f5cd9cd78a6c3c90(struct ddp_sampler *_swig_go_0, long long _swig_go_1, long long _swig_go_2, long long _swig_go_3, long long *_swig_go_4) {
-  ddp_sampler *arg1 = (ddp_sampler *) 0 ;
-  int64_t arg2 ;
-  int64_t arg3 ;
-  int64_t arg4 ;
-  int64_t *arg5 = (int64_t *) 0 ;
-  ddp_status result;
-  _gostring_ _swig_go_result;
-  
-  arg1 = *(ddp_sampler **)&_swig_go_0; 
-  arg2 = (int64_t)_swig_go_1; 
-  arg3 = (int64_t)_swig_go_2; 
-  arg4 = (int64_t)_swig_go_3; 
-  arg5 = *(int64_t **)&_swig_go_4; 
-  
-  result = (ddp_status)ddp_sampler_fill((struct ddp_sampler const *)arg1,arg2,arg3,arg4,arg5);
-  _swig_go_result = ddp_go_result(result);
-  return _swig_go_result;
-}
-
-
-int _wrap_ddp_experimental_version_low_f5cd9cd78a6c3c90() {
-  int32_t result;
-  int _swig_go_result;
-  
-  
-  result = ddp_experimental_version();
-  _swig_go_result = result; 
-  return _swig_go_result;
-}
-
-
-_gostring_ _wrap_ddp_model_set_buckets_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0, int *_swig_go_1, int _swig_go_2) {
-  ddp_model *arg1 = (ddp_model *) 0 ;
-  int32_t *arg2 = (int32_t *) 0 ;
-  int32_t arg3 ;
-  ddp_status result;
-  _gostring_ _swig_go_result;
-  
-  arg1 = *(ddp_model **)&_swig_go_0; 
-  arg2 = *(int32_t **)&_swig_go_1; 
-  arg3 = (int32_t)_swig_go_2; 
-  
-  result = (ddp_status)ddp_model_set_buckets(arg1,(int32_t const *)arg2,arg3);
-  _swig_go_result = ddp_go_result(result);
-  return _swig_go_result;
-}
-
-
-_gostring_ _wrap_ddp_model_join_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0, void *_swig_go_1) {
-  ddp_model *arg1 = (ddp_model *) 0 ;
-  void *arg2 = (void *) 0 ;
-  ddp_status result;
-  _gostring_ _swig_go_result;
-  
-  arg1 = *(ddp_model **)&_swig_go_0; 
-  arg2 = *(void **)&_swig_go_1; 
-  
-  result = (ddp_status)ddp_model_join(arg1,arg2);
-  _swig_go_result = ddp_go_result(result);
-  return _swig_go_result;
-}
-
-
-_gostring_ _wrap_ddp_model_average_parameters_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0, void *_swig_go_1) {
-  ddp_model *arg1 = (ddp_model *) 0 ;
-  void *arg2 = (void *) 0 ;
-  ddp_status result;
-  _gostring_ _swig_go_result;
-  
-  arg1 = *(ddp_model **)&_swig_go_0; 
-  arg2 = *(void **)&_swig_go_1; 
-  
-  result = (ddp_status)ddp_model_average_parameters(arg1,arg2);
-  _swig_go_result = ddp_go_result(result);
-  return _swig_go_result;
-}
-
-
-_gostring_ _wrap_ddp_group_all_reduce_rows_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, intgo _swig_go_3, long long *_swig_go_4, void *_swig_go_5) {
-  ddp_group *arg1 = (ddp_group *) 0 ;
-  ddp_tensor *arg2 = (ddp_tensor *) 0 ;
-  ddp_tensor *arg3 = (ddp_tensor *) 0 ;
-  ddp_reduce arg4 ;
-  int64_t *arg5 = (int64_t *) 0 ;
-  void *arg6 = (void *) 0 ;
-  ddp_status result;
-  _gostring_ _swig_go_result;
-  
-  arg1 = *(ddp_group **)&_swig_go_0; 
-  arg2 = *(ddp_tensor **)&_swig_go_1; 
-  arg3 = *(ddp_tensor **)&_swig_go_2; 
-  arg4 = (ddp_reduce)_swig_go_3;
-  arg5 = *(int64_t **)&_swig_go_4; 
-  arg6 = *(void **)&_swig_go_5; 
-  
-  result = (ddp_status)ddp_group_all_reduce_rows(arg1,(struct ddp_tensor const *)arg2,(struct ddp_tensor const *)arg3,arg4,arg5,arg6);
-  _swig_go_result = ddp_go_result(result);
-  return _swig_go_result;
-}
-
-
-_gostring_ _wrap_ddp_group_get_rows_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2) {
-  ddp_group *arg1 = (ddp_group *) 0 ;
-  ddp_tensor *arg2 = (ddp_tensor *) 0 ;
-  ddp_tensor *arg3 = (ddp_tensor *) 0 ;
-  ddp_status result;
-  _gostring_ _swig_go_result;
-  
-  arg1 = *(ddp_group **)&_swig_go_0; 
-  arg2 = *(ddp_tensor **)&_swig_go_1; 
-  arg3 = *(ddp_tensor **)&_swig_go_2; 
-  
-  result = (ddp_status)ddp_group_get_rows((struct ddp_group const *)arg1,(struct ddp_tensor const *)arg2,(struct ddp_tensor const *)arg3);
-  _swig_go_result = ddp_go_result(result);
-  return _swig_go_result;
-}
-
-
-void _wrap_ddp_batch_norm_options_struct_size_set_low_f5cd9cd78a6c3c90(struct ddp_batch_norm_options *_swig_go_0, long long _swig_go_1) {
-  struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
-  int64_t arg2 ;
-  
-  arg1 = *(struct ddp_batch_norm_options **)&_swig_go_0; 
-  arg2 = (int64_t)_swig_go_1; 
-  
-  if (arg1) (arg1)->struct_size = arg2;
-  
-}
-
-
-long long _wrap_ddp_batch_norm_options_struct_size_get_low_f5cd9cd78a6c3c90(struct ddp_batch_norm_options *_swig_go_0) {
-  struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
-  int64_t result;
-  long long _swig_go_result;
-  
-  arg1 = *(struct ddp_batch_norm_options **)&_swig_go_0; 
-  
-  result =  ((arg1)->struct_size);
-  _swig_go_result = result; 
-  return _swig_go_result;
-}
-
-
-void _wrap_ddp_batch_norm_options_epsilon_set_low_f5cd9cd78a6c3c90(struct ddp_batch_norm_options *_swig_go_0, double _swig_go_1) {
-  struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
-  double arg2 ;
-  
-  arg1 = *(struct ddp_batch_norm_options **)&_swig_go_0; 
-  arg2 = (double)_swig_go_1; 
-  
-  if (arg1) (arg1)->epsilon = arg2;
-  
-}
-
-
-double _wrap_ddp_batch_norm_options_epsilon_get_low_f5cd9cd78a6c3c90(struct ddp_batch_norm_options *_swig_go_0) {
-  struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
-  double result;
-  double _swig_go_result;
-  
-  arg1 = *(struct ddp_batch_norm_options **)&_swig_go_0; 
-  
-  result = (double) ((arg1)->epsilon);
-  _swig_go_result = result; 
-  return _swig_go_result;
-}
-
-
-void _wrap_ddp_batch_norm_options_momentum_set_low_f5cd9cd78a6c3c90(struct ddp_batch_norm_options *_swig_go_0, double _swig_go_1) {
-  struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
-  double arg2 ;
-  
-  arg1 = *(struct ddp_batch_norm_options **)&_swig_go_0; 
-  arg2 = (double)_swig_go_1; 
-  
-  if (arg1) (arg1)->momentum = arg2;
-  
-}
-
-
-double _wrap_ddp_batch_norm_options_momentum_get_low_f5cd9cd78a6c3c90(struct ddp_batch_norm_options *_swig_go_0) {
-  struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
-  double result;
-  double _swig_go_result;
-  
-  arg1 = *(struct ddp_batch_norm_options **)&_swig_go_0; 
-  
-  result = (double) ((arg1)->momentum);
-  _swig_go_result = result; 
-  return _swig_go_result;
-}
-
-
-void _wrap_ddp_batch_norm_options_training_set_low_f5cd9cd78a6c3c90(struct ddp_batch_norm_options *_swig_go_0, int _swig_go_1) {
-  struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
-  int32_t arg2 ;
-  
-  arg1 = *(struct ddp_batch_norm_options **)&_swig_go_0; 
-  arg2 = (int32_t)_swig_go_1; 
-  
-  if (arg1) (arg1)->training = arg2;
-  
-}
-
-
-int _wrap_ddp_batch_norm_options_training_get_low_f5cd9cd78a6c3c90(struct ddp_batch_norm_options *_swig_go_0) {
-  struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
-  int32_t result;
-  int _swig_go_result;
-  
-  arg1 = *(struct ddp_batch_norm_options **)&_swig_go_0; 
-  
-  result =  ((arg1)->training);
-  _swig_go_result = result; 
-  return _swig_go_result;
-}
-
-
-void _wrap_ddp_batch_norm_options_accumulate_set_low_f5cd9cd78a6c3c90(struct ddp_batch_norm_options *_swig_go_0, int _swig_go_1) {
-  struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
-  int32_t arg2 ;
-  
-  arg1 = *(struct ddp_batch_norm_options **)&_swig_go_0; 
-  arg2 = (int32_t)_swig_go_1; 
-  
-  if (arg1) (arg1)->accumulate = arg2;
-  
-}
-
-
-int _wrap_ddp_batch_norm_options_accumulate_get_low_f5cd9cd78a6c3c90(struct ddp_batch_norm_options *_swig_go_0) {
-  struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
-  int32_t result;
-  int _swig_go_result;
-  
-  arg1 = *(struct ddp_batch_norm_options **)&_swig_go_0; 
-  
-  result =  ((arg1)->accumulate);
-  _swig_go_result = result; 
-  return _swig_go_result;
-}
-
-
-struct ddp_batch_norm_options *_wrap_new_ddp_batch_norm_options_low_f5cd9cd78a6c3c90() {
-  struct ddp_batch_norm_options *result = 0 ;
-  struct ddp_batch_norm_options *_swig_go_result;
-  
-  
-  result = (struct ddp_batch_norm_options *)calloc(1, sizeof(struct ddp_batch_norm_options));
-  *(struct ddp_batch_norm_options **)&_swig_go_result = (struct ddp_batch_norm_options *)result; 
-  return _swig_go_result;
-}
-
-
-void _wrap_delete_ddp_batch_norm_options_low_f5cd9cd78a6c3c90(struct ddp_batch_norm_options *_swig_go_0) {
-  struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
-  
-  arg1 = *(struct ddp_batch_norm_options **)&_swig_go_0; 
-  
-  free((char *) arg1);
-  
-}
-
-
-_gostring_ _wrap_ddp_batch_norm_options_init_low_f5cd9cd78a6c3c90(struct ddp_batch_norm_options *_swig_go_0, long long _swig_go_1) {
-  ddp_batch_norm_options *arg1 = (ddp_batch_norm_options *) 0 ;
-  int64_t arg2 ;
-  ddp_status result;
-  _gostring_ _swig_go_result;
-  
-  arg1 = *(ddp_batch_norm_options **)&_swig_go_0; 
-  arg2 = (int64_t)_swig_go_1; 
-  
-  result = (ddp_status)ddp_batch_norm_options_init(arg1,arg2);
-  _swig_go_result = ddp_go_result(result);
-  return _swig_go_result;
-}
-
-
-_gostring_ _wrap_ddp_batch_norm_forward_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0, struct ddp_batch_norm_options *_swig_go_1, struct ddp_tensor *_swig_go_2, struct ddp_tensor *_swig_go_3, struct ddp_tensor *_swig_go_4, struct ddp_tensor *_swig_go_5, struct ddp_tensor *_swig_go_6, struct ddp_tensor *_swig_go_7, struct ddp_tensor *_swig_go_8, struct ddp_tensor *_swig_go_9, long long *_swig_go_10, void *_swig_go_11) {
-  ddp_group *arg1 = (ddp_group *) 0 ;
-  ddp_batch_norm_options *arg2 = (ddp_batch_norm_options *) 0 ;
-  ddp_tensor *arg3 = (ddp_tensor *) 0 ;
-  ddp_tensor *arg4 = (ddp_tensor *) 0 ;
-  ddp_tensor *arg5 = (ddp_tensor *) 0 ;
-  ddp_tensor *arg6 = (ddp_tensor *) 0 ;
-  ddp_tensor *arg7 = (ddp_tensor *) 0 ;
-  ddp_tensor *arg8 = (ddp_tensor *) 0 ;
-  ddp_tensor *arg9 = (ddp_tensor *) 0 ;
-  ddp_tensor *arg10 = (ddp_tensor *) 0 ;
-  int64_t *arg11 = (int64_t *) 0 ;
-  void *arg12 = (void *) 0 ;
-  ddp_status result;
-  _gostring_ _swig_go_result;
-  
-  arg1 = *(ddp_group **)&_swig_go_0; 
-  arg2 = *(ddp_batch_norm_options **)&_swig_go_1; 
-  arg3 = *(ddp_tensor **)&_swig_go_2; 
-  arg4 = *(ddp_tensor **)&_swig_go_3; 
-  arg5 = *(ddp_tensor **)&_swig_go_4; 
-  arg6 = *(ddp_tensor **)&_swig_go_5; 
-  arg7 = *(ddp_tensor **)&_swig_go_6; 
-  arg8 = *(ddp_tensor **)&_swig_go_7; 
-  arg9 = *(ddp_tensor **)&_swig_go_8; 
-  arg10 = *(ddp_tensor **)&_swig_go_9; 
-  arg11 = *(int64_t **)&_swig_go_10; 
-  arg12 = *(void **)&_swig_go_11; 
-  
-  result = (ddp_status)ddp_batch_norm_forward(arg1,(struct ddp_batch_norm_options const *)arg2,(struct ddp_tensor const *)arg3,(struct ddp_tensor const *)arg4,(struct ddp_tensor const *)arg5,(struct ddp_tensor const *)arg6,(struct ddp_tensor const *)arg7,(struct ddp_tensor const *)arg8,(struct ddp_tensor const *)arg9,(struct ddp_tensor const *)arg10,arg11,arg12);
-  _swig_go_result = ddp_go_result(result);
-  return _swig_go_result;
-}
-
-
-_gostring_ _wrap_ddp_batch_norm_backward_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0, struct ddp_batch_norm_options *_swig_go_1, struct ddp_tensor *_swig_go_2, struct ddp_tensor *_swig_go_3, struct ddp_tensor *_swig_go_4, struct ddp_tensor *_swig_go_5, struct ddp_tensor *_swig_go_6, long long _swig_go_7, struct ddp_tensor *_swig_go_8, struct ddp_tensor *_swig_go_9, struct ddp_tensor *_swig_go_10, void *_swig_go_11) {
-  ddp_group *arg1 = (ddp_group *) 0 ;
-  ddp_batch_norm_options *arg2 = (ddp_batch_norm_options *) 0 ;
-  ddp_tensor *arg3 = (ddp_tensor *) 0 ;
-  ddp_tensor *arg4 = (ddp_tensor *) 0 ;
-  ddp_tensor *arg5 = (ddp_tensor *) 0 ;
-  ddp_tensor *arg6 = (ddp_tensor *) 0 ;
-  ddp_tensor *arg7 = (ddp_tensor *) 0 ;
-  int64_t arg8 ;
-  ddp_tensor *arg9 = (ddp_tensor *) 0 ;
-  ddp_tensor *arg10 = (ddp_tensor *) 0 ;
-  ddp_tensor *arg11 = (ddp_tensor *) 0 ;
-  void *arg12 = (void *) 0 ;
-  ddp_status result;
-  _gostring_ _swig_go_result;
-  
-  arg1 = *(ddp_group **)&_swig_go_0; 
-  arg2 = *(ddp_batch_norm_options **)&_swig_go_1; 
-  arg3 = *(ddp_tensor **)&_swig_go_2; 
-  arg4 = *(ddp_tensor **)&_swig_go_3; 
-  arg5 = *(ddp_tensor **)&_swig_go_4; 
-  arg6 = *(ddp_tensor **)&_swig_go_5; 
-  arg7 = *(ddp_tensor **)&_swig_go_6; 
-  arg8 = (int64_t)_swig_go_7; 
-  arg9 = *(ddp_tensor **)&_swig_go_8; 
-  arg10 = *(ddp_tensor **)&_swig_go_9; 
-  arg11 = *(ddp_tensor **)&_swig_go_10; 
-  arg12 = *(void **)&_swig_go_11; 
-  
-  result = (ddp_status)ddp_batch_norm_backward(arg1,(struct ddp_batch_norm_options const *)arg2,(struct ddp_tensor const *)arg3,(struct ddp_tensor const *)arg4,(struct ddp_tensor const *)arg5,(struct ddp_tensor const *)arg6,(struct ddp_tensor const *)arg7,arg8,(struct ddp_tensor const *)arg9,(struct ddp_tensor const *)arg10,(struct ddp_tensor const *)arg11,arg12);
-  _swig_go_result = ddp_go_result(result);
-  return _swig_go_result;
-}
-
-
-_gostring_ _wrap_ddp_memory_retain_low_f5cd9cd78a6c3c90(void *_swig_go_0) {
-  void *arg1 = (void *) 0 ;
-  ddp_status result;
-  _gostring_ _swig_go_result;
-  
-  arg1 = *(void **)&_swig_go_0; 
-  
-  result = (ddp_status)ddp_memory_retain((void const *)arg1);
-  _swig_go_result = ddp_go_result(result);
-  return _swig_go_result;
-}
-
-
-_gostring_ _wrap_ddp_memory_release_low_f5cd9cd78a6c3c90(void *_swig_go_0) {
-  void *arg1 = (void *) 0 ;
-  ddp_status result;
-  _gostring_ _swig_go_result;
-  
-  arg1 = *(void **)&_swig_go_0; 
-  
-  result = (ddp_status)ddp_memory_release((void const *)arg1);
-  _swig_go_result = ddp_go_result(result);
-  return _swig_go_result;
-}
-
-
-_gostring_ _wrap_ddp_group_share_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0, void *_swig_go_1, long long _swig_go_2) {
-  ddp_group *arg1 = (ddp_group *) 0 ;
-  void *arg2 = (void *) 0 ;
-  int64_t arg3 ;
-  ddp_status result;
-  _gostring_ _swig_go_result;
-  
-  arg1 = *(ddp_group **)&_swig_go_0; 
-  arg2 = *(void **)&_swig_go_1; 
-  arg3 = (int64_t)_swig_go_2; 
-  
-  result = (ddp_status)ddp_group_share(arg1,arg2,arg3);
-  _swig_go_result = ddp_go_result(result);
-  return _swig_go_result;
-}
-
-
-_gostring_ _wrap_ddp_group_unshare_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0, void *_swig_go_1) {
-  ddp_group *arg1 = (ddp_group *) 0 ;
-  void *arg2 = (void *) 0 ;
-  ddp_status result;
-  _gostring_ _swig_go_result;
-  
-  arg1 = *(ddp_group **)&_swig_go_0; 
-  arg2 = *(void **)&_swig_go_1; 
-  
-  result = (ddp_status)ddp_group_unshare(arg1,arg2);
-  _swig_go_result = ddp_go_result(result);
-  return _swig_go_result;
-}
-
-
 _gostring_ _wrap_ddp_optimizer_copy_loss_scale_low_f5cd9cd78a6c3c90(ddp_optimizer *_swig_go_0, struct ddp_tensor *_swig_go_1, void *_swig_go_2) {
   ddp_optimizer *arg1 = (ddp_optimizer *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
@@ -9187,6 +9096,97 @@ _gostring_ _wrap_ddp_group_get_kept_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0, 
   arg4 = *(int64_t **)&_swig_go_3; 
   
   result = (ddp_status)ddp_group_get_kept((struct ddp_group const *)arg1,arg2,arg3,arg4);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_state_save_latest_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0, _gostring_ _swig_go_1, long long _swig_go_2) {
+  ddp_state *arg1 = (ddp_state *) 0 ;
+  char *arg2 = (char *) 0 ;
+  int64_t arg3 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_state **)&_swig_go_0; 
+  
+  arg2 = (char *)malloc(_swig_go_1.n + 1);
+  memcpy(arg2, _swig_go_1.p, _swig_go_1.n);
+  arg2[_swig_go_1.n] = '\0';
+  
+  arg3 = (int64_t)_swig_go_2; 
+  
+  result = (ddp_status)ddp_state_save_latest((struct ddp_state const *)arg1,(char const *)arg2,arg3);
+  _swig_go_result = ddp_go_result(result);
+  free(arg2); 
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_state_load_latest_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0, _gostring_ _swig_go_1, struct ddp_load_options *_swig_go_2, struct ddp_load_report *_swig_go_3) {
+  ddp_state *arg1 = (ddp_state *) 0 ;
+  char *arg2 = (char *) 0 ;
+  ddp_load_options *arg3 = (ddp_load_options *) 0 ;
+  ddp_load_report *arg4 = (ddp_load_report *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_state **)&_swig_go_0; 
+  
+  arg2 = (char *)malloc(_swig_go_1.n + 1);
+  memcpy(arg2, _swig_go_1.p, _swig_go_1.n);
+  arg2[_swig_go_1.n] = '\0';
+  
+  arg3 = *(ddp_load_options **)&_swig_go_2; 
+  arg4 = *(ddp_load_report **)&_swig_go_3; 
+  
+  result = (ddp_status)ddp_state_load_latest((struct ddp_state const *)arg1,(char const *)arg2,(struct ddp_load_options const *)arg3,arg4);
+  _swig_go_result = ddp_go_result(result);
+  free(arg2); 
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_model_get_loaded_file_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0) {
+  ddp_model *arg1 = (ddp_model *) 0 ;
+  char *result = 0 ;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_model **)&_swig_go_0; 
+  
+  result = (char *)ddp_model_get_loaded_file((struct ddp_model const *)arg1);
+  _swig_go_result = Swig_AllocateString((char*)result, result ? strlen((char*)result) : 0); 
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_model_get_skipped_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0, long long _swig_go_1) {
+  ddp_model *arg1 = (ddp_model *) 0 ;
+  int64_t arg2 ;
+  char *result = 0 ;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_model **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  result = (char *)ddp_model_get_skipped((struct ddp_model const *)arg1,arg2);
+  _swig_go_result = Swig_AllocateString((char*)result, result ? strlen((char*)result) : 0); 
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_state_save_local_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0, ddp_write_fn _swig_go_1, void *_swig_go_2) {
+  ddp_state *arg1 = (ddp_state *) 0 ;
+  ddp_write_fn arg2 = (ddp_write_fn) 0 ;
+  void *arg3 = (void *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_state **)&_swig_go_0; 
+  arg2 = *(ddp_write_fn *)&_swig_go_1; 
+  arg3 = *(void **)&_swig_go_2; 
+  
+  result = (ddp_status)ddp_state_save_local((struct ddp_state const *)arg1,arg2,arg3);
   _swig_go_result = ddp_go_result(result);
   return _swig_go_result;
 }

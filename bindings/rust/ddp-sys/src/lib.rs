@@ -563,6 +563,108 @@ pub struct ddp_loss_scale_options {
 /// logged.
 pub type ddp_release_fn = Option<unsafe extern "C" fn(user_data: *mut c_void)>;
 
+/// What a checkpoint holds. Fill with ddp_state_init(), then set what you have. Since 0.1.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ddp_state {
+    /// set by init
+    pub struct_size: i64,
+    /// parameters and buffers; required
+    pub model: *mut ddp_model,
+    /// its moments, rate and step count; NULL: not saved, not loaded
+    pub optimizer: *mut ddp_optimizer,
+    /// averages; NULL: not saved, not loaded
+    pub ema: *mut ddp_ema,
+    /// the caller's; saved. A load gives it in ddp_load_report
+    pub epoch: i64,
+    /// the caller's; saved. A load gives it in ddp_load_report
+    pub step: i64,
+    /// an outer optimizer (ddp/outer.h); NULL: not saved, not loaded
+    pub outer: *mut ddp_outer,
+    /// for ddp_state_keep (ddp/keep.h), of the first state on rank 0: what the program keeps itself
+    ///                                (place in its data, random numbers); NULL: nothing. Not in a file
+    pub own: *const c_void,
+    /// of these, 0 to 65,536
+    pub own_bytes: i64,
+}
+
+/// How a checkpoint is loaded. Fill with ddp_load_options_init(), then change what you need. Since 0.1.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ddp_load_options {
+    /// set by init
+    pub struct_size: i64,
+    /// 1: what model and checkpoint both have, and what either has alone is only reported; all ranks the
+    ///                           same. 0     (default): both must have the same tensors
+    pub partial: i32,
+    /// 1: this rank alone reads, without the others (file or callback of its own); only before
+    ///                           ddp_model_commit, which then       gives rank 0's model, optimizer and averages to everybody. 0
+    ///                           (default): all       ranks call, rank 0 reads
+    pub local: i32,
+}
+
+/// What a load found, the same on all ranks. Since 0.1.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ddp_load_report {
+    /// set by the caller
+    pub struct_size: i64,
+    /// as in the ddp_state that was saved
+    pub epoch: i64,
+    /// as in the ddp_state that was saved
+    pub step: i64,
+    /// with `partial`: tensors that the model, optimizer or averages have and the checkpoint has not;
+    ///                           ddp_model_get_missing     names them
+    pub missing: i64,
+    /// with `partial`: tensors that the checkpoint has and the model has not; ddp_model_get_unexpected
+    ///                           names them
+    pub unexpected: i64,
+    /// of ddp_state_load_latest: newer files that were not valid; ddp_model_get_skipped returns why
+    pub skipped: i64,
+}
+
+/// Takes the next `bytes` of a checkpoint. Returns 0 on success; a C++ exception is a failure too. Called on the
+/// calling thread, on the rank that writes.
+pub type ddp_write_fn = Option<unsafe extern "C" fn(user_data: *mut c_void, data: *const c_void, bytes: i64) -> i32>;
+
+/// Gives the next bytes of a checkpoint: at most `capacity`, 0 at the end, negative on failure; a C++ exception is one
+///     too. Rank 0 only.
+pub type ddp_read_fn = Option<unsafe extern "C" fn(user_data: *mut c_void, data: *mut c_void, capacity: i64) -> i64>;
+
+/// A data set's partition. The order of an epoch is a permutation made from seed and epoch (or the identity); rank r takes
+/// every `size`-th index of it, from position r. All ranks get the same number of indices: the order is padded by starting
+/// over, or its tail is dropped. Padding gives some samples twice, so sums over an epoch (ddp_group_reduce_metrics) count
+/// them twice: an exact evaluation leaves out the positions seen + first * size + rank that are dataset_size or more.
+///
+/// When the number of ranks changes in the middle of an epoch, `seen` carries over what is done: after all ranks have used
+/// the positions below `first` of their shares, add first * size to `seen`, set the new rank and size, and begin again at
+/// position 0. Rank r then takes the positions seen + r, seen + r + size, ... of the same order, so no sample of the epoch is
+/// repeated or left out; only the end of the epoch is padded (from the start of the order) or dropped, by less than one
+/// sample a rank. Parts of a virtual rank need none of it: their `size` never changes. Since 0.1.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ddp_sampler {
+    /// set by init
+    pub struct_size: i64,
+    /// samples in all, 0 or more
+    pub dataset_size: i64,
+    /// default 0
+    pub seed: i64,
+    /// default 0
+    pub rank: i32,
+    /// number of ranks (default 1)
+    pub size: i32,
+    /// 1 (default) or 0
+    pub shuffle: i32,
+    /// 0 (default): pad by starting over; 1: drop the tail
+    pub drop_last: i32,
+    /// default 0. Samples of the epoch that all ranks together have seen before the number of ranks
+    ///                            changed: what is left is dealt out over `size` ranks. 0 to dataset_size
+    pub seen: i64,
+}
+
+pub const DDP_EXPERIMENTAL_VERSION: i32 = 1;
+
 /// A rule of the program. Since 0.1.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -670,73 +772,22 @@ pub struct ddp_powersgd_options {
     pub error_feedback: i32,
 }
 
-/// What a checkpoint holds. Fill with ddp_state_init(), then set what you have. Since 0.1.
+/// Options of a batch normalisation. All ranks must agree. Since 0.1.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub struct ddp_state {
+pub struct ddp_batch_norm_options {
     /// set by init
     pub struct_size: i64,
-    /// parameters and buffers; required
-    pub model: *mut ddp_model,
-    /// its moments, rate and step count; NULL: not saved, not loaded
-    pub optimizer: *mut ddp_optimizer,
-    /// averages; NULL: not saved, not loaded
-    pub ema: *mut ddp_ema,
-    /// the caller's; saved. A load gives it in ddp_load_report
-    pub epoch: i64,
-    /// the caller's; saved. A load gives it in ddp_load_report
-    pub step: i64,
-    /// an outer optimizer (ddp/outer.h); NULL: not saved, not loaded
-    pub outer: *mut ddp_outer,
-    /// for ddp_state_keep (ddp/keep.h), of the first state on rank 0: what the program keeps itself
-    ///                                (place in its data, random numbers); NULL: nothing. Not in a file
-    pub own: *const c_void,
-    /// of these, 0 to 65,536
-    pub own_bytes: i64,
+    /// added to the variance (default 1e-5)
+    pub epsilon: f64,
+    /// share of this batch in the running statistics, 0 to 1 (default 0.1); 1.0 / k in the k-th batch: plain
+    ///                       average
+    pub momentum: f64,
+    /// 1 (default): statistics of this batch; 0: running statistics, and nothing is sent
+    pub training: i32,
+    /// 1: backward adds to the gradients of weight and bias; 0 (default): it writes them
+    pub accumulate: i32,
 }
-
-/// How a checkpoint is loaded. Fill with ddp_load_options_init(), then change what you need. Since 0.1.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct ddp_load_options {
-    /// set by init
-    pub struct_size: i64,
-    /// 1: what model and checkpoint both have, and what either has alone is only reported; all ranks the
-    ///                           same. 0     (default): both must have the same tensors
-    pub partial: i32,
-    /// 1: this rank alone reads, without the others (file or callback of its own); only before
-    ///                           ddp_model_commit, which then       gives rank 0's model, optimizer and averages to everybody. 0
-    ///                           (default): all       ranks call, rank 0 reads
-    pub local: i32,
-}
-
-/// What a load found, the same on all ranks. Since 0.1.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct ddp_load_report {
-    /// set by the caller
-    pub struct_size: i64,
-    /// as in the ddp_state that was saved
-    pub epoch: i64,
-    /// as in the ddp_state that was saved
-    pub step: i64,
-    /// with `partial`: tensors that the model, optimizer or averages have and the checkpoint has not;
-    ///                           ddp_model_get_missing     names them
-    pub missing: i64,
-    /// with `partial`: tensors that the checkpoint has and the model has not; ddp_model_get_unexpected
-    ///                           names them
-    pub unexpected: i64,
-    /// of ddp_state_load_latest: newer files that were not valid; ddp_model_get_skipped returns why
-    pub skipped: i64,
-}
-
-/// Takes the next `bytes` of a checkpoint. Returns 0 on success; a C++ exception is a failure too. Called on the
-/// calling thread, on the rank that writes.
-pub type ddp_write_fn = Option<unsafe extern "C" fn(user_data: *mut c_void, data: *const c_void, bytes: i64) -> i32>;
-
-/// Gives the next bytes of a checkpoint: at most `capacity`, 0 at the end, negative on failure; a C++ exception is one
-///     too. Rank 0 only.
-pub type ddp_read_fn = Option<unsafe extern "C" fn(user_data: *mut c_void, data: *mut c_void, capacity: i64) -> i64>;
 
 /// Options of a recovery. Fill with ddp_recover_options_init(). Equal on all ranks. Since 0.1.
 #[repr(C)]
@@ -816,57 +867,6 @@ pub struct ddp_rank_progress {
     pub call: i32,
     /// 0
     pub reserved: i32,
-}
-
-/// A data set's partition. The order of an epoch is a permutation made from seed and epoch (or the identity); rank r takes
-/// every `size`-th index of it, from position r. All ranks get the same number of indices: the order is padded by starting
-/// over, or its tail is dropped. Padding gives some samples twice, so sums over an epoch (ddp_group_reduce_metrics) count
-/// them twice: an exact evaluation leaves out the positions seen + first * size + rank that are dataset_size or more.
-///
-/// When the number of ranks changes in the middle of an epoch, `seen` carries over what is done: after all ranks have used
-/// the positions below `first` of their shares, add first * size to `seen`, set the new rank and size, and begin again at
-/// position 0. Rank r then takes the positions seen + r, seen + r + size, ... of the same order, so no sample of the epoch is
-/// repeated or left out; only the end of the epoch is padded (from the start of the order) or dropped, by less than one
-/// sample a rank. Parts of a virtual rank need none of it: their `size` never changes. Since 0.1.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct ddp_sampler {
-    /// set by init
-    pub struct_size: i64,
-    /// samples in all, 0 or more
-    pub dataset_size: i64,
-    /// default 0
-    pub seed: i64,
-    /// default 0
-    pub rank: i32,
-    /// number of ranks (default 1)
-    pub size: i32,
-    /// 1 (default) or 0
-    pub shuffle: i32,
-    /// 0 (default): pad by starting over; 1: drop the tail
-    pub drop_last: i32,
-    /// default 0. Samples of the epoch that all ranks together have seen before the number of ranks
-    ///                            changed: what is left is dealt out over `size` ranks. 0 to dataset_size
-    pub seen: i64,
-}
-
-pub const DDP_EXPERIMENTAL_VERSION: i32 = 1;
-
-/// Options of a batch normalisation. All ranks must agree. Since 0.1.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct ddp_batch_norm_options {
-    /// set by init
-    pub struct_size: i64,
-    /// added to the variance (default 1e-5)
-    pub epsilon: f64,
-    /// share of this batch in the running statistics, 0 to 1 (default 0.1); 1.0 / k in the k-th batch: plain
-    ///                       average
-    pub momentum: f64,
-    /// 1 (default): statistics of this batch; 0: running statistics, and nothing is sent
-    pub training: i32,
-    /// 1: backward adds to the gradients of weight and bias; 0 (default): it writes them
-    pub accumulate: i32,
 }
 
 /// Which parts of the global batch a rank works on. The caller sets struct_size. Since 0.1.
@@ -1621,6 +1621,117 @@ extern "C" {
     /// first cause if the group is broken. Since 0.1.
     pub fn ddp_optimizer_step(optimizer: *mut ddp_optimizer, stream: *mut c_void) -> ddp_status;
 
+    /// Start averages of all parameters of a model, one for each decay, from their values at the first update (or load).
+    /// average = decay * average + (1 - decay) * value, in F32 (F64 for F64 parameters).
+    /// @param decays `count` different numbers from 0 to below 1
+    /// @param count 1 to 16
+    /// @param out_ema destroy with ddp_ema_destroy
+    /// Local. May come before or after ddp_model_commit. Errors: INVALID_ARGUMENT, MISMATCH (on a rank that has joined others:
+    /// not what they have), OUT_OF_MEMORY. Since 0.1.
+    pub fn ddp_ema_create(model: *mut ddp_model, decays: *const f64, count: i32, out_ema: *mut *mut ddp_ema) -> ddp_status;
+
+    /// Release the averages. The parameters keep what they hold at the moment. Local. NULL is ignored. Since 0.1.
+    pub fn ddp_ema_destroy(ema: *mut ddp_ema);
+
+    /// Take the current parameters into every average, in one pass over memory. Call after each step.
+    /// @param stream of parameters on a GPU: that of ddp_optimizer_step; their averages are on the GPU too, and the host waits in
+    ///        the first update only (it allocates)
+    /// Local. Errors: INVALID_STATE (not committed, swapped, or the stream is being captured into a CUDA graph), OUT_OF_MEMORY
+    /// (first update).
+    /// Since 0.1.
+    pub fn ddp_ema_update(ema: *mut ddp_ema, stream: *mut c_void) -> ddp_status;
+
+    /// Exchange the parameters with one of the averages, for evaluation; call again with the same `which` to swap back.
+    /// @param which position of the decay given to ddp_ema_create
+    /// @param stream of parameters on a GPU: they are exchanged in its order; F16 and BF16 ones make the host wait, because their
+    ///        bits are kept in memory that is allocated and freed
+    /// While an average is swapped in, what would change the parameters is refused (INVALID_STATE): ddp_optimizer_step, passes
+    /// with in_backward, loads, ddp_model_average_parameters, ddp_model_join and other averages. Passes and saving the model
+    /// alone are allowed.
+    /// Local. Errors: INVALID_ARGUMENT, INVALID_STATE (no update yet, another average is swapped in, or the stream is captured),
+    /// OUT_OF_MEMORY.
+    /// Since 0.1.
+    pub fn ddp_ema_swap(ema: *mut ddp_ema, which: i32, stream: *mut c_void) -> ddp_status;
+
+    /// Write the defaults: all NULL or 0. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+    pub fn ddp_state_init(state: *mut ddp_state, struct_size: i64) -> ddp_status;
+
+    /// Write the defaults: all 0. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+    pub fn ddp_load_options_init(options: *mut ddp_load_options, struct_size: i64) -> ddp_status;
+
+    /// Remember a text under a key with the model; it is saved and loaded with it (best accuracy, tokenizer, configuration).
+    /// @param key 1 to 256 bytes of UTF-8
+    /// @param value UTF-8 without NUL; copied. NULL removes the key
+    /// Local; rank 0's values are the ones saved. Errors: INVALID_ARGUMENT. Since 0.1.
+    pub fn ddp_model_set_metadata(model: *mut ddp_model, key: *const c_char, value: *const c_char) -> ddp_status;
+
+    /// Fetch a text.
+    /// @param out_value owned by the model, valid until the key is set again or the model is destroyed; NULL if the key is
+    /// missing Local. Errors: INVALID_ARGUMENT. Since 0.1.
+    pub fn ddp_model_get_metadata(model: *const ddp_model, key: *const c_char, out_value: *mut *const c_char) -> ddp_status;
+
+    /// Save a checkpoint. Rank 0 writes a temporary file in the folder of `path`, syncs it, renames it and syncs the folder;
+    /// every rank returns after that, so the file may be read at once and no barrier is needed. On failure the former file is
+    /// untouched, the temporary one is deleted, and every rank gets the same error. Between a pass that made the step
+    /// (in_backward) and ddp_optimizer_step, the file holds that step as after it. Collective, blocks; not in an open pass.
+    /// Errors: IO (disk full, permission, path, named), INVALID_STATE (also after a failed pass or load that changed a part of
+    /// the parameters), and those of collectives. Since 0.1.
+    pub fn ddp_state_save_file(state: *const ddp_state, path: *const c_char) -> ddp_status;
+
+    /// Load a checkpoint: rank 0 reads, all ranks receive. Names, shapes and dtypes are verified before anything is touched.
+    /// The model may be committed or not; the world size may differ from the one that saved.
+    /// @param options NULL: all defaults
+    /// @param out_report what was found; its struct_size is set by the caller; may be NULL
+    /// With `partial` a tensor that the checkpoint lacks keeps what it holds (in an optimizer also its step count; an average
+    /// begins at its parameter), and one that the model lacks is not read; a common name with another shape or dtype is a
+    /// MISMATCH all the same.
+    /// A step that a pass made (in_backward) and that ddp_optimizer_step has not ended is over.
+    /// Master weights whose values are loaded without them begin at the values, and PowerSGD's memory begins anew. Gradients
+    /// stay as they are.
+    /// Collective, blocks; with `local` it is local; not in an open pass, nor while ddp_ema_swap has put averages into the
+    /// parameters (INVALID_STATE). If a load fails after it has begun to write, its error reports it, and the model's calls
+    /// return INVALID_STATE until a load succeeds. Errors: IO (missing, truncated or not a checkpoint: what and where), MISMATCH
+    /// (missing, unexpected or different tensors, by name), INVALID_STATE, and those of collectives; the same on every rank.
+    /// Since 0.1.
+    pub fn ddp_state_load_file(state: *const ddp_state, path: *const c_char, options: *const ddp_load_options, out_report: *mut ddp_load_report) -> ddp_status;
+
+    /// Name of a tensor that the model, optimizer or averages have and the checkpoint of the last load had not.
+    /// @param index from 0 to below `missing` of the ddp_load_report; in the order of the checkpoint
+    /// Local. The text is the model's own, valid until the next load or ddp_model_destroy. NULL beyond the last name, and if
+    /// `model` is not a model. Since 0.1.
+    pub fn ddp_model_get_missing(model: *const ddp_model, index: i64) -> *const c_char;
+
+    /// Name of a tensor that the checkpoint of the last load had and the model has not. As ddp_model_get_missing, up to
+    /// `unexpected`. Local. Since 0.1.
+    pub fn ddp_model_get_unexpected(model: *const ddp_model, index: i64) -> *const c_char;
+
+    /// As ddp_state_save_file, through a callback on rank 0 (object store, archive). The other ranks may pass NULL.
+    /// Since 0.1.
+    pub fn ddp_state_save(state: *const ddp_state, fn_: ddp_write_fn, user_data: *mut c_void) -> ddp_status;
+
+    /// As ddp_state_load_file, through a callback on rank 0. The other ranks may pass NULL. Since 0.1.
+    pub fn ddp_state_load(state: *const ddp_state, fn_: ddp_read_fn, user_data: *mut c_void, options: *const ddp_load_options, out_report: *mut ddp_load_report) -> ddp_status;
+
+    /// Write the defaults. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+    pub fn ddp_sampler_init(sampler: *mut ddp_sampler, struct_size: i64) -> ddp_status;
+
+    /// How many indices each rank gets per epoch. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+    pub fn ddp_sampler_get_count(sampler: *const ddp_sampler, out_count: *mut i64) -> ddp_status;
+
+    /// Write indices `first` to `first + count` of this rank's share of an epoch. Resuming in the middle of an epoch is passing
+    /// `first`.
+    /// The sequence is frozen: the same fields give the same indices in every version.
+    /// @param epoch 0 or more; pass it, or every epoch has the same order
+    /// @param first position in this rank's share
+    /// @param count how many; first + count must not exceed ddp_sampler_get_count
+    /// @param out_indices `count` numbers from 0 to dataset_size - 1
+    /// Local, any thread, no allocation, constant time per index. Errors: INVALID_ARGUMENT. Since 0.1.
+    pub fn ddp_sampler_fill(sampler: *const ddp_sampler, epoch: i64, first: i64, count: i64, out_indices: *mut i64) -> ddp_status;
+
+    /// DDP_EXPERIMENTAL_VERSION of the loaded library. A program that uses an experimental part compares the two at its start:
+    /// the parts are the same where the numbers are. Local, any thread, cannot fail. Since 0.1.
+    pub fn ddp_experimental_version() -> i32;
+
     /// Write the defaults. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
     pub fn ddp_custom_options_init(options: *mut ddp_custom_options, struct_size: i64) -> ddp_status;
 
@@ -1724,214 +1835,6 @@ extern "C" {
     /// @param text copied; at most 479 bytes are sent
     /// Local. Errors: INVALID_ARGUMENT, INVALID_STATE (not in a hook now). Since 0.1.
     pub fn ddp_bucket_set_error(bucket: *mut ddp_bucket, text: *const c_char) -> ddp_status;
-
-    /// Start averages of all parameters of a model, one for each decay, from their values at the first update (or load).
-    /// average = decay * average + (1 - decay) * value, in F32 (F64 for F64 parameters).
-    /// @param decays `count` different numbers from 0 to below 1
-    /// @param count 1 to 16
-    /// @param out_ema destroy with ddp_ema_destroy
-    /// Local. May come before or after ddp_model_commit. Errors: INVALID_ARGUMENT, MISMATCH (on a rank that has joined others:
-    /// not what they have), OUT_OF_MEMORY. Since 0.1.
-    pub fn ddp_ema_create(model: *mut ddp_model, decays: *const f64, count: i32, out_ema: *mut *mut ddp_ema) -> ddp_status;
-
-    /// Release the averages. The parameters keep what they hold at the moment. Local. NULL is ignored. Since 0.1.
-    pub fn ddp_ema_destroy(ema: *mut ddp_ema);
-
-    /// Take the current parameters into every average, in one pass over memory. Call after each step.
-    /// @param stream of parameters on a GPU: that of ddp_optimizer_step; their averages are on the GPU too, and the host waits in
-    ///        the first update only (it allocates)
-    /// Local. Errors: INVALID_STATE (not committed, swapped, or the stream is being captured into a CUDA graph), OUT_OF_MEMORY
-    /// (first update).
-    /// Since 0.1.
-    pub fn ddp_ema_update(ema: *mut ddp_ema, stream: *mut c_void) -> ddp_status;
-
-    /// Exchange the parameters with one of the averages, for evaluation; call again with the same `which` to swap back.
-    /// @param which position of the decay given to ddp_ema_create
-    /// @param stream of parameters on a GPU: they are exchanged in its order; F16 and BF16 ones make the host wait, because their
-    ///        bits are kept in memory that is allocated and freed
-    /// While an average is swapped in, what would change the parameters is refused (INVALID_STATE): ddp_optimizer_step, passes
-    /// with in_backward, loads, ddp_model_average_parameters, ddp_model_join and other averages. Passes and saving the model
-    /// alone are allowed.
-    /// Local. Errors: INVALID_ARGUMENT, INVALID_STATE (no update yet, another average is swapped in, or the stream is captured),
-    /// OUT_OF_MEMORY.
-    /// Since 0.1.
-    pub fn ddp_ema_swap(ema: *mut ddp_ema, which: i32, stream: *mut c_void) -> ddp_status;
-
-    /// Write the defaults: all NULL or 0. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
-    pub fn ddp_state_init(state: *mut ddp_state, struct_size: i64) -> ddp_status;
-
-    /// Write the defaults: all 0. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
-    pub fn ddp_load_options_init(options: *mut ddp_load_options, struct_size: i64) -> ddp_status;
-
-    /// Remember a text under a key with the model; it is saved and loaded with it (best accuracy, tokenizer, configuration).
-    /// @param key 1 to 256 bytes of UTF-8
-    /// @param value UTF-8 without NUL; copied. NULL removes the key
-    /// Local; rank 0's values are the ones saved. Errors: INVALID_ARGUMENT. Since 0.1.
-    pub fn ddp_model_set_metadata(model: *mut ddp_model, key: *const c_char, value: *const c_char) -> ddp_status;
-
-    /// Fetch a text.
-    /// @param out_value owned by the model, valid until the key is set again or the model is destroyed; NULL if the key is
-    /// missing Local. Errors: INVALID_ARGUMENT. Since 0.1.
-    pub fn ddp_model_get_metadata(model: *const ddp_model, key: *const c_char, out_value: *mut *const c_char) -> ddp_status;
-
-    /// Save a checkpoint. Rank 0 writes a temporary file in the folder of `path`, syncs it, renames it and syncs the folder;
-    /// every rank returns after that, so the file may be read at once and no barrier is needed. On failure the former file is
-    /// untouched, the temporary one is deleted, and every rank gets the same error. Between a pass that made the step
-    /// (in_backward) and ddp_optimizer_step, the file holds that step as after it. Collective, blocks; not in an open pass.
-    /// Errors: IO (disk full, permission, path, named), INVALID_STATE (also after a failed pass or load that changed a part of
-    /// the parameters), and those of collectives. Since 0.1.
-    pub fn ddp_state_save_file(state: *const ddp_state, path: *const c_char) -> ddp_status;
-
-    /// Load a checkpoint: rank 0 reads, all ranks receive. Names, shapes and dtypes are verified before anything is touched.
-    /// The model may be committed or not; the world size may differ from the one that saved.
-    /// @param options NULL: all defaults
-    /// @param out_report what was found; its struct_size is set by the caller; may be NULL
-    /// With `partial` a tensor that the checkpoint lacks keeps what it holds (in an optimizer also its step count; an average
-    /// begins at its parameter), and one that the model lacks is not read; a common name with another shape or dtype is a
-    /// MISMATCH all the same.
-    /// A step that a pass made (in_backward) and that ddp_optimizer_step has not ended is over.
-    /// Master weights whose values are loaded without them begin at the values, and PowerSGD's memory begins anew. Gradients
-    /// stay as they are.
-    /// Collective, blocks; with `local` it is local; not in an open pass, nor while ddp_ema_swap has put averages into the
-    /// parameters (INVALID_STATE). If a load fails after it has begun to write, its error reports it, and the model's calls
-    /// return INVALID_STATE until a load succeeds. Errors: IO (missing, truncated or not a checkpoint: what and where), MISMATCH
-    /// (missing, unexpected or different tensors, by name), INVALID_STATE, and those of collectives; the same on every rank.
-    /// Since 0.1.
-    pub fn ddp_state_load_file(state: *const ddp_state, path: *const c_char, options: *const ddp_load_options, out_report: *mut ddp_load_report) -> ddp_status;
-
-    /// Name of a tensor that the model, optimizer or averages have and the checkpoint of the last load had not.
-    /// @param index from 0 to below `missing` of the ddp_load_report; in the order of the checkpoint
-    /// Local. The text is the model's own, valid until the next load or ddp_model_destroy. NULL beyond the last name, and if
-    /// `model` is not a model. Since 0.1.
-    pub fn ddp_model_get_missing(model: *const ddp_model, index: i64) -> *const c_char;
-
-    /// Name of a tensor that the checkpoint of the last load had and the model has not. As ddp_model_get_missing, up to
-    /// `unexpected`. Local. Since 0.1.
-    pub fn ddp_model_get_unexpected(model: *const ddp_model, index: i64) -> *const c_char;
-
-    /// As ddp_state_save_file, through a callback on rank 0 (object store, archive). The other ranks may pass NULL.
-    /// Since 0.1.
-    pub fn ddp_state_save(state: *const ddp_state, fn_: ddp_write_fn, user_data: *mut c_void) -> ddp_status;
-
-    /// As ddp_state_load_file, through a callback on rank 0. The other ranks may pass NULL. Since 0.1.
-    pub fn ddp_state_load(state: *const ddp_state, fn_: ddp_read_fn, user_data: *mut c_void, options: *const ddp_load_options, out_report: *mut ddp_load_report) -> ddp_status;
-
-    /// Save a checkpoint into a folder, as the file step-000000001200.safetensors, with the state's `step`. Then remove old ones:
-    /// of the files with this step or a smaller one the newest `keep` stay. The file of this call always stays, and no other file
-    /// of the folder is touched but what saves that were killed have left.
-    /// @param folder is there already; rank 0's counts, the others may pass NULL
-    /// @param keep 1 or more; 0: remove nothing. Rank 0's counts
-    /// One job saves to a folder: rank 0 holds a lock on it (the file .ddp-folder.lock) until its model is destroyed or its
-    /// process ends, and the first save of another job fails with IO and names it. File systems without locks have no such guard.
-    /// Files of a greater step are left alone, with a warning, because a load of the latest would prefer them.
-    /// As ddp_state_save_file in all else. Errors: INVALID_ARGUMENT (step or keep below 0), IO, INVALID_STATE, and those of
-    /// collectives. Since 0.1.
-    pub fn ddp_state_save_latest(state: *const ddp_state, folder: *const c_char, keep: i64) -> ddp_status;
-
-    /// Load the newest valid checkpoint of a folder that ddp_state_save_latest has filled. Rank 0 looks at the files from the
-    /// greatest step down, verifies each as a whole, and skips what is damaged or cannot be read, with a warning to the log; all
-    /// ranks get the same file. `step` of the report is its step, ddp_model_get_loaded_file returns its name. A job may load from
-    /// a folder while another job saves to it.
-    /// @param folder rank 0's counts, the others may pass NULL; with `local` this rank's
-    /// A valid file of another model is not skipped: MISMATCH.
-    /// As ddp_state_load_file in all else. Errors: NO_CHECKPOINT (the folder has no such file: begin anew), IO (there is no such
-    /// folder; or it has files and none is valid, the newest is described), MISMATCH, INVALID_STATE, and those of collectives;
-    /// the same on every rank. Since 0.1.
-    pub fn ddp_state_load_latest(state: *const ddp_state, folder: *const c_char, options: *const ddp_load_options, out_report: *mut ddp_load_report) -> ddp_status;
-
-    /// The file of the last load on rank 0: its path, or "" after a stream. It is the same on all ranks.
-    /// Local. The text is the model's own, valid until the next load or ddp_model_destroy. NULL before the first load, and if
-    /// `model` is not a model. Since 0.1.
-    pub fn ddp_model_get_loaded_file(model: *const ddp_model) -> *const c_char;
-
-    /// A file that the last ddp_state_load_latest skipped, and why, as one sentence.
-    /// @param index from 0 (the newest) to below `skipped` of the ddp_load_report
-    /// Local. As ddp_model_get_missing. Since 0.1.
-    pub fn ddp_model_get_skipped(model: *const ddp_model, index: i64) -> *const c_char;
-
-    /// Save what this rank has, without the others: the bytes are those of ddp_state_save, and may be loaded like them. For
-    /// programs in which one rank alone saves; also when the group is broken.
-    /// @param fn takes the bytes, on the calling thread
-    /// @param user_data handed to fn
-    /// Local; not in an open pass. Errors: INVALID_ARGUMENT, INVALID_STATE (as ddp_state_save_file; and where the optimizer's
-    /// state is sharded over several ranks: then all save together), CALLBACK (fn did not return 0), OUT_OF_MEMORY. Since 0.1.
-    pub fn ddp_state_save_local(state: *const ddp_state, fn_: ddp_write_fn, user_data: *mut c_void) -> ddp_status;
-
-    /// Write the defaults.
-    /// @param options filled; not NULL
-    /// @param struct_size sizeof(ddp_recover_options) as the caller sees it
-    /// Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
-    pub fn ddp_recover_options_init(options: *mut ddp_recover_options, struct_size: i64) -> ddp_status;
-
-    /// Ranks that broke the group: the one that the first cause names, and those that were silent when it broke. Ranks are
-    /// numbered as in the broken group.
-    /// @param ranks filled with at most `capacity` ranks, ascending; NULL if capacity is 0
-    /// @param out_count how many there are, whatever the capacity; 0: the group is whole, or was ended on purpose
-    /// Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
-    pub fn ddp_group_get_failed(group: *const ddp_group, ranks: *mut i32, capacity: i32, out_count: *mut i32) -> ddp_status;
-
-    /// The last known progress of a rank: ranks send it every heartbeat_ms. With ranks that are threads, and in a group of one,
-    /// it is current. In groups of more than 64 ranks it is up to date for the ranks that are furthest behind.
-    /// @param rank 0 to size - 1
-    /// @param out_progress filled; struct_size set by the caller
-    /// Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
-    pub fn ddp_group_get_progress(group: *const ddp_group, rank: i32, out_progress: *mut ddp_rank_progress) -> ddp_status;
-
-    /// Continue with the surviving ranks. The group, its models, optimizers, averages and memory keep their handles and
-    /// addresses; an open pass ends, and its gradients are undefined. All ranks then hold the parameters, buffers and optimizer
-    /// of the last step that every one of them has made, and repeat the next one. If ranks were lost, part of the state of an
-    /// optimizer with shard = 1 is lost: all ranks go back to what ddp_state_keep (ddp/keep.h) has kept; without that, load a
-    /// checkpoint with the optimizer (until then INVALID_STATE).
-    /// @param options NULL: all defaults
-    /// @param out_recovery filled if not NULL; struct_size set by the caller
-    /// Collective over the ranks that are left, blocks: less than a second where deaths are seen (one host), and for ranks that
-    /// only fell silent about a second after dead_after_ms. If another rank dies meanwhile it begins again by itself; if a new
-    /// rank fails or does not fit (another model, other options), it begins again without new ranks. No other call may use the
-    /// group or what was made from it meanwhile. Groups made by ddp_group_split recover by themselves. After an error the group
-    /// is broken as before the call, and the call may be repeated, unless stated otherwise below. Errors: INVALID_STATE (the
-    /// group is not broken, or was made without recoverable), INVALID_ARGUMENT, TOO_FEW_RANKS (on all present ranks; nothing has
-    /// changed, and the call may be repeated), NO_MAJORITY (the same, but unreachable ranks may continue: end this process),
-    /// FENCED (this rank was silent, and the other ranks have continued without it), MISMATCH (the replicas still differ after
-    /// the state was sent; the group can be used, the model after a checkpoint was loaded), OUT_OF_MEMORY. Since 0.1.
-    pub fn ddp_group_recover(group: *mut ddp_group, options: *const ddp_recover_options, out_recovery: *mut ddp_recovery) -> ddp_status;
-
-    /// Ranks that were lost in the last recovery, by their numbers before it.
-    /// @param ranks filled with at most `capacity` ranks, ascending; NULL if capacity is 0
-    /// @param out_count how many there are, whatever the capacity; 0 also before the first recovery with this rank
-    /// Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
-    pub fn ddp_group_get_gone(group: *const ddp_group, ranks: *mut i32, capacity: i32, out_count: *mut i32) -> ddp_status;
-
-    /// Ranks that the last recovery took in, numbered as now. A rank that has joined is among them, until the next recovery.
-    /// @param ranks filled with at most `capacity` ranks, ascending; NULL if capacity is 0
-    /// @param out_count how many there are, whatever the capacity
-    /// Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
-    pub fn ddp_group_get_joined(group: *const ddp_group, ranks: *mut i32, capacity: i32, out_count: *mut i32) -> ddp_status;
-
-    /// New number of each rank after the last recovery: element r is the new number of old rank r, or -1 if it was lost.
-    /// @param ranks filled with at most `capacity` ranks; NULL if capacity is 0
-    /// @param out_count number of ranks before it, whatever the capacity; 0 before the first recovery with this rank
-    /// Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
-    pub fn ddp_group_get_renumbered(group: *const ddp_group, ranks: *mut i32, capacity: i32, out_count: *mut i32) -> ddp_status;
-
-    /// Write the defaults. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
-    pub fn ddp_sampler_init(sampler: *mut ddp_sampler, struct_size: i64) -> ddp_status;
-
-    /// How many indices each rank gets per epoch. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
-    pub fn ddp_sampler_get_count(sampler: *const ddp_sampler, out_count: *mut i64) -> ddp_status;
-
-    /// Write indices `first` to `first + count` of this rank's share of an epoch. Resuming in the middle of an epoch is passing
-    /// `first`.
-    /// The sequence is frozen: the same fields give the same indices in every version.
-    /// @param epoch 0 or more; pass it, or every epoch has the same order
-    /// @param first position in this rank's share
-    /// @param count how many; first + count must not exceed ddp_sampler_get_count
-    /// @param out_indices `count` numbers from 0 to dataset_size - 1
-    /// Local, any thread, no allocation, constant time per index. Errors: INVALID_ARGUMENT. Since 0.1.
-    pub fn ddp_sampler_fill(sampler: *const ddp_sampler, epoch: i64, first: i64, count: i64, out_indices: *mut i64) -> ddp_status;
-
-    /// DDP_EXPERIMENTAL_VERSION of the loaded library. A program that uses an experimental part compares the two at its start:
-    /// the parts are the same where the numbers are. Local, any thread, cannot fail. Since 0.1.
-    pub fn ddp_experimental_version() -> i32;
 
     /// Say which gradients share a bucket, and the order of buckets. It takes the place of the library's plan: the options
     /// first_bucket_bytes and bucket_bytes mean nothing then. Buckets are reduced in this order, so it should be the order in
@@ -2078,6 +1981,62 @@ extern "C" {
     /// is left as it is), OUT_OF_MEMORY (it stays shared). Since 0.1.
     pub fn ddp_group_unshare(group: *mut ddp_group, data: *mut c_void) -> ddp_status;
 
+    /// Write the defaults.
+    /// @param options filled; not NULL
+    /// @param struct_size sizeof(ddp_recover_options) as the caller sees it
+    /// Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+    pub fn ddp_recover_options_init(options: *mut ddp_recover_options, struct_size: i64) -> ddp_status;
+
+    /// Ranks that broke the group: the one that the first cause names, and those that were silent when it broke. Ranks are
+    /// numbered as in the broken group.
+    /// @param ranks filled with at most `capacity` ranks, ascending; NULL if capacity is 0
+    /// @param out_count how many there are, whatever the capacity; 0: the group is whole, or was ended on purpose
+    /// Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
+    pub fn ddp_group_get_failed(group: *const ddp_group, ranks: *mut i32, capacity: i32, out_count: *mut i32) -> ddp_status;
+
+    /// The last known progress of a rank: ranks send it every heartbeat_ms. With ranks that are threads, and in a group of one,
+    /// it is current. In groups of more than 64 ranks it is up to date for the ranks that are furthest behind.
+    /// @param rank 0 to size - 1
+    /// @param out_progress filled; struct_size set by the caller
+    /// Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
+    pub fn ddp_group_get_progress(group: *const ddp_group, rank: i32, out_progress: *mut ddp_rank_progress) -> ddp_status;
+
+    /// Continue with the surviving ranks. The group, its models, optimizers, averages and memory keep their handles and
+    /// addresses; an open pass ends, and its gradients are undefined. All ranks then hold the parameters, buffers and optimizer
+    /// of the last step that every one of them has made, and repeat the next one. If ranks were lost, part of the state of an
+    /// optimizer with shard = 1 is lost: all ranks go back to what ddp_state_keep (ddp/keep.h) has kept; without that, load a
+    /// checkpoint with the optimizer (until then INVALID_STATE).
+    /// @param options NULL: all defaults
+    /// @param out_recovery filled if not NULL; struct_size set by the caller
+    /// Collective over the ranks that are left, blocks: less than a second where deaths are seen (one host), and for ranks that
+    /// only fell silent about a second after dead_after_ms. If another rank dies meanwhile it begins again by itself; if a new
+    /// rank fails or does not fit (another model, other options), it begins again without new ranks. No other call may use the
+    /// group or what was made from it meanwhile. Groups made by ddp_group_split recover by themselves. After an error the group
+    /// is broken as before the call, and the call may be repeated, unless stated otherwise below. Errors: INVALID_STATE (the
+    /// group is not broken, or was made without recoverable), INVALID_ARGUMENT, TOO_FEW_RANKS (on all present ranks; nothing has
+    /// changed, and the call may be repeated), NO_MAJORITY (the same, but unreachable ranks may continue: end this process),
+    /// FENCED (this rank was silent, and the other ranks have continued without it), MISMATCH (the replicas still differ after
+    /// the state was sent; the group can be used, the model after a checkpoint was loaded), OUT_OF_MEMORY. Since 0.1.
+    pub fn ddp_group_recover(group: *mut ddp_group, options: *const ddp_recover_options, out_recovery: *mut ddp_recovery) -> ddp_status;
+
+    /// Ranks that were lost in the last recovery, by their numbers before it.
+    /// @param ranks filled with at most `capacity` ranks, ascending; NULL if capacity is 0
+    /// @param out_count how many there are, whatever the capacity; 0 also before the first recovery with this rank
+    /// Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
+    pub fn ddp_group_get_gone(group: *const ddp_group, ranks: *mut i32, capacity: i32, out_count: *mut i32) -> ddp_status;
+
+    /// Ranks that the last recovery took in, numbered as now. A rank that has joined is among them, until the next recovery.
+    /// @param ranks filled with at most `capacity` ranks, ascending; NULL if capacity is 0
+    /// @param out_count how many there are, whatever the capacity
+    /// Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
+    pub fn ddp_group_get_joined(group: *const ddp_group, ranks: *mut i32, capacity: i32, out_count: *mut i32) -> ddp_status;
+
+    /// New number of each rank after the last recovery: element r is the new number of old rank r, or -1 if it was lost.
+    /// @param ranks filled with at most `capacity` ranks; NULL if capacity is 0
+    /// @param out_count number of ranks before it, whatever the capacity; 0 before the first recovery with this rank
+    /// Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
+    pub fn ddp_group_get_renumbered(group: *const ddp_group, ranks: *mut i32, capacity: i32, out_count: *mut i32) -> ddp_status;
+
     /// Write what to multiply the next loss with into a tensor, for kernels that read it there. Into memory of a GPU it is
     /// written in the order of `stream`, and the host does not wait: in a step that is captured into a CUDA graph each launch
     /// writes the scale of its time.
@@ -2136,6 +2095,47 @@ extern "C" {
     /// @param out_bytes how many there are, whatever the capacity; 0 before the first time
     /// Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
     pub fn ddp_group_get_kept(group: *const ddp_group, data: *mut c_void, capacity: i64, out_bytes: *mut i64) -> ddp_status;
+
+    /// Save a checkpoint into a folder, as the file step-000000001200.safetensors, with the state's `step`. Then remove old ones:
+    /// of the files with this step or a smaller one the newest `keep` stay. The file of this call always stays, and no other file
+    /// of the folder is touched but what saves that were killed have left.
+    /// @param folder is there already; rank 0's counts, the others may pass NULL
+    /// @param keep 1 or more; 0: remove nothing. Rank 0's counts
+    /// One job saves to a folder: rank 0 holds a lock on it (the file .ddp-folder.lock) until its model is destroyed or its
+    /// process ends, and the first save of another job fails with IO and names it. File systems without locks have no such guard.
+    /// Files of a greater step are left alone, with a warning, because a load of the latest would prefer them.
+    /// As ddp_state_save_file in all else. Errors: INVALID_ARGUMENT (step or keep below 0), IO, INVALID_STATE, and those of
+    /// collectives. Since 0.1.
+    pub fn ddp_state_save_latest(state: *const ddp_state, folder: *const c_char, keep: i64) -> ddp_status;
+
+    /// Load the newest valid checkpoint of a folder that ddp_state_save_latest has filled. Rank 0 looks at the files from the
+    /// greatest step down, verifies each as a whole, and skips what is damaged or cannot be read, with a warning to the log; all
+    /// ranks get the same file. `step` of the report is its step, ddp_model_get_loaded_file returns its name. A job may load from
+    /// a folder while another job saves to it.
+    /// @param folder rank 0's counts, the others may pass NULL; with `local` this rank's
+    /// A valid file of another model is not skipped: MISMATCH.
+    /// As ddp_state_load_file in all else. Errors: NO_CHECKPOINT (the folder has no such file: begin anew), IO (there is no such
+    /// folder; or it has files and none is valid, the newest is described), MISMATCH, INVALID_STATE, and those of collectives;
+    /// the same on every rank. Since 0.1.
+    pub fn ddp_state_load_latest(state: *const ddp_state, folder: *const c_char, options: *const ddp_load_options, out_report: *mut ddp_load_report) -> ddp_status;
+
+    /// The file of the last load on rank 0: its path, or "" after a stream. It is the same on all ranks.
+    /// Local. The text is the model's own, valid until the next load or ddp_model_destroy. NULL before the first load, and if
+    /// `model` is not a model. Since 0.1.
+    pub fn ddp_model_get_loaded_file(model: *const ddp_model) -> *const c_char;
+
+    /// A file that the last ddp_state_load_latest skipped, and why, as one sentence.
+    /// @param index from 0 (the newest) to below `skipped` of the ddp_load_report
+    /// Local. As ddp_model_get_missing. Since 0.1.
+    pub fn ddp_model_get_skipped(model: *const ddp_model, index: i64) -> *const c_char;
+
+    /// Save what this rank has, without the others: the bytes are those of ddp_state_save, and may be loaded like them. For
+    /// programs in which one rank alone saves; also when the group is broken.
+    /// @param fn takes the bytes, on the calling thread
+    /// @param user_data handed to fn
+    /// Local; not in an open pass. Errors: INVALID_ARGUMENT, INVALID_STATE (as ddp_state_save_file; and where the optimizer's
+    /// state is sharded over several ranks: then all save together), CALLBACK (fn did not return 0), OUT_OF_MEMORY. Since 0.1.
+    pub fn ddp_state_save_local(state: *const ddp_state, fn_: ddp_write_fn, user_data: *mut c_void) -> ddp_status;
 
     /// Write the defaults. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
     pub fn ddp_outer_options_init(options: *mut ddp_outer_options, struct_size: i64) -> ddp_status;
@@ -2385,17 +2385,17 @@ mod tests {
         check!(ddp_sgd_options, 48, struct_size: 0, rate: 8, momentum: 16, dampening: 24, weight_decay: 32, nesterov: 40, reserved: 44);
         check!(ddp_adam_options, 56, struct_size: 0, rate: 8, beta1: 16, beta2: 24, epsilon: 32, weight_decay: 40, decoupled: 48, reserved: 52);
         check!(ddp_loss_scale_options, 56, struct_size: 0, initial: 8, growth: 16, backoff: 24, minimum: 32, maximum: 40, interval: 48);
-        check!(ddp_custom_options, 32, struct_size: 0, rate: 8, weight_decay: 16, whole_tensors: 24, reserved: 28);
-        check!(ddp_update_slice, 224, struct_size: 0, index: 8, dtype: 12, value: 16, grad: 24, state: 32, state_count: 160, device: 164, device_index: 168, reserved: 172, first: 176, count: 184, step: 192, rate: 200, weight_decay: 208, stream: 216);
-        check!(ddp_powersgd_options, 48, struct_size: 0, seed: 8, start_pass: 16, min_compression_rate: 24, rank: 32, warm_start: 36, error_feedback: 40);
         check!(ddp_state, 72, struct_size: 0, model: 8, optimizer: 16, ema: 24, epoch: 32, step: 40, outer: 48, own: 56, own_bytes: 64);
         check!(ddp_load_options, 16, struct_size: 0, partial: 8, local: 12);
         check!(ddp_load_report, 48, struct_size: 0, epoch: 8, step: 16, missing: 24, unexpected: 32, skipped: 40);
+        check!(ddp_sampler, 48, struct_size: 0, dataset_size: 8, seed: 16, rank: 24, size: 28, shuffle: 32, drop_last: 36, seen: 40);
+        check!(ddp_custom_options, 32, struct_size: 0, rate: 8, weight_decay: 16, whole_tensors: 24, reserved: 28);
+        check!(ddp_update_slice, 224, struct_size: 0, index: 8, dtype: 12, value: 16, grad: 24, state: 32, state_count: 160, device: 164, device_index: 168, reserved: 172, first: 176, count: 184, step: 192, rate: 200, weight_decay: 208, stream: 216);
+        check!(ddp_powersgd_options, 48, struct_size: 0, seed: 8, start_pass: 16, min_compression_rate: 24, rank: 32, warm_start: 36, error_feedback: 40);
+        check!(ddp_batch_norm_options, 32, struct_size: 0, epsilon: 8, momentum: 16, training: 24, accumulate: 28);
         check!(ddp_recover_options, 32, struct_size: 0, wait_ms: 8, min_ranks: 16, allow_half: 20, cool_down_ms: 24);
         check!(ddp_recovery, 80, struct_size: 0, generation: 8, rank: 16, size: 20, previous_rank: 24, previous_size: 28, source: 32, reserved: 36, seconds: 40, step: 48, went_back: 56, kept_epoch: 64, kept_step: 72);
         check!(ddp_rank_progress, 40, struct_size: 0, pass_index: 8, bucket: 16, in_call: 20, silent: 24, call: 32, reserved: 36);
-        check!(ddp_sampler, 48, struct_size: 0, dataset_size: 8, seed: 16, rank: 24, size: 28, shuffle: 32, drop_last: 36, seen: 40);
-        check!(ddp_batch_norm_options, 32, struct_size: 0, epsilon: 8, momentum: 16, training: 24, accumulate: 28);
         check!(ddp_virtual_ranks, 24, struct_size: 0, total: 8, first: 12, count: 16, reserved: 20);
         check!(ddp_outer_options, 64, struct_size: 0, every: 8, overlap: 16, rate: 24, momentum: 32, keep: 40, fragments: 48, nesterov: 52, bits: 56, error_feedback: 60);
         check!(ddp_outer_stats, 48, struct_size: 0, steps: 8, exchanges: 16, under_way: 24, sent_bytes: 32, wait_ns: 40);
