@@ -36,29 +36,29 @@ typedef struct { void* array; intgo len; intgo cap; } _goslice_;
 typedef _gostring_ swig_type_1;
 typedef long long swig_type_2;
 typedef long long swig_type_3;
-typedef _gostring_ swig_type_4;
-typedef _gostring_ swig_type_5;
+typedef long long swig_type_4;
+typedef long long swig_type_5;
 typedef long long swig_type_6;
 typedef long long swig_type_7;
 typedef long long swig_type_8;
 typedef long long swig_type_9;
 typedef long long swig_type_10;
 typedef long long swig_type_11;
-typedef long long swig_type_12;
-typedef long long swig_type_13;
+typedef _gostring_ swig_type_12;
+typedef _gostring_ swig_type_13;
 typedef _gostring_ swig_type_14;
 typedef _gostring_ swig_type_15;
-typedef _gostring_ swig_type_16;
-typedef _gostring_ swig_type_17;
-typedef long long swig_type_18;
-typedef long long swig_type_19;
+typedef long long swig_type_16;
+typedef long long swig_type_17;
+typedef _gostring_ swig_type_18;
+typedef _gostring_ swig_type_19;
 typedef _gostring_ swig_type_20;
 typedef _gostring_ swig_type_21;
 typedef _gostring_ swig_type_22;
 typedef _gostring_ swig_type_23;
 typedef _gostring_ swig_type_24;
-typedef _gostring_ swig_type_25;
-typedef _gostring_ swig_type_26;
+typedef long long swig_type_25;
+typedef long long swig_type_26;
 typedef long long swig_type_27;
 typedef long long swig_type_28;
 typedef long long swig_type_29;
@@ -70,36 +70,36 @@ typedef long long swig_type_34;
 typedef long long swig_type_35;
 typedef long long swig_type_36;
 typedef long long swig_type_37;
-typedef long long swig_type_38;
+typedef _gostring_ swig_type_38;
 typedef long long swig_type_39;
 typedef _gostring_ swig_type_40;
-typedef long long swig_type_41;
+typedef _gostring_ swig_type_41;
 typedef _gostring_ swig_type_42;
 typedef _gostring_ swig_type_43;
 typedef _gostring_ swig_type_44;
 typedef _gostring_ swig_type_45;
-typedef _gostring_ swig_type_46;
+typedef long long swig_type_46;
 typedef _gostring_ swig_type_47;
-typedef long long swig_type_48;
+typedef _gostring_ swig_type_48;
 typedef _gostring_ swig_type_49;
 typedef _gostring_ swig_type_50;
 typedef _gostring_ swig_type_51;
 typedef _gostring_ swig_type_52;
-typedef _gostring_ swig_type_53;
+typedef long long swig_type_53;
 typedef _gostring_ swig_type_54;
 typedef long long swig_type_55;
 typedef _gostring_ swig_type_56;
-typedef long long swig_type_57;
-typedef _gostring_ swig_type_58;
+typedef _gostring_ swig_type_57;
+typedef long long swig_type_58;
 typedef _gostring_ swig_type_59;
 typedef long long swig_type_60;
 typedef _gostring_ swig_type_61;
-typedef long long swig_type_62;
+typedef _gostring_ swig_type_62;
 typedef _gostring_ swig_type_63;
 typedef _gostring_ swig_type_64;
 typedef _gostring_ swig_type_65;
-typedef _gostring_ swig_type_66;
-typedef _gostring_ swig_type_67;
+typedef long long swig_type_66;
+typedef long long swig_type_67;
 typedef long long swig_type_68;
 typedef long long swig_type_69;
 typedef long long swig_type_70;
@@ -138,16 +138,16 @@ typedef long long swig_type_102;
 typedef long long swig_type_103;
 typedef long long swig_type_104;
 typedef long long swig_type_105;
-typedef long long swig_type_106;
+typedef _gostring_ swig_type_106;
 typedef long long swig_type_107;
 typedef _gostring_ swig_type_108;
-typedef long long swig_type_109;
+typedef _gostring_ swig_type_109;
 typedef _gostring_ swig_type_110;
 typedef _gostring_ swig_type_111;
 typedef _gostring_ swig_type_112;
-typedef _gostring_ swig_type_113;
+typedef long long swig_type_113;
 typedef _gostring_ swig_type_114;
-typedef long long swig_type_115;
+typedef _gostring_ swig_type_115;
 typedef _gostring_ swig_type_116;
 typedef _gostring_ swig_type_117;
 typedef _gostring_ swig_type_118;
@@ -159,31 +159,31 @@ typedef _gostring_ swig_type_123;
 typedef _gostring_ swig_type_124;
 typedef _gostring_ swig_type_125;
 typedef _gostring_ swig_type_126;
-typedef _gostring_ swig_type_127;
+typedef long long swig_type_127;
 typedef _gostring_ swig_type_128;
-typedef long long swig_type_129;
+typedef _gostring_ swig_type_129;
 typedef _gostring_ swig_type_130;
-typedef _gostring_ swig_type_131;
-typedef _gostring_ swig_type_132;
-typedef long long swig_type_133;
-typedef long long swig_type_134;
+typedef long long swig_type_131;
+typedef long long swig_type_132;
+typedef _gostring_ swig_type_133;
+typedef _gostring_ swig_type_134;
 typedef _gostring_ swig_type_135;
 typedef _gostring_ swig_type_136;
 typedef _gostring_ swig_type_137;
 typedef _gostring_ swig_type_138;
 typedef _gostring_ swig_type_139;
 typedef _gostring_ swig_type_140;
-typedef _gostring_ swig_type_141;
-typedef _gostring_ swig_type_142;
-typedef long long swig_type_143;
-typedef long long swig_type_144;
+typedef long long swig_type_141;
+typedef long long swig_type_142;
+typedef _gostring_ swig_type_143;
+typedef _gostring_ swig_type_144;
 typedef _gostring_ swig_type_145;
 typedef _gostring_ swig_type_146;
 typedef _gostring_ swig_type_147;
 typedef _gostring_ swig_type_148;
 typedef _gostring_ swig_type_149;
-typedef _gostring_ swig_type_150;
-typedef _gostring_ swig_type_151;
+typedef long long swig_type_150;
+typedef long long swig_type_151;
 typedef long long swig_type_152;
 typedef long long swig_type_153;
 typedef long long swig_type_154;
@@ -192,21 +192,21 @@ typedef long long swig_type_156;
 typedef long long swig_type_157;
 typedef long long swig_type_158;
 typedef long long swig_type_159;
-typedef long long swig_type_160;
+typedef _gostring_ swig_type_160;
 typedef long long swig_type_161;
 typedef _gostring_ swig_type_162;
 typedef long long swig_type_163;
 typedef _gostring_ swig_type_164;
 typedef long long swig_type_165;
 typedef _gostring_ swig_type_166;
-typedef long long swig_type_167;
+typedef _gostring_ swig_type_167;
 typedef _gostring_ swig_type_168;
 typedef _gostring_ swig_type_169;
 typedef _gostring_ swig_type_170;
 typedef _gostring_ swig_type_171;
-typedef _gostring_ swig_type_172;
+typedef long long swig_type_172;
 typedef _gostring_ swig_type_173;
-typedef long long swig_type_174;
+typedef _gostring_ swig_type_174;
 typedef _gostring_ swig_type_175;
 typedef _gostring_ swig_type_176;
 typedef _gostring_ swig_type_177;
@@ -214,8 +214,8 @@ typedef _gostring_ swig_type_178;
 typedef _gostring_ swig_type_179;
 typedef _gostring_ swig_type_180;
 typedef _gostring_ swig_type_181;
-typedef _gostring_ swig_type_182;
-typedef _gostring_ swig_type_183;
+typedef long long swig_type_182;
+typedef long long swig_type_183;
 typedef long long swig_type_184;
 typedef long long swig_type_185;
 typedef long long swig_type_186;
@@ -236,12 +236,12 @@ typedef long long swig_type_200;
 typedef long long swig_type_201;
 typedef long long swig_type_202;
 typedef long long swig_type_203;
-typedef long long swig_type_204;
+typedef _gostring_ swig_type_204;
 typedef long long swig_type_205;
 typedef _gostring_ swig_type_206;
 typedef long long swig_type_207;
 typedef _gostring_ swig_type_208;
-typedef long long swig_type_209;
+typedef _gostring_ swig_type_209;
 typedef _gostring_ swig_type_210;
 typedef _gostring_ swig_type_211;
 typedef _gostring_ swig_type_212;
@@ -249,25 +249,25 @@ typedef _gostring_ swig_type_213;
 typedef _gostring_ swig_type_214;
 typedef _gostring_ swig_type_215;
 typedef _gostring_ swig_type_216;
-typedef _gostring_ swig_type_217;
+typedef long long swig_type_217;
 typedef _gostring_ swig_type_218;
 typedef long long swig_type_219;
 typedef _gostring_ swig_type_220;
-typedef long long swig_type_221;
-typedef _gostring_ swig_type_222;
-typedef _gostring_ swig_type_223;
+typedef _gostring_ swig_type_221;
+typedef long long swig_type_222;
+typedef long long swig_type_223;
 typedef long long swig_type_224;
 typedef long long swig_type_225;
 typedef long long swig_type_226;
 typedef long long swig_type_227;
 typedef long long swig_type_228;
 typedef long long swig_type_229;
-typedef long long swig_type_230;
+typedef _gostring_ swig_type_230;
 typedef long long swig_type_231;
 typedef _gostring_ swig_type_232;
-typedef long long swig_type_233;
-typedef _gostring_ swig_type_234;
-typedef _gostring_ swig_type_235;
+typedef _gostring_ swig_type_233;
+typedef long long swig_type_234;
+typedef long long swig_type_235;
 typedef long long swig_type_236;
 typedef long long swig_type_237;
 typedef long long swig_type_238;
@@ -279,21 +279,21 @@ typedef long long swig_type_243;
 typedef long long swig_type_244;
 typedef long long swig_type_245;
 typedef long long swig_type_246;
-typedef long long swig_type_247;
+typedef _gostring_ swig_type_247;
 typedef long long swig_type_248;
 typedef _gostring_ swig_type_249;
-typedef long long swig_type_250;
+typedef _gostring_ swig_type_250;
 typedef _gostring_ swig_type_251;
-typedef _gostring_ swig_type_252;
-typedef _gostring_ swig_type_253;
+typedef long long swig_type_252;
+typedef long long swig_type_253;
 typedef long long swig_type_254;
 typedef long long swig_type_255;
 typedef long long swig_type_256;
 typedef long long swig_type_257;
-typedef long long swig_type_258;
+typedef _gostring_ swig_type_258;
 typedef long long swig_type_259;
 typedef _gostring_ swig_type_260;
-typedef long long swig_type_261;
+typedef _gostring_ swig_type_261;
 typedef _gostring_ swig_type_262;
 typedef _gostring_ swig_type_263;
 typedef _gostring_ swig_type_264;
@@ -307,20 +307,20 @@ typedef _gostring_ swig_type_271;
 typedef _gostring_ swig_type_272;
 typedef _gostring_ swig_type_273;
 typedef _gostring_ swig_type_274;
-typedef _gostring_ swig_type_275;
-typedef _gostring_ swig_type_276;
-typedef long long swig_type_277;
+typedef long long swig_type_275;
+typedef long long swig_type_276;
+typedef _gostring_ swig_type_277;
 typedef long long swig_type_278;
 typedef _gostring_ swig_type_279;
-typedef long long swig_type_280;
-typedef _gostring_ swig_type_281;
+typedef _gostring_ swig_type_280;
+typedef long long swig_type_281;
 typedef _gostring_ swig_type_282;
-typedef long long swig_type_283;
+typedef _gostring_ swig_type_283;
 typedef _gostring_ swig_type_284;
-typedef _gostring_ swig_type_285;
+typedef long long swig_type_285;
 typedef _gostring_ swig_type_286;
 typedef long long swig_type_287;
-typedef _gostring_ swig_type_288;
+typedef long long swig_type_288;
 typedef long long swig_type_289;
 typedef long long swig_type_290;
 typedef long long swig_type_291;
@@ -341,37 +341,37 @@ typedef long long swig_type_305;
 typedef long long swig_type_306;
 typedef long long swig_type_307;
 typedef long long swig_type_308;
-typedef long long swig_type_309;
+typedef _gostring_ swig_type_309;
 typedef long long swig_type_310;
 typedef _gostring_ swig_type_311;
-typedef long long swig_type_312;
+typedef _gostring_ swig_type_312;
 typedef _gostring_ swig_type_313;
 typedef _gostring_ swig_type_314;
 typedef _gostring_ swig_type_315;
 typedef _gostring_ swig_type_316;
 typedef _gostring_ swig_type_317;
-typedef _gostring_ swig_type_318;
-typedef _gostring_ swig_type_319;
-typedef long long swig_type_320;
-typedef long long swig_type_321;
-typedef _gostring_ swig_type_322;
-typedef _gostring_ swig_type_323;
-typedef long long swig_type_324;
+typedef long long swig_type_318;
+typedef long long swig_type_319;
+typedef _gostring_ swig_type_320;
+typedef _gostring_ swig_type_321;
+typedef long long swig_type_322;
+typedef long long swig_type_323;
+typedef _gostring_ swig_type_324;
 typedef long long swig_type_325;
 typedef _gostring_ swig_type_326;
-typedef long long swig_type_327;
-typedef _gostring_ swig_type_328;
+typedef _gostring_ swig_type_327;
+typedef long long swig_type_328;
 typedef _gostring_ swig_type_329;
-typedef long long swig_type_330;
-typedef _gostring_ swig_type_331;
+typedef _gostring_ swig_type_330;
+typedef long long swig_type_331;
 typedef _gostring_ swig_type_332;
-typedef long long swig_type_333;
+typedef _gostring_ swig_type_333;
 typedef _gostring_ swig_type_334;
 typedef _gostring_ swig_type_335;
-typedef _gostring_ swig_type_336;
+typedef long long swig_type_336;
 typedef _gostring_ swig_type_337;
 typedef long long swig_type_338;
-typedef _gostring_ swig_type_339;
+typedef long long swig_type_339;
 typedef long long swig_type_340;
 typedef long long swig_type_341;
 typedef long long swig_type_342;
@@ -388,10 +388,10 @@ typedef long long swig_type_352;
 typedef long long swig_type_353;
 typedef long long swig_type_354;
 typedef long long swig_type_355;
-typedef long long swig_type_356;
+typedef _gostring_ swig_type_356;
 typedef long long swig_type_357;
 typedef _gostring_ swig_type_358;
-typedef long long swig_type_359;
+typedef _gostring_ swig_type_359;
 typedef _gostring_ swig_type_360;
 typedef _gostring_ swig_type_361;
 typedef _gostring_ swig_type_362;
@@ -406,766 +406,764 @@ typedef _gostring_ swig_type_370;
 typedef _gostring_ swig_type_371;
 typedef _gostring_ swig_type_372;
 typedef _gostring_ swig_type_373;
-typedef _gostring_ swig_type_374;
+typedef long long swig_type_374;
 typedef _gostring_ swig_type_375;
 typedef long long swig_type_376;
 typedef _gostring_ swig_type_377;
-typedef long long swig_type_378;
-typedef _gostring_ swig_type_379;
+typedef _gostring_ swig_type_378;
+typedef long long swig_type_379;
 typedef _gostring_ swig_type_380;
 typedef long long swig_type_381;
-typedef _gostring_ swig_type_382;
+typedef long long swig_type_382;
 typedef long long swig_type_383;
 typedef long long swig_type_384;
 typedef long long swig_type_385;
 typedef long long swig_type_386;
-typedef long long swig_type_387;
+typedef _gostring_ swig_type_387;
 typedef long long swig_type_388;
 typedef _gostring_ swig_type_389;
-typedef long long swig_type_390;
+typedef _gostring_ swig_type_390;
 typedef _gostring_ swig_type_391;
-typedef _gostring_ swig_type_392;
-typedef _gostring_ swig_type_393;
-extern void _wrap_Swig_free_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern uintptr_t _wrap_Swig_malloc_low_f5cd9cd78a6c3c90(swig_intgo arg1);
-extern swig_intgo _wrap_DDP_OK_low_f5cd9cd78a6c3c90(void);
-extern swig_intgo _wrap_DDP_ERROR_INVALID_ARGUMENT_low_f5cd9cd78a6c3c90(void);
-extern swig_intgo _wrap_DDP_ERROR_INVALID_STATE_low_f5cd9cd78a6c3c90(void);
-extern swig_intgo _wrap_DDP_ERROR_NOT_SUPPORTED_low_f5cd9cd78a6c3c90(void);
-extern swig_intgo _wrap_DDP_ERROR_OUT_OF_MEMORY_low_f5cd9cd78a6c3c90(void);
-extern swig_intgo _wrap_DDP_ERROR_TIMED_OUT_low_f5cd9cd78a6c3c90(void);
-extern swig_intgo _wrap_DDP_ERROR_PEER_FAILED_low_f5cd9cd78a6c3c90(void);
-extern swig_intgo _wrap_DDP_ERROR_ABORTED_low_f5cd9cd78a6c3c90(void);
-extern swig_intgo _wrap_DDP_ERROR_MISMATCH_low_f5cd9cd78a6c3c90(void);
-extern swig_intgo _wrap_DDP_ERROR_IO_low_f5cd9cd78a6c3c90(void);
-extern swig_intgo _wrap_DDP_ERROR_CALLBACK_low_f5cd9cd78a6c3c90(void);
-extern swig_intgo _wrap_DDP_ERROR_INTERNAL_low_f5cd9cd78a6c3c90(void);
-extern swig_intgo _wrap_DDP_ERROR_TOO_FEW_RANKS_low_f5cd9cd78a6c3c90(void);
-extern swig_intgo _wrap_DDP_ERROR_FENCED_low_f5cd9cd78a6c3c90(void);
-extern swig_intgo _wrap_DDP_ERROR_NO_CHECKPOINT_low_f5cd9cd78a6c3c90(void);
-extern swig_intgo _wrap_DDP_ERROR_NO_MAJORITY_low_f5cd9cd78a6c3c90(void);
-extern swig_intgo _wrap_DDP_ERROR_DIFFERENT_CALLS_low_f5cd9cd78a6c3c90(void);
-extern swig_intgo _wrap_DDP_F32_low_f5cd9cd78a6c3c90(void);
-extern swig_intgo _wrap_DDP_F64_low_f5cd9cd78a6c3c90(void);
-extern swig_intgo _wrap_DDP_F16_low_f5cd9cd78a6c3c90(void);
-extern swig_intgo _wrap_DDP_BF16_low_f5cd9cd78a6c3c90(void);
-extern swig_intgo _wrap_DDP_I32_low_f5cd9cd78a6c3c90(void);
-extern swig_intgo _wrap_DDP_I64_low_f5cd9cd78a6c3c90(void);
-extern swig_intgo _wrap_DDP_U8_low_f5cd9cd78a6c3c90(void);
-extern swig_intgo _wrap_DDP_C64_low_f5cd9cd78a6c3c90(void);
-extern swig_intgo _wrap_DDP_C128_low_f5cd9cd78a6c3c90(void);
-extern swig_intgo _wrap_DDP_CPU_low_f5cd9cd78a6c3c90(void);
-extern swig_intgo _wrap_DDP_CUDA_low_f5cd9cd78a6c3c90(void);
-extern swig_intgo _wrap_DDP_AVERAGE_low_f5cd9cd78a6c3c90(void);
-extern swig_intgo _wrap_DDP_SUM_low_f5cd9cd78a6c3c90(void);
-extern swig_intgo _wrap_DDP_MIN_low_f5cd9cd78a6c3c90(void);
-extern swig_intgo _wrap_DDP_MAX_low_f5cd9cd78a6c3c90(void);
-extern swig_intgo _wrap_DDP_PRODUCT_low_f5cd9cd78a6c3c90(void);
-extern swig_intgo _wrap_DDP_BACKEND_AUTO_low_f5cd9cd78a6c3c90(void);
-extern swig_intgo _wrap_DDP_BACKEND_GLOO_low_f5cd9cd78a6c3c90(void);
-extern swig_intgo _wrap_DDP_BACKEND_NCCL_low_f5cd9cd78a6c3c90(void);
-extern swig_intgo _wrap_DDP_BACKEND_SHM_low_f5cd9cd78a6c3c90(void);
-extern swig_intgo _wrap_DDP_BACKEND_LOCAL_low_f5cd9cd78a6c3c90(void);
-extern swig_intgo _wrap_DDP_SUM_ORDER_BY_RANK_low_f5cd9cd78a6c3c90(void);
-extern swig_intgo _wrap_DDP_SUM_ORDER_BY_HOST_low_f5cd9cd78a6c3c90(void);
-extern swig_intgo _wrap_DDP_LINKS_AUTO_low_f5cd9cd78a6c3c90(void);
-extern swig_intgo _wrap_DDP_LINKS_ENCRYPTED_low_f5cd9cd78a6c3c90(void);
-extern swig_intgo _wrap_DDP_LINKS_PLAIN_low_f5cd9cd78a6c3c90(void);
-extern void _wrap_ddp_tensor_data_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_voidp arg2);
-extern swig_voidp _wrap_ddp_tensor_data_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_tensor_dtype_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_intgo arg2);
-extern swig_intgo _wrap_ddp_tensor_dtype_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_tensor_device_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_intgo arg2);
-extern swig_intgo _wrap_ddp_tensor_device_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_tensor_device_index_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_tensor_device_index_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_tensor_ndim_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_tensor_ndim_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_tensor_shape_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_voidp arg2);
-extern swig_voidp _wrap_ddp_tensor_shape_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_tensor_low_f5cd9cd78a6c3c90(void);
-extern void _wrap_delete_ddp_tensor_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern swig_type_1 _wrap_ddp_tensor_init_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_voidp arg2, swig_intgo arg3, int arg4, swig_voidp arg5);
-extern swig_intgo _wrap_DDP_LOG_DEBUG_low_f5cd9cd78a6c3c90(void);
-extern swig_intgo _wrap_DDP_LOG_INFO_low_f5cd9cd78a6c3c90(void);
-extern swig_intgo _wrap_DDP_LOG_WARNING_low_f5cd9cd78a6c3c90(void);
-extern swig_intgo _wrap_DDP_LOG_ERROR_low_f5cd9cd78a6c3c90(void);
-extern swig_intgo _wrap_DDP_LOG_OFF_low_f5cd9cd78a6c3c90(void);
-extern void _wrap_ddp_log_message_struct_size_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_2 arg2);
-extern swig_type_3 _wrap_ddp_log_message_struct_size_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_log_message_level_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_intgo arg2);
-extern swig_intgo _wrap_ddp_log_message_level_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_log_message_code_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_4 arg2);
-extern swig_type_5 _wrap_ddp_log_message_code_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_log_message_group_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_6 arg2);
-extern swig_type_7 _wrap_ddp_log_message_group_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_log_message_rank_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_log_message_rank_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_log_message_reserved_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_log_message_reserved_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_log_message_low_f5cd9cd78a6c3c90(void);
-extern void _wrap_delete_ddp_log_message_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_error_details_struct_size_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_8 arg2);
-extern swig_type_9 _wrap_ddp_error_details_struct_size_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_error_details_status_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_intgo arg2);
-extern swig_intgo _wrap_ddp_error_details_status_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_error_details_rank_count_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_error_details_rank_count_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_error_details_parameter_count_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_error_details_parameter_count_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_error_details_call_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_error_details_call_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_error_details_other_call_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_error_details_other_call_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_error_details_reserved_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_error_details_reserved_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_error_details_bytes_expected_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_10 arg2);
-extern swig_type_11 _wrap_ddp_error_details_bytes_expected_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_error_details_bytes_got_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_12 arg2);
-extern swig_type_13 _wrap_ddp_error_details_bytes_got_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_error_details_low_f5cd9cd78a6c3c90(void);
-extern void _wrap_delete_ddp_error_details_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern int _wrap_ddp_version_low_f5cd9cd78a6c3c90(void);
-extern swig_type_14 _wrap_ddp_version_string_low_f5cd9cd78a6c3c90(void);
-extern swig_type_15 _wrap_ddp_build_info_low_f5cd9cd78a6c3c90(void);
-extern swig_type_16 _wrap_ddp_status_name_low_f5cd9cd78a6c3c90(swig_intgo arg1);
-extern swig_type_17 _wrap_ddp_last_error_low_f5cd9cd78a6c3c90(void);
-extern swig_type_18 _wrap_ddp_copy_last_error_low_f5cd9cd78a6c3c90(swig_voidp arg1, swig_type_19 arg2);
-extern swig_type_20 _wrap_ddp_get_error_details_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern swig_type_21 _wrap_ddp_get_error_ranks_low_f5cd9cd78a6c3c90(swig_voidp arg1, int arg2, swig_voidp arg3);
-extern swig_type_22 _wrap_ddp_get_error_parameters_low_f5cd9cd78a6c3c90(swig_voidp arg1, int arg2, swig_voidp arg3);
-extern swig_type_23 _wrap_ddp_call_name_low_f5cd9cd78a6c3c90(int arg1);
-extern swig_type_24 _wrap_ddp_set_log_low_f5cd9cd78a6c3c90(swig_intgo arg1, ddp_log_fn arg2, uintptr_t arg3);
-extern swig_type_25 _wrap_ddp_add_log_listener_low_f5cd9cd78a6c3c90(swig_intgo arg1, ddp_log_listener_fn arg2, uintptr_t arg3, swig_voidp arg4);
-extern swig_type_26 _wrap_ddp_remove_log_listener_low_f5cd9cd78a6c3c90(swig_type_27 arg1);
-extern void _wrap_ddp_store_struct_size_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_28 arg2);
-extern swig_type_29 _wrap_ddp_store_struct_size_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_store_set_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, ddp_store_set_fn arg2);
-extern ddp_store_set_fn _wrap_ddp_store_set_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_store_get_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, ddp_store_get_fn arg2);
-extern ddp_store_get_fn _wrap_ddp_store_get_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_store_user_data_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2);
-extern uintptr_t _wrap_ddp_store_user_data_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_store_low_f5cd9cd78a6c3c90(void);
-extern void _wrap_delete_ddp_store_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_group_options_struct_size_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_30 arg2);
-extern swig_type_31 _wrap_ddp_group_options_struct_size_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_group_options_rank_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_group_options_rank_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_group_options_world_size_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_group_options_world_size_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_group_options_backend_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_intgo arg2);
-extern swig_intgo _wrap_ddp_group_options_backend_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_group_options_device_index_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_group_options_device_index_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_group_options_timeout_ms_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_32 arg2);
-extern swig_type_33 _wrap_ddp_group_options_timeout_ms_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_group_options_heartbeat_ms_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_34 arg2);
-extern swig_type_35 _wrap_ddp_group_options_heartbeat_ms_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_group_options_dead_after_ms_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_36 arg2);
-extern swig_type_37 _wrap_ddp_group_options_dead_after_ms_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_group_options_rendezvous_timeout_ms_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_38 arg2);
-extern swig_type_39 _wrap_ddp_group_options_rendezvous_timeout_ms_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_group_options_store_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2);
-extern uintptr_t _wrap_ddp_group_options_store_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_group_options_sum_order_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_intgo arg2);
-extern swig_intgo _wrap_ddp_group_options_sum_order_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_group_options_reproducible_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_group_options_reproducible_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_group_options_nccl_max_ctas_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_group_options_nccl_max_ctas_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_group_options_recoverable_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_group_options_recoverable_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_group_options_nccl_comm_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_voidp arg2);
-extern swig_voidp _wrap_ddp_group_options_nccl_comm_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_group_options_first_port_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_group_options_first_port_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_group_options_last_port_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_group_options_last_port_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_group_options_join_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_group_options_join_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_group_options_virtual_ranks_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_group_options_virtual_ranks_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_group_options_connect_all_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_group_options_connect_all_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_group_options_links_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_intgo arg2);
-extern swig_intgo _wrap_ddp_group_options_links_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_group_options_requests_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_group_options_requests_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_group_options_low_f5cd9cd78a6c3c90(void);
-extern void _wrap_delete_ddp_group_options_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern swig_type_40 _wrap_ddp_group_options_init_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_41 arg2);
-extern swig_type_42 _wrap_ddp_group_create_low_f5cd9cd78a6c3c90(swig_type_43 arg1, uintptr_t arg2, swig_voidp arg3);
-extern swig_type_44 _wrap_ddp_group_split_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2, int arg3, uintptr_t arg4, swig_voidp arg5);
-extern void _wrap_ddp_group_destroy_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern swig_type_45 _wrap_ddp_group_abort_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_46 arg2);
-extern swig_type_47 _wrap_ddp_group_status_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern int _wrap_ddp_group_rank_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern swig_type_48 _wrap_ddp_group_get_number_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern int _wrap_ddp_group_size_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern swig_intgo _wrap_ddp_group_backend_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern swig_type_49 _wrap_ddp_group_barrier_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern swig_type_50 _wrap_ddp_group_all_reduce_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2, swig_intgo arg3, uintptr_t arg4);
-extern swig_type_51 _wrap_ddp_group_all_gather_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4);
-extern swig_type_52 _wrap_ddp_group_reduce_scatter_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_intgo arg4, uintptr_t arg5);
-extern swig_type_53 _wrap_ddp_group_broadcast_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2, int arg3, uintptr_t arg4);
-extern swig_type_54 _wrap_ddp_group_reduce_metrics_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_voidp arg2, swig_type_55 arg3, swig_intgo arg4);
-extern swig_type_56 _wrap_ddp_group_alloc_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_57 arg2, swig_voidp arg3);
-extern swig_type_58 _wrap_ddp_group_free_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_59 _wrap_ddp_group_send_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2, int arg3, swig_type_60 arg4, uintptr_t arg5);
-extern swig_type_61 _wrap_ddp_group_receive_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2, int arg3, swig_type_62 arg4, swig_voidp arg5, uintptr_t arg6);
-extern swig_type_63 _wrap_ddp_group_reduce_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2, swig_intgo arg3, int arg4, uintptr_t arg5);
-extern swig_type_64 _wrap_ddp_group_gather_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, int arg4, uintptr_t arg5);
-extern swig_type_65 _wrap_ddp_group_scatter_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, int arg4, uintptr_t arg5);
-extern swig_type_66 _wrap_ddp_group_all_to_all_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_voidp arg4, swig_voidp arg5, uintptr_t arg6);
-extern swig_type_67 _wrap_ddp_group_all_gather_counts_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_voidp arg4, uintptr_t arg5);
-extern swig_intgo _wrap_DDP_UNUSED_ERROR_low_f5cd9cd78a6c3c90(void);
-extern swig_intgo _wrap_DDP_UNUSED_ALLOW_low_f5cd9cd78a6c3c90(void);
-extern swig_intgo _wrap_DDP_PROGRESS_AUTO_low_f5cd9cd78a6c3c90(void);
-extern swig_intgo _wrap_DDP_PROGRESS_CALLER_low_f5cd9cd78a6c3c90(void);
-extern swig_intgo _wrap_DDP_PROGRESS_THREAD_low_f5cd9cd78a6c3c90(void);
-extern swig_intgo _wrap_DDP_DRIFT_REPORT_low_f5cd9cd78a6c3c90(void);
-extern swig_intgo _wrap_DDP_DRIFT_RESEND_low_f5cd9cd78a6c3c90(void);
-extern swig_intgo _wrap_DDP_DIVISOR_WORLD_low_f5cd9cd78a6c3c90(void);
-extern swig_intgo _wrap_DDP_DIVISOR_WEIGHTS_low_f5cd9cd78a6c3c90(void);
-extern void _wrap_ddp_model_options_struct_size_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_68 arg2);
-extern swig_type_69 _wrap_ddp_model_options_struct_size_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_model_options_first_bucket_bytes_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_70 arg2);
-extern swig_type_71 _wrap_ddp_model_options_first_bucket_bytes_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_model_options_bucket_bytes_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_72 arg2);
-extern swig_type_73 _wrap_ddp_model_options_bucket_bytes_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_model_options_reduce_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_intgo arg2);
-extern swig_intgo _wrap_ddp_model_options_reduce_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_model_options_unused_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_intgo arg2);
-extern swig_intgo _wrap_ddp_model_options_unused_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_model_options_progress_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_intgo arg2);
-extern swig_intgo _wrap_ddp_model_options_progress_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_model_options_drift_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_intgo arg2);
-extern swig_intgo _wrap_ddp_model_options_drift_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_model_options_check_every_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_74 arg2);
-extern swig_type_75 _wrap_ddp_model_options_check_every_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_model_options_divisor_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_intgo arg2);
-extern swig_intgo _wrap_ddp_model_options_divisor_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_model_options_uneven_inputs_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_model_options_uneven_inputs_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_model_options_wire_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_intgo arg2);
-extern swig_intgo _wrap_ddp_model_options_wire_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_model_options_own_values_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_model_options_own_values_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_model_options_low_f5cd9cd78a6c3c90(void);
-extern void _wrap_delete_ddp_model_options_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_struct_size_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_76 arg2);
-extern swig_type_77 _wrap_ddp_model_stats_struct_size_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_parameters_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_78 arg2);
-extern swig_type_79 _wrap_ddp_model_stats_parameters_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_elements_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_80 arg2);
-extern swig_type_81 _wrap_ddp_model_stats_elements_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_buckets_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_82 arg2);
-extern swig_type_83 _wrap_ddp_model_stats_buckets_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_passes_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_84 arg2);
-extern swig_type_85 _wrap_ddp_model_stats_passes_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_gradient_bytes_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_86 arg2);
-extern swig_type_87 _wrap_ddp_model_stats_gradient_bytes_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_backward_ns_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_88 arg2);
-extern swig_type_89 _wrap_ddp_model_stats_backward_ns_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_comm_ns_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_90 arg2);
-extern swig_type_91 _wrap_ddp_model_stats_comm_ns_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_exposed_ns_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_92 arg2);
-extern swig_type_93 _wrap_ddp_model_stats_exposed_ns_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_total_backward_ns_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_94 arg2);
-extern swig_type_95 _wrap_ddp_model_stats_total_backward_ns_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_total_comm_ns_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_96 arg2);
-extern swig_type_97 _wrap_ddp_model_stats_total_comm_ns_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_total_exposed_ns_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_98 arg2);
-extern swig_type_99 _wrap_ddp_model_stats_total_exposed_ns_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_checks_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_100 arg2);
-extern swig_type_101 _wrap_ddp_model_stats_checks_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_repairs_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_102 arg2);
-extern swig_type_103 _wrap_ddp_model_stats_repairs_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_sent_bytes_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_104 arg2);
-extern swig_type_105 _wrap_ddp_model_stats_sent_bytes_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_total_sent_bytes_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_106 arg2);
-extern swig_type_107 _wrap_ddp_model_stats_total_sent_bytes_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_model_stats_low_f5cd9cd78a6c3c90(void);
-extern void _wrap_delete_ddp_model_stats_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern swig_type_108 _wrap_ddp_model_options_init_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_109 arg2);
-extern swig_type_110 _wrap_ddp_model_create_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2, swig_voidp arg3);
-extern void _wrap_ddp_model_destroy_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern swig_type_111 _wrap_ddp_model_add_parameter_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_112 arg2, uintptr_t arg3, uintptr_t arg4, swig_voidp arg5);
-extern swig_type_113 _wrap_ddp_model_add_array_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_114 arg2, swig_voidp arg3, swig_voidp arg4, swig_type_115 arg5, swig_voidp arg6);
-extern swig_type_116 _wrap_ddp_model_add_parameter_without_grad_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_117 arg2, uintptr_t arg3, swig_voidp arg4);
-extern swig_type_118 _wrap_ddp_model_add_buffer_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_119 arg2, uintptr_t arg3, swig_voidp arg4);
-extern swig_type_120 _wrap_ddp_model_commit_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2);
-extern int _wrap_ddp_model_get_parameter_count_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern swig_type_121 _wrap_ddp_model_get_grad_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2, uintptr_t arg3);
-extern swig_type_122 _wrap_ddp_model_get_value_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2, uintptr_t arg3);
-extern swig_type_123 _wrap_ddp_model_set_grad_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2, uintptr_t arg3);
-extern swig_type_124 _wrap_ddp_model_sync_buffers_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2, uintptr_t arg3);
-extern swig_type_125 _wrap_ddp_model_check_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_126 _wrap_ddp_model_get_hash_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_127 _wrap_ddp_model_get_stats_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_128 _wrap_ddp_model_describe_plan_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_voidp arg2, swig_type_129 arg3, swig_voidp arg4);
-extern swig_intgo _wrap_DDP_PASS_REDUCE_low_f5cd9cd78a6c3c90(void);
-extern swig_intgo _wrap_DDP_PASS_ACCUMULATE_low_f5cd9cd78a6c3c90(void);
-extern swig_intgo _wrap_DDP_PASS_LOCAL_low_f5cd9cd78a6c3c90(void);
-extern swig_intgo _wrap_DDP_PASS_PART_low_f5cd9cd78a6c3c90(void);
-extern swig_type_130 _wrap_ddp_model_begin_backward_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_intgo arg2);
-extern swig_type_131 _wrap_ddp_model_mark_ready_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2, uintptr_t arg3);
-extern swig_type_132 _wrap_ddp_model_mark_range_ready_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2, swig_type_133 arg3, swig_type_134 arg4, uintptr_t arg5);
-extern swig_type_135 _wrap_ddp_model_mark_unused_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern swig_type_136 _wrap_ddp_model_end_backward_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2);
-extern int _wrap_ddp_model_was_used_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern swig_type_137 _wrap_ddp_model_zero_grad_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_138 _wrap_ddp_model_mark_reduced_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern swig_type_139 _wrap_ddp_model_get_grad_norm_low_f5cd9cd78a6c3c90(uintptr_t arg1, double arg2, swig_voidp arg3, uintptr_t arg4);
-extern swig_type_140 _wrap_ddp_model_scale_grad_low_f5cd9cd78a6c3c90(uintptr_t arg1, double arg2, uintptr_t arg3);
-extern swig_type_141 _wrap_ddp_model_clip_grad_norm_low_f5cd9cd78a6c3c90(uintptr_t arg1, double arg2, double arg3, swig_voidp arg4, uintptr_t arg5);
-extern swig_type_142 _wrap_ddp_model_clip_grad_value_low_f5cd9cd78a6c3c90(uintptr_t arg1, double arg2, uintptr_t arg3);
-extern void _wrap_ddp_pass_report_struct_size_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_143 arg2);
-extern swig_type_144 _wrap_ddp_pass_report_struct_size_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_pass_report_contributors_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_pass_report_contributors_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_pass_report_last_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_pass_report_last_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_pass_report_weight_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_pass_report_weight_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_pass_report_absent_count_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_pass_report_absent_count_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_pass_report_reserved_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_pass_report_reserved_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_pass_report_low_f5cd9cd78a6c3c90(void);
-extern void _wrap_delete_ddp_pass_report_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern swig_type_145 _wrap_ddp_model_set_weight_low_f5cd9cd78a6c3c90(uintptr_t arg1, double arg2);
-extern swig_type_146 _wrap_ddp_model_set_last_pass_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern swig_type_147 _wrap_ddp_model_skip_backward_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_148 _wrap_ddp_model_abandon_backward_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_149 arg2, uintptr_t arg3);
-extern swig_type_150 _wrap_ddp_model_get_pass_report_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_151 _wrap_ddp_model_get_absent_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
-extern swig_intgo _wrap_DDP_NONFINITE_KEEP_low_f5cd9cd78a6c3c90(void);
-extern swig_intgo _wrap_DDP_NONFINITE_SKIP_low_f5cd9cd78a6c3c90(void);
-extern swig_intgo _wrap_DDP_NONFINITE_FAIL_low_f5cd9cd78a6c3c90(void);
-extern void _wrap_ddp_optimizer_options_struct_size_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_152 arg2);
-extern swig_type_153 _wrap_ddp_optimizer_options_struct_size_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_optimizer_options_shard_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_optimizer_options_shard_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_optimizer_options_in_backward_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_optimizer_options_in_backward_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_optimizer_options_undo_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_optimizer_options_undo_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_optimizer_options_master_weights_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_optimizer_options_master_weights_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_optimizer_options_nonfinite_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_intgo arg2);
-extern swig_intgo _wrap_ddp_optimizer_options_nonfinite_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_optimizer_options_divide_in_step_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_optimizer_options_divide_in_step_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_optimizer_options_max_norm_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_optimizer_options_max_norm_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_optimizer_options_clip_value_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_optimizer_options_clip_value_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_optimizer_options_low_f5cd9cd78a6c3c90(void);
-extern void _wrap_delete_ddp_optimizer_options_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_sgd_options_struct_size_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_154 arg2);
-extern swig_type_155 _wrap_ddp_sgd_options_struct_size_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_sgd_options_rate_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_sgd_options_rate_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_sgd_options_momentum_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_sgd_options_momentum_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_sgd_options_dampening_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_sgd_options_dampening_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_sgd_options_weight_decay_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_sgd_options_weight_decay_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_sgd_options_nesterov_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_sgd_options_nesterov_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_sgd_options_reserved_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_sgd_options_reserved_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_sgd_options_low_f5cd9cd78a6c3c90(void);
-extern void _wrap_delete_ddp_sgd_options_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_adam_options_struct_size_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_156 arg2);
-extern swig_type_157 _wrap_ddp_adam_options_struct_size_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_adam_options_rate_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_adam_options_rate_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_adam_options_beta1_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_adam_options_beta1_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_adam_options_beta2_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_adam_options_beta2_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_adam_options_epsilon_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_adam_options_epsilon_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_adam_options_weight_decay_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_adam_options_weight_decay_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_adam_options_decoupled_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_adam_options_decoupled_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_adam_options_reserved_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_adam_options_reserved_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_adam_options_low_f5cd9cd78a6c3c90(void);
-extern void _wrap_delete_ddp_adam_options_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_loss_scale_options_struct_size_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_158 arg2);
-extern swig_type_159 _wrap_ddp_loss_scale_options_struct_size_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_loss_scale_options_initial_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_loss_scale_options_initial_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_loss_scale_options_growth_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_loss_scale_options_growth_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_loss_scale_options_backoff_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_loss_scale_options_backoff_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_loss_scale_options_minimum_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_loss_scale_options_minimum_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_loss_scale_options_maximum_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_loss_scale_options_maximum_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_loss_scale_options_interval_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_160 arg2);
-extern swig_type_161 _wrap_ddp_loss_scale_options_interval_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_loss_scale_options_low_f5cd9cd78a6c3c90(void);
-extern void _wrap_delete_ddp_loss_scale_options_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern swig_type_162 _wrap_ddp_optimizer_options_init_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_163 arg2);
-extern swig_type_164 _wrap_ddp_sgd_options_init_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_165 arg2);
-extern swig_type_166 _wrap_ddp_adam_options_init_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_167 arg2);
-extern swig_type_168 _wrap_ddp_optimizer_create_sgd_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_voidp arg4);
-extern swig_type_169 _wrap_ddp_optimizer_create_adam_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_voidp arg4);
-extern void _wrap_ddp_optimizer_destroy_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern swig_type_170 _wrap_ddp_optimizer_set_rate_low_f5cd9cd78a6c3c90(uintptr_t arg1, double arg2);
-extern swig_type_171 _wrap_ddp_optimizer_get_rate_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_172 _wrap_ddp_optimizer_get_step_count_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_173 _wrap_ddp_loss_scale_options_init_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_174 arg2);
-extern swig_type_175 _wrap_ddp_optimizer_set_loss_scale_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_176 _wrap_ddp_optimizer_get_loss_scale_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_177 _wrap_ddp_optimizer_get_skipped_count_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_178 _wrap_ddp_optimizer_get_grad_norm_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_179 _wrap_ddp_optimizer_set_group_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2, double arg3, double arg4);
-extern swig_type_180 _wrap_ddp_optimizer_step_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_181 _wrap_ddp_ema_create_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
-extern void _wrap_ddp_ema_destroy_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern swig_type_182 _wrap_ddp_ema_update_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_183 _wrap_ddp_ema_swap_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2, uintptr_t arg3);
-extern void _wrap_ddp_state_struct_size_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_184 arg2);
-extern swig_type_185 _wrap_ddp_state_struct_size_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_state_model_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2);
-extern uintptr_t _wrap_ddp_state_model_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_state_optimizer_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2);
-extern uintptr_t _wrap_ddp_state_optimizer_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_state_ema_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2);
-extern uintptr_t _wrap_ddp_state_ema_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_state_epoch_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_186 arg2);
-extern swig_type_187 _wrap_ddp_state_epoch_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_state_step_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_188 arg2);
-extern swig_type_189 _wrap_ddp_state_step_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_state_outer_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2);
-extern uintptr_t _wrap_ddp_state_outer_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_state_own_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_voidp arg2);
-extern swig_voidp _wrap_ddp_state_own_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_state_own_bytes_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_190 arg2);
-extern swig_type_191 _wrap_ddp_state_own_bytes_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_state_low_f5cd9cd78a6c3c90(void);
-extern void _wrap_delete_ddp_state_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_load_options_struct_size_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_192 arg2);
-extern swig_type_193 _wrap_ddp_load_options_struct_size_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_load_options_partial_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_load_options_partial_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_load_options_local_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_load_options_local_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_load_options_low_f5cd9cd78a6c3c90(void);
-extern void _wrap_delete_ddp_load_options_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_load_report_struct_size_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_194 arg2);
-extern swig_type_195 _wrap_ddp_load_report_struct_size_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_load_report_epoch_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_196 arg2);
-extern swig_type_197 _wrap_ddp_load_report_epoch_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_load_report_step_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_198 arg2);
-extern swig_type_199 _wrap_ddp_load_report_step_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_load_report_missing_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_200 arg2);
-extern swig_type_201 _wrap_ddp_load_report_missing_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_load_report_unexpected_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_202 arg2);
-extern swig_type_203 _wrap_ddp_load_report_unexpected_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_load_report_skipped_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_204 arg2);
-extern swig_type_205 _wrap_ddp_load_report_skipped_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_load_report_low_f5cd9cd78a6c3c90(void);
-extern void _wrap_delete_ddp_load_report_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern swig_type_206 _wrap_ddp_state_init_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_207 arg2);
-extern swig_type_208 _wrap_ddp_load_options_init_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_209 arg2);
-extern swig_type_210 _wrap_ddp_model_set_metadata_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_211 arg2, swig_voidp arg3);
-extern swig_type_212 _wrap_ddp_model_get_metadata_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_213 arg2, swig_voidp arg3);
-extern swig_type_214 _wrap_ddp_state_save_file_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_215 arg2);
-extern swig_type_216 _wrap_ddp_state_load_file_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_217 arg2, uintptr_t arg3, uintptr_t arg4);
-extern swig_type_218 _wrap_ddp_model_get_missing_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_219 arg2);
-extern swig_type_220 _wrap_ddp_model_get_unexpected_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_221 arg2);
-extern swig_type_222 _wrap_ddp_state_save_low_f5cd9cd78a6c3c90(uintptr_t arg1, ddp_write_fn arg2, uintptr_t arg3);
-extern swig_type_223 _wrap_ddp_state_load_low_f5cd9cd78a6c3c90(uintptr_t arg1, ddp_read_fn arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5);
-extern void _wrap_ddp_sampler_struct_size_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_224 arg2);
-extern swig_type_225 _wrap_ddp_sampler_struct_size_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_sampler_dataset_size_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_226 arg2);
-extern swig_type_227 _wrap_ddp_sampler_dataset_size_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_sampler_seed_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_228 arg2);
-extern swig_type_229 _wrap_ddp_sampler_seed_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_sampler_rank_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_sampler_rank_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_sampler_size_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_sampler_size_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_sampler_shuffle_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_sampler_shuffle_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_sampler_drop_last_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_sampler_drop_last_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_sampler_seen_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_230 arg2);
-extern swig_type_231 _wrap_ddp_sampler_seen_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_sampler_low_f5cd9cd78a6c3c90(void);
-extern void _wrap_delete_ddp_sampler_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern swig_type_232 _wrap_ddp_sampler_init_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_233 arg2);
-extern swig_type_234 _wrap_ddp_sampler_get_count_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_235 _wrap_ddp_sampler_fill_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_236 arg2, swig_type_237 arg3, swig_type_238 arg4, swig_voidp arg5);
-extern int _wrap_ddp_experimental_version_low_f5cd9cd78a6c3c90(void);
-extern void _wrap_ddp_custom_options_struct_size_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_239 arg2);
-extern swig_type_240 _wrap_ddp_custom_options_struct_size_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_custom_options_rate_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_custom_options_rate_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_custom_options_weight_decay_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_custom_options_weight_decay_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_custom_options_whole_tensors_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_custom_options_whole_tensors_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_custom_options_reserved_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_custom_options_reserved_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_custom_options_low_f5cd9cd78a6c3c90(void);
-extern void _wrap_delete_ddp_custom_options_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_update_slice_struct_size_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_241 arg2);
-extern swig_type_242 _wrap_ddp_update_slice_struct_size_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_update_slice_index_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_update_slice_index_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_update_slice_dtype_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_intgo arg2);
-extern swig_intgo _wrap_ddp_update_slice_dtype_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_update_slice_value_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_voidp arg2);
-extern swig_voidp _wrap_ddp_update_slice_value_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_update_slice_grad_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_voidp arg2);
-extern swig_voidp _wrap_ddp_update_slice_grad_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_update_slice_state_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_voidp arg2);
-extern swig_voidp _wrap_ddp_update_slice_state_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_update_slice_state_count_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_update_slice_state_count_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_update_slice_device_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_intgo arg2);
-extern swig_intgo _wrap_ddp_update_slice_device_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_update_slice_device_index_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_update_slice_device_index_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_update_slice_reserved_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_update_slice_reserved_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_update_slice_first_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_243 arg2);
-extern swig_type_244 _wrap_ddp_update_slice_first_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_update_slice_count_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_245 arg2);
-extern swig_type_246 _wrap_ddp_update_slice_count_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_update_slice_step_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_247 arg2);
-extern swig_type_248 _wrap_ddp_update_slice_step_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_update_slice_rate_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_update_slice_rate_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_update_slice_weight_decay_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_update_slice_weight_decay_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_update_slice_stream_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2);
-extern uintptr_t _wrap_ddp_update_slice_stream_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_update_slice_low_f5cd9cd78a6c3c90(void);
-extern void _wrap_delete_ddp_update_slice_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern swig_type_249 _wrap_ddp_custom_options_init_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_250 arg2);
-extern swig_type_251 _wrap_ddp_optimizer_create_custom_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_type_252 arg4, ddp_update_fn arg5, uintptr_t arg6, ddp_release_fn arg7, swig_voidp arg8);
-extern swig_type_253 _wrap_ddp_model_set_hook_low_f5cd9cd78a6c3c90(uintptr_t arg1, ddp_hook_fn arg2, uintptr_t arg3, ddp_release_fn arg4);
-extern void _wrap_ddp_powersgd_options_struct_size_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_254 arg2);
-extern swig_type_255 _wrap_ddp_powersgd_options_struct_size_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_powersgd_options_seed_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_256 arg2);
-extern swig_type_257 _wrap_ddp_powersgd_options_seed_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_powersgd_options_start_pass_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_258 arg2);
-extern swig_type_259 _wrap_ddp_powersgd_options_start_pass_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_powersgd_options_min_compression_rate_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_powersgd_options_min_compression_rate_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_powersgd_options_rank_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_powersgd_options_rank_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_powersgd_options_warm_start_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_powersgd_options_warm_start_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_powersgd_options_error_feedback_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_powersgd_options_error_feedback_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_powersgd_options_low_f5cd9cd78a6c3c90(void);
-extern void _wrap_delete_ddp_powersgd_options_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern swig_type_260 _wrap_ddp_powersgd_options_init_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_261 arg2);
-extern swig_type_262 _wrap_ddp_hook_powersgd_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_263 _wrap_ddp_model_set_pulled_hook_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern swig_type_264 _wrap_ddp_model_next_bucket_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2, swig_voidp arg3);
-extern swig_type_265 _wrap_ddp_model_finish_bucket_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2, swig_type_266 arg3);
-extern int _wrap_ddp_bucket_get_index_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern int _wrap_ddp_bucket_is_last_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern swig_type_267 _wrap_ddp_bucket_get_contents_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2);
-extern int _wrap_ddp_bucket_get_parameter_count_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern swig_type_268 _wrap_ddp_bucket_get_parameter_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2, swig_voidp arg3, uintptr_t arg4);
-extern int _wrap_ddp_bucket_is_used_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern swig_type_269 _wrap_ddp_bucket_get_group_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_270 _wrap_ddp_bucket_set_error_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_271 arg2);
-extern swig_type_272 _wrap_ddp_model_set_buckets_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_voidp arg2, int arg3);
-extern swig_type_273 _wrap_ddp_model_join_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_274 _wrap_ddp_model_average_parameters_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_275 _wrap_ddp_group_all_reduce_rows_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_intgo arg4, swig_voidp arg5, uintptr_t arg6);
-extern swig_type_276 _wrap_ddp_group_get_rows_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
-extern void _wrap_ddp_batch_norm_options_struct_size_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_277 arg2);
-extern swig_type_278 _wrap_ddp_batch_norm_options_struct_size_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_batch_norm_options_epsilon_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_batch_norm_options_epsilon_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_batch_norm_options_momentum_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_batch_norm_options_momentum_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_batch_norm_options_training_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_batch_norm_options_training_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_batch_norm_options_accumulate_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_batch_norm_options_accumulate_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_batch_norm_options_low_f5cd9cd78a6c3c90(void);
-extern void _wrap_delete_ddp_batch_norm_options_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern swig_type_279 _wrap_ddp_batch_norm_options_init_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_280 arg2);
-extern swig_type_281 _wrap_ddp_batch_norm_forward_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5, uintptr_t arg6, uintptr_t arg7, uintptr_t arg8, uintptr_t arg9, uintptr_t arg10, swig_voidp arg11, uintptr_t arg12);
-extern swig_type_282 _wrap_ddp_batch_norm_backward_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5, uintptr_t arg6, uintptr_t arg7, swig_type_283 arg8, uintptr_t arg9, uintptr_t arg10, uintptr_t arg11, uintptr_t arg12);
-extern swig_type_284 _wrap_ddp_memory_retain_low_f5cd9cd78a6c3c90(swig_voidp arg1);
-extern swig_type_285 _wrap_ddp_memory_release_low_f5cd9cd78a6c3c90(swig_voidp arg1);
-extern swig_type_286 _wrap_ddp_group_share_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_voidp arg2, swig_type_287 arg3);
-extern swig_type_288 _wrap_ddp_group_unshare_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_voidp arg2);
-extern void _wrap_ddp_recover_options_struct_size_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_289 arg2);
-extern swig_type_290 _wrap_ddp_recover_options_struct_size_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_recover_options_wait_ms_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_291 arg2);
-extern swig_type_292 _wrap_ddp_recover_options_wait_ms_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_recover_options_min_ranks_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_recover_options_min_ranks_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_recover_options_allow_half_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_recover_options_allow_half_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_recover_options_cool_down_ms_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_293 arg2);
-extern swig_type_294 _wrap_ddp_recover_options_cool_down_ms_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_recover_options_low_f5cd9cd78a6c3c90(void);
-extern void _wrap_delete_ddp_recover_options_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_recovery_struct_size_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_295 arg2);
-extern swig_type_296 _wrap_ddp_recovery_struct_size_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_recovery_generation_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_297 arg2);
-extern swig_type_298 _wrap_ddp_recovery_generation_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_recovery_rank_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_recovery_rank_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_recovery_size_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_recovery_size_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_recovery_previous_rank_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_recovery_previous_rank_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_recovery_previous_size_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_recovery_previous_size_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_recovery_source_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_recovery_source_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_recovery_reserved_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_recovery_reserved_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_recovery_seconds_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_recovery_seconds_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_recovery_step_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_299 arg2);
-extern swig_type_300 _wrap_ddp_recovery_step_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_recovery_went_back_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_301 arg2);
-extern swig_type_302 _wrap_ddp_recovery_went_back_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_recovery_kept_epoch_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_303 arg2);
-extern swig_type_304 _wrap_ddp_recovery_kept_epoch_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_recovery_kept_step_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_305 arg2);
-extern swig_type_306 _wrap_ddp_recovery_kept_step_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_recovery_low_f5cd9cd78a6c3c90(void);
-extern void _wrap_delete_ddp_recovery_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_rank_progress_struct_size_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_307 arg2);
-extern swig_type_308 _wrap_ddp_rank_progress_struct_size_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_rank_progress_pass_index_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_309 arg2);
-extern swig_type_310 _wrap_ddp_rank_progress_pass_index_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_rank_progress_bucket_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_rank_progress_bucket_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_rank_progress_in_call_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_rank_progress_in_call_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_rank_progress_silent_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_rank_progress_silent_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_rank_progress_call_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_rank_progress_call_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_rank_progress_reserved_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_rank_progress_reserved_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_rank_progress_low_f5cd9cd78a6c3c90(void);
-extern void _wrap_delete_ddp_rank_progress_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern swig_type_311 _wrap_ddp_recover_options_init_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_312 arg2);
-extern swig_type_313 _wrap_ddp_group_get_failed_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
-extern swig_type_314 _wrap_ddp_group_get_progress_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2, uintptr_t arg3);
-extern swig_type_315 _wrap_ddp_group_recover_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
-extern swig_type_316 _wrap_ddp_group_get_gone_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
-extern swig_type_317 _wrap_ddp_group_get_joined_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
-extern swig_type_318 _wrap_ddp_group_get_renumbered_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
-extern swig_type_319 _wrap_ddp_optimizer_copy_loss_scale_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
-extern void _wrap_ddp_virtual_ranks_struct_size_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_320 arg2);
-extern swig_type_321 _wrap_ddp_virtual_ranks_struct_size_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_virtual_ranks_total_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_virtual_ranks_total_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_virtual_ranks_first_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_virtual_ranks_first_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_virtual_ranks_count_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_virtual_ranks_count_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_virtual_ranks_reserved_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_virtual_ranks_reserved_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_virtual_ranks_low_f5cd9cd78a6c3c90(void);
-extern void _wrap_delete_ddp_virtual_ranks_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern swig_type_322 _wrap_ddp_group_get_virtual_ranks_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_323 _wrap_ddp_virtual_rank_key_low_f5cd9cd78a6c3c90(swig_type_324 arg1, swig_type_325 arg2, int arg3, swig_voidp arg4);
-extern swig_type_326 _wrap_ddp_group_reduce_part_metrics_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_voidp arg2, swig_type_327 arg3, swig_intgo arg4);
-extern swig_type_328 _wrap_ddp_state_keep_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2, uintptr_t arg3);
-extern swig_type_329 _wrap_ddp_group_get_kept_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_voidp arg2, swig_type_330 arg3, swig_voidp arg4);
-extern swig_type_331 _wrap_ddp_state_save_latest_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_332 arg2, swig_type_333 arg3);
-extern swig_type_334 _wrap_ddp_state_load_latest_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_335 arg2, uintptr_t arg3, uintptr_t arg4);
-extern swig_type_336 _wrap_ddp_model_get_loaded_file_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern swig_type_337 _wrap_ddp_model_get_skipped_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_338 arg2);
-extern swig_type_339 _wrap_ddp_state_save_local_low_f5cd9cd78a6c3c90(uintptr_t arg1, ddp_write_fn arg2, uintptr_t arg3);
-extern void _wrap_ddp_outer_options_struct_size_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_340 arg2);
-extern swig_type_341 _wrap_ddp_outer_options_struct_size_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_outer_options_every_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_342 arg2);
-extern swig_type_343 _wrap_ddp_outer_options_every_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_outer_options_overlap_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_344 arg2);
-extern swig_type_345 _wrap_ddp_outer_options_overlap_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_outer_options_rate_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_outer_options_rate_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_outer_options_momentum_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_outer_options_momentum_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_outer_options_keep_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_outer_options_keep_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_outer_options_fragments_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_outer_options_fragments_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_outer_options_nesterov_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_outer_options_nesterov_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_outer_options_bits_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_outer_options_bits_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_outer_options_error_feedback_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_outer_options_error_feedback_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_outer_options_low_f5cd9cd78a6c3c90(void);
-extern void _wrap_delete_ddp_outer_options_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_outer_stats_struct_size_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_346 arg2);
-extern swig_type_347 _wrap_ddp_outer_stats_struct_size_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_outer_stats_steps_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_348 arg2);
-extern swig_type_349 _wrap_ddp_outer_stats_steps_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_outer_stats_exchanges_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_350 arg2);
-extern swig_type_351 _wrap_ddp_outer_stats_exchanges_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_outer_stats_under_way_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_352 arg2);
-extern swig_type_353 _wrap_ddp_outer_stats_under_way_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_outer_stats_sent_bytes_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_354 arg2);
-extern swig_type_355 _wrap_ddp_outer_stats_sent_bytes_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_outer_stats_wait_ns_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_356 arg2);
-extern swig_type_357 _wrap_ddp_outer_stats_wait_ns_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_outer_stats_low_f5cd9cd78a6c3c90(void);
-extern void _wrap_delete_ddp_outer_stats_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern swig_type_358 _wrap_ddp_outer_options_init_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_359 arg2);
-extern swig_type_360 _wrap_ddp_outer_create_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2, swig_voidp arg3);
-extern void _wrap_ddp_outer_destroy_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern swig_type_361 _wrap_ddp_outer_step_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern swig_type_362 _wrap_ddp_outer_sync_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern swig_type_363 _wrap_ddp_outer_get_stats_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_364 _wrap_ddp_group_get_waits_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
-extern swig_type_365 _wrap_ddp_group_post_barrier_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_366 _wrap_ddp_group_post_all_reduce_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2, swig_intgo arg3, swig_voidp arg4, uintptr_t arg5);
-extern swig_type_367 _wrap_ddp_group_post_all_gather_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_voidp arg4, uintptr_t arg5);
-extern swig_type_368 _wrap_ddp_group_post_reduce_scatter_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_intgo arg4, swig_voidp arg5, uintptr_t arg6);
-extern swig_type_369 _wrap_ddp_group_post_broadcast_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2, int arg3, swig_voidp arg4, uintptr_t arg5);
-extern swig_type_370 _wrap_ddp_group_post_reduce_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2, swig_intgo arg3, int arg4, swig_voidp arg5, uintptr_t arg6);
-extern swig_type_371 _wrap_ddp_group_post_gather_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, int arg4, swig_voidp arg5, uintptr_t arg6);
-extern swig_type_372 _wrap_ddp_group_post_scatter_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, int arg4, swig_voidp arg5, uintptr_t arg6);
-extern swig_type_373 _wrap_ddp_group_post_all_to_all_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_voidp arg4, swig_voidp arg5, swig_voidp arg6, uintptr_t arg7);
-extern swig_type_374 _wrap_ddp_group_post_all_gather_counts_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_voidp arg4, swig_voidp arg5, uintptr_t arg6);
-extern swig_type_375 _wrap_ddp_group_post_send_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2, int arg3, swig_type_376 arg4, swig_voidp arg5, uintptr_t arg6);
-extern swig_type_377 _wrap_ddp_group_post_receive_low_f5cd9cd78a6c3c90(uintptr_t arg1, uintptr_t arg2, int arg3, swig_type_378 arg4, swig_voidp arg5, uintptr_t arg6);
-extern swig_type_379 _wrap_ddp_request_test_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_380 _wrap_ddp_request_wait_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_381 arg2, swig_voidp arg3);
-extern swig_type_382 _wrap_ddp_request_wait_any_low_f5cd9cd78a6c3c90(swig_voidp arg1, int arg2, swig_type_383 arg3, swig_voidp arg4);
-extern swig_type_384 _wrap_ddp_request_id_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern int _wrap_ddp_request_source_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_request_destroy_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_trace_options_struct_size_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_385 arg2);
-extern swig_type_386 _wrap_ddp_trace_options_struct_size_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern void _wrap_ddp_trace_options_capacity_set_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_387 arg2);
-extern swig_type_388 _wrap_ddp_trace_options_capacity_get_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_trace_options_low_f5cd9cd78a6c3c90(void);
-extern void _wrap_delete_ddp_trace_options_low_f5cd9cd78a6c3c90(uintptr_t arg1);
-extern swig_type_389 _wrap_ddp_trace_options_init_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_390 arg2);
-extern swig_type_391 _wrap_ddp_group_start_trace_low_f5cd9cd78a6c3c90(uintptr_t arg1, swig_type_392 arg2, uintptr_t arg3);
-extern swig_type_393 _wrap_ddp_group_stop_trace_low_f5cd9cd78a6c3c90(uintptr_t arg1);
+extern void _wrap_Swig_free_low_8cedb92f16a8b413(uintptr_t arg1);
+extern uintptr_t _wrap_Swig_malloc_low_8cedb92f16a8b413(swig_intgo arg1);
+extern swig_intgo _wrap_DDP_OK_low_8cedb92f16a8b413(void);
+extern swig_intgo _wrap_DDP_ERROR_INVALID_ARGUMENT_low_8cedb92f16a8b413(void);
+extern swig_intgo _wrap_DDP_ERROR_INVALID_STATE_low_8cedb92f16a8b413(void);
+extern swig_intgo _wrap_DDP_ERROR_NOT_SUPPORTED_low_8cedb92f16a8b413(void);
+extern swig_intgo _wrap_DDP_ERROR_OUT_OF_MEMORY_low_8cedb92f16a8b413(void);
+extern swig_intgo _wrap_DDP_ERROR_TIMED_OUT_low_8cedb92f16a8b413(void);
+extern swig_intgo _wrap_DDP_ERROR_PEER_FAILED_low_8cedb92f16a8b413(void);
+extern swig_intgo _wrap_DDP_ERROR_ABORTED_low_8cedb92f16a8b413(void);
+extern swig_intgo _wrap_DDP_ERROR_MISMATCH_low_8cedb92f16a8b413(void);
+extern swig_intgo _wrap_DDP_ERROR_IO_low_8cedb92f16a8b413(void);
+extern swig_intgo _wrap_DDP_ERROR_CALLBACK_low_8cedb92f16a8b413(void);
+extern swig_intgo _wrap_DDP_ERROR_INTERNAL_low_8cedb92f16a8b413(void);
+extern swig_intgo _wrap_DDP_ERROR_TOO_FEW_RANKS_low_8cedb92f16a8b413(void);
+extern swig_intgo _wrap_DDP_ERROR_FENCED_low_8cedb92f16a8b413(void);
+extern swig_intgo _wrap_DDP_ERROR_NO_CHECKPOINT_low_8cedb92f16a8b413(void);
+extern swig_intgo _wrap_DDP_ERROR_NO_MAJORITY_low_8cedb92f16a8b413(void);
+extern swig_intgo _wrap_DDP_ERROR_DIFFERENT_CALLS_low_8cedb92f16a8b413(void);
+extern swig_intgo _wrap_DDP_F32_low_8cedb92f16a8b413(void);
+extern swig_intgo _wrap_DDP_F64_low_8cedb92f16a8b413(void);
+extern swig_intgo _wrap_DDP_F16_low_8cedb92f16a8b413(void);
+extern swig_intgo _wrap_DDP_BF16_low_8cedb92f16a8b413(void);
+extern swig_intgo _wrap_DDP_I32_low_8cedb92f16a8b413(void);
+extern swig_intgo _wrap_DDP_I64_low_8cedb92f16a8b413(void);
+extern swig_intgo _wrap_DDP_U8_low_8cedb92f16a8b413(void);
+extern swig_intgo _wrap_DDP_C64_low_8cedb92f16a8b413(void);
+extern swig_intgo _wrap_DDP_C128_low_8cedb92f16a8b413(void);
+extern swig_intgo _wrap_DDP_CPU_low_8cedb92f16a8b413(void);
+extern swig_intgo _wrap_DDP_CUDA_low_8cedb92f16a8b413(void);
+extern swig_intgo _wrap_DDP_AVERAGE_low_8cedb92f16a8b413(void);
+extern swig_intgo _wrap_DDP_SUM_low_8cedb92f16a8b413(void);
+extern swig_intgo _wrap_DDP_MIN_low_8cedb92f16a8b413(void);
+extern swig_intgo _wrap_DDP_MAX_low_8cedb92f16a8b413(void);
+extern swig_intgo _wrap_DDP_PRODUCT_low_8cedb92f16a8b413(void);
+extern swig_intgo _wrap_DDP_BACKEND_AUTO_low_8cedb92f16a8b413(void);
+extern swig_intgo _wrap_DDP_BACKEND_GLOO_low_8cedb92f16a8b413(void);
+extern swig_intgo _wrap_DDP_BACKEND_NCCL_low_8cedb92f16a8b413(void);
+extern swig_intgo _wrap_DDP_BACKEND_SHM_low_8cedb92f16a8b413(void);
+extern swig_intgo _wrap_DDP_BACKEND_LOCAL_low_8cedb92f16a8b413(void);
+extern swig_intgo _wrap_DDP_SUM_ORDER_BY_RANK_low_8cedb92f16a8b413(void);
+extern swig_intgo _wrap_DDP_SUM_ORDER_BY_HOST_low_8cedb92f16a8b413(void);
+extern swig_intgo _wrap_DDP_LINKS_AUTO_low_8cedb92f16a8b413(void);
+extern swig_intgo _wrap_DDP_LINKS_ENCRYPTED_low_8cedb92f16a8b413(void);
+extern swig_intgo _wrap_DDP_LINKS_PLAIN_low_8cedb92f16a8b413(void);
+extern void _wrap_ddp_tensor_data_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_voidp arg2);
+extern swig_voidp _wrap_ddp_tensor_data_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_tensor_dtype_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_ddp_tensor_dtype_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_tensor_device_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_ddp_tensor_device_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_tensor_device_index_set_low_8cedb92f16a8b413(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_tensor_device_index_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_tensor_ndim_set_low_8cedb92f16a8b413(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_tensor_ndim_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_tensor_shape_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_voidp arg2);
+extern swig_voidp _wrap_ddp_tensor_shape_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_tensor_low_8cedb92f16a8b413(void);
+extern void _wrap_delete_ddp_tensor_low_8cedb92f16a8b413(uintptr_t arg1);
+extern swig_type_1 _wrap_ddp_tensor_init_low_8cedb92f16a8b413(uintptr_t arg1, swig_voidp arg2, swig_intgo arg3, int arg4, swig_voidp arg5);
+extern swig_intgo _wrap_DDP_LOG_DEBUG_low_8cedb92f16a8b413(void);
+extern swig_intgo _wrap_DDP_LOG_INFO_low_8cedb92f16a8b413(void);
+extern swig_intgo _wrap_DDP_LOG_WARNING_low_8cedb92f16a8b413(void);
+extern swig_intgo _wrap_DDP_LOG_ERROR_low_8cedb92f16a8b413(void);
+extern swig_intgo _wrap_DDP_LOG_OFF_low_8cedb92f16a8b413(void);
+extern void _wrap_ddp_log_message_struct_size_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_2 arg2);
+extern swig_type_3 _wrap_ddp_log_message_struct_size_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_log_message_level_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_ddp_log_message_level_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_log_message_code_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_ddp_log_message_code_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_log_message_group_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_4 arg2);
+extern swig_type_5 _wrap_ddp_log_message_group_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_log_message_rank_set_low_8cedb92f16a8b413(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_log_message_rank_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_log_message_reserved_set_low_8cedb92f16a8b413(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_log_message_reserved_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_log_message_low_8cedb92f16a8b413(void);
+extern void _wrap_delete_ddp_log_message_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_error_details_struct_size_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_6 arg2);
+extern swig_type_7 _wrap_ddp_error_details_struct_size_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_error_details_status_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_ddp_error_details_status_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_error_details_rank_count_set_low_8cedb92f16a8b413(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_error_details_rank_count_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_error_details_parameter_count_set_low_8cedb92f16a8b413(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_error_details_parameter_count_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_error_details_call_set_low_8cedb92f16a8b413(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_error_details_call_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_error_details_other_call_set_low_8cedb92f16a8b413(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_error_details_other_call_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_error_details_reserved_set_low_8cedb92f16a8b413(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_error_details_reserved_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_error_details_bytes_expected_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_8 arg2);
+extern swig_type_9 _wrap_ddp_error_details_bytes_expected_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_error_details_bytes_got_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_10 arg2);
+extern swig_type_11 _wrap_ddp_error_details_bytes_got_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_error_details_low_8cedb92f16a8b413(void);
+extern void _wrap_delete_ddp_error_details_low_8cedb92f16a8b413(uintptr_t arg1);
+extern int _wrap_ddp_version_low_8cedb92f16a8b413(void);
+extern swig_type_12 _wrap_ddp_version_string_low_8cedb92f16a8b413(void);
+extern swig_type_13 _wrap_ddp_build_info_low_8cedb92f16a8b413(void);
+extern swig_type_14 _wrap_ddp_status_name_low_8cedb92f16a8b413(swig_intgo arg1);
+extern swig_type_15 _wrap_ddp_last_error_low_8cedb92f16a8b413(void);
+extern swig_type_16 _wrap_ddp_copy_last_error_low_8cedb92f16a8b413(swig_voidp arg1, swig_type_17 arg2);
+extern swig_type_18 _wrap_ddp_get_error_details_low_8cedb92f16a8b413(uintptr_t arg1);
+extern swig_type_19 _wrap_ddp_get_error_ranks_low_8cedb92f16a8b413(swig_voidp arg1, int arg2, swig_voidp arg3);
+extern swig_type_20 _wrap_ddp_get_error_parameters_low_8cedb92f16a8b413(swig_voidp arg1, int arg2, swig_voidp arg3);
+extern swig_type_21 _wrap_ddp_call_name_low_8cedb92f16a8b413(int arg1);
+extern swig_type_22 _wrap_ddp_set_log_low_8cedb92f16a8b413(swig_intgo arg1, ddp_log_fn arg2, uintptr_t arg3);
+extern swig_type_23 _wrap_ddp_add_log_listener_low_8cedb92f16a8b413(swig_intgo arg1, ddp_log_listener_fn arg2, uintptr_t arg3, swig_voidp arg4);
+extern swig_type_24 _wrap_ddp_remove_log_listener_low_8cedb92f16a8b413(swig_type_25 arg1);
+extern void _wrap_ddp_store_struct_size_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_26 arg2);
+extern swig_type_27 _wrap_ddp_store_struct_size_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_store_set_set_low_8cedb92f16a8b413(uintptr_t arg1, ddp_store_set_fn arg2);
+extern ddp_store_set_fn _wrap_ddp_store_set_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_store_get_set_low_8cedb92f16a8b413(uintptr_t arg1, ddp_store_get_fn arg2);
+extern ddp_store_get_fn _wrap_ddp_store_get_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_store_user_data_set_low_8cedb92f16a8b413(uintptr_t arg1, uintptr_t arg2);
+extern uintptr_t _wrap_ddp_store_user_data_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_store_low_8cedb92f16a8b413(void);
+extern void _wrap_delete_ddp_store_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_group_options_struct_size_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_28 arg2);
+extern swig_type_29 _wrap_ddp_group_options_struct_size_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_group_options_rank_set_low_8cedb92f16a8b413(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_group_options_rank_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_group_options_world_size_set_low_8cedb92f16a8b413(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_group_options_world_size_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_group_options_backend_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_ddp_group_options_backend_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_group_options_device_index_set_low_8cedb92f16a8b413(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_group_options_device_index_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_group_options_timeout_ms_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_30 arg2);
+extern swig_type_31 _wrap_ddp_group_options_timeout_ms_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_group_options_heartbeat_ms_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_32 arg2);
+extern swig_type_33 _wrap_ddp_group_options_heartbeat_ms_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_group_options_dead_after_ms_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_34 arg2);
+extern swig_type_35 _wrap_ddp_group_options_dead_after_ms_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_group_options_rendezvous_timeout_ms_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_36 arg2);
+extern swig_type_37 _wrap_ddp_group_options_rendezvous_timeout_ms_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_group_options_store_set_low_8cedb92f16a8b413(uintptr_t arg1, uintptr_t arg2);
+extern uintptr_t _wrap_ddp_group_options_store_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_group_options_sum_order_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_ddp_group_options_sum_order_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_group_options_reproducible_set_low_8cedb92f16a8b413(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_group_options_reproducible_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_group_options_nccl_max_ctas_set_low_8cedb92f16a8b413(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_group_options_nccl_max_ctas_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_group_options_recoverable_set_low_8cedb92f16a8b413(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_group_options_recoverable_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_group_options_nccl_comm_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_voidp arg2);
+extern swig_voidp _wrap_ddp_group_options_nccl_comm_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_group_options_first_port_set_low_8cedb92f16a8b413(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_group_options_first_port_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_group_options_last_port_set_low_8cedb92f16a8b413(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_group_options_last_port_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_group_options_join_set_low_8cedb92f16a8b413(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_group_options_join_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_group_options_virtual_ranks_set_low_8cedb92f16a8b413(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_group_options_virtual_ranks_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_group_options_connect_all_set_low_8cedb92f16a8b413(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_group_options_connect_all_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_group_options_links_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_ddp_group_options_links_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_group_options_requests_set_low_8cedb92f16a8b413(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_group_options_requests_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_group_options_low_8cedb92f16a8b413(void);
+extern void _wrap_delete_ddp_group_options_low_8cedb92f16a8b413(uintptr_t arg1);
+extern swig_type_38 _wrap_ddp_group_options_init_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_39 arg2);
+extern swig_type_40 _wrap_ddp_group_create_low_8cedb92f16a8b413(swig_type_41 arg1, uintptr_t arg2, swig_voidp arg3);
+extern swig_type_42 _wrap_ddp_group_split_low_8cedb92f16a8b413(uintptr_t arg1, int arg2, int arg3, uintptr_t arg4, swig_voidp arg5);
+extern void _wrap_ddp_group_destroy_low_8cedb92f16a8b413(uintptr_t arg1);
+extern swig_type_43 _wrap_ddp_group_abort_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_44 arg2);
+extern swig_type_45 _wrap_ddp_group_status_low_8cedb92f16a8b413(uintptr_t arg1);
+extern int _wrap_ddp_group_rank_low_8cedb92f16a8b413(uintptr_t arg1);
+extern swig_type_46 _wrap_ddp_group_get_number_low_8cedb92f16a8b413(uintptr_t arg1);
+extern int _wrap_ddp_group_size_low_8cedb92f16a8b413(uintptr_t arg1);
+extern swig_intgo _wrap_ddp_group_backend_low_8cedb92f16a8b413(uintptr_t arg1);
+extern swig_type_47 _wrap_ddp_group_barrier_low_8cedb92f16a8b413(uintptr_t arg1);
+extern swig_type_48 _wrap_ddp_group_all_reduce_low_8cedb92f16a8b413(uintptr_t arg1, uintptr_t arg2, swig_intgo arg3, uintptr_t arg4);
+extern swig_type_49 _wrap_ddp_group_all_gather_low_8cedb92f16a8b413(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4);
+extern swig_type_50 _wrap_ddp_group_reduce_scatter_low_8cedb92f16a8b413(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_intgo arg4, uintptr_t arg5);
+extern swig_type_51 _wrap_ddp_group_broadcast_low_8cedb92f16a8b413(uintptr_t arg1, uintptr_t arg2, int arg3, uintptr_t arg4);
+extern swig_type_52 _wrap_ddp_group_reduce_metrics_low_8cedb92f16a8b413(uintptr_t arg1, swig_voidp arg2, swig_type_53 arg3, swig_intgo arg4);
+extern swig_type_54 _wrap_ddp_group_alloc_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_55 arg2, swig_voidp arg3);
+extern swig_type_56 _wrap_ddp_group_free_low_8cedb92f16a8b413(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_57 _wrap_ddp_group_send_low_8cedb92f16a8b413(uintptr_t arg1, uintptr_t arg2, int arg3, swig_type_58 arg4, uintptr_t arg5);
+extern swig_type_59 _wrap_ddp_group_receive_low_8cedb92f16a8b413(uintptr_t arg1, uintptr_t arg2, int arg3, swig_type_60 arg4, swig_voidp arg5, uintptr_t arg6);
+extern swig_type_61 _wrap_ddp_group_reduce_low_8cedb92f16a8b413(uintptr_t arg1, uintptr_t arg2, swig_intgo arg3, int arg4, uintptr_t arg5);
+extern swig_type_62 _wrap_ddp_group_gather_low_8cedb92f16a8b413(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, int arg4, uintptr_t arg5);
+extern swig_type_63 _wrap_ddp_group_scatter_low_8cedb92f16a8b413(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, int arg4, uintptr_t arg5);
+extern swig_type_64 _wrap_ddp_group_all_to_all_low_8cedb92f16a8b413(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_voidp arg4, swig_voidp arg5, uintptr_t arg6);
+extern swig_type_65 _wrap_ddp_group_all_gather_counts_low_8cedb92f16a8b413(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_voidp arg4, uintptr_t arg5);
+extern swig_intgo _wrap_DDP_UNUSED_ERROR_low_8cedb92f16a8b413(void);
+extern swig_intgo _wrap_DDP_UNUSED_ALLOW_low_8cedb92f16a8b413(void);
+extern swig_intgo _wrap_DDP_PROGRESS_AUTO_low_8cedb92f16a8b413(void);
+extern swig_intgo _wrap_DDP_PROGRESS_CALLER_low_8cedb92f16a8b413(void);
+extern swig_intgo _wrap_DDP_PROGRESS_THREAD_low_8cedb92f16a8b413(void);
+extern swig_intgo _wrap_DDP_DRIFT_REPORT_low_8cedb92f16a8b413(void);
+extern swig_intgo _wrap_DDP_DRIFT_RESEND_low_8cedb92f16a8b413(void);
+extern swig_intgo _wrap_DDP_DIVISOR_WORLD_low_8cedb92f16a8b413(void);
+extern swig_intgo _wrap_DDP_DIVISOR_WEIGHTS_low_8cedb92f16a8b413(void);
+extern void _wrap_ddp_model_options_struct_size_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_66 arg2);
+extern swig_type_67 _wrap_ddp_model_options_struct_size_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_model_options_first_bucket_bytes_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_68 arg2);
+extern swig_type_69 _wrap_ddp_model_options_first_bucket_bytes_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_model_options_bucket_bytes_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_70 arg2);
+extern swig_type_71 _wrap_ddp_model_options_bucket_bytes_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_model_options_reduce_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_ddp_model_options_reduce_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_model_options_unused_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_ddp_model_options_unused_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_model_options_progress_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_ddp_model_options_progress_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_model_options_drift_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_ddp_model_options_drift_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_model_options_check_every_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_72 arg2);
+extern swig_type_73 _wrap_ddp_model_options_check_every_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_model_options_divisor_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_ddp_model_options_divisor_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_model_options_uneven_inputs_set_low_8cedb92f16a8b413(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_model_options_uneven_inputs_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_model_options_wire_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_ddp_model_options_wire_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_model_options_own_values_set_low_8cedb92f16a8b413(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_model_options_own_values_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_model_options_low_8cedb92f16a8b413(void);
+extern void _wrap_delete_ddp_model_options_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_struct_size_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_74 arg2);
+extern swig_type_75 _wrap_ddp_model_stats_struct_size_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_parameters_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_76 arg2);
+extern swig_type_77 _wrap_ddp_model_stats_parameters_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_elements_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_78 arg2);
+extern swig_type_79 _wrap_ddp_model_stats_elements_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_buckets_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_80 arg2);
+extern swig_type_81 _wrap_ddp_model_stats_buckets_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_passes_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_82 arg2);
+extern swig_type_83 _wrap_ddp_model_stats_passes_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_gradient_bytes_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_84 arg2);
+extern swig_type_85 _wrap_ddp_model_stats_gradient_bytes_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_backward_ns_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_86 arg2);
+extern swig_type_87 _wrap_ddp_model_stats_backward_ns_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_comm_ns_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_88 arg2);
+extern swig_type_89 _wrap_ddp_model_stats_comm_ns_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_exposed_ns_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_90 arg2);
+extern swig_type_91 _wrap_ddp_model_stats_exposed_ns_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_total_backward_ns_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_92 arg2);
+extern swig_type_93 _wrap_ddp_model_stats_total_backward_ns_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_total_comm_ns_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_94 arg2);
+extern swig_type_95 _wrap_ddp_model_stats_total_comm_ns_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_total_exposed_ns_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_96 arg2);
+extern swig_type_97 _wrap_ddp_model_stats_total_exposed_ns_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_checks_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_98 arg2);
+extern swig_type_99 _wrap_ddp_model_stats_checks_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_repairs_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_100 arg2);
+extern swig_type_101 _wrap_ddp_model_stats_repairs_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_sent_bytes_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_102 arg2);
+extern swig_type_103 _wrap_ddp_model_stats_sent_bytes_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_total_sent_bytes_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_104 arg2);
+extern swig_type_105 _wrap_ddp_model_stats_total_sent_bytes_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_model_stats_low_8cedb92f16a8b413(void);
+extern void _wrap_delete_ddp_model_stats_low_8cedb92f16a8b413(uintptr_t arg1);
+extern swig_type_106 _wrap_ddp_model_options_init_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_107 arg2);
+extern swig_type_108 _wrap_ddp_model_create_low_8cedb92f16a8b413(uintptr_t arg1, uintptr_t arg2, swig_voidp arg3);
+extern void _wrap_ddp_model_destroy_low_8cedb92f16a8b413(uintptr_t arg1);
+extern swig_type_109 _wrap_ddp_model_add_parameter_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_110 arg2, uintptr_t arg3, uintptr_t arg4, swig_voidp arg5);
+extern swig_type_111 _wrap_ddp_model_add_array_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_112 arg2, swig_voidp arg3, swig_voidp arg4, swig_type_113 arg5, swig_voidp arg6);
+extern swig_type_114 _wrap_ddp_model_add_parameter_without_grad_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_115 arg2, uintptr_t arg3, swig_voidp arg4);
+extern swig_type_116 _wrap_ddp_model_add_buffer_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_117 arg2, uintptr_t arg3, swig_voidp arg4);
+extern swig_type_118 _wrap_ddp_model_commit_low_8cedb92f16a8b413(uintptr_t arg1, uintptr_t arg2);
+extern int _wrap_ddp_model_get_parameter_count_low_8cedb92f16a8b413(uintptr_t arg1);
+extern swig_type_119 _wrap_ddp_model_get_grad_low_8cedb92f16a8b413(uintptr_t arg1, int arg2, uintptr_t arg3);
+extern swig_type_120 _wrap_ddp_model_get_value_low_8cedb92f16a8b413(uintptr_t arg1, int arg2, uintptr_t arg3);
+extern swig_type_121 _wrap_ddp_model_set_grad_low_8cedb92f16a8b413(uintptr_t arg1, int arg2, uintptr_t arg3);
+extern swig_type_122 _wrap_ddp_model_sync_buffers_low_8cedb92f16a8b413(uintptr_t arg1, int arg2, uintptr_t arg3);
+extern swig_type_123 _wrap_ddp_model_check_low_8cedb92f16a8b413(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_124 _wrap_ddp_model_get_hash_low_8cedb92f16a8b413(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_125 _wrap_ddp_model_get_stats_low_8cedb92f16a8b413(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_126 _wrap_ddp_model_describe_plan_low_8cedb92f16a8b413(uintptr_t arg1, swig_voidp arg2, swig_type_127 arg3, swig_voidp arg4);
+extern swig_intgo _wrap_DDP_PASS_REDUCE_low_8cedb92f16a8b413(void);
+extern swig_intgo _wrap_DDP_PASS_ACCUMULATE_low_8cedb92f16a8b413(void);
+extern swig_intgo _wrap_DDP_PASS_LOCAL_low_8cedb92f16a8b413(void);
+extern swig_intgo _wrap_DDP_PASS_PART_low_8cedb92f16a8b413(void);
+extern swig_type_128 _wrap_ddp_model_begin_backward_low_8cedb92f16a8b413(uintptr_t arg1, swig_intgo arg2);
+extern swig_type_129 _wrap_ddp_model_mark_ready_low_8cedb92f16a8b413(uintptr_t arg1, int arg2, uintptr_t arg3);
+extern swig_type_130 _wrap_ddp_model_mark_range_ready_low_8cedb92f16a8b413(uintptr_t arg1, int arg2, swig_type_131 arg3, swig_type_132 arg4, uintptr_t arg5);
+extern swig_type_133 _wrap_ddp_model_mark_unused_low_8cedb92f16a8b413(uintptr_t arg1, int arg2);
+extern swig_type_134 _wrap_ddp_model_end_backward_low_8cedb92f16a8b413(uintptr_t arg1, uintptr_t arg2);
+extern int _wrap_ddp_model_was_used_low_8cedb92f16a8b413(uintptr_t arg1, int arg2);
+extern swig_type_135 _wrap_ddp_model_zero_grad_low_8cedb92f16a8b413(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_136 _wrap_ddp_model_mark_reduced_low_8cedb92f16a8b413(uintptr_t arg1);
+extern swig_type_137 _wrap_ddp_model_get_grad_norm_low_8cedb92f16a8b413(uintptr_t arg1, double arg2, swig_voidp arg3, uintptr_t arg4);
+extern swig_type_138 _wrap_ddp_model_scale_grad_low_8cedb92f16a8b413(uintptr_t arg1, double arg2, uintptr_t arg3);
+extern swig_type_139 _wrap_ddp_model_clip_grad_norm_low_8cedb92f16a8b413(uintptr_t arg1, double arg2, double arg3, swig_voidp arg4, uintptr_t arg5);
+extern swig_type_140 _wrap_ddp_model_clip_grad_value_low_8cedb92f16a8b413(uintptr_t arg1, double arg2, uintptr_t arg3);
+extern void _wrap_ddp_pass_report_struct_size_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_141 arg2);
+extern swig_type_142 _wrap_ddp_pass_report_struct_size_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_pass_report_contributors_set_low_8cedb92f16a8b413(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_pass_report_contributors_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_pass_report_last_set_low_8cedb92f16a8b413(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_pass_report_last_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_pass_report_weight_set_low_8cedb92f16a8b413(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_pass_report_weight_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_pass_report_absent_count_set_low_8cedb92f16a8b413(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_pass_report_absent_count_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_pass_report_reserved_set_low_8cedb92f16a8b413(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_pass_report_reserved_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_pass_report_low_8cedb92f16a8b413(void);
+extern void _wrap_delete_ddp_pass_report_low_8cedb92f16a8b413(uintptr_t arg1);
+extern swig_type_143 _wrap_ddp_model_set_weight_low_8cedb92f16a8b413(uintptr_t arg1, double arg2);
+extern swig_type_144 _wrap_ddp_model_set_last_pass_low_8cedb92f16a8b413(uintptr_t arg1);
+extern swig_type_145 _wrap_ddp_model_skip_backward_low_8cedb92f16a8b413(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_146 _wrap_ddp_model_abandon_backward_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_147 arg2, uintptr_t arg3);
+extern swig_type_148 _wrap_ddp_model_get_pass_report_low_8cedb92f16a8b413(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_149 _wrap_ddp_model_get_absent_low_8cedb92f16a8b413(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
+extern swig_intgo _wrap_DDP_NONFINITE_KEEP_low_8cedb92f16a8b413(void);
+extern swig_intgo _wrap_DDP_NONFINITE_SKIP_low_8cedb92f16a8b413(void);
+extern swig_intgo _wrap_DDP_NONFINITE_FAIL_low_8cedb92f16a8b413(void);
+extern void _wrap_ddp_optimizer_options_struct_size_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_150 arg2);
+extern swig_type_151 _wrap_ddp_optimizer_options_struct_size_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_optimizer_options_shard_set_low_8cedb92f16a8b413(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_optimizer_options_shard_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_optimizer_options_in_backward_set_low_8cedb92f16a8b413(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_optimizer_options_in_backward_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_optimizer_options_undo_set_low_8cedb92f16a8b413(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_optimizer_options_undo_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_optimizer_options_master_weights_set_low_8cedb92f16a8b413(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_optimizer_options_master_weights_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_optimizer_options_nonfinite_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_ddp_optimizer_options_nonfinite_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_optimizer_options_divide_in_step_set_low_8cedb92f16a8b413(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_optimizer_options_divide_in_step_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_optimizer_options_max_norm_set_low_8cedb92f16a8b413(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_optimizer_options_max_norm_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_optimizer_options_clip_value_set_low_8cedb92f16a8b413(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_optimizer_options_clip_value_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_optimizer_options_low_8cedb92f16a8b413(void);
+extern void _wrap_delete_ddp_optimizer_options_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_sgd_options_struct_size_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_152 arg2);
+extern swig_type_153 _wrap_ddp_sgd_options_struct_size_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_sgd_options_rate_set_low_8cedb92f16a8b413(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_sgd_options_rate_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_sgd_options_momentum_set_low_8cedb92f16a8b413(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_sgd_options_momentum_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_sgd_options_dampening_set_low_8cedb92f16a8b413(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_sgd_options_dampening_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_sgd_options_weight_decay_set_low_8cedb92f16a8b413(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_sgd_options_weight_decay_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_sgd_options_nesterov_set_low_8cedb92f16a8b413(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_sgd_options_nesterov_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_sgd_options_reserved_set_low_8cedb92f16a8b413(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_sgd_options_reserved_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_sgd_options_low_8cedb92f16a8b413(void);
+extern void _wrap_delete_ddp_sgd_options_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_adam_options_struct_size_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_154 arg2);
+extern swig_type_155 _wrap_ddp_adam_options_struct_size_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_adam_options_rate_set_low_8cedb92f16a8b413(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_adam_options_rate_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_adam_options_beta1_set_low_8cedb92f16a8b413(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_adam_options_beta1_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_adam_options_beta2_set_low_8cedb92f16a8b413(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_adam_options_beta2_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_adam_options_epsilon_set_low_8cedb92f16a8b413(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_adam_options_epsilon_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_adam_options_weight_decay_set_low_8cedb92f16a8b413(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_adam_options_weight_decay_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_adam_options_decoupled_set_low_8cedb92f16a8b413(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_adam_options_decoupled_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_adam_options_reserved_set_low_8cedb92f16a8b413(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_adam_options_reserved_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_adam_options_low_8cedb92f16a8b413(void);
+extern void _wrap_delete_ddp_adam_options_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_loss_scale_options_struct_size_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_156 arg2);
+extern swig_type_157 _wrap_ddp_loss_scale_options_struct_size_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_loss_scale_options_initial_set_low_8cedb92f16a8b413(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_loss_scale_options_initial_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_loss_scale_options_growth_set_low_8cedb92f16a8b413(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_loss_scale_options_growth_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_loss_scale_options_backoff_set_low_8cedb92f16a8b413(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_loss_scale_options_backoff_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_loss_scale_options_minimum_set_low_8cedb92f16a8b413(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_loss_scale_options_minimum_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_loss_scale_options_maximum_set_low_8cedb92f16a8b413(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_loss_scale_options_maximum_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_loss_scale_options_interval_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_158 arg2);
+extern swig_type_159 _wrap_ddp_loss_scale_options_interval_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_loss_scale_options_low_8cedb92f16a8b413(void);
+extern void _wrap_delete_ddp_loss_scale_options_low_8cedb92f16a8b413(uintptr_t arg1);
+extern swig_type_160 _wrap_ddp_optimizer_options_init_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_161 arg2);
+extern swig_type_162 _wrap_ddp_sgd_options_init_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_163 arg2);
+extern swig_type_164 _wrap_ddp_adam_options_init_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_165 arg2);
+extern swig_type_166 _wrap_ddp_optimizer_create_sgd_low_8cedb92f16a8b413(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_voidp arg4);
+extern swig_type_167 _wrap_ddp_optimizer_create_adam_low_8cedb92f16a8b413(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_voidp arg4);
+extern void _wrap_ddp_optimizer_destroy_low_8cedb92f16a8b413(uintptr_t arg1);
+extern swig_type_168 _wrap_ddp_optimizer_set_rate_low_8cedb92f16a8b413(uintptr_t arg1, double arg2);
+extern swig_type_169 _wrap_ddp_optimizer_get_rate_low_8cedb92f16a8b413(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_170 _wrap_ddp_optimizer_get_step_count_low_8cedb92f16a8b413(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_171 _wrap_ddp_loss_scale_options_init_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_172 arg2);
+extern swig_type_173 _wrap_ddp_optimizer_set_loss_scale_low_8cedb92f16a8b413(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_174 _wrap_ddp_optimizer_get_loss_scale_low_8cedb92f16a8b413(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_175 _wrap_ddp_optimizer_get_skipped_count_low_8cedb92f16a8b413(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_176 _wrap_ddp_optimizer_get_grad_norm_low_8cedb92f16a8b413(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_177 _wrap_ddp_optimizer_set_group_low_8cedb92f16a8b413(uintptr_t arg1, int arg2, double arg3, double arg4);
+extern swig_type_178 _wrap_ddp_optimizer_step_low_8cedb92f16a8b413(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_179 _wrap_ddp_ema_create_low_8cedb92f16a8b413(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
+extern void _wrap_ddp_ema_destroy_low_8cedb92f16a8b413(uintptr_t arg1);
+extern swig_type_180 _wrap_ddp_ema_update_low_8cedb92f16a8b413(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_181 _wrap_ddp_ema_swap_low_8cedb92f16a8b413(uintptr_t arg1, int arg2, uintptr_t arg3);
+extern void _wrap_ddp_state_struct_size_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_182 arg2);
+extern swig_type_183 _wrap_ddp_state_struct_size_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_state_model_set_low_8cedb92f16a8b413(uintptr_t arg1, uintptr_t arg2);
+extern uintptr_t _wrap_ddp_state_model_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_state_optimizer_set_low_8cedb92f16a8b413(uintptr_t arg1, uintptr_t arg2);
+extern uintptr_t _wrap_ddp_state_optimizer_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_state_ema_set_low_8cedb92f16a8b413(uintptr_t arg1, uintptr_t arg2);
+extern uintptr_t _wrap_ddp_state_ema_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_state_epoch_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_184 arg2);
+extern swig_type_185 _wrap_ddp_state_epoch_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_state_step_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_186 arg2);
+extern swig_type_187 _wrap_ddp_state_step_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_state_outer_set_low_8cedb92f16a8b413(uintptr_t arg1, uintptr_t arg2);
+extern uintptr_t _wrap_ddp_state_outer_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_state_own_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_voidp arg2);
+extern swig_voidp _wrap_ddp_state_own_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_state_own_bytes_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_188 arg2);
+extern swig_type_189 _wrap_ddp_state_own_bytes_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_state_low_8cedb92f16a8b413(void);
+extern void _wrap_delete_ddp_state_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_load_options_struct_size_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_190 arg2);
+extern swig_type_191 _wrap_ddp_load_options_struct_size_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_load_options_partial_set_low_8cedb92f16a8b413(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_load_options_partial_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_load_options_local_set_low_8cedb92f16a8b413(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_load_options_local_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_load_options_low_8cedb92f16a8b413(void);
+extern void _wrap_delete_ddp_load_options_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_load_report_struct_size_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_192 arg2);
+extern swig_type_193 _wrap_ddp_load_report_struct_size_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_load_report_epoch_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_194 arg2);
+extern swig_type_195 _wrap_ddp_load_report_epoch_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_load_report_step_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_196 arg2);
+extern swig_type_197 _wrap_ddp_load_report_step_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_load_report_missing_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_198 arg2);
+extern swig_type_199 _wrap_ddp_load_report_missing_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_load_report_unexpected_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_200 arg2);
+extern swig_type_201 _wrap_ddp_load_report_unexpected_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_load_report_skipped_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_202 arg2);
+extern swig_type_203 _wrap_ddp_load_report_skipped_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_load_report_low_8cedb92f16a8b413(void);
+extern void _wrap_delete_ddp_load_report_low_8cedb92f16a8b413(uintptr_t arg1);
+extern swig_type_204 _wrap_ddp_state_init_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_205 arg2);
+extern swig_type_206 _wrap_ddp_load_options_init_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_207 arg2);
+extern swig_type_208 _wrap_ddp_model_set_metadata_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_209 arg2, swig_voidp arg3);
+extern swig_type_210 _wrap_ddp_model_get_metadata_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_211 arg2, swig_voidp arg3);
+extern swig_type_212 _wrap_ddp_state_save_file_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_213 arg2);
+extern swig_type_214 _wrap_ddp_state_load_file_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_215 arg2, uintptr_t arg3, uintptr_t arg4);
+extern swig_type_216 _wrap_ddp_model_get_missing_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_217 arg2);
+extern swig_type_218 _wrap_ddp_model_get_unexpected_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_219 arg2);
+extern swig_type_220 _wrap_ddp_state_save_low_8cedb92f16a8b413(uintptr_t arg1, ddp_write_fn arg2, uintptr_t arg3);
+extern swig_type_221 _wrap_ddp_state_load_low_8cedb92f16a8b413(uintptr_t arg1, ddp_read_fn arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5);
+extern void _wrap_ddp_sampler_struct_size_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_222 arg2);
+extern swig_type_223 _wrap_ddp_sampler_struct_size_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_sampler_dataset_size_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_224 arg2);
+extern swig_type_225 _wrap_ddp_sampler_dataset_size_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_sampler_seed_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_226 arg2);
+extern swig_type_227 _wrap_ddp_sampler_seed_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_sampler_rank_set_low_8cedb92f16a8b413(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_sampler_rank_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_sampler_size_set_low_8cedb92f16a8b413(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_sampler_size_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_sampler_shuffle_set_low_8cedb92f16a8b413(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_sampler_shuffle_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_sampler_drop_last_set_low_8cedb92f16a8b413(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_sampler_drop_last_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_sampler_seen_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_228 arg2);
+extern swig_type_229 _wrap_ddp_sampler_seen_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_sampler_low_8cedb92f16a8b413(void);
+extern void _wrap_delete_ddp_sampler_low_8cedb92f16a8b413(uintptr_t arg1);
+extern swig_type_230 _wrap_ddp_sampler_init_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_231 arg2);
+extern swig_type_232 _wrap_ddp_sampler_get_count_low_8cedb92f16a8b413(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_233 _wrap_ddp_sampler_fill_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_234 arg2, swig_type_235 arg3, swig_type_236 arg4, swig_voidp arg5);
+extern int _wrap_ddp_experimental_version_low_8cedb92f16a8b413(void);
+extern void _wrap_ddp_custom_options_struct_size_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_237 arg2);
+extern swig_type_238 _wrap_ddp_custom_options_struct_size_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_custom_options_rate_set_low_8cedb92f16a8b413(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_custom_options_rate_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_custom_options_weight_decay_set_low_8cedb92f16a8b413(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_custom_options_weight_decay_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_custom_options_whole_tensors_set_low_8cedb92f16a8b413(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_custom_options_whole_tensors_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_custom_options_reserved_set_low_8cedb92f16a8b413(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_custom_options_reserved_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_custom_options_low_8cedb92f16a8b413(void);
+extern void _wrap_delete_ddp_custom_options_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_struct_size_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_239 arg2);
+extern swig_type_240 _wrap_ddp_update_slice_struct_size_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_index_set_low_8cedb92f16a8b413(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_update_slice_index_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_dtype_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_ddp_update_slice_dtype_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_value_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_voidp arg2);
+extern swig_voidp _wrap_ddp_update_slice_value_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_grad_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_voidp arg2);
+extern swig_voidp _wrap_ddp_update_slice_grad_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_state_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_voidp arg2);
+extern swig_voidp _wrap_ddp_update_slice_state_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_state_count_set_low_8cedb92f16a8b413(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_update_slice_state_count_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_device_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_ddp_update_slice_device_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_device_index_set_low_8cedb92f16a8b413(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_update_slice_device_index_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_reserved_set_low_8cedb92f16a8b413(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_update_slice_reserved_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_first_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_241 arg2);
+extern swig_type_242 _wrap_ddp_update_slice_first_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_count_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_243 arg2);
+extern swig_type_244 _wrap_ddp_update_slice_count_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_step_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_245 arg2);
+extern swig_type_246 _wrap_ddp_update_slice_step_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_rate_set_low_8cedb92f16a8b413(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_update_slice_rate_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_weight_decay_set_low_8cedb92f16a8b413(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_update_slice_weight_decay_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_stream_set_low_8cedb92f16a8b413(uintptr_t arg1, uintptr_t arg2);
+extern uintptr_t _wrap_ddp_update_slice_stream_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_update_slice_low_8cedb92f16a8b413(void);
+extern void _wrap_delete_ddp_update_slice_low_8cedb92f16a8b413(uintptr_t arg1);
+extern swig_type_247 _wrap_ddp_custom_options_init_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_248 arg2);
+extern swig_type_249 _wrap_ddp_optimizer_create_custom_low_8cedb92f16a8b413(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_type_250 arg4, ddp_update_fn arg5, uintptr_t arg6, ddp_release_fn arg7, swig_voidp arg8);
+extern swig_type_251 _wrap_ddp_model_set_hook_low_8cedb92f16a8b413(uintptr_t arg1, ddp_hook_fn arg2, uintptr_t arg3, ddp_release_fn arg4);
+extern void _wrap_ddp_powersgd_options_struct_size_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_252 arg2);
+extern swig_type_253 _wrap_ddp_powersgd_options_struct_size_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_powersgd_options_seed_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_254 arg2);
+extern swig_type_255 _wrap_ddp_powersgd_options_seed_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_powersgd_options_start_pass_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_256 arg2);
+extern swig_type_257 _wrap_ddp_powersgd_options_start_pass_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_powersgd_options_min_compression_rate_set_low_8cedb92f16a8b413(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_powersgd_options_min_compression_rate_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_powersgd_options_rank_set_low_8cedb92f16a8b413(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_powersgd_options_rank_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_powersgd_options_warm_start_set_low_8cedb92f16a8b413(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_powersgd_options_warm_start_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_powersgd_options_error_feedback_set_low_8cedb92f16a8b413(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_powersgd_options_error_feedback_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_powersgd_options_low_8cedb92f16a8b413(void);
+extern void _wrap_delete_ddp_powersgd_options_low_8cedb92f16a8b413(uintptr_t arg1);
+extern swig_type_258 _wrap_ddp_powersgd_options_init_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_259 arg2);
+extern swig_type_260 _wrap_ddp_hook_powersgd_low_8cedb92f16a8b413(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_261 _wrap_ddp_model_set_pulled_hook_low_8cedb92f16a8b413(uintptr_t arg1);
+extern swig_type_262 _wrap_ddp_model_next_bucket_low_8cedb92f16a8b413(uintptr_t arg1, int arg2, swig_voidp arg3);
+extern swig_type_263 _wrap_ddp_model_finish_bucket_low_8cedb92f16a8b413(uintptr_t arg1, int arg2, swig_type_264 arg3);
+extern int _wrap_ddp_bucket_get_index_low_8cedb92f16a8b413(uintptr_t arg1);
+extern int _wrap_ddp_bucket_is_last_low_8cedb92f16a8b413(uintptr_t arg1);
+extern swig_type_265 _wrap_ddp_bucket_get_contents_low_8cedb92f16a8b413(uintptr_t arg1, uintptr_t arg2);
+extern int _wrap_ddp_bucket_get_parameter_count_low_8cedb92f16a8b413(uintptr_t arg1);
+extern swig_type_266 _wrap_ddp_bucket_get_parameter_low_8cedb92f16a8b413(uintptr_t arg1, int arg2, swig_voidp arg3, uintptr_t arg4);
+extern int _wrap_ddp_bucket_is_used_low_8cedb92f16a8b413(uintptr_t arg1, int arg2);
+extern swig_type_267 _wrap_ddp_bucket_get_group_low_8cedb92f16a8b413(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_268 _wrap_ddp_bucket_set_error_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_269 arg2);
+extern swig_type_270 _wrap_ddp_model_set_buckets_low_8cedb92f16a8b413(uintptr_t arg1, swig_voidp arg2, int arg3);
+extern swig_type_271 _wrap_ddp_model_join_low_8cedb92f16a8b413(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_272 _wrap_ddp_model_average_parameters_low_8cedb92f16a8b413(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_273 _wrap_ddp_group_all_reduce_rows_low_8cedb92f16a8b413(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_intgo arg4, swig_voidp arg5, uintptr_t arg6);
+extern swig_type_274 _wrap_ddp_group_get_rows_low_8cedb92f16a8b413(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
+extern void _wrap_ddp_batch_norm_options_struct_size_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_275 arg2);
+extern swig_type_276 _wrap_ddp_batch_norm_options_struct_size_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_batch_norm_options_epsilon_set_low_8cedb92f16a8b413(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_batch_norm_options_epsilon_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_batch_norm_options_momentum_set_low_8cedb92f16a8b413(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_batch_norm_options_momentum_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_batch_norm_options_training_set_low_8cedb92f16a8b413(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_batch_norm_options_training_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_batch_norm_options_accumulate_set_low_8cedb92f16a8b413(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_batch_norm_options_accumulate_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_batch_norm_options_low_8cedb92f16a8b413(void);
+extern void _wrap_delete_ddp_batch_norm_options_low_8cedb92f16a8b413(uintptr_t arg1);
+extern swig_type_277 _wrap_ddp_batch_norm_options_init_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_278 arg2);
+extern swig_type_279 _wrap_ddp_batch_norm_forward_low_8cedb92f16a8b413(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5, uintptr_t arg6, uintptr_t arg7, uintptr_t arg8, uintptr_t arg9, uintptr_t arg10, swig_voidp arg11, uintptr_t arg12);
+extern swig_type_280 _wrap_ddp_batch_norm_backward_low_8cedb92f16a8b413(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5, uintptr_t arg6, uintptr_t arg7, swig_type_281 arg8, uintptr_t arg9, uintptr_t arg10, uintptr_t arg11, uintptr_t arg12);
+extern swig_type_282 _wrap_ddp_memory_retain_low_8cedb92f16a8b413(swig_voidp arg1);
+extern swig_type_283 _wrap_ddp_memory_release_low_8cedb92f16a8b413(swig_voidp arg1);
+extern swig_type_284 _wrap_ddp_group_share_low_8cedb92f16a8b413(uintptr_t arg1, swig_voidp arg2, swig_type_285 arg3);
+extern swig_type_286 _wrap_ddp_group_unshare_low_8cedb92f16a8b413(uintptr_t arg1, swig_voidp arg2);
+extern void _wrap_ddp_recover_options_struct_size_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_287 arg2);
+extern swig_type_288 _wrap_ddp_recover_options_struct_size_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_recover_options_wait_ms_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_289 arg2);
+extern swig_type_290 _wrap_ddp_recover_options_wait_ms_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_recover_options_min_ranks_set_low_8cedb92f16a8b413(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_recover_options_min_ranks_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_recover_options_allow_half_set_low_8cedb92f16a8b413(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_recover_options_allow_half_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_recover_options_cool_down_ms_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_291 arg2);
+extern swig_type_292 _wrap_ddp_recover_options_cool_down_ms_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_recover_options_low_8cedb92f16a8b413(void);
+extern void _wrap_delete_ddp_recover_options_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_recovery_struct_size_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_293 arg2);
+extern swig_type_294 _wrap_ddp_recovery_struct_size_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_recovery_generation_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_295 arg2);
+extern swig_type_296 _wrap_ddp_recovery_generation_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_recovery_rank_set_low_8cedb92f16a8b413(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_recovery_rank_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_recovery_size_set_low_8cedb92f16a8b413(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_recovery_size_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_recovery_previous_rank_set_low_8cedb92f16a8b413(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_recovery_previous_rank_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_recovery_previous_size_set_low_8cedb92f16a8b413(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_recovery_previous_size_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_recovery_source_set_low_8cedb92f16a8b413(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_recovery_source_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_recovery_reserved_set_low_8cedb92f16a8b413(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_recovery_reserved_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_recovery_seconds_set_low_8cedb92f16a8b413(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_recovery_seconds_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_recovery_step_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_297 arg2);
+extern swig_type_298 _wrap_ddp_recovery_step_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_recovery_went_back_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_299 arg2);
+extern swig_type_300 _wrap_ddp_recovery_went_back_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_recovery_kept_epoch_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_301 arg2);
+extern swig_type_302 _wrap_ddp_recovery_kept_epoch_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_recovery_kept_step_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_303 arg2);
+extern swig_type_304 _wrap_ddp_recovery_kept_step_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_recovery_low_8cedb92f16a8b413(void);
+extern void _wrap_delete_ddp_recovery_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_rank_progress_struct_size_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_305 arg2);
+extern swig_type_306 _wrap_ddp_rank_progress_struct_size_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_rank_progress_pass_index_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_307 arg2);
+extern swig_type_308 _wrap_ddp_rank_progress_pass_index_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_rank_progress_bucket_set_low_8cedb92f16a8b413(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_rank_progress_bucket_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_rank_progress_in_call_set_low_8cedb92f16a8b413(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_rank_progress_in_call_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_rank_progress_silent_set_low_8cedb92f16a8b413(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_rank_progress_silent_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_rank_progress_call_set_low_8cedb92f16a8b413(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_rank_progress_call_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_rank_progress_reserved_set_low_8cedb92f16a8b413(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_rank_progress_reserved_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_rank_progress_low_8cedb92f16a8b413(void);
+extern void _wrap_delete_ddp_rank_progress_low_8cedb92f16a8b413(uintptr_t arg1);
+extern swig_type_309 _wrap_ddp_recover_options_init_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_310 arg2);
+extern swig_type_311 _wrap_ddp_group_get_failed_low_8cedb92f16a8b413(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
+extern swig_type_312 _wrap_ddp_group_get_progress_low_8cedb92f16a8b413(uintptr_t arg1, int arg2, uintptr_t arg3);
+extern swig_type_313 _wrap_ddp_group_recover_low_8cedb92f16a8b413(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
+extern swig_type_314 _wrap_ddp_group_get_gone_low_8cedb92f16a8b413(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
+extern swig_type_315 _wrap_ddp_group_get_joined_low_8cedb92f16a8b413(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
+extern swig_type_316 _wrap_ddp_group_get_renumbered_low_8cedb92f16a8b413(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
+extern swig_type_317 _wrap_ddp_optimizer_copy_loss_scale_low_8cedb92f16a8b413(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
+extern void _wrap_ddp_virtual_ranks_struct_size_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_318 arg2);
+extern swig_type_319 _wrap_ddp_virtual_ranks_struct_size_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_virtual_ranks_total_set_low_8cedb92f16a8b413(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_virtual_ranks_total_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_virtual_ranks_first_set_low_8cedb92f16a8b413(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_virtual_ranks_first_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_virtual_ranks_count_set_low_8cedb92f16a8b413(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_virtual_ranks_count_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_virtual_ranks_reserved_set_low_8cedb92f16a8b413(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_virtual_ranks_reserved_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_virtual_ranks_low_8cedb92f16a8b413(void);
+extern void _wrap_delete_ddp_virtual_ranks_low_8cedb92f16a8b413(uintptr_t arg1);
+extern swig_type_320 _wrap_ddp_group_get_virtual_ranks_low_8cedb92f16a8b413(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_321 _wrap_ddp_virtual_rank_key_low_8cedb92f16a8b413(swig_type_322 arg1, swig_type_323 arg2, int arg3, swig_voidp arg4);
+extern swig_type_324 _wrap_ddp_group_reduce_part_metrics_low_8cedb92f16a8b413(uintptr_t arg1, swig_voidp arg2, swig_type_325 arg3, swig_intgo arg4);
+extern swig_type_326 _wrap_ddp_state_keep_low_8cedb92f16a8b413(uintptr_t arg1, int arg2, uintptr_t arg3);
+extern swig_type_327 _wrap_ddp_group_get_kept_low_8cedb92f16a8b413(uintptr_t arg1, swig_voidp arg2, swig_type_328 arg3, swig_voidp arg4);
+extern swig_type_329 _wrap_ddp_state_save_latest_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_330 arg2, swig_type_331 arg3);
+extern swig_type_332 _wrap_ddp_state_load_latest_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_333 arg2, uintptr_t arg3, uintptr_t arg4);
+extern swig_type_334 _wrap_ddp_model_get_loaded_file_low_8cedb92f16a8b413(uintptr_t arg1);
+extern swig_type_335 _wrap_ddp_model_get_skipped_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_336 arg2);
+extern swig_type_337 _wrap_ddp_state_save_local_low_8cedb92f16a8b413(uintptr_t arg1, ddp_write_fn arg2, uintptr_t arg3);
+extern void _wrap_ddp_outer_options_struct_size_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_338 arg2);
+extern swig_type_339 _wrap_ddp_outer_options_struct_size_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_outer_options_every_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_340 arg2);
+extern swig_type_341 _wrap_ddp_outer_options_every_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_outer_options_overlap_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_342 arg2);
+extern swig_type_343 _wrap_ddp_outer_options_overlap_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_outer_options_rate_set_low_8cedb92f16a8b413(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_outer_options_rate_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_outer_options_momentum_set_low_8cedb92f16a8b413(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_outer_options_momentum_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_outer_options_keep_set_low_8cedb92f16a8b413(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_outer_options_keep_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_outer_options_fragments_set_low_8cedb92f16a8b413(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_outer_options_fragments_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_outer_options_nesterov_set_low_8cedb92f16a8b413(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_outer_options_nesterov_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_outer_options_bits_set_low_8cedb92f16a8b413(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_outer_options_bits_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_outer_options_error_feedback_set_low_8cedb92f16a8b413(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_outer_options_error_feedback_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_outer_options_low_8cedb92f16a8b413(void);
+extern void _wrap_delete_ddp_outer_options_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_outer_stats_struct_size_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_344 arg2);
+extern swig_type_345 _wrap_ddp_outer_stats_struct_size_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_outer_stats_steps_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_346 arg2);
+extern swig_type_347 _wrap_ddp_outer_stats_steps_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_outer_stats_exchanges_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_348 arg2);
+extern swig_type_349 _wrap_ddp_outer_stats_exchanges_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_outer_stats_under_way_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_350 arg2);
+extern swig_type_351 _wrap_ddp_outer_stats_under_way_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_outer_stats_sent_bytes_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_352 arg2);
+extern swig_type_353 _wrap_ddp_outer_stats_sent_bytes_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_outer_stats_wait_ns_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_354 arg2);
+extern swig_type_355 _wrap_ddp_outer_stats_wait_ns_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_outer_stats_low_8cedb92f16a8b413(void);
+extern void _wrap_delete_ddp_outer_stats_low_8cedb92f16a8b413(uintptr_t arg1);
+extern swig_type_356 _wrap_ddp_outer_options_init_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_357 arg2);
+extern swig_type_358 _wrap_ddp_outer_create_low_8cedb92f16a8b413(uintptr_t arg1, uintptr_t arg2, swig_voidp arg3);
+extern void _wrap_ddp_outer_destroy_low_8cedb92f16a8b413(uintptr_t arg1);
+extern swig_type_359 _wrap_ddp_outer_step_low_8cedb92f16a8b413(uintptr_t arg1);
+extern swig_type_360 _wrap_ddp_outer_sync_low_8cedb92f16a8b413(uintptr_t arg1);
+extern swig_type_361 _wrap_ddp_outer_get_stats_low_8cedb92f16a8b413(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_362 _wrap_ddp_group_get_waits_low_8cedb92f16a8b413(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
+extern swig_type_363 _wrap_ddp_group_post_barrier_low_8cedb92f16a8b413(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_364 _wrap_ddp_group_post_all_reduce_low_8cedb92f16a8b413(uintptr_t arg1, uintptr_t arg2, swig_intgo arg3, swig_voidp arg4, uintptr_t arg5);
+extern swig_type_365 _wrap_ddp_group_post_all_gather_low_8cedb92f16a8b413(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_voidp arg4, uintptr_t arg5);
+extern swig_type_366 _wrap_ddp_group_post_reduce_scatter_low_8cedb92f16a8b413(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_intgo arg4, swig_voidp arg5, uintptr_t arg6);
+extern swig_type_367 _wrap_ddp_group_post_broadcast_low_8cedb92f16a8b413(uintptr_t arg1, uintptr_t arg2, int arg3, swig_voidp arg4, uintptr_t arg5);
+extern swig_type_368 _wrap_ddp_group_post_reduce_low_8cedb92f16a8b413(uintptr_t arg1, uintptr_t arg2, swig_intgo arg3, int arg4, swig_voidp arg5, uintptr_t arg6);
+extern swig_type_369 _wrap_ddp_group_post_gather_low_8cedb92f16a8b413(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, int arg4, swig_voidp arg5, uintptr_t arg6);
+extern swig_type_370 _wrap_ddp_group_post_scatter_low_8cedb92f16a8b413(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, int arg4, swig_voidp arg5, uintptr_t arg6);
+extern swig_type_371 _wrap_ddp_group_post_all_to_all_low_8cedb92f16a8b413(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_voidp arg4, swig_voidp arg5, swig_voidp arg6, uintptr_t arg7);
+extern swig_type_372 _wrap_ddp_group_post_all_gather_counts_low_8cedb92f16a8b413(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_voidp arg4, swig_voidp arg5, uintptr_t arg6);
+extern swig_type_373 _wrap_ddp_group_post_send_low_8cedb92f16a8b413(uintptr_t arg1, uintptr_t arg2, int arg3, swig_type_374 arg4, swig_voidp arg5, uintptr_t arg6);
+extern swig_type_375 _wrap_ddp_group_post_receive_low_8cedb92f16a8b413(uintptr_t arg1, uintptr_t arg2, int arg3, swig_type_376 arg4, swig_voidp arg5, uintptr_t arg6);
+extern swig_type_377 _wrap_ddp_request_test_low_8cedb92f16a8b413(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_378 _wrap_ddp_request_wait_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_379 arg2, swig_voidp arg3);
+extern swig_type_380 _wrap_ddp_request_wait_any_low_8cedb92f16a8b413(swig_voidp arg1, int arg2, swig_type_381 arg3, swig_voidp arg4);
+extern swig_type_382 _wrap_ddp_request_id_low_8cedb92f16a8b413(uintptr_t arg1);
+extern int _wrap_ddp_request_source_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_request_destroy_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_trace_options_struct_size_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_383 arg2);
+extern swig_type_384 _wrap_ddp_trace_options_struct_size_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern void _wrap_ddp_trace_options_capacity_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_385 arg2);
+extern swig_type_386 _wrap_ddp_trace_options_capacity_get_low_8cedb92f16a8b413(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_trace_options_low_8cedb92f16a8b413(void);
+extern void _wrap_delete_ddp_trace_options_low_8cedb92f16a8b413(uintptr_t arg1);
+extern swig_type_387 _wrap_ddp_trace_options_init_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_388 arg2);
+extern swig_type_389 _wrap_ddp_group_start_trace_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_390 arg2, uintptr_t arg3);
+extern swig_type_391 _wrap_ddp_group_stop_trace_low_8cedb92f16a8b413(uintptr_t arg1);
 #undef intgo
 */
 import "C"
@@ -1208,13 +1206,13 @@ func swigCopyString(s string) string {
 
 func Swig_free(arg1 uintptr) {
 	_swig_i_0 := arg1
-	C._wrap_Swig_free_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0))
+	C._wrap_Swig_free_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0))
 }
 
 func Swig_malloc(arg1 int) (_swig_ret uintptr) {
 	var swig_r uintptr
 	_swig_i_0 := arg1
-	swig_r = (uintptr)(C._wrap_Swig_malloc_low_f5cd9cd78a6c3c90(C.swig_intgo(_swig_i_0)))
+	swig_r = (uintptr)(C._wrap_Swig_malloc_low_8cedb92f16a8b413(C.swig_intgo(_swig_i_0)))
 	return swig_r
 }
 
@@ -1223,119 +1221,119 @@ const DDP_VERSION_STRING string = "0.1.0"
 type Enum_SS_ddp_status int
 func _swig_getDDP_OK() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_OK_low_f5cd9cd78a6c3c90())
+	swig_r = (int32)(C._wrap_DDP_OK_low_8cedb92f16a8b413())
 	return swig_r
 }
 
 var DDP_OK int32 = _swig_getDDP_OK()
 func _swig_getDDP_ERROR_INVALID_ARGUMENT() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_ERROR_INVALID_ARGUMENT_low_f5cd9cd78a6c3c90())
+	swig_r = (int32)(C._wrap_DDP_ERROR_INVALID_ARGUMENT_low_8cedb92f16a8b413())
 	return swig_r
 }
 
 var DDP_ERROR_INVALID_ARGUMENT int32 = _swig_getDDP_ERROR_INVALID_ARGUMENT()
 func _swig_getDDP_ERROR_INVALID_STATE() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_ERROR_INVALID_STATE_low_f5cd9cd78a6c3c90())
+	swig_r = (int32)(C._wrap_DDP_ERROR_INVALID_STATE_low_8cedb92f16a8b413())
 	return swig_r
 }
 
 var DDP_ERROR_INVALID_STATE int32 = _swig_getDDP_ERROR_INVALID_STATE()
 func _swig_getDDP_ERROR_NOT_SUPPORTED() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_ERROR_NOT_SUPPORTED_low_f5cd9cd78a6c3c90())
+	swig_r = (int32)(C._wrap_DDP_ERROR_NOT_SUPPORTED_low_8cedb92f16a8b413())
 	return swig_r
 }
 
 var DDP_ERROR_NOT_SUPPORTED int32 = _swig_getDDP_ERROR_NOT_SUPPORTED()
 func _swig_getDDP_ERROR_OUT_OF_MEMORY() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_ERROR_OUT_OF_MEMORY_low_f5cd9cd78a6c3c90())
+	swig_r = (int32)(C._wrap_DDP_ERROR_OUT_OF_MEMORY_low_8cedb92f16a8b413())
 	return swig_r
 }
 
 var DDP_ERROR_OUT_OF_MEMORY int32 = _swig_getDDP_ERROR_OUT_OF_MEMORY()
 func _swig_getDDP_ERROR_TIMED_OUT() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_ERROR_TIMED_OUT_low_f5cd9cd78a6c3c90())
+	swig_r = (int32)(C._wrap_DDP_ERROR_TIMED_OUT_low_8cedb92f16a8b413())
 	return swig_r
 }
 
 var DDP_ERROR_TIMED_OUT int32 = _swig_getDDP_ERROR_TIMED_OUT()
 func _swig_getDDP_ERROR_PEER_FAILED() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_ERROR_PEER_FAILED_low_f5cd9cd78a6c3c90())
+	swig_r = (int32)(C._wrap_DDP_ERROR_PEER_FAILED_low_8cedb92f16a8b413())
 	return swig_r
 }
 
 var DDP_ERROR_PEER_FAILED int32 = _swig_getDDP_ERROR_PEER_FAILED()
 func _swig_getDDP_ERROR_ABORTED() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_ERROR_ABORTED_low_f5cd9cd78a6c3c90())
+	swig_r = (int32)(C._wrap_DDP_ERROR_ABORTED_low_8cedb92f16a8b413())
 	return swig_r
 }
 
 var DDP_ERROR_ABORTED int32 = _swig_getDDP_ERROR_ABORTED()
 func _swig_getDDP_ERROR_MISMATCH() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_ERROR_MISMATCH_low_f5cd9cd78a6c3c90())
+	swig_r = (int32)(C._wrap_DDP_ERROR_MISMATCH_low_8cedb92f16a8b413())
 	return swig_r
 }
 
 var DDP_ERROR_MISMATCH int32 = _swig_getDDP_ERROR_MISMATCH()
 func _swig_getDDP_ERROR_IO() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_ERROR_IO_low_f5cd9cd78a6c3c90())
+	swig_r = (int32)(C._wrap_DDP_ERROR_IO_low_8cedb92f16a8b413())
 	return swig_r
 }
 
 var DDP_ERROR_IO int32 = _swig_getDDP_ERROR_IO()
 func _swig_getDDP_ERROR_CALLBACK() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_ERROR_CALLBACK_low_f5cd9cd78a6c3c90())
+	swig_r = (int32)(C._wrap_DDP_ERROR_CALLBACK_low_8cedb92f16a8b413())
 	return swig_r
 }
 
 var DDP_ERROR_CALLBACK int32 = _swig_getDDP_ERROR_CALLBACK()
 func _swig_getDDP_ERROR_INTERNAL() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_ERROR_INTERNAL_low_f5cd9cd78a6c3c90())
+	swig_r = (int32)(C._wrap_DDP_ERROR_INTERNAL_low_8cedb92f16a8b413())
 	return swig_r
 }
 
 var DDP_ERROR_INTERNAL int32 = _swig_getDDP_ERROR_INTERNAL()
 func _swig_getDDP_ERROR_TOO_FEW_RANKS() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_ERROR_TOO_FEW_RANKS_low_f5cd9cd78a6c3c90())
+	swig_r = (int32)(C._wrap_DDP_ERROR_TOO_FEW_RANKS_low_8cedb92f16a8b413())
 	return swig_r
 }
 
 var DDP_ERROR_TOO_FEW_RANKS int32 = _swig_getDDP_ERROR_TOO_FEW_RANKS()
 func _swig_getDDP_ERROR_FENCED() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_ERROR_FENCED_low_f5cd9cd78a6c3c90())
+	swig_r = (int32)(C._wrap_DDP_ERROR_FENCED_low_8cedb92f16a8b413())
 	return swig_r
 }
 
 var DDP_ERROR_FENCED int32 = _swig_getDDP_ERROR_FENCED()
 func _swig_getDDP_ERROR_NO_CHECKPOINT() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_ERROR_NO_CHECKPOINT_low_f5cd9cd78a6c3c90())
+	swig_r = (int32)(C._wrap_DDP_ERROR_NO_CHECKPOINT_low_8cedb92f16a8b413())
 	return swig_r
 }
 
 var DDP_ERROR_NO_CHECKPOINT int32 = _swig_getDDP_ERROR_NO_CHECKPOINT()
 func _swig_getDDP_ERROR_NO_MAJORITY() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_ERROR_NO_MAJORITY_low_f5cd9cd78a6c3c90())
+	swig_r = (int32)(C._wrap_DDP_ERROR_NO_MAJORITY_low_8cedb92f16a8b413())
 	return swig_r
 }
 
 var DDP_ERROR_NO_MAJORITY int32 = _swig_getDDP_ERROR_NO_MAJORITY()
 func _swig_getDDP_ERROR_DIFFERENT_CALLS() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_ERROR_DIFFERENT_CALLS_low_f5cd9cd78a6c3c90())
+	swig_r = (int32)(C._wrap_DDP_ERROR_DIFFERENT_CALLS_low_8cedb92f16a8b413())
 	return swig_r
 }
 
@@ -1343,63 +1341,63 @@ var DDP_ERROR_DIFFERENT_CALLS int32 = _swig_getDDP_ERROR_DIFFERENT_CALLS()
 type Enum_SS_ddp_dtype int
 func _swig_getDDP_F32() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_F32_low_f5cd9cd78a6c3c90())
+	swig_r = (int32)(C._wrap_DDP_F32_low_8cedb92f16a8b413())
 	return swig_r
 }
 
 var DDP_F32 int32 = _swig_getDDP_F32()
 func _swig_getDDP_F64() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_F64_low_f5cd9cd78a6c3c90())
+	swig_r = (int32)(C._wrap_DDP_F64_low_8cedb92f16a8b413())
 	return swig_r
 }
 
 var DDP_F64 int32 = _swig_getDDP_F64()
 func _swig_getDDP_F16() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_F16_low_f5cd9cd78a6c3c90())
+	swig_r = (int32)(C._wrap_DDP_F16_low_8cedb92f16a8b413())
 	return swig_r
 }
 
 var DDP_F16 int32 = _swig_getDDP_F16()
 func _swig_getDDP_BF16() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_BF16_low_f5cd9cd78a6c3c90())
+	swig_r = (int32)(C._wrap_DDP_BF16_low_8cedb92f16a8b413())
 	return swig_r
 }
 
 var DDP_BF16 int32 = _swig_getDDP_BF16()
 func _swig_getDDP_I32() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_I32_low_f5cd9cd78a6c3c90())
+	swig_r = (int32)(C._wrap_DDP_I32_low_8cedb92f16a8b413())
 	return swig_r
 }
 
 var DDP_I32 int32 = _swig_getDDP_I32()
 func _swig_getDDP_I64() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_I64_low_f5cd9cd78a6c3c90())
+	swig_r = (int32)(C._wrap_DDP_I64_low_8cedb92f16a8b413())
 	return swig_r
 }
 
 var DDP_I64 int32 = _swig_getDDP_I64()
 func _swig_getDDP_U8() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_U8_low_f5cd9cd78a6c3c90())
+	swig_r = (int32)(C._wrap_DDP_U8_low_8cedb92f16a8b413())
 	return swig_r
 }
 
 var DDP_U8 int32 = _swig_getDDP_U8()
 func _swig_getDDP_C64() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_C64_low_f5cd9cd78a6c3c90())
+	swig_r = (int32)(C._wrap_DDP_C64_low_8cedb92f16a8b413())
 	return swig_r
 }
 
 var DDP_C64 int32 = _swig_getDDP_C64()
 func _swig_getDDP_C128() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_C128_low_f5cd9cd78a6c3c90())
+	swig_r = (int32)(C._wrap_DDP_C128_low_8cedb92f16a8b413())
 	return swig_r
 }
 
@@ -1407,14 +1405,14 @@ var DDP_C128 int32 = _swig_getDDP_C128()
 type Enum_SS_ddp_device_kind int
 func _swig_getDDP_CPU() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_CPU_low_f5cd9cd78a6c3c90())
+	swig_r = (int32)(C._wrap_DDP_CPU_low_8cedb92f16a8b413())
 	return swig_r
 }
 
 var DDP_CPU int32 = _swig_getDDP_CPU()
 func _swig_getDDP_CUDA() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_CUDA_low_f5cd9cd78a6c3c90())
+	swig_r = (int32)(C._wrap_DDP_CUDA_low_8cedb92f16a8b413())
 	return swig_r
 }
 
@@ -1422,35 +1420,35 @@ var DDP_CUDA int32 = _swig_getDDP_CUDA()
 type Enum_SS_ddp_reduce int
 func _swig_getDDP_AVERAGE() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_AVERAGE_low_f5cd9cd78a6c3c90())
+	swig_r = (int32)(C._wrap_DDP_AVERAGE_low_8cedb92f16a8b413())
 	return swig_r
 }
 
 var DDP_AVERAGE int32 = _swig_getDDP_AVERAGE()
 func _swig_getDDP_SUM() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_SUM_low_f5cd9cd78a6c3c90())
+	swig_r = (int32)(C._wrap_DDP_SUM_low_8cedb92f16a8b413())
 	return swig_r
 }
 
 var DDP_SUM int32 = _swig_getDDP_SUM()
 func _swig_getDDP_MIN() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_MIN_low_f5cd9cd78a6c3c90())
+	swig_r = (int32)(C._wrap_DDP_MIN_low_8cedb92f16a8b413())
 	return swig_r
 }
 
 var DDP_MIN int32 = _swig_getDDP_MIN()
 func _swig_getDDP_MAX() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_MAX_low_f5cd9cd78a6c3c90())
+	swig_r = (int32)(C._wrap_DDP_MAX_low_8cedb92f16a8b413())
 	return swig_r
 }
 
 var DDP_MAX int32 = _swig_getDDP_MAX()
 func _swig_getDDP_PRODUCT() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_PRODUCT_low_f5cd9cd78a6c3c90())
+	swig_r = (int32)(C._wrap_DDP_PRODUCT_low_8cedb92f16a8b413())
 	return swig_r
 }
 
@@ -1458,35 +1456,35 @@ var DDP_PRODUCT int32 = _swig_getDDP_PRODUCT()
 type Enum_SS_ddp_backend int
 func _swig_getDDP_BACKEND_AUTO() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_BACKEND_AUTO_low_f5cd9cd78a6c3c90())
+	swig_r = (int32)(C._wrap_DDP_BACKEND_AUTO_low_8cedb92f16a8b413())
 	return swig_r
 }
 
 var DDP_BACKEND_AUTO int32 = _swig_getDDP_BACKEND_AUTO()
 func _swig_getDDP_BACKEND_GLOO() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_BACKEND_GLOO_low_f5cd9cd78a6c3c90())
+	swig_r = (int32)(C._wrap_DDP_BACKEND_GLOO_low_8cedb92f16a8b413())
 	return swig_r
 }
 
 var DDP_BACKEND_GLOO int32 = _swig_getDDP_BACKEND_GLOO()
 func _swig_getDDP_BACKEND_NCCL() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_BACKEND_NCCL_low_f5cd9cd78a6c3c90())
+	swig_r = (int32)(C._wrap_DDP_BACKEND_NCCL_low_8cedb92f16a8b413())
 	return swig_r
 }
 
 var DDP_BACKEND_NCCL int32 = _swig_getDDP_BACKEND_NCCL()
 func _swig_getDDP_BACKEND_SHM() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_BACKEND_SHM_low_f5cd9cd78a6c3c90())
+	swig_r = (int32)(C._wrap_DDP_BACKEND_SHM_low_8cedb92f16a8b413())
 	return swig_r
 }
 
 var DDP_BACKEND_SHM int32 = _swig_getDDP_BACKEND_SHM()
 func _swig_getDDP_BACKEND_LOCAL() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_BACKEND_LOCAL_low_f5cd9cd78a6c3c90())
+	swig_r = (int32)(C._wrap_DDP_BACKEND_LOCAL_low_8cedb92f16a8b413())
 	return swig_r
 }
 
@@ -1494,14 +1492,14 @@ var DDP_BACKEND_LOCAL int32 = _swig_getDDP_BACKEND_LOCAL()
 type Enum_SS_ddp_sum_order int
 func _swig_getDDP_SUM_ORDER_BY_RANK() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_SUM_ORDER_BY_RANK_low_f5cd9cd78a6c3c90())
+	swig_r = (int32)(C._wrap_DDP_SUM_ORDER_BY_RANK_low_8cedb92f16a8b413())
 	return swig_r
 }
 
 var DDP_SUM_ORDER_BY_RANK int32 = _swig_getDDP_SUM_ORDER_BY_RANK()
 func _swig_getDDP_SUM_ORDER_BY_HOST() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_SUM_ORDER_BY_HOST_low_f5cd9cd78a6c3c90())
+	swig_r = (int32)(C._wrap_DDP_SUM_ORDER_BY_HOST_low_8cedb92f16a8b413())
 	return swig_r
 }
 
@@ -1509,21 +1507,21 @@ var DDP_SUM_ORDER_BY_HOST int32 = _swig_getDDP_SUM_ORDER_BY_HOST()
 type Enum_SS_ddp_links int
 func _swig_getDDP_LINKS_AUTO() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_LINKS_AUTO_low_f5cd9cd78a6c3c90())
+	swig_r = (int32)(C._wrap_DDP_LINKS_AUTO_low_8cedb92f16a8b413())
 	return swig_r
 }
 
 var DDP_LINKS_AUTO int32 = _swig_getDDP_LINKS_AUTO()
 func _swig_getDDP_LINKS_ENCRYPTED() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_LINKS_ENCRYPTED_low_f5cd9cd78a6c3c90())
+	swig_r = (int32)(C._wrap_DDP_LINKS_ENCRYPTED_low_8cedb92f16a8b413())
 	return swig_r
 }
 
 var DDP_LINKS_ENCRYPTED int32 = _swig_getDDP_LINKS_ENCRYPTED()
 func _swig_getDDP_LINKS_PLAIN() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_LINKS_PLAIN_low_f5cd9cd78a6c3c90())
+	swig_r = (int32)(C._wrap_DDP_LINKS_PLAIN_low_8cedb92f16a8b413())
 	return swig_r
 }
 
@@ -1541,90 +1539,90 @@ func (p SwigcptrDdp_tensor) SwigIsDdp_tensor() {
 func (arg1 SwigcptrDdp_tensor) SetData(arg2 unsafe.Pointer) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_tensor_data_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	C._wrap_ddp_tensor_data_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_tensor) GetData() (_swig_ret unsafe.Pointer) {
 	var swig_r unsafe.Pointer
 	_swig_i_0 := arg1
-	swig_r = (unsafe.Pointer)(C._wrap_ddp_tensor_data_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (unsafe.Pointer)(C._wrap_ddp_tensor_data_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_tensor) SetDtype(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_tensor_dtype_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+	C._wrap_ddp_tensor_dtype_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_tensor) GetDtype() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_tensor_dtype_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_tensor_dtype_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_tensor) SetDevice(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_tensor_device_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+	C._wrap_ddp_tensor_device_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_tensor) GetDevice() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_tensor_device_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_tensor_device_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_tensor) SetDevice_index(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_tensor_device_index_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_tensor_device_index_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_tensor) GetDevice_index() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_tensor_device_index_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_tensor_device_index_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_tensor) SetNdim(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_tensor_ndim_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_tensor_ndim_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_tensor) GetNdim() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_tensor_ndim_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_tensor_ndim_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_tensor) SetShape(arg2 *int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_tensor_shape_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	C._wrap_ddp_tensor_shape_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_tensor) GetShape() (_swig_ret *int64) {
 	var swig_r *int64
 	_swig_i_0 := arg1
-	swig_r = (*int64)(C._wrap_ddp_tensor_shape_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (*int64)(C._wrap_ddp_tensor_shape_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_tensor() (_swig_ret Ddp_tensor) {
 	var swig_r Ddp_tensor
-	swig_r = (Ddp_tensor)(SwigcptrDdp_tensor(C._wrap_new_ddp_tensor_low_f5cd9cd78a6c3c90()))
+	swig_r = (Ddp_tensor)(SwigcptrDdp_tensor(C._wrap_new_ddp_tensor_low_8cedb92f16a8b413()))
 	return swig_r
 }
 
 func DeleteDdp_tensor(arg1 Ddp_tensor) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_tensor_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_tensor_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_tensor interface {
@@ -1651,7 +1649,7 @@ func Ddp_tensor_init(arg1 Ddp_tensor, arg2 unsafe.Pointer, arg3 int32, arg4 int3
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r_p := C._wrap_ddp_tensor_init_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_intgo(_swig_i_2), C.int(_swig_i_3), C.swig_voidp(_swig_i_4))
+	swig_r_p := C._wrap_ddp_tensor_init_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_intgo(_swig_i_2), C.int(_swig_i_3), C.swig_voidp(_swig_i_4))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -1661,35 +1659,35 @@ swig_r_1 = result(swig_r)
 type Enum_SS_ddp_log_level int
 func _swig_getDDP_LOG_DEBUG() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_LOG_DEBUG_low_f5cd9cd78a6c3c90())
+	swig_r = (int32)(C._wrap_DDP_LOG_DEBUG_low_8cedb92f16a8b413())
 	return swig_r
 }
 
 var DDP_LOG_DEBUG int32 = _swig_getDDP_LOG_DEBUG()
 func _swig_getDDP_LOG_INFO() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_LOG_INFO_low_f5cd9cd78a6c3c90())
+	swig_r = (int32)(C._wrap_DDP_LOG_INFO_low_8cedb92f16a8b413())
 	return swig_r
 }
 
 var DDP_LOG_INFO int32 = _swig_getDDP_LOG_INFO()
 func _swig_getDDP_LOG_WARNING() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_LOG_WARNING_low_f5cd9cd78a6c3c90())
+	swig_r = (int32)(C._wrap_DDP_LOG_WARNING_low_8cedb92f16a8b413())
 	return swig_r
 }
 
 var DDP_LOG_WARNING int32 = _swig_getDDP_LOG_WARNING()
 func _swig_getDDP_LOG_ERROR() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_LOG_ERROR_low_f5cd9cd78a6c3c90())
+	swig_r = (int32)(C._wrap_DDP_LOG_ERROR_low_8cedb92f16a8b413())
 	return swig_r
 }
 
 var DDP_LOG_ERROR int32 = _swig_getDDP_LOG_ERROR()
 func _swig_getDDP_LOG_OFF() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_LOG_OFF_low_f5cd9cd78a6c3c90())
+	swig_r = (int32)(C._wrap_DDP_LOG_OFF_low_8cedb92f16a8b413())
 	return swig_r
 }
 
@@ -1706,96 +1704,90 @@ func (p SwigcptrDdp_log_message) SwigIsDdp_log_message() {
 func (arg1 SwigcptrDdp_log_message) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_log_message_struct_size_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_2(_swig_i_1))
+	C._wrap_ddp_log_message_struct_size_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_2(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_log_message) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_log_message_struct_size_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_log_message_struct_size_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_log_message) SetLevel(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_log_message_level_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+	C._wrap_ddp_log_message_level_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_log_message) GetLevel() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_log_message_level_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_log_message_level_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
-func (arg1 SwigcptrDdp_log_message) SetCode(arg2 error) {
+func (arg1 SwigcptrDdp_log_message) SetCode(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_log_message_code_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), *(*C.swig_type_4)(unsafe.Pointer(&_swig_i_1)))
-	if Swig_escape_always_false {
-		Swig_escape_val = arg2
-	}
+	C._wrap_ddp_log_message_code_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
 }
 
-func (arg1 SwigcptrDdp_log_message) GetCode() (_swig_ret error) {
-	var swig_r string
+func (arg1 SwigcptrDdp_log_message) GetCode() (_swig_ret int32) {
+	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r_p := C._wrap_ddp_log_message_code_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0))
-	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
-	var swig_r_1 error
-swig_r_1 = result(swig_r)
-	return swig_r_1
+	swig_r = (int32)(C._wrap_ddp_log_message_code_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
+	return swig_r
 }
 
 func (arg1 SwigcptrDdp_log_message) SetGroup(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_log_message_group_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_6(_swig_i_1))
+	C._wrap_ddp_log_message_group_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_4(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_log_message) GetGroup() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_log_message_group_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_log_message_group_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_log_message) SetRank(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_log_message_rank_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_log_message_rank_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_log_message) GetRank() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_log_message_rank_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_log_message_rank_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_log_message) SetReserved(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_log_message_reserved_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_log_message_reserved_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_log_message) GetReserved() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_log_message_reserved_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_log_message_reserved_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_log_message() (_swig_ret Ddp_log_message) {
 	var swig_r Ddp_log_message
-	swig_r = (Ddp_log_message)(SwigcptrDdp_log_message(C._wrap_new_ddp_log_message_low_f5cd9cd78a6c3c90()))
+	swig_r = (Ddp_log_message)(SwigcptrDdp_log_message(C._wrap_new_ddp_log_message_low_8cedb92f16a8b413()))
 	return swig_r
 }
 
 func DeleteDdp_log_message(arg1 Ddp_log_message) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_log_message_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_log_message_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_log_message interface {
@@ -1805,8 +1797,8 @@ type Ddp_log_message interface {
 	GetStruct_size() (_swig_ret int64)
 	SetLevel(arg2 int32)
 	GetLevel() (_swig_ret int32)
-	SetCode(arg2 error)
-	GetCode() (_swig_ret error)
+	SetCode(arg2 int32)
+	GetCode() (_swig_ret int32)
 	SetGroup(arg2 int64)
 	GetGroup() (_swig_ret int64)
 	SetRank(arg2 int32)
@@ -1827,131 +1819,129 @@ func (p SwigcptrDdp_error_details) SwigIsDdp_error_details() {
 func (arg1 SwigcptrDdp_error_details) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_error_details_struct_size_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_8(_swig_i_1))
+	C._wrap_ddp_error_details_struct_size_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_6(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_error_details) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_error_details_struct_size_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_error_details_struct_size_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_error_details) SetStatus(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_error_details_status_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+	C._wrap_ddp_error_details_status_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_error_details) GetStatus() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_error_details_status_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
-	var swig_r_1 int32
-swig_r_1 = result(swig_r)
-	return swig_r_1
+	swig_r = (int32)(C._wrap_ddp_error_details_status_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
+	return swig_r
 }
 
 func (arg1 SwigcptrDdp_error_details) SetRank_count(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_error_details_rank_count_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_error_details_rank_count_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_error_details) GetRank_count() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_error_details_rank_count_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_error_details_rank_count_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_error_details) SetParameter_count(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_error_details_parameter_count_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_error_details_parameter_count_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_error_details) GetParameter_count() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_error_details_parameter_count_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_error_details_parameter_count_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_error_details) SetCall(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_error_details_call_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_error_details_call_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_error_details) GetCall() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_error_details_call_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_error_details_call_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_error_details) SetOther_call(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_error_details_other_call_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_error_details_other_call_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_error_details) GetOther_call() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_error_details_other_call_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_error_details_other_call_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_error_details) SetReserved(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_error_details_reserved_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_error_details_reserved_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_error_details) GetReserved() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_error_details_reserved_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_error_details_reserved_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_error_details) SetBytes_expected(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_error_details_bytes_expected_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_10(_swig_i_1))
+	C._wrap_ddp_error_details_bytes_expected_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_8(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_error_details) GetBytes_expected() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_error_details_bytes_expected_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_error_details_bytes_expected_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_error_details) SetBytes_got(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_error_details_bytes_got_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_12(_swig_i_1))
+	C._wrap_ddp_error_details_bytes_got_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_10(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_error_details) GetBytes_got() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_error_details_bytes_got_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_error_details_bytes_got_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_error_details() (_swig_ret Ddp_error_details) {
 	var swig_r Ddp_error_details
-	swig_r = (Ddp_error_details)(SwigcptrDdp_error_details(C._wrap_new_ddp_error_details_low_f5cd9cd78a6c3c90()))
+	swig_r = (Ddp_error_details)(SwigcptrDdp_error_details(C._wrap_new_ddp_error_details_low_8cedb92f16a8b413()))
 	return swig_r
 }
 
 func DeleteDdp_error_details(arg1 Ddp_error_details) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_error_details_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_error_details_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_error_details interface {
@@ -1980,13 +1970,13 @@ type Ddp_error_details interface {
 const DDP_MAX_ERROR_LIST int = 128
 func Ddp_version() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_ddp_version_low_f5cd9cd78a6c3c90())
+	swig_r = (int32)(C._wrap_ddp_version_low_8cedb92f16a8b413())
 	return swig_r
 }
 
 func Ddp_version_string() (_swig_ret string) {
 	var swig_r string
-	swig_r_p := C._wrap_ddp_version_string_low_f5cd9cd78a6c3c90()
+	swig_r_p := C._wrap_ddp_version_string_low_8cedb92f16a8b413()
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 string
  swig_r_1 = swigCopyString(swig_r) 
@@ -1995,7 +1985,7 @@ func Ddp_version_string() (_swig_ret string) {
 
 func Ddp_build_info() (_swig_ret string) {
 	var swig_r string
-	swig_r_p := C._wrap_ddp_build_info_low_f5cd9cd78a6c3c90()
+	swig_r_p := C._wrap_ddp_build_info_low_8cedb92f16a8b413()
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 string
  swig_r_1 = swigCopyString(swig_r) 
@@ -2005,7 +1995,7 @@ func Ddp_build_info() (_swig_ret string) {
 func Ddp_status_name(arg1 int32) (_swig_ret string) {
 	var swig_r string
 	_swig_i_0 := arg1
-	swig_r_p := C._wrap_ddp_status_name_low_f5cd9cd78a6c3c90(C.swig_intgo(_swig_i_0))
+	swig_r_p := C._wrap_ddp_status_name_low_8cedb92f16a8b413(C.swig_intgo(_swig_i_0))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 string
  swig_r_1 = swigCopyString(swig_r) 
@@ -2014,7 +2004,7 @@ func Ddp_status_name(arg1 int32) (_swig_ret string) {
 
 func Ddp_last_error() (_swig_ret string) {
 	var swig_r string
-	swig_r_p := C._wrap_ddp_last_error_low_f5cd9cd78a6c3c90()
+	swig_r_p := C._wrap_ddp_last_error_low_8cedb92f16a8b413()
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 string
  swig_r_1 = swigCopyString(swig_r) 
@@ -2025,14 +2015,14 @@ func Ddp_copy_last_error(arg1 unsafe.Pointer, arg2 int64) (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r = (int64)(C._wrap_ddp_copy_last_error_low_f5cd9cd78a6c3c90(C.swig_voidp(_swig_i_0), C.swig_type_19(_swig_i_1)))
+	swig_r = (int64)(C._wrap_ddp_copy_last_error_low_8cedb92f16a8b413(C.swig_voidp(_swig_i_0), C.swig_type_17(_swig_i_1)))
 	return swig_r
 }
 
 func Ddp_get_error_details(arg1 Ddp_error_details) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
-	swig_r_p := C._wrap_ddp_get_error_details_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0))
+	swig_r_p := C._wrap_ddp_get_error_details_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2044,7 +2034,7 @@ func Ddp_get_error_ranks(arg1 *int32, arg2 int32, arg3 *int32) (_swig_ret error)
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_get_error_ranks_low_f5cd9cd78a6c3c90(C.swig_voidp(_swig_i_0), C.int(_swig_i_1), C.swig_voidp(_swig_i_2))
+	swig_r_p := C._wrap_ddp_get_error_ranks_low_8cedb92f16a8b413(C.swig_voidp(_swig_i_0), C.int(_swig_i_1), C.swig_voidp(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2056,7 +2046,7 @@ func Ddp_get_error_parameters(arg1 *int32, arg2 int32, arg3 *int32) (_swig_ret e
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_get_error_parameters_low_f5cd9cd78a6c3c90(C.swig_voidp(_swig_i_0), C.int(_swig_i_1), C.swig_voidp(_swig_i_2))
+	swig_r_p := C._wrap_ddp_get_error_parameters_low_8cedb92f16a8b413(C.swig_voidp(_swig_i_0), C.int(_swig_i_1), C.swig_voidp(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2066,7 +2056,7 @@ swig_r_1 = result(swig_r)
 func Ddp_call_name(arg1 int32) (_swig_ret string) {
 	var swig_r string
 	_swig_i_0 := arg1
-	swig_r_p := C._wrap_ddp_call_name_low_f5cd9cd78a6c3c90(C.int(_swig_i_0))
+	swig_r_p := C._wrap_ddp_call_name_low_8cedb92f16a8b413(C.int(_swig_i_0))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 string
  swig_r_1 = swigCopyString(swig_r) 
@@ -2078,7 +2068,7 @@ func Ddp_set_log(arg1 int32, arg2 unsafe.Pointer, arg3 uintptr) (_swig_ret error
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_set_log_low_f5cd9cd78a6c3c90(C.swig_intgo(_swig_i_0), C.ddp_log_fn(_swig_i_1), C.uintptr_t(_swig_i_2))
+	swig_r_p := C._wrap_ddp_set_log_low_8cedb92f16a8b413(C.swig_intgo(_swig_i_0), C.ddp_log_fn(_swig_i_1), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2091,7 +2081,7 @@ func Ddp_add_log_listener(arg1 int32, arg2 unsafe.Pointer, arg3 uintptr, arg4 *i
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_add_log_listener_low_f5cd9cd78a6c3c90(C.swig_intgo(_swig_i_0), C.ddp_log_listener_fn(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3))
+	swig_r_p := C._wrap_ddp_add_log_listener_low_8cedb92f16a8b413(C.swig_intgo(_swig_i_0), C.ddp_log_listener_fn(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2101,7 +2091,7 @@ swig_r_1 = result(swig_r)
 func Ddp_remove_log_listener(arg1 int64) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
-	swig_r_p := C._wrap_ddp_remove_log_listener_low_f5cd9cd78a6c3c90(C.swig_type_27(_swig_i_0))
+	swig_r_p := C._wrap_ddp_remove_log_listener_low_8cedb92f16a8b413(C.swig_type_25(_swig_i_0))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2120,64 +2110,64 @@ func (p SwigcptrDdp_store) SwigIsDdp_store() {
 func (arg1 SwigcptrDdp_store) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_store_struct_size_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_28(_swig_i_1))
+	C._wrap_ddp_store_struct_size_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_26(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_store) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_store_struct_size_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_store_struct_size_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_store) SetSet(arg2 unsafe.Pointer) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_store_set_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.ddp_store_set_fn(_swig_i_1))
+	C._wrap_ddp_store_set_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.ddp_store_set_fn(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_store) GetSet() (_swig_ret unsafe.Pointer) {
 	var swig_r unsafe.Pointer
 	_swig_i_0 := arg1
-	swig_r = (unsafe.Pointer)(C._wrap_ddp_store_set_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (unsafe.Pointer)(C._wrap_ddp_store_set_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_store) SetGet(arg2 unsafe.Pointer) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_store_get_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.ddp_store_get_fn(_swig_i_1))
+	C._wrap_ddp_store_get_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.ddp_store_get_fn(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_store) GetGet() (_swig_ret unsafe.Pointer) {
 	var swig_r unsafe.Pointer
 	_swig_i_0 := arg1
-	swig_r = (unsafe.Pointer)(C._wrap_ddp_store_get_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (unsafe.Pointer)(C._wrap_ddp_store_get_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_store) SetUser_data(arg2 uintptr) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_store_user_data_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	C._wrap_ddp_store_user_data_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_store) GetUser_data() (_swig_ret uintptr) {
 	var swig_r uintptr
 	_swig_i_0 := arg1
-	swig_r = (uintptr)(C._wrap_ddp_store_user_data_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (uintptr)(C._wrap_ddp_store_user_data_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_store() (_swig_ret Ddp_store) {
 	var swig_r Ddp_store
-	swig_r = (Ddp_store)(SwigcptrDdp_store(C._wrap_new_ddp_store_low_f5cd9cd78a6c3c90()))
+	swig_r = (Ddp_store)(SwigcptrDdp_store(C._wrap_new_ddp_store_low_8cedb92f16a8b413()))
 	return swig_r
 }
 
 func DeleteDdp_store(arg1 Ddp_store) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_store_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_store_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_store interface {
@@ -2205,298 +2195,298 @@ func (p SwigcptrDdp_group_options) SwigIsDdp_group_options() {
 func (arg1 SwigcptrDdp_group_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_group_options_struct_size_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_30(_swig_i_1))
+	C._wrap_ddp_group_options_struct_size_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_28(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_group_options) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_group_options_struct_size_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_group_options_struct_size_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_group_options) SetRank(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_group_options_rank_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_group_options_rank_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_group_options) GetRank() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_group_options_rank_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_group_options_rank_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_group_options) SetWorld_size(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_group_options_world_size_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_group_options_world_size_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_group_options) GetWorld_size() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_group_options_world_size_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_group_options_world_size_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_group_options) SetBackend(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_group_options_backend_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+	C._wrap_ddp_group_options_backend_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_group_options) GetBackend() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_group_options_backend_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_group_options_backend_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_group_options) SetDevice_index(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_group_options_device_index_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_group_options_device_index_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_group_options) GetDevice_index() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_group_options_device_index_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_group_options_device_index_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_group_options) SetTimeout_ms(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_group_options_timeout_ms_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_32(_swig_i_1))
+	C._wrap_ddp_group_options_timeout_ms_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_30(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_group_options) GetTimeout_ms() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_group_options_timeout_ms_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_group_options_timeout_ms_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_group_options) SetHeartbeat_ms(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_group_options_heartbeat_ms_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_34(_swig_i_1))
+	C._wrap_ddp_group_options_heartbeat_ms_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_32(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_group_options) GetHeartbeat_ms() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_group_options_heartbeat_ms_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_group_options_heartbeat_ms_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_group_options) SetDead_after_ms(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_group_options_dead_after_ms_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_36(_swig_i_1))
+	C._wrap_ddp_group_options_dead_after_ms_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_34(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_group_options) GetDead_after_ms() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_group_options_dead_after_ms_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_group_options_dead_after_ms_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_group_options) SetRendezvous_timeout_ms(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_group_options_rendezvous_timeout_ms_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_38(_swig_i_1))
+	C._wrap_ddp_group_options_rendezvous_timeout_ms_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_36(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_group_options) GetRendezvous_timeout_ms() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_group_options_rendezvous_timeout_ms_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_group_options_rendezvous_timeout_ms_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_group_options) SetStore(arg2 Ddp_store) {
 	_swig_i_0 := arg1
 	_swig_i_1 := getSwigcptr(arg2)
-	C._wrap_ddp_group_options_store_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	C._wrap_ddp_group_options_store_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_group_options) GetStore() (_swig_ret Ddp_store) {
 	var swig_r Ddp_store
 	_swig_i_0 := arg1
-	swig_r = (Ddp_store)(SwigcptrDdp_store(C._wrap_ddp_group_options_store_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0))))
+	swig_r = (Ddp_store)(SwigcptrDdp_store(C._wrap_ddp_group_options_store_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0))))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_group_options) SetSum_order(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_group_options_sum_order_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+	C._wrap_ddp_group_options_sum_order_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_group_options) GetSum_order() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_group_options_sum_order_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_group_options_sum_order_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_group_options) SetReproducible(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_group_options_reproducible_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_group_options_reproducible_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_group_options) GetReproducible() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_group_options_reproducible_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_group_options_reproducible_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_group_options) SetNccl_max_ctas(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_group_options_nccl_max_ctas_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_group_options_nccl_max_ctas_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_group_options) GetNccl_max_ctas() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_group_options_nccl_max_ctas_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_group_options_nccl_max_ctas_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_group_options) SetRecoverable(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_group_options_recoverable_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_group_options_recoverable_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_group_options) GetRecoverable() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_group_options_recoverable_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_group_options_recoverable_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_group_options) SetNccl_comm(arg2 unsafe.Pointer) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_group_options_nccl_comm_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	C._wrap_ddp_group_options_nccl_comm_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_group_options) GetNccl_comm() (_swig_ret unsafe.Pointer) {
 	var swig_r unsafe.Pointer
 	_swig_i_0 := arg1
-	swig_r = (unsafe.Pointer)(C._wrap_ddp_group_options_nccl_comm_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (unsafe.Pointer)(C._wrap_ddp_group_options_nccl_comm_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_group_options) SetFirst_port(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_group_options_first_port_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_group_options_first_port_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_group_options) GetFirst_port() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_group_options_first_port_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_group_options_first_port_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_group_options) SetLast_port(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_group_options_last_port_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_group_options_last_port_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_group_options) GetLast_port() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_group_options_last_port_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_group_options_last_port_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_group_options) SetJoin(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_group_options_join_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_group_options_join_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_group_options) GetJoin() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_group_options_join_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_group_options_join_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_group_options) SetVirtual_ranks(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_group_options_virtual_ranks_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_group_options_virtual_ranks_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_group_options) GetVirtual_ranks() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_group_options_virtual_ranks_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_group_options_virtual_ranks_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_group_options) SetConnect_all(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_group_options_connect_all_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_group_options_connect_all_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_group_options) GetConnect_all() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_group_options_connect_all_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_group_options_connect_all_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_group_options) SetLinks(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_group_options_links_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+	C._wrap_ddp_group_options_links_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_group_options) GetLinks() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_group_options_links_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_group_options_links_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_group_options) SetRequests(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_group_options_requests_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_group_options_requests_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_group_options) GetRequests() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_group_options_requests_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_group_options_requests_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_group_options() (_swig_ret Ddp_group_options) {
 	var swig_r Ddp_group_options
-	swig_r = (Ddp_group_options)(SwigcptrDdp_group_options(C._wrap_new_ddp_group_options_low_f5cd9cd78a6c3c90()))
+	swig_r = (Ddp_group_options)(SwigcptrDdp_group_options(C._wrap_new_ddp_group_options_low_8cedb92f16a8b413()))
 	return swig_r
 }
 
 func DeleteDdp_group_options(arg1 Ddp_group_options) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_group_options_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_group_options_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_group_options interface {
@@ -2552,7 +2542,7 @@ func Ddp_group_options_init(arg1 Ddp_group_options, arg2 int64) (_swig_ret error
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_group_options_init_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_41(_swig_i_1))
+	swig_r_p := C._wrap_ddp_group_options_init_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_39(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2564,7 +2554,7 @@ func Ddp_group_create(arg1 string, arg2 Ddp_group_options, arg3 *uintptr) (_swig
 	_swig_i_0 := arg1
 	_swig_i_1 := getSwigcptr(arg2)
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_group_create_low_f5cd9cd78a6c3c90(*(*C.swig_type_43)(unsafe.Pointer(&_swig_i_0)), C.uintptr_t(_swig_i_1), C.swig_voidp(_swig_i_2))
+	swig_r_p := C._wrap_ddp_group_create_low_8cedb92f16a8b413(*(*C.swig_type_41)(unsafe.Pointer(&_swig_i_0)), C.uintptr_t(_swig_i_1), C.swig_voidp(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg1
@@ -2582,7 +2572,7 @@ func Ddp_group_split(arg1 uintptr, arg2 int32, arg3 int32, arg4 Ddp_group_option
 	_swig_i_2 := arg3
 	_swig_i_3 := getSwigcptr(arg4)
 	_swig_i_4 := arg5
-	swig_r_p := C._wrap_ddp_group_split_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.int(_swig_i_2), C.uintptr_t(_swig_i_3), C.swig_voidp(_swig_i_4))
+	swig_r_p := C._wrap_ddp_group_split_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.int(_swig_i_2), C.uintptr_t(_swig_i_3), C.swig_voidp(_swig_i_4))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2591,14 +2581,14 @@ swig_r_1 = result(swig_r)
 
 func Ddp_group_destroy(arg1 uintptr) {
 	_swig_i_0 := arg1
-	C._wrap_ddp_group_destroy_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0))
+	C._wrap_ddp_group_destroy_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0))
 }
 
 func Ddp_group_abort(arg1 uintptr, arg2 string) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_group_abort_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), *(*C.swig_type_46)(unsafe.Pointer(&_swig_i_1)))
+	swig_r_p := C._wrap_ddp_group_abort_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), *(*C.swig_type_44)(unsafe.Pointer(&_swig_i_1)))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -2611,7 +2601,7 @@ swig_r_1 = result(swig_r)
 func Ddp_group_status(arg1 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
-	swig_r_p := C._wrap_ddp_group_status_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0))
+	swig_r_p := C._wrap_ddp_group_status_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2621,35 +2611,35 @@ swig_r_1 = result(swig_r)
 func Ddp_group_rank(arg1 uintptr) (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_group_rank_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_group_rank_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func Ddp_group_get_number(arg1 uintptr) (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_group_get_number_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_group_get_number_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func Ddp_group_size(arg1 uintptr) (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_group_size_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_group_size_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func Ddp_group_backend(arg1 uintptr) (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_group_backend_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_group_backend_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func Ddp_group_barrier(arg1 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
-	swig_r_p := C._wrap_ddp_group_barrier_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0))
+	swig_r_p := C._wrap_ddp_group_barrier_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2662,7 +2652,7 @@ func Ddp_group_all_reduce(arg1 uintptr, arg2 Ddp_tensor, arg3 int32, arg4 uintpt
 	_swig_i_1 := getSwigcptr(arg2)
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_group_all_reduce_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.swig_intgo(_swig_i_2), C.uintptr_t(_swig_i_3))
+	swig_r_p := C._wrap_ddp_group_all_reduce_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.swig_intgo(_swig_i_2), C.uintptr_t(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2675,7 +2665,7 @@ func Ddp_group_all_gather(arg1 uintptr, arg2 Ddp_tensor, arg3 Ddp_tensor, arg4 u
 	_swig_i_1 := getSwigcptr(arg2)
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_group_all_gather_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3))
+	swig_r_p := C._wrap_ddp_group_all_gather_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2689,7 +2679,7 @@ func Ddp_group_reduce_scatter(arg1 uintptr, arg2 Ddp_tensor, arg3 Ddp_tensor, ar
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r_p := C._wrap_ddp_group_reduce_scatter_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_intgo(_swig_i_3), C.uintptr_t(_swig_i_4))
+	swig_r_p := C._wrap_ddp_group_reduce_scatter_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_intgo(_swig_i_3), C.uintptr_t(_swig_i_4))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2702,7 +2692,7 @@ func Ddp_group_broadcast(arg1 uintptr, arg2 Ddp_tensor, arg3 int32, arg4 uintptr
 	_swig_i_1 := getSwigcptr(arg2)
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_group_broadcast_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.int(_swig_i_2), C.uintptr_t(_swig_i_3))
+	swig_r_p := C._wrap_ddp_group_broadcast_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.int(_swig_i_2), C.uintptr_t(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2715,7 +2705,7 @@ func Ddp_group_reduce_metrics(arg1 uintptr, arg2 *float64, arg3 int64, arg4 int3
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_group_reduce_metrics_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_55(_swig_i_2), C.swig_intgo(_swig_i_3))
+	swig_r_p := C._wrap_ddp_group_reduce_metrics_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_53(_swig_i_2), C.swig_intgo(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2727,7 +2717,7 @@ func Ddp_group_alloc(arg1 uintptr, arg2 int64, arg3 *unsafe.Pointer) (_swig_ret 
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_group_alloc_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_57(_swig_i_1), C.swig_voidp(_swig_i_2))
+	swig_r_p := C._wrap_ddp_group_alloc_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_55(_swig_i_1), C.swig_voidp(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2738,7 +2728,7 @@ func Ddp_group_free(arg1 uintptr, arg2 unsafe.Pointer) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_group_free_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r_p := C._wrap_ddp_group_free_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2753,7 +2743,7 @@ func Ddp_group_send(arg1 uintptr, arg2 Ddp_tensor, arg3 int32, arg4 int64, arg5 
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r_p := C._wrap_ddp_group_send_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.int(_swig_i_2), C.swig_type_60(_swig_i_3), C.uintptr_t(_swig_i_4))
+	swig_r_p := C._wrap_ddp_group_send_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.int(_swig_i_2), C.swig_type_58(_swig_i_3), C.uintptr_t(_swig_i_4))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2768,7 +2758,7 @@ func Ddp_group_receive(arg1 uintptr, arg2 Ddp_tensor, arg3 int32, arg4 int64, ar
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
 	_swig_i_5 := arg6
-	swig_r_p := C._wrap_ddp_group_receive_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.int(_swig_i_2), C.swig_type_62(_swig_i_3), C.swig_voidp(_swig_i_4), C.uintptr_t(_swig_i_5))
+	swig_r_p := C._wrap_ddp_group_receive_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.int(_swig_i_2), C.swig_type_60(_swig_i_3), C.swig_voidp(_swig_i_4), C.uintptr_t(_swig_i_5))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2782,7 +2772,7 @@ func Ddp_group_reduce(arg1 uintptr, arg2 Ddp_tensor, arg3 int32, arg4 int32, arg
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r_p := C._wrap_ddp_group_reduce_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.swig_intgo(_swig_i_2), C.int(_swig_i_3), C.uintptr_t(_swig_i_4))
+	swig_r_p := C._wrap_ddp_group_reduce_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.swig_intgo(_swig_i_2), C.int(_swig_i_3), C.uintptr_t(_swig_i_4))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2796,7 +2786,7 @@ func Ddp_group_gather(arg1 uintptr, arg2 Ddp_tensor, arg3 Ddp_tensor, arg4 int32
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r_p := C._wrap_ddp_group_gather_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.int(_swig_i_3), C.uintptr_t(_swig_i_4))
+	swig_r_p := C._wrap_ddp_group_gather_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.int(_swig_i_3), C.uintptr_t(_swig_i_4))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2810,7 +2800,7 @@ func Ddp_group_scatter(arg1 uintptr, arg2 Ddp_tensor, arg3 Ddp_tensor, arg4 int3
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r_p := C._wrap_ddp_group_scatter_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.int(_swig_i_3), C.uintptr_t(_swig_i_4))
+	swig_r_p := C._wrap_ddp_group_scatter_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.int(_swig_i_3), C.uintptr_t(_swig_i_4))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2825,7 +2815,7 @@ func Ddp_group_all_to_all(arg1 uintptr, arg2 Ddp_tensor, arg3 Ddp_tensor, arg4 *
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
 	_swig_i_5 := arg6
-	swig_r_p := C._wrap_ddp_group_all_to_all_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4), C.uintptr_t(_swig_i_5))
+	swig_r_p := C._wrap_ddp_group_all_to_all_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4), C.uintptr_t(_swig_i_5))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2839,7 +2829,7 @@ func Ddp_group_all_gather_counts(arg1 uintptr, arg2 Ddp_tensor, arg3 Ddp_tensor,
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r_p := C._wrap_ddp_group_all_gather_counts_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3), C.uintptr_t(_swig_i_4))
+	swig_r_p := C._wrap_ddp_group_all_gather_counts_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3), C.uintptr_t(_swig_i_4))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2849,14 +2839,14 @@ swig_r_1 = result(swig_r)
 type Enum_SS_ddp_unused int
 func _swig_getDDP_UNUSED_ERROR() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_UNUSED_ERROR_low_f5cd9cd78a6c3c90())
+	swig_r = (int32)(C._wrap_DDP_UNUSED_ERROR_low_8cedb92f16a8b413())
 	return swig_r
 }
 
 var DDP_UNUSED_ERROR int32 = _swig_getDDP_UNUSED_ERROR()
 func _swig_getDDP_UNUSED_ALLOW() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_UNUSED_ALLOW_low_f5cd9cd78a6c3c90())
+	swig_r = (int32)(C._wrap_DDP_UNUSED_ALLOW_low_8cedb92f16a8b413())
 	return swig_r
 }
 
@@ -2864,21 +2854,21 @@ var DDP_UNUSED_ALLOW int32 = _swig_getDDP_UNUSED_ALLOW()
 type Enum_SS_ddp_progress int
 func _swig_getDDP_PROGRESS_AUTO() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_PROGRESS_AUTO_low_f5cd9cd78a6c3c90())
+	swig_r = (int32)(C._wrap_DDP_PROGRESS_AUTO_low_8cedb92f16a8b413())
 	return swig_r
 }
 
 var DDP_PROGRESS_AUTO int32 = _swig_getDDP_PROGRESS_AUTO()
 func _swig_getDDP_PROGRESS_CALLER() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_PROGRESS_CALLER_low_f5cd9cd78a6c3c90())
+	swig_r = (int32)(C._wrap_DDP_PROGRESS_CALLER_low_8cedb92f16a8b413())
 	return swig_r
 }
 
 var DDP_PROGRESS_CALLER int32 = _swig_getDDP_PROGRESS_CALLER()
 func _swig_getDDP_PROGRESS_THREAD() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_PROGRESS_THREAD_low_f5cd9cd78a6c3c90())
+	swig_r = (int32)(C._wrap_DDP_PROGRESS_THREAD_low_8cedb92f16a8b413())
 	return swig_r
 }
 
@@ -2886,14 +2876,14 @@ var DDP_PROGRESS_THREAD int32 = _swig_getDDP_PROGRESS_THREAD()
 type Enum_SS_ddp_drift int
 func _swig_getDDP_DRIFT_REPORT() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_DRIFT_REPORT_low_f5cd9cd78a6c3c90())
+	swig_r = (int32)(C._wrap_DDP_DRIFT_REPORT_low_8cedb92f16a8b413())
 	return swig_r
 }
 
 var DDP_DRIFT_REPORT int32 = _swig_getDDP_DRIFT_REPORT()
 func _swig_getDDP_DRIFT_RESEND() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_DRIFT_RESEND_low_f5cd9cd78a6c3c90())
+	swig_r = (int32)(C._wrap_DDP_DRIFT_RESEND_low_8cedb92f16a8b413())
 	return swig_r
 }
 
@@ -2901,14 +2891,14 @@ var DDP_DRIFT_RESEND int32 = _swig_getDDP_DRIFT_RESEND()
 type Enum_SS_ddp_divisor int
 func _swig_getDDP_DIVISOR_WORLD() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_DIVISOR_WORLD_low_f5cd9cd78a6c3c90())
+	swig_r = (int32)(C._wrap_DDP_DIVISOR_WORLD_low_8cedb92f16a8b413())
 	return swig_r
 }
 
 var DDP_DIVISOR_WORLD int32 = _swig_getDDP_DIVISOR_WORLD()
 func _swig_getDDP_DIVISOR_WEIGHTS() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_DIVISOR_WEIGHTS_low_f5cd9cd78a6c3c90())
+	swig_r = (int32)(C._wrap_DDP_DIVISOR_WEIGHTS_low_8cedb92f16a8b413())
 	return swig_r
 }
 
@@ -2925,168 +2915,168 @@ func (p SwigcptrDdp_model_options) SwigIsDdp_model_options() {
 func (arg1 SwigcptrDdp_model_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_options_struct_size_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_68(_swig_i_1))
+	C._wrap_ddp_model_options_struct_size_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_66(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_options) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_options_struct_size_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_options_struct_size_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_options) SetFirst_bucket_bytes(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_options_first_bucket_bytes_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_70(_swig_i_1))
+	C._wrap_ddp_model_options_first_bucket_bytes_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_68(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_options) GetFirst_bucket_bytes() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_options_first_bucket_bytes_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_options_first_bucket_bytes_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_options) SetBucket_bytes(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_options_bucket_bytes_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_72(_swig_i_1))
+	C._wrap_ddp_model_options_bucket_bytes_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_70(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_options) GetBucket_bytes() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_options_bucket_bytes_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_options_bucket_bytes_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_options) SetReduce(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_options_reduce_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+	C._wrap_ddp_model_options_reduce_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_options) GetReduce() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_model_options_reduce_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_model_options_reduce_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_options) SetUnused(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_options_unused_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+	C._wrap_ddp_model_options_unused_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_options) GetUnused() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_model_options_unused_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_model_options_unused_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_options) SetProgress(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_options_progress_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+	C._wrap_ddp_model_options_progress_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_options) GetProgress() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_model_options_progress_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_model_options_progress_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_options) SetDrift(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_options_drift_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+	C._wrap_ddp_model_options_drift_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_options) GetDrift() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_model_options_drift_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_model_options_drift_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_options) SetCheck_every(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_options_check_every_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_74(_swig_i_1))
+	C._wrap_ddp_model_options_check_every_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_72(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_options) GetCheck_every() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_options_check_every_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_options_check_every_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_options) SetDivisor(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_options_divisor_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+	C._wrap_ddp_model_options_divisor_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_options) GetDivisor() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_model_options_divisor_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_model_options_divisor_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_options) SetUneven_inputs(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_options_uneven_inputs_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_model_options_uneven_inputs_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_options) GetUneven_inputs() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_model_options_uneven_inputs_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_model_options_uneven_inputs_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_options) SetWire(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_options_wire_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+	C._wrap_ddp_model_options_wire_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_options) GetWire() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_model_options_wire_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_model_options_wire_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_options) SetOwn_values(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_options_own_values_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_model_options_own_values_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_options) GetOwn_values() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_model_options_own_values_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_model_options_own_values_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_model_options() (_swig_ret Ddp_model_options) {
 	var swig_r Ddp_model_options
-	swig_r = (Ddp_model_options)(SwigcptrDdp_model_options(C._wrap_new_ddp_model_options_low_f5cd9cd78a6c3c90()))
+	swig_r = (Ddp_model_options)(SwigcptrDdp_model_options(C._wrap_new_ddp_model_options_low_8cedb92f16a8b413()))
 	return swig_r
 }
 
 func DeleteDdp_model_options(arg1 Ddp_model_options) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_model_options_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_model_options_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_model_options interface {
@@ -3130,220 +3120,220 @@ func (p SwigcptrDdp_model_stats) SwigIsDdp_model_stats() {
 func (arg1 SwigcptrDdp_model_stats) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_struct_size_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_76(_swig_i_1))
+	C._wrap_ddp_model_stats_struct_size_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_74(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_stats_struct_size_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_stats_struct_size_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_stats) SetParameters(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_parameters_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_78(_swig_i_1))
+	C._wrap_ddp_model_stats_parameters_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_76(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetParameters() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_stats_parameters_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_stats_parameters_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_stats) SetElements(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_elements_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_80(_swig_i_1))
+	C._wrap_ddp_model_stats_elements_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_78(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetElements() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_stats_elements_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_stats_elements_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_stats) SetBuckets(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_buckets_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_82(_swig_i_1))
+	C._wrap_ddp_model_stats_buckets_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_80(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetBuckets() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_stats_buckets_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_stats_buckets_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_stats) SetPasses(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_passes_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_84(_swig_i_1))
+	C._wrap_ddp_model_stats_passes_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_82(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetPasses() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_stats_passes_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_stats_passes_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_stats) SetGradient_bytes(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_gradient_bytes_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_86(_swig_i_1))
+	C._wrap_ddp_model_stats_gradient_bytes_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_84(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetGradient_bytes() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_stats_gradient_bytes_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_stats_gradient_bytes_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_stats) SetBackward_ns(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_backward_ns_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_88(_swig_i_1))
+	C._wrap_ddp_model_stats_backward_ns_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_86(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetBackward_ns() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_stats_backward_ns_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_stats_backward_ns_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_stats) SetComm_ns(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_comm_ns_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_90(_swig_i_1))
+	C._wrap_ddp_model_stats_comm_ns_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_88(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetComm_ns() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_stats_comm_ns_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_stats_comm_ns_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_stats) SetExposed_ns(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_exposed_ns_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_92(_swig_i_1))
+	C._wrap_ddp_model_stats_exposed_ns_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_90(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetExposed_ns() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_stats_exposed_ns_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_stats_exposed_ns_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_stats) SetTotal_backward_ns(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_total_backward_ns_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_94(_swig_i_1))
+	C._wrap_ddp_model_stats_total_backward_ns_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_92(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetTotal_backward_ns() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_stats_total_backward_ns_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_stats_total_backward_ns_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_stats) SetTotal_comm_ns(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_total_comm_ns_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_96(_swig_i_1))
+	C._wrap_ddp_model_stats_total_comm_ns_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_94(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetTotal_comm_ns() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_stats_total_comm_ns_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_stats_total_comm_ns_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_stats) SetTotal_exposed_ns(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_total_exposed_ns_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_98(_swig_i_1))
+	C._wrap_ddp_model_stats_total_exposed_ns_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_96(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetTotal_exposed_ns() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_stats_total_exposed_ns_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_stats_total_exposed_ns_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_stats) SetChecks(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_checks_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_100(_swig_i_1))
+	C._wrap_ddp_model_stats_checks_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_98(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetChecks() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_stats_checks_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_stats_checks_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_stats) SetRepairs(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_repairs_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_102(_swig_i_1))
+	C._wrap_ddp_model_stats_repairs_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_100(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetRepairs() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_stats_repairs_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_stats_repairs_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_stats) SetSent_bytes(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_sent_bytes_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_104(_swig_i_1))
+	C._wrap_ddp_model_stats_sent_bytes_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_102(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetSent_bytes() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_stats_sent_bytes_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_stats_sent_bytes_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_stats) SetTotal_sent_bytes(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_total_sent_bytes_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_106(_swig_i_1))
+	C._wrap_ddp_model_stats_total_sent_bytes_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_104(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetTotal_sent_bytes() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_stats_total_sent_bytes_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_stats_total_sent_bytes_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_model_stats() (_swig_ret Ddp_model_stats) {
 	var swig_r Ddp_model_stats
-	swig_r = (Ddp_model_stats)(SwigcptrDdp_model_stats(C._wrap_new_ddp_model_stats_low_f5cd9cd78a6c3c90()))
+	swig_r = (Ddp_model_stats)(SwigcptrDdp_model_stats(C._wrap_new_ddp_model_stats_low_8cedb92f16a8b413()))
 	return swig_r
 }
 
 func DeleteDdp_model_stats(arg1 Ddp_model_stats) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_model_stats_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_model_stats_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_model_stats interface {
@@ -3387,7 +3377,7 @@ func Ddp_model_options_init(arg1 Ddp_model_options, arg2 int64) (_swig_ret error
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_options_init_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_109(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_options_init_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_107(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3399,7 +3389,7 @@ func Ddp_model_create(arg1 uintptr, arg2 Ddp_model_options, arg3 *uintptr) (_swi
 	_swig_i_0 := arg1
 	_swig_i_1 := getSwigcptr(arg2)
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_create_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.swig_voidp(_swig_i_2))
+	swig_r_p := C._wrap_ddp_model_create_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.swig_voidp(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3408,7 +3398,7 @@ swig_r_1 = result(swig_r)
 
 func Ddp_model_destroy(arg1 uintptr) {
 	_swig_i_0 := arg1
-	C._wrap_ddp_model_destroy_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0))
+	C._wrap_ddp_model_destroy_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0))
 }
 
 func Ddp_model_add_parameter(arg1 uintptr, arg2 string, arg3 Ddp_tensor, arg4 Ddp_tensor, arg5 *int32) (_swig_ret error) {
@@ -3418,7 +3408,7 @@ func Ddp_model_add_parameter(arg1 uintptr, arg2 string, arg3 Ddp_tensor, arg4 Dd
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := getSwigcptr(arg4)
 	_swig_i_4 := arg5
-	swig_r_p := C._wrap_ddp_model_add_parameter_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), *(*C.swig_type_112)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3), C.swig_voidp(_swig_i_4))
+	swig_r_p := C._wrap_ddp_model_add_parameter_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), *(*C.swig_type_110)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3), C.swig_voidp(_swig_i_4))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -3436,7 +3426,7 @@ func Ddp_model_add_array(arg1 uintptr, arg2 string, arg3 unsafe.Pointer, arg4 un
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
 	_swig_i_5 := arg6
-	swig_r_p := C._wrap_ddp_model_add_array_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), *(*C.swig_type_114)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_type_115(_swig_i_4), C.swig_voidp(_swig_i_5))
+	swig_r_p := C._wrap_ddp_model_add_array_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), *(*C.swig_type_112)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_type_113(_swig_i_4), C.swig_voidp(_swig_i_5))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -3452,7 +3442,7 @@ func Ddp_model_add_parameter_without_grad(arg1 uintptr, arg2 string, arg3 Ddp_te
 	_swig_i_1 := arg2
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_model_add_parameter_without_grad_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), *(*C.swig_type_117)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3))
+	swig_r_p := C._wrap_ddp_model_add_parameter_without_grad_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), *(*C.swig_type_115)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -3468,7 +3458,7 @@ func Ddp_model_add_buffer(arg1 uintptr, arg2 string, arg3 Ddp_tensor, arg4 *int3
 	_swig_i_1 := arg2
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_model_add_buffer_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), *(*C.swig_type_119)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3))
+	swig_r_p := C._wrap_ddp_model_add_buffer_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), *(*C.swig_type_117)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -3482,7 +3472,7 @@ func Ddp_model_commit(arg1 uintptr, arg2 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_commit_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_commit_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3492,7 +3482,7 @@ swig_r_1 = result(swig_r)
 func Ddp_model_get_parameter_count(arg1 uintptr) (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_model_get_parameter_count_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_model_get_parameter_count_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
@@ -3501,7 +3491,7 @@ func Ddp_model_get_grad(arg1 uintptr, arg2 int32, arg3 Ddp_tensor) (_swig_ret er
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := getSwigcptr(arg3)
-	swig_r_p := C._wrap_ddp_model_get_grad_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.uintptr_t(_swig_i_2))
+	swig_r_p := C._wrap_ddp_model_get_grad_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3513,7 +3503,7 @@ func Ddp_model_get_value(arg1 uintptr, arg2 int32, arg3 Ddp_tensor) (_swig_ret e
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := getSwigcptr(arg3)
-	swig_r_p := C._wrap_ddp_model_get_value_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.uintptr_t(_swig_i_2))
+	swig_r_p := C._wrap_ddp_model_get_value_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3525,7 +3515,7 @@ func Ddp_model_set_grad(arg1 uintptr, arg2 int32, arg3 Ddp_tensor) (_swig_ret er
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := getSwigcptr(arg3)
-	swig_r_p := C._wrap_ddp_model_set_grad_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.uintptr_t(_swig_i_2))
+	swig_r_p := C._wrap_ddp_model_set_grad_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3537,7 +3527,7 @@ func Ddp_model_sync_buffers(arg1 uintptr, arg2 int32, arg3 uintptr) (_swig_ret e
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_sync_buffers_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.uintptr_t(_swig_i_2))
+	swig_r_p := C._wrap_ddp_model_sync_buffers_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3548,7 +3538,7 @@ func Ddp_model_check(arg1 uintptr, arg2 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_check_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_check_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3559,7 +3549,7 @@ func Ddp_model_get_hash(arg1 uintptr, arg2 *int64) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_get_hash_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_get_hash_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3570,7 +3560,7 @@ func Ddp_model_get_stats(arg1 uintptr, arg2 Ddp_model_stats) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := getSwigcptr(arg2)
-	swig_r_p := C._wrap_ddp_model_get_stats_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_get_stats_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3583,7 +3573,7 @@ func Ddp_model_describe_plan(arg1 uintptr, arg2 unsafe.Pointer, arg3 int64, arg4
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_model_describe_plan_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_129(_swig_i_2), C.swig_voidp(_swig_i_3))
+	swig_r_p := C._wrap_ddp_model_describe_plan_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_127(_swig_i_2), C.swig_voidp(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3593,28 +3583,28 @@ swig_r_1 = result(swig_r)
 type Enum_SS_ddp_pass int
 func _swig_getDDP_PASS_REDUCE() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_PASS_REDUCE_low_f5cd9cd78a6c3c90())
+	swig_r = (int32)(C._wrap_DDP_PASS_REDUCE_low_8cedb92f16a8b413())
 	return swig_r
 }
 
 var DDP_PASS_REDUCE int32 = _swig_getDDP_PASS_REDUCE()
 func _swig_getDDP_PASS_ACCUMULATE() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_PASS_ACCUMULATE_low_f5cd9cd78a6c3c90())
+	swig_r = (int32)(C._wrap_DDP_PASS_ACCUMULATE_low_8cedb92f16a8b413())
 	return swig_r
 }
 
 var DDP_PASS_ACCUMULATE int32 = _swig_getDDP_PASS_ACCUMULATE()
 func _swig_getDDP_PASS_LOCAL() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_PASS_LOCAL_low_f5cd9cd78a6c3c90())
+	swig_r = (int32)(C._wrap_DDP_PASS_LOCAL_low_8cedb92f16a8b413())
 	return swig_r
 }
 
 var DDP_PASS_LOCAL int32 = _swig_getDDP_PASS_LOCAL()
 func _swig_getDDP_PASS_PART() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_PASS_PART_low_f5cd9cd78a6c3c90())
+	swig_r = (int32)(C._wrap_DDP_PASS_PART_low_8cedb92f16a8b413())
 	return swig_r
 }
 
@@ -3623,7 +3613,7 @@ func Ddp_model_begin_backward(arg1 uintptr, arg2 int32) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_begin_backward_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_begin_backward_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3635,7 +3625,7 @@ func Ddp_model_mark_ready(arg1 uintptr, arg2 int32, arg3 uintptr) (_swig_ret err
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_mark_ready_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.uintptr_t(_swig_i_2))
+	swig_r_p := C._wrap_ddp_model_mark_ready_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3649,7 +3639,7 @@ func Ddp_model_mark_range_ready(arg1 uintptr, arg2 int32, arg3 int64, arg4 int64
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r_p := C._wrap_ddp_model_mark_range_ready_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.swig_type_133(_swig_i_2), C.swig_type_134(_swig_i_3), C.uintptr_t(_swig_i_4))
+	swig_r_p := C._wrap_ddp_model_mark_range_ready_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.swig_type_131(_swig_i_2), C.swig_type_132(_swig_i_3), C.uintptr_t(_swig_i_4))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3660,7 +3650,7 @@ func Ddp_model_mark_unused(arg1 uintptr, arg2 int32) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_mark_unused_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_mark_unused_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3671,7 +3661,7 @@ func Ddp_model_end_backward(arg1 uintptr, arg2 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_end_backward_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_end_backward_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3682,7 +3672,7 @@ func Ddp_model_was_used(arg1 uintptr, arg2 int32) (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r = (int32)(C._wrap_ddp_model_was_used_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1)))
+	swig_r = (int32)(C._wrap_ddp_model_was_used_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1)))
 	return swig_r
 }
 
@@ -3690,7 +3680,7 @@ func Ddp_model_zero_grad(arg1 uintptr, arg2 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_zero_grad_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_zero_grad_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3700,7 +3690,7 @@ swig_r_1 = result(swig_r)
 func Ddp_model_mark_reduced(arg1 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
-	swig_r_p := C._wrap_ddp_model_mark_reduced_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0))
+	swig_r_p := C._wrap_ddp_model_mark_reduced_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3713,7 +3703,7 @@ func Ddp_model_get_grad_norm(arg1 uintptr, arg2 float64, arg3 *float64, arg4 uin
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_model_get_grad_norm_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.double(_swig_i_1), C.swig_voidp(_swig_i_2), C.uintptr_t(_swig_i_3))
+	swig_r_p := C._wrap_ddp_model_get_grad_norm_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.double(_swig_i_1), C.swig_voidp(_swig_i_2), C.uintptr_t(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3725,7 +3715,7 @@ func Ddp_model_scale_grad(arg1 uintptr, arg2 float64, arg3 uintptr) (_swig_ret e
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_scale_grad_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.double(_swig_i_1), C.uintptr_t(_swig_i_2))
+	swig_r_p := C._wrap_ddp_model_scale_grad_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.double(_swig_i_1), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3739,7 +3729,7 @@ func Ddp_model_clip_grad_norm(arg1 uintptr, arg2 float64, arg3 float64, arg4 *fl
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r_p := C._wrap_ddp_model_clip_grad_norm_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.double(_swig_i_1), C.double(_swig_i_2), C.swig_voidp(_swig_i_3), C.uintptr_t(_swig_i_4))
+	swig_r_p := C._wrap_ddp_model_clip_grad_norm_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.double(_swig_i_1), C.double(_swig_i_2), C.swig_voidp(_swig_i_3), C.uintptr_t(_swig_i_4))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3751,7 +3741,7 @@ func Ddp_model_clip_grad_value(arg1 uintptr, arg2 float64, arg3 uintptr) (_swig_
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_clip_grad_value_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.double(_swig_i_1), C.uintptr_t(_swig_i_2))
+	swig_r_p := C._wrap_ddp_model_clip_grad_value_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.double(_swig_i_1), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3770,90 +3760,90 @@ func (p SwigcptrDdp_pass_report) SwigIsDdp_pass_report() {
 func (arg1 SwigcptrDdp_pass_report) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_pass_report_struct_size_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_143(_swig_i_1))
+	C._wrap_ddp_pass_report_struct_size_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_141(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_pass_report) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_pass_report_struct_size_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_pass_report_struct_size_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_pass_report) SetContributors(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_pass_report_contributors_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_pass_report_contributors_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_pass_report) GetContributors() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_pass_report_contributors_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_pass_report_contributors_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_pass_report) SetLast(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_pass_report_last_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_pass_report_last_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_pass_report) GetLast() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_pass_report_last_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_pass_report_last_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_pass_report) SetWeight(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_pass_report_weight_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_pass_report_weight_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_pass_report) GetWeight() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_pass_report_weight_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_pass_report_weight_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_pass_report) SetAbsent_count(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_pass_report_absent_count_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_pass_report_absent_count_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_pass_report) GetAbsent_count() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_pass_report_absent_count_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_pass_report_absent_count_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_pass_report) SetReserved(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_pass_report_reserved_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_pass_report_reserved_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_pass_report) GetReserved() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_pass_report_reserved_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_pass_report_reserved_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_pass_report() (_swig_ret Ddp_pass_report) {
 	var swig_r Ddp_pass_report
-	swig_r = (Ddp_pass_report)(SwigcptrDdp_pass_report(C._wrap_new_ddp_pass_report_low_f5cd9cd78a6c3c90()))
+	swig_r = (Ddp_pass_report)(SwigcptrDdp_pass_report(C._wrap_new_ddp_pass_report_low_8cedb92f16a8b413()))
 	return swig_r
 }
 
 func DeleteDdp_pass_report(arg1 Ddp_pass_report) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_pass_report_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_pass_report_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_pass_report interface {
@@ -3877,7 +3867,7 @@ func Ddp_model_set_weight(arg1 uintptr, arg2 float64) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_set_weight_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_set_weight_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3887,7 +3877,7 @@ swig_r_1 = result(swig_r)
 func Ddp_model_set_last_pass(arg1 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
-	swig_r_p := C._wrap_ddp_model_set_last_pass_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0))
+	swig_r_p := C._wrap_ddp_model_set_last_pass_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3898,7 +3888,7 @@ func Ddp_model_skip_backward(arg1 uintptr, arg2 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_skip_backward_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_skip_backward_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3910,7 +3900,7 @@ func Ddp_model_abandon_backward(arg1 uintptr, arg2 string, arg3 uintptr) (_swig_
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_abandon_backward_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), *(*C.swig_type_149)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2))
+	swig_r_p := C._wrap_ddp_model_abandon_backward_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), *(*C.swig_type_147)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -3924,7 +3914,7 @@ func Ddp_model_get_pass_report(arg1 uintptr, arg2 Ddp_pass_report) (_swig_ret er
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := getSwigcptr(arg2)
-	swig_r_p := C._wrap_ddp_model_get_pass_report_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_get_pass_report_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3937,7 +3927,7 @@ func Ddp_model_get_absent(arg1 uintptr, arg2 *int32, arg3 int32, arg4 *int32) (_
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_model_get_absent_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.int(_swig_i_2), C.swig_voidp(_swig_i_3))
+	swig_r_p := C._wrap_ddp_model_get_absent_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.int(_swig_i_2), C.swig_voidp(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3947,21 +3937,21 @@ swig_r_1 = result(swig_r)
 type Enum_SS_ddp_nonfinite int
 func _swig_getDDP_NONFINITE_KEEP() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_NONFINITE_KEEP_low_f5cd9cd78a6c3c90())
+	swig_r = (int32)(C._wrap_DDP_NONFINITE_KEEP_low_8cedb92f16a8b413())
 	return swig_r
 }
 
 var DDP_NONFINITE_KEEP int32 = _swig_getDDP_NONFINITE_KEEP()
 func _swig_getDDP_NONFINITE_SKIP() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_NONFINITE_SKIP_low_f5cd9cd78a6c3c90())
+	swig_r = (int32)(C._wrap_DDP_NONFINITE_SKIP_low_8cedb92f16a8b413())
 	return swig_r
 }
 
 var DDP_NONFINITE_SKIP int32 = _swig_getDDP_NONFINITE_SKIP()
 func _swig_getDDP_NONFINITE_FAIL() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_NONFINITE_FAIL_low_f5cd9cd78a6c3c90())
+	swig_r = (int32)(C._wrap_DDP_NONFINITE_FAIL_low_8cedb92f16a8b413())
 	return swig_r
 }
 
@@ -3978,129 +3968,129 @@ func (p SwigcptrDdp_optimizer_options) SwigIsDdp_optimizer_options() {
 func (arg1 SwigcptrDdp_optimizer_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_optimizer_options_struct_size_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_152(_swig_i_1))
+	C._wrap_ddp_optimizer_options_struct_size_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_150(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_optimizer_options) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_optimizer_options_struct_size_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_optimizer_options_struct_size_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_optimizer_options) SetShard(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_optimizer_options_shard_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_optimizer_options_shard_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_optimizer_options) GetShard() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_optimizer_options_shard_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_optimizer_options_shard_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_optimizer_options) SetIn_backward(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_optimizer_options_in_backward_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_optimizer_options_in_backward_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_optimizer_options) GetIn_backward() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_optimizer_options_in_backward_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_optimizer_options_in_backward_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_optimizer_options) SetUndo(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_optimizer_options_undo_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_optimizer_options_undo_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_optimizer_options) GetUndo() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_optimizer_options_undo_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_optimizer_options_undo_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_optimizer_options) SetMaster_weights(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_optimizer_options_master_weights_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_optimizer_options_master_weights_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_optimizer_options) GetMaster_weights() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_optimizer_options_master_weights_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_optimizer_options_master_weights_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_optimizer_options) SetNonfinite(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_optimizer_options_nonfinite_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+	C._wrap_ddp_optimizer_options_nonfinite_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_optimizer_options) GetNonfinite() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_optimizer_options_nonfinite_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_optimizer_options_nonfinite_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_optimizer_options) SetDivide_in_step(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_optimizer_options_divide_in_step_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_optimizer_options_divide_in_step_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_optimizer_options) GetDivide_in_step() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_optimizer_options_divide_in_step_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_optimizer_options_divide_in_step_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_optimizer_options) SetMax_norm(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_optimizer_options_max_norm_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_optimizer_options_max_norm_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_optimizer_options) GetMax_norm() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_optimizer_options_max_norm_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_optimizer_options_max_norm_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_optimizer_options) SetClip_value(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_optimizer_options_clip_value_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_optimizer_options_clip_value_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_optimizer_options) GetClip_value() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_optimizer_options_clip_value_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_optimizer_options_clip_value_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_optimizer_options() (_swig_ret Ddp_optimizer_options) {
 	var swig_r Ddp_optimizer_options
-	swig_r = (Ddp_optimizer_options)(SwigcptrDdp_optimizer_options(C._wrap_new_ddp_optimizer_options_low_f5cd9cd78a6c3c90()))
+	swig_r = (Ddp_optimizer_options)(SwigcptrDdp_optimizer_options(C._wrap_new_ddp_optimizer_options_low_8cedb92f16a8b413()))
 	return swig_r
 }
 
 func DeleteDdp_optimizer_options(arg1 Ddp_optimizer_options) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_optimizer_options_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_optimizer_options_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_optimizer_options interface {
@@ -4138,103 +4128,103 @@ func (p SwigcptrDdp_sgd_options) SwigIsDdp_sgd_options() {
 func (arg1 SwigcptrDdp_sgd_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sgd_options_struct_size_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_154(_swig_i_1))
+	C._wrap_ddp_sgd_options_struct_size_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_152(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sgd_options) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_sgd_options_struct_size_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_sgd_options_struct_size_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_sgd_options) SetRate(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sgd_options_rate_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_sgd_options_rate_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sgd_options) GetRate() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_sgd_options_rate_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_sgd_options_rate_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_sgd_options) SetMomentum(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sgd_options_momentum_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_sgd_options_momentum_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sgd_options) GetMomentum() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_sgd_options_momentum_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_sgd_options_momentum_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_sgd_options) SetDampening(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sgd_options_dampening_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_sgd_options_dampening_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sgd_options) GetDampening() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_sgd_options_dampening_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_sgd_options_dampening_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_sgd_options) SetWeight_decay(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sgd_options_weight_decay_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_sgd_options_weight_decay_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sgd_options) GetWeight_decay() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_sgd_options_weight_decay_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_sgd_options_weight_decay_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_sgd_options) SetNesterov(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sgd_options_nesterov_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_sgd_options_nesterov_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sgd_options) GetNesterov() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_sgd_options_nesterov_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_sgd_options_nesterov_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_sgd_options) SetReserved(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sgd_options_reserved_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_sgd_options_reserved_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sgd_options) GetReserved() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_sgd_options_reserved_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_sgd_options_reserved_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_sgd_options() (_swig_ret Ddp_sgd_options) {
 	var swig_r Ddp_sgd_options
-	swig_r = (Ddp_sgd_options)(SwigcptrDdp_sgd_options(C._wrap_new_ddp_sgd_options_low_f5cd9cd78a6c3c90()))
+	swig_r = (Ddp_sgd_options)(SwigcptrDdp_sgd_options(C._wrap_new_ddp_sgd_options_low_8cedb92f16a8b413()))
 	return swig_r
 }
 
 func DeleteDdp_sgd_options(arg1 Ddp_sgd_options) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_sgd_options_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_sgd_options_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_sgd_options interface {
@@ -4268,116 +4258,116 @@ func (p SwigcptrDdp_adam_options) SwigIsDdp_adam_options() {
 func (arg1 SwigcptrDdp_adam_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_adam_options_struct_size_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_156(_swig_i_1))
+	C._wrap_ddp_adam_options_struct_size_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_154(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_adam_options) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_adam_options_struct_size_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_adam_options_struct_size_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_adam_options) SetRate(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_adam_options_rate_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_adam_options_rate_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_adam_options) GetRate() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_adam_options_rate_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_adam_options_rate_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_adam_options) SetBeta1(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_adam_options_beta1_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_adam_options_beta1_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_adam_options) GetBeta1() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_adam_options_beta1_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_adam_options_beta1_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_adam_options) SetBeta2(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_adam_options_beta2_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_adam_options_beta2_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_adam_options) GetBeta2() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_adam_options_beta2_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_adam_options_beta2_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_adam_options) SetEpsilon(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_adam_options_epsilon_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_adam_options_epsilon_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_adam_options) GetEpsilon() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_adam_options_epsilon_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_adam_options_epsilon_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_adam_options) SetWeight_decay(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_adam_options_weight_decay_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_adam_options_weight_decay_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_adam_options) GetWeight_decay() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_adam_options_weight_decay_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_adam_options_weight_decay_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_adam_options) SetDecoupled(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_adam_options_decoupled_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_adam_options_decoupled_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_adam_options) GetDecoupled() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_adam_options_decoupled_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_adam_options_decoupled_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_adam_options) SetReserved(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_adam_options_reserved_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_adam_options_reserved_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_adam_options) GetReserved() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_adam_options_reserved_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_adam_options_reserved_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_adam_options() (_swig_ret Ddp_adam_options) {
 	var swig_r Ddp_adam_options
-	swig_r = (Ddp_adam_options)(SwigcptrDdp_adam_options(C._wrap_new_ddp_adam_options_low_f5cd9cd78a6c3c90()))
+	swig_r = (Ddp_adam_options)(SwigcptrDdp_adam_options(C._wrap_new_ddp_adam_options_low_8cedb92f16a8b413()))
 	return swig_r
 }
 
 func DeleteDdp_adam_options(arg1 Ddp_adam_options) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_adam_options_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_adam_options_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_adam_options interface {
@@ -4413,103 +4403,103 @@ func (p SwigcptrDdp_loss_scale_options) SwigIsDdp_loss_scale_options() {
 func (arg1 SwigcptrDdp_loss_scale_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_loss_scale_options_struct_size_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_158(_swig_i_1))
+	C._wrap_ddp_loss_scale_options_struct_size_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_156(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_loss_scale_options) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_loss_scale_options_struct_size_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_loss_scale_options_struct_size_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_loss_scale_options) SetInitial(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_loss_scale_options_initial_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_loss_scale_options_initial_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_loss_scale_options) GetInitial() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_loss_scale_options_initial_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_loss_scale_options_initial_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_loss_scale_options) SetGrowth(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_loss_scale_options_growth_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_loss_scale_options_growth_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_loss_scale_options) GetGrowth() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_loss_scale_options_growth_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_loss_scale_options_growth_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_loss_scale_options) SetBackoff(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_loss_scale_options_backoff_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_loss_scale_options_backoff_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_loss_scale_options) GetBackoff() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_loss_scale_options_backoff_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_loss_scale_options_backoff_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_loss_scale_options) SetMinimum(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_loss_scale_options_minimum_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_loss_scale_options_minimum_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_loss_scale_options) GetMinimum() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_loss_scale_options_minimum_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_loss_scale_options_minimum_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_loss_scale_options) SetMaximum(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_loss_scale_options_maximum_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_loss_scale_options_maximum_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_loss_scale_options) GetMaximum() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_loss_scale_options_maximum_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_loss_scale_options_maximum_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_loss_scale_options) SetInterval(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_loss_scale_options_interval_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_160(_swig_i_1))
+	C._wrap_ddp_loss_scale_options_interval_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_158(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_loss_scale_options) GetInterval() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_loss_scale_options_interval_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_loss_scale_options_interval_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_loss_scale_options() (_swig_ret Ddp_loss_scale_options) {
 	var swig_r Ddp_loss_scale_options
-	swig_r = (Ddp_loss_scale_options)(SwigcptrDdp_loss_scale_options(C._wrap_new_ddp_loss_scale_options_low_f5cd9cd78a6c3c90()))
+	swig_r = (Ddp_loss_scale_options)(SwigcptrDdp_loss_scale_options(C._wrap_new_ddp_loss_scale_options_low_8cedb92f16a8b413()))
 	return swig_r
 }
 
 func DeleteDdp_loss_scale_options(arg1 Ddp_loss_scale_options) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_loss_scale_options_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_loss_scale_options_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_loss_scale_options interface {
@@ -4535,7 +4525,7 @@ func Ddp_optimizer_options_init(arg1 Ddp_optimizer_options, arg2 int64) (_swig_r
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_optimizer_options_init_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_163(_swig_i_1))
+	swig_r_p := C._wrap_ddp_optimizer_options_init_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_161(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4546,7 +4536,7 @@ func Ddp_sgd_options_init(arg1 Ddp_sgd_options, arg2 int64) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_sgd_options_init_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_165(_swig_i_1))
+	swig_r_p := C._wrap_ddp_sgd_options_init_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_163(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4557,7 +4547,7 @@ func Ddp_adam_options_init(arg1 Ddp_adam_options, arg2 int64) (_swig_ret error) 
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_adam_options_init_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_167(_swig_i_1))
+	swig_r_p := C._wrap_ddp_adam_options_init_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_165(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4570,7 +4560,7 @@ func Ddp_optimizer_create_sgd(arg1 uintptr, arg2 Ddp_sgd_options, arg3 Ddp_optim
 	_swig_i_1 := getSwigcptr(arg2)
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_optimizer_create_sgd_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3))
+	swig_r_p := C._wrap_ddp_optimizer_create_sgd_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4583,7 +4573,7 @@ func Ddp_optimizer_create_adam(arg1 uintptr, arg2 Ddp_adam_options, arg3 Ddp_opt
 	_swig_i_1 := getSwigcptr(arg2)
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_optimizer_create_adam_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3))
+	swig_r_p := C._wrap_ddp_optimizer_create_adam_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4592,14 +4582,14 @@ swig_r_1 = result(swig_r)
 
 func Ddp_optimizer_destroy(arg1 uintptr) {
 	_swig_i_0 := arg1
-	C._wrap_ddp_optimizer_destroy_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0))
+	C._wrap_ddp_optimizer_destroy_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0))
 }
 
 func Ddp_optimizer_set_rate(arg1 uintptr, arg2 float64) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_optimizer_set_rate_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	swig_r_p := C._wrap_ddp_optimizer_set_rate_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4610,7 +4600,7 @@ func Ddp_optimizer_get_rate(arg1 uintptr, arg2 *float64) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_optimizer_get_rate_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r_p := C._wrap_ddp_optimizer_get_rate_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4621,7 +4611,7 @@ func Ddp_optimizer_get_step_count(arg1 uintptr, arg2 *int64) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_optimizer_get_step_count_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r_p := C._wrap_ddp_optimizer_get_step_count_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4632,7 +4622,7 @@ func Ddp_loss_scale_options_init(arg1 Ddp_loss_scale_options, arg2 int64) (_swig
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_loss_scale_options_init_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_174(_swig_i_1))
+	swig_r_p := C._wrap_ddp_loss_scale_options_init_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_172(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4643,7 +4633,7 @@ func Ddp_optimizer_set_loss_scale(arg1 uintptr, arg2 Ddp_loss_scale_options) (_s
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := getSwigcptr(arg2)
-	swig_r_p := C._wrap_ddp_optimizer_set_loss_scale_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r_p := C._wrap_ddp_optimizer_set_loss_scale_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4654,7 +4644,7 @@ func Ddp_optimizer_get_loss_scale(arg1 uintptr, arg2 *float64) (_swig_ret error)
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_optimizer_get_loss_scale_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r_p := C._wrap_ddp_optimizer_get_loss_scale_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4665,7 +4655,7 @@ func Ddp_optimizer_get_skipped_count(arg1 uintptr, arg2 *int64) (_swig_ret error
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_optimizer_get_skipped_count_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r_p := C._wrap_ddp_optimizer_get_skipped_count_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4676,7 +4666,7 @@ func Ddp_optimizer_get_grad_norm(arg1 uintptr, arg2 *float64) (_swig_ret error) 
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_optimizer_get_grad_norm_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r_p := C._wrap_ddp_optimizer_get_grad_norm_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4689,7 +4679,7 @@ func Ddp_optimizer_set_group(arg1 uintptr, arg2 int32, arg3 float64, arg4 float6
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_optimizer_set_group_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.double(_swig_i_2), C.double(_swig_i_3))
+	swig_r_p := C._wrap_ddp_optimizer_set_group_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.double(_swig_i_2), C.double(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4700,7 +4690,7 @@ func Ddp_optimizer_step(arg1 uintptr, arg2 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_optimizer_step_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r_p := C._wrap_ddp_optimizer_step_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4713,7 +4703,7 @@ func Ddp_ema_create(arg1 uintptr, arg2 *float64, arg3 int32, arg4 *uintptr) (_sw
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_ema_create_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.int(_swig_i_2), C.swig_voidp(_swig_i_3))
+	swig_r_p := C._wrap_ddp_ema_create_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.int(_swig_i_2), C.swig_voidp(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4722,14 +4712,14 @@ swig_r_1 = result(swig_r)
 
 func Ddp_ema_destroy(arg1 uintptr) {
 	_swig_i_0 := arg1
-	C._wrap_ddp_ema_destroy_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0))
+	C._wrap_ddp_ema_destroy_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0))
 }
 
 func Ddp_ema_update(arg1 uintptr, arg2 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_ema_update_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r_p := C._wrap_ddp_ema_update_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4741,7 +4731,7 @@ func Ddp_ema_swap(arg1 uintptr, arg2 int32, arg3 uintptr) (_swig_ret error) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_ema_swap_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.uintptr_t(_swig_i_2))
+	swig_r_p := C._wrap_ddp_ema_swap_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4760,129 +4750,129 @@ func (p SwigcptrDdp_state) SwigIsDdp_state() {
 func (arg1 SwigcptrDdp_state) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_state_struct_size_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_184(_swig_i_1))
+	C._wrap_ddp_state_struct_size_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_182(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_state) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_state_struct_size_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_state_struct_size_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_state) SetModel(arg2 uintptr) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_state_model_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	C._wrap_ddp_state_model_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_state) GetModel() (_swig_ret uintptr) {
 	var swig_r uintptr
 	_swig_i_0 := arg1
-	swig_r = (uintptr)(C._wrap_ddp_state_model_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (uintptr)(C._wrap_ddp_state_model_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_state) SetOptimizer(arg2 uintptr) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_state_optimizer_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	C._wrap_ddp_state_optimizer_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_state) GetOptimizer() (_swig_ret uintptr) {
 	var swig_r uintptr
 	_swig_i_0 := arg1
-	swig_r = (uintptr)(C._wrap_ddp_state_optimizer_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (uintptr)(C._wrap_ddp_state_optimizer_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_state) SetEma(arg2 uintptr) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_state_ema_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	C._wrap_ddp_state_ema_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_state) GetEma() (_swig_ret uintptr) {
 	var swig_r uintptr
 	_swig_i_0 := arg1
-	swig_r = (uintptr)(C._wrap_ddp_state_ema_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (uintptr)(C._wrap_ddp_state_ema_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_state) SetEpoch(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_state_epoch_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_186(_swig_i_1))
+	C._wrap_ddp_state_epoch_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_184(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_state) GetEpoch() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_state_epoch_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_state_epoch_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_state) SetStep(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_state_step_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_188(_swig_i_1))
+	C._wrap_ddp_state_step_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_186(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_state) GetStep() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_state_step_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_state_step_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_state) SetOuter(arg2 uintptr) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_state_outer_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	C._wrap_ddp_state_outer_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_state) GetOuter() (_swig_ret uintptr) {
 	var swig_r uintptr
 	_swig_i_0 := arg1
-	swig_r = (uintptr)(C._wrap_ddp_state_outer_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (uintptr)(C._wrap_ddp_state_outer_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_state) SetOwn(arg2 unsafe.Pointer) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_state_own_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	C._wrap_ddp_state_own_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_state) GetOwn() (_swig_ret unsafe.Pointer) {
 	var swig_r unsafe.Pointer
 	_swig_i_0 := arg1
-	swig_r = (unsafe.Pointer)(C._wrap_ddp_state_own_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (unsafe.Pointer)(C._wrap_ddp_state_own_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_state) SetOwn_bytes(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_state_own_bytes_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_190(_swig_i_1))
+	C._wrap_ddp_state_own_bytes_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_188(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_state) GetOwn_bytes() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_state_own_bytes_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_state_own_bytes_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_state() (_swig_ret Ddp_state) {
 	var swig_r Ddp_state
-	swig_r = (Ddp_state)(SwigcptrDdp_state(C._wrap_new_ddp_state_low_f5cd9cd78a6c3c90()))
+	swig_r = (Ddp_state)(SwigcptrDdp_state(C._wrap_new_ddp_state_low_8cedb92f16a8b413()))
 	return swig_r
 }
 
 func DeleteDdp_state(arg1 Ddp_state) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_state_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_state_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_state interface {
@@ -4920,51 +4910,51 @@ func (p SwigcptrDdp_load_options) SwigIsDdp_load_options() {
 func (arg1 SwigcptrDdp_load_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_load_options_struct_size_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_192(_swig_i_1))
+	C._wrap_ddp_load_options_struct_size_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_190(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_load_options) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_load_options_struct_size_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_load_options_struct_size_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_load_options) SetPartial(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_load_options_partial_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_load_options_partial_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_load_options) GetPartial() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_load_options_partial_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_load_options_partial_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_load_options) SetLocal(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_load_options_local_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_load_options_local_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_load_options) GetLocal() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_load_options_local_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_load_options_local_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_load_options() (_swig_ret Ddp_load_options) {
 	var swig_r Ddp_load_options
-	swig_r = (Ddp_load_options)(SwigcptrDdp_load_options(C._wrap_new_ddp_load_options_low_f5cd9cd78a6c3c90()))
+	swig_r = (Ddp_load_options)(SwigcptrDdp_load_options(C._wrap_new_ddp_load_options_low_8cedb92f16a8b413()))
 	return swig_r
 }
 
 func DeleteDdp_load_options(arg1 Ddp_load_options) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_load_options_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_load_options_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_load_options interface {
@@ -4990,90 +4980,90 @@ func (p SwigcptrDdp_load_report) SwigIsDdp_load_report() {
 func (arg1 SwigcptrDdp_load_report) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_load_report_struct_size_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_194(_swig_i_1))
+	C._wrap_ddp_load_report_struct_size_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_192(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_load_report) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_load_report_struct_size_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_load_report_struct_size_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_load_report) SetEpoch(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_load_report_epoch_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_196(_swig_i_1))
+	C._wrap_ddp_load_report_epoch_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_194(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_load_report) GetEpoch() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_load_report_epoch_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_load_report_epoch_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_load_report) SetStep(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_load_report_step_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_198(_swig_i_1))
+	C._wrap_ddp_load_report_step_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_196(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_load_report) GetStep() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_load_report_step_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_load_report_step_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_load_report) SetMissing(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_load_report_missing_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_200(_swig_i_1))
+	C._wrap_ddp_load_report_missing_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_198(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_load_report) GetMissing() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_load_report_missing_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_load_report_missing_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_load_report) SetUnexpected(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_load_report_unexpected_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_202(_swig_i_1))
+	C._wrap_ddp_load_report_unexpected_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_200(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_load_report) GetUnexpected() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_load_report_unexpected_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_load_report_unexpected_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_load_report) SetSkipped(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_load_report_skipped_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_204(_swig_i_1))
+	C._wrap_ddp_load_report_skipped_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_202(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_load_report) GetSkipped() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_load_report_skipped_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_load_report_skipped_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_load_report() (_swig_ret Ddp_load_report) {
 	var swig_r Ddp_load_report
-	swig_r = (Ddp_load_report)(SwigcptrDdp_load_report(C._wrap_new_ddp_load_report_low_f5cd9cd78a6c3c90()))
+	swig_r = (Ddp_load_report)(SwigcptrDdp_load_report(C._wrap_new_ddp_load_report_low_8cedb92f16a8b413()))
 	return swig_r
 }
 
 func DeleteDdp_load_report(arg1 Ddp_load_report) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_load_report_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_load_report_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_load_report interface {
@@ -5097,7 +5087,7 @@ func Ddp_state_init(arg1 Ddp_state, arg2 int64) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_state_init_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_207(_swig_i_1))
+	swig_r_p := C._wrap_ddp_state_init_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_205(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5108,7 +5098,7 @@ func Ddp_load_options_init(arg1 Ddp_load_options, arg2 int64) (_swig_ret error) 
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_load_options_init_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_209(_swig_i_1))
+	swig_r_p := C._wrap_ddp_load_options_init_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_207(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5120,7 +5110,7 @@ func Ddp_model_set_metadata(arg1 uintptr, arg2 string, arg3 unsafe.Pointer) (_sw
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_set_metadata_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), *(*C.swig_type_211)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
+	swig_r_p := C._wrap_ddp_model_set_metadata_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), *(*C.swig_type_209)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -5135,7 +5125,7 @@ func Ddp_model_get_metadata(arg1 uintptr, arg2 string, arg3 *unsafe.Pointer) (_s
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_get_metadata_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), *(*C.swig_type_213)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
+	swig_r_p := C._wrap_ddp_model_get_metadata_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), *(*C.swig_type_211)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -5149,7 +5139,7 @@ func Ddp_state_save_file(arg1 Ddp_state, arg2 string) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_state_save_file_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), *(*C.swig_type_215)(unsafe.Pointer(&_swig_i_1)))
+	swig_r_p := C._wrap_ddp_state_save_file_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), *(*C.swig_type_213)(unsafe.Pointer(&_swig_i_1)))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -5165,7 +5155,7 @@ func Ddp_state_load_file(arg1 Ddp_state, arg2 string, arg3 Ddp_load_options, arg
 	_swig_i_1 := arg2
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := getSwigcptr(arg4)
-	swig_r_p := C._wrap_ddp_state_load_file_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), *(*C.swig_type_217)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3))
+	swig_r_p := C._wrap_ddp_state_load_file_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), *(*C.swig_type_215)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -5179,7 +5169,7 @@ func Ddp_model_get_missing(arg1 uintptr, arg2 int64) (_swig_ret string) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_get_missing_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_219(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_get_missing_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_217(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 string
  swig_r_1 = swigCopyString(swig_r) 
@@ -5190,7 +5180,7 @@ func Ddp_model_get_unexpected(arg1 uintptr, arg2 int64) (_swig_ret string) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_get_unexpected_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_221(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_get_unexpected_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_219(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 string
  swig_r_1 = swigCopyString(swig_r) 
@@ -5202,7 +5192,7 @@ func Ddp_state_save(arg1 Ddp_state, arg2 unsafe.Pointer, arg3 uintptr) (_swig_re
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_state_save_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.ddp_write_fn(_swig_i_1), C.uintptr_t(_swig_i_2))
+	swig_r_p := C._wrap_ddp_state_save_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.ddp_write_fn(_swig_i_1), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5216,7 +5206,7 @@ func Ddp_state_load(arg1 Ddp_state, arg2 unsafe.Pointer, arg3 uintptr, arg4 Ddp_
 	_swig_i_2 := arg3
 	_swig_i_3 := getSwigcptr(arg4)
 	_swig_i_4 := getSwigcptr(arg5)
-	swig_r_p := C._wrap_ddp_state_load_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.ddp_read_fn(_swig_i_1), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3), C.uintptr_t(_swig_i_4))
+	swig_r_p := C._wrap_ddp_state_load_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.ddp_read_fn(_swig_i_1), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3), C.uintptr_t(_swig_i_4))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5235,116 +5225,116 @@ func (p SwigcptrDdp_sampler) SwigIsDdp_sampler() {
 func (arg1 SwigcptrDdp_sampler) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sampler_struct_size_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_224(_swig_i_1))
+	C._wrap_ddp_sampler_struct_size_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_222(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sampler) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_sampler_struct_size_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_sampler_struct_size_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_sampler) SetDataset_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sampler_dataset_size_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_226(_swig_i_1))
+	C._wrap_ddp_sampler_dataset_size_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_224(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sampler) GetDataset_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_sampler_dataset_size_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_sampler_dataset_size_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_sampler) SetSeed(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sampler_seed_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_228(_swig_i_1))
+	C._wrap_ddp_sampler_seed_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_226(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sampler) GetSeed() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_sampler_seed_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_sampler_seed_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_sampler) SetRank(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sampler_rank_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_sampler_rank_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sampler) GetRank() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_sampler_rank_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_sampler_rank_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_sampler) SetSize(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sampler_size_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_sampler_size_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sampler) GetSize() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_sampler_size_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_sampler_size_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_sampler) SetShuffle(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sampler_shuffle_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_sampler_shuffle_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sampler) GetShuffle() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_sampler_shuffle_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_sampler_shuffle_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_sampler) SetDrop_last(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sampler_drop_last_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_sampler_drop_last_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sampler) GetDrop_last() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_sampler_drop_last_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_sampler_drop_last_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_sampler) SetSeen(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sampler_seen_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_230(_swig_i_1))
+	C._wrap_ddp_sampler_seen_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_228(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sampler) GetSeen() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_sampler_seen_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_sampler_seen_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_sampler() (_swig_ret Ddp_sampler) {
 	var swig_r Ddp_sampler
-	swig_r = (Ddp_sampler)(SwigcptrDdp_sampler(C._wrap_new_ddp_sampler_low_f5cd9cd78a6c3c90()))
+	swig_r = (Ddp_sampler)(SwigcptrDdp_sampler(C._wrap_new_ddp_sampler_low_8cedb92f16a8b413()))
 	return swig_r
 }
 
 func DeleteDdp_sampler(arg1 Ddp_sampler) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_sampler_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_sampler_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_sampler interface {
@@ -5372,7 +5362,7 @@ func Ddp_sampler_init(arg1 Ddp_sampler, arg2 int64) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_sampler_init_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_233(_swig_i_1))
+	swig_r_p := C._wrap_ddp_sampler_init_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_231(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5383,7 +5373,7 @@ func Ddp_sampler_get_count(arg1 Ddp_sampler, arg2 *int64) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_sampler_get_count_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r_p := C._wrap_ddp_sampler_get_count_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5397,7 +5387,7 @@ func Ddp_sampler_fill(arg1 Ddp_sampler, arg2 int64, arg3 int64, arg4 int64, arg5
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r_p := C._wrap_ddp_sampler_fill_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_236(_swig_i_1), C.swig_type_237(_swig_i_2), C.swig_type_238(_swig_i_3), C.swig_voidp(_swig_i_4))
+	swig_r_p := C._wrap_ddp_sampler_fill_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_234(_swig_i_1), C.swig_type_235(_swig_i_2), C.swig_type_236(_swig_i_3), C.swig_voidp(_swig_i_4))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5407,7 +5397,7 @@ swig_r_1 = result(swig_r)
 const DDP_EXPERIMENTAL_VERSION int = 1
 func Ddp_experimental_version() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_ddp_experimental_version_low_f5cd9cd78a6c3c90())
+	swig_r = (int32)(C._wrap_ddp_experimental_version_low_8cedb92f16a8b413())
 	return swig_r
 }
 
@@ -5423,77 +5413,77 @@ func (p SwigcptrDdp_custom_options) SwigIsDdp_custom_options() {
 func (arg1 SwigcptrDdp_custom_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_custom_options_struct_size_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_239(_swig_i_1))
+	C._wrap_ddp_custom_options_struct_size_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_237(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_custom_options) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_custom_options_struct_size_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_custom_options_struct_size_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_custom_options) SetRate(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_custom_options_rate_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_custom_options_rate_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_custom_options) GetRate() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_custom_options_rate_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_custom_options_rate_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_custom_options) SetWeight_decay(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_custom_options_weight_decay_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_custom_options_weight_decay_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_custom_options) GetWeight_decay() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_custom_options_weight_decay_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_custom_options_weight_decay_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_custom_options) SetWhole_tensors(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_custom_options_whole_tensors_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_custom_options_whole_tensors_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_custom_options) GetWhole_tensors() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_custom_options_whole_tensors_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_custom_options_whole_tensors_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_custom_options) SetReserved(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_custom_options_reserved_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_custom_options_reserved_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_custom_options) GetReserved() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_custom_options_reserved_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_custom_options_reserved_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_custom_options() (_swig_ret Ddp_custom_options) {
 	var swig_r Ddp_custom_options
-	swig_r = (Ddp_custom_options)(SwigcptrDdp_custom_options(C._wrap_new_ddp_custom_options_low_f5cd9cd78a6c3c90()))
+	swig_r = (Ddp_custom_options)(SwigcptrDdp_custom_options(C._wrap_new_ddp_custom_options_low_8cedb92f16a8b413()))
 	return swig_r
 }
 
 func DeleteDdp_custom_options(arg1 Ddp_custom_options) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_custom_options_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_custom_options_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_custom_options interface {
@@ -5524,220 +5514,220 @@ func (p SwigcptrDdp_update_slice) SwigIsDdp_update_slice() {
 func (arg1 SwigcptrDdp_update_slice) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_update_slice_struct_size_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_241(_swig_i_1))
+	C._wrap_ddp_update_slice_struct_size_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_239(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_update_slice) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_update_slice_struct_size_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_update_slice_struct_size_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_update_slice) SetIndex(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_update_slice_index_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_update_slice_index_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_update_slice) GetIndex() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_update_slice_index_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_update_slice_index_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_update_slice) SetDtype(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_update_slice_dtype_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+	C._wrap_ddp_update_slice_dtype_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_update_slice) GetDtype() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_update_slice_dtype_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_update_slice_dtype_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_update_slice) SetValue(arg2 unsafe.Pointer) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_update_slice_value_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	C._wrap_ddp_update_slice_value_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_update_slice) GetValue() (_swig_ret unsafe.Pointer) {
 	var swig_r unsafe.Pointer
 	_swig_i_0 := arg1
-	swig_r = (unsafe.Pointer)(C._wrap_ddp_update_slice_value_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (unsafe.Pointer)(C._wrap_ddp_update_slice_value_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_update_slice) SetGrad(arg2 unsafe.Pointer) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_update_slice_grad_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	C._wrap_ddp_update_slice_grad_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_update_slice) GetGrad() (_swig_ret unsafe.Pointer) {
 	var swig_r unsafe.Pointer
 	_swig_i_0 := arg1
-	swig_r = (unsafe.Pointer)(C._wrap_ddp_update_slice_grad_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (unsafe.Pointer)(C._wrap_ddp_update_slice_grad_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_update_slice) SetState(arg2 *unsafe.Pointer) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_update_slice_state_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	C._wrap_ddp_update_slice_state_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_update_slice) GetState() (_swig_ret *unsafe.Pointer) {
 	var swig_r *unsafe.Pointer
 	_swig_i_0 := arg1
-	swig_r = (*unsafe.Pointer)(C._wrap_ddp_update_slice_state_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (*unsafe.Pointer)(C._wrap_ddp_update_slice_state_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_update_slice) SetState_count(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_update_slice_state_count_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_update_slice_state_count_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_update_slice) GetState_count() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_update_slice_state_count_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_update_slice_state_count_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_update_slice) SetDevice(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_update_slice_device_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+	C._wrap_ddp_update_slice_device_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_update_slice) GetDevice() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_update_slice_device_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_update_slice_device_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_update_slice) SetDevice_index(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_update_slice_device_index_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_update_slice_device_index_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_update_slice) GetDevice_index() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_update_slice_device_index_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_update_slice_device_index_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_update_slice) SetReserved(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_update_slice_reserved_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_update_slice_reserved_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_update_slice) GetReserved() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_update_slice_reserved_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_update_slice_reserved_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_update_slice) SetFirst(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_update_slice_first_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_243(_swig_i_1))
+	C._wrap_ddp_update_slice_first_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_241(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_update_slice) GetFirst() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_update_slice_first_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_update_slice_first_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_update_slice) SetCount(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_update_slice_count_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_245(_swig_i_1))
+	C._wrap_ddp_update_slice_count_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_243(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_update_slice) GetCount() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_update_slice_count_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_update_slice_count_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_update_slice) SetStep(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_update_slice_step_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_247(_swig_i_1))
+	C._wrap_ddp_update_slice_step_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_245(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_update_slice) GetStep() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_update_slice_step_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_update_slice_step_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_update_slice) SetRate(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_update_slice_rate_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_update_slice_rate_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_update_slice) GetRate() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_update_slice_rate_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_update_slice_rate_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_update_slice) SetWeight_decay(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_update_slice_weight_decay_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_update_slice_weight_decay_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_update_slice) GetWeight_decay() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_update_slice_weight_decay_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_update_slice_weight_decay_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_update_slice) SetStream(arg2 uintptr) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_update_slice_stream_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	C._wrap_ddp_update_slice_stream_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_update_slice) GetStream() (_swig_ret uintptr) {
 	var swig_r uintptr
 	_swig_i_0 := arg1
-	swig_r = (uintptr)(C._wrap_ddp_update_slice_stream_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (uintptr)(C._wrap_ddp_update_slice_stream_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_update_slice() (_swig_ret Ddp_update_slice) {
 	var swig_r Ddp_update_slice
-	swig_r = (Ddp_update_slice)(SwigcptrDdp_update_slice(C._wrap_new_ddp_update_slice_low_f5cd9cd78a6c3c90()))
+	swig_r = (Ddp_update_slice)(SwigcptrDdp_update_slice(C._wrap_new_ddp_update_slice_low_8cedb92f16a8b413()))
 	return swig_r
 }
 
 func DeleteDdp_update_slice(arg1 Ddp_update_slice) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_update_slice_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_update_slice_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_update_slice interface {
@@ -5781,7 +5771,7 @@ func Ddp_custom_options_init(arg1 Ddp_custom_options, arg2 int64) (_swig_ret err
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_custom_options_init_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_250(_swig_i_1))
+	swig_r_p := C._wrap_ddp_custom_options_init_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_248(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5798,7 +5788,7 @@ func Ddp_optimizer_create_custom(arg1 uintptr, arg2 Ddp_custom_options, arg3 Ddp
 	_swig_i_5 := arg6
 	_swig_i_6 := arg7
 	_swig_i_7 := arg8
-	swig_r_p := C._wrap_ddp_optimizer_create_custom_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), *(*C.swig_type_252)(unsafe.Pointer(&_swig_i_3)), C.ddp_update_fn(_swig_i_4), C.uintptr_t(_swig_i_5), C.ddp_release_fn(_swig_i_6), C.swig_voidp(_swig_i_7))
+	swig_r_p := C._wrap_ddp_optimizer_create_custom_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), *(*C.swig_type_250)(unsafe.Pointer(&_swig_i_3)), C.ddp_update_fn(_swig_i_4), C.uintptr_t(_swig_i_5), C.ddp_release_fn(_swig_i_6), C.swig_voidp(_swig_i_7))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg4
@@ -5814,7 +5804,7 @@ func Ddp_model_set_hook(arg1 uintptr, arg2 unsafe.Pointer, arg3 uintptr, arg4 un
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_model_set_hook_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.ddp_hook_fn(_swig_i_1), C.uintptr_t(_swig_i_2), C.ddp_release_fn(_swig_i_3))
+	swig_r_p := C._wrap_ddp_model_set_hook_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.ddp_hook_fn(_swig_i_1), C.uintptr_t(_swig_i_2), C.ddp_release_fn(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5833,103 +5823,103 @@ func (p SwigcptrDdp_powersgd_options) SwigIsDdp_powersgd_options() {
 func (arg1 SwigcptrDdp_powersgd_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_powersgd_options_struct_size_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_254(_swig_i_1))
+	C._wrap_ddp_powersgd_options_struct_size_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_252(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_powersgd_options) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_powersgd_options_struct_size_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_powersgd_options_struct_size_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_powersgd_options) SetSeed(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_powersgd_options_seed_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_256(_swig_i_1))
+	C._wrap_ddp_powersgd_options_seed_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_254(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_powersgd_options) GetSeed() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_powersgd_options_seed_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_powersgd_options_seed_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_powersgd_options) SetStart_pass(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_powersgd_options_start_pass_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_258(_swig_i_1))
+	C._wrap_ddp_powersgd_options_start_pass_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_256(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_powersgd_options) GetStart_pass() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_powersgd_options_start_pass_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_powersgd_options_start_pass_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_powersgd_options) SetMin_compression_rate(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_powersgd_options_min_compression_rate_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_powersgd_options_min_compression_rate_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_powersgd_options) GetMin_compression_rate() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_powersgd_options_min_compression_rate_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_powersgd_options_min_compression_rate_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_powersgd_options) SetRank(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_powersgd_options_rank_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_powersgd_options_rank_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_powersgd_options) GetRank() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_powersgd_options_rank_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_powersgd_options_rank_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_powersgd_options) SetWarm_start(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_powersgd_options_warm_start_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_powersgd_options_warm_start_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_powersgd_options) GetWarm_start() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_powersgd_options_warm_start_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_powersgd_options_warm_start_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_powersgd_options) SetError_feedback(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_powersgd_options_error_feedback_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_powersgd_options_error_feedback_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_powersgd_options) GetError_feedback() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_powersgd_options_error_feedback_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_powersgd_options_error_feedback_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_powersgd_options() (_swig_ret Ddp_powersgd_options) {
 	var swig_r Ddp_powersgd_options
-	swig_r = (Ddp_powersgd_options)(SwigcptrDdp_powersgd_options(C._wrap_new_ddp_powersgd_options_low_f5cd9cd78a6c3c90()))
+	swig_r = (Ddp_powersgd_options)(SwigcptrDdp_powersgd_options(C._wrap_new_ddp_powersgd_options_low_8cedb92f16a8b413()))
 	return swig_r
 }
 
 func DeleteDdp_powersgd_options(arg1 Ddp_powersgd_options) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_powersgd_options_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_powersgd_options_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_powersgd_options interface {
@@ -5955,7 +5945,7 @@ func Ddp_powersgd_options_init(arg1 Ddp_powersgd_options, arg2 int64) (_swig_ret
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_powersgd_options_init_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_261(_swig_i_1))
+	swig_r_p := C._wrap_ddp_powersgd_options_init_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_259(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5966,7 +5956,7 @@ func Ddp_hook_powersgd(arg1 uintptr, arg2 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_hook_powersgd_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r_p := C._wrap_ddp_hook_powersgd_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5976,7 +5966,7 @@ swig_r_1 = result(swig_r)
 func Ddp_model_set_pulled_hook(arg1 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
-	swig_r_p := C._wrap_ddp_model_set_pulled_hook_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0))
+	swig_r_p := C._wrap_ddp_model_set_pulled_hook_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5988,7 +5978,7 @@ func Ddp_model_next_bucket(arg1 uintptr, arg2 int32, arg3 *uintptr) (_swig_ret e
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_next_bucket_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.swig_voidp(_swig_i_2))
+	swig_r_p := C._wrap_ddp_model_next_bucket_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.swig_voidp(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -6000,7 +5990,7 @@ func Ddp_model_finish_bucket(arg1 uintptr, arg2 int32, arg3 string) (_swig_ret e
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_finish_bucket_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), *(*C.swig_type_266)(unsafe.Pointer(&_swig_i_2)))
+	swig_r_p := C._wrap_ddp_model_finish_bucket_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), *(*C.swig_type_264)(unsafe.Pointer(&_swig_i_2)))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg3
@@ -6013,14 +6003,14 @@ swig_r_1 = result(swig_r)
 func Ddp_bucket_get_index(arg1 uintptr) (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_bucket_get_index_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_bucket_get_index_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func Ddp_bucket_is_last(arg1 uintptr) (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_bucket_is_last_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_bucket_is_last_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
@@ -6028,7 +6018,7 @@ func Ddp_bucket_get_contents(arg1 uintptr, arg2 Ddp_tensor) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := getSwigcptr(arg2)
-	swig_r_p := C._wrap_ddp_bucket_get_contents_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r_p := C._wrap_ddp_bucket_get_contents_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -6038,7 +6028,7 @@ swig_r_1 = result(swig_r)
 func Ddp_bucket_get_parameter_count(arg1 uintptr) (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_bucket_get_parameter_count_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_bucket_get_parameter_count_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
@@ -6048,7 +6038,7 @@ func Ddp_bucket_get_parameter(arg1 uintptr, arg2 int32, arg3 *int32, arg4 Ddp_te
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := getSwigcptr(arg4)
-	swig_r_p := C._wrap_ddp_bucket_get_parameter_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.swig_voidp(_swig_i_2), C.uintptr_t(_swig_i_3))
+	swig_r_p := C._wrap_ddp_bucket_get_parameter_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.swig_voidp(_swig_i_2), C.uintptr_t(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -6059,7 +6049,7 @@ func Ddp_bucket_is_used(arg1 uintptr, arg2 int32) (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r = (int32)(C._wrap_ddp_bucket_is_used_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1)))
+	swig_r = (int32)(C._wrap_ddp_bucket_is_used_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1)))
 	return swig_r
 }
 
@@ -6067,7 +6057,7 @@ func Ddp_bucket_get_group(arg1 uintptr, arg2 *uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_bucket_get_group_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r_p := C._wrap_ddp_bucket_get_group_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -6078,7 +6068,7 @@ func Ddp_bucket_set_error(arg1 uintptr, arg2 string) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_bucket_set_error_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), *(*C.swig_type_271)(unsafe.Pointer(&_swig_i_1)))
+	swig_r_p := C._wrap_ddp_bucket_set_error_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), *(*C.swig_type_269)(unsafe.Pointer(&_swig_i_1)))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -6093,7 +6083,7 @@ func Ddp_model_set_buckets(arg1 uintptr, arg2 *int32, arg3 int32) (_swig_ret err
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_set_buckets_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.int(_swig_i_2))
+	swig_r_p := C._wrap_ddp_model_set_buckets_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.int(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -6104,7 +6094,7 @@ func Ddp_model_join(arg1 uintptr, arg2 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_join_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_join_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -6115,7 +6105,7 @@ func Ddp_model_average_parameters(arg1 uintptr, arg2 uintptr) (_swig_ret error) 
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_average_parameters_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_average_parameters_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -6130,7 +6120,7 @@ func Ddp_group_all_reduce_rows(arg1 uintptr, arg2 Ddp_tensor, arg3 Ddp_tensor, a
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
 	_swig_i_5 := arg6
-	swig_r_p := C._wrap_ddp_group_all_reduce_rows_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_intgo(_swig_i_3), C.swig_voidp(_swig_i_4), C.uintptr_t(_swig_i_5))
+	swig_r_p := C._wrap_ddp_group_all_reduce_rows_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_intgo(_swig_i_3), C.swig_voidp(_swig_i_4), C.uintptr_t(_swig_i_5))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -6142,7 +6132,7 @@ func Ddp_group_get_rows(arg1 uintptr, arg2 Ddp_tensor, arg3 Ddp_tensor) (_swig_r
 	_swig_i_0 := arg1
 	_swig_i_1 := getSwigcptr(arg2)
 	_swig_i_2 := getSwigcptr(arg3)
-	swig_r_p := C._wrap_ddp_group_get_rows_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2))
+	swig_r_p := C._wrap_ddp_group_get_rows_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -6161,77 +6151,77 @@ func (p SwigcptrDdp_batch_norm_options) SwigIsDdp_batch_norm_options() {
 func (arg1 SwigcptrDdp_batch_norm_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_batch_norm_options_struct_size_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_277(_swig_i_1))
+	C._wrap_ddp_batch_norm_options_struct_size_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_275(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_batch_norm_options) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_batch_norm_options_struct_size_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_batch_norm_options_struct_size_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_batch_norm_options) SetEpsilon(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_batch_norm_options_epsilon_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_batch_norm_options_epsilon_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_batch_norm_options) GetEpsilon() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_batch_norm_options_epsilon_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_batch_norm_options_epsilon_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_batch_norm_options) SetMomentum(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_batch_norm_options_momentum_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_batch_norm_options_momentum_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_batch_norm_options) GetMomentum() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_batch_norm_options_momentum_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_batch_norm_options_momentum_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_batch_norm_options) SetTraining(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_batch_norm_options_training_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_batch_norm_options_training_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_batch_norm_options) GetTraining() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_batch_norm_options_training_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_batch_norm_options_training_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_batch_norm_options) SetAccumulate(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_batch_norm_options_accumulate_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_batch_norm_options_accumulate_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_batch_norm_options) GetAccumulate() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_batch_norm_options_accumulate_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_batch_norm_options_accumulate_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_batch_norm_options() (_swig_ret Ddp_batch_norm_options) {
 	var swig_r Ddp_batch_norm_options
-	swig_r = (Ddp_batch_norm_options)(SwigcptrDdp_batch_norm_options(C._wrap_new_ddp_batch_norm_options_low_f5cd9cd78a6c3c90()))
+	swig_r = (Ddp_batch_norm_options)(SwigcptrDdp_batch_norm_options(C._wrap_new_ddp_batch_norm_options_low_8cedb92f16a8b413()))
 	return swig_r
 }
 
 func DeleteDdp_batch_norm_options(arg1 Ddp_batch_norm_options) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_batch_norm_options_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_batch_norm_options_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_batch_norm_options interface {
@@ -6253,7 +6243,7 @@ func Ddp_batch_norm_options_init(arg1 Ddp_batch_norm_options, arg2 int64) (_swig
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_batch_norm_options_init_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_280(_swig_i_1))
+	swig_r_p := C._wrap_ddp_batch_norm_options_init_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_278(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -6274,7 +6264,7 @@ func Ddp_batch_norm_forward(arg1 uintptr, arg2 Ddp_batch_norm_options, arg3 Ddp_
 	_swig_i_9 := getSwigcptr(arg10)
 	_swig_i_10 := arg11
 	_swig_i_11 := arg12
-	swig_r_p := C._wrap_ddp_batch_norm_forward_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3), C.uintptr_t(_swig_i_4), C.uintptr_t(_swig_i_5), C.uintptr_t(_swig_i_6), C.uintptr_t(_swig_i_7), C.uintptr_t(_swig_i_8), C.uintptr_t(_swig_i_9), C.swig_voidp(_swig_i_10), C.uintptr_t(_swig_i_11))
+	swig_r_p := C._wrap_ddp_batch_norm_forward_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3), C.uintptr_t(_swig_i_4), C.uintptr_t(_swig_i_5), C.uintptr_t(_swig_i_6), C.uintptr_t(_swig_i_7), C.uintptr_t(_swig_i_8), C.uintptr_t(_swig_i_9), C.swig_voidp(_swig_i_10), C.uintptr_t(_swig_i_11))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -6295,7 +6285,7 @@ func Ddp_batch_norm_backward(arg1 uintptr, arg2 Ddp_batch_norm_options, arg3 Ddp
 	_swig_i_9 := getSwigcptr(arg10)
 	_swig_i_10 := getSwigcptr(arg11)
 	_swig_i_11 := arg12
-	swig_r_p := C._wrap_ddp_batch_norm_backward_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3), C.uintptr_t(_swig_i_4), C.uintptr_t(_swig_i_5), C.uintptr_t(_swig_i_6), C.swig_type_283(_swig_i_7), C.uintptr_t(_swig_i_8), C.uintptr_t(_swig_i_9), C.uintptr_t(_swig_i_10), C.uintptr_t(_swig_i_11))
+	swig_r_p := C._wrap_ddp_batch_norm_backward_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3), C.uintptr_t(_swig_i_4), C.uintptr_t(_swig_i_5), C.uintptr_t(_swig_i_6), C.swig_type_281(_swig_i_7), C.uintptr_t(_swig_i_8), C.uintptr_t(_swig_i_9), C.uintptr_t(_swig_i_10), C.uintptr_t(_swig_i_11))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -6305,7 +6295,7 @@ swig_r_1 = result(swig_r)
 func Ddp_memory_retain(arg1 unsafe.Pointer) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
-	swig_r_p := C._wrap_ddp_memory_retain_low_f5cd9cd78a6c3c90(C.swig_voidp(_swig_i_0))
+	swig_r_p := C._wrap_ddp_memory_retain_low_8cedb92f16a8b413(C.swig_voidp(_swig_i_0))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -6315,7 +6305,7 @@ swig_r_1 = result(swig_r)
 func Ddp_memory_release(arg1 unsafe.Pointer) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
-	swig_r_p := C._wrap_ddp_memory_release_low_f5cd9cd78a6c3c90(C.swig_voidp(_swig_i_0))
+	swig_r_p := C._wrap_ddp_memory_release_low_8cedb92f16a8b413(C.swig_voidp(_swig_i_0))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -6327,7 +6317,7 @@ func Ddp_group_share(arg1 uintptr, arg2 unsafe.Pointer, arg3 int64) (_swig_ret e
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_group_share_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_287(_swig_i_2))
+	swig_r_p := C._wrap_ddp_group_share_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_285(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -6338,7 +6328,7 @@ func Ddp_group_unshare(arg1 uintptr, arg2 unsafe.Pointer) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_group_unshare_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r_p := C._wrap_ddp_group_unshare_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -6357,77 +6347,77 @@ func (p SwigcptrDdp_recover_options) SwigIsDdp_recover_options() {
 func (arg1 SwigcptrDdp_recover_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recover_options_struct_size_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_289(_swig_i_1))
+	C._wrap_ddp_recover_options_struct_size_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_287(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recover_options) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_recover_options_struct_size_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_recover_options_struct_size_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_recover_options) SetWait_ms(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recover_options_wait_ms_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_291(_swig_i_1))
+	C._wrap_ddp_recover_options_wait_ms_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_289(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recover_options) GetWait_ms() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_recover_options_wait_ms_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_recover_options_wait_ms_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_recover_options) SetMin_ranks(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recover_options_min_ranks_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_recover_options_min_ranks_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recover_options) GetMin_ranks() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_recover_options_min_ranks_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_recover_options_min_ranks_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_recover_options) SetAllow_half(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recover_options_allow_half_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_recover_options_allow_half_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recover_options) GetAllow_half() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_recover_options_allow_half_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_recover_options_allow_half_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_recover_options) SetCool_down_ms(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recover_options_cool_down_ms_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_293(_swig_i_1))
+	C._wrap_ddp_recover_options_cool_down_ms_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_291(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recover_options) GetCool_down_ms() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_recover_options_cool_down_ms_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_recover_options_cool_down_ms_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_recover_options() (_swig_ret Ddp_recover_options) {
 	var swig_r Ddp_recover_options
-	swig_r = (Ddp_recover_options)(SwigcptrDdp_recover_options(C._wrap_new_ddp_recover_options_low_f5cd9cd78a6c3c90()))
+	swig_r = (Ddp_recover_options)(SwigcptrDdp_recover_options(C._wrap_new_ddp_recover_options_low_8cedb92f16a8b413()))
 	return swig_r
 }
 
 func DeleteDdp_recover_options(arg1 Ddp_recover_options) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_recover_options_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_recover_options_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_recover_options interface {
@@ -6457,181 +6447,181 @@ func (p SwigcptrDdp_recovery) SwigIsDdp_recovery() {
 func (arg1 SwigcptrDdp_recovery) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recovery_struct_size_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_295(_swig_i_1))
+	C._wrap_ddp_recovery_struct_size_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_293(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recovery) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_recovery_struct_size_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_recovery_struct_size_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_recovery) SetGeneration(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recovery_generation_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_297(_swig_i_1))
+	C._wrap_ddp_recovery_generation_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_295(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recovery) GetGeneration() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_recovery_generation_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_recovery_generation_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_recovery) SetRank(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recovery_rank_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_recovery_rank_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recovery) GetRank() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_recovery_rank_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_recovery_rank_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_recovery) SetSize(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recovery_size_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_recovery_size_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recovery) GetSize() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_recovery_size_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_recovery_size_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_recovery) SetPrevious_rank(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recovery_previous_rank_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_recovery_previous_rank_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recovery) GetPrevious_rank() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_recovery_previous_rank_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_recovery_previous_rank_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_recovery) SetPrevious_size(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recovery_previous_size_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_recovery_previous_size_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recovery) GetPrevious_size() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_recovery_previous_size_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_recovery_previous_size_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_recovery) SetSource(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recovery_source_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_recovery_source_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recovery) GetSource() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_recovery_source_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_recovery_source_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_recovery) SetReserved(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recovery_reserved_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_recovery_reserved_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recovery) GetReserved() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_recovery_reserved_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_recovery_reserved_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_recovery) SetSeconds(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recovery_seconds_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_recovery_seconds_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recovery) GetSeconds() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_recovery_seconds_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_recovery_seconds_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_recovery) SetStep(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recovery_step_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_299(_swig_i_1))
+	C._wrap_ddp_recovery_step_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_297(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recovery) GetStep() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_recovery_step_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_recovery_step_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_recovery) SetWent_back(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recovery_went_back_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_301(_swig_i_1))
+	C._wrap_ddp_recovery_went_back_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_299(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recovery) GetWent_back() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_recovery_went_back_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_recovery_went_back_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_recovery) SetKept_epoch(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recovery_kept_epoch_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_303(_swig_i_1))
+	C._wrap_ddp_recovery_kept_epoch_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_301(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recovery) GetKept_epoch() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_recovery_kept_epoch_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_recovery_kept_epoch_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_recovery) SetKept_step(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recovery_kept_step_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_305(_swig_i_1))
+	C._wrap_ddp_recovery_kept_step_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_303(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recovery) GetKept_step() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_recovery_kept_step_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_recovery_kept_step_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_recovery() (_swig_ret Ddp_recovery) {
 	var swig_r Ddp_recovery
-	swig_r = (Ddp_recovery)(SwigcptrDdp_recovery(C._wrap_new_ddp_recovery_low_f5cd9cd78a6c3c90()))
+	swig_r = (Ddp_recovery)(SwigcptrDdp_recovery(C._wrap_new_ddp_recovery_low_8cedb92f16a8b413()))
 	return swig_r
 }
 
 func DeleteDdp_recovery(arg1 Ddp_recovery) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_recovery_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_recovery_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_recovery interface {
@@ -6677,103 +6667,103 @@ func (p SwigcptrDdp_rank_progress) SwigIsDdp_rank_progress() {
 func (arg1 SwigcptrDdp_rank_progress) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_rank_progress_struct_size_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_307(_swig_i_1))
+	C._wrap_ddp_rank_progress_struct_size_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_305(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_rank_progress) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_rank_progress_struct_size_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_rank_progress_struct_size_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_rank_progress) SetPass_index(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_rank_progress_pass_index_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_309(_swig_i_1))
+	C._wrap_ddp_rank_progress_pass_index_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_307(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_rank_progress) GetPass_index() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_rank_progress_pass_index_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_rank_progress_pass_index_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_rank_progress) SetBucket(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_rank_progress_bucket_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_rank_progress_bucket_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_rank_progress) GetBucket() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_rank_progress_bucket_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_rank_progress_bucket_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_rank_progress) SetIn_call(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_rank_progress_in_call_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_rank_progress_in_call_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_rank_progress) GetIn_call() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_rank_progress_in_call_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_rank_progress_in_call_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_rank_progress) SetSilent(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_rank_progress_silent_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_rank_progress_silent_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_rank_progress) GetSilent() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_rank_progress_silent_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_rank_progress_silent_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_rank_progress) SetCall(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_rank_progress_call_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_rank_progress_call_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_rank_progress) GetCall() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_rank_progress_call_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_rank_progress_call_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_rank_progress) SetReserved(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_rank_progress_reserved_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_rank_progress_reserved_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_rank_progress) GetReserved() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_rank_progress_reserved_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_rank_progress_reserved_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_rank_progress() (_swig_ret Ddp_rank_progress) {
 	var swig_r Ddp_rank_progress
-	swig_r = (Ddp_rank_progress)(SwigcptrDdp_rank_progress(C._wrap_new_ddp_rank_progress_low_f5cd9cd78a6c3c90()))
+	swig_r = (Ddp_rank_progress)(SwigcptrDdp_rank_progress(C._wrap_new_ddp_rank_progress_low_8cedb92f16a8b413()))
 	return swig_r
 }
 
 func DeleteDdp_rank_progress(arg1 Ddp_rank_progress) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_rank_progress_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_rank_progress_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_rank_progress interface {
@@ -6799,7 +6789,7 @@ func Ddp_recover_options_init(arg1 Ddp_recover_options, arg2 int64) (_swig_ret e
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_recover_options_init_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_312(_swig_i_1))
+	swig_r_p := C._wrap_ddp_recover_options_init_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_310(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -6812,7 +6802,7 @@ func Ddp_group_get_failed(arg1 uintptr, arg2 *int32, arg3 int32, arg4 *int32) (_
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_group_get_failed_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.int(_swig_i_2), C.swig_voidp(_swig_i_3))
+	swig_r_p := C._wrap_ddp_group_get_failed_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.int(_swig_i_2), C.swig_voidp(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -6824,7 +6814,7 @@ func Ddp_group_get_progress(arg1 uintptr, arg2 int32, arg3 Ddp_rank_progress) (_
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := getSwigcptr(arg3)
-	swig_r_p := C._wrap_ddp_group_get_progress_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.uintptr_t(_swig_i_2))
+	swig_r_p := C._wrap_ddp_group_get_progress_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -6836,7 +6826,7 @@ func Ddp_group_recover(arg1 uintptr, arg2 Ddp_recover_options, arg3 Ddp_recovery
 	_swig_i_0 := arg1
 	_swig_i_1 := getSwigcptr(arg2)
 	_swig_i_2 := getSwigcptr(arg3)
-	swig_r_p := C._wrap_ddp_group_recover_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2))
+	swig_r_p := C._wrap_ddp_group_recover_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -6849,7 +6839,7 @@ func Ddp_group_get_gone(arg1 uintptr, arg2 *int32, arg3 int32, arg4 *int32) (_sw
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_group_get_gone_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.int(_swig_i_2), C.swig_voidp(_swig_i_3))
+	swig_r_p := C._wrap_ddp_group_get_gone_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.int(_swig_i_2), C.swig_voidp(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -6862,7 +6852,7 @@ func Ddp_group_get_joined(arg1 uintptr, arg2 *int32, arg3 int32, arg4 *int32) (_
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_group_get_joined_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.int(_swig_i_2), C.swig_voidp(_swig_i_3))
+	swig_r_p := C._wrap_ddp_group_get_joined_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.int(_swig_i_2), C.swig_voidp(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -6875,7 +6865,7 @@ func Ddp_group_get_renumbered(arg1 uintptr, arg2 *int32, arg3 int32, arg4 *int32
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_group_get_renumbered_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.int(_swig_i_2), C.swig_voidp(_swig_i_3))
+	swig_r_p := C._wrap_ddp_group_get_renumbered_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.int(_swig_i_2), C.swig_voidp(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -6887,7 +6877,7 @@ func Ddp_optimizer_copy_loss_scale(arg1 uintptr, arg2 Ddp_tensor, arg3 uintptr) 
 	_swig_i_0 := arg1
 	_swig_i_1 := getSwigcptr(arg2)
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_optimizer_copy_loss_scale_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2))
+	swig_r_p := C._wrap_ddp_optimizer_copy_loss_scale_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -6906,77 +6896,77 @@ func (p SwigcptrDdp_virtual_ranks) SwigIsDdp_virtual_ranks() {
 func (arg1 SwigcptrDdp_virtual_ranks) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_virtual_ranks_struct_size_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_320(_swig_i_1))
+	C._wrap_ddp_virtual_ranks_struct_size_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_318(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_virtual_ranks) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_virtual_ranks_struct_size_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_virtual_ranks_struct_size_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_virtual_ranks) SetTotal(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_virtual_ranks_total_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_virtual_ranks_total_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_virtual_ranks) GetTotal() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_virtual_ranks_total_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_virtual_ranks_total_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_virtual_ranks) SetFirst(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_virtual_ranks_first_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_virtual_ranks_first_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_virtual_ranks) GetFirst() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_virtual_ranks_first_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_virtual_ranks_first_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_virtual_ranks) SetCount(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_virtual_ranks_count_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_virtual_ranks_count_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_virtual_ranks) GetCount() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_virtual_ranks_count_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_virtual_ranks_count_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_virtual_ranks) SetReserved(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_virtual_ranks_reserved_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_virtual_ranks_reserved_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_virtual_ranks) GetReserved() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_virtual_ranks_reserved_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_virtual_ranks_reserved_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_virtual_ranks() (_swig_ret Ddp_virtual_ranks) {
 	var swig_r Ddp_virtual_ranks
-	swig_r = (Ddp_virtual_ranks)(SwigcptrDdp_virtual_ranks(C._wrap_new_ddp_virtual_ranks_low_f5cd9cd78a6c3c90()))
+	swig_r = (Ddp_virtual_ranks)(SwigcptrDdp_virtual_ranks(C._wrap_new_ddp_virtual_ranks_low_8cedb92f16a8b413()))
 	return swig_r
 }
 
 func DeleteDdp_virtual_ranks(arg1 Ddp_virtual_ranks) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_virtual_ranks_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_virtual_ranks_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_virtual_ranks interface {
@@ -6998,7 +6988,7 @@ func Ddp_group_get_virtual_ranks(arg1 uintptr, arg2 Ddp_virtual_ranks) (_swig_re
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := getSwigcptr(arg2)
-	swig_r_p := C._wrap_ddp_group_get_virtual_ranks_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r_p := C._wrap_ddp_group_get_virtual_ranks_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -7011,7 +7001,7 @@ func Ddp_virtual_rank_key(arg1 int64, arg2 int64, arg3 int32, arg4 *int64) (_swi
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_virtual_rank_key_low_f5cd9cd78a6c3c90(C.swig_type_324(_swig_i_0), C.swig_type_325(_swig_i_1), C.int(_swig_i_2), C.swig_voidp(_swig_i_3))
+	swig_r_p := C._wrap_ddp_virtual_rank_key_low_8cedb92f16a8b413(C.swig_type_322(_swig_i_0), C.swig_type_323(_swig_i_1), C.int(_swig_i_2), C.swig_voidp(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -7024,7 +7014,7 @@ func Ddp_group_reduce_part_metrics(arg1 uintptr, arg2 *float64, arg3 int64, arg4
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_group_reduce_part_metrics_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_327(_swig_i_2), C.swig_intgo(_swig_i_3))
+	swig_r_p := C._wrap_ddp_group_reduce_part_metrics_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_325(_swig_i_2), C.swig_intgo(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -7036,7 +7026,7 @@ func Ddp_state_keep(arg1 Ddp_state, arg2 int32, arg3 uintptr) (_swig_ret error) 
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_state_keep_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.uintptr_t(_swig_i_2))
+	swig_r_p := C._wrap_ddp_state_keep_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -7049,7 +7039,7 @@ func Ddp_group_get_kept(arg1 uintptr, arg2 unsafe.Pointer, arg3 int64, arg4 *int
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_group_get_kept_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_330(_swig_i_2), C.swig_voidp(_swig_i_3))
+	swig_r_p := C._wrap_ddp_group_get_kept_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_328(_swig_i_2), C.swig_voidp(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -7061,7 +7051,7 @@ func Ddp_state_save_latest(arg1 Ddp_state, arg2 string, arg3 int64) (_swig_ret e
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_state_save_latest_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), *(*C.swig_type_332)(unsafe.Pointer(&_swig_i_1)), C.swig_type_333(_swig_i_2))
+	swig_r_p := C._wrap_ddp_state_save_latest_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), *(*C.swig_type_330)(unsafe.Pointer(&_swig_i_1)), C.swig_type_331(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -7077,7 +7067,7 @@ func Ddp_state_load_latest(arg1 Ddp_state, arg2 string, arg3 Ddp_load_options, a
 	_swig_i_1 := arg2
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := getSwigcptr(arg4)
-	swig_r_p := C._wrap_ddp_state_load_latest_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), *(*C.swig_type_335)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3))
+	swig_r_p := C._wrap_ddp_state_load_latest_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), *(*C.swig_type_333)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -7090,7 +7080,7 @@ swig_r_1 = result(swig_r)
 func Ddp_model_get_loaded_file(arg1 uintptr) (_swig_ret string) {
 	var swig_r string
 	_swig_i_0 := arg1
-	swig_r_p := C._wrap_ddp_model_get_loaded_file_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0))
+	swig_r_p := C._wrap_ddp_model_get_loaded_file_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 string
  swig_r_1 = swigCopyString(swig_r) 
@@ -7101,7 +7091,7 @@ func Ddp_model_get_skipped(arg1 uintptr, arg2 int64) (_swig_ret string) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_get_skipped_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_338(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_get_skipped_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_336(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 string
  swig_r_1 = swigCopyString(swig_r) 
@@ -7113,7 +7103,7 @@ func Ddp_state_save_local(arg1 Ddp_state, arg2 unsafe.Pointer, arg3 uintptr) (_s
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_state_save_local_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.ddp_write_fn(_swig_i_1), C.uintptr_t(_swig_i_2))
+	swig_r_p := C._wrap_ddp_state_save_local_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.ddp_write_fn(_swig_i_1), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -7132,142 +7122,142 @@ func (p SwigcptrDdp_outer_options) SwigIsDdp_outer_options() {
 func (arg1 SwigcptrDdp_outer_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_options_struct_size_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_340(_swig_i_1))
+	C._wrap_ddp_outer_options_struct_size_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_338(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_options) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_outer_options_struct_size_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_outer_options_struct_size_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_outer_options) SetEvery(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_options_every_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_342(_swig_i_1))
+	C._wrap_ddp_outer_options_every_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_340(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_options) GetEvery() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_outer_options_every_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_outer_options_every_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_outer_options) SetOverlap(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_options_overlap_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_344(_swig_i_1))
+	C._wrap_ddp_outer_options_overlap_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_342(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_options) GetOverlap() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_outer_options_overlap_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_outer_options_overlap_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_outer_options) SetRate(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_options_rate_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_outer_options_rate_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_options) GetRate() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_outer_options_rate_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_outer_options_rate_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_outer_options) SetMomentum(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_options_momentum_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_outer_options_momentum_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_options) GetMomentum() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_outer_options_momentum_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_outer_options_momentum_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_outer_options) SetKeep(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_options_keep_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_outer_options_keep_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_options) GetKeep() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_outer_options_keep_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_outer_options_keep_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_outer_options) SetFragments(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_options_fragments_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_outer_options_fragments_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_options) GetFragments() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_outer_options_fragments_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_outer_options_fragments_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_outer_options) SetNesterov(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_options_nesterov_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_outer_options_nesterov_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_options) GetNesterov() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_outer_options_nesterov_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_outer_options_nesterov_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_outer_options) SetBits(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_options_bits_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_outer_options_bits_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_options) GetBits() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_outer_options_bits_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_outer_options_bits_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_outer_options) SetError_feedback(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_options_error_feedback_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_outer_options_error_feedback_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_options) GetError_feedback() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_outer_options_error_feedback_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_outer_options_error_feedback_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_outer_options() (_swig_ret Ddp_outer_options) {
 	var swig_r Ddp_outer_options
-	swig_r = (Ddp_outer_options)(SwigcptrDdp_outer_options(C._wrap_new_ddp_outer_options_low_f5cd9cd78a6c3c90()))
+	swig_r = (Ddp_outer_options)(SwigcptrDdp_outer_options(C._wrap_new_ddp_outer_options_low_8cedb92f16a8b413()))
 	return swig_r
 }
 
 func DeleteDdp_outer_options(arg1 Ddp_outer_options) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_outer_options_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_outer_options_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_outer_options interface {
@@ -7307,90 +7297,90 @@ func (p SwigcptrDdp_outer_stats) SwigIsDdp_outer_stats() {
 func (arg1 SwigcptrDdp_outer_stats) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_stats_struct_size_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_346(_swig_i_1))
+	C._wrap_ddp_outer_stats_struct_size_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_344(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_stats) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_outer_stats_struct_size_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_outer_stats_struct_size_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_outer_stats) SetSteps(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_stats_steps_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_348(_swig_i_1))
+	C._wrap_ddp_outer_stats_steps_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_346(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_stats) GetSteps() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_outer_stats_steps_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_outer_stats_steps_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_outer_stats) SetExchanges(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_stats_exchanges_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_350(_swig_i_1))
+	C._wrap_ddp_outer_stats_exchanges_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_348(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_stats) GetExchanges() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_outer_stats_exchanges_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_outer_stats_exchanges_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_outer_stats) SetUnder_way(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_stats_under_way_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_352(_swig_i_1))
+	C._wrap_ddp_outer_stats_under_way_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_350(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_stats) GetUnder_way() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_outer_stats_under_way_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_outer_stats_under_way_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_outer_stats) SetSent_bytes(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_stats_sent_bytes_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_354(_swig_i_1))
+	C._wrap_ddp_outer_stats_sent_bytes_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_352(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_stats) GetSent_bytes() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_outer_stats_sent_bytes_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_outer_stats_sent_bytes_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_outer_stats) SetWait_ns(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_stats_wait_ns_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_356(_swig_i_1))
+	C._wrap_ddp_outer_stats_wait_ns_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_354(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_stats) GetWait_ns() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_outer_stats_wait_ns_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_outer_stats_wait_ns_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_outer_stats() (_swig_ret Ddp_outer_stats) {
 	var swig_r Ddp_outer_stats
-	swig_r = (Ddp_outer_stats)(SwigcptrDdp_outer_stats(C._wrap_new_ddp_outer_stats_low_f5cd9cd78a6c3c90()))
+	swig_r = (Ddp_outer_stats)(SwigcptrDdp_outer_stats(C._wrap_new_ddp_outer_stats_low_8cedb92f16a8b413()))
 	return swig_r
 }
 
 func DeleteDdp_outer_stats(arg1 Ddp_outer_stats) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_outer_stats_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_outer_stats_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_outer_stats interface {
@@ -7414,7 +7404,7 @@ func Ddp_outer_options_init(arg1 Ddp_outer_options, arg2 int64) (_swig_ret error
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_outer_options_init_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_359(_swig_i_1))
+	swig_r_p := C._wrap_ddp_outer_options_init_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_357(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -7426,7 +7416,7 @@ func Ddp_outer_create(arg1 uintptr, arg2 Ddp_outer_options, arg3 *uintptr) (_swi
 	_swig_i_0 := arg1
 	_swig_i_1 := getSwigcptr(arg2)
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_outer_create_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.swig_voidp(_swig_i_2))
+	swig_r_p := C._wrap_ddp_outer_create_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.swig_voidp(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -7435,13 +7425,13 @@ swig_r_1 = result(swig_r)
 
 func Ddp_outer_destroy(arg1 uintptr) {
 	_swig_i_0 := arg1
-	C._wrap_ddp_outer_destroy_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0))
+	C._wrap_ddp_outer_destroy_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0))
 }
 
 func Ddp_outer_step(arg1 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
-	swig_r_p := C._wrap_ddp_outer_step_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0))
+	swig_r_p := C._wrap_ddp_outer_step_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -7451,7 +7441,7 @@ swig_r_1 = result(swig_r)
 func Ddp_outer_sync(arg1 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
-	swig_r_p := C._wrap_ddp_outer_sync_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0))
+	swig_r_p := C._wrap_ddp_outer_sync_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -7462,7 +7452,7 @@ func Ddp_outer_get_stats(arg1 uintptr, arg2 Ddp_outer_stats) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := getSwigcptr(arg2)
-	swig_r_p := C._wrap_ddp_outer_get_stats_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r_p := C._wrap_ddp_outer_get_stats_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -7475,7 +7465,7 @@ func Ddp_group_get_waits(arg1 uintptr, arg2 *float64, arg3 int32, arg4 *int32) (
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_group_get_waits_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.int(_swig_i_2), C.swig_voidp(_swig_i_3))
+	swig_r_p := C._wrap_ddp_group_get_waits_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.int(_swig_i_2), C.swig_voidp(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -7486,7 +7476,7 @@ func Ddp_group_post_barrier(arg1 uintptr, arg2 *uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_group_post_barrier_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r_p := C._wrap_ddp_group_post_barrier_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -7500,7 +7490,7 @@ func Ddp_group_post_all_reduce(arg1 uintptr, arg2 Ddp_tensor, arg3 int32, arg4 *
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r_p := C._wrap_ddp_group_post_all_reduce_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.swig_intgo(_swig_i_2), C.swig_voidp(_swig_i_3), C.uintptr_t(_swig_i_4))
+	swig_r_p := C._wrap_ddp_group_post_all_reduce_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.swig_intgo(_swig_i_2), C.swig_voidp(_swig_i_3), C.uintptr_t(_swig_i_4))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -7514,7 +7504,7 @@ func Ddp_group_post_all_gather(arg1 uintptr, arg2 Ddp_tensor, arg3 Ddp_tensor, a
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r_p := C._wrap_ddp_group_post_all_gather_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3), C.uintptr_t(_swig_i_4))
+	swig_r_p := C._wrap_ddp_group_post_all_gather_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3), C.uintptr_t(_swig_i_4))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -7529,7 +7519,7 @@ func Ddp_group_post_reduce_scatter(arg1 uintptr, arg2 Ddp_tensor, arg3 Ddp_tenso
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
 	_swig_i_5 := arg6
-	swig_r_p := C._wrap_ddp_group_post_reduce_scatter_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_intgo(_swig_i_3), C.swig_voidp(_swig_i_4), C.uintptr_t(_swig_i_5))
+	swig_r_p := C._wrap_ddp_group_post_reduce_scatter_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_intgo(_swig_i_3), C.swig_voidp(_swig_i_4), C.uintptr_t(_swig_i_5))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -7543,7 +7533,7 @@ func Ddp_group_post_broadcast(arg1 uintptr, arg2 Ddp_tensor, arg3 int32, arg4 *u
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r_p := C._wrap_ddp_group_post_broadcast_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.int(_swig_i_2), C.swig_voidp(_swig_i_3), C.uintptr_t(_swig_i_4))
+	swig_r_p := C._wrap_ddp_group_post_broadcast_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.int(_swig_i_2), C.swig_voidp(_swig_i_3), C.uintptr_t(_swig_i_4))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -7558,7 +7548,7 @@ func Ddp_group_post_reduce(arg1 uintptr, arg2 Ddp_tensor, arg3 int32, arg4 int32
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
 	_swig_i_5 := arg6
-	swig_r_p := C._wrap_ddp_group_post_reduce_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.swig_intgo(_swig_i_2), C.int(_swig_i_3), C.swig_voidp(_swig_i_4), C.uintptr_t(_swig_i_5))
+	swig_r_p := C._wrap_ddp_group_post_reduce_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.swig_intgo(_swig_i_2), C.int(_swig_i_3), C.swig_voidp(_swig_i_4), C.uintptr_t(_swig_i_5))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -7573,7 +7563,7 @@ func Ddp_group_post_gather(arg1 uintptr, arg2 Ddp_tensor, arg3 Ddp_tensor, arg4 
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
 	_swig_i_5 := arg6
-	swig_r_p := C._wrap_ddp_group_post_gather_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.int(_swig_i_3), C.swig_voidp(_swig_i_4), C.uintptr_t(_swig_i_5))
+	swig_r_p := C._wrap_ddp_group_post_gather_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.int(_swig_i_3), C.swig_voidp(_swig_i_4), C.uintptr_t(_swig_i_5))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -7588,7 +7578,7 @@ func Ddp_group_post_scatter(arg1 uintptr, arg2 Ddp_tensor, arg3 Ddp_tensor, arg4
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
 	_swig_i_5 := arg6
-	swig_r_p := C._wrap_ddp_group_post_scatter_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.int(_swig_i_3), C.swig_voidp(_swig_i_4), C.uintptr_t(_swig_i_5))
+	swig_r_p := C._wrap_ddp_group_post_scatter_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.int(_swig_i_3), C.swig_voidp(_swig_i_4), C.uintptr_t(_swig_i_5))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -7604,7 +7594,7 @@ func Ddp_group_post_all_to_all(arg1 uintptr, arg2 Ddp_tensor, arg3 Ddp_tensor, a
 	_swig_i_4 := arg5
 	_swig_i_5 := arg6
 	_swig_i_6 := arg7
-	swig_r_p := C._wrap_ddp_group_post_all_to_all_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4), C.swig_voidp(_swig_i_5), C.uintptr_t(_swig_i_6))
+	swig_r_p := C._wrap_ddp_group_post_all_to_all_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4), C.swig_voidp(_swig_i_5), C.uintptr_t(_swig_i_6))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -7619,7 +7609,7 @@ func Ddp_group_post_all_gather_counts(arg1 uintptr, arg2 Ddp_tensor, arg3 Ddp_te
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
 	_swig_i_5 := arg6
-	swig_r_p := C._wrap_ddp_group_post_all_gather_counts_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4), C.uintptr_t(_swig_i_5))
+	swig_r_p := C._wrap_ddp_group_post_all_gather_counts_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4), C.uintptr_t(_swig_i_5))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -7634,7 +7624,7 @@ func Ddp_group_post_send(arg1 uintptr, arg2 Ddp_tensor, arg3 int32, arg4 int64, 
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
 	_swig_i_5 := arg6
-	swig_r_p := C._wrap_ddp_group_post_send_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.int(_swig_i_2), C.swig_type_376(_swig_i_3), C.swig_voidp(_swig_i_4), C.uintptr_t(_swig_i_5))
+	swig_r_p := C._wrap_ddp_group_post_send_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.int(_swig_i_2), C.swig_type_374(_swig_i_3), C.swig_voidp(_swig_i_4), C.uintptr_t(_swig_i_5))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -7649,7 +7639,7 @@ func Ddp_group_post_receive(arg1 uintptr, arg2 Ddp_tensor, arg3 int32, arg4 int6
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
 	_swig_i_5 := arg6
-	swig_r_p := C._wrap_ddp_group_post_receive_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.int(_swig_i_2), C.swig_type_378(_swig_i_3), C.swig_voidp(_swig_i_4), C.uintptr_t(_swig_i_5))
+	swig_r_p := C._wrap_ddp_group_post_receive_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.int(_swig_i_2), C.swig_type_376(_swig_i_3), C.swig_voidp(_swig_i_4), C.uintptr_t(_swig_i_5))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -7660,7 +7650,7 @@ func Ddp_request_test(arg1 uintptr, arg2 *int32) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_request_test_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r_p := C._wrap_ddp_request_test_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -7672,7 +7662,7 @@ func Ddp_request_wait(arg1 uintptr, arg2 int64, arg3 *int32) (_swig_ret error) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_request_wait_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_381(_swig_i_1), C.swig_voidp(_swig_i_2))
+	swig_r_p := C._wrap_ddp_request_wait_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_379(_swig_i_1), C.swig_voidp(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -7685,7 +7675,7 @@ func Ddp_request_wait_any(arg1 *int64, arg2 int32, arg3 int64, arg4 *int32) (_sw
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_request_wait_any_low_f5cd9cd78a6c3c90(C.swig_voidp(_swig_i_0), C.int(_swig_i_1), C.swig_type_383(_swig_i_2), C.swig_voidp(_swig_i_3))
+	swig_r_p := C._wrap_ddp_request_wait_any_low_8cedb92f16a8b413(C.swig_voidp(_swig_i_0), C.int(_swig_i_1), C.swig_type_381(_swig_i_2), C.swig_voidp(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -7695,20 +7685,20 @@ swig_r_1 = result(swig_r)
 func Ddp_request_id(arg1 uintptr) (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_request_id_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_request_id_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func Ddp_request_source(arg1 uintptr) (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_request_source_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_request_source_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func Ddp_request_destroy(arg1 uintptr) {
 	_swig_i_0 := arg1
-	C._wrap_ddp_request_destroy_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0))
+	C._wrap_ddp_request_destroy_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0))
 }
 
 type SwigcptrDdp_trace_options uintptr
@@ -7723,38 +7713,38 @@ func (p SwigcptrDdp_trace_options) SwigIsDdp_trace_options() {
 func (arg1 SwigcptrDdp_trace_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_trace_options_struct_size_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_385(_swig_i_1))
+	C._wrap_ddp_trace_options_struct_size_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_383(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_trace_options) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_trace_options_struct_size_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_trace_options_struct_size_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_trace_options) SetCapacity(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_trace_options_capacity_set_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_387(_swig_i_1))
+	C._wrap_ddp_trace_options_capacity_set_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_385(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_trace_options) GetCapacity() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_trace_options_capacity_get_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_trace_options_capacity_get_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_trace_options() (_swig_ret Ddp_trace_options) {
 	var swig_r Ddp_trace_options
-	swig_r = (Ddp_trace_options)(SwigcptrDdp_trace_options(C._wrap_new_ddp_trace_options_low_f5cd9cd78a6c3c90()))
+	swig_r = (Ddp_trace_options)(SwigcptrDdp_trace_options(C._wrap_new_ddp_trace_options_low_8cedb92f16a8b413()))
 	return swig_r
 }
 
 func DeleteDdp_trace_options(arg1 Ddp_trace_options) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_trace_options_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_trace_options_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_trace_options interface {
@@ -7770,7 +7760,7 @@ func Ddp_trace_options_init(arg1 Ddp_trace_options, arg2 int64) (_swig_ret error
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_trace_options_init_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), C.swig_type_390(_swig_i_1))
+	swig_r_p := C._wrap_ddp_trace_options_init_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.swig_type_388(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -7782,7 +7772,7 @@ func Ddp_group_start_trace(arg1 uintptr, arg2 string, arg3 Ddp_trace_options) (_
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := getSwigcptr(arg3)
-	swig_r_p := C._wrap_ddp_group_start_trace_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0), *(*C.swig_type_392)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2))
+	swig_r_p := C._wrap_ddp_group_start_trace_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), *(*C.swig_type_390)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -7795,7 +7785,7 @@ swig_r_1 = result(swig_r)
 func Ddp_group_stop_trace(arg1 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
-	swig_r_p := C._wrap_ddp_group_stop_trace_low_f5cd9cd78a6c3c90(C.uintptr_t(_swig_i_0))
+	swig_r_p := C._wrap_ddp_group_stop_trace_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)

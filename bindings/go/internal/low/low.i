@@ -64,9 +64,12 @@ static _gostring_ ddp_go_result(ddp_status status) {
 %typemap(imtype) ddp_status "string"
 %typemap(out, fragment="ddp_go_result") ddp_status "$result = ddp_go_result($1);"
 %typemap(goout) ddp_status "$result = result($1)"
-%typemap(gotype) ddp_status status "int32"
-%typemap(imtype) ddp_status status "int32"
-%typemap(in) ddp_status status "$1 = (ddp_status)$input;"
+/* One that is an argument, or a field of a struct, is a number. */
+%typemap(gotype) ddp_status status, ddp_status code "int32"
+%typemap(imtype) ddp_status status, ddp_status code "int32"
+%typemap(in) ddp_status status, ddp_status code "$1 = (ddp_status)$input;"
+%typemap(out) ddp_status status, ddp_status code "$result = (int)$1;"
+%typemap(goout) ddp_status status, ddp_status code ""
 
 /* ---- Numbers. Not by stdint.i, which would write "long long" into the C file: int64_t is another type on Linux. ---- */
 

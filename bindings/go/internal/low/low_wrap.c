@@ -231,7 +231,7 @@ static _gostring_ ddp_go_result(ddp_status status) {
 extern "C" {
 #endif
 
-void _wrap_Swig_free_low_f5cd9cd78a6c3c90(void *_swig_go_0) {
+void _wrap_Swig_free_low_8cedb92f16a8b413(void *_swig_go_0) {
   void *arg1 = (void *) 0 ;
   
   arg1 = *(void **)&_swig_go_0; 
@@ -241,7 +241,7 @@ void _wrap_Swig_free_low_f5cd9cd78a6c3c90(void *_swig_go_0) {
 }
 
 
-void *_wrap_Swig_malloc_low_f5cd9cd78a6c3c90(intgo _swig_go_0) {
+void *_wrap_Swig_malloc_low_8cedb92f16a8b413(intgo _swig_go_0) {
   int arg1 ;
   void *result = 0 ;
   void *_swig_go_result;
@@ -254,7 +254,7 @@ void *_wrap_Swig_malloc_low_f5cd9cd78a6c3c90(intgo _swig_go_0) {
 }
 
 
-intgo _wrap_DDP_OK_low_f5cd9cd78a6c3c90() {
+intgo _wrap_DDP_OK_low_8cedb92f16a8b413() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -266,7 +266,7 @@ intgo _wrap_DDP_OK_low_f5cd9cd78a6c3c90() {
 }
 
 
-intgo _wrap_DDP_ERROR_INVALID_ARGUMENT_low_f5cd9cd78a6c3c90() {
+intgo _wrap_DDP_ERROR_INVALID_ARGUMENT_low_8cedb92f16a8b413() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -278,7 +278,7 @@ intgo _wrap_DDP_ERROR_INVALID_ARGUMENT_low_f5cd9cd78a6c3c90() {
 }
 
 
-intgo _wrap_DDP_ERROR_INVALID_STATE_low_f5cd9cd78a6c3c90() {
+intgo _wrap_DDP_ERROR_INVALID_STATE_low_8cedb92f16a8b413() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -290,7 +290,7 @@ intgo _wrap_DDP_ERROR_INVALID_STATE_low_f5cd9cd78a6c3c90() {
 }
 
 
-intgo _wrap_DDP_ERROR_NOT_SUPPORTED_low_f5cd9cd78a6c3c90() {
+intgo _wrap_DDP_ERROR_NOT_SUPPORTED_low_8cedb92f16a8b413() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -302,7 +302,7 @@ intgo _wrap_DDP_ERROR_NOT_SUPPORTED_low_f5cd9cd78a6c3c90() {
 }
 
 
-intgo _wrap_DDP_ERROR_OUT_OF_MEMORY_low_f5cd9cd78a6c3c90() {
+intgo _wrap_DDP_ERROR_OUT_OF_MEMORY_low_8cedb92f16a8b413() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -314,7 +314,7 @@ intgo _wrap_DDP_ERROR_OUT_OF_MEMORY_low_f5cd9cd78a6c3c90() {
 }
 
 
-intgo _wrap_DDP_ERROR_TIMED_OUT_low_f5cd9cd78a6c3c90() {
+intgo _wrap_DDP_ERROR_TIMED_OUT_low_8cedb92f16a8b413() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -326,7 +326,7 @@ intgo _wrap_DDP_ERROR_TIMED_OUT_low_f5cd9cd78a6c3c90() {
 }
 
 
-intgo _wrap_DDP_ERROR_PEER_FAILED_low_f5cd9cd78a6c3c90() {
+intgo _wrap_DDP_ERROR_PEER_FAILED_low_8cedb92f16a8b413() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -338,7 +338,7 @@ intgo _wrap_DDP_ERROR_PEER_FAILED_low_f5cd9cd78a6c3c90() {
 }
 
 
-intgo _wrap_DDP_ERROR_ABORTED_low_f5cd9cd78a6c3c90() {
+intgo _wrap_DDP_ERROR_ABORTED_low_8cedb92f16a8b413() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -350,7 +350,7 @@ intgo _wrap_DDP_ERROR_ABORTED_low_f5cd9cd78a6c3c90() {
 }
 
 
-intgo _wrap_DDP_ERROR_MISMATCH_low_f5cd9cd78a6c3c90() {
+intgo _wrap_DDP_ERROR_MISMATCH_low_8cedb92f16a8b413() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -362,7 +362,7 @@ intgo _wrap_DDP_ERROR_MISMATCH_low_f5cd9cd78a6c3c90() {
 }
 
 
-intgo _wrap_DDP_ERROR_IO_low_f5cd9cd78a6c3c90() {
+intgo _wrap_DDP_ERROR_IO_low_8cedb92f16a8b413() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -374,7 +374,7 @@ intgo _wrap_DDP_ERROR_IO_low_f5cd9cd78a6c3c90() {
 }
 
 
-intgo _wrap_DDP_ERROR_CALLBACK_low_f5cd9cd78a6c3c90() {
+intgo _wrap_DDP_ERROR_CALLBACK_low_8cedb92f16a8b413() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -386,7 +386,7 @@ intgo _wrap_DDP_ERROR_CALLBACK_low_f5cd9cd78a6c3c90() {
 }
 
 
-intgo _wrap_DDP_ERROR_INTERNAL_low_f5cd9cd78a6c3c90() {
+intgo _wrap_DDP_ERROR_INTERNAL_low_8cedb92f16a8b413() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -398,7 +398,7 @@ intgo _wrap_DDP_ERROR_INTERNAL_low_f5cd9cd78a6c3c90() {
 }
 
 
-intgo _wrap_DDP_ERROR_TOO_FEW_RANKS_low_f5cd9cd78a6c3c90() {
+intgo _wrap_DDP_ERROR_TOO_FEW_RANKS_low_8cedb92f16a8b413() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -410,7 +410,7 @@ intgo _wrap_DDP_ERROR_TOO_FEW_RANKS_low_f5cd9cd78a6c3c90() {
 }
 
 
-intgo _wrap_DDP_ERROR_FENCED_low_f5cd9cd78a6c3c90() {
+intgo _wrap_DDP_ERROR_FENCED_low_8cedb92f16a8b413() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -422,7 +422,7 @@ intgo _wrap_DDP_ERROR_FENCED_low_f5cd9cd78a6c3c90() {
 }
 
 
-intgo _wrap_DDP_ERROR_NO_CHECKPOINT_low_f5cd9cd78a6c3c90() {
+intgo _wrap_DDP_ERROR_NO_CHECKPOINT_low_8cedb92f16a8b413() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -434,7 +434,7 @@ intgo _wrap_DDP_ERROR_NO_CHECKPOINT_low_f5cd9cd78a6c3c90() {
 }
 
 
-intgo _wrap_DDP_ERROR_NO_MAJORITY_low_f5cd9cd78a6c3c90() {
+intgo _wrap_DDP_ERROR_NO_MAJORITY_low_8cedb92f16a8b413() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -446,7 +446,7 @@ intgo _wrap_DDP_ERROR_NO_MAJORITY_low_f5cd9cd78a6c3c90() {
 }
 
 
-intgo _wrap_DDP_ERROR_DIFFERENT_CALLS_low_f5cd9cd78a6c3c90() {
+intgo _wrap_DDP_ERROR_DIFFERENT_CALLS_low_8cedb92f16a8b413() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -458,7 +458,7 @@ intgo _wrap_DDP_ERROR_DIFFERENT_CALLS_low_f5cd9cd78a6c3c90() {
 }
 
 
-intgo _wrap_DDP_F32_low_f5cd9cd78a6c3c90() {
+intgo _wrap_DDP_F32_low_8cedb92f16a8b413() {
   enum ddp_dtype result;
   intgo _swig_go_result;
   
@@ -470,7 +470,7 @@ intgo _wrap_DDP_F32_low_f5cd9cd78a6c3c90() {
 }
 
 
-intgo _wrap_DDP_F64_low_f5cd9cd78a6c3c90() {
+intgo _wrap_DDP_F64_low_8cedb92f16a8b413() {
   enum ddp_dtype result;
   intgo _swig_go_result;
   
@@ -482,7 +482,7 @@ intgo _wrap_DDP_F64_low_f5cd9cd78a6c3c90() {
 }
 
 
-intgo _wrap_DDP_F16_low_f5cd9cd78a6c3c90() {
+intgo _wrap_DDP_F16_low_8cedb92f16a8b413() {
   enum ddp_dtype result;
   intgo _swig_go_result;
   
@@ -494,7 +494,7 @@ intgo _wrap_DDP_F16_low_f5cd9cd78a6c3c90() {
 }
 
 
-intgo _wrap_DDP_BF16_low_f5cd9cd78a6c3c90() {
+intgo _wrap_DDP_BF16_low_8cedb92f16a8b413() {
   enum ddp_dtype result;
   intgo _swig_go_result;
   
@@ -506,7 +506,7 @@ intgo _wrap_DDP_BF16_low_f5cd9cd78a6c3c90() {
 }
 
 
-intgo _wrap_DDP_I32_low_f5cd9cd78a6c3c90() {
+intgo _wrap_DDP_I32_low_8cedb92f16a8b413() {
   enum ddp_dtype result;
   intgo _swig_go_result;
   
@@ -518,7 +518,7 @@ intgo _wrap_DDP_I32_low_f5cd9cd78a6c3c90() {
 }
 
 
-intgo _wrap_DDP_I64_low_f5cd9cd78a6c3c90() {
+intgo _wrap_DDP_I64_low_8cedb92f16a8b413() {
   enum ddp_dtype result;
   intgo _swig_go_result;
   
@@ -530,7 +530,7 @@ intgo _wrap_DDP_I64_low_f5cd9cd78a6c3c90() {
 }
 
 
-intgo _wrap_DDP_U8_low_f5cd9cd78a6c3c90() {
+intgo _wrap_DDP_U8_low_8cedb92f16a8b413() {
   enum ddp_dtype result;
   intgo _swig_go_result;
   
@@ -542,7 +542,7 @@ intgo _wrap_DDP_U8_low_f5cd9cd78a6c3c90() {
 }
 
 
-intgo _wrap_DDP_C64_low_f5cd9cd78a6c3c90() {
+intgo _wrap_DDP_C64_low_8cedb92f16a8b413() {
   enum ddp_dtype result;
   intgo _swig_go_result;
   
@@ -554,7 +554,7 @@ intgo _wrap_DDP_C64_low_f5cd9cd78a6c3c90() {
 }
 
 
-intgo _wrap_DDP_C128_low_f5cd9cd78a6c3c90() {
+intgo _wrap_DDP_C128_low_8cedb92f16a8b413() {
   enum ddp_dtype result;
   intgo _swig_go_result;
   
@@ -566,7 +566,7 @@ intgo _wrap_DDP_C128_low_f5cd9cd78a6c3c90() {
 }
 
 
-intgo _wrap_DDP_CPU_low_f5cd9cd78a6c3c90() {
+intgo _wrap_DDP_CPU_low_8cedb92f16a8b413() {
   enum ddp_device_kind result;
   intgo _swig_go_result;
   
@@ -578,7 +578,7 @@ intgo _wrap_DDP_CPU_low_f5cd9cd78a6c3c90() {
 }
 
 
-intgo _wrap_DDP_CUDA_low_f5cd9cd78a6c3c90() {
+intgo _wrap_DDP_CUDA_low_8cedb92f16a8b413() {
   enum ddp_device_kind result;
   intgo _swig_go_result;
   
@@ -590,7 +590,7 @@ intgo _wrap_DDP_CUDA_low_f5cd9cd78a6c3c90() {
 }
 
 
-intgo _wrap_DDP_AVERAGE_low_f5cd9cd78a6c3c90() {
+intgo _wrap_DDP_AVERAGE_low_8cedb92f16a8b413() {
   enum ddp_reduce result;
   intgo _swig_go_result;
   
@@ -602,7 +602,7 @@ intgo _wrap_DDP_AVERAGE_low_f5cd9cd78a6c3c90() {
 }
 
 
-intgo _wrap_DDP_SUM_low_f5cd9cd78a6c3c90() {
+intgo _wrap_DDP_SUM_low_8cedb92f16a8b413() {
   enum ddp_reduce result;
   intgo _swig_go_result;
   
@@ -614,7 +614,7 @@ intgo _wrap_DDP_SUM_low_f5cd9cd78a6c3c90() {
 }
 
 
-intgo _wrap_DDP_MIN_low_f5cd9cd78a6c3c90() {
+intgo _wrap_DDP_MIN_low_8cedb92f16a8b413() {
   enum ddp_reduce result;
   intgo _swig_go_result;
   
@@ -626,7 +626,7 @@ intgo _wrap_DDP_MIN_low_f5cd9cd78a6c3c90() {
 }
 
 
-intgo _wrap_DDP_MAX_low_f5cd9cd78a6c3c90() {
+intgo _wrap_DDP_MAX_low_8cedb92f16a8b413() {
   enum ddp_reduce result;
   intgo _swig_go_result;
   
@@ -638,7 +638,7 @@ intgo _wrap_DDP_MAX_low_f5cd9cd78a6c3c90() {
 }
 
 
-intgo _wrap_DDP_PRODUCT_low_f5cd9cd78a6c3c90() {
+intgo _wrap_DDP_PRODUCT_low_8cedb92f16a8b413() {
   enum ddp_reduce result;
   intgo _swig_go_result;
   
@@ -650,7 +650,7 @@ intgo _wrap_DDP_PRODUCT_low_f5cd9cd78a6c3c90() {
 }
 
 
-intgo _wrap_DDP_BACKEND_AUTO_low_f5cd9cd78a6c3c90() {
+intgo _wrap_DDP_BACKEND_AUTO_low_8cedb92f16a8b413() {
   enum ddp_backend result;
   intgo _swig_go_result;
   
@@ -662,7 +662,7 @@ intgo _wrap_DDP_BACKEND_AUTO_low_f5cd9cd78a6c3c90() {
 }
 
 
-intgo _wrap_DDP_BACKEND_GLOO_low_f5cd9cd78a6c3c90() {
+intgo _wrap_DDP_BACKEND_GLOO_low_8cedb92f16a8b413() {
   enum ddp_backend result;
   intgo _swig_go_result;
   
@@ -674,7 +674,7 @@ intgo _wrap_DDP_BACKEND_GLOO_low_f5cd9cd78a6c3c90() {
 }
 
 
-intgo _wrap_DDP_BACKEND_NCCL_low_f5cd9cd78a6c3c90() {
+intgo _wrap_DDP_BACKEND_NCCL_low_8cedb92f16a8b413() {
   enum ddp_backend result;
   intgo _swig_go_result;
   
@@ -686,7 +686,7 @@ intgo _wrap_DDP_BACKEND_NCCL_low_f5cd9cd78a6c3c90() {
 }
 
 
-intgo _wrap_DDP_BACKEND_SHM_low_f5cd9cd78a6c3c90() {
+intgo _wrap_DDP_BACKEND_SHM_low_8cedb92f16a8b413() {
   enum ddp_backend result;
   intgo _swig_go_result;
   
@@ -698,7 +698,7 @@ intgo _wrap_DDP_BACKEND_SHM_low_f5cd9cd78a6c3c90() {
 }
 
 
-intgo _wrap_DDP_BACKEND_LOCAL_low_f5cd9cd78a6c3c90() {
+intgo _wrap_DDP_BACKEND_LOCAL_low_8cedb92f16a8b413() {
   enum ddp_backend result;
   intgo _swig_go_result;
   
@@ -710,7 +710,7 @@ intgo _wrap_DDP_BACKEND_LOCAL_low_f5cd9cd78a6c3c90() {
 }
 
 
-intgo _wrap_DDP_SUM_ORDER_BY_RANK_low_f5cd9cd78a6c3c90() {
+intgo _wrap_DDP_SUM_ORDER_BY_RANK_low_8cedb92f16a8b413() {
   enum ddp_sum_order result;
   intgo _swig_go_result;
   
@@ -722,7 +722,7 @@ intgo _wrap_DDP_SUM_ORDER_BY_RANK_low_f5cd9cd78a6c3c90() {
 }
 
 
-intgo _wrap_DDP_SUM_ORDER_BY_HOST_low_f5cd9cd78a6c3c90() {
+intgo _wrap_DDP_SUM_ORDER_BY_HOST_low_8cedb92f16a8b413() {
   enum ddp_sum_order result;
   intgo _swig_go_result;
   
@@ -734,7 +734,7 @@ intgo _wrap_DDP_SUM_ORDER_BY_HOST_low_f5cd9cd78a6c3c90() {
 }
 
 
-intgo _wrap_DDP_LINKS_AUTO_low_f5cd9cd78a6c3c90() {
+intgo _wrap_DDP_LINKS_AUTO_low_8cedb92f16a8b413() {
   enum ddp_links result;
   intgo _swig_go_result;
   
@@ -746,7 +746,7 @@ intgo _wrap_DDP_LINKS_AUTO_low_f5cd9cd78a6c3c90() {
 }
 
 
-intgo _wrap_DDP_LINKS_ENCRYPTED_low_f5cd9cd78a6c3c90() {
+intgo _wrap_DDP_LINKS_ENCRYPTED_low_8cedb92f16a8b413() {
   enum ddp_links result;
   intgo _swig_go_result;
   
@@ -758,7 +758,7 @@ intgo _wrap_DDP_LINKS_ENCRYPTED_low_f5cd9cd78a6c3c90() {
 }
 
 
-intgo _wrap_DDP_LINKS_PLAIN_low_f5cd9cd78a6c3c90() {
+intgo _wrap_DDP_LINKS_PLAIN_low_8cedb92f16a8b413() {
   enum ddp_links result;
   intgo _swig_go_result;
   
@@ -770,7 +770,7 @@ intgo _wrap_DDP_LINKS_PLAIN_low_f5cd9cd78a6c3c90() {
 }
 
 
-void _wrap_ddp_tensor_data_set_low_f5cd9cd78a6c3c90(struct ddp_tensor *_swig_go_0, void *_swig_go_1) {
+void _wrap_ddp_tensor_data_set_low_8cedb92f16a8b413(struct ddp_tensor *_swig_go_0, void *_swig_go_1) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   void *arg2 = (void *) 0 ;
   
@@ -782,7 +782,7 @@ void _wrap_ddp_tensor_data_set_low_f5cd9cd78a6c3c90(struct ddp_tensor *_swig_go_
 }
 
 
-void *_wrap_ddp_tensor_data_get_low_f5cd9cd78a6c3c90(struct ddp_tensor *_swig_go_0) {
+void *_wrap_ddp_tensor_data_get_low_8cedb92f16a8b413(struct ddp_tensor *_swig_go_0) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   void *result = 0 ;
   void *_swig_go_result;
@@ -795,7 +795,7 @@ void *_wrap_ddp_tensor_data_get_low_f5cd9cd78a6c3c90(struct ddp_tensor *_swig_go
 }
 
 
-void _wrap_ddp_tensor_dtype_set_low_f5cd9cd78a6c3c90(struct ddp_tensor *_swig_go_0, intgo _swig_go_1) {
+void _wrap_ddp_tensor_dtype_set_low_8cedb92f16a8b413(struct ddp_tensor *_swig_go_0, intgo _swig_go_1) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   ddp_dtype arg2 ;
   
@@ -807,7 +807,7 @@ void _wrap_ddp_tensor_dtype_set_low_f5cd9cd78a6c3c90(struct ddp_tensor *_swig_go
 }
 
 
-intgo _wrap_ddp_tensor_dtype_get_low_f5cd9cd78a6c3c90(struct ddp_tensor *_swig_go_0) {
+intgo _wrap_ddp_tensor_dtype_get_low_8cedb92f16a8b413(struct ddp_tensor *_swig_go_0) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   ddp_dtype result;
   intgo _swig_go_result;
@@ -820,7 +820,7 @@ intgo _wrap_ddp_tensor_dtype_get_low_f5cd9cd78a6c3c90(struct ddp_tensor *_swig_g
 }
 
 
-void _wrap_ddp_tensor_device_set_low_f5cd9cd78a6c3c90(struct ddp_tensor *_swig_go_0, intgo _swig_go_1) {
+void _wrap_ddp_tensor_device_set_low_8cedb92f16a8b413(struct ddp_tensor *_swig_go_0, intgo _swig_go_1) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   ddp_device_kind arg2 ;
   
@@ -832,7 +832,7 @@ void _wrap_ddp_tensor_device_set_low_f5cd9cd78a6c3c90(struct ddp_tensor *_swig_g
 }
 
 
-intgo _wrap_ddp_tensor_device_get_low_f5cd9cd78a6c3c90(struct ddp_tensor *_swig_go_0) {
+intgo _wrap_ddp_tensor_device_get_low_8cedb92f16a8b413(struct ddp_tensor *_swig_go_0) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   ddp_device_kind result;
   intgo _swig_go_result;
@@ -845,7 +845,7 @@ intgo _wrap_ddp_tensor_device_get_low_f5cd9cd78a6c3c90(struct ddp_tensor *_swig_
 }
 
 
-void _wrap_ddp_tensor_device_index_set_low_f5cd9cd78a6c3c90(struct ddp_tensor *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_tensor_device_index_set_low_8cedb92f16a8b413(struct ddp_tensor *_swig_go_0, int _swig_go_1) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   int32_t arg2 ;
   
@@ -857,7 +857,7 @@ void _wrap_ddp_tensor_device_index_set_low_f5cd9cd78a6c3c90(struct ddp_tensor *_
 }
 
 
-int _wrap_ddp_tensor_device_index_get_low_f5cd9cd78a6c3c90(struct ddp_tensor *_swig_go_0) {
+int _wrap_ddp_tensor_device_index_get_low_8cedb92f16a8b413(struct ddp_tensor *_swig_go_0) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -870,7 +870,7 @@ int _wrap_ddp_tensor_device_index_get_low_f5cd9cd78a6c3c90(struct ddp_tensor *_s
 }
 
 
-void _wrap_ddp_tensor_ndim_set_low_f5cd9cd78a6c3c90(struct ddp_tensor *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_tensor_ndim_set_low_8cedb92f16a8b413(struct ddp_tensor *_swig_go_0, int _swig_go_1) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   int32_t arg2 ;
   
@@ -882,7 +882,7 @@ void _wrap_ddp_tensor_ndim_set_low_f5cd9cd78a6c3c90(struct ddp_tensor *_swig_go_
 }
 
 
-int _wrap_ddp_tensor_ndim_get_low_f5cd9cd78a6c3c90(struct ddp_tensor *_swig_go_0) {
+int _wrap_ddp_tensor_ndim_get_low_8cedb92f16a8b413(struct ddp_tensor *_swig_go_0) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -895,7 +895,7 @@ int _wrap_ddp_tensor_ndim_get_low_f5cd9cd78a6c3c90(struct ddp_tensor *_swig_go_0
 }
 
 
-void _wrap_ddp_tensor_shape_set_low_f5cd9cd78a6c3c90(struct ddp_tensor *_swig_go_0, long long *_swig_go_1) {
+void _wrap_ddp_tensor_shape_set_low_8cedb92f16a8b413(struct ddp_tensor *_swig_go_0, long long *_swig_go_1) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   int64_t *arg2 ;
   
@@ -911,7 +911,7 @@ void _wrap_ddp_tensor_shape_set_low_f5cd9cd78a6c3c90(struct ddp_tensor *_swig_go
 }
 
 
-long long *_wrap_ddp_tensor_shape_get_low_f5cd9cd78a6c3c90(struct ddp_tensor *_swig_go_0) {
+long long *_wrap_ddp_tensor_shape_get_low_8cedb92f16a8b413(struct ddp_tensor *_swig_go_0) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   int64_t *result = 0 ;
   long long *_swig_go_result;
@@ -924,7 +924,7 @@ long long *_wrap_ddp_tensor_shape_get_low_f5cd9cd78a6c3c90(struct ddp_tensor *_s
 }
 
 
-struct ddp_tensor *_wrap_new_ddp_tensor_low_f5cd9cd78a6c3c90() {
+struct ddp_tensor *_wrap_new_ddp_tensor_low_8cedb92f16a8b413() {
   struct ddp_tensor *result = 0 ;
   struct ddp_tensor *_swig_go_result;
   
@@ -935,7 +935,7 @@ struct ddp_tensor *_wrap_new_ddp_tensor_low_f5cd9cd78a6c3c90() {
 }
 
 
-void _wrap_delete_ddp_tensor_low_f5cd9cd78a6c3c90(struct ddp_tensor *_swig_go_0) {
+void _wrap_delete_ddp_tensor_low_8cedb92f16a8b413(struct ddp_tensor *_swig_go_0) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   
   arg1 = *(struct ddp_tensor **)&_swig_go_0; 
@@ -945,7 +945,7 @@ void _wrap_delete_ddp_tensor_low_f5cd9cd78a6c3c90(struct ddp_tensor *_swig_go_0)
 }
 
 
-_gostring_ _wrap_ddp_tensor_init_low_f5cd9cd78a6c3c90(struct ddp_tensor *_swig_go_0, void *_swig_go_1, intgo _swig_go_2, int _swig_go_3, long long *_swig_go_4) {
+_gostring_ _wrap_ddp_tensor_init_low_8cedb92f16a8b413(struct ddp_tensor *_swig_go_0, void *_swig_go_1, intgo _swig_go_2, int _swig_go_3, long long *_swig_go_4) {
   ddp_tensor *arg1 = (ddp_tensor *) 0 ;
   void *arg2 = (void *) 0 ;
   ddp_dtype arg3 ;
@@ -966,7 +966,7 @@ _gostring_ _wrap_ddp_tensor_init_low_f5cd9cd78a6c3c90(struct ddp_tensor *_swig_g
 }
 
 
-intgo _wrap_DDP_LOG_DEBUG_low_f5cd9cd78a6c3c90() {
+intgo _wrap_DDP_LOG_DEBUG_low_8cedb92f16a8b413() {
   enum ddp_log_level result;
   intgo _swig_go_result;
   
@@ -978,7 +978,7 @@ intgo _wrap_DDP_LOG_DEBUG_low_f5cd9cd78a6c3c90() {
 }
 
 
-intgo _wrap_DDP_LOG_INFO_low_f5cd9cd78a6c3c90() {
+intgo _wrap_DDP_LOG_INFO_low_8cedb92f16a8b413() {
   enum ddp_log_level result;
   intgo _swig_go_result;
   
@@ -990,7 +990,7 @@ intgo _wrap_DDP_LOG_INFO_low_f5cd9cd78a6c3c90() {
 }
 
 
-intgo _wrap_DDP_LOG_WARNING_low_f5cd9cd78a6c3c90() {
+intgo _wrap_DDP_LOG_WARNING_low_8cedb92f16a8b413() {
   enum ddp_log_level result;
   intgo _swig_go_result;
   
@@ -1002,7 +1002,7 @@ intgo _wrap_DDP_LOG_WARNING_low_f5cd9cd78a6c3c90() {
 }
 
 
-intgo _wrap_DDP_LOG_ERROR_low_f5cd9cd78a6c3c90() {
+intgo _wrap_DDP_LOG_ERROR_low_8cedb92f16a8b413() {
   enum ddp_log_level result;
   intgo _swig_go_result;
   
@@ -1014,7 +1014,7 @@ intgo _wrap_DDP_LOG_ERROR_low_f5cd9cd78a6c3c90() {
 }
 
 
-intgo _wrap_DDP_LOG_OFF_low_f5cd9cd78a6c3c90() {
+intgo _wrap_DDP_LOG_OFF_low_8cedb92f16a8b413() {
   enum ddp_log_level result;
   intgo _swig_go_result;
   
@@ -1026,7 +1026,7 @@ intgo _wrap_DDP_LOG_OFF_low_f5cd9cd78a6c3c90() {
 }
 
 
-void _wrap_ddp_log_message_struct_size_set_low_f5cd9cd78a6c3c90(struct ddp_log_message *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_log_message_struct_size_set_low_8cedb92f16a8b413(struct ddp_log_message *_swig_go_0, long long _swig_go_1) {
   struct ddp_log_message *arg1 = (struct ddp_log_message *) 0 ;
   int64_t arg2 ;
   
@@ -1038,7 +1038,7 @@ void _wrap_ddp_log_message_struct_size_set_low_f5cd9cd78a6c3c90(struct ddp_log_m
 }
 
 
-long long _wrap_ddp_log_message_struct_size_get_low_f5cd9cd78a6c3c90(struct ddp_log_message *_swig_go_0) {
+long long _wrap_ddp_log_message_struct_size_get_low_8cedb92f16a8b413(struct ddp_log_message *_swig_go_0) {
   struct ddp_log_message *arg1 = (struct ddp_log_message *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -1051,7 +1051,7 @@ long long _wrap_ddp_log_message_struct_size_get_low_f5cd9cd78a6c3c90(struct ddp_
 }
 
 
-void _wrap_ddp_log_message_level_set_low_f5cd9cd78a6c3c90(struct ddp_log_message *_swig_go_0, intgo _swig_go_1) {
+void _wrap_ddp_log_message_level_set_low_8cedb92f16a8b413(struct ddp_log_message *_swig_go_0, intgo _swig_go_1) {
   struct ddp_log_message *arg1 = (struct ddp_log_message *) 0 ;
   ddp_log_level arg2 ;
   
@@ -1063,7 +1063,7 @@ void _wrap_ddp_log_message_level_set_low_f5cd9cd78a6c3c90(struct ddp_log_message
 }
 
 
-intgo _wrap_ddp_log_message_level_get_low_f5cd9cd78a6c3c90(struct ddp_log_message *_swig_go_0) {
+intgo _wrap_ddp_log_message_level_get_low_8cedb92f16a8b413(struct ddp_log_message *_swig_go_0) {
   struct ddp_log_message *arg1 = (struct ddp_log_message *) 0 ;
   ddp_log_level result;
   intgo _swig_go_result;
@@ -1076,7 +1076,7 @@ intgo _wrap_ddp_log_message_level_get_low_f5cd9cd78a6c3c90(struct ddp_log_messag
 }
 
 
-void _wrap_ddp_log_message_code_set_low_f5cd9cd78a6c3c90(struct ddp_log_message *_swig_go_0, _gostring_ _swig_go_1) {
+void _wrap_ddp_log_message_code_set_low_8cedb92f16a8b413(struct ddp_log_message *_swig_go_0, intgo _swig_go_1) {
   struct ddp_log_message *arg1 = (struct ddp_log_message *) 0 ;
   ddp_status arg2 ;
   
@@ -1088,20 +1088,20 @@ void _wrap_ddp_log_message_code_set_low_f5cd9cd78a6c3c90(struct ddp_log_message 
 }
 
 
-_gostring_ _wrap_ddp_log_message_code_get_low_f5cd9cd78a6c3c90(struct ddp_log_message *_swig_go_0) {
+intgo _wrap_ddp_log_message_code_get_low_8cedb92f16a8b413(struct ddp_log_message *_swig_go_0) {
   struct ddp_log_message *arg1 = (struct ddp_log_message *) 0 ;
   ddp_status result;
-  _gostring_ _swig_go_result;
+  intgo _swig_go_result;
   
   arg1 = *(struct ddp_log_message **)&_swig_go_0; 
   
   result = (ddp_status) ((arg1)->code);
-  _swig_go_result = ddp_go_result(result);
+  _swig_go_result = (int)result;
   return _swig_go_result;
 }
 
 
-void _wrap_ddp_log_message_group_set_low_f5cd9cd78a6c3c90(struct ddp_log_message *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_log_message_group_set_low_8cedb92f16a8b413(struct ddp_log_message *_swig_go_0, long long _swig_go_1) {
   struct ddp_log_message *arg1 = (struct ddp_log_message *) 0 ;
   int64_t arg2 ;
   
@@ -1113,7 +1113,7 @@ void _wrap_ddp_log_message_group_set_low_f5cd9cd78a6c3c90(struct ddp_log_message
 }
 
 
-long long _wrap_ddp_log_message_group_get_low_f5cd9cd78a6c3c90(struct ddp_log_message *_swig_go_0) {
+long long _wrap_ddp_log_message_group_get_low_8cedb92f16a8b413(struct ddp_log_message *_swig_go_0) {
   struct ddp_log_message *arg1 = (struct ddp_log_message *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -1126,7 +1126,7 @@ long long _wrap_ddp_log_message_group_get_low_f5cd9cd78a6c3c90(struct ddp_log_me
 }
 
 
-void _wrap_ddp_log_message_rank_set_low_f5cd9cd78a6c3c90(struct ddp_log_message *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_log_message_rank_set_low_8cedb92f16a8b413(struct ddp_log_message *_swig_go_0, int _swig_go_1) {
   struct ddp_log_message *arg1 = (struct ddp_log_message *) 0 ;
   int32_t arg2 ;
   
@@ -1138,7 +1138,7 @@ void _wrap_ddp_log_message_rank_set_low_f5cd9cd78a6c3c90(struct ddp_log_message 
 }
 
 
-int _wrap_ddp_log_message_rank_get_low_f5cd9cd78a6c3c90(struct ddp_log_message *_swig_go_0) {
+int _wrap_ddp_log_message_rank_get_low_8cedb92f16a8b413(struct ddp_log_message *_swig_go_0) {
   struct ddp_log_message *arg1 = (struct ddp_log_message *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -1151,7 +1151,7 @@ int _wrap_ddp_log_message_rank_get_low_f5cd9cd78a6c3c90(struct ddp_log_message *
 }
 
 
-void _wrap_ddp_log_message_reserved_set_low_f5cd9cd78a6c3c90(struct ddp_log_message *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_log_message_reserved_set_low_8cedb92f16a8b413(struct ddp_log_message *_swig_go_0, int _swig_go_1) {
   struct ddp_log_message *arg1 = (struct ddp_log_message *) 0 ;
   int32_t arg2 ;
   
@@ -1163,7 +1163,7 @@ void _wrap_ddp_log_message_reserved_set_low_f5cd9cd78a6c3c90(struct ddp_log_mess
 }
 
 
-int _wrap_ddp_log_message_reserved_get_low_f5cd9cd78a6c3c90(struct ddp_log_message *_swig_go_0) {
+int _wrap_ddp_log_message_reserved_get_low_8cedb92f16a8b413(struct ddp_log_message *_swig_go_0) {
   struct ddp_log_message *arg1 = (struct ddp_log_message *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -1176,7 +1176,7 @@ int _wrap_ddp_log_message_reserved_get_low_f5cd9cd78a6c3c90(struct ddp_log_messa
 }
 
 
-struct ddp_log_message *_wrap_new_ddp_log_message_low_f5cd9cd78a6c3c90() {
+struct ddp_log_message *_wrap_new_ddp_log_message_low_8cedb92f16a8b413() {
   struct ddp_log_message *result = 0 ;
   struct ddp_log_message *_swig_go_result;
   
@@ -1187,7 +1187,7 @@ struct ddp_log_message *_wrap_new_ddp_log_message_low_f5cd9cd78a6c3c90() {
 }
 
 
-void _wrap_delete_ddp_log_message_low_f5cd9cd78a6c3c90(struct ddp_log_message *_swig_go_0) {
+void _wrap_delete_ddp_log_message_low_8cedb92f16a8b413(struct ddp_log_message *_swig_go_0) {
   struct ddp_log_message *arg1 = (struct ddp_log_message *) 0 ;
   
   arg1 = *(struct ddp_log_message **)&_swig_go_0; 
@@ -1197,7 +1197,7 @@ void _wrap_delete_ddp_log_message_low_f5cd9cd78a6c3c90(struct ddp_log_message *_
 }
 
 
-void _wrap_ddp_error_details_struct_size_set_low_f5cd9cd78a6c3c90(struct ddp_error_details *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_error_details_struct_size_set_low_8cedb92f16a8b413(struct ddp_error_details *_swig_go_0, long long _swig_go_1) {
   struct ddp_error_details *arg1 = (struct ddp_error_details *) 0 ;
   int64_t arg2 ;
   
@@ -1209,7 +1209,7 @@ void _wrap_ddp_error_details_struct_size_set_low_f5cd9cd78a6c3c90(struct ddp_err
 }
 
 
-long long _wrap_ddp_error_details_struct_size_get_low_f5cd9cd78a6c3c90(struct ddp_error_details *_swig_go_0) {
+long long _wrap_ddp_error_details_struct_size_get_low_8cedb92f16a8b413(struct ddp_error_details *_swig_go_0) {
   struct ddp_error_details *arg1 = (struct ddp_error_details *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -1222,7 +1222,7 @@ long long _wrap_ddp_error_details_struct_size_get_low_f5cd9cd78a6c3c90(struct dd
 }
 
 
-void _wrap_ddp_error_details_status_set_low_f5cd9cd78a6c3c90(struct ddp_error_details *_swig_go_0, intgo _swig_go_1) {
+void _wrap_ddp_error_details_status_set_low_8cedb92f16a8b413(struct ddp_error_details *_swig_go_0, intgo _swig_go_1) {
   struct ddp_error_details *arg1 = (struct ddp_error_details *) 0 ;
   ddp_status arg2 ;
   
@@ -1234,7 +1234,7 @@ void _wrap_ddp_error_details_status_set_low_f5cd9cd78a6c3c90(struct ddp_error_de
 }
 
 
-intgo _wrap_ddp_error_details_status_get_low_f5cd9cd78a6c3c90(struct ddp_error_details *_swig_go_0) {
+intgo _wrap_ddp_error_details_status_get_low_8cedb92f16a8b413(struct ddp_error_details *_swig_go_0) {
   struct ddp_error_details *arg1 = (struct ddp_error_details *) 0 ;
   ddp_status result;
   intgo _swig_go_result;
@@ -1242,12 +1242,12 @@ intgo _wrap_ddp_error_details_status_get_low_f5cd9cd78a6c3c90(struct ddp_error_d
   arg1 = *(struct ddp_error_details **)&_swig_go_0; 
   
   result = (ddp_status) ((arg1)->status);
-  _swig_go_result = ddp_go_result(result);
+  _swig_go_result = (int)result;
   return _swig_go_result;
 }
 
 
-void _wrap_ddp_error_details_rank_count_set_low_f5cd9cd78a6c3c90(struct ddp_error_details *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_error_details_rank_count_set_low_8cedb92f16a8b413(struct ddp_error_details *_swig_go_0, int _swig_go_1) {
   struct ddp_error_details *arg1 = (struct ddp_error_details *) 0 ;
   int32_t arg2 ;
   
@@ -1259,7 +1259,7 @@ void _wrap_ddp_error_details_rank_count_set_low_f5cd9cd78a6c3c90(struct ddp_erro
 }
 
 
-int _wrap_ddp_error_details_rank_count_get_low_f5cd9cd78a6c3c90(struct ddp_error_details *_swig_go_0) {
+int _wrap_ddp_error_details_rank_count_get_low_8cedb92f16a8b413(struct ddp_error_details *_swig_go_0) {
   struct ddp_error_details *arg1 = (struct ddp_error_details *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -1272,7 +1272,7 @@ int _wrap_ddp_error_details_rank_count_get_low_f5cd9cd78a6c3c90(struct ddp_error
 }
 
 
-void _wrap_ddp_error_details_parameter_count_set_low_f5cd9cd78a6c3c90(struct ddp_error_details *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_error_details_parameter_count_set_low_8cedb92f16a8b413(struct ddp_error_details *_swig_go_0, int _swig_go_1) {
   struct ddp_error_details *arg1 = (struct ddp_error_details *) 0 ;
   int32_t arg2 ;
   
@@ -1284,7 +1284,7 @@ void _wrap_ddp_error_details_parameter_count_set_low_f5cd9cd78a6c3c90(struct ddp
 }
 
 
-int _wrap_ddp_error_details_parameter_count_get_low_f5cd9cd78a6c3c90(struct ddp_error_details *_swig_go_0) {
+int _wrap_ddp_error_details_parameter_count_get_low_8cedb92f16a8b413(struct ddp_error_details *_swig_go_0) {
   struct ddp_error_details *arg1 = (struct ddp_error_details *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -1297,7 +1297,7 @@ int _wrap_ddp_error_details_parameter_count_get_low_f5cd9cd78a6c3c90(struct ddp_
 }
 
 
-void _wrap_ddp_error_details_call_set_low_f5cd9cd78a6c3c90(struct ddp_error_details *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_error_details_call_set_low_8cedb92f16a8b413(struct ddp_error_details *_swig_go_0, int _swig_go_1) {
   struct ddp_error_details *arg1 = (struct ddp_error_details *) 0 ;
   int32_t arg2 ;
   
@@ -1309,7 +1309,7 @@ void _wrap_ddp_error_details_call_set_low_f5cd9cd78a6c3c90(struct ddp_error_deta
 }
 
 
-int _wrap_ddp_error_details_call_get_low_f5cd9cd78a6c3c90(struct ddp_error_details *_swig_go_0) {
+int _wrap_ddp_error_details_call_get_low_8cedb92f16a8b413(struct ddp_error_details *_swig_go_0) {
   struct ddp_error_details *arg1 = (struct ddp_error_details *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -1322,7 +1322,7 @@ int _wrap_ddp_error_details_call_get_low_f5cd9cd78a6c3c90(struct ddp_error_detai
 }
 
 
-void _wrap_ddp_error_details_other_call_set_low_f5cd9cd78a6c3c90(struct ddp_error_details *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_error_details_other_call_set_low_8cedb92f16a8b413(struct ddp_error_details *_swig_go_0, int _swig_go_1) {
   struct ddp_error_details *arg1 = (struct ddp_error_details *) 0 ;
   int32_t arg2 ;
   
@@ -1334,7 +1334,7 @@ void _wrap_ddp_error_details_other_call_set_low_f5cd9cd78a6c3c90(struct ddp_erro
 }
 
 
-int _wrap_ddp_error_details_other_call_get_low_f5cd9cd78a6c3c90(struct ddp_error_details *_swig_go_0) {
+int _wrap_ddp_error_details_other_call_get_low_8cedb92f16a8b413(struct ddp_error_details *_swig_go_0) {
   struct ddp_error_details *arg1 = (struct ddp_error_details *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -1347,7 +1347,7 @@ int _wrap_ddp_error_details_other_call_get_low_f5cd9cd78a6c3c90(struct ddp_error
 }
 
 
-void _wrap_ddp_error_details_reserved_set_low_f5cd9cd78a6c3c90(struct ddp_error_details *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_error_details_reserved_set_low_8cedb92f16a8b413(struct ddp_error_details *_swig_go_0, int _swig_go_1) {
   struct ddp_error_details *arg1 = (struct ddp_error_details *) 0 ;
   int32_t arg2 ;
   
@@ -1359,7 +1359,7 @@ void _wrap_ddp_error_details_reserved_set_low_f5cd9cd78a6c3c90(struct ddp_error_
 }
 
 
-int _wrap_ddp_error_details_reserved_get_low_f5cd9cd78a6c3c90(struct ddp_error_details *_swig_go_0) {
+int _wrap_ddp_error_details_reserved_get_low_8cedb92f16a8b413(struct ddp_error_details *_swig_go_0) {
   struct ddp_error_details *arg1 = (struct ddp_error_details *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -1372,7 +1372,7 @@ int _wrap_ddp_error_details_reserved_get_low_f5cd9cd78a6c3c90(struct ddp_error_d
 }
 
 
-void _wrap_ddp_error_details_bytes_expected_set_low_f5cd9cd78a6c3c90(struct ddp_error_details *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_error_details_bytes_expected_set_low_8cedb92f16a8b413(struct ddp_error_details *_swig_go_0, long long _swig_go_1) {
   struct ddp_error_details *arg1 = (struct ddp_error_details *) 0 ;
   int64_t arg2 ;
   
@@ -1384,7 +1384,7 @@ void _wrap_ddp_error_details_bytes_expected_set_low_f5cd9cd78a6c3c90(struct ddp_
 }
 
 
-long long _wrap_ddp_error_details_bytes_expected_get_low_f5cd9cd78a6c3c90(struct ddp_error_details *_swig_go_0) {
+long long _wrap_ddp_error_details_bytes_expected_get_low_8cedb92f16a8b413(struct ddp_error_details *_swig_go_0) {
   struct ddp_error_details *arg1 = (struct ddp_error_details *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -1397,7 +1397,7 @@ long long _wrap_ddp_error_details_bytes_expected_get_low_f5cd9cd78a6c3c90(struct
 }
 
 
-void _wrap_ddp_error_details_bytes_got_set_low_f5cd9cd78a6c3c90(struct ddp_error_details *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_error_details_bytes_got_set_low_8cedb92f16a8b413(struct ddp_error_details *_swig_go_0, long long _swig_go_1) {
   struct ddp_error_details *arg1 = (struct ddp_error_details *) 0 ;
   int64_t arg2 ;
   
@@ -1409,7 +1409,7 @@ void _wrap_ddp_error_details_bytes_got_set_low_f5cd9cd78a6c3c90(struct ddp_error
 }
 
 
-long long _wrap_ddp_error_details_bytes_got_get_low_f5cd9cd78a6c3c90(struct ddp_error_details *_swig_go_0) {
+long long _wrap_ddp_error_details_bytes_got_get_low_8cedb92f16a8b413(struct ddp_error_details *_swig_go_0) {
   struct ddp_error_details *arg1 = (struct ddp_error_details *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -1422,7 +1422,7 @@ long long _wrap_ddp_error_details_bytes_got_get_low_f5cd9cd78a6c3c90(struct ddp_
 }
 
 
-struct ddp_error_details *_wrap_new_ddp_error_details_low_f5cd9cd78a6c3c90() {
+struct ddp_error_details *_wrap_new_ddp_error_details_low_8cedb92f16a8b413() {
   struct ddp_error_details *result = 0 ;
   struct ddp_error_details *_swig_go_result;
   
@@ -1433,7 +1433,7 @@ struct ddp_error_details *_wrap_new_ddp_error_details_low_f5cd9cd78a6c3c90() {
 }
 
 
-void _wrap_delete_ddp_error_details_low_f5cd9cd78a6c3c90(struct ddp_error_details *_swig_go_0) {
+void _wrap_delete_ddp_error_details_low_8cedb92f16a8b413(struct ddp_error_details *_swig_go_0) {
   struct ddp_error_details *arg1 = (struct ddp_error_details *) 0 ;
   
   arg1 = *(struct ddp_error_details **)&_swig_go_0; 
@@ -1443,7 +1443,7 @@ void _wrap_delete_ddp_error_details_low_f5cd9cd78a6c3c90(struct ddp_error_detail
 }
 
 
-int _wrap_ddp_version_low_f5cd9cd78a6c3c90() {
+int _wrap_ddp_version_low_8cedb92f16a8b413() {
   int32_t result;
   int _swig_go_result;
   
@@ -1454,7 +1454,7 @@ int _wrap_ddp_version_low_f5cd9cd78a6c3c90() {
 }
 
 
-_gostring_ _wrap_ddp_version_string_low_f5cd9cd78a6c3c90() {
+_gostring_ _wrap_ddp_version_string_low_8cedb92f16a8b413() {
   char *result = 0 ;
   _gostring_ _swig_go_result;
   
@@ -1465,7 +1465,7 @@ _gostring_ _wrap_ddp_version_string_low_f5cd9cd78a6c3c90() {
 }
 
 
-_gostring_ _wrap_ddp_build_info_low_f5cd9cd78a6c3c90() {
+_gostring_ _wrap_ddp_build_info_low_8cedb92f16a8b413() {
   char *result = 0 ;
   _gostring_ _swig_go_result;
   
@@ -1476,7 +1476,7 @@ _gostring_ _wrap_ddp_build_info_low_f5cd9cd78a6c3c90() {
 }
 
 
-_gostring_ _wrap_ddp_status_name_low_f5cd9cd78a6c3c90(intgo _swig_go_0) {
+_gostring_ _wrap_ddp_status_name_low_8cedb92f16a8b413(intgo _swig_go_0) {
   ddp_status arg1 ;
   char *result = 0 ;
   _gostring_ _swig_go_result;
@@ -1489,7 +1489,7 @@ _gostring_ _wrap_ddp_status_name_low_f5cd9cd78a6c3c90(intgo _swig_go_0) {
 }
 
 
-_gostring_ _wrap_ddp_last_error_low_f5cd9cd78a6c3c90() {
+_gostring_ _wrap_ddp_last_error_low_8cedb92f16a8b413() {
   char *result = 0 ;
   _gostring_ _swig_go_result;
   
@@ -1500,7 +1500,7 @@ _gostring_ _wrap_ddp_last_error_low_f5cd9cd78a6c3c90() {
 }
 
 
-long long _wrap_ddp_copy_last_error_low_f5cd9cd78a6c3c90(char *_swig_go_0, long long _swig_go_1) {
+long long _wrap_ddp_copy_last_error_low_8cedb92f16a8b413(char *_swig_go_0, long long _swig_go_1) {
   char *arg1 = (char *) 0 ;
   int64_t arg2 ;
   int64_t result;
@@ -1516,7 +1516,7 @@ long long _wrap_ddp_copy_last_error_low_f5cd9cd78a6c3c90(char *_swig_go_0, long 
 }
 
 
-_gostring_ _wrap_ddp_get_error_details_low_f5cd9cd78a6c3c90(struct ddp_error_details *_swig_go_0) {
+_gostring_ _wrap_ddp_get_error_details_low_8cedb92f16a8b413(struct ddp_error_details *_swig_go_0) {
   ddp_error_details *arg1 = (ddp_error_details *) 0 ;
   ddp_status result;
   _gostring_ _swig_go_result;
@@ -1529,7 +1529,7 @@ _gostring_ _wrap_ddp_get_error_details_low_f5cd9cd78a6c3c90(struct ddp_error_det
 }
 
 
-_gostring_ _wrap_ddp_get_error_ranks_low_f5cd9cd78a6c3c90(int *_swig_go_0, int _swig_go_1, int *_swig_go_2) {
+_gostring_ _wrap_ddp_get_error_ranks_low_8cedb92f16a8b413(int *_swig_go_0, int _swig_go_1, int *_swig_go_2) {
   int32_t *arg1 = (int32_t *) 0 ;
   int32_t arg2 ;
   int32_t *arg3 = (int32_t *) 0 ;
@@ -1546,7 +1546,7 @@ _gostring_ _wrap_ddp_get_error_ranks_low_f5cd9cd78a6c3c90(int *_swig_go_0, int _
 }
 
 
-_gostring_ _wrap_ddp_get_error_parameters_low_f5cd9cd78a6c3c90(int *_swig_go_0, int _swig_go_1, int *_swig_go_2) {
+_gostring_ _wrap_ddp_get_error_parameters_low_8cedb92f16a8b413(int *_swig_go_0, int _swig_go_1, int *_swig_go_2) {
   int32_t *arg1 = (int32_t *) 0 ;
   int32_t arg2 ;
   int32_t *arg3 = (int32_t *) 0 ;
@@ -1563,7 +1563,7 @@ _gostring_ _wrap_ddp_get_error_parameters_low_f5cd9cd78a6c3c90(int *_swig_go_0, 
 }
 
 
-_gostring_ _wrap_ddp_call_name_low_f5cd9cd78a6c3c90(int _swig_go_0) {
+_gostring_ _wrap_ddp_call_name_low_8cedb92f16a8b413(int _swig_go_0) {
   int32_t arg1 ;
   char *result = 0 ;
   _gostring_ _swig_go_result;
@@ -1576,7 +1576,7 @@ _gostring_ _wrap_ddp_call_name_low_f5cd9cd78a6c3c90(int _swig_go_0) {
 }
 
 
-_gostring_ _wrap_ddp_set_log_low_f5cd9cd78a6c3c90(intgo _swig_go_0, ddp_log_fn _swig_go_1, void *_swig_go_2) {
+_gostring_ _wrap_ddp_set_log_low_8cedb92f16a8b413(intgo _swig_go_0, ddp_log_fn _swig_go_1, void *_swig_go_2) {
   ddp_log_level arg1 ;
   ddp_log_fn arg2 = (ddp_log_fn) 0 ;
   void *arg3 = (void *) 0 ;
@@ -1593,7 +1593,7 @@ _gostring_ _wrap_ddp_set_log_low_f5cd9cd78a6c3c90(intgo _swig_go_0, ddp_log_fn _
 }
 
 
-_gostring_ _wrap_ddp_add_log_listener_low_f5cd9cd78a6c3c90(intgo _swig_go_0, ddp_log_listener_fn _swig_go_1, void *_swig_go_2, long long *_swig_go_3) {
+_gostring_ _wrap_ddp_add_log_listener_low_8cedb92f16a8b413(intgo _swig_go_0, ddp_log_listener_fn _swig_go_1, void *_swig_go_2, long long *_swig_go_3) {
   ddp_log_level arg1 ;
   ddp_log_listener_fn arg2 = (ddp_log_listener_fn) 0 ;
   void *arg3 = (void *) 0 ;
@@ -1612,7 +1612,7 @@ _gostring_ _wrap_ddp_add_log_listener_low_f5cd9cd78a6c3c90(intgo _swig_go_0, ddp
 }
 
 
-_gostring_ _wrap_ddp_remove_log_listener_low_f5cd9cd78a6c3c90(long long _swig_go_0) {
+_gostring_ _wrap_ddp_remove_log_listener_low_8cedb92f16a8b413(long long _swig_go_0) {
   int64_t arg1 ;
   ddp_status result;
   _gostring_ _swig_go_result;
@@ -1625,7 +1625,7 @@ _gostring_ _wrap_ddp_remove_log_listener_low_f5cd9cd78a6c3c90(long long _swig_go
 }
 
 
-void _wrap_ddp_store_struct_size_set_low_f5cd9cd78a6c3c90(struct ddp_store *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_store_struct_size_set_low_8cedb92f16a8b413(struct ddp_store *_swig_go_0, long long _swig_go_1) {
   struct ddp_store *arg1 = (struct ddp_store *) 0 ;
   int64_t arg2 ;
   
@@ -1637,7 +1637,7 @@ void _wrap_ddp_store_struct_size_set_low_f5cd9cd78a6c3c90(struct ddp_store *_swi
 }
 
 
-long long _wrap_ddp_store_struct_size_get_low_f5cd9cd78a6c3c90(struct ddp_store *_swig_go_0) {
+long long _wrap_ddp_store_struct_size_get_low_8cedb92f16a8b413(struct ddp_store *_swig_go_0) {
   struct ddp_store *arg1 = (struct ddp_store *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -1650,7 +1650,7 @@ long long _wrap_ddp_store_struct_size_get_low_f5cd9cd78a6c3c90(struct ddp_store 
 }
 
 
-void _wrap_ddp_store_set_set_low_f5cd9cd78a6c3c90(struct ddp_store *_swig_go_0, ddp_store_set_fn _swig_go_1) {
+void _wrap_ddp_store_set_set_low_8cedb92f16a8b413(struct ddp_store *_swig_go_0, ddp_store_set_fn _swig_go_1) {
   struct ddp_store *arg1 = (struct ddp_store *) 0 ;
   ddp_store_set_fn arg2 = (ddp_store_set_fn) 0 ;
   
@@ -1662,7 +1662,7 @@ void _wrap_ddp_store_set_set_low_f5cd9cd78a6c3c90(struct ddp_store *_swig_go_0, 
 }
 
 
-ddp_store_set_fn _wrap_ddp_store_set_get_low_f5cd9cd78a6c3c90(struct ddp_store *_swig_go_0) {
+ddp_store_set_fn _wrap_ddp_store_set_get_low_8cedb92f16a8b413(struct ddp_store *_swig_go_0) {
   struct ddp_store *arg1 = (struct ddp_store *) 0 ;
   ddp_store_set_fn result;
   ddp_store_set_fn _swig_go_result;
@@ -1675,7 +1675,7 @@ ddp_store_set_fn _wrap_ddp_store_set_get_low_f5cd9cd78a6c3c90(struct ddp_store *
 }
 
 
-void _wrap_ddp_store_get_set_low_f5cd9cd78a6c3c90(struct ddp_store *_swig_go_0, ddp_store_get_fn _swig_go_1) {
+void _wrap_ddp_store_get_set_low_8cedb92f16a8b413(struct ddp_store *_swig_go_0, ddp_store_get_fn _swig_go_1) {
   struct ddp_store *arg1 = (struct ddp_store *) 0 ;
   ddp_store_get_fn arg2 = (ddp_store_get_fn) 0 ;
   
@@ -1687,7 +1687,7 @@ void _wrap_ddp_store_get_set_low_f5cd9cd78a6c3c90(struct ddp_store *_swig_go_0, 
 }
 
 
-ddp_store_get_fn _wrap_ddp_store_get_get_low_f5cd9cd78a6c3c90(struct ddp_store *_swig_go_0) {
+ddp_store_get_fn _wrap_ddp_store_get_get_low_8cedb92f16a8b413(struct ddp_store *_swig_go_0) {
   struct ddp_store *arg1 = (struct ddp_store *) 0 ;
   ddp_store_get_fn result;
   ddp_store_get_fn _swig_go_result;
@@ -1700,7 +1700,7 @@ ddp_store_get_fn _wrap_ddp_store_get_get_low_f5cd9cd78a6c3c90(struct ddp_store *
 }
 
 
-void _wrap_ddp_store_user_data_set_low_f5cd9cd78a6c3c90(struct ddp_store *_swig_go_0, void *_swig_go_1) {
+void _wrap_ddp_store_user_data_set_low_8cedb92f16a8b413(struct ddp_store *_swig_go_0, void *_swig_go_1) {
   struct ddp_store *arg1 = (struct ddp_store *) 0 ;
   void *arg2 = (void *) 0 ;
   
@@ -1712,7 +1712,7 @@ void _wrap_ddp_store_user_data_set_low_f5cd9cd78a6c3c90(struct ddp_store *_swig_
 }
 
 
-void *_wrap_ddp_store_user_data_get_low_f5cd9cd78a6c3c90(struct ddp_store *_swig_go_0) {
+void *_wrap_ddp_store_user_data_get_low_8cedb92f16a8b413(struct ddp_store *_swig_go_0) {
   struct ddp_store *arg1 = (struct ddp_store *) 0 ;
   void *result = 0 ;
   void *_swig_go_result;
@@ -1725,7 +1725,7 @@ void *_wrap_ddp_store_user_data_get_low_f5cd9cd78a6c3c90(struct ddp_store *_swig
 }
 
 
-struct ddp_store *_wrap_new_ddp_store_low_f5cd9cd78a6c3c90() {
+struct ddp_store *_wrap_new_ddp_store_low_8cedb92f16a8b413() {
   struct ddp_store *result = 0 ;
   struct ddp_store *_swig_go_result;
   
@@ -1736,7 +1736,7 @@ struct ddp_store *_wrap_new_ddp_store_low_f5cd9cd78a6c3c90() {
 }
 
 
-void _wrap_delete_ddp_store_low_f5cd9cd78a6c3c90(struct ddp_store *_swig_go_0) {
+void _wrap_delete_ddp_store_low_8cedb92f16a8b413(struct ddp_store *_swig_go_0) {
   struct ddp_store *arg1 = (struct ddp_store *) 0 ;
   
   arg1 = *(struct ddp_store **)&_swig_go_0; 
@@ -1746,7 +1746,7 @@ void _wrap_delete_ddp_store_low_f5cd9cd78a6c3c90(struct ddp_store *_swig_go_0) {
 }
 
 
-void _wrap_ddp_group_options_struct_size_set_low_f5cd9cd78a6c3c90(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_group_options_struct_size_set_low_8cedb92f16a8b413(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int64_t arg2 ;
   
@@ -1758,7 +1758,7 @@ void _wrap_ddp_group_options_struct_size_set_low_f5cd9cd78a6c3c90(struct ddp_gro
 }
 
 
-long long _wrap_ddp_group_options_struct_size_get_low_f5cd9cd78a6c3c90(struct ddp_group_options *_swig_go_0) {
+long long _wrap_ddp_group_options_struct_size_get_low_8cedb92f16a8b413(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -1771,7 +1771,7 @@ long long _wrap_ddp_group_options_struct_size_get_low_f5cd9cd78a6c3c90(struct dd
 }
 
 
-void _wrap_ddp_group_options_rank_set_low_f5cd9cd78a6c3c90(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_group_options_rank_set_low_8cedb92f16a8b413(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t arg2 ;
   
@@ -1783,7 +1783,7 @@ void _wrap_ddp_group_options_rank_set_low_f5cd9cd78a6c3c90(struct ddp_group_opti
 }
 
 
-int _wrap_ddp_group_options_rank_get_low_f5cd9cd78a6c3c90(struct ddp_group_options *_swig_go_0) {
+int _wrap_ddp_group_options_rank_get_low_8cedb92f16a8b413(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -1796,7 +1796,7 @@ int _wrap_ddp_group_options_rank_get_low_f5cd9cd78a6c3c90(struct ddp_group_optio
 }
 
 
-void _wrap_ddp_group_options_world_size_set_low_f5cd9cd78a6c3c90(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_group_options_world_size_set_low_8cedb92f16a8b413(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t arg2 ;
   
@@ -1808,7 +1808,7 @@ void _wrap_ddp_group_options_world_size_set_low_f5cd9cd78a6c3c90(struct ddp_grou
 }
 
 
-int _wrap_ddp_group_options_world_size_get_low_f5cd9cd78a6c3c90(struct ddp_group_options *_swig_go_0) {
+int _wrap_ddp_group_options_world_size_get_low_8cedb92f16a8b413(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -1821,7 +1821,7 @@ int _wrap_ddp_group_options_world_size_get_low_f5cd9cd78a6c3c90(struct ddp_group
 }
 
 
-void _wrap_ddp_group_options_backend_set_low_f5cd9cd78a6c3c90(struct ddp_group_options *_swig_go_0, intgo _swig_go_1) {
+void _wrap_ddp_group_options_backend_set_low_8cedb92f16a8b413(struct ddp_group_options *_swig_go_0, intgo _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   ddp_backend arg2 ;
   
@@ -1833,7 +1833,7 @@ void _wrap_ddp_group_options_backend_set_low_f5cd9cd78a6c3c90(struct ddp_group_o
 }
 
 
-intgo _wrap_ddp_group_options_backend_get_low_f5cd9cd78a6c3c90(struct ddp_group_options *_swig_go_0) {
+intgo _wrap_ddp_group_options_backend_get_low_8cedb92f16a8b413(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   ddp_backend result;
   intgo _swig_go_result;
@@ -1846,7 +1846,7 @@ intgo _wrap_ddp_group_options_backend_get_low_f5cd9cd78a6c3c90(struct ddp_group_
 }
 
 
-void _wrap_ddp_group_options_device_index_set_low_f5cd9cd78a6c3c90(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_group_options_device_index_set_low_8cedb92f16a8b413(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t arg2 ;
   
@@ -1858,7 +1858,7 @@ void _wrap_ddp_group_options_device_index_set_low_f5cd9cd78a6c3c90(struct ddp_gr
 }
 
 
-int _wrap_ddp_group_options_device_index_get_low_f5cd9cd78a6c3c90(struct ddp_group_options *_swig_go_0) {
+int _wrap_ddp_group_options_device_index_get_low_8cedb92f16a8b413(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -1871,7 +1871,7 @@ int _wrap_ddp_group_options_device_index_get_low_f5cd9cd78a6c3c90(struct ddp_gro
 }
 
 
-void _wrap_ddp_group_options_timeout_ms_set_low_f5cd9cd78a6c3c90(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_group_options_timeout_ms_set_low_8cedb92f16a8b413(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int64_t arg2 ;
   
@@ -1883,7 +1883,7 @@ void _wrap_ddp_group_options_timeout_ms_set_low_f5cd9cd78a6c3c90(struct ddp_grou
 }
 
 
-long long _wrap_ddp_group_options_timeout_ms_get_low_f5cd9cd78a6c3c90(struct ddp_group_options *_swig_go_0) {
+long long _wrap_ddp_group_options_timeout_ms_get_low_8cedb92f16a8b413(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -1896,7 +1896,7 @@ long long _wrap_ddp_group_options_timeout_ms_get_low_f5cd9cd78a6c3c90(struct ddp
 }
 
 
-void _wrap_ddp_group_options_heartbeat_ms_set_low_f5cd9cd78a6c3c90(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_group_options_heartbeat_ms_set_low_8cedb92f16a8b413(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int64_t arg2 ;
   
@@ -1908,7 +1908,7 @@ void _wrap_ddp_group_options_heartbeat_ms_set_low_f5cd9cd78a6c3c90(struct ddp_gr
 }
 
 
-long long _wrap_ddp_group_options_heartbeat_ms_get_low_f5cd9cd78a6c3c90(struct ddp_group_options *_swig_go_0) {
+long long _wrap_ddp_group_options_heartbeat_ms_get_low_8cedb92f16a8b413(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -1921,7 +1921,7 @@ long long _wrap_ddp_group_options_heartbeat_ms_get_low_f5cd9cd78a6c3c90(struct d
 }
 
 
-void _wrap_ddp_group_options_dead_after_ms_set_low_f5cd9cd78a6c3c90(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_group_options_dead_after_ms_set_low_8cedb92f16a8b413(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int64_t arg2 ;
   
@@ -1933,7 +1933,7 @@ void _wrap_ddp_group_options_dead_after_ms_set_low_f5cd9cd78a6c3c90(struct ddp_g
 }
 
 
-long long _wrap_ddp_group_options_dead_after_ms_get_low_f5cd9cd78a6c3c90(struct ddp_group_options *_swig_go_0) {
+long long _wrap_ddp_group_options_dead_after_ms_get_low_8cedb92f16a8b413(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -1946,7 +1946,7 @@ long long _wrap_ddp_group_options_dead_after_ms_get_low_f5cd9cd78a6c3c90(struct 
 }
 
 
-void _wrap_ddp_group_options_rendezvous_timeout_ms_set_low_f5cd9cd78a6c3c90(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_group_options_rendezvous_timeout_ms_set_low_8cedb92f16a8b413(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int64_t arg2 ;
   
@@ -1958,7 +1958,7 @@ void _wrap_ddp_group_options_rendezvous_timeout_ms_set_low_f5cd9cd78a6c3c90(stru
 }
 
 
-long long _wrap_ddp_group_options_rendezvous_timeout_ms_get_low_f5cd9cd78a6c3c90(struct ddp_group_options *_swig_go_0) {
+long long _wrap_ddp_group_options_rendezvous_timeout_ms_get_low_8cedb92f16a8b413(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -1971,7 +1971,7 @@ long long _wrap_ddp_group_options_rendezvous_timeout_ms_get_low_f5cd9cd78a6c3c90
 }
 
 
-void _wrap_ddp_group_options_store_set_low_f5cd9cd78a6c3c90(struct ddp_group_options *_swig_go_0, struct ddp_store *_swig_go_1) {
+void _wrap_ddp_group_options_store_set_low_8cedb92f16a8b413(struct ddp_group_options *_swig_go_0, struct ddp_store *_swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   ddp_store *arg2 = (ddp_store *) 0 ;
   
@@ -1983,7 +1983,7 @@ void _wrap_ddp_group_options_store_set_low_f5cd9cd78a6c3c90(struct ddp_group_opt
 }
 
 
-struct ddp_store *_wrap_ddp_group_options_store_get_low_f5cd9cd78a6c3c90(struct ddp_group_options *_swig_go_0) {
+struct ddp_store *_wrap_ddp_group_options_store_get_low_8cedb92f16a8b413(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   ddp_store *result = 0 ;
   struct ddp_store *_swig_go_result;
@@ -1996,7 +1996,7 @@ struct ddp_store *_wrap_ddp_group_options_store_get_low_f5cd9cd78a6c3c90(struct 
 }
 
 
-void _wrap_ddp_group_options_sum_order_set_low_f5cd9cd78a6c3c90(struct ddp_group_options *_swig_go_0, intgo _swig_go_1) {
+void _wrap_ddp_group_options_sum_order_set_low_8cedb92f16a8b413(struct ddp_group_options *_swig_go_0, intgo _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   ddp_sum_order arg2 ;
   
@@ -2008,7 +2008,7 @@ void _wrap_ddp_group_options_sum_order_set_low_f5cd9cd78a6c3c90(struct ddp_group
 }
 
 
-intgo _wrap_ddp_group_options_sum_order_get_low_f5cd9cd78a6c3c90(struct ddp_group_options *_swig_go_0) {
+intgo _wrap_ddp_group_options_sum_order_get_low_8cedb92f16a8b413(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   ddp_sum_order result;
   intgo _swig_go_result;
@@ -2021,7 +2021,7 @@ intgo _wrap_ddp_group_options_sum_order_get_low_f5cd9cd78a6c3c90(struct ddp_grou
 }
 
 
-void _wrap_ddp_group_options_reproducible_set_low_f5cd9cd78a6c3c90(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_group_options_reproducible_set_low_8cedb92f16a8b413(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t arg2 ;
   
@@ -2033,7 +2033,7 @@ void _wrap_ddp_group_options_reproducible_set_low_f5cd9cd78a6c3c90(struct ddp_gr
 }
 
 
-int _wrap_ddp_group_options_reproducible_get_low_f5cd9cd78a6c3c90(struct ddp_group_options *_swig_go_0) {
+int _wrap_ddp_group_options_reproducible_get_low_8cedb92f16a8b413(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -2046,7 +2046,7 @@ int _wrap_ddp_group_options_reproducible_get_low_f5cd9cd78a6c3c90(struct ddp_gro
 }
 
 
-void _wrap_ddp_group_options_nccl_max_ctas_set_low_f5cd9cd78a6c3c90(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_group_options_nccl_max_ctas_set_low_8cedb92f16a8b413(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t arg2 ;
   
@@ -2058,7 +2058,7 @@ void _wrap_ddp_group_options_nccl_max_ctas_set_low_f5cd9cd78a6c3c90(struct ddp_g
 }
 
 
-int _wrap_ddp_group_options_nccl_max_ctas_get_low_f5cd9cd78a6c3c90(struct ddp_group_options *_swig_go_0) {
+int _wrap_ddp_group_options_nccl_max_ctas_get_low_8cedb92f16a8b413(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -2071,7 +2071,7 @@ int _wrap_ddp_group_options_nccl_max_ctas_get_low_f5cd9cd78a6c3c90(struct ddp_gr
 }
 
 
-void _wrap_ddp_group_options_recoverable_set_low_f5cd9cd78a6c3c90(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_group_options_recoverable_set_low_8cedb92f16a8b413(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t arg2 ;
   
@@ -2083,7 +2083,7 @@ void _wrap_ddp_group_options_recoverable_set_low_f5cd9cd78a6c3c90(struct ddp_gro
 }
 
 
-int _wrap_ddp_group_options_recoverable_get_low_f5cd9cd78a6c3c90(struct ddp_group_options *_swig_go_0) {
+int _wrap_ddp_group_options_recoverable_get_low_8cedb92f16a8b413(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -2096,7 +2096,7 @@ int _wrap_ddp_group_options_recoverable_get_low_f5cd9cd78a6c3c90(struct ddp_grou
 }
 
 
-void _wrap_ddp_group_options_nccl_comm_set_low_f5cd9cd78a6c3c90(struct ddp_group_options *_swig_go_0, void *_swig_go_1) {
+void _wrap_ddp_group_options_nccl_comm_set_low_8cedb92f16a8b413(struct ddp_group_options *_swig_go_0, void *_swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   void *arg2 = (void *) 0 ;
   
@@ -2108,7 +2108,7 @@ void _wrap_ddp_group_options_nccl_comm_set_low_f5cd9cd78a6c3c90(struct ddp_group
 }
 
 
-void *_wrap_ddp_group_options_nccl_comm_get_low_f5cd9cd78a6c3c90(struct ddp_group_options *_swig_go_0) {
+void *_wrap_ddp_group_options_nccl_comm_get_low_8cedb92f16a8b413(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   void *result = 0 ;
   void *_swig_go_result;
@@ -2121,7 +2121,7 @@ void *_wrap_ddp_group_options_nccl_comm_get_low_f5cd9cd78a6c3c90(struct ddp_grou
 }
 
 
-void _wrap_ddp_group_options_first_port_set_low_f5cd9cd78a6c3c90(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_group_options_first_port_set_low_8cedb92f16a8b413(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t arg2 ;
   
@@ -2133,7 +2133,7 @@ void _wrap_ddp_group_options_first_port_set_low_f5cd9cd78a6c3c90(struct ddp_grou
 }
 
 
-int _wrap_ddp_group_options_first_port_get_low_f5cd9cd78a6c3c90(struct ddp_group_options *_swig_go_0) {
+int _wrap_ddp_group_options_first_port_get_low_8cedb92f16a8b413(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -2146,7 +2146,7 @@ int _wrap_ddp_group_options_first_port_get_low_f5cd9cd78a6c3c90(struct ddp_group
 }
 
 
-void _wrap_ddp_group_options_last_port_set_low_f5cd9cd78a6c3c90(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_group_options_last_port_set_low_8cedb92f16a8b413(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t arg2 ;
   
@@ -2158,7 +2158,7 @@ void _wrap_ddp_group_options_last_port_set_low_f5cd9cd78a6c3c90(struct ddp_group
 }
 
 
-int _wrap_ddp_group_options_last_port_get_low_f5cd9cd78a6c3c90(struct ddp_group_options *_swig_go_0) {
+int _wrap_ddp_group_options_last_port_get_low_8cedb92f16a8b413(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -2171,7 +2171,7 @@ int _wrap_ddp_group_options_last_port_get_low_f5cd9cd78a6c3c90(struct ddp_group_
 }
 
 
-void _wrap_ddp_group_options_join_set_low_f5cd9cd78a6c3c90(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_group_options_join_set_low_8cedb92f16a8b413(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t arg2 ;
   
@@ -2183,7 +2183,7 @@ void _wrap_ddp_group_options_join_set_low_f5cd9cd78a6c3c90(struct ddp_group_opti
 }
 
 
-int _wrap_ddp_group_options_join_get_low_f5cd9cd78a6c3c90(struct ddp_group_options *_swig_go_0) {
+int _wrap_ddp_group_options_join_get_low_8cedb92f16a8b413(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -2196,7 +2196,7 @@ int _wrap_ddp_group_options_join_get_low_f5cd9cd78a6c3c90(struct ddp_group_optio
 }
 
 
-void _wrap_ddp_group_options_virtual_ranks_set_low_f5cd9cd78a6c3c90(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_group_options_virtual_ranks_set_low_8cedb92f16a8b413(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t arg2 ;
   
@@ -2208,7 +2208,7 @@ void _wrap_ddp_group_options_virtual_ranks_set_low_f5cd9cd78a6c3c90(struct ddp_g
 }
 
 
-int _wrap_ddp_group_options_virtual_ranks_get_low_f5cd9cd78a6c3c90(struct ddp_group_options *_swig_go_0) {
+int _wrap_ddp_group_options_virtual_ranks_get_low_8cedb92f16a8b413(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -2221,7 +2221,7 @@ int _wrap_ddp_group_options_virtual_ranks_get_low_f5cd9cd78a6c3c90(struct ddp_gr
 }
 
 
-void _wrap_ddp_group_options_connect_all_set_low_f5cd9cd78a6c3c90(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_group_options_connect_all_set_low_8cedb92f16a8b413(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t arg2 ;
   
@@ -2233,7 +2233,7 @@ void _wrap_ddp_group_options_connect_all_set_low_f5cd9cd78a6c3c90(struct ddp_gro
 }
 
 
-int _wrap_ddp_group_options_connect_all_get_low_f5cd9cd78a6c3c90(struct ddp_group_options *_swig_go_0) {
+int _wrap_ddp_group_options_connect_all_get_low_8cedb92f16a8b413(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -2246,7 +2246,7 @@ int _wrap_ddp_group_options_connect_all_get_low_f5cd9cd78a6c3c90(struct ddp_grou
 }
 
 
-void _wrap_ddp_group_options_links_set_low_f5cd9cd78a6c3c90(struct ddp_group_options *_swig_go_0, intgo _swig_go_1) {
+void _wrap_ddp_group_options_links_set_low_8cedb92f16a8b413(struct ddp_group_options *_swig_go_0, intgo _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   ddp_links arg2 ;
   
@@ -2258,7 +2258,7 @@ void _wrap_ddp_group_options_links_set_low_f5cd9cd78a6c3c90(struct ddp_group_opt
 }
 
 
-intgo _wrap_ddp_group_options_links_get_low_f5cd9cd78a6c3c90(struct ddp_group_options *_swig_go_0) {
+intgo _wrap_ddp_group_options_links_get_low_8cedb92f16a8b413(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   ddp_links result;
   intgo _swig_go_result;
@@ -2271,7 +2271,7 @@ intgo _wrap_ddp_group_options_links_get_low_f5cd9cd78a6c3c90(struct ddp_group_op
 }
 
 
-void _wrap_ddp_group_options_requests_set_low_f5cd9cd78a6c3c90(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_group_options_requests_set_low_8cedb92f16a8b413(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t arg2 ;
   
@@ -2283,7 +2283,7 @@ void _wrap_ddp_group_options_requests_set_low_f5cd9cd78a6c3c90(struct ddp_group_
 }
 
 
-int _wrap_ddp_group_options_requests_get_low_f5cd9cd78a6c3c90(struct ddp_group_options *_swig_go_0) {
+int _wrap_ddp_group_options_requests_get_low_8cedb92f16a8b413(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -2296,7 +2296,7 @@ int _wrap_ddp_group_options_requests_get_low_f5cd9cd78a6c3c90(struct ddp_group_o
 }
 
 
-struct ddp_group_options *_wrap_new_ddp_group_options_low_f5cd9cd78a6c3c90() {
+struct ddp_group_options *_wrap_new_ddp_group_options_low_8cedb92f16a8b413() {
   struct ddp_group_options *result = 0 ;
   struct ddp_group_options *_swig_go_result;
   
@@ -2307,7 +2307,7 @@ struct ddp_group_options *_wrap_new_ddp_group_options_low_f5cd9cd78a6c3c90() {
 }
 
 
-void _wrap_delete_ddp_group_options_low_f5cd9cd78a6c3c90(struct ddp_group_options *_swig_go_0) {
+void _wrap_delete_ddp_group_options_low_8cedb92f16a8b413(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   
   arg1 = *(struct ddp_group_options **)&_swig_go_0; 
@@ -2317,7 +2317,7 @@ void _wrap_delete_ddp_group_options_low_f5cd9cd78a6c3c90(struct ddp_group_option
 }
 
 
-_gostring_ _wrap_ddp_group_options_init_low_f5cd9cd78a6c3c90(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_group_options_init_low_8cedb92f16a8b413(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
   ddp_group_options *arg1 = (ddp_group_options *) 0 ;
   int64_t arg2 ;
   ddp_status result;
@@ -2332,7 +2332,7 @@ _gostring_ _wrap_ddp_group_options_init_low_f5cd9cd78a6c3c90(struct ddp_group_op
 }
 
 
-_gostring_ _wrap_ddp_group_create_low_f5cd9cd78a6c3c90(_gostring_ _swig_go_0, struct ddp_group_options *_swig_go_1, ddp_group **_swig_go_2) {
+_gostring_ _wrap_ddp_group_create_low_8cedb92f16a8b413(_gostring_ _swig_go_0, struct ddp_group_options *_swig_go_1, ddp_group **_swig_go_2) {
   char *arg1 = (char *) 0 ;
   ddp_group_options *arg2 = (ddp_group_options *) 0 ;
   ddp_group **arg3 = (ddp_group **) 0 ;
@@ -2354,7 +2354,7 @@ _gostring_ _wrap_ddp_group_create_low_f5cd9cd78a6c3c90(_gostring_ _swig_go_0, st
 }
 
 
-_gostring_ _wrap_ddp_group_split_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0, int _swig_go_1, int _swig_go_2, struct ddp_group_options *_swig_go_3, ddp_group **_swig_go_4) {
+_gostring_ _wrap_ddp_group_split_low_8cedb92f16a8b413(ddp_group *_swig_go_0, int _swig_go_1, int _swig_go_2, struct ddp_group_options *_swig_go_3, ddp_group **_swig_go_4) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   int32_t arg2 ;
   int32_t arg3 ;
@@ -2375,7 +2375,7 @@ _gostring_ _wrap_ddp_group_split_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0, int
 }
 
 
-void _wrap_ddp_group_destroy_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0) {
+void _wrap_ddp_group_destroy_low_8cedb92f16a8b413(ddp_group *_swig_go_0) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   
   arg1 = *(ddp_group **)&_swig_go_0; 
@@ -2385,7 +2385,7 @@ void _wrap_ddp_group_destroy_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0) {
 }
 
 
-_gostring_ _wrap_ddp_group_abort_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0, _gostring_ _swig_go_1) {
+_gostring_ _wrap_ddp_group_abort_low_8cedb92f16a8b413(ddp_group *_swig_go_0, _gostring_ _swig_go_1) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   char *arg2 = (char *) 0 ;
   ddp_status result;
@@ -2405,7 +2405,7 @@ _gostring_ _wrap_ddp_group_abort_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0, _go
 }
 
 
-_gostring_ _wrap_ddp_group_status_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0) {
+_gostring_ _wrap_ddp_group_status_low_8cedb92f16a8b413(ddp_group *_swig_go_0) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_status result;
   _gostring_ _swig_go_result;
@@ -2418,7 +2418,7 @@ _gostring_ _wrap_ddp_group_status_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0) {
 }
 
 
-int _wrap_ddp_group_rank_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0) {
+int _wrap_ddp_group_rank_low_8cedb92f16a8b413(ddp_group *_swig_go_0) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -2431,7 +2431,7 @@ int _wrap_ddp_group_rank_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0) {
 }
 
 
-long long _wrap_ddp_group_get_number_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0) {
+long long _wrap_ddp_group_get_number_low_8cedb92f16a8b413(ddp_group *_swig_go_0) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2444,7 +2444,7 @@ long long _wrap_ddp_group_get_number_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0)
 }
 
 
-int _wrap_ddp_group_size_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0) {
+int _wrap_ddp_group_size_low_8cedb92f16a8b413(ddp_group *_swig_go_0) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -2457,7 +2457,7 @@ int _wrap_ddp_group_size_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0) {
 }
 
 
-intgo _wrap_ddp_group_backend_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0) {
+intgo _wrap_ddp_group_backend_low_8cedb92f16a8b413(ddp_group *_swig_go_0) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_backend result;
   intgo _swig_go_result;
@@ -2470,7 +2470,7 @@ intgo _wrap_ddp_group_backend_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0) {
 }
 
 
-_gostring_ _wrap_ddp_group_barrier_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0) {
+_gostring_ _wrap_ddp_group_barrier_low_8cedb92f16a8b413(ddp_group *_swig_go_0) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_status result;
   _gostring_ _swig_go_result;
@@ -2483,7 +2483,7 @@ _gostring_ _wrap_ddp_group_barrier_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0) {
 }
 
 
-_gostring_ _wrap_ddp_group_all_reduce_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, intgo _swig_go_2, void *_swig_go_3) {
+_gostring_ _wrap_ddp_group_all_reduce_low_8cedb92f16a8b413(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, intgo _swig_go_2, void *_swig_go_3) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   ddp_reduce arg3 ;
@@ -2502,7 +2502,7 @@ _gostring_ _wrap_ddp_group_all_reduce_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0
 }
 
 
-_gostring_ _wrap_ddp_group_all_gather_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, void *_swig_go_3) {
+_gostring_ _wrap_ddp_group_all_gather_low_8cedb92f16a8b413(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, void *_swig_go_3) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -2521,7 +2521,7 @@ _gostring_ _wrap_ddp_group_all_gather_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0
 }
 
 
-_gostring_ _wrap_ddp_group_reduce_scatter_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, intgo _swig_go_3, void *_swig_go_4) {
+_gostring_ _wrap_ddp_group_reduce_scatter_low_8cedb92f16a8b413(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, intgo _swig_go_3, void *_swig_go_4) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -2542,7 +2542,7 @@ _gostring_ _wrap_ddp_group_reduce_scatter_low_f5cd9cd78a6c3c90(ddp_group *_swig_
 }
 
 
-_gostring_ _wrap_ddp_group_broadcast_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, int _swig_go_2, void *_swig_go_3) {
+_gostring_ _wrap_ddp_group_broadcast_low_8cedb92f16a8b413(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, int _swig_go_2, void *_swig_go_3) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   int32_t arg3 ;
@@ -2561,7 +2561,7 @@ _gostring_ _wrap_ddp_group_broadcast_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0,
 }
 
 
-_gostring_ _wrap_ddp_group_reduce_metrics_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0, double *_swig_go_1, long long _swig_go_2, intgo _swig_go_3) {
+_gostring_ _wrap_ddp_group_reduce_metrics_low_8cedb92f16a8b413(ddp_group *_swig_go_0, double *_swig_go_1, long long _swig_go_2, intgo _swig_go_3) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   double *arg2 = (double *) 0 ;
   int64_t arg3 ;
@@ -2580,7 +2580,7 @@ _gostring_ _wrap_ddp_group_reduce_metrics_low_f5cd9cd78a6c3c90(ddp_group *_swig_
 }
 
 
-_gostring_ _wrap_ddp_group_alloc_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0, long long _swig_go_1, void **_swig_go_2) {
+_gostring_ _wrap_ddp_group_alloc_low_8cedb92f16a8b413(ddp_group *_swig_go_0, long long _swig_go_1, void **_swig_go_2) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   int64_t arg2 ;
   void **arg3 = (void **) 0 ;
@@ -2597,7 +2597,7 @@ _gostring_ _wrap_ddp_group_alloc_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0, lon
 }
 
 
-_gostring_ _wrap_ddp_group_free_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0, void *_swig_go_1) {
+_gostring_ _wrap_ddp_group_free_low_8cedb92f16a8b413(ddp_group *_swig_go_0, void *_swig_go_1) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   void *arg2 = (void *) 0 ;
   ddp_status result;
@@ -2612,7 +2612,7 @@ _gostring_ _wrap_ddp_group_free_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0, void
 }
 
 
-_gostring_ _wrap_ddp_group_send_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, int _swig_go_2, long long _swig_go_3, void *_swig_go_4) {
+_gostring_ _wrap_ddp_group_send_low_8cedb92f16a8b413(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, int _swig_go_2, long long _swig_go_3, void *_swig_go_4) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   int32_t arg3 ;
@@ -2633,7 +2633,7 @@ _gostring_ _wrap_ddp_group_send_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0, stru
 }
 
 
-_gostring_ _wrap_ddp_group_receive_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, int _swig_go_2, long long _swig_go_3, int *_swig_go_4, void *_swig_go_5) {
+_gostring_ _wrap_ddp_group_receive_low_8cedb92f16a8b413(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, int _swig_go_2, long long _swig_go_3, int *_swig_go_4, void *_swig_go_5) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   int32_t arg3 ;
@@ -2656,7 +2656,7 @@ _gostring_ _wrap_ddp_group_receive_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0, s
 }
 
 
-_gostring_ _wrap_ddp_group_reduce_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, intgo _swig_go_2, int _swig_go_3, void *_swig_go_4) {
+_gostring_ _wrap_ddp_group_reduce_low_8cedb92f16a8b413(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, intgo _swig_go_2, int _swig_go_3, void *_swig_go_4) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   ddp_reduce arg3 ;
@@ -2677,7 +2677,7 @@ _gostring_ _wrap_ddp_group_reduce_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0, st
 }
 
 
-_gostring_ _wrap_ddp_group_gather_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, int _swig_go_3, void *_swig_go_4) {
+_gostring_ _wrap_ddp_group_gather_low_8cedb92f16a8b413(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, int _swig_go_3, void *_swig_go_4) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -2698,7 +2698,7 @@ _gostring_ _wrap_ddp_group_gather_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0, st
 }
 
 
-_gostring_ _wrap_ddp_group_scatter_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, int _swig_go_3, void *_swig_go_4) {
+_gostring_ _wrap_ddp_group_scatter_low_8cedb92f16a8b413(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, int _swig_go_3, void *_swig_go_4) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -2719,7 +2719,7 @@ _gostring_ _wrap_ddp_group_scatter_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0, s
 }
 
 
-_gostring_ _wrap_ddp_group_all_to_all_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, long long *_swig_go_3, long long *_swig_go_4, void *_swig_go_5) {
+_gostring_ _wrap_ddp_group_all_to_all_low_8cedb92f16a8b413(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, long long *_swig_go_3, long long *_swig_go_4, void *_swig_go_5) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -2742,7 +2742,7 @@ _gostring_ _wrap_ddp_group_all_to_all_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0
 }
 
 
-_gostring_ _wrap_ddp_group_all_gather_counts_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, long long *_swig_go_3, void *_swig_go_4) {
+_gostring_ _wrap_ddp_group_all_gather_counts_low_8cedb92f16a8b413(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, long long *_swig_go_3, void *_swig_go_4) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -2763,7 +2763,7 @@ _gostring_ _wrap_ddp_group_all_gather_counts_low_f5cd9cd78a6c3c90(ddp_group *_sw
 }
 
 
-intgo _wrap_DDP_UNUSED_ERROR_low_f5cd9cd78a6c3c90() {
+intgo _wrap_DDP_UNUSED_ERROR_low_8cedb92f16a8b413() {
   enum ddp_unused result;
   intgo _swig_go_result;
   
@@ -2775,7 +2775,7 @@ intgo _wrap_DDP_UNUSED_ERROR_low_f5cd9cd78a6c3c90() {
 }
 
 
-intgo _wrap_DDP_UNUSED_ALLOW_low_f5cd9cd78a6c3c90() {
+intgo _wrap_DDP_UNUSED_ALLOW_low_8cedb92f16a8b413() {
   enum ddp_unused result;
   intgo _swig_go_result;
   
@@ -2787,7 +2787,7 @@ intgo _wrap_DDP_UNUSED_ALLOW_low_f5cd9cd78a6c3c90() {
 }
 
 
-intgo _wrap_DDP_PROGRESS_AUTO_low_f5cd9cd78a6c3c90() {
+intgo _wrap_DDP_PROGRESS_AUTO_low_8cedb92f16a8b413() {
   enum ddp_progress result;
   intgo _swig_go_result;
   
@@ -2799,7 +2799,7 @@ intgo _wrap_DDP_PROGRESS_AUTO_low_f5cd9cd78a6c3c90() {
 }
 
 
-intgo _wrap_DDP_PROGRESS_CALLER_low_f5cd9cd78a6c3c90() {
+intgo _wrap_DDP_PROGRESS_CALLER_low_8cedb92f16a8b413() {
   enum ddp_progress result;
   intgo _swig_go_result;
   
@@ -2811,7 +2811,7 @@ intgo _wrap_DDP_PROGRESS_CALLER_low_f5cd9cd78a6c3c90() {
 }
 
 
-intgo _wrap_DDP_PROGRESS_THREAD_low_f5cd9cd78a6c3c90() {
+intgo _wrap_DDP_PROGRESS_THREAD_low_8cedb92f16a8b413() {
   enum ddp_progress result;
   intgo _swig_go_result;
   
@@ -2823,7 +2823,7 @@ intgo _wrap_DDP_PROGRESS_THREAD_low_f5cd9cd78a6c3c90() {
 }
 
 
-intgo _wrap_DDP_DRIFT_REPORT_low_f5cd9cd78a6c3c90() {
+intgo _wrap_DDP_DRIFT_REPORT_low_8cedb92f16a8b413() {
   enum ddp_drift result;
   intgo _swig_go_result;
   
@@ -2835,7 +2835,7 @@ intgo _wrap_DDP_DRIFT_REPORT_low_f5cd9cd78a6c3c90() {
 }
 
 
-intgo _wrap_DDP_DRIFT_RESEND_low_f5cd9cd78a6c3c90() {
+intgo _wrap_DDP_DRIFT_RESEND_low_8cedb92f16a8b413() {
   enum ddp_drift result;
   intgo _swig_go_result;
   
@@ -2847,7 +2847,7 @@ intgo _wrap_DDP_DRIFT_RESEND_low_f5cd9cd78a6c3c90() {
 }
 
 
-intgo _wrap_DDP_DIVISOR_WORLD_low_f5cd9cd78a6c3c90() {
+intgo _wrap_DDP_DIVISOR_WORLD_low_8cedb92f16a8b413() {
   enum ddp_divisor result;
   intgo _swig_go_result;
   
@@ -2859,7 +2859,7 @@ intgo _wrap_DDP_DIVISOR_WORLD_low_f5cd9cd78a6c3c90() {
 }
 
 
-intgo _wrap_DDP_DIVISOR_WEIGHTS_low_f5cd9cd78a6c3c90() {
+intgo _wrap_DDP_DIVISOR_WEIGHTS_low_8cedb92f16a8b413() {
   enum ddp_divisor result;
   intgo _swig_go_result;
   
@@ -2871,7 +2871,7 @@ intgo _wrap_DDP_DIVISOR_WEIGHTS_low_f5cd9cd78a6c3c90() {
 }
 
 
-void _wrap_ddp_model_options_struct_size_set_low_f5cd9cd78a6c3c90(struct ddp_model_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_options_struct_size_set_low_8cedb92f16a8b413(struct ddp_model_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   int64_t arg2 ;
   
@@ -2883,7 +2883,7 @@ void _wrap_ddp_model_options_struct_size_set_low_f5cd9cd78a6c3c90(struct ddp_mod
 }
 
 
-long long _wrap_ddp_model_options_struct_size_get_low_f5cd9cd78a6c3c90(struct ddp_model_options *_swig_go_0) {
+long long _wrap_ddp_model_options_struct_size_get_low_8cedb92f16a8b413(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2896,7 +2896,7 @@ long long _wrap_ddp_model_options_struct_size_get_low_f5cd9cd78a6c3c90(struct dd
 }
 
 
-void _wrap_ddp_model_options_first_bucket_bytes_set_low_f5cd9cd78a6c3c90(struct ddp_model_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_options_first_bucket_bytes_set_low_8cedb92f16a8b413(struct ddp_model_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   int64_t arg2 ;
   
@@ -2908,7 +2908,7 @@ void _wrap_ddp_model_options_first_bucket_bytes_set_low_f5cd9cd78a6c3c90(struct 
 }
 
 
-long long _wrap_ddp_model_options_first_bucket_bytes_get_low_f5cd9cd78a6c3c90(struct ddp_model_options *_swig_go_0) {
+long long _wrap_ddp_model_options_first_bucket_bytes_get_low_8cedb92f16a8b413(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2921,7 +2921,7 @@ long long _wrap_ddp_model_options_first_bucket_bytes_get_low_f5cd9cd78a6c3c90(st
 }
 
 
-void _wrap_ddp_model_options_bucket_bytes_set_low_f5cd9cd78a6c3c90(struct ddp_model_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_options_bucket_bytes_set_low_8cedb92f16a8b413(struct ddp_model_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   int64_t arg2 ;
   
@@ -2933,7 +2933,7 @@ void _wrap_ddp_model_options_bucket_bytes_set_low_f5cd9cd78a6c3c90(struct ddp_mo
 }
 
 
-long long _wrap_ddp_model_options_bucket_bytes_get_low_f5cd9cd78a6c3c90(struct ddp_model_options *_swig_go_0) {
+long long _wrap_ddp_model_options_bucket_bytes_get_low_8cedb92f16a8b413(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2946,7 +2946,7 @@ long long _wrap_ddp_model_options_bucket_bytes_get_low_f5cd9cd78a6c3c90(struct d
 }
 
 
-void _wrap_ddp_model_options_reduce_set_low_f5cd9cd78a6c3c90(struct ddp_model_options *_swig_go_0, intgo _swig_go_1) {
+void _wrap_ddp_model_options_reduce_set_low_8cedb92f16a8b413(struct ddp_model_options *_swig_go_0, intgo _swig_go_1) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   ddp_reduce arg2 ;
   
@@ -2958,7 +2958,7 @@ void _wrap_ddp_model_options_reduce_set_low_f5cd9cd78a6c3c90(struct ddp_model_op
 }
 
 
-intgo _wrap_ddp_model_options_reduce_get_low_f5cd9cd78a6c3c90(struct ddp_model_options *_swig_go_0) {
+intgo _wrap_ddp_model_options_reduce_get_low_8cedb92f16a8b413(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   ddp_reduce result;
   intgo _swig_go_result;
@@ -2971,7 +2971,7 @@ intgo _wrap_ddp_model_options_reduce_get_low_f5cd9cd78a6c3c90(struct ddp_model_o
 }
 
 
-void _wrap_ddp_model_options_unused_set_low_f5cd9cd78a6c3c90(struct ddp_model_options *_swig_go_0, intgo _swig_go_1) {
+void _wrap_ddp_model_options_unused_set_low_8cedb92f16a8b413(struct ddp_model_options *_swig_go_0, intgo _swig_go_1) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   ddp_unused arg2 ;
   
@@ -2983,7 +2983,7 @@ void _wrap_ddp_model_options_unused_set_low_f5cd9cd78a6c3c90(struct ddp_model_op
 }
 
 
-intgo _wrap_ddp_model_options_unused_get_low_f5cd9cd78a6c3c90(struct ddp_model_options *_swig_go_0) {
+intgo _wrap_ddp_model_options_unused_get_low_8cedb92f16a8b413(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   ddp_unused result;
   intgo _swig_go_result;
@@ -2996,7 +2996,7 @@ intgo _wrap_ddp_model_options_unused_get_low_f5cd9cd78a6c3c90(struct ddp_model_o
 }
 
 
-void _wrap_ddp_model_options_progress_set_low_f5cd9cd78a6c3c90(struct ddp_model_options *_swig_go_0, intgo _swig_go_1) {
+void _wrap_ddp_model_options_progress_set_low_8cedb92f16a8b413(struct ddp_model_options *_swig_go_0, intgo _swig_go_1) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   ddp_progress arg2 ;
   
@@ -3008,7 +3008,7 @@ void _wrap_ddp_model_options_progress_set_low_f5cd9cd78a6c3c90(struct ddp_model_
 }
 
 
-intgo _wrap_ddp_model_options_progress_get_low_f5cd9cd78a6c3c90(struct ddp_model_options *_swig_go_0) {
+intgo _wrap_ddp_model_options_progress_get_low_8cedb92f16a8b413(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   ddp_progress result;
   intgo _swig_go_result;
@@ -3021,7 +3021,7 @@ intgo _wrap_ddp_model_options_progress_get_low_f5cd9cd78a6c3c90(struct ddp_model
 }
 
 
-void _wrap_ddp_model_options_drift_set_low_f5cd9cd78a6c3c90(struct ddp_model_options *_swig_go_0, intgo _swig_go_1) {
+void _wrap_ddp_model_options_drift_set_low_8cedb92f16a8b413(struct ddp_model_options *_swig_go_0, intgo _swig_go_1) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   ddp_drift arg2 ;
   
@@ -3033,7 +3033,7 @@ void _wrap_ddp_model_options_drift_set_low_f5cd9cd78a6c3c90(struct ddp_model_opt
 }
 
 
-intgo _wrap_ddp_model_options_drift_get_low_f5cd9cd78a6c3c90(struct ddp_model_options *_swig_go_0) {
+intgo _wrap_ddp_model_options_drift_get_low_8cedb92f16a8b413(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   ddp_drift result;
   intgo _swig_go_result;
@@ -3046,7 +3046,7 @@ intgo _wrap_ddp_model_options_drift_get_low_f5cd9cd78a6c3c90(struct ddp_model_op
 }
 
 
-void _wrap_ddp_model_options_check_every_set_low_f5cd9cd78a6c3c90(struct ddp_model_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_options_check_every_set_low_8cedb92f16a8b413(struct ddp_model_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   int64_t arg2 ;
   
@@ -3058,7 +3058,7 @@ void _wrap_ddp_model_options_check_every_set_low_f5cd9cd78a6c3c90(struct ddp_mod
 }
 
 
-long long _wrap_ddp_model_options_check_every_get_low_f5cd9cd78a6c3c90(struct ddp_model_options *_swig_go_0) {
+long long _wrap_ddp_model_options_check_every_get_low_8cedb92f16a8b413(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -3071,7 +3071,7 @@ long long _wrap_ddp_model_options_check_every_get_low_f5cd9cd78a6c3c90(struct dd
 }
 
 
-void _wrap_ddp_model_options_divisor_set_low_f5cd9cd78a6c3c90(struct ddp_model_options *_swig_go_0, intgo _swig_go_1) {
+void _wrap_ddp_model_options_divisor_set_low_8cedb92f16a8b413(struct ddp_model_options *_swig_go_0, intgo _swig_go_1) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   ddp_divisor arg2 ;
   
@@ -3083,7 +3083,7 @@ void _wrap_ddp_model_options_divisor_set_low_f5cd9cd78a6c3c90(struct ddp_model_o
 }
 
 
-intgo _wrap_ddp_model_options_divisor_get_low_f5cd9cd78a6c3c90(struct ddp_model_options *_swig_go_0) {
+intgo _wrap_ddp_model_options_divisor_get_low_8cedb92f16a8b413(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   ddp_divisor result;
   intgo _swig_go_result;
@@ -3096,7 +3096,7 @@ intgo _wrap_ddp_model_options_divisor_get_low_f5cd9cd78a6c3c90(struct ddp_model_
 }
 
 
-void _wrap_ddp_model_options_uneven_inputs_set_low_f5cd9cd78a6c3c90(struct ddp_model_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_model_options_uneven_inputs_set_low_8cedb92f16a8b413(struct ddp_model_options *_swig_go_0, int _swig_go_1) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   int32_t arg2 ;
   
@@ -3108,7 +3108,7 @@ void _wrap_ddp_model_options_uneven_inputs_set_low_f5cd9cd78a6c3c90(struct ddp_m
 }
 
 
-int _wrap_ddp_model_options_uneven_inputs_get_low_f5cd9cd78a6c3c90(struct ddp_model_options *_swig_go_0) {
+int _wrap_ddp_model_options_uneven_inputs_get_low_8cedb92f16a8b413(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -3121,7 +3121,7 @@ int _wrap_ddp_model_options_uneven_inputs_get_low_f5cd9cd78a6c3c90(struct ddp_mo
 }
 
 
-void _wrap_ddp_model_options_wire_set_low_f5cd9cd78a6c3c90(struct ddp_model_options *_swig_go_0, intgo _swig_go_1) {
+void _wrap_ddp_model_options_wire_set_low_8cedb92f16a8b413(struct ddp_model_options *_swig_go_0, intgo _swig_go_1) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   ddp_dtype arg2 ;
   
@@ -3133,7 +3133,7 @@ void _wrap_ddp_model_options_wire_set_low_f5cd9cd78a6c3c90(struct ddp_model_opti
 }
 
 
-intgo _wrap_ddp_model_options_wire_get_low_f5cd9cd78a6c3c90(struct ddp_model_options *_swig_go_0) {
+intgo _wrap_ddp_model_options_wire_get_low_8cedb92f16a8b413(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   ddp_dtype result;
   intgo _swig_go_result;
@@ -3146,7 +3146,7 @@ intgo _wrap_ddp_model_options_wire_get_low_f5cd9cd78a6c3c90(struct ddp_model_opt
 }
 
 
-void _wrap_ddp_model_options_own_values_set_low_f5cd9cd78a6c3c90(struct ddp_model_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_model_options_own_values_set_low_8cedb92f16a8b413(struct ddp_model_options *_swig_go_0, int _swig_go_1) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   int32_t arg2 ;
   
@@ -3158,7 +3158,7 @@ void _wrap_ddp_model_options_own_values_set_low_f5cd9cd78a6c3c90(struct ddp_mode
 }
 
 
-int _wrap_ddp_model_options_own_values_get_low_f5cd9cd78a6c3c90(struct ddp_model_options *_swig_go_0) {
+int _wrap_ddp_model_options_own_values_get_low_8cedb92f16a8b413(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -3171,7 +3171,7 @@ int _wrap_ddp_model_options_own_values_get_low_f5cd9cd78a6c3c90(struct ddp_model
 }
 
 
-struct ddp_model_options *_wrap_new_ddp_model_options_low_f5cd9cd78a6c3c90() {
+struct ddp_model_options *_wrap_new_ddp_model_options_low_8cedb92f16a8b413() {
   struct ddp_model_options *result = 0 ;
   struct ddp_model_options *_swig_go_result;
   
@@ -3182,7 +3182,7 @@ struct ddp_model_options *_wrap_new_ddp_model_options_low_f5cd9cd78a6c3c90() {
 }
 
 
-void _wrap_delete_ddp_model_options_low_f5cd9cd78a6c3c90(struct ddp_model_options *_swig_go_0) {
+void _wrap_delete_ddp_model_options_low_8cedb92f16a8b413(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   
   arg1 = *(struct ddp_model_options **)&_swig_go_0; 
@@ -3192,7 +3192,7 @@ void _wrap_delete_ddp_model_options_low_f5cd9cd78a6c3c90(struct ddp_model_option
 }
 
 
-void _wrap_ddp_model_stats_struct_size_set_low_f5cd9cd78a6c3c90(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_struct_size_set_low_8cedb92f16a8b413(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -3204,7 +3204,7 @@ void _wrap_ddp_model_stats_struct_size_set_low_f5cd9cd78a6c3c90(struct ddp_model
 }
 
 
-long long _wrap_ddp_model_stats_struct_size_get_low_f5cd9cd78a6c3c90(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_struct_size_get_low_8cedb92f16a8b413(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -3217,7 +3217,7 @@ long long _wrap_ddp_model_stats_struct_size_get_low_f5cd9cd78a6c3c90(struct ddp_
 }
 
 
-void _wrap_ddp_model_stats_parameters_set_low_f5cd9cd78a6c3c90(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_parameters_set_low_8cedb92f16a8b413(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -3229,7 +3229,7 @@ void _wrap_ddp_model_stats_parameters_set_low_f5cd9cd78a6c3c90(struct ddp_model_
 }
 
 
-long long _wrap_ddp_model_stats_parameters_get_low_f5cd9cd78a6c3c90(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_parameters_get_low_8cedb92f16a8b413(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -3242,7 +3242,7 @@ long long _wrap_ddp_model_stats_parameters_get_low_f5cd9cd78a6c3c90(struct ddp_m
 }
 
 
-void _wrap_ddp_model_stats_elements_set_low_f5cd9cd78a6c3c90(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_elements_set_low_8cedb92f16a8b413(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -3254,7 +3254,7 @@ void _wrap_ddp_model_stats_elements_set_low_f5cd9cd78a6c3c90(struct ddp_model_st
 }
 
 
-long long _wrap_ddp_model_stats_elements_get_low_f5cd9cd78a6c3c90(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_elements_get_low_8cedb92f16a8b413(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -3267,7 +3267,7 @@ long long _wrap_ddp_model_stats_elements_get_low_f5cd9cd78a6c3c90(struct ddp_mod
 }
 
 
-void _wrap_ddp_model_stats_buckets_set_low_f5cd9cd78a6c3c90(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_buckets_set_low_8cedb92f16a8b413(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -3279,7 +3279,7 @@ void _wrap_ddp_model_stats_buckets_set_low_f5cd9cd78a6c3c90(struct ddp_model_sta
 }
 
 
-long long _wrap_ddp_model_stats_buckets_get_low_f5cd9cd78a6c3c90(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_buckets_get_low_8cedb92f16a8b413(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -3292,7 +3292,7 @@ long long _wrap_ddp_model_stats_buckets_get_low_f5cd9cd78a6c3c90(struct ddp_mode
 }
 
 
-void _wrap_ddp_model_stats_passes_set_low_f5cd9cd78a6c3c90(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_passes_set_low_8cedb92f16a8b413(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -3304,7 +3304,7 @@ void _wrap_ddp_model_stats_passes_set_low_f5cd9cd78a6c3c90(struct ddp_model_stat
 }
 
 
-long long _wrap_ddp_model_stats_passes_get_low_f5cd9cd78a6c3c90(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_passes_get_low_8cedb92f16a8b413(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -3317,7 +3317,7 @@ long long _wrap_ddp_model_stats_passes_get_low_f5cd9cd78a6c3c90(struct ddp_model
 }
 
 
-void _wrap_ddp_model_stats_gradient_bytes_set_low_f5cd9cd78a6c3c90(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_gradient_bytes_set_low_8cedb92f16a8b413(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -3329,7 +3329,7 @@ void _wrap_ddp_model_stats_gradient_bytes_set_low_f5cd9cd78a6c3c90(struct ddp_mo
 }
 
 
-long long _wrap_ddp_model_stats_gradient_bytes_get_low_f5cd9cd78a6c3c90(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_gradient_bytes_get_low_8cedb92f16a8b413(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -3342,7 +3342,7 @@ long long _wrap_ddp_model_stats_gradient_bytes_get_low_f5cd9cd78a6c3c90(struct d
 }
 
 
-void _wrap_ddp_model_stats_backward_ns_set_low_f5cd9cd78a6c3c90(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_backward_ns_set_low_8cedb92f16a8b413(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -3354,7 +3354,7 @@ void _wrap_ddp_model_stats_backward_ns_set_low_f5cd9cd78a6c3c90(struct ddp_model
 }
 
 
-long long _wrap_ddp_model_stats_backward_ns_get_low_f5cd9cd78a6c3c90(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_backward_ns_get_low_8cedb92f16a8b413(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -3367,7 +3367,7 @@ long long _wrap_ddp_model_stats_backward_ns_get_low_f5cd9cd78a6c3c90(struct ddp_
 }
 
 
-void _wrap_ddp_model_stats_comm_ns_set_low_f5cd9cd78a6c3c90(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_comm_ns_set_low_8cedb92f16a8b413(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -3379,7 +3379,7 @@ void _wrap_ddp_model_stats_comm_ns_set_low_f5cd9cd78a6c3c90(struct ddp_model_sta
 }
 
 
-long long _wrap_ddp_model_stats_comm_ns_get_low_f5cd9cd78a6c3c90(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_comm_ns_get_low_8cedb92f16a8b413(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -3392,7 +3392,7 @@ long long _wrap_ddp_model_stats_comm_ns_get_low_f5cd9cd78a6c3c90(struct ddp_mode
 }
 
 
-void _wrap_ddp_model_stats_exposed_ns_set_low_f5cd9cd78a6c3c90(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_exposed_ns_set_low_8cedb92f16a8b413(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -3404,7 +3404,7 @@ void _wrap_ddp_model_stats_exposed_ns_set_low_f5cd9cd78a6c3c90(struct ddp_model_
 }
 
 
-long long _wrap_ddp_model_stats_exposed_ns_get_low_f5cd9cd78a6c3c90(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_exposed_ns_get_low_8cedb92f16a8b413(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -3417,7 +3417,7 @@ long long _wrap_ddp_model_stats_exposed_ns_get_low_f5cd9cd78a6c3c90(struct ddp_m
 }
 
 
-void _wrap_ddp_model_stats_total_backward_ns_set_low_f5cd9cd78a6c3c90(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_total_backward_ns_set_low_8cedb92f16a8b413(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -3429,7 +3429,7 @@ void _wrap_ddp_model_stats_total_backward_ns_set_low_f5cd9cd78a6c3c90(struct ddp
 }
 
 
-long long _wrap_ddp_model_stats_total_backward_ns_get_low_f5cd9cd78a6c3c90(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_total_backward_ns_get_low_8cedb92f16a8b413(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -3442,7 +3442,7 @@ long long _wrap_ddp_model_stats_total_backward_ns_get_low_f5cd9cd78a6c3c90(struc
 }
 
 
-void _wrap_ddp_model_stats_total_comm_ns_set_low_f5cd9cd78a6c3c90(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_total_comm_ns_set_low_8cedb92f16a8b413(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -3454,7 +3454,7 @@ void _wrap_ddp_model_stats_total_comm_ns_set_low_f5cd9cd78a6c3c90(struct ddp_mod
 }
 
 
-long long _wrap_ddp_model_stats_total_comm_ns_get_low_f5cd9cd78a6c3c90(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_total_comm_ns_get_low_8cedb92f16a8b413(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -3467,7 +3467,7 @@ long long _wrap_ddp_model_stats_total_comm_ns_get_low_f5cd9cd78a6c3c90(struct dd
 }
 
 
-void _wrap_ddp_model_stats_total_exposed_ns_set_low_f5cd9cd78a6c3c90(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_total_exposed_ns_set_low_8cedb92f16a8b413(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -3479,7 +3479,7 @@ void _wrap_ddp_model_stats_total_exposed_ns_set_low_f5cd9cd78a6c3c90(struct ddp_
 }
 
 
-long long _wrap_ddp_model_stats_total_exposed_ns_get_low_f5cd9cd78a6c3c90(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_total_exposed_ns_get_low_8cedb92f16a8b413(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -3492,7 +3492,7 @@ long long _wrap_ddp_model_stats_total_exposed_ns_get_low_f5cd9cd78a6c3c90(struct
 }
 
 
-void _wrap_ddp_model_stats_checks_set_low_f5cd9cd78a6c3c90(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_checks_set_low_8cedb92f16a8b413(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -3504,7 +3504,7 @@ void _wrap_ddp_model_stats_checks_set_low_f5cd9cd78a6c3c90(struct ddp_model_stat
 }
 
 
-long long _wrap_ddp_model_stats_checks_get_low_f5cd9cd78a6c3c90(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_checks_get_low_8cedb92f16a8b413(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -3517,7 +3517,7 @@ long long _wrap_ddp_model_stats_checks_get_low_f5cd9cd78a6c3c90(struct ddp_model
 }
 
 
-void _wrap_ddp_model_stats_repairs_set_low_f5cd9cd78a6c3c90(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_repairs_set_low_8cedb92f16a8b413(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -3529,7 +3529,7 @@ void _wrap_ddp_model_stats_repairs_set_low_f5cd9cd78a6c3c90(struct ddp_model_sta
 }
 
 
-long long _wrap_ddp_model_stats_repairs_get_low_f5cd9cd78a6c3c90(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_repairs_get_low_8cedb92f16a8b413(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -3542,7 +3542,7 @@ long long _wrap_ddp_model_stats_repairs_get_low_f5cd9cd78a6c3c90(struct ddp_mode
 }
 
 
-void _wrap_ddp_model_stats_sent_bytes_set_low_f5cd9cd78a6c3c90(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_sent_bytes_set_low_8cedb92f16a8b413(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -3554,7 +3554,7 @@ void _wrap_ddp_model_stats_sent_bytes_set_low_f5cd9cd78a6c3c90(struct ddp_model_
 }
 
 
-long long _wrap_ddp_model_stats_sent_bytes_get_low_f5cd9cd78a6c3c90(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_sent_bytes_get_low_8cedb92f16a8b413(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -3567,7 +3567,7 @@ long long _wrap_ddp_model_stats_sent_bytes_get_low_f5cd9cd78a6c3c90(struct ddp_m
 }
 
 
-void _wrap_ddp_model_stats_total_sent_bytes_set_low_f5cd9cd78a6c3c90(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_total_sent_bytes_set_low_8cedb92f16a8b413(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -3579,7 +3579,7 @@ void _wrap_ddp_model_stats_total_sent_bytes_set_low_f5cd9cd78a6c3c90(struct ddp_
 }
 
 
-long long _wrap_ddp_model_stats_total_sent_bytes_get_low_f5cd9cd78a6c3c90(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_total_sent_bytes_get_low_8cedb92f16a8b413(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -3592,7 +3592,7 @@ long long _wrap_ddp_model_stats_total_sent_bytes_get_low_f5cd9cd78a6c3c90(struct
 }
 
 
-struct ddp_model_stats *_wrap_new_ddp_model_stats_low_f5cd9cd78a6c3c90() {
+struct ddp_model_stats *_wrap_new_ddp_model_stats_low_8cedb92f16a8b413() {
   struct ddp_model_stats *result = 0 ;
   struct ddp_model_stats *_swig_go_result;
   
@@ -3603,7 +3603,7 @@ struct ddp_model_stats *_wrap_new_ddp_model_stats_low_f5cd9cd78a6c3c90() {
 }
 
 
-void _wrap_delete_ddp_model_stats_low_f5cd9cd78a6c3c90(struct ddp_model_stats *_swig_go_0) {
+void _wrap_delete_ddp_model_stats_low_8cedb92f16a8b413(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   
   arg1 = *(struct ddp_model_stats **)&_swig_go_0; 
@@ -3613,7 +3613,7 @@ void _wrap_delete_ddp_model_stats_low_f5cd9cd78a6c3c90(struct ddp_model_stats *_
 }
 
 
-_gostring_ _wrap_ddp_model_options_init_low_f5cd9cd78a6c3c90(struct ddp_model_options *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_model_options_init_low_8cedb92f16a8b413(struct ddp_model_options *_swig_go_0, long long _swig_go_1) {
   ddp_model_options *arg1 = (ddp_model_options *) 0 ;
   int64_t arg2 ;
   ddp_status result;
@@ -3628,7 +3628,7 @@ _gostring_ _wrap_ddp_model_options_init_low_f5cd9cd78a6c3c90(struct ddp_model_op
 }
 
 
-_gostring_ _wrap_ddp_model_create_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0, struct ddp_model_options *_swig_go_1, ddp_model **_swig_go_2) {
+_gostring_ _wrap_ddp_model_create_low_8cedb92f16a8b413(ddp_group *_swig_go_0, struct ddp_model_options *_swig_go_1, ddp_model **_swig_go_2) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_model_options *arg2 = (ddp_model_options *) 0 ;
   ddp_model **arg3 = (ddp_model **) 0 ;
@@ -3645,7 +3645,7 @@ _gostring_ _wrap_ddp_model_create_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0, st
 }
 
 
-void _wrap_ddp_model_destroy_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0) {
+void _wrap_ddp_model_destroy_low_8cedb92f16a8b413(ddp_model *_swig_go_0) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   
   arg1 = *(ddp_model **)&_swig_go_0; 
@@ -3655,7 +3655,7 @@ void _wrap_ddp_model_destroy_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0) {
 }
 
 
-_gostring_ _wrap_ddp_model_add_parameter_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0, _gostring_ _swig_go_1, struct ddp_tensor *_swig_go_2, struct ddp_tensor *_swig_go_3, int *_swig_go_4) {
+_gostring_ _wrap_ddp_model_add_parameter_low_8cedb92f16a8b413(ddp_model *_swig_go_0, _gostring_ _swig_go_1, struct ddp_tensor *_swig_go_2, struct ddp_tensor *_swig_go_3, int *_swig_go_4) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   char *arg2 = (char *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -3681,7 +3681,7 @@ _gostring_ _wrap_ddp_model_add_parameter_low_f5cd9cd78a6c3c90(ddp_model *_swig_g
 }
 
 
-_gostring_ _wrap_ddp_model_add_array_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0, _gostring_ _swig_go_1, float *_swig_go_2, float *_swig_go_3, long long _swig_go_4, int *_swig_go_5) {
+_gostring_ _wrap_ddp_model_add_array_low_8cedb92f16a8b413(ddp_model *_swig_go_0, _gostring_ _swig_go_1, float *_swig_go_2, float *_swig_go_3, long long _swig_go_4, int *_swig_go_5) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   char *arg2 = (char *) 0 ;
   float *arg3 = (float *) 0 ;
@@ -3709,7 +3709,7 @@ _gostring_ _wrap_ddp_model_add_array_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0,
 }
 
 
-_gostring_ _wrap_ddp_model_add_parameter_without_grad_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0, _gostring_ _swig_go_1, struct ddp_tensor *_swig_go_2, int *_swig_go_3) {
+_gostring_ _wrap_ddp_model_add_parameter_without_grad_low_8cedb92f16a8b413(ddp_model *_swig_go_0, _gostring_ _swig_go_1, struct ddp_tensor *_swig_go_2, int *_swig_go_3) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   char *arg2 = (char *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -3733,7 +3733,7 @@ _gostring_ _wrap_ddp_model_add_parameter_without_grad_low_f5cd9cd78a6c3c90(ddp_m
 }
 
 
-_gostring_ _wrap_ddp_model_add_buffer_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0, _gostring_ _swig_go_1, struct ddp_tensor *_swig_go_2, int *_swig_go_3) {
+_gostring_ _wrap_ddp_model_add_buffer_low_8cedb92f16a8b413(ddp_model *_swig_go_0, _gostring_ _swig_go_1, struct ddp_tensor *_swig_go_2, int *_swig_go_3) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   char *arg2 = (char *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -3757,7 +3757,7 @@ _gostring_ _wrap_ddp_model_add_buffer_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0
 }
 
 
-_gostring_ _wrap_ddp_model_commit_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0, void *_swig_go_1) {
+_gostring_ _wrap_ddp_model_commit_low_8cedb92f16a8b413(ddp_model *_swig_go_0, void *_swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   void *arg2 = (void *) 0 ;
   ddp_status result;
@@ -3772,7 +3772,7 @@ _gostring_ _wrap_ddp_model_commit_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0, vo
 }
 
 
-int _wrap_ddp_model_get_parameter_count_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0) {
+int _wrap_ddp_model_get_parameter_count_low_8cedb92f16a8b413(ddp_model *_swig_go_0) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -3785,7 +3785,7 @@ int _wrap_ddp_model_get_parameter_count_low_f5cd9cd78a6c3c90(ddp_model *_swig_go
 }
 
 
-_gostring_ _wrap_ddp_model_get_grad_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0, int _swig_go_1, struct ddp_tensor *_swig_go_2) {
+_gostring_ _wrap_ddp_model_get_grad_low_8cedb92f16a8b413(ddp_model *_swig_go_0, int _swig_go_1, struct ddp_tensor *_swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int32_t arg2 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -3802,7 +3802,7 @@ _gostring_ _wrap_ddp_model_get_grad_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0, 
 }
 
 
-_gostring_ _wrap_ddp_model_get_value_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0, int _swig_go_1, struct ddp_tensor *_swig_go_2) {
+_gostring_ _wrap_ddp_model_get_value_low_8cedb92f16a8b413(ddp_model *_swig_go_0, int _swig_go_1, struct ddp_tensor *_swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int32_t arg2 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -3819,7 +3819,7 @@ _gostring_ _wrap_ddp_model_get_value_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0,
 }
 
 
-_gostring_ _wrap_ddp_model_set_grad_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0, int _swig_go_1, struct ddp_tensor *_swig_go_2) {
+_gostring_ _wrap_ddp_model_set_grad_low_8cedb92f16a8b413(ddp_model *_swig_go_0, int _swig_go_1, struct ddp_tensor *_swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int32_t arg2 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -3836,7 +3836,7 @@ _gostring_ _wrap_ddp_model_set_grad_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0, 
 }
 
 
-_gostring_ _wrap_ddp_model_sync_buffers_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0, int _swig_go_1, void *_swig_go_2) {
+_gostring_ _wrap_ddp_model_sync_buffers_low_8cedb92f16a8b413(ddp_model *_swig_go_0, int _swig_go_1, void *_swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int32_t arg2 ;
   void *arg3 = (void *) 0 ;
@@ -3853,7 +3853,7 @@ _gostring_ _wrap_ddp_model_sync_buffers_low_f5cd9cd78a6c3c90(ddp_model *_swig_go
 }
 
 
-_gostring_ _wrap_ddp_model_check_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0, void *_swig_go_1) {
+_gostring_ _wrap_ddp_model_check_low_8cedb92f16a8b413(ddp_model *_swig_go_0, void *_swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   void *arg2 = (void *) 0 ;
   ddp_status result;
@@ -3868,7 +3868,7 @@ _gostring_ _wrap_ddp_model_check_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0, voi
 }
 
 
-_gostring_ _wrap_ddp_model_get_hash_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0, long long *_swig_go_1) {
+_gostring_ _wrap_ddp_model_get_hash_low_8cedb92f16a8b413(ddp_model *_swig_go_0, long long *_swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int64_t *arg2 = (int64_t *) 0 ;
   ddp_status result;
@@ -3883,7 +3883,7 @@ _gostring_ _wrap_ddp_model_get_hash_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0, 
 }
 
 
-_gostring_ _wrap_ddp_model_get_stats_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0, struct ddp_model_stats *_swig_go_1) {
+_gostring_ _wrap_ddp_model_get_stats_low_8cedb92f16a8b413(ddp_model *_swig_go_0, struct ddp_model_stats *_swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   ddp_model_stats *arg2 = (ddp_model_stats *) 0 ;
   ddp_status result;
@@ -3898,7 +3898,7 @@ _gostring_ _wrap_ddp_model_get_stats_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0,
 }
 
 
-_gostring_ _wrap_ddp_model_describe_plan_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0, char *_swig_go_1, long long _swig_go_2, long long *_swig_go_3) {
+_gostring_ _wrap_ddp_model_describe_plan_low_8cedb92f16a8b413(ddp_model *_swig_go_0, char *_swig_go_1, long long _swig_go_2, long long *_swig_go_3) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   char *arg2 = (char *) 0 ;
   int64_t arg3 ;
@@ -3918,7 +3918,7 @@ _gostring_ _wrap_ddp_model_describe_plan_low_f5cd9cd78a6c3c90(ddp_model *_swig_g
 }
 
 
-intgo _wrap_DDP_PASS_REDUCE_low_f5cd9cd78a6c3c90() {
+intgo _wrap_DDP_PASS_REDUCE_low_8cedb92f16a8b413() {
   enum ddp_pass result;
   intgo _swig_go_result;
   
@@ -3930,7 +3930,7 @@ intgo _wrap_DDP_PASS_REDUCE_low_f5cd9cd78a6c3c90() {
 }
 
 
-intgo _wrap_DDP_PASS_ACCUMULATE_low_f5cd9cd78a6c3c90() {
+intgo _wrap_DDP_PASS_ACCUMULATE_low_8cedb92f16a8b413() {
   enum ddp_pass result;
   intgo _swig_go_result;
   
@@ -3942,7 +3942,7 @@ intgo _wrap_DDP_PASS_ACCUMULATE_low_f5cd9cd78a6c3c90() {
 }
 
 
-intgo _wrap_DDP_PASS_LOCAL_low_f5cd9cd78a6c3c90() {
+intgo _wrap_DDP_PASS_LOCAL_low_8cedb92f16a8b413() {
   enum ddp_pass result;
   intgo _swig_go_result;
   
@@ -3954,7 +3954,7 @@ intgo _wrap_DDP_PASS_LOCAL_low_f5cd9cd78a6c3c90() {
 }
 
 
-intgo _wrap_DDP_PASS_PART_low_f5cd9cd78a6c3c90() {
+intgo _wrap_DDP_PASS_PART_low_8cedb92f16a8b413() {
   enum ddp_pass result;
   intgo _swig_go_result;
   
@@ -3966,7 +3966,7 @@ intgo _wrap_DDP_PASS_PART_low_f5cd9cd78a6c3c90() {
 }
 
 
-_gostring_ _wrap_ddp_model_begin_backward_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0, intgo _swig_go_1) {
+_gostring_ _wrap_ddp_model_begin_backward_low_8cedb92f16a8b413(ddp_model *_swig_go_0, intgo _swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   ddp_pass arg2 ;
   ddp_status result;
@@ -3981,7 +3981,7 @@ _gostring_ _wrap_ddp_model_begin_backward_low_f5cd9cd78a6c3c90(ddp_model *_swig_
 }
 
 
-_gostring_ _wrap_ddp_model_mark_ready_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0, int _swig_go_1, void *_swig_go_2) {
+_gostring_ _wrap_ddp_model_mark_ready_low_8cedb92f16a8b413(ddp_model *_swig_go_0, int _swig_go_1, void *_swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int32_t arg2 ;
   void *arg3 = (void *) 0 ;
@@ -3998,7 +3998,7 @@ _gostring_ _wrap_ddp_model_mark_ready_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0
 }
 
 
-_gostring_ _wrap_ddp_model_mark_range_ready_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0, int _swig_go_1, long long _swig_go_2, long long _swig_go_3, void *_swig_go_4) {
+_gostring_ _wrap_ddp_model_mark_range_ready_low_8cedb92f16a8b413(ddp_model *_swig_go_0, int _swig_go_1, long long _swig_go_2, long long _swig_go_3, void *_swig_go_4) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int32_t arg2 ;
   int64_t arg3 ;
@@ -4019,7 +4019,7 @@ _gostring_ _wrap_ddp_model_mark_range_ready_low_f5cd9cd78a6c3c90(ddp_model *_swi
 }
 
 
-_gostring_ _wrap_ddp_model_mark_unused_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0, int _swig_go_1) {
+_gostring_ _wrap_ddp_model_mark_unused_low_8cedb92f16a8b413(ddp_model *_swig_go_0, int _swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int32_t arg2 ;
   ddp_status result;
@@ -4034,7 +4034,7 @@ _gostring_ _wrap_ddp_model_mark_unused_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_
 }
 
 
-_gostring_ _wrap_ddp_model_end_backward_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0, void *_swig_go_1) {
+_gostring_ _wrap_ddp_model_end_backward_low_8cedb92f16a8b413(ddp_model *_swig_go_0, void *_swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   void *arg2 = (void *) 0 ;
   ddp_status result;
@@ -4049,7 +4049,7 @@ _gostring_ _wrap_ddp_model_end_backward_low_f5cd9cd78a6c3c90(ddp_model *_swig_go
 }
 
 
-int _wrap_ddp_model_was_used_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0, int _swig_go_1) {
+int _wrap_ddp_model_was_used_low_8cedb92f16a8b413(ddp_model *_swig_go_0, int _swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int32_t arg2 ;
   int32_t result;
@@ -4064,7 +4064,7 @@ int _wrap_ddp_model_was_used_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0, int _sw
 }
 
 
-_gostring_ _wrap_ddp_model_zero_grad_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0, void *_swig_go_1) {
+_gostring_ _wrap_ddp_model_zero_grad_low_8cedb92f16a8b413(ddp_model *_swig_go_0, void *_swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   void *arg2 = (void *) 0 ;
   ddp_status result;
@@ -4079,7 +4079,7 @@ _gostring_ _wrap_ddp_model_zero_grad_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0,
 }
 
 
-_gostring_ _wrap_ddp_model_mark_reduced_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0) {
+_gostring_ _wrap_ddp_model_mark_reduced_low_8cedb92f16a8b413(ddp_model *_swig_go_0) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   ddp_status result;
   _gostring_ _swig_go_result;
@@ -4092,7 +4092,7 @@ _gostring_ _wrap_ddp_model_mark_reduced_low_f5cd9cd78a6c3c90(ddp_model *_swig_go
 }
 
 
-_gostring_ _wrap_ddp_model_get_grad_norm_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0, double _swig_go_1, double *_swig_go_2, void *_swig_go_3) {
+_gostring_ _wrap_ddp_model_get_grad_norm_low_8cedb92f16a8b413(ddp_model *_swig_go_0, double _swig_go_1, double *_swig_go_2, void *_swig_go_3) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   double arg2 ;
   double *arg3 = (double *) 0 ;
@@ -4111,7 +4111,7 @@ _gostring_ _wrap_ddp_model_get_grad_norm_low_f5cd9cd78a6c3c90(ddp_model *_swig_g
 }
 
 
-_gostring_ _wrap_ddp_model_scale_grad_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0, double _swig_go_1, void *_swig_go_2) {
+_gostring_ _wrap_ddp_model_scale_grad_low_8cedb92f16a8b413(ddp_model *_swig_go_0, double _swig_go_1, void *_swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   double arg2 ;
   void *arg3 = (void *) 0 ;
@@ -4128,7 +4128,7 @@ _gostring_ _wrap_ddp_model_scale_grad_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0
 }
 
 
-_gostring_ _wrap_ddp_model_clip_grad_norm_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0, double _swig_go_1, double _swig_go_2, double *_swig_go_3, void *_swig_go_4) {
+_gostring_ _wrap_ddp_model_clip_grad_norm_low_8cedb92f16a8b413(ddp_model *_swig_go_0, double _swig_go_1, double _swig_go_2, double *_swig_go_3, void *_swig_go_4) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   double arg2 ;
   double arg3 ;
@@ -4149,7 +4149,7 @@ _gostring_ _wrap_ddp_model_clip_grad_norm_low_f5cd9cd78a6c3c90(ddp_model *_swig_
 }
 
 
-_gostring_ _wrap_ddp_model_clip_grad_value_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0, double _swig_go_1, void *_swig_go_2) {
+_gostring_ _wrap_ddp_model_clip_grad_value_low_8cedb92f16a8b413(ddp_model *_swig_go_0, double _swig_go_1, void *_swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   double arg2 ;
   void *arg3 = (void *) 0 ;
@@ -4166,7 +4166,7 @@ _gostring_ _wrap_ddp_model_clip_grad_value_low_f5cd9cd78a6c3c90(ddp_model *_swig
 }
 
 
-void _wrap_ddp_pass_report_struct_size_set_low_f5cd9cd78a6c3c90(struct ddp_pass_report *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_pass_report_struct_size_set_low_8cedb92f16a8b413(struct ddp_pass_report *_swig_go_0, long long _swig_go_1) {
   struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
   int64_t arg2 ;
   
@@ -4178,7 +4178,7 @@ void _wrap_ddp_pass_report_struct_size_set_low_f5cd9cd78a6c3c90(struct ddp_pass_
 }
 
 
-long long _wrap_ddp_pass_report_struct_size_get_low_f5cd9cd78a6c3c90(struct ddp_pass_report *_swig_go_0) {
+long long _wrap_ddp_pass_report_struct_size_get_low_8cedb92f16a8b413(struct ddp_pass_report *_swig_go_0) {
   struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -4191,7 +4191,7 @@ long long _wrap_ddp_pass_report_struct_size_get_low_f5cd9cd78a6c3c90(struct ddp_
 }
 
 
-void _wrap_ddp_pass_report_contributors_set_low_f5cd9cd78a6c3c90(struct ddp_pass_report *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_pass_report_contributors_set_low_8cedb92f16a8b413(struct ddp_pass_report *_swig_go_0, int _swig_go_1) {
   struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
   int32_t arg2 ;
   
@@ -4203,7 +4203,7 @@ void _wrap_ddp_pass_report_contributors_set_low_f5cd9cd78a6c3c90(struct ddp_pass
 }
 
 
-int _wrap_ddp_pass_report_contributors_get_low_f5cd9cd78a6c3c90(struct ddp_pass_report *_swig_go_0) {
+int _wrap_ddp_pass_report_contributors_get_low_8cedb92f16a8b413(struct ddp_pass_report *_swig_go_0) {
   struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -4216,7 +4216,7 @@ int _wrap_ddp_pass_report_contributors_get_low_f5cd9cd78a6c3c90(struct ddp_pass_
 }
 
 
-void _wrap_ddp_pass_report_last_set_low_f5cd9cd78a6c3c90(struct ddp_pass_report *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_pass_report_last_set_low_8cedb92f16a8b413(struct ddp_pass_report *_swig_go_0, int _swig_go_1) {
   struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
   int32_t arg2 ;
   
@@ -4228,7 +4228,7 @@ void _wrap_ddp_pass_report_last_set_low_f5cd9cd78a6c3c90(struct ddp_pass_report 
 }
 
 
-int _wrap_ddp_pass_report_last_get_low_f5cd9cd78a6c3c90(struct ddp_pass_report *_swig_go_0) {
+int _wrap_ddp_pass_report_last_get_low_8cedb92f16a8b413(struct ddp_pass_report *_swig_go_0) {
   struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -4241,7 +4241,7 @@ int _wrap_ddp_pass_report_last_get_low_f5cd9cd78a6c3c90(struct ddp_pass_report *
 }
 
 
-void _wrap_ddp_pass_report_weight_set_low_f5cd9cd78a6c3c90(struct ddp_pass_report *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_pass_report_weight_set_low_8cedb92f16a8b413(struct ddp_pass_report *_swig_go_0, double _swig_go_1) {
   struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
   double arg2 ;
   
@@ -4253,7 +4253,7 @@ void _wrap_ddp_pass_report_weight_set_low_f5cd9cd78a6c3c90(struct ddp_pass_repor
 }
 
 
-double _wrap_ddp_pass_report_weight_get_low_f5cd9cd78a6c3c90(struct ddp_pass_report *_swig_go_0) {
+double _wrap_ddp_pass_report_weight_get_low_8cedb92f16a8b413(struct ddp_pass_report *_swig_go_0) {
   struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
   double result;
   double _swig_go_result;
@@ -4266,7 +4266,7 @@ double _wrap_ddp_pass_report_weight_get_low_f5cd9cd78a6c3c90(struct ddp_pass_rep
 }
 
 
-void _wrap_ddp_pass_report_absent_count_set_low_f5cd9cd78a6c3c90(struct ddp_pass_report *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_pass_report_absent_count_set_low_8cedb92f16a8b413(struct ddp_pass_report *_swig_go_0, int _swig_go_1) {
   struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
   int32_t arg2 ;
   
@@ -4278,7 +4278,7 @@ void _wrap_ddp_pass_report_absent_count_set_low_f5cd9cd78a6c3c90(struct ddp_pass
 }
 
 
-int _wrap_ddp_pass_report_absent_count_get_low_f5cd9cd78a6c3c90(struct ddp_pass_report *_swig_go_0) {
+int _wrap_ddp_pass_report_absent_count_get_low_8cedb92f16a8b413(struct ddp_pass_report *_swig_go_0) {
   struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -4291,7 +4291,7 @@ int _wrap_ddp_pass_report_absent_count_get_low_f5cd9cd78a6c3c90(struct ddp_pass_
 }
 
 
-void _wrap_ddp_pass_report_reserved_set_low_f5cd9cd78a6c3c90(struct ddp_pass_report *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_pass_report_reserved_set_low_8cedb92f16a8b413(struct ddp_pass_report *_swig_go_0, int _swig_go_1) {
   struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
   int32_t arg2 ;
   
@@ -4303,7 +4303,7 @@ void _wrap_ddp_pass_report_reserved_set_low_f5cd9cd78a6c3c90(struct ddp_pass_rep
 }
 
 
-int _wrap_ddp_pass_report_reserved_get_low_f5cd9cd78a6c3c90(struct ddp_pass_report *_swig_go_0) {
+int _wrap_ddp_pass_report_reserved_get_low_8cedb92f16a8b413(struct ddp_pass_report *_swig_go_0) {
   struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -4316,7 +4316,7 @@ int _wrap_ddp_pass_report_reserved_get_low_f5cd9cd78a6c3c90(struct ddp_pass_repo
 }
 
 
-struct ddp_pass_report *_wrap_new_ddp_pass_report_low_f5cd9cd78a6c3c90() {
+struct ddp_pass_report *_wrap_new_ddp_pass_report_low_8cedb92f16a8b413() {
   struct ddp_pass_report *result = 0 ;
   struct ddp_pass_report *_swig_go_result;
   
@@ -4327,7 +4327,7 @@ struct ddp_pass_report *_wrap_new_ddp_pass_report_low_f5cd9cd78a6c3c90() {
 }
 
 
-void _wrap_delete_ddp_pass_report_low_f5cd9cd78a6c3c90(struct ddp_pass_report *_swig_go_0) {
+void _wrap_delete_ddp_pass_report_low_8cedb92f16a8b413(struct ddp_pass_report *_swig_go_0) {
   struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
   
   arg1 = *(struct ddp_pass_report **)&_swig_go_0; 
@@ -4337,7 +4337,7 @@ void _wrap_delete_ddp_pass_report_low_f5cd9cd78a6c3c90(struct ddp_pass_report *_
 }
 
 
-_gostring_ _wrap_ddp_model_set_weight_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0, double _swig_go_1) {
+_gostring_ _wrap_ddp_model_set_weight_low_8cedb92f16a8b413(ddp_model *_swig_go_0, double _swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   double arg2 ;
   ddp_status result;
@@ -4352,7 +4352,7 @@ _gostring_ _wrap_ddp_model_set_weight_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0
 }
 
 
-_gostring_ _wrap_ddp_model_set_last_pass_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0) {
+_gostring_ _wrap_ddp_model_set_last_pass_low_8cedb92f16a8b413(ddp_model *_swig_go_0) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   ddp_status result;
   _gostring_ _swig_go_result;
@@ -4365,7 +4365,7 @@ _gostring_ _wrap_ddp_model_set_last_pass_low_f5cd9cd78a6c3c90(ddp_model *_swig_g
 }
 
 
-_gostring_ _wrap_ddp_model_skip_backward_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0, void *_swig_go_1) {
+_gostring_ _wrap_ddp_model_skip_backward_low_8cedb92f16a8b413(ddp_model *_swig_go_0, void *_swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   void *arg2 = (void *) 0 ;
   ddp_status result;
@@ -4380,7 +4380,7 @@ _gostring_ _wrap_ddp_model_skip_backward_low_f5cd9cd78a6c3c90(ddp_model *_swig_g
 }
 
 
-_gostring_ _wrap_ddp_model_abandon_backward_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0, _gostring_ _swig_go_1, void *_swig_go_2) {
+_gostring_ _wrap_ddp_model_abandon_backward_low_8cedb92f16a8b413(ddp_model *_swig_go_0, _gostring_ _swig_go_1, void *_swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   char *arg2 = (char *) 0 ;
   void *arg3 = (void *) 0 ;
@@ -4402,7 +4402,7 @@ _gostring_ _wrap_ddp_model_abandon_backward_low_f5cd9cd78a6c3c90(ddp_model *_swi
 }
 
 
-_gostring_ _wrap_ddp_model_get_pass_report_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0, struct ddp_pass_report *_swig_go_1) {
+_gostring_ _wrap_ddp_model_get_pass_report_low_8cedb92f16a8b413(ddp_model *_swig_go_0, struct ddp_pass_report *_swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   ddp_pass_report *arg2 = (ddp_pass_report *) 0 ;
   ddp_status result;
@@ -4417,7 +4417,7 @@ _gostring_ _wrap_ddp_model_get_pass_report_low_f5cd9cd78a6c3c90(ddp_model *_swig
 }
 
 
-_gostring_ _wrap_ddp_model_get_absent_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0, int *_swig_go_1, int _swig_go_2, int *_swig_go_3) {
+_gostring_ _wrap_ddp_model_get_absent_low_8cedb92f16a8b413(ddp_model *_swig_go_0, int *_swig_go_1, int _swig_go_2, int *_swig_go_3) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int32_t *arg2 = (int32_t *) 0 ;
   int32_t arg3 ;
@@ -4436,7 +4436,7 @@ _gostring_ _wrap_ddp_model_get_absent_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0
 }
 
 
-intgo _wrap_DDP_NONFINITE_KEEP_low_f5cd9cd78a6c3c90() {
+intgo _wrap_DDP_NONFINITE_KEEP_low_8cedb92f16a8b413() {
   enum ddp_nonfinite result;
   intgo _swig_go_result;
   
@@ -4448,7 +4448,7 @@ intgo _wrap_DDP_NONFINITE_KEEP_low_f5cd9cd78a6c3c90() {
 }
 
 
-intgo _wrap_DDP_NONFINITE_SKIP_low_f5cd9cd78a6c3c90() {
+intgo _wrap_DDP_NONFINITE_SKIP_low_8cedb92f16a8b413() {
   enum ddp_nonfinite result;
   intgo _swig_go_result;
   
@@ -4460,7 +4460,7 @@ intgo _wrap_DDP_NONFINITE_SKIP_low_f5cd9cd78a6c3c90() {
 }
 
 
-intgo _wrap_DDP_NONFINITE_FAIL_low_f5cd9cd78a6c3c90() {
+intgo _wrap_DDP_NONFINITE_FAIL_low_8cedb92f16a8b413() {
   enum ddp_nonfinite result;
   intgo _swig_go_result;
   
@@ -4472,7 +4472,7 @@ intgo _wrap_DDP_NONFINITE_FAIL_low_f5cd9cd78a6c3c90() {
 }
 
 
-void _wrap_ddp_optimizer_options_struct_size_set_low_f5cd9cd78a6c3c90(struct ddp_optimizer_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_optimizer_options_struct_size_set_low_8cedb92f16a8b413(struct ddp_optimizer_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   int64_t arg2 ;
   
@@ -4484,7 +4484,7 @@ void _wrap_ddp_optimizer_options_struct_size_set_low_f5cd9cd78a6c3c90(struct ddp
 }
 
 
-long long _wrap_ddp_optimizer_options_struct_size_get_low_f5cd9cd78a6c3c90(struct ddp_optimizer_options *_swig_go_0) {
+long long _wrap_ddp_optimizer_options_struct_size_get_low_8cedb92f16a8b413(struct ddp_optimizer_options *_swig_go_0) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -4497,7 +4497,7 @@ long long _wrap_ddp_optimizer_options_struct_size_get_low_f5cd9cd78a6c3c90(struc
 }
 
 
-void _wrap_ddp_optimizer_options_shard_set_low_f5cd9cd78a6c3c90(struct ddp_optimizer_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_optimizer_options_shard_set_low_8cedb92f16a8b413(struct ddp_optimizer_options *_swig_go_0, int _swig_go_1) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   int32_t arg2 ;
   
@@ -4509,7 +4509,7 @@ void _wrap_ddp_optimizer_options_shard_set_low_f5cd9cd78a6c3c90(struct ddp_optim
 }
 
 
-int _wrap_ddp_optimizer_options_shard_get_low_f5cd9cd78a6c3c90(struct ddp_optimizer_options *_swig_go_0) {
+int _wrap_ddp_optimizer_options_shard_get_low_8cedb92f16a8b413(struct ddp_optimizer_options *_swig_go_0) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -4522,7 +4522,7 @@ int _wrap_ddp_optimizer_options_shard_get_low_f5cd9cd78a6c3c90(struct ddp_optimi
 }
 
 
-void _wrap_ddp_optimizer_options_in_backward_set_low_f5cd9cd78a6c3c90(struct ddp_optimizer_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_optimizer_options_in_backward_set_low_8cedb92f16a8b413(struct ddp_optimizer_options *_swig_go_0, int _swig_go_1) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   int32_t arg2 ;
   
@@ -4534,7 +4534,7 @@ void _wrap_ddp_optimizer_options_in_backward_set_low_f5cd9cd78a6c3c90(struct ddp
 }
 
 
-int _wrap_ddp_optimizer_options_in_backward_get_low_f5cd9cd78a6c3c90(struct ddp_optimizer_options *_swig_go_0) {
+int _wrap_ddp_optimizer_options_in_backward_get_low_8cedb92f16a8b413(struct ddp_optimizer_options *_swig_go_0) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -4547,7 +4547,7 @@ int _wrap_ddp_optimizer_options_in_backward_get_low_f5cd9cd78a6c3c90(struct ddp_
 }
 
 
-void _wrap_ddp_optimizer_options_undo_set_low_f5cd9cd78a6c3c90(struct ddp_optimizer_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_optimizer_options_undo_set_low_8cedb92f16a8b413(struct ddp_optimizer_options *_swig_go_0, int _swig_go_1) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   int32_t arg2 ;
   
@@ -4559,7 +4559,7 @@ void _wrap_ddp_optimizer_options_undo_set_low_f5cd9cd78a6c3c90(struct ddp_optimi
 }
 
 
-int _wrap_ddp_optimizer_options_undo_get_low_f5cd9cd78a6c3c90(struct ddp_optimizer_options *_swig_go_0) {
+int _wrap_ddp_optimizer_options_undo_get_low_8cedb92f16a8b413(struct ddp_optimizer_options *_swig_go_0) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -4572,7 +4572,7 @@ int _wrap_ddp_optimizer_options_undo_get_low_f5cd9cd78a6c3c90(struct ddp_optimiz
 }
 
 
-void _wrap_ddp_optimizer_options_master_weights_set_low_f5cd9cd78a6c3c90(struct ddp_optimizer_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_optimizer_options_master_weights_set_low_8cedb92f16a8b413(struct ddp_optimizer_options *_swig_go_0, int _swig_go_1) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   int32_t arg2 ;
   
@@ -4584,7 +4584,7 @@ void _wrap_ddp_optimizer_options_master_weights_set_low_f5cd9cd78a6c3c90(struct 
 }
 
 
-int _wrap_ddp_optimizer_options_master_weights_get_low_f5cd9cd78a6c3c90(struct ddp_optimizer_options *_swig_go_0) {
+int _wrap_ddp_optimizer_options_master_weights_get_low_8cedb92f16a8b413(struct ddp_optimizer_options *_swig_go_0) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -4597,7 +4597,7 @@ int _wrap_ddp_optimizer_options_master_weights_get_low_f5cd9cd78a6c3c90(struct d
 }
 
 
-void _wrap_ddp_optimizer_options_nonfinite_set_low_f5cd9cd78a6c3c90(struct ddp_optimizer_options *_swig_go_0, intgo _swig_go_1) {
+void _wrap_ddp_optimizer_options_nonfinite_set_low_8cedb92f16a8b413(struct ddp_optimizer_options *_swig_go_0, intgo _swig_go_1) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   ddp_nonfinite arg2 ;
   
@@ -4609,7 +4609,7 @@ void _wrap_ddp_optimizer_options_nonfinite_set_low_f5cd9cd78a6c3c90(struct ddp_o
 }
 
 
-intgo _wrap_ddp_optimizer_options_nonfinite_get_low_f5cd9cd78a6c3c90(struct ddp_optimizer_options *_swig_go_0) {
+intgo _wrap_ddp_optimizer_options_nonfinite_get_low_8cedb92f16a8b413(struct ddp_optimizer_options *_swig_go_0) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   ddp_nonfinite result;
   intgo _swig_go_result;
@@ -4622,7 +4622,7 @@ intgo _wrap_ddp_optimizer_options_nonfinite_get_low_f5cd9cd78a6c3c90(struct ddp_
 }
 
 
-void _wrap_ddp_optimizer_options_divide_in_step_set_low_f5cd9cd78a6c3c90(struct ddp_optimizer_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_optimizer_options_divide_in_step_set_low_8cedb92f16a8b413(struct ddp_optimizer_options *_swig_go_0, int _swig_go_1) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   int32_t arg2 ;
   
@@ -4634,7 +4634,7 @@ void _wrap_ddp_optimizer_options_divide_in_step_set_low_f5cd9cd78a6c3c90(struct 
 }
 
 
-int _wrap_ddp_optimizer_options_divide_in_step_get_low_f5cd9cd78a6c3c90(struct ddp_optimizer_options *_swig_go_0) {
+int _wrap_ddp_optimizer_options_divide_in_step_get_low_8cedb92f16a8b413(struct ddp_optimizer_options *_swig_go_0) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -4647,7 +4647,7 @@ int _wrap_ddp_optimizer_options_divide_in_step_get_low_f5cd9cd78a6c3c90(struct d
 }
 
 
-void _wrap_ddp_optimizer_options_max_norm_set_low_f5cd9cd78a6c3c90(struct ddp_optimizer_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_optimizer_options_max_norm_set_low_8cedb92f16a8b413(struct ddp_optimizer_options *_swig_go_0, double _swig_go_1) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   double arg2 ;
   
@@ -4659,7 +4659,7 @@ void _wrap_ddp_optimizer_options_max_norm_set_low_f5cd9cd78a6c3c90(struct ddp_op
 }
 
 
-double _wrap_ddp_optimizer_options_max_norm_get_low_f5cd9cd78a6c3c90(struct ddp_optimizer_options *_swig_go_0) {
+double _wrap_ddp_optimizer_options_max_norm_get_low_8cedb92f16a8b413(struct ddp_optimizer_options *_swig_go_0) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -4672,7 +4672,7 @@ double _wrap_ddp_optimizer_options_max_norm_get_low_f5cd9cd78a6c3c90(struct ddp_
 }
 
 
-void _wrap_ddp_optimizer_options_clip_value_set_low_f5cd9cd78a6c3c90(struct ddp_optimizer_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_optimizer_options_clip_value_set_low_8cedb92f16a8b413(struct ddp_optimizer_options *_swig_go_0, double _swig_go_1) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   double arg2 ;
   
@@ -4684,7 +4684,7 @@ void _wrap_ddp_optimizer_options_clip_value_set_low_f5cd9cd78a6c3c90(struct ddp_
 }
 
 
-double _wrap_ddp_optimizer_options_clip_value_get_low_f5cd9cd78a6c3c90(struct ddp_optimizer_options *_swig_go_0) {
+double _wrap_ddp_optimizer_options_clip_value_get_low_8cedb92f16a8b413(struct ddp_optimizer_options *_swig_go_0) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -4697,7 +4697,7 @@ double _wrap_ddp_optimizer_options_clip_value_get_low_f5cd9cd78a6c3c90(struct dd
 }
 
 
-struct ddp_optimizer_options *_wrap_new_ddp_optimizer_options_low_f5cd9cd78a6c3c90() {
+struct ddp_optimizer_options *_wrap_new_ddp_optimizer_options_low_8cedb92f16a8b413() {
   struct ddp_optimizer_options *result = 0 ;
   struct ddp_optimizer_options *_swig_go_result;
   
@@ -4708,7 +4708,7 @@ struct ddp_optimizer_options *_wrap_new_ddp_optimizer_options_low_f5cd9cd78a6c3c
 }
 
 
-void _wrap_delete_ddp_optimizer_options_low_f5cd9cd78a6c3c90(struct ddp_optimizer_options *_swig_go_0) {
+void _wrap_delete_ddp_optimizer_options_low_8cedb92f16a8b413(struct ddp_optimizer_options *_swig_go_0) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   
   arg1 = *(struct ddp_optimizer_options **)&_swig_go_0; 
@@ -4718,7 +4718,7 @@ void _wrap_delete_ddp_optimizer_options_low_f5cd9cd78a6c3c90(struct ddp_optimize
 }
 
 
-void _wrap_ddp_sgd_options_struct_size_set_low_f5cd9cd78a6c3c90(struct ddp_sgd_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_sgd_options_struct_size_set_low_8cedb92f16a8b413(struct ddp_sgd_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   int64_t arg2 ;
   
@@ -4730,7 +4730,7 @@ void _wrap_ddp_sgd_options_struct_size_set_low_f5cd9cd78a6c3c90(struct ddp_sgd_o
 }
 
 
-long long _wrap_ddp_sgd_options_struct_size_get_low_f5cd9cd78a6c3c90(struct ddp_sgd_options *_swig_go_0) {
+long long _wrap_ddp_sgd_options_struct_size_get_low_8cedb92f16a8b413(struct ddp_sgd_options *_swig_go_0) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -4743,7 +4743,7 @@ long long _wrap_ddp_sgd_options_struct_size_get_low_f5cd9cd78a6c3c90(struct ddp_
 }
 
 
-void _wrap_ddp_sgd_options_rate_set_low_f5cd9cd78a6c3c90(struct ddp_sgd_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_sgd_options_rate_set_low_8cedb92f16a8b413(struct ddp_sgd_options *_swig_go_0, double _swig_go_1) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   double arg2 ;
   
@@ -4755,7 +4755,7 @@ void _wrap_ddp_sgd_options_rate_set_low_f5cd9cd78a6c3c90(struct ddp_sgd_options 
 }
 
 
-double _wrap_ddp_sgd_options_rate_get_low_f5cd9cd78a6c3c90(struct ddp_sgd_options *_swig_go_0) {
+double _wrap_ddp_sgd_options_rate_get_low_8cedb92f16a8b413(struct ddp_sgd_options *_swig_go_0) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -4768,7 +4768,7 @@ double _wrap_ddp_sgd_options_rate_get_low_f5cd9cd78a6c3c90(struct ddp_sgd_option
 }
 
 
-void _wrap_ddp_sgd_options_momentum_set_low_f5cd9cd78a6c3c90(struct ddp_sgd_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_sgd_options_momentum_set_low_8cedb92f16a8b413(struct ddp_sgd_options *_swig_go_0, double _swig_go_1) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   double arg2 ;
   
@@ -4780,7 +4780,7 @@ void _wrap_ddp_sgd_options_momentum_set_low_f5cd9cd78a6c3c90(struct ddp_sgd_opti
 }
 
 
-double _wrap_ddp_sgd_options_momentum_get_low_f5cd9cd78a6c3c90(struct ddp_sgd_options *_swig_go_0) {
+double _wrap_ddp_sgd_options_momentum_get_low_8cedb92f16a8b413(struct ddp_sgd_options *_swig_go_0) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -4793,7 +4793,7 @@ double _wrap_ddp_sgd_options_momentum_get_low_f5cd9cd78a6c3c90(struct ddp_sgd_op
 }
 
 
-void _wrap_ddp_sgd_options_dampening_set_low_f5cd9cd78a6c3c90(struct ddp_sgd_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_sgd_options_dampening_set_low_8cedb92f16a8b413(struct ddp_sgd_options *_swig_go_0, double _swig_go_1) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   double arg2 ;
   
@@ -4805,7 +4805,7 @@ void _wrap_ddp_sgd_options_dampening_set_low_f5cd9cd78a6c3c90(struct ddp_sgd_opt
 }
 
 
-double _wrap_ddp_sgd_options_dampening_get_low_f5cd9cd78a6c3c90(struct ddp_sgd_options *_swig_go_0) {
+double _wrap_ddp_sgd_options_dampening_get_low_8cedb92f16a8b413(struct ddp_sgd_options *_swig_go_0) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -4818,7 +4818,7 @@ double _wrap_ddp_sgd_options_dampening_get_low_f5cd9cd78a6c3c90(struct ddp_sgd_o
 }
 
 
-void _wrap_ddp_sgd_options_weight_decay_set_low_f5cd9cd78a6c3c90(struct ddp_sgd_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_sgd_options_weight_decay_set_low_8cedb92f16a8b413(struct ddp_sgd_options *_swig_go_0, double _swig_go_1) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   double arg2 ;
   
@@ -4830,7 +4830,7 @@ void _wrap_ddp_sgd_options_weight_decay_set_low_f5cd9cd78a6c3c90(struct ddp_sgd_
 }
 
 
-double _wrap_ddp_sgd_options_weight_decay_get_low_f5cd9cd78a6c3c90(struct ddp_sgd_options *_swig_go_0) {
+double _wrap_ddp_sgd_options_weight_decay_get_low_8cedb92f16a8b413(struct ddp_sgd_options *_swig_go_0) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -4843,7 +4843,7 @@ double _wrap_ddp_sgd_options_weight_decay_get_low_f5cd9cd78a6c3c90(struct ddp_sg
 }
 
 
-void _wrap_ddp_sgd_options_nesterov_set_low_f5cd9cd78a6c3c90(struct ddp_sgd_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_sgd_options_nesterov_set_low_8cedb92f16a8b413(struct ddp_sgd_options *_swig_go_0, int _swig_go_1) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   int32_t arg2 ;
   
@@ -4855,7 +4855,7 @@ void _wrap_ddp_sgd_options_nesterov_set_low_f5cd9cd78a6c3c90(struct ddp_sgd_opti
 }
 
 
-int _wrap_ddp_sgd_options_nesterov_get_low_f5cd9cd78a6c3c90(struct ddp_sgd_options *_swig_go_0) {
+int _wrap_ddp_sgd_options_nesterov_get_low_8cedb92f16a8b413(struct ddp_sgd_options *_swig_go_0) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -4868,7 +4868,7 @@ int _wrap_ddp_sgd_options_nesterov_get_low_f5cd9cd78a6c3c90(struct ddp_sgd_optio
 }
 
 
-void _wrap_ddp_sgd_options_reserved_set_low_f5cd9cd78a6c3c90(struct ddp_sgd_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_sgd_options_reserved_set_low_8cedb92f16a8b413(struct ddp_sgd_options *_swig_go_0, int _swig_go_1) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   int32_t arg2 ;
   
@@ -4880,7 +4880,7 @@ void _wrap_ddp_sgd_options_reserved_set_low_f5cd9cd78a6c3c90(struct ddp_sgd_opti
 }
 
 
-int _wrap_ddp_sgd_options_reserved_get_low_f5cd9cd78a6c3c90(struct ddp_sgd_options *_swig_go_0) {
+int _wrap_ddp_sgd_options_reserved_get_low_8cedb92f16a8b413(struct ddp_sgd_options *_swig_go_0) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -4893,7 +4893,7 @@ int _wrap_ddp_sgd_options_reserved_get_low_f5cd9cd78a6c3c90(struct ddp_sgd_optio
 }
 
 
-struct ddp_sgd_options *_wrap_new_ddp_sgd_options_low_f5cd9cd78a6c3c90() {
+struct ddp_sgd_options *_wrap_new_ddp_sgd_options_low_8cedb92f16a8b413() {
   struct ddp_sgd_options *result = 0 ;
   struct ddp_sgd_options *_swig_go_result;
   
@@ -4904,7 +4904,7 @@ struct ddp_sgd_options *_wrap_new_ddp_sgd_options_low_f5cd9cd78a6c3c90() {
 }
 
 
-void _wrap_delete_ddp_sgd_options_low_f5cd9cd78a6c3c90(struct ddp_sgd_options *_swig_go_0) {
+void _wrap_delete_ddp_sgd_options_low_8cedb92f16a8b413(struct ddp_sgd_options *_swig_go_0) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   
   arg1 = *(struct ddp_sgd_options **)&_swig_go_0; 
@@ -4914,7 +4914,7 @@ void _wrap_delete_ddp_sgd_options_low_f5cd9cd78a6c3c90(struct ddp_sgd_options *_
 }
 
 
-void _wrap_ddp_adam_options_struct_size_set_low_f5cd9cd78a6c3c90(struct ddp_adam_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_adam_options_struct_size_set_low_8cedb92f16a8b413(struct ddp_adam_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   int64_t arg2 ;
   
@@ -4926,7 +4926,7 @@ void _wrap_ddp_adam_options_struct_size_set_low_f5cd9cd78a6c3c90(struct ddp_adam
 }
 
 
-long long _wrap_ddp_adam_options_struct_size_get_low_f5cd9cd78a6c3c90(struct ddp_adam_options *_swig_go_0) {
+long long _wrap_ddp_adam_options_struct_size_get_low_8cedb92f16a8b413(struct ddp_adam_options *_swig_go_0) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -4939,7 +4939,7 @@ long long _wrap_ddp_adam_options_struct_size_get_low_f5cd9cd78a6c3c90(struct ddp
 }
 
 
-void _wrap_ddp_adam_options_rate_set_low_f5cd9cd78a6c3c90(struct ddp_adam_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_adam_options_rate_set_low_8cedb92f16a8b413(struct ddp_adam_options *_swig_go_0, double _swig_go_1) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   double arg2 ;
   
@@ -4951,7 +4951,7 @@ void _wrap_ddp_adam_options_rate_set_low_f5cd9cd78a6c3c90(struct ddp_adam_option
 }
 
 
-double _wrap_ddp_adam_options_rate_get_low_f5cd9cd78a6c3c90(struct ddp_adam_options *_swig_go_0) {
+double _wrap_ddp_adam_options_rate_get_low_8cedb92f16a8b413(struct ddp_adam_options *_swig_go_0) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -4964,7 +4964,7 @@ double _wrap_ddp_adam_options_rate_get_low_f5cd9cd78a6c3c90(struct ddp_adam_opti
 }
 
 
-void _wrap_ddp_adam_options_beta1_set_low_f5cd9cd78a6c3c90(struct ddp_adam_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_adam_options_beta1_set_low_8cedb92f16a8b413(struct ddp_adam_options *_swig_go_0, double _swig_go_1) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   double arg2 ;
   
@@ -4976,7 +4976,7 @@ void _wrap_ddp_adam_options_beta1_set_low_f5cd9cd78a6c3c90(struct ddp_adam_optio
 }
 
 
-double _wrap_ddp_adam_options_beta1_get_low_f5cd9cd78a6c3c90(struct ddp_adam_options *_swig_go_0) {
+double _wrap_ddp_adam_options_beta1_get_low_8cedb92f16a8b413(struct ddp_adam_options *_swig_go_0) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -4989,7 +4989,7 @@ double _wrap_ddp_adam_options_beta1_get_low_f5cd9cd78a6c3c90(struct ddp_adam_opt
 }
 
 
-void _wrap_ddp_adam_options_beta2_set_low_f5cd9cd78a6c3c90(struct ddp_adam_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_adam_options_beta2_set_low_8cedb92f16a8b413(struct ddp_adam_options *_swig_go_0, double _swig_go_1) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   double arg2 ;
   
@@ -5001,7 +5001,7 @@ void _wrap_ddp_adam_options_beta2_set_low_f5cd9cd78a6c3c90(struct ddp_adam_optio
 }
 
 
-double _wrap_ddp_adam_options_beta2_get_low_f5cd9cd78a6c3c90(struct ddp_adam_options *_swig_go_0) {
+double _wrap_ddp_adam_options_beta2_get_low_8cedb92f16a8b413(struct ddp_adam_options *_swig_go_0) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -5014,7 +5014,7 @@ double _wrap_ddp_adam_options_beta2_get_low_f5cd9cd78a6c3c90(struct ddp_adam_opt
 }
 
 
-void _wrap_ddp_adam_options_epsilon_set_low_f5cd9cd78a6c3c90(struct ddp_adam_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_adam_options_epsilon_set_low_8cedb92f16a8b413(struct ddp_adam_options *_swig_go_0, double _swig_go_1) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   double arg2 ;
   
@@ -5026,7 +5026,7 @@ void _wrap_ddp_adam_options_epsilon_set_low_f5cd9cd78a6c3c90(struct ddp_adam_opt
 }
 
 
-double _wrap_ddp_adam_options_epsilon_get_low_f5cd9cd78a6c3c90(struct ddp_adam_options *_swig_go_0) {
+double _wrap_ddp_adam_options_epsilon_get_low_8cedb92f16a8b413(struct ddp_adam_options *_swig_go_0) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -5039,7 +5039,7 @@ double _wrap_ddp_adam_options_epsilon_get_low_f5cd9cd78a6c3c90(struct ddp_adam_o
 }
 
 
-void _wrap_ddp_adam_options_weight_decay_set_low_f5cd9cd78a6c3c90(struct ddp_adam_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_adam_options_weight_decay_set_low_8cedb92f16a8b413(struct ddp_adam_options *_swig_go_0, double _swig_go_1) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   double arg2 ;
   
@@ -5051,7 +5051,7 @@ void _wrap_ddp_adam_options_weight_decay_set_low_f5cd9cd78a6c3c90(struct ddp_ada
 }
 
 
-double _wrap_ddp_adam_options_weight_decay_get_low_f5cd9cd78a6c3c90(struct ddp_adam_options *_swig_go_0) {
+double _wrap_ddp_adam_options_weight_decay_get_low_8cedb92f16a8b413(struct ddp_adam_options *_swig_go_0) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -5064,7 +5064,7 @@ double _wrap_ddp_adam_options_weight_decay_get_low_f5cd9cd78a6c3c90(struct ddp_a
 }
 
 
-void _wrap_ddp_adam_options_decoupled_set_low_f5cd9cd78a6c3c90(struct ddp_adam_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_adam_options_decoupled_set_low_8cedb92f16a8b413(struct ddp_adam_options *_swig_go_0, int _swig_go_1) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   int32_t arg2 ;
   
@@ -5076,7 +5076,7 @@ void _wrap_ddp_adam_options_decoupled_set_low_f5cd9cd78a6c3c90(struct ddp_adam_o
 }
 
 
-int _wrap_ddp_adam_options_decoupled_get_low_f5cd9cd78a6c3c90(struct ddp_adam_options *_swig_go_0) {
+int _wrap_ddp_adam_options_decoupled_get_low_8cedb92f16a8b413(struct ddp_adam_options *_swig_go_0) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -5089,7 +5089,7 @@ int _wrap_ddp_adam_options_decoupled_get_low_f5cd9cd78a6c3c90(struct ddp_adam_op
 }
 
 
-void _wrap_ddp_adam_options_reserved_set_low_f5cd9cd78a6c3c90(struct ddp_adam_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_adam_options_reserved_set_low_8cedb92f16a8b413(struct ddp_adam_options *_swig_go_0, int _swig_go_1) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   int32_t arg2 ;
   
@@ -5101,7 +5101,7 @@ void _wrap_ddp_adam_options_reserved_set_low_f5cd9cd78a6c3c90(struct ddp_adam_op
 }
 
 
-int _wrap_ddp_adam_options_reserved_get_low_f5cd9cd78a6c3c90(struct ddp_adam_options *_swig_go_0) {
+int _wrap_ddp_adam_options_reserved_get_low_8cedb92f16a8b413(struct ddp_adam_options *_swig_go_0) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -5114,7 +5114,7 @@ int _wrap_ddp_adam_options_reserved_get_low_f5cd9cd78a6c3c90(struct ddp_adam_opt
 }
 
 
-struct ddp_adam_options *_wrap_new_ddp_adam_options_low_f5cd9cd78a6c3c90() {
+struct ddp_adam_options *_wrap_new_ddp_adam_options_low_8cedb92f16a8b413() {
   struct ddp_adam_options *result = 0 ;
   struct ddp_adam_options *_swig_go_result;
   
@@ -5125,7 +5125,7 @@ struct ddp_adam_options *_wrap_new_ddp_adam_options_low_f5cd9cd78a6c3c90() {
 }
 
 
-void _wrap_delete_ddp_adam_options_low_f5cd9cd78a6c3c90(struct ddp_adam_options *_swig_go_0) {
+void _wrap_delete_ddp_adam_options_low_8cedb92f16a8b413(struct ddp_adam_options *_swig_go_0) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   
   arg1 = *(struct ddp_adam_options **)&_swig_go_0; 
@@ -5135,7 +5135,7 @@ void _wrap_delete_ddp_adam_options_low_f5cd9cd78a6c3c90(struct ddp_adam_options 
 }
 
 
-void _wrap_ddp_loss_scale_options_struct_size_set_low_f5cd9cd78a6c3c90(struct ddp_loss_scale_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_loss_scale_options_struct_size_set_low_8cedb92f16a8b413(struct ddp_loss_scale_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   int64_t arg2 ;
   
@@ -5147,7 +5147,7 @@ void _wrap_ddp_loss_scale_options_struct_size_set_low_f5cd9cd78a6c3c90(struct dd
 }
 
 
-long long _wrap_ddp_loss_scale_options_struct_size_get_low_f5cd9cd78a6c3c90(struct ddp_loss_scale_options *_swig_go_0) {
+long long _wrap_ddp_loss_scale_options_struct_size_get_low_8cedb92f16a8b413(struct ddp_loss_scale_options *_swig_go_0) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -5160,7 +5160,7 @@ long long _wrap_ddp_loss_scale_options_struct_size_get_low_f5cd9cd78a6c3c90(stru
 }
 
 
-void _wrap_ddp_loss_scale_options_initial_set_low_f5cd9cd78a6c3c90(struct ddp_loss_scale_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_loss_scale_options_initial_set_low_8cedb92f16a8b413(struct ddp_loss_scale_options *_swig_go_0, double _swig_go_1) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   double arg2 ;
   
@@ -5172,7 +5172,7 @@ void _wrap_ddp_loss_scale_options_initial_set_low_f5cd9cd78a6c3c90(struct ddp_lo
 }
 
 
-double _wrap_ddp_loss_scale_options_initial_get_low_f5cd9cd78a6c3c90(struct ddp_loss_scale_options *_swig_go_0) {
+double _wrap_ddp_loss_scale_options_initial_get_low_8cedb92f16a8b413(struct ddp_loss_scale_options *_swig_go_0) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -5185,7 +5185,7 @@ double _wrap_ddp_loss_scale_options_initial_get_low_f5cd9cd78a6c3c90(struct ddp_
 }
 
 
-void _wrap_ddp_loss_scale_options_growth_set_low_f5cd9cd78a6c3c90(struct ddp_loss_scale_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_loss_scale_options_growth_set_low_8cedb92f16a8b413(struct ddp_loss_scale_options *_swig_go_0, double _swig_go_1) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   double arg2 ;
   
@@ -5197,7 +5197,7 @@ void _wrap_ddp_loss_scale_options_growth_set_low_f5cd9cd78a6c3c90(struct ddp_los
 }
 
 
-double _wrap_ddp_loss_scale_options_growth_get_low_f5cd9cd78a6c3c90(struct ddp_loss_scale_options *_swig_go_0) {
+double _wrap_ddp_loss_scale_options_growth_get_low_8cedb92f16a8b413(struct ddp_loss_scale_options *_swig_go_0) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -5210,7 +5210,7 @@ double _wrap_ddp_loss_scale_options_growth_get_low_f5cd9cd78a6c3c90(struct ddp_l
 }
 
 
-void _wrap_ddp_loss_scale_options_backoff_set_low_f5cd9cd78a6c3c90(struct ddp_loss_scale_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_loss_scale_options_backoff_set_low_8cedb92f16a8b413(struct ddp_loss_scale_options *_swig_go_0, double _swig_go_1) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   double arg2 ;
   
@@ -5222,7 +5222,7 @@ void _wrap_ddp_loss_scale_options_backoff_set_low_f5cd9cd78a6c3c90(struct ddp_lo
 }
 
 
-double _wrap_ddp_loss_scale_options_backoff_get_low_f5cd9cd78a6c3c90(struct ddp_loss_scale_options *_swig_go_0) {
+double _wrap_ddp_loss_scale_options_backoff_get_low_8cedb92f16a8b413(struct ddp_loss_scale_options *_swig_go_0) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -5235,7 +5235,7 @@ double _wrap_ddp_loss_scale_options_backoff_get_low_f5cd9cd78a6c3c90(struct ddp_
 }
 
 
-void _wrap_ddp_loss_scale_options_minimum_set_low_f5cd9cd78a6c3c90(struct ddp_loss_scale_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_loss_scale_options_minimum_set_low_8cedb92f16a8b413(struct ddp_loss_scale_options *_swig_go_0, double _swig_go_1) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   double arg2 ;
   
@@ -5247,7 +5247,7 @@ void _wrap_ddp_loss_scale_options_minimum_set_low_f5cd9cd78a6c3c90(struct ddp_lo
 }
 
 
-double _wrap_ddp_loss_scale_options_minimum_get_low_f5cd9cd78a6c3c90(struct ddp_loss_scale_options *_swig_go_0) {
+double _wrap_ddp_loss_scale_options_minimum_get_low_8cedb92f16a8b413(struct ddp_loss_scale_options *_swig_go_0) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -5260,7 +5260,7 @@ double _wrap_ddp_loss_scale_options_minimum_get_low_f5cd9cd78a6c3c90(struct ddp_
 }
 
 
-void _wrap_ddp_loss_scale_options_maximum_set_low_f5cd9cd78a6c3c90(struct ddp_loss_scale_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_loss_scale_options_maximum_set_low_8cedb92f16a8b413(struct ddp_loss_scale_options *_swig_go_0, double _swig_go_1) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   double arg2 ;
   
@@ -5272,7 +5272,7 @@ void _wrap_ddp_loss_scale_options_maximum_set_low_f5cd9cd78a6c3c90(struct ddp_lo
 }
 
 
-double _wrap_ddp_loss_scale_options_maximum_get_low_f5cd9cd78a6c3c90(struct ddp_loss_scale_options *_swig_go_0) {
+double _wrap_ddp_loss_scale_options_maximum_get_low_8cedb92f16a8b413(struct ddp_loss_scale_options *_swig_go_0) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -5285,7 +5285,7 @@ double _wrap_ddp_loss_scale_options_maximum_get_low_f5cd9cd78a6c3c90(struct ddp_
 }
 
 
-void _wrap_ddp_loss_scale_options_interval_set_low_f5cd9cd78a6c3c90(struct ddp_loss_scale_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_loss_scale_options_interval_set_low_8cedb92f16a8b413(struct ddp_loss_scale_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   int64_t arg2 ;
   
@@ -5297,7 +5297,7 @@ void _wrap_ddp_loss_scale_options_interval_set_low_f5cd9cd78a6c3c90(struct ddp_l
 }
 
 
-long long _wrap_ddp_loss_scale_options_interval_get_low_f5cd9cd78a6c3c90(struct ddp_loss_scale_options *_swig_go_0) {
+long long _wrap_ddp_loss_scale_options_interval_get_low_8cedb92f16a8b413(struct ddp_loss_scale_options *_swig_go_0) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -5310,7 +5310,7 @@ long long _wrap_ddp_loss_scale_options_interval_get_low_f5cd9cd78a6c3c90(struct 
 }
 
 
-struct ddp_loss_scale_options *_wrap_new_ddp_loss_scale_options_low_f5cd9cd78a6c3c90() {
+struct ddp_loss_scale_options *_wrap_new_ddp_loss_scale_options_low_8cedb92f16a8b413() {
   struct ddp_loss_scale_options *result = 0 ;
   struct ddp_loss_scale_options *_swig_go_result;
   
@@ -5321,7 +5321,7 @@ struct ddp_loss_scale_options *_wrap_new_ddp_loss_scale_options_low_f5cd9cd78a6c
 }
 
 
-void _wrap_delete_ddp_loss_scale_options_low_f5cd9cd78a6c3c90(struct ddp_loss_scale_options *_swig_go_0) {
+void _wrap_delete_ddp_loss_scale_options_low_8cedb92f16a8b413(struct ddp_loss_scale_options *_swig_go_0) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   
   arg1 = *(struct ddp_loss_scale_options **)&_swig_go_0; 
@@ -5331,7 +5331,7 @@ void _wrap_delete_ddp_loss_scale_options_low_f5cd9cd78a6c3c90(struct ddp_loss_sc
 }
 
 
-_gostring_ _wrap_ddp_optimizer_options_init_low_f5cd9cd78a6c3c90(struct ddp_optimizer_options *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_optimizer_options_init_low_8cedb92f16a8b413(struct ddp_optimizer_options *_swig_go_0, long long _swig_go_1) {
   ddp_optimizer_options *arg1 = (ddp_optimizer_options *) 0 ;
   int64_t arg2 ;
   ddp_status result;
@@ -5346,7 +5346,7 @@ _gostring_ _wrap_ddp_optimizer_options_init_low_f5cd9cd78a6c3c90(struct ddp_opti
 }
 
 
-_gostring_ _wrap_ddp_sgd_options_init_low_f5cd9cd78a6c3c90(struct ddp_sgd_options *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_sgd_options_init_low_8cedb92f16a8b413(struct ddp_sgd_options *_swig_go_0, long long _swig_go_1) {
   ddp_sgd_options *arg1 = (ddp_sgd_options *) 0 ;
   int64_t arg2 ;
   ddp_status result;
@@ -5361,7 +5361,7 @@ _gostring_ _wrap_ddp_sgd_options_init_low_f5cd9cd78a6c3c90(struct ddp_sgd_option
 }
 
 
-_gostring_ _wrap_ddp_adam_options_init_low_f5cd9cd78a6c3c90(struct ddp_adam_options *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_adam_options_init_low_8cedb92f16a8b413(struct ddp_adam_options *_swig_go_0, long long _swig_go_1) {
   ddp_adam_options *arg1 = (ddp_adam_options *) 0 ;
   int64_t arg2 ;
   ddp_status result;
@@ -5376,7 +5376,7 @@ _gostring_ _wrap_ddp_adam_options_init_low_f5cd9cd78a6c3c90(struct ddp_adam_opti
 }
 
 
-_gostring_ _wrap_ddp_optimizer_create_sgd_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0, struct ddp_sgd_options *_swig_go_1, struct ddp_optimizer_options *_swig_go_2, ddp_optimizer **_swig_go_3) {
+_gostring_ _wrap_ddp_optimizer_create_sgd_low_8cedb92f16a8b413(ddp_model *_swig_go_0, struct ddp_sgd_options *_swig_go_1, struct ddp_optimizer_options *_swig_go_2, ddp_optimizer **_swig_go_3) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   ddp_sgd_options *arg2 = (ddp_sgd_options *) 0 ;
   ddp_optimizer_options *arg3 = (ddp_optimizer_options *) 0 ;
@@ -5395,7 +5395,7 @@ _gostring_ _wrap_ddp_optimizer_create_sgd_low_f5cd9cd78a6c3c90(ddp_model *_swig_
 }
 
 
-_gostring_ _wrap_ddp_optimizer_create_adam_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0, struct ddp_adam_options *_swig_go_1, struct ddp_optimizer_options *_swig_go_2, ddp_optimizer **_swig_go_3) {
+_gostring_ _wrap_ddp_optimizer_create_adam_low_8cedb92f16a8b413(ddp_model *_swig_go_0, struct ddp_adam_options *_swig_go_1, struct ddp_optimizer_options *_swig_go_2, ddp_optimizer **_swig_go_3) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   ddp_adam_options *arg2 = (ddp_adam_options *) 0 ;
   ddp_optimizer_options *arg3 = (ddp_optimizer_options *) 0 ;
@@ -5414,7 +5414,7 @@ _gostring_ _wrap_ddp_optimizer_create_adam_low_f5cd9cd78a6c3c90(ddp_model *_swig
 }
 
 
-void _wrap_ddp_optimizer_destroy_low_f5cd9cd78a6c3c90(ddp_optimizer *_swig_go_0) {
+void _wrap_ddp_optimizer_destroy_low_8cedb92f16a8b413(ddp_optimizer *_swig_go_0) {
   ddp_optimizer *arg1 = (ddp_optimizer *) 0 ;
   
   arg1 = *(ddp_optimizer **)&_swig_go_0; 
@@ -5424,7 +5424,7 @@ void _wrap_ddp_optimizer_destroy_low_f5cd9cd78a6c3c90(ddp_optimizer *_swig_go_0)
 }
 
 
-_gostring_ _wrap_ddp_optimizer_set_rate_low_f5cd9cd78a6c3c90(ddp_optimizer *_swig_go_0, double _swig_go_1) {
+_gostring_ _wrap_ddp_optimizer_set_rate_low_8cedb92f16a8b413(ddp_optimizer *_swig_go_0, double _swig_go_1) {
   ddp_optimizer *arg1 = (ddp_optimizer *) 0 ;
   double arg2 ;
   ddp_status result;
@@ -5439,7 +5439,7 @@ _gostring_ _wrap_ddp_optimizer_set_rate_low_f5cd9cd78a6c3c90(ddp_optimizer *_swi
 }
 
 
-_gostring_ _wrap_ddp_optimizer_get_rate_low_f5cd9cd78a6c3c90(ddp_optimizer *_swig_go_0, double *_swig_go_1) {
+_gostring_ _wrap_ddp_optimizer_get_rate_low_8cedb92f16a8b413(ddp_optimizer *_swig_go_0, double *_swig_go_1) {
   ddp_optimizer *arg1 = (ddp_optimizer *) 0 ;
   double *arg2 = (double *) 0 ;
   ddp_status result;
@@ -5454,7 +5454,7 @@ _gostring_ _wrap_ddp_optimizer_get_rate_low_f5cd9cd78a6c3c90(ddp_optimizer *_swi
 }
 
 
-_gostring_ _wrap_ddp_optimizer_get_step_count_low_f5cd9cd78a6c3c90(ddp_optimizer *_swig_go_0, long long *_swig_go_1) {
+_gostring_ _wrap_ddp_optimizer_get_step_count_low_8cedb92f16a8b413(ddp_optimizer *_swig_go_0, long long *_swig_go_1) {
   ddp_optimizer *arg1 = (ddp_optimizer *) 0 ;
   int64_t *arg2 = (int64_t *) 0 ;
   ddp_status result;
@@ -5469,7 +5469,7 @@ _gostring_ _wrap_ddp_optimizer_get_step_count_low_f5cd9cd78a6c3c90(ddp_optimizer
 }
 
 
-_gostring_ _wrap_ddp_loss_scale_options_init_low_f5cd9cd78a6c3c90(struct ddp_loss_scale_options *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_loss_scale_options_init_low_8cedb92f16a8b413(struct ddp_loss_scale_options *_swig_go_0, long long _swig_go_1) {
   ddp_loss_scale_options *arg1 = (ddp_loss_scale_options *) 0 ;
   int64_t arg2 ;
   ddp_status result;
@@ -5484,7 +5484,7 @@ _gostring_ _wrap_ddp_loss_scale_options_init_low_f5cd9cd78a6c3c90(struct ddp_los
 }
 
 
-_gostring_ _wrap_ddp_optimizer_set_loss_scale_low_f5cd9cd78a6c3c90(ddp_optimizer *_swig_go_0, struct ddp_loss_scale_options *_swig_go_1) {
+_gostring_ _wrap_ddp_optimizer_set_loss_scale_low_8cedb92f16a8b413(ddp_optimizer *_swig_go_0, struct ddp_loss_scale_options *_swig_go_1) {
   ddp_optimizer *arg1 = (ddp_optimizer *) 0 ;
   ddp_loss_scale_options *arg2 = (ddp_loss_scale_options *) 0 ;
   ddp_status result;
@@ -5499,7 +5499,7 @@ _gostring_ _wrap_ddp_optimizer_set_loss_scale_low_f5cd9cd78a6c3c90(ddp_optimizer
 }
 
 
-_gostring_ _wrap_ddp_optimizer_get_loss_scale_low_f5cd9cd78a6c3c90(ddp_optimizer *_swig_go_0, double *_swig_go_1) {
+_gostring_ _wrap_ddp_optimizer_get_loss_scale_low_8cedb92f16a8b413(ddp_optimizer *_swig_go_0, double *_swig_go_1) {
   ddp_optimizer *arg1 = (ddp_optimizer *) 0 ;
   double *arg2 = (double *) 0 ;
   ddp_status result;
@@ -5514,7 +5514,7 @@ _gostring_ _wrap_ddp_optimizer_get_loss_scale_low_f5cd9cd78a6c3c90(ddp_optimizer
 }
 
 
-_gostring_ _wrap_ddp_optimizer_get_skipped_count_low_f5cd9cd78a6c3c90(ddp_optimizer *_swig_go_0, long long *_swig_go_1) {
+_gostring_ _wrap_ddp_optimizer_get_skipped_count_low_8cedb92f16a8b413(ddp_optimizer *_swig_go_0, long long *_swig_go_1) {
   ddp_optimizer *arg1 = (ddp_optimizer *) 0 ;
   int64_t *arg2 = (int64_t *) 0 ;
   ddp_status result;
@@ -5529,7 +5529,7 @@ _gostring_ _wrap_ddp_optimizer_get_skipped_count_low_f5cd9cd78a6c3c90(ddp_optimi
 }
 
 
-_gostring_ _wrap_ddp_optimizer_get_grad_norm_low_f5cd9cd78a6c3c90(ddp_optimizer *_swig_go_0, double *_swig_go_1) {
+_gostring_ _wrap_ddp_optimizer_get_grad_norm_low_8cedb92f16a8b413(ddp_optimizer *_swig_go_0, double *_swig_go_1) {
   ddp_optimizer *arg1 = (ddp_optimizer *) 0 ;
   double *arg2 = (double *) 0 ;
   ddp_status result;
@@ -5544,7 +5544,7 @@ _gostring_ _wrap_ddp_optimizer_get_grad_norm_low_f5cd9cd78a6c3c90(ddp_optimizer 
 }
 
 
-_gostring_ _wrap_ddp_optimizer_set_group_low_f5cd9cd78a6c3c90(ddp_optimizer *_swig_go_0, int _swig_go_1, double _swig_go_2, double _swig_go_3) {
+_gostring_ _wrap_ddp_optimizer_set_group_low_8cedb92f16a8b413(ddp_optimizer *_swig_go_0, int _swig_go_1, double _swig_go_2, double _swig_go_3) {
   ddp_optimizer *arg1 = (ddp_optimizer *) 0 ;
   int32_t arg2 ;
   double arg3 ;
@@ -5563,7 +5563,7 @@ _gostring_ _wrap_ddp_optimizer_set_group_low_f5cd9cd78a6c3c90(ddp_optimizer *_sw
 }
 
 
-_gostring_ _wrap_ddp_optimizer_step_low_f5cd9cd78a6c3c90(ddp_optimizer *_swig_go_0, void *_swig_go_1) {
+_gostring_ _wrap_ddp_optimizer_step_low_8cedb92f16a8b413(ddp_optimizer *_swig_go_0, void *_swig_go_1) {
   ddp_optimizer *arg1 = (ddp_optimizer *) 0 ;
   void *arg2 = (void *) 0 ;
   ddp_status result;
@@ -5578,7 +5578,7 @@ _gostring_ _wrap_ddp_optimizer_step_low_f5cd9cd78a6c3c90(ddp_optimizer *_swig_go
 }
 
 
-_gostring_ _wrap_ddp_ema_create_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0, double *_swig_go_1, int _swig_go_2, ddp_ema **_swig_go_3) {
+_gostring_ _wrap_ddp_ema_create_low_8cedb92f16a8b413(ddp_model *_swig_go_0, double *_swig_go_1, int _swig_go_2, ddp_ema **_swig_go_3) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   double *arg2 = (double *) 0 ;
   int32_t arg3 ;
@@ -5597,7 +5597,7 @@ _gostring_ _wrap_ddp_ema_create_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0, doub
 }
 
 
-void _wrap_ddp_ema_destroy_low_f5cd9cd78a6c3c90(ddp_ema *_swig_go_0) {
+void _wrap_ddp_ema_destroy_low_8cedb92f16a8b413(ddp_ema *_swig_go_0) {
   ddp_ema *arg1 = (ddp_ema *) 0 ;
   
   arg1 = *(ddp_ema **)&_swig_go_0; 
@@ -5607,7 +5607,7 @@ void _wrap_ddp_ema_destroy_low_f5cd9cd78a6c3c90(ddp_ema *_swig_go_0) {
 }
 
 
-_gostring_ _wrap_ddp_ema_update_low_f5cd9cd78a6c3c90(ddp_ema *_swig_go_0, void *_swig_go_1) {
+_gostring_ _wrap_ddp_ema_update_low_8cedb92f16a8b413(ddp_ema *_swig_go_0, void *_swig_go_1) {
   ddp_ema *arg1 = (ddp_ema *) 0 ;
   void *arg2 = (void *) 0 ;
   ddp_status result;
@@ -5622,7 +5622,7 @@ _gostring_ _wrap_ddp_ema_update_low_f5cd9cd78a6c3c90(ddp_ema *_swig_go_0, void *
 }
 
 
-_gostring_ _wrap_ddp_ema_swap_low_f5cd9cd78a6c3c90(ddp_ema *_swig_go_0, int _swig_go_1, void *_swig_go_2) {
+_gostring_ _wrap_ddp_ema_swap_low_8cedb92f16a8b413(ddp_ema *_swig_go_0, int _swig_go_1, void *_swig_go_2) {
   ddp_ema *arg1 = (ddp_ema *) 0 ;
   int32_t arg2 ;
   void *arg3 = (void *) 0 ;
@@ -5639,7 +5639,7 @@ _gostring_ _wrap_ddp_ema_swap_low_f5cd9cd78a6c3c90(ddp_ema *_swig_go_0, int _swi
 }
 
 
-void _wrap_ddp_state_struct_size_set_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_state_struct_size_set_low_8cedb92f16a8b413(struct ddp_state *_swig_go_0, long long _swig_go_1) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   int64_t arg2 ;
   
@@ -5651,7 +5651,7 @@ void _wrap_ddp_state_struct_size_set_low_f5cd9cd78a6c3c90(struct ddp_state *_swi
 }
 
 
-long long _wrap_ddp_state_struct_size_get_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0) {
+long long _wrap_ddp_state_struct_size_get_low_8cedb92f16a8b413(struct ddp_state *_swig_go_0) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -5664,7 +5664,7 @@ long long _wrap_ddp_state_struct_size_get_low_f5cd9cd78a6c3c90(struct ddp_state 
 }
 
 
-void _wrap_ddp_state_model_set_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0, ddp_model *_swig_go_1) {
+void _wrap_ddp_state_model_set_low_8cedb92f16a8b413(struct ddp_state *_swig_go_0, ddp_model *_swig_go_1) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   ddp_model *arg2 = (ddp_model *) 0 ;
   
@@ -5676,7 +5676,7 @@ void _wrap_ddp_state_model_set_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0
 }
 
 
-ddp_model *_wrap_ddp_state_model_get_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0) {
+ddp_model *_wrap_ddp_state_model_get_low_8cedb92f16a8b413(struct ddp_state *_swig_go_0) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   ddp_model *result = 0 ;
   ddp_model *_swig_go_result;
@@ -5689,7 +5689,7 @@ ddp_model *_wrap_ddp_state_model_get_low_f5cd9cd78a6c3c90(struct ddp_state *_swi
 }
 
 
-void _wrap_ddp_state_optimizer_set_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0, ddp_optimizer *_swig_go_1) {
+void _wrap_ddp_state_optimizer_set_low_8cedb92f16a8b413(struct ddp_state *_swig_go_0, ddp_optimizer *_swig_go_1) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   ddp_optimizer *arg2 = (ddp_optimizer *) 0 ;
   
@@ -5701,7 +5701,7 @@ void _wrap_ddp_state_optimizer_set_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_
 }
 
 
-ddp_optimizer *_wrap_ddp_state_optimizer_get_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0) {
+ddp_optimizer *_wrap_ddp_state_optimizer_get_low_8cedb92f16a8b413(struct ddp_state *_swig_go_0) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   ddp_optimizer *result = 0 ;
   ddp_optimizer *_swig_go_result;
@@ -5714,7 +5714,7 @@ ddp_optimizer *_wrap_ddp_state_optimizer_get_low_f5cd9cd78a6c3c90(struct ddp_sta
 }
 
 
-void _wrap_ddp_state_ema_set_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0, ddp_ema *_swig_go_1) {
+void _wrap_ddp_state_ema_set_low_8cedb92f16a8b413(struct ddp_state *_swig_go_0, ddp_ema *_swig_go_1) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   ddp_ema *arg2 = (ddp_ema *) 0 ;
   
@@ -5726,7 +5726,7 @@ void _wrap_ddp_state_ema_set_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0, 
 }
 
 
-ddp_ema *_wrap_ddp_state_ema_get_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0) {
+ddp_ema *_wrap_ddp_state_ema_get_low_8cedb92f16a8b413(struct ddp_state *_swig_go_0) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   ddp_ema *result = 0 ;
   ddp_ema *_swig_go_result;
@@ -5739,7 +5739,7 @@ ddp_ema *_wrap_ddp_state_ema_get_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go
 }
 
 
-void _wrap_ddp_state_epoch_set_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_state_epoch_set_low_8cedb92f16a8b413(struct ddp_state *_swig_go_0, long long _swig_go_1) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   int64_t arg2 ;
   
@@ -5751,7 +5751,7 @@ void _wrap_ddp_state_epoch_set_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0
 }
 
 
-long long _wrap_ddp_state_epoch_get_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0) {
+long long _wrap_ddp_state_epoch_get_low_8cedb92f16a8b413(struct ddp_state *_swig_go_0) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -5764,7 +5764,7 @@ long long _wrap_ddp_state_epoch_get_low_f5cd9cd78a6c3c90(struct ddp_state *_swig
 }
 
 
-void _wrap_ddp_state_step_set_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_state_step_set_low_8cedb92f16a8b413(struct ddp_state *_swig_go_0, long long _swig_go_1) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   int64_t arg2 ;
   
@@ -5776,7 +5776,7 @@ void _wrap_ddp_state_step_set_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0,
 }
 
 
-long long _wrap_ddp_state_step_get_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0) {
+long long _wrap_ddp_state_step_get_low_8cedb92f16a8b413(struct ddp_state *_swig_go_0) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -5789,7 +5789,7 @@ long long _wrap_ddp_state_step_get_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_
 }
 
 
-void _wrap_ddp_state_outer_set_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0, ddp_outer *_swig_go_1) {
+void _wrap_ddp_state_outer_set_low_8cedb92f16a8b413(struct ddp_state *_swig_go_0, ddp_outer *_swig_go_1) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   ddp_outer *arg2 = (ddp_outer *) 0 ;
   
@@ -5801,7 +5801,7 @@ void _wrap_ddp_state_outer_set_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0
 }
 
 
-ddp_outer *_wrap_ddp_state_outer_get_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0) {
+ddp_outer *_wrap_ddp_state_outer_get_low_8cedb92f16a8b413(struct ddp_state *_swig_go_0) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   ddp_outer *result = 0 ;
   ddp_outer *_swig_go_result;
@@ -5814,7 +5814,7 @@ ddp_outer *_wrap_ddp_state_outer_get_low_f5cd9cd78a6c3c90(struct ddp_state *_swi
 }
 
 
-void _wrap_ddp_state_own_set_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0, void *_swig_go_1) {
+void _wrap_ddp_state_own_set_low_8cedb92f16a8b413(struct ddp_state *_swig_go_0, void *_swig_go_1) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   void *arg2 = (void *) 0 ;
   
@@ -5826,7 +5826,7 @@ void _wrap_ddp_state_own_set_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0, 
 }
 
 
-void *_wrap_ddp_state_own_get_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0) {
+void *_wrap_ddp_state_own_get_low_8cedb92f16a8b413(struct ddp_state *_swig_go_0) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   void *result = 0 ;
   void *_swig_go_result;
@@ -5839,7 +5839,7 @@ void *_wrap_ddp_state_own_get_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0)
 }
 
 
-void _wrap_ddp_state_own_bytes_set_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_state_own_bytes_set_low_8cedb92f16a8b413(struct ddp_state *_swig_go_0, long long _swig_go_1) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   int64_t arg2 ;
   
@@ -5851,7 +5851,7 @@ void _wrap_ddp_state_own_bytes_set_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_
 }
 
 
-long long _wrap_ddp_state_own_bytes_get_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0) {
+long long _wrap_ddp_state_own_bytes_get_low_8cedb92f16a8b413(struct ddp_state *_swig_go_0) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -5864,7 +5864,7 @@ long long _wrap_ddp_state_own_bytes_get_low_f5cd9cd78a6c3c90(struct ddp_state *_
 }
 
 
-struct ddp_state *_wrap_new_ddp_state_low_f5cd9cd78a6c3c90() {
+struct ddp_state *_wrap_new_ddp_state_low_8cedb92f16a8b413() {
   struct ddp_state *result = 0 ;
   struct ddp_state *_swig_go_result;
   
@@ -5875,7 +5875,7 @@ struct ddp_state *_wrap_new_ddp_state_low_f5cd9cd78a6c3c90() {
 }
 
 
-void _wrap_delete_ddp_state_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0) {
+void _wrap_delete_ddp_state_low_8cedb92f16a8b413(struct ddp_state *_swig_go_0) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   
   arg1 = *(struct ddp_state **)&_swig_go_0; 
@@ -5885,7 +5885,7 @@ void _wrap_delete_ddp_state_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0) {
 }
 
 
-void _wrap_ddp_load_options_struct_size_set_low_f5cd9cd78a6c3c90(struct ddp_load_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_load_options_struct_size_set_low_8cedb92f16a8b413(struct ddp_load_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_load_options *arg1 = (struct ddp_load_options *) 0 ;
   int64_t arg2 ;
   
@@ -5897,7 +5897,7 @@ void _wrap_ddp_load_options_struct_size_set_low_f5cd9cd78a6c3c90(struct ddp_load
 }
 
 
-long long _wrap_ddp_load_options_struct_size_get_low_f5cd9cd78a6c3c90(struct ddp_load_options *_swig_go_0) {
+long long _wrap_ddp_load_options_struct_size_get_low_8cedb92f16a8b413(struct ddp_load_options *_swig_go_0) {
   struct ddp_load_options *arg1 = (struct ddp_load_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -5910,7 +5910,7 @@ long long _wrap_ddp_load_options_struct_size_get_low_f5cd9cd78a6c3c90(struct ddp
 }
 
 
-void _wrap_ddp_load_options_partial_set_low_f5cd9cd78a6c3c90(struct ddp_load_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_load_options_partial_set_low_8cedb92f16a8b413(struct ddp_load_options *_swig_go_0, int _swig_go_1) {
   struct ddp_load_options *arg1 = (struct ddp_load_options *) 0 ;
   int32_t arg2 ;
   
@@ -5922,7 +5922,7 @@ void _wrap_ddp_load_options_partial_set_low_f5cd9cd78a6c3c90(struct ddp_load_opt
 }
 
 
-int _wrap_ddp_load_options_partial_get_low_f5cd9cd78a6c3c90(struct ddp_load_options *_swig_go_0) {
+int _wrap_ddp_load_options_partial_get_low_8cedb92f16a8b413(struct ddp_load_options *_swig_go_0) {
   struct ddp_load_options *arg1 = (struct ddp_load_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -5935,7 +5935,7 @@ int _wrap_ddp_load_options_partial_get_low_f5cd9cd78a6c3c90(struct ddp_load_opti
 }
 
 
-void _wrap_ddp_load_options_local_set_low_f5cd9cd78a6c3c90(struct ddp_load_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_load_options_local_set_low_8cedb92f16a8b413(struct ddp_load_options *_swig_go_0, int _swig_go_1) {
   struct ddp_load_options *arg1 = (struct ddp_load_options *) 0 ;
   int32_t arg2 ;
   
@@ -5947,7 +5947,7 @@ void _wrap_ddp_load_options_local_set_low_f5cd9cd78a6c3c90(struct ddp_load_optio
 }
 
 
-int _wrap_ddp_load_options_local_get_low_f5cd9cd78a6c3c90(struct ddp_load_options *_swig_go_0) {
+int _wrap_ddp_load_options_local_get_low_8cedb92f16a8b413(struct ddp_load_options *_swig_go_0) {
   struct ddp_load_options *arg1 = (struct ddp_load_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -5960,7 +5960,7 @@ int _wrap_ddp_load_options_local_get_low_f5cd9cd78a6c3c90(struct ddp_load_option
 }
 
 
-struct ddp_load_options *_wrap_new_ddp_load_options_low_f5cd9cd78a6c3c90() {
+struct ddp_load_options *_wrap_new_ddp_load_options_low_8cedb92f16a8b413() {
   struct ddp_load_options *result = 0 ;
   struct ddp_load_options *_swig_go_result;
   
@@ -5971,7 +5971,7 @@ struct ddp_load_options *_wrap_new_ddp_load_options_low_f5cd9cd78a6c3c90() {
 }
 
 
-void _wrap_delete_ddp_load_options_low_f5cd9cd78a6c3c90(struct ddp_load_options *_swig_go_0) {
+void _wrap_delete_ddp_load_options_low_8cedb92f16a8b413(struct ddp_load_options *_swig_go_0) {
   struct ddp_load_options *arg1 = (struct ddp_load_options *) 0 ;
   
   arg1 = *(struct ddp_load_options **)&_swig_go_0; 
@@ -5981,7 +5981,7 @@ void _wrap_delete_ddp_load_options_low_f5cd9cd78a6c3c90(struct ddp_load_options 
 }
 
 
-void _wrap_ddp_load_report_struct_size_set_low_f5cd9cd78a6c3c90(struct ddp_load_report *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_load_report_struct_size_set_low_8cedb92f16a8b413(struct ddp_load_report *_swig_go_0, long long _swig_go_1) {
   struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
   int64_t arg2 ;
   
@@ -5993,7 +5993,7 @@ void _wrap_ddp_load_report_struct_size_set_low_f5cd9cd78a6c3c90(struct ddp_load_
 }
 
 
-long long _wrap_ddp_load_report_struct_size_get_low_f5cd9cd78a6c3c90(struct ddp_load_report *_swig_go_0) {
+long long _wrap_ddp_load_report_struct_size_get_low_8cedb92f16a8b413(struct ddp_load_report *_swig_go_0) {
   struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -6006,7 +6006,7 @@ long long _wrap_ddp_load_report_struct_size_get_low_f5cd9cd78a6c3c90(struct ddp_
 }
 
 
-void _wrap_ddp_load_report_epoch_set_low_f5cd9cd78a6c3c90(struct ddp_load_report *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_load_report_epoch_set_low_8cedb92f16a8b413(struct ddp_load_report *_swig_go_0, long long _swig_go_1) {
   struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
   int64_t arg2 ;
   
@@ -6018,7 +6018,7 @@ void _wrap_ddp_load_report_epoch_set_low_f5cd9cd78a6c3c90(struct ddp_load_report
 }
 
 
-long long _wrap_ddp_load_report_epoch_get_low_f5cd9cd78a6c3c90(struct ddp_load_report *_swig_go_0) {
+long long _wrap_ddp_load_report_epoch_get_low_8cedb92f16a8b413(struct ddp_load_report *_swig_go_0) {
   struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -6031,7 +6031,7 @@ long long _wrap_ddp_load_report_epoch_get_low_f5cd9cd78a6c3c90(struct ddp_load_r
 }
 
 
-void _wrap_ddp_load_report_step_set_low_f5cd9cd78a6c3c90(struct ddp_load_report *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_load_report_step_set_low_8cedb92f16a8b413(struct ddp_load_report *_swig_go_0, long long _swig_go_1) {
   struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
   int64_t arg2 ;
   
@@ -6043,7 +6043,7 @@ void _wrap_ddp_load_report_step_set_low_f5cd9cd78a6c3c90(struct ddp_load_report 
 }
 
 
-long long _wrap_ddp_load_report_step_get_low_f5cd9cd78a6c3c90(struct ddp_load_report *_swig_go_0) {
+long long _wrap_ddp_load_report_step_get_low_8cedb92f16a8b413(struct ddp_load_report *_swig_go_0) {
   struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -6056,7 +6056,7 @@ long long _wrap_ddp_load_report_step_get_low_f5cd9cd78a6c3c90(struct ddp_load_re
 }
 
 
-void _wrap_ddp_load_report_missing_set_low_f5cd9cd78a6c3c90(struct ddp_load_report *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_load_report_missing_set_low_8cedb92f16a8b413(struct ddp_load_report *_swig_go_0, long long _swig_go_1) {
   struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
   int64_t arg2 ;
   
@@ -6068,7 +6068,7 @@ void _wrap_ddp_load_report_missing_set_low_f5cd9cd78a6c3c90(struct ddp_load_repo
 }
 
 
-long long _wrap_ddp_load_report_missing_get_low_f5cd9cd78a6c3c90(struct ddp_load_report *_swig_go_0) {
+long long _wrap_ddp_load_report_missing_get_low_8cedb92f16a8b413(struct ddp_load_report *_swig_go_0) {
   struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -6081,7 +6081,7 @@ long long _wrap_ddp_load_report_missing_get_low_f5cd9cd78a6c3c90(struct ddp_load
 }
 
 
-void _wrap_ddp_load_report_unexpected_set_low_f5cd9cd78a6c3c90(struct ddp_load_report *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_load_report_unexpected_set_low_8cedb92f16a8b413(struct ddp_load_report *_swig_go_0, long long _swig_go_1) {
   struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
   int64_t arg2 ;
   
@@ -6093,7 +6093,7 @@ void _wrap_ddp_load_report_unexpected_set_low_f5cd9cd78a6c3c90(struct ddp_load_r
 }
 
 
-long long _wrap_ddp_load_report_unexpected_get_low_f5cd9cd78a6c3c90(struct ddp_load_report *_swig_go_0) {
+long long _wrap_ddp_load_report_unexpected_get_low_8cedb92f16a8b413(struct ddp_load_report *_swig_go_0) {
   struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -6106,7 +6106,7 @@ long long _wrap_ddp_load_report_unexpected_get_low_f5cd9cd78a6c3c90(struct ddp_l
 }
 
 
-void _wrap_ddp_load_report_skipped_set_low_f5cd9cd78a6c3c90(struct ddp_load_report *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_load_report_skipped_set_low_8cedb92f16a8b413(struct ddp_load_report *_swig_go_0, long long _swig_go_1) {
   struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
   int64_t arg2 ;
   
@@ -6118,7 +6118,7 @@ void _wrap_ddp_load_report_skipped_set_low_f5cd9cd78a6c3c90(struct ddp_load_repo
 }
 
 
-long long _wrap_ddp_load_report_skipped_get_low_f5cd9cd78a6c3c90(struct ddp_load_report *_swig_go_0) {
+long long _wrap_ddp_load_report_skipped_get_low_8cedb92f16a8b413(struct ddp_load_report *_swig_go_0) {
   struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -6131,7 +6131,7 @@ long long _wrap_ddp_load_report_skipped_get_low_f5cd9cd78a6c3c90(struct ddp_load
 }
 
 
-struct ddp_load_report *_wrap_new_ddp_load_report_low_f5cd9cd78a6c3c90() {
+struct ddp_load_report *_wrap_new_ddp_load_report_low_8cedb92f16a8b413() {
   struct ddp_load_report *result = 0 ;
   struct ddp_load_report *_swig_go_result;
   
@@ -6142,7 +6142,7 @@ struct ddp_load_report *_wrap_new_ddp_load_report_low_f5cd9cd78a6c3c90() {
 }
 
 
-void _wrap_delete_ddp_load_report_low_f5cd9cd78a6c3c90(struct ddp_load_report *_swig_go_0) {
+void _wrap_delete_ddp_load_report_low_8cedb92f16a8b413(struct ddp_load_report *_swig_go_0) {
   struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
   
   arg1 = *(struct ddp_load_report **)&_swig_go_0; 
@@ -6152,7 +6152,7 @@ void _wrap_delete_ddp_load_report_low_f5cd9cd78a6c3c90(struct ddp_load_report *_
 }
 
 
-_gostring_ _wrap_ddp_state_init_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_state_init_low_8cedb92f16a8b413(struct ddp_state *_swig_go_0, long long _swig_go_1) {
   ddp_state *arg1 = (ddp_state *) 0 ;
   int64_t arg2 ;
   ddp_status result;
@@ -6167,7 +6167,7 @@ _gostring_ _wrap_ddp_state_init_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_
 }
 
 
-_gostring_ _wrap_ddp_load_options_init_low_f5cd9cd78a6c3c90(struct ddp_load_options *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_load_options_init_low_8cedb92f16a8b413(struct ddp_load_options *_swig_go_0, long long _swig_go_1) {
   ddp_load_options *arg1 = (ddp_load_options *) 0 ;
   int64_t arg2 ;
   ddp_status result;
@@ -6182,7 +6182,7 @@ _gostring_ _wrap_ddp_load_options_init_low_f5cd9cd78a6c3c90(struct ddp_load_opti
 }
 
 
-_gostring_ _wrap_ddp_model_set_metadata_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0, _gostring_ _swig_go_1, char *_swig_go_2) {
+_gostring_ _wrap_ddp_model_set_metadata_low_8cedb92f16a8b413(ddp_model *_swig_go_0, _gostring_ _swig_go_1, char *_swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   char *arg2 = (char *) 0 ;
   char *arg3 = (char *) 0 ;
@@ -6205,7 +6205,7 @@ _gostring_ _wrap_ddp_model_set_metadata_low_f5cd9cd78a6c3c90(ddp_model *_swig_go
 }
 
 
-_gostring_ _wrap_ddp_model_get_metadata_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0, _gostring_ _swig_go_1, char **_swig_go_2) {
+_gostring_ _wrap_ddp_model_get_metadata_low_8cedb92f16a8b413(ddp_model *_swig_go_0, _gostring_ _swig_go_1, char **_swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   char *arg2 = (char *) 0 ;
   char **arg3 = (char **) 0 ;
@@ -6227,7 +6227,7 @@ _gostring_ _wrap_ddp_model_get_metadata_low_f5cd9cd78a6c3c90(ddp_model *_swig_go
 }
 
 
-_gostring_ _wrap_ddp_state_save_file_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0, _gostring_ _swig_go_1) {
+_gostring_ _wrap_ddp_state_save_file_low_8cedb92f16a8b413(struct ddp_state *_swig_go_0, _gostring_ _swig_go_1) {
   ddp_state *arg1 = (ddp_state *) 0 ;
   char *arg2 = (char *) 0 ;
   ddp_status result;
@@ -6247,7 +6247,7 @@ _gostring_ _wrap_ddp_state_save_file_low_f5cd9cd78a6c3c90(struct ddp_state *_swi
 }
 
 
-_gostring_ _wrap_ddp_state_load_file_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0, _gostring_ _swig_go_1, struct ddp_load_options *_swig_go_2, struct ddp_load_report *_swig_go_3) {
+_gostring_ _wrap_ddp_state_load_file_low_8cedb92f16a8b413(struct ddp_state *_swig_go_0, _gostring_ _swig_go_1, struct ddp_load_options *_swig_go_2, struct ddp_load_report *_swig_go_3) {
   ddp_state *arg1 = (ddp_state *) 0 ;
   char *arg2 = (char *) 0 ;
   ddp_load_options *arg3 = (ddp_load_options *) 0 ;
@@ -6271,7 +6271,7 @@ _gostring_ _wrap_ddp_state_load_file_low_f5cd9cd78a6c3c90(struct ddp_state *_swi
 }
 
 
-_gostring_ _wrap_ddp_model_get_missing_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_model_get_missing_low_8cedb92f16a8b413(ddp_model *_swig_go_0, long long _swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int64_t arg2 ;
   char *result = 0 ;
@@ -6286,7 +6286,7 @@ _gostring_ _wrap_ddp_model_get_missing_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_
 }
 
 
-_gostring_ _wrap_ddp_model_get_unexpected_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_model_get_unexpected_low_8cedb92f16a8b413(ddp_model *_swig_go_0, long long _swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int64_t arg2 ;
   char *result = 0 ;
@@ -6301,7 +6301,7 @@ _gostring_ _wrap_ddp_model_get_unexpected_low_f5cd9cd78a6c3c90(ddp_model *_swig_
 }
 
 
-_gostring_ _wrap_ddp_state_save_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0, ddp_write_fn _swig_go_1, void *_swig_go_2) {
+_gostring_ _wrap_ddp_state_save_low_8cedb92f16a8b413(struct ddp_state *_swig_go_0, ddp_write_fn _swig_go_1, void *_swig_go_2) {
   ddp_state *arg1 = (ddp_state *) 0 ;
   ddp_write_fn arg2 = (ddp_write_fn) 0 ;
   void *arg3 = (void *) 0 ;
@@ -6318,7 +6318,7 @@ _gostring_ _wrap_ddp_state_save_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_
 }
 
 
-_gostring_ _wrap_ddp_state_load_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0, ddp_read_fn _swig_go_1, void *_swig_go_2, struct ddp_load_options *_swig_go_3, struct ddp_load_report *_swig_go_4) {
+_gostring_ _wrap_ddp_state_load_low_8cedb92f16a8b413(struct ddp_state *_swig_go_0, ddp_read_fn _swig_go_1, void *_swig_go_2, struct ddp_load_options *_swig_go_3, struct ddp_load_report *_swig_go_4) {
   ddp_state *arg1 = (ddp_state *) 0 ;
   ddp_read_fn arg2 = (ddp_read_fn) 0 ;
   void *arg3 = (void *) 0 ;
@@ -6339,7 +6339,7 @@ _gostring_ _wrap_ddp_state_load_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_
 }
 
 
-void _wrap_ddp_sampler_struct_size_set_low_f5cd9cd78a6c3c90(struct ddp_sampler *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_sampler_struct_size_set_low_8cedb92f16a8b413(struct ddp_sampler *_swig_go_0, long long _swig_go_1) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int64_t arg2 ;
   
@@ -6351,7 +6351,7 @@ void _wrap_ddp_sampler_struct_size_set_low_f5cd9cd78a6c3c90(struct ddp_sampler *
 }
 
 
-long long _wrap_ddp_sampler_struct_size_get_low_f5cd9cd78a6c3c90(struct ddp_sampler *_swig_go_0) {
+long long _wrap_ddp_sampler_struct_size_get_low_8cedb92f16a8b413(struct ddp_sampler *_swig_go_0) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -6364,7 +6364,7 @@ long long _wrap_ddp_sampler_struct_size_get_low_f5cd9cd78a6c3c90(struct ddp_samp
 }
 
 
-void _wrap_ddp_sampler_dataset_size_set_low_f5cd9cd78a6c3c90(struct ddp_sampler *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_sampler_dataset_size_set_low_8cedb92f16a8b413(struct ddp_sampler *_swig_go_0, long long _swig_go_1) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int64_t arg2 ;
   
@@ -6376,7 +6376,7 @@ void _wrap_ddp_sampler_dataset_size_set_low_f5cd9cd78a6c3c90(struct ddp_sampler 
 }
 
 
-long long _wrap_ddp_sampler_dataset_size_get_low_f5cd9cd78a6c3c90(struct ddp_sampler *_swig_go_0) {
+long long _wrap_ddp_sampler_dataset_size_get_low_8cedb92f16a8b413(struct ddp_sampler *_swig_go_0) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -6389,7 +6389,7 @@ long long _wrap_ddp_sampler_dataset_size_get_low_f5cd9cd78a6c3c90(struct ddp_sam
 }
 
 
-void _wrap_ddp_sampler_seed_set_low_f5cd9cd78a6c3c90(struct ddp_sampler *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_sampler_seed_set_low_8cedb92f16a8b413(struct ddp_sampler *_swig_go_0, long long _swig_go_1) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int64_t arg2 ;
   
@@ -6401,7 +6401,7 @@ void _wrap_ddp_sampler_seed_set_low_f5cd9cd78a6c3c90(struct ddp_sampler *_swig_g
 }
 
 
-long long _wrap_ddp_sampler_seed_get_low_f5cd9cd78a6c3c90(struct ddp_sampler *_swig_go_0) {
+long long _wrap_ddp_sampler_seed_get_low_8cedb92f16a8b413(struct ddp_sampler *_swig_go_0) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -6414,7 +6414,7 @@ long long _wrap_ddp_sampler_seed_get_low_f5cd9cd78a6c3c90(struct ddp_sampler *_s
 }
 
 
-void _wrap_ddp_sampler_rank_set_low_f5cd9cd78a6c3c90(struct ddp_sampler *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_sampler_rank_set_low_8cedb92f16a8b413(struct ddp_sampler *_swig_go_0, int _swig_go_1) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int32_t arg2 ;
   
@@ -6426,7 +6426,7 @@ void _wrap_ddp_sampler_rank_set_low_f5cd9cd78a6c3c90(struct ddp_sampler *_swig_g
 }
 
 
-int _wrap_ddp_sampler_rank_get_low_f5cd9cd78a6c3c90(struct ddp_sampler *_swig_go_0) {
+int _wrap_ddp_sampler_rank_get_low_8cedb92f16a8b413(struct ddp_sampler *_swig_go_0) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -6439,7 +6439,7 @@ int _wrap_ddp_sampler_rank_get_low_f5cd9cd78a6c3c90(struct ddp_sampler *_swig_go
 }
 
 
-void _wrap_ddp_sampler_size_set_low_f5cd9cd78a6c3c90(struct ddp_sampler *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_sampler_size_set_low_8cedb92f16a8b413(struct ddp_sampler *_swig_go_0, int _swig_go_1) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int32_t arg2 ;
   
@@ -6451,7 +6451,7 @@ void _wrap_ddp_sampler_size_set_low_f5cd9cd78a6c3c90(struct ddp_sampler *_swig_g
 }
 
 
-int _wrap_ddp_sampler_size_get_low_f5cd9cd78a6c3c90(struct ddp_sampler *_swig_go_0) {
+int _wrap_ddp_sampler_size_get_low_8cedb92f16a8b413(struct ddp_sampler *_swig_go_0) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -6464,7 +6464,7 @@ int _wrap_ddp_sampler_size_get_low_f5cd9cd78a6c3c90(struct ddp_sampler *_swig_go
 }
 
 
-void _wrap_ddp_sampler_shuffle_set_low_f5cd9cd78a6c3c90(struct ddp_sampler *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_sampler_shuffle_set_low_8cedb92f16a8b413(struct ddp_sampler *_swig_go_0, int _swig_go_1) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int32_t arg2 ;
   
@@ -6476,7 +6476,7 @@ void _wrap_ddp_sampler_shuffle_set_low_f5cd9cd78a6c3c90(struct ddp_sampler *_swi
 }
 
 
-int _wrap_ddp_sampler_shuffle_get_low_f5cd9cd78a6c3c90(struct ddp_sampler *_swig_go_0) {
+int _wrap_ddp_sampler_shuffle_get_low_8cedb92f16a8b413(struct ddp_sampler *_swig_go_0) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -6489,7 +6489,7 @@ int _wrap_ddp_sampler_shuffle_get_low_f5cd9cd78a6c3c90(struct ddp_sampler *_swig
 }
 
 
-void _wrap_ddp_sampler_drop_last_set_low_f5cd9cd78a6c3c90(struct ddp_sampler *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_sampler_drop_last_set_low_8cedb92f16a8b413(struct ddp_sampler *_swig_go_0, int _swig_go_1) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int32_t arg2 ;
   
@@ -6501,7 +6501,7 @@ void _wrap_ddp_sampler_drop_last_set_low_f5cd9cd78a6c3c90(struct ddp_sampler *_s
 }
 
 
-int _wrap_ddp_sampler_drop_last_get_low_f5cd9cd78a6c3c90(struct ddp_sampler *_swig_go_0) {
+int _wrap_ddp_sampler_drop_last_get_low_8cedb92f16a8b413(struct ddp_sampler *_swig_go_0) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -6514,7 +6514,7 @@ int _wrap_ddp_sampler_drop_last_get_low_f5cd9cd78a6c3c90(struct ddp_sampler *_sw
 }
 
 
-void _wrap_ddp_sampler_seen_set_low_f5cd9cd78a6c3c90(struct ddp_sampler *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_sampler_seen_set_low_8cedb92f16a8b413(struct ddp_sampler *_swig_go_0, long long _swig_go_1) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int64_t arg2 ;
   
@@ -6526,7 +6526,7 @@ void _wrap_ddp_sampler_seen_set_low_f5cd9cd78a6c3c90(struct ddp_sampler *_swig_g
 }
 
 
-long long _wrap_ddp_sampler_seen_get_low_f5cd9cd78a6c3c90(struct ddp_sampler *_swig_go_0) {
+long long _wrap_ddp_sampler_seen_get_low_8cedb92f16a8b413(struct ddp_sampler *_swig_go_0) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -6539,7 +6539,7 @@ long long _wrap_ddp_sampler_seen_get_low_f5cd9cd78a6c3c90(struct ddp_sampler *_s
 }
 
 
-struct ddp_sampler *_wrap_new_ddp_sampler_low_f5cd9cd78a6c3c90() {
+struct ddp_sampler *_wrap_new_ddp_sampler_low_8cedb92f16a8b413() {
   struct ddp_sampler *result = 0 ;
   struct ddp_sampler *_swig_go_result;
   
@@ -6550,7 +6550,7 @@ struct ddp_sampler *_wrap_new_ddp_sampler_low_f5cd9cd78a6c3c90() {
 }
 
 
-void _wrap_delete_ddp_sampler_low_f5cd9cd78a6c3c90(struct ddp_sampler *_swig_go_0) {
+void _wrap_delete_ddp_sampler_low_8cedb92f16a8b413(struct ddp_sampler *_swig_go_0) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   
   arg1 = *(struct ddp_sampler **)&_swig_go_0; 
@@ -6560,7 +6560,7 @@ void _wrap_delete_ddp_sampler_low_f5cd9cd78a6c3c90(struct ddp_sampler *_swig_go_
 }
 
 
-_gostring_ _wrap_ddp_sampler_init_low_f5cd9cd78a6c3c90(struct ddp_sampler *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_sampler_init_low_8cedb92f16a8b413(struct ddp_sampler *_swig_go_0, long long _swig_go_1) {
   ddp_sampler *arg1 = (ddp_sampler *) 0 ;
   int64_t arg2 ;
   ddp_status result;
@@ -6575,7 +6575,7 @@ _gostring_ _wrap_ddp_sampler_init_low_f5cd9cd78a6c3c90(struct ddp_sampler *_swig
 }
 
 
-_gostring_ _wrap_ddp_sampler_get_count_low_f5cd9cd78a6c3c90(struct ddp_sampler *_swig_go_0, long long *_swig_go_1) {
+_gostring_ _wrap_ddp_sampler_get_count_low_8cedb92f16a8b413(struct ddp_sampler *_swig_go_0, long long *_swig_go_1) {
   ddp_sampler *arg1 = (ddp_sampler *) 0 ;
   int64_t *arg2 = (int64_t *) 0 ;
   ddp_status result;
@@ -6590,7 +6590,7 @@ _gostring_ _wrap_ddp_sampler_get_count_low_f5cd9cd78a6c3c90(struct ddp_sampler *
 }
 
 
-_gostring_ _wrap_ddp_sampler_fill_low_f5cd9cd78a6c3c90(struct ddp_sampler *_swig_go_0, long long _swig_go_1, long long _swig_go_2, long long _swig_go_3, long long *_swig_go_4) {
+_gostring_ _wrap_ddp_sampler_fill_low_8cedb92f16a8b413(struct ddp_sampler *_swig_go_0, long long _swig_go_1, long long _swig_go_2, long long _swig_go_3, long long *_swig_go_4) {
   ddp_sampler *arg1 = (ddp_sampler *) 0 ;
   int64_t arg2 ;
   int64_t arg3 ;
@@ -6611,7 +6611,7 @@ _gostring_ _wrap_ddp_sampler_fill_low_f5cd9cd78a6c3c90(struct ddp_sampler *_swig
 }
 
 
-int _wrap_ddp_experimental_version_low_f5cd9cd78a6c3c90() {
+int _wrap_ddp_experimental_version_low_8cedb92f16a8b413() {
   int32_t result;
   int _swig_go_result;
   
@@ -6622,7 +6622,7 @@ int _wrap_ddp_experimental_version_low_f5cd9cd78a6c3c90() {
 }
 
 
-void _wrap_ddp_custom_options_struct_size_set_low_f5cd9cd78a6c3c90(struct ddp_custom_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_custom_options_struct_size_set_low_8cedb92f16a8b413(struct ddp_custom_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_custom_options *arg1 = (struct ddp_custom_options *) 0 ;
   int64_t arg2 ;
   
@@ -6634,7 +6634,7 @@ void _wrap_ddp_custom_options_struct_size_set_low_f5cd9cd78a6c3c90(struct ddp_cu
 }
 
 
-long long _wrap_ddp_custom_options_struct_size_get_low_f5cd9cd78a6c3c90(struct ddp_custom_options *_swig_go_0) {
+long long _wrap_ddp_custom_options_struct_size_get_low_8cedb92f16a8b413(struct ddp_custom_options *_swig_go_0) {
   struct ddp_custom_options *arg1 = (struct ddp_custom_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -6647,7 +6647,7 @@ long long _wrap_ddp_custom_options_struct_size_get_low_f5cd9cd78a6c3c90(struct d
 }
 
 
-void _wrap_ddp_custom_options_rate_set_low_f5cd9cd78a6c3c90(struct ddp_custom_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_custom_options_rate_set_low_8cedb92f16a8b413(struct ddp_custom_options *_swig_go_0, double _swig_go_1) {
   struct ddp_custom_options *arg1 = (struct ddp_custom_options *) 0 ;
   double arg2 ;
   
@@ -6659,7 +6659,7 @@ void _wrap_ddp_custom_options_rate_set_low_f5cd9cd78a6c3c90(struct ddp_custom_op
 }
 
 
-double _wrap_ddp_custom_options_rate_get_low_f5cd9cd78a6c3c90(struct ddp_custom_options *_swig_go_0) {
+double _wrap_ddp_custom_options_rate_get_low_8cedb92f16a8b413(struct ddp_custom_options *_swig_go_0) {
   struct ddp_custom_options *arg1 = (struct ddp_custom_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -6672,7 +6672,7 @@ double _wrap_ddp_custom_options_rate_get_low_f5cd9cd78a6c3c90(struct ddp_custom_
 }
 
 
-void _wrap_ddp_custom_options_weight_decay_set_low_f5cd9cd78a6c3c90(struct ddp_custom_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_custom_options_weight_decay_set_low_8cedb92f16a8b413(struct ddp_custom_options *_swig_go_0, double _swig_go_1) {
   struct ddp_custom_options *arg1 = (struct ddp_custom_options *) 0 ;
   double arg2 ;
   
@@ -6684,7 +6684,7 @@ void _wrap_ddp_custom_options_weight_decay_set_low_f5cd9cd78a6c3c90(struct ddp_c
 }
 
 
-double _wrap_ddp_custom_options_weight_decay_get_low_f5cd9cd78a6c3c90(struct ddp_custom_options *_swig_go_0) {
+double _wrap_ddp_custom_options_weight_decay_get_low_8cedb92f16a8b413(struct ddp_custom_options *_swig_go_0) {
   struct ddp_custom_options *arg1 = (struct ddp_custom_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -6697,7 +6697,7 @@ double _wrap_ddp_custom_options_weight_decay_get_low_f5cd9cd78a6c3c90(struct ddp
 }
 
 
-void _wrap_ddp_custom_options_whole_tensors_set_low_f5cd9cd78a6c3c90(struct ddp_custom_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_custom_options_whole_tensors_set_low_8cedb92f16a8b413(struct ddp_custom_options *_swig_go_0, int _swig_go_1) {
   struct ddp_custom_options *arg1 = (struct ddp_custom_options *) 0 ;
   int32_t arg2 ;
   
@@ -6709,7 +6709,7 @@ void _wrap_ddp_custom_options_whole_tensors_set_low_f5cd9cd78a6c3c90(struct ddp_
 }
 
 
-int _wrap_ddp_custom_options_whole_tensors_get_low_f5cd9cd78a6c3c90(struct ddp_custom_options *_swig_go_0) {
+int _wrap_ddp_custom_options_whole_tensors_get_low_8cedb92f16a8b413(struct ddp_custom_options *_swig_go_0) {
   struct ddp_custom_options *arg1 = (struct ddp_custom_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -6722,7 +6722,7 @@ int _wrap_ddp_custom_options_whole_tensors_get_low_f5cd9cd78a6c3c90(struct ddp_c
 }
 
 
-void _wrap_ddp_custom_options_reserved_set_low_f5cd9cd78a6c3c90(struct ddp_custom_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_custom_options_reserved_set_low_8cedb92f16a8b413(struct ddp_custom_options *_swig_go_0, int _swig_go_1) {
   struct ddp_custom_options *arg1 = (struct ddp_custom_options *) 0 ;
   int32_t arg2 ;
   
@@ -6734,7 +6734,7 @@ void _wrap_ddp_custom_options_reserved_set_low_f5cd9cd78a6c3c90(struct ddp_custo
 }
 
 
-int _wrap_ddp_custom_options_reserved_get_low_f5cd9cd78a6c3c90(struct ddp_custom_options *_swig_go_0) {
+int _wrap_ddp_custom_options_reserved_get_low_8cedb92f16a8b413(struct ddp_custom_options *_swig_go_0) {
   struct ddp_custom_options *arg1 = (struct ddp_custom_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -6747,7 +6747,7 @@ int _wrap_ddp_custom_options_reserved_get_low_f5cd9cd78a6c3c90(struct ddp_custom
 }
 
 
-struct ddp_custom_options *_wrap_new_ddp_custom_options_low_f5cd9cd78a6c3c90() {
+struct ddp_custom_options *_wrap_new_ddp_custom_options_low_8cedb92f16a8b413() {
   struct ddp_custom_options *result = 0 ;
   struct ddp_custom_options *_swig_go_result;
   
@@ -6758,7 +6758,7 @@ struct ddp_custom_options *_wrap_new_ddp_custom_options_low_f5cd9cd78a6c3c90() {
 }
 
 
-void _wrap_delete_ddp_custom_options_low_f5cd9cd78a6c3c90(struct ddp_custom_options *_swig_go_0) {
+void _wrap_delete_ddp_custom_options_low_8cedb92f16a8b413(struct ddp_custom_options *_swig_go_0) {
   struct ddp_custom_options *arg1 = (struct ddp_custom_options *) 0 ;
   
   arg1 = *(struct ddp_custom_options **)&_swig_go_0; 
@@ -6768,7 +6768,7 @@ void _wrap_delete_ddp_custom_options_low_f5cd9cd78a6c3c90(struct ddp_custom_opti
 }
 
 
-void _wrap_ddp_update_slice_struct_size_set_low_f5cd9cd78a6c3c90(struct ddp_update_slice *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_update_slice_struct_size_set_low_8cedb92f16a8b413(struct ddp_update_slice *_swig_go_0, long long _swig_go_1) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   int64_t arg2 ;
   
@@ -6780,7 +6780,7 @@ void _wrap_ddp_update_slice_struct_size_set_low_f5cd9cd78a6c3c90(struct ddp_upda
 }
 
 
-long long _wrap_ddp_update_slice_struct_size_get_low_f5cd9cd78a6c3c90(struct ddp_update_slice *_swig_go_0) {
+long long _wrap_ddp_update_slice_struct_size_get_low_8cedb92f16a8b413(struct ddp_update_slice *_swig_go_0) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -6793,7 +6793,7 @@ long long _wrap_ddp_update_slice_struct_size_get_low_f5cd9cd78a6c3c90(struct ddp
 }
 
 
-void _wrap_ddp_update_slice_index_set_low_f5cd9cd78a6c3c90(struct ddp_update_slice *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_update_slice_index_set_low_8cedb92f16a8b413(struct ddp_update_slice *_swig_go_0, int _swig_go_1) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   int32_t arg2 ;
   
@@ -6805,7 +6805,7 @@ void _wrap_ddp_update_slice_index_set_low_f5cd9cd78a6c3c90(struct ddp_update_sli
 }
 
 
-int _wrap_ddp_update_slice_index_get_low_f5cd9cd78a6c3c90(struct ddp_update_slice *_swig_go_0) {
+int _wrap_ddp_update_slice_index_get_low_8cedb92f16a8b413(struct ddp_update_slice *_swig_go_0) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -6818,7 +6818,7 @@ int _wrap_ddp_update_slice_index_get_low_f5cd9cd78a6c3c90(struct ddp_update_slic
 }
 
 
-void _wrap_ddp_update_slice_dtype_set_low_f5cd9cd78a6c3c90(struct ddp_update_slice *_swig_go_0, intgo _swig_go_1) {
+void _wrap_ddp_update_slice_dtype_set_low_8cedb92f16a8b413(struct ddp_update_slice *_swig_go_0, intgo _swig_go_1) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   ddp_dtype arg2 ;
   
@@ -6830,7 +6830,7 @@ void _wrap_ddp_update_slice_dtype_set_low_f5cd9cd78a6c3c90(struct ddp_update_sli
 }
 
 
-intgo _wrap_ddp_update_slice_dtype_get_low_f5cd9cd78a6c3c90(struct ddp_update_slice *_swig_go_0) {
+intgo _wrap_ddp_update_slice_dtype_get_low_8cedb92f16a8b413(struct ddp_update_slice *_swig_go_0) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   ddp_dtype result;
   intgo _swig_go_result;
@@ -6843,7 +6843,7 @@ intgo _wrap_ddp_update_slice_dtype_get_low_f5cd9cd78a6c3c90(struct ddp_update_sl
 }
 
 
-void _wrap_ddp_update_slice_value_set_low_f5cd9cd78a6c3c90(struct ddp_update_slice *_swig_go_0, void *_swig_go_1) {
+void _wrap_ddp_update_slice_value_set_low_8cedb92f16a8b413(struct ddp_update_slice *_swig_go_0, void *_swig_go_1) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   void *arg2 = (void *) 0 ;
   
@@ -6855,7 +6855,7 @@ void _wrap_ddp_update_slice_value_set_low_f5cd9cd78a6c3c90(struct ddp_update_sli
 }
 
 
-void *_wrap_ddp_update_slice_value_get_low_f5cd9cd78a6c3c90(struct ddp_update_slice *_swig_go_0) {
+void *_wrap_ddp_update_slice_value_get_low_8cedb92f16a8b413(struct ddp_update_slice *_swig_go_0) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   void *result = 0 ;
   void *_swig_go_result;
@@ -6868,7 +6868,7 @@ void *_wrap_ddp_update_slice_value_get_low_f5cd9cd78a6c3c90(struct ddp_update_sl
 }
 
 
-void _wrap_ddp_update_slice_grad_set_low_f5cd9cd78a6c3c90(struct ddp_update_slice *_swig_go_0, void *_swig_go_1) {
+void _wrap_ddp_update_slice_grad_set_low_8cedb92f16a8b413(struct ddp_update_slice *_swig_go_0, void *_swig_go_1) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   void *arg2 = (void *) 0 ;
   
@@ -6880,7 +6880,7 @@ void _wrap_ddp_update_slice_grad_set_low_f5cd9cd78a6c3c90(struct ddp_update_slic
 }
 
 
-void *_wrap_ddp_update_slice_grad_get_low_f5cd9cd78a6c3c90(struct ddp_update_slice *_swig_go_0) {
+void *_wrap_ddp_update_slice_grad_get_low_8cedb92f16a8b413(struct ddp_update_slice *_swig_go_0) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   void *result = 0 ;
   void *_swig_go_result;
@@ -6893,7 +6893,7 @@ void *_wrap_ddp_update_slice_grad_get_low_f5cd9cd78a6c3c90(struct ddp_update_sli
 }
 
 
-void _wrap_ddp_update_slice_state_set_low_f5cd9cd78a6c3c90(struct ddp_update_slice *_swig_go_0, void **_swig_go_1) {
+void _wrap_ddp_update_slice_state_set_low_8cedb92f16a8b413(struct ddp_update_slice *_swig_go_0, void **_swig_go_1) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   void **arg2 ;
   
@@ -6909,7 +6909,7 @@ void _wrap_ddp_update_slice_state_set_low_f5cd9cd78a6c3c90(struct ddp_update_sli
 }
 
 
-void **_wrap_ddp_update_slice_state_get_low_f5cd9cd78a6c3c90(struct ddp_update_slice *_swig_go_0) {
+void **_wrap_ddp_update_slice_state_get_low_8cedb92f16a8b413(struct ddp_update_slice *_swig_go_0) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   void **result = 0 ;
   void **_swig_go_result;
@@ -6922,7 +6922,7 @@ void **_wrap_ddp_update_slice_state_get_low_f5cd9cd78a6c3c90(struct ddp_update_s
 }
 
 
-void _wrap_ddp_update_slice_state_count_set_low_f5cd9cd78a6c3c90(struct ddp_update_slice *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_update_slice_state_count_set_low_8cedb92f16a8b413(struct ddp_update_slice *_swig_go_0, int _swig_go_1) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   int32_t arg2 ;
   
@@ -6934,7 +6934,7 @@ void _wrap_ddp_update_slice_state_count_set_low_f5cd9cd78a6c3c90(struct ddp_upda
 }
 
 
-int _wrap_ddp_update_slice_state_count_get_low_f5cd9cd78a6c3c90(struct ddp_update_slice *_swig_go_0) {
+int _wrap_ddp_update_slice_state_count_get_low_8cedb92f16a8b413(struct ddp_update_slice *_swig_go_0) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -6947,7 +6947,7 @@ int _wrap_ddp_update_slice_state_count_get_low_f5cd9cd78a6c3c90(struct ddp_updat
 }
 
 
-void _wrap_ddp_update_slice_device_set_low_f5cd9cd78a6c3c90(struct ddp_update_slice *_swig_go_0, intgo _swig_go_1) {
+void _wrap_ddp_update_slice_device_set_low_8cedb92f16a8b413(struct ddp_update_slice *_swig_go_0, intgo _swig_go_1) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   ddp_device_kind arg2 ;
   
@@ -6959,7 +6959,7 @@ void _wrap_ddp_update_slice_device_set_low_f5cd9cd78a6c3c90(struct ddp_update_sl
 }
 
 
-intgo _wrap_ddp_update_slice_device_get_low_f5cd9cd78a6c3c90(struct ddp_update_slice *_swig_go_0) {
+intgo _wrap_ddp_update_slice_device_get_low_8cedb92f16a8b413(struct ddp_update_slice *_swig_go_0) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   ddp_device_kind result;
   intgo _swig_go_result;
@@ -6972,7 +6972,7 @@ intgo _wrap_ddp_update_slice_device_get_low_f5cd9cd78a6c3c90(struct ddp_update_s
 }
 
 
-void _wrap_ddp_update_slice_device_index_set_low_f5cd9cd78a6c3c90(struct ddp_update_slice *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_update_slice_device_index_set_low_8cedb92f16a8b413(struct ddp_update_slice *_swig_go_0, int _swig_go_1) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   int32_t arg2 ;
   
@@ -6984,7 +6984,7 @@ void _wrap_ddp_update_slice_device_index_set_low_f5cd9cd78a6c3c90(struct ddp_upd
 }
 
 
-int _wrap_ddp_update_slice_device_index_get_low_f5cd9cd78a6c3c90(struct ddp_update_slice *_swig_go_0) {
+int _wrap_ddp_update_slice_device_index_get_low_8cedb92f16a8b413(struct ddp_update_slice *_swig_go_0) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -6997,7 +6997,7 @@ int _wrap_ddp_update_slice_device_index_get_low_f5cd9cd78a6c3c90(struct ddp_upda
 }
 
 
-void _wrap_ddp_update_slice_reserved_set_low_f5cd9cd78a6c3c90(struct ddp_update_slice *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_update_slice_reserved_set_low_8cedb92f16a8b413(struct ddp_update_slice *_swig_go_0, int _swig_go_1) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   int32_t arg2 ;
   
@@ -7009,7 +7009,7 @@ void _wrap_ddp_update_slice_reserved_set_low_f5cd9cd78a6c3c90(struct ddp_update_
 }
 
 
-int _wrap_ddp_update_slice_reserved_get_low_f5cd9cd78a6c3c90(struct ddp_update_slice *_swig_go_0) {
+int _wrap_ddp_update_slice_reserved_get_low_8cedb92f16a8b413(struct ddp_update_slice *_swig_go_0) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -7022,7 +7022,7 @@ int _wrap_ddp_update_slice_reserved_get_low_f5cd9cd78a6c3c90(struct ddp_update_s
 }
 
 
-void _wrap_ddp_update_slice_first_set_low_f5cd9cd78a6c3c90(struct ddp_update_slice *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_update_slice_first_set_low_8cedb92f16a8b413(struct ddp_update_slice *_swig_go_0, long long _swig_go_1) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   int64_t arg2 ;
   
@@ -7034,7 +7034,7 @@ void _wrap_ddp_update_slice_first_set_low_f5cd9cd78a6c3c90(struct ddp_update_sli
 }
 
 
-long long _wrap_ddp_update_slice_first_get_low_f5cd9cd78a6c3c90(struct ddp_update_slice *_swig_go_0) {
+long long _wrap_ddp_update_slice_first_get_low_8cedb92f16a8b413(struct ddp_update_slice *_swig_go_0) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -7047,7 +7047,7 @@ long long _wrap_ddp_update_slice_first_get_low_f5cd9cd78a6c3c90(struct ddp_updat
 }
 
 
-void _wrap_ddp_update_slice_count_set_low_f5cd9cd78a6c3c90(struct ddp_update_slice *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_update_slice_count_set_low_8cedb92f16a8b413(struct ddp_update_slice *_swig_go_0, long long _swig_go_1) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   int64_t arg2 ;
   
@@ -7059,7 +7059,7 @@ void _wrap_ddp_update_slice_count_set_low_f5cd9cd78a6c3c90(struct ddp_update_sli
 }
 
 
-long long _wrap_ddp_update_slice_count_get_low_f5cd9cd78a6c3c90(struct ddp_update_slice *_swig_go_0) {
+long long _wrap_ddp_update_slice_count_get_low_8cedb92f16a8b413(struct ddp_update_slice *_swig_go_0) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -7072,7 +7072,7 @@ long long _wrap_ddp_update_slice_count_get_low_f5cd9cd78a6c3c90(struct ddp_updat
 }
 
 
-void _wrap_ddp_update_slice_step_set_low_f5cd9cd78a6c3c90(struct ddp_update_slice *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_update_slice_step_set_low_8cedb92f16a8b413(struct ddp_update_slice *_swig_go_0, long long _swig_go_1) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   int64_t arg2 ;
   
@@ -7084,7 +7084,7 @@ void _wrap_ddp_update_slice_step_set_low_f5cd9cd78a6c3c90(struct ddp_update_slic
 }
 
 
-long long _wrap_ddp_update_slice_step_get_low_f5cd9cd78a6c3c90(struct ddp_update_slice *_swig_go_0) {
+long long _wrap_ddp_update_slice_step_get_low_8cedb92f16a8b413(struct ddp_update_slice *_swig_go_0) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -7097,7 +7097,7 @@ long long _wrap_ddp_update_slice_step_get_low_f5cd9cd78a6c3c90(struct ddp_update
 }
 
 
-void _wrap_ddp_update_slice_rate_set_low_f5cd9cd78a6c3c90(struct ddp_update_slice *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_update_slice_rate_set_low_8cedb92f16a8b413(struct ddp_update_slice *_swig_go_0, double _swig_go_1) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   double arg2 ;
   
@@ -7109,7 +7109,7 @@ void _wrap_ddp_update_slice_rate_set_low_f5cd9cd78a6c3c90(struct ddp_update_slic
 }
 
 
-double _wrap_ddp_update_slice_rate_get_low_f5cd9cd78a6c3c90(struct ddp_update_slice *_swig_go_0) {
+double _wrap_ddp_update_slice_rate_get_low_8cedb92f16a8b413(struct ddp_update_slice *_swig_go_0) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   double result;
   double _swig_go_result;
@@ -7122,7 +7122,7 @@ double _wrap_ddp_update_slice_rate_get_low_f5cd9cd78a6c3c90(struct ddp_update_sl
 }
 
 
-void _wrap_ddp_update_slice_weight_decay_set_low_f5cd9cd78a6c3c90(struct ddp_update_slice *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_update_slice_weight_decay_set_low_8cedb92f16a8b413(struct ddp_update_slice *_swig_go_0, double _swig_go_1) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   double arg2 ;
   
@@ -7134,7 +7134,7 @@ void _wrap_ddp_update_slice_weight_decay_set_low_f5cd9cd78a6c3c90(struct ddp_upd
 }
 
 
-double _wrap_ddp_update_slice_weight_decay_get_low_f5cd9cd78a6c3c90(struct ddp_update_slice *_swig_go_0) {
+double _wrap_ddp_update_slice_weight_decay_get_low_8cedb92f16a8b413(struct ddp_update_slice *_swig_go_0) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   double result;
   double _swig_go_result;
@@ -7147,7 +7147,7 @@ double _wrap_ddp_update_slice_weight_decay_get_low_f5cd9cd78a6c3c90(struct ddp_u
 }
 
 
-void _wrap_ddp_update_slice_stream_set_low_f5cd9cd78a6c3c90(struct ddp_update_slice *_swig_go_0, void *_swig_go_1) {
+void _wrap_ddp_update_slice_stream_set_low_8cedb92f16a8b413(struct ddp_update_slice *_swig_go_0, void *_swig_go_1) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   void *arg2 = (void *) 0 ;
   
@@ -7159,7 +7159,7 @@ void _wrap_ddp_update_slice_stream_set_low_f5cd9cd78a6c3c90(struct ddp_update_sl
 }
 
 
-void *_wrap_ddp_update_slice_stream_get_low_f5cd9cd78a6c3c90(struct ddp_update_slice *_swig_go_0) {
+void *_wrap_ddp_update_slice_stream_get_low_8cedb92f16a8b413(struct ddp_update_slice *_swig_go_0) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   void *result = 0 ;
   void *_swig_go_result;
@@ -7172,7 +7172,7 @@ void *_wrap_ddp_update_slice_stream_get_low_f5cd9cd78a6c3c90(struct ddp_update_s
 }
 
 
-struct ddp_update_slice *_wrap_new_ddp_update_slice_low_f5cd9cd78a6c3c90() {
+struct ddp_update_slice *_wrap_new_ddp_update_slice_low_8cedb92f16a8b413() {
   struct ddp_update_slice *result = 0 ;
   struct ddp_update_slice *_swig_go_result;
   
@@ -7183,7 +7183,7 @@ struct ddp_update_slice *_wrap_new_ddp_update_slice_low_f5cd9cd78a6c3c90() {
 }
 
 
-void _wrap_delete_ddp_update_slice_low_f5cd9cd78a6c3c90(struct ddp_update_slice *_swig_go_0) {
+void _wrap_delete_ddp_update_slice_low_8cedb92f16a8b413(struct ddp_update_slice *_swig_go_0) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   
   arg1 = *(struct ddp_update_slice **)&_swig_go_0; 
@@ -7193,7 +7193,7 @@ void _wrap_delete_ddp_update_slice_low_f5cd9cd78a6c3c90(struct ddp_update_slice 
 }
 
 
-_gostring_ _wrap_ddp_custom_options_init_low_f5cd9cd78a6c3c90(struct ddp_custom_options *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_custom_options_init_low_8cedb92f16a8b413(struct ddp_custom_options *_swig_go_0, long long _swig_go_1) {
   ddp_custom_options *arg1 = (ddp_custom_options *) 0 ;
   int64_t arg2 ;
   ddp_status result;
@@ -7208,7 +7208,7 @@ _gostring_ _wrap_ddp_custom_options_init_low_f5cd9cd78a6c3c90(struct ddp_custom_
 }
 
 
-_gostring_ _wrap_ddp_optimizer_create_custom_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0, struct ddp_custom_options *_swig_go_1, struct ddp_optimizer_options *_swig_go_2, _gostring_ _swig_go_3, ddp_update_fn _swig_go_4, void *_swig_go_5, ddp_release_fn _swig_go_6, ddp_optimizer **_swig_go_7) {
+_gostring_ _wrap_ddp_optimizer_create_custom_low_8cedb92f16a8b413(ddp_model *_swig_go_0, struct ddp_custom_options *_swig_go_1, struct ddp_optimizer_options *_swig_go_2, _gostring_ _swig_go_3, ddp_update_fn _swig_go_4, void *_swig_go_5, ddp_release_fn _swig_go_6, ddp_optimizer **_swig_go_7) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   ddp_custom_options *arg2 = (ddp_custom_options *) 0 ;
   ddp_optimizer_options *arg3 = (ddp_optimizer_options *) 0 ;
@@ -7240,7 +7240,7 @@ _gostring_ _wrap_ddp_optimizer_create_custom_low_f5cd9cd78a6c3c90(ddp_model *_sw
 }
 
 
-_gostring_ _wrap_ddp_model_set_hook_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0, ddp_hook_fn _swig_go_1, void *_swig_go_2, ddp_release_fn _swig_go_3) {
+_gostring_ _wrap_ddp_model_set_hook_low_8cedb92f16a8b413(ddp_model *_swig_go_0, ddp_hook_fn _swig_go_1, void *_swig_go_2, ddp_release_fn _swig_go_3) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   ddp_hook_fn arg2 = (ddp_hook_fn) 0 ;
   void *arg3 = (void *) 0 ;
@@ -7259,7 +7259,7 @@ _gostring_ _wrap_ddp_model_set_hook_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0, 
 }
 
 
-void _wrap_ddp_powersgd_options_struct_size_set_low_f5cd9cd78a6c3c90(struct ddp_powersgd_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_powersgd_options_struct_size_set_low_8cedb92f16a8b413(struct ddp_powersgd_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
   int64_t arg2 ;
   
@@ -7271,7 +7271,7 @@ void _wrap_ddp_powersgd_options_struct_size_set_low_f5cd9cd78a6c3c90(struct ddp_
 }
 
 
-long long _wrap_ddp_powersgd_options_struct_size_get_low_f5cd9cd78a6c3c90(struct ddp_powersgd_options *_swig_go_0) {
+long long _wrap_ddp_powersgd_options_struct_size_get_low_8cedb92f16a8b413(struct ddp_powersgd_options *_swig_go_0) {
   struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -7284,7 +7284,7 @@ long long _wrap_ddp_powersgd_options_struct_size_get_low_f5cd9cd78a6c3c90(struct
 }
 
 
-void _wrap_ddp_powersgd_options_seed_set_low_f5cd9cd78a6c3c90(struct ddp_powersgd_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_powersgd_options_seed_set_low_8cedb92f16a8b413(struct ddp_powersgd_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
   int64_t arg2 ;
   
@@ -7296,7 +7296,7 @@ void _wrap_ddp_powersgd_options_seed_set_low_f5cd9cd78a6c3c90(struct ddp_powersg
 }
 
 
-long long _wrap_ddp_powersgd_options_seed_get_low_f5cd9cd78a6c3c90(struct ddp_powersgd_options *_swig_go_0) {
+long long _wrap_ddp_powersgd_options_seed_get_low_8cedb92f16a8b413(struct ddp_powersgd_options *_swig_go_0) {
   struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -7309,7 +7309,7 @@ long long _wrap_ddp_powersgd_options_seed_get_low_f5cd9cd78a6c3c90(struct ddp_po
 }
 
 
-void _wrap_ddp_powersgd_options_start_pass_set_low_f5cd9cd78a6c3c90(struct ddp_powersgd_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_powersgd_options_start_pass_set_low_8cedb92f16a8b413(struct ddp_powersgd_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
   int64_t arg2 ;
   
@@ -7321,7 +7321,7 @@ void _wrap_ddp_powersgd_options_start_pass_set_low_f5cd9cd78a6c3c90(struct ddp_p
 }
 
 
-long long _wrap_ddp_powersgd_options_start_pass_get_low_f5cd9cd78a6c3c90(struct ddp_powersgd_options *_swig_go_0) {
+long long _wrap_ddp_powersgd_options_start_pass_get_low_8cedb92f16a8b413(struct ddp_powersgd_options *_swig_go_0) {
   struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -7334,7 +7334,7 @@ long long _wrap_ddp_powersgd_options_start_pass_get_low_f5cd9cd78a6c3c90(struct 
 }
 
 
-void _wrap_ddp_powersgd_options_min_compression_rate_set_low_f5cd9cd78a6c3c90(struct ddp_powersgd_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_powersgd_options_min_compression_rate_set_low_8cedb92f16a8b413(struct ddp_powersgd_options *_swig_go_0, double _swig_go_1) {
   struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
   double arg2 ;
   
@@ -7346,7 +7346,7 @@ void _wrap_ddp_powersgd_options_min_compression_rate_set_low_f5cd9cd78a6c3c90(st
 }
 
 
-double _wrap_ddp_powersgd_options_min_compression_rate_get_low_f5cd9cd78a6c3c90(struct ddp_powersgd_options *_swig_go_0) {
+double _wrap_ddp_powersgd_options_min_compression_rate_get_low_8cedb92f16a8b413(struct ddp_powersgd_options *_swig_go_0) {
   struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -7359,7 +7359,7 @@ double _wrap_ddp_powersgd_options_min_compression_rate_get_low_f5cd9cd78a6c3c90(
 }
 
 
-void _wrap_ddp_powersgd_options_rank_set_low_f5cd9cd78a6c3c90(struct ddp_powersgd_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_powersgd_options_rank_set_low_8cedb92f16a8b413(struct ddp_powersgd_options *_swig_go_0, int _swig_go_1) {
   struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
   int32_t arg2 ;
   
@@ -7371,7 +7371,7 @@ void _wrap_ddp_powersgd_options_rank_set_low_f5cd9cd78a6c3c90(struct ddp_powersg
 }
 
 
-int _wrap_ddp_powersgd_options_rank_get_low_f5cd9cd78a6c3c90(struct ddp_powersgd_options *_swig_go_0) {
+int _wrap_ddp_powersgd_options_rank_get_low_8cedb92f16a8b413(struct ddp_powersgd_options *_swig_go_0) {
   struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -7384,7 +7384,7 @@ int _wrap_ddp_powersgd_options_rank_get_low_f5cd9cd78a6c3c90(struct ddp_powersgd
 }
 
 
-void _wrap_ddp_powersgd_options_warm_start_set_low_f5cd9cd78a6c3c90(struct ddp_powersgd_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_powersgd_options_warm_start_set_low_8cedb92f16a8b413(struct ddp_powersgd_options *_swig_go_0, int _swig_go_1) {
   struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
   int32_t arg2 ;
   
@@ -7396,7 +7396,7 @@ void _wrap_ddp_powersgd_options_warm_start_set_low_f5cd9cd78a6c3c90(struct ddp_p
 }
 
 
-int _wrap_ddp_powersgd_options_warm_start_get_low_f5cd9cd78a6c3c90(struct ddp_powersgd_options *_swig_go_0) {
+int _wrap_ddp_powersgd_options_warm_start_get_low_8cedb92f16a8b413(struct ddp_powersgd_options *_swig_go_0) {
   struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -7409,7 +7409,7 @@ int _wrap_ddp_powersgd_options_warm_start_get_low_f5cd9cd78a6c3c90(struct ddp_po
 }
 
 
-void _wrap_ddp_powersgd_options_error_feedback_set_low_f5cd9cd78a6c3c90(struct ddp_powersgd_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_powersgd_options_error_feedback_set_low_8cedb92f16a8b413(struct ddp_powersgd_options *_swig_go_0, int _swig_go_1) {
   struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
   int32_t arg2 ;
   
@@ -7421,7 +7421,7 @@ void _wrap_ddp_powersgd_options_error_feedback_set_low_f5cd9cd78a6c3c90(struct d
 }
 
 
-int _wrap_ddp_powersgd_options_error_feedback_get_low_f5cd9cd78a6c3c90(struct ddp_powersgd_options *_swig_go_0) {
+int _wrap_ddp_powersgd_options_error_feedback_get_low_8cedb92f16a8b413(struct ddp_powersgd_options *_swig_go_0) {
   struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -7434,7 +7434,7 @@ int _wrap_ddp_powersgd_options_error_feedback_get_low_f5cd9cd78a6c3c90(struct dd
 }
 
 
-struct ddp_powersgd_options *_wrap_new_ddp_powersgd_options_low_f5cd9cd78a6c3c90() {
+struct ddp_powersgd_options *_wrap_new_ddp_powersgd_options_low_8cedb92f16a8b413() {
   struct ddp_powersgd_options *result = 0 ;
   struct ddp_powersgd_options *_swig_go_result;
   
@@ -7445,7 +7445,7 @@ struct ddp_powersgd_options *_wrap_new_ddp_powersgd_options_low_f5cd9cd78a6c3c90
 }
 
 
-void _wrap_delete_ddp_powersgd_options_low_f5cd9cd78a6c3c90(struct ddp_powersgd_options *_swig_go_0) {
+void _wrap_delete_ddp_powersgd_options_low_8cedb92f16a8b413(struct ddp_powersgd_options *_swig_go_0) {
   struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
   
   arg1 = *(struct ddp_powersgd_options **)&_swig_go_0; 
@@ -7455,7 +7455,7 @@ void _wrap_delete_ddp_powersgd_options_low_f5cd9cd78a6c3c90(struct ddp_powersgd_
 }
 
 
-_gostring_ _wrap_ddp_powersgd_options_init_low_f5cd9cd78a6c3c90(struct ddp_powersgd_options *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_powersgd_options_init_low_8cedb92f16a8b413(struct ddp_powersgd_options *_swig_go_0, long long _swig_go_1) {
   ddp_powersgd_options *arg1 = (ddp_powersgd_options *) 0 ;
   int64_t arg2 ;
   ddp_status result;
@@ -7470,7 +7470,7 @@ _gostring_ _wrap_ddp_powersgd_options_init_low_f5cd9cd78a6c3c90(struct ddp_power
 }
 
 
-_gostring_ _wrap_ddp_hook_powersgd_low_f5cd9cd78a6c3c90(void *_swig_go_0, ddp_bucket *_swig_go_1) {
+_gostring_ _wrap_ddp_hook_powersgd_low_8cedb92f16a8b413(void *_swig_go_0, ddp_bucket *_swig_go_1) {
   void *arg1 = (void *) 0 ;
   ddp_bucket *arg2 = (ddp_bucket *) 0 ;
   int32_t result;
@@ -7485,7 +7485,7 @@ _gostring_ _wrap_ddp_hook_powersgd_low_f5cd9cd78a6c3c90(void *_swig_go_0, ddp_bu
 }
 
 
-_gostring_ _wrap_ddp_model_set_pulled_hook_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0) {
+_gostring_ _wrap_ddp_model_set_pulled_hook_low_8cedb92f16a8b413(ddp_model *_swig_go_0) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   ddp_status result;
   _gostring_ _swig_go_result;
@@ -7498,7 +7498,7 @@ _gostring_ _wrap_ddp_model_set_pulled_hook_low_f5cd9cd78a6c3c90(ddp_model *_swig
 }
 
 
-_gostring_ _wrap_ddp_model_next_bucket_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0, int _swig_go_1, ddp_bucket **_swig_go_2) {
+_gostring_ _wrap_ddp_model_next_bucket_low_8cedb92f16a8b413(ddp_model *_swig_go_0, int _swig_go_1, ddp_bucket **_swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int32_t arg2 ;
   ddp_bucket **arg3 = (ddp_bucket **) 0 ;
@@ -7515,7 +7515,7 @@ _gostring_ _wrap_ddp_model_next_bucket_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_
 }
 
 
-_gostring_ _wrap_ddp_model_finish_bucket_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0, int _swig_go_1, _gostring_ _swig_go_2) {
+_gostring_ _wrap_ddp_model_finish_bucket_low_8cedb92f16a8b413(ddp_model *_swig_go_0, int _swig_go_1, _gostring_ _swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int32_t arg2 ;
   char *arg3 = (char *) 0 ;
@@ -7537,7 +7537,7 @@ _gostring_ _wrap_ddp_model_finish_bucket_low_f5cd9cd78a6c3c90(ddp_model *_swig_g
 }
 
 
-int _wrap_ddp_bucket_get_index_low_f5cd9cd78a6c3c90(ddp_bucket *_swig_go_0) {
+int _wrap_ddp_bucket_get_index_low_8cedb92f16a8b413(ddp_bucket *_swig_go_0) {
   ddp_bucket *arg1 = (ddp_bucket *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -7550,7 +7550,7 @@ int _wrap_ddp_bucket_get_index_low_f5cd9cd78a6c3c90(ddp_bucket *_swig_go_0) {
 }
 
 
-int _wrap_ddp_bucket_is_last_low_f5cd9cd78a6c3c90(ddp_bucket *_swig_go_0) {
+int _wrap_ddp_bucket_is_last_low_8cedb92f16a8b413(ddp_bucket *_swig_go_0) {
   ddp_bucket *arg1 = (ddp_bucket *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -7563,7 +7563,7 @@ int _wrap_ddp_bucket_is_last_low_f5cd9cd78a6c3c90(ddp_bucket *_swig_go_0) {
 }
 
 
-_gostring_ _wrap_ddp_bucket_get_contents_low_f5cd9cd78a6c3c90(ddp_bucket *_swig_go_0, struct ddp_tensor *_swig_go_1) {
+_gostring_ _wrap_ddp_bucket_get_contents_low_8cedb92f16a8b413(ddp_bucket *_swig_go_0, struct ddp_tensor *_swig_go_1) {
   ddp_bucket *arg1 = (ddp_bucket *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   ddp_status result;
@@ -7578,7 +7578,7 @@ _gostring_ _wrap_ddp_bucket_get_contents_low_f5cd9cd78a6c3c90(ddp_bucket *_swig_
 }
 
 
-int _wrap_ddp_bucket_get_parameter_count_low_f5cd9cd78a6c3c90(ddp_bucket *_swig_go_0) {
+int _wrap_ddp_bucket_get_parameter_count_low_8cedb92f16a8b413(ddp_bucket *_swig_go_0) {
   ddp_bucket *arg1 = (ddp_bucket *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -7591,7 +7591,7 @@ int _wrap_ddp_bucket_get_parameter_count_low_f5cd9cd78a6c3c90(ddp_bucket *_swig_
 }
 
 
-_gostring_ _wrap_ddp_bucket_get_parameter_low_f5cd9cd78a6c3c90(ddp_bucket *_swig_go_0, int _swig_go_1, int *_swig_go_2, struct ddp_tensor *_swig_go_3) {
+_gostring_ _wrap_ddp_bucket_get_parameter_low_8cedb92f16a8b413(ddp_bucket *_swig_go_0, int _swig_go_1, int *_swig_go_2, struct ddp_tensor *_swig_go_3) {
   ddp_bucket *arg1 = (ddp_bucket *) 0 ;
   int32_t arg2 ;
   int32_t *arg3 = (int32_t *) 0 ;
@@ -7610,7 +7610,7 @@ _gostring_ _wrap_ddp_bucket_get_parameter_low_f5cd9cd78a6c3c90(ddp_bucket *_swig
 }
 
 
-int _wrap_ddp_bucket_is_used_low_f5cd9cd78a6c3c90(ddp_bucket *_swig_go_0, int _swig_go_1) {
+int _wrap_ddp_bucket_is_used_low_8cedb92f16a8b413(ddp_bucket *_swig_go_0, int _swig_go_1) {
   ddp_bucket *arg1 = (ddp_bucket *) 0 ;
   int32_t arg2 ;
   int32_t result;
@@ -7625,7 +7625,7 @@ int _wrap_ddp_bucket_is_used_low_f5cd9cd78a6c3c90(ddp_bucket *_swig_go_0, int _s
 }
 
 
-_gostring_ _wrap_ddp_bucket_get_group_low_f5cd9cd78a6c3c90(ddp_bucket *_swig_go_0, ddp_group **_swig_go_1) {
+_gostring_ _wrap_ddp_bucket_get_group_low_8cedb92f16a8b413(ddp_bucket *_swig_go_0, ddp_group **_swig_go_1) {
   ddp_bucket *arg1 = (ddp_bucket *) 0 ;
   ddp_group **arg2 = (ddp_group **) 0 ;
   ddp_status result;
@@ -7640,7 +7640,7 @@ _gostring_ _wrap_ddp_bucket_get_group_low_f5cd9cd78a6c3c90(ddp_bucket *_swig_go_
 }
 
 
-_gostring_ _wrap_ddp_bucket_set_error_low_f5cd9cd78a6c3c90(ddp_bucket *_swig_go_0, _gostring_ _swig_go_1) {
+_gostring_ _wrap_ddp_bucket_set_error_low_8cedb92f16a8b413(ddp_bucket *_swig_go_0, _gostring_ _swig_go_1) {
   ddp_bucket *arg1 = (ddp_bucket *) 0 ;
   char *arg2 = (char *) 0 ;
   ddp_status result;
@@ -7660,7 +7660,7 @@ _gostring_ _wrap_ddp_bucket_set_error_low_f5cd9cd78a6c3c90(ddp_bucket *_swig_go_
 }
 
 
-_gostring_ _wrap_ddp_model_set_buckets_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0, int *_swig_go_1, int _swig_go_2) {
+_gostring_ _wrap_ddp_model_set_buckets_low_8cedb92f16a8b413(ddp_model *_swig_go_0, int *_swig_go_1, int _swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int32_t *arg2 = (int32_t *) 0 ;
   int32_t arg3 ;
@@ -7677,7 +7677,7 @@ _gostring_ _wrap_ddp_model_set_buckets_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_
 }
 
 
-_gostring_ _wrap_ddp_model_join_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0, void *_swig_go_1) {
+_gostring_ _wrap_ddp_model_join_low_8cedb92f16a8b413(ddp_model *_swig_go_0, void *_swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   void *arg2 = (void *) 0 ;
   ddp_status result;
@@ -7692,7 +7692,7 @@ _gostring_ _wrap_ddp_model_join_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0, void
 }
 
 
-_gostring_ _wrap_ddp_model_average_parameters_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0, void *_swig_go_1) {
+_gostring_ _wrap_ddp_model_average_parameters_low_8cedb92f16a8b413(ddp_model *_swig_go_0, void *_swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   void *arg2 = (void *) 0 ;
   ddp_status result;
@@ -7707,7 +7707,7 @@ _gostring_ _wrap_ddp_model_average_parameters_low_f5cd9cd78a6c3c90(ddp_model *_s
 }
 
 
-_gostring_ _wrap_ddp_group_all_reduce_rows_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, intgo _swig_go_3, long long *_swig_go_4, void *_swig_go_5) {
+_gostring_ _wrap_ddp_group_all_reduce_rows_low_8cedb92f16a8b413(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, intgo _swig_go_3, long long *_swig_go_4, void *_swig_go_5) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -7730,7 +7730,7 @@ _gostring_ _wrap_ddp_group_all_reduce_rows_low_f5cd9cd78a6c3c90(ddp_group *_swig
 }
 
 
-_gostring_ _wrap_ddp_group_get_rows_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2) {
+_gostring_ _wrap_ddp_group_get_rows_low_8cedb92f16a8b413(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -7747,7 +7747,7 @@ _gostring_ _wrap_ddp_group_get_rows_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0, 
 }
 
 
-void _wrap_ddp_batch_norm_options_struct_size_set_low_f5cd9cd78a6c3c90(struct ddp_batch_norm_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_batch_norm_options_struct_size_set_low_8cedb92f16a8b413(struct ddp_batch_norm_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
   int64_t arg2 ;
   
@@ -7759,7 +7759,7 @@ void _wrap_ddp_batch_norm_options_struct_size_set_low_f5cd9cd78a6c3c90(struct dd
 }
 
 
-long long _wrap_ddp_batch_norm_options_struct_size_get_low_f5cd9cd78a6c3c90(struct ddp_batch_norm_options *_swig_go_0) {
+long long _wrap_ddp_batch_norm_options_struct_size_get_low_8cedb92f16a8b413(struct ddp_batch_norm_options *_swig_go_0) {
   struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -7772,7 +7772,7 @@ long long _wrap_ddp_batch_norm_options_struct_size_get_low_f5cd9cd78a6c3c90(stru
 }
 
 
-void _wrap_ddp_batch_norm_options_epsilon_set_low_f5cd9cd78a6c3c90(struct ddp_batch_norm_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_batch_norm_options_epsilon_set_low_8cedb92f16a8b413(struct ddp_batch_norm_options *_swig_go_0, double _swig_go_1) {
   struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
   double arg2 ;
   
@@ -7784,7 +7784,7 @@ void _wrap_ddp_batch_norm_options_epsilon_set_low_f5cd9cd78a6c3c90(struct ddp_ba
 }
 
 
-double _wrap_ddp_batch_norm_options_epsilon_get_low_f5cd9cd78a6c3c90(struct ddp_batch_norm_options *_swig_go_0) {
+double _wrap_ddp_batch_norm_options_epsilon_get_low_8cedb92f16a8b413(struct ddp_batch_norm_options *_swig_go_0) {
   struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -7797,7 +7797,7 @@ double _wrap_ddp_batch_norm_options_epsilon_get_low_f5cd9cd78a6c3c90(struct ddp_
 }
 
 
-void _wrap_ddp_batch_norm_options_momentum_set_low_f5cd9cd78a6c3c90(struct ddp_batch_norm_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_batch_norm_options_momentum_set_low_8cedb92f16a8b413(struct ddp_batch_norm_options *_swig_go_0, double _swig_go_1) {
   struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
   double arg2 ;
   
@@ -7809,7 +7809,7 @@ void _wrap_ddp_batch_norm_options_momentum_set_low_f5cd9cd78a6c3c90(struct ddp_b
 }
 
 
-double _wrap_ddp_batch_norm_options_momentum_get_low_f5cd9cd78a6c3c90(struct ddp_batch_norm_options *_swig_go_0) {
+double _wrap_ddp_batch_norm_options_momentum_get_low_8cedb92f16a8b413(struct ddp_batch_norm_options *_swig_go_0) {
   struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -7822,7 +7822,7 @@ double _wrap_ddp_batch_norm_options_momentum_get_low_f5cd9cd78a6c3c90(struct ddp
 }
 
 
-void _wrap_ddp_batch_norm_options_training_set_low_f5cd9cd78a6c3c90(struct ddp_batch_norm_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_batch_norm_options_training_set_low_8cedb92f16a8b413(struct ddp_batch_norm_options *_swig_go_0, int _swig_go_1) {
   struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
   int32_t arg2 ;
   
@@ -7834,7 +7834,7 @@ void _wrap_ddp_batch_norm_options_training_set_low_f5cd9cd78a6c3c90(struct ddp_b
 }
 
 
-int _wrap_ddp_batch_norm_options_training_get_low_f5cd9cd78a6c3c90(struct ddp_batch_norm_options *_swig_go_0) {
+int _wrap_ddp_batch_norm_options_training_get_low_8cedb92f16a8b413(struct ddp_batch_norm_options *_swig_go_0) {
   struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -7847,7 +7847,7 @@ int _wrap_ddp_batch_norm_options_training_get_low_f5cd9cd78a6c3c90(struct ddp_ba
 }
 
 
-void _wrap_ddp_batch_norm_options_accumulate_set_low_f5cd9cd78a6c3c90(struct ddp_batch_norm_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_batch_norm_options_accumulate_set_low_8cedb92f16a8b413(struct ddp_batch_norm_options *_swig_go_0, int _swig_go_1) {
   struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
   int32_t arg2 ;
   
@@ -7859,7 +7859,7 @@ void _wrap_ddp_batch_norm_options_accumulate_set_low_f5cd9cd78a6c3c90(struct ddp
 }
 
 
-int _wrap_ddp_batch_norm_options_accumulate_get_low_f5cd9cd78a6c3c90(struct ddp_batch_norm_options *_swig_go_0) {
+int _wrap_ddp_batch_norm_options_accumulate_get_low_8cedb92f16a8b413(struct ddp_batch_norm_options *_swig_go_0) {
   struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -7872,7 +7872,7 @@ int _wrap_ddp_batch_norm_options_accumulate_get_low_f5cd9cd78a6c3c90(struct ddp_
 }
 
 
-struct ddp_batch_norm_options *_wrap_new_ddp_batch_norm_options_low_f5cd9cd78a6c3c90() {
+struct ddp_batch_norm_options *_wrap_new_ddp_batch_norm_options_low_8cedb92f16a8b413() {
   struct ddp_batch_norm_options *result = 0 ;
   struct ddp_batch_norm_options *_swig_go_result;
   
@@ -7883,7 +7883,7 @@ struct ddp_batch_norm_options *_wrap_new_ddp_batch_norm_options_low_f5cd9cd78a6c
 }
 
 
-void _wrap_delete_ddp_batch_norm_options_low_f5cd9cd78a6c3c90(struct ddp_batch_norm_options *_swig_go_0) {
+void _wrap_delete_ddp_batch_norm_options_low_8cedb92f16a8b413(struct ddp_batch_norm_options *_swig_go_0) {
   struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
   
   arg1 = *(struct ddp_batch_norm_options **)&_swig_go_0; 
@@ -7893,7 +7893,7 @@ void _wrap_delete_ddp_batch_norm_options_low_f5cd9cd78a6c3c90(struct ddp_batch_n
 }
 
 
-_gostring_ _wrap_ddp_batch_norm_options_init_low_f5cd9cd78a6c3c90(struct ddp_batch_norm_options *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_batch_norm_options_init_low_8cedb92f16a8b413(struct ddp_batch_norm_options *_swig_go_0, long long _swig_go_1) {
   ddp_batch_norm_options *arg1 = (ddp_batch_norm_options *) 0 ;
   int64_t arg2 ;
   ddp_status result;
@@ -7908,7 +7908,7 @@ _gostring_ _wrap_ddp_batch_norm_options_init_low_f5cd9cd78a6c3c90(struct ddp_bat
 }
 
 
-_gostring_ _wrap_ddp_batch_norm_forward_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0, struct ddp_batch_norm_options *_swig_go_1, struct ddp_tensor *_swig_go_2, struct ddp_tensor *_swig_go_3, struct ddp_tensor *_swig_go_4, struct ddp_tensor *_swig_go_5, struct ddp_tensor *_swig_go_6, struct ddp_tensor *_swig_go_7, struct ddp_tensor *_swig_go_8, struct ddp_tensor *_swig_go_9, long long *_swig_go_10, void *_swig_go_11) {
+_gostring_ _wrap_ddp_batch_norm_forward_low_8cedb92f16a8b413(ddp_group *_swig_go_0, struct ddp_batch_norm_options *_swig_go_1, struct ddp_tensor *_swig_go_2, struct ddp_tensor *_swig_go_3, struct ddp_tensor *_swig_go_4, struct ddp_tensor *_swig_go_5, struct ddp_tensor *_swig_go_6, struct ddp_tensor *_swig_go_7, struct ddp_tensor *_swig_go_8, struct ddp_tensor *_swig_go_9, long long *_swig_go_10, void *_swig_go_11) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_batch_norm_options *arg2 = (ddp_batch_norm_options *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -7943,7 +7943,7 @@ _gostring_ _wrap_ddp_batch_norm_forward_low_f5cd9cd78a6c3c90(ddp_group *_swig_go
 }
 
 
-_gostring_ _wrap_ddp_batch_norm_backward_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0, struct ddp_batch_norm_options *_swig_go_1, struct ddp_tensor *_swig_go_2, struct ddp_tensor *_swig_go_3, struct ddp_tensor *_swig_go_4, struct ddp_tensor *_swig_go_5, struct ddp_tensor *_swig_go_6, long long _swig_go_7, struct ddp_tensor *_swig_go_8, struct ddp_tensor *_swig_go_9, struct ddp_tensor *_swig_go_10, void *_swig_go_11) {
+_gostring_ _wrap_ddp_batch_norm_backward_low_8cedb92f16a8b413(ddp_group *_swig_go_0, struct ddp_batch_norm_options *_swig_go_1, struct ddp_tensor *_swig_go_2, struct ddp_tensor *_swig_go_3, struct ddp_tensor *_swig_go_4, struct ddp_tensor *_swig_go_5, struct ddp_tensor *_swig_go_6, long long _swig_go_7, struct ddp_tensor *_swig_go_8, struct ddp_tensor *_swig_go_9, struct ddp_tensor *_swig_go_10, void *_swig_go_11) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_batch_norm_options *arg2 = (ddp_batch_norm_options *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -7978,7 +7978,7 @@ _gostring_ _wrap_ddp_batch_norm_backward_low_f5cd9cd78a6c3c90(ddp_group *_swig_g
 }
 
 
-_gostring_ _wrap_ddp_memory_retain_low_f5cd9cd78a6c3c90(void *_swig_go_0) {
+_gostring_ _wrap_ddp_memory_retain_low_8cedb92f16a8b413(void *_swig_go_0) {
   void *arg1 = (void *) 0 ;
   ddp_status result;
   _gostring_ _swig_go_result;
@@ -7991,7 +7991,7 @@ _gostring_ _wrap_ddp_memory_retain_low_f5cd9cd78a6c3c90(void *_swig_go_0) {
 }
 
 
-_gostring_ _wrap_ddp_memory_release_low_f5cd9cd78a6c3c90(void *_swig_go_0) {
+_gostring_ _wrap_ddp_memory_release_low_8cedb92f16a8b413(void *_swig_go_0) {
   void *arg1 = (void *) 0 ;
   ddp_status result;
   _gostring_ _swig_go_result;
@@ -8004,7 +8004,7 @@ _gostring_ _wrap_ddp_memory_release_low_f5cd9cd78a6c3c90(void *_swig_go_0) {
 }
 
 
-_gostring_ _wrap_ddp_group_share_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0, void *_swig_go_1, long long _swig_go_2) {
+_gostring_ _wrap_ddp_group_share_low_8cedb92f16a8b413(ddp_group *_swig_go_0, void *_swig_go_1, long long _swig_go_2) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   void *arg2 = (void *) 0 ;
   int64_t arg3 ;
@@ -8021,7 +8021,7 @@ _gostring_ _wrap_ddp_group_share_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0, voi
 }
 
 
-_gostring_ _wrap_ddp_group_unshare_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0, void *_swig_go_1) {
+_gostring_ _wrap_ddp_group_unshare_low_8cedb92f16a8b413(ddp_group *_swig_go_0, void *_swig_go_1) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   void *arg2 = (void *) 0 ;
   ddp_status result;
@@ -8036,7 +8036,7 @@ _gostring_ _wrap_ddp_group_unshare_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0, v
 }
 
 
-void _wrap_ddp_recover_options_struct_size_set_low_f5cd9cd78a6c3c90(struct ddp_recover_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_recover_options_struct_size_set_low_8cedb92f16a8b413(struct ddp_recover_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_recover_options *arg1 = (struct ddp_recover_options *) 0 ;
   int64_t arg2 ;
   
@@ -8048,7 +8048,7 @@ void _wrap_ddp_recover_options_struct_size_set_low_f5cd9cd78a6c3c90(struct ddp_r
 }
 
 
-long long _wrap_ddp_recover_options_struct_size_get_low_f5cd9cd78a6c3c90(struct ddp_recover_options *_swig_go_0) {
+long long _wrap_ddp_recover_options_struct_size_get_low_8cedb92f16a8b413(struct ddp_recover_options *_swig_go_0) {
   struct ddp_recover_options *arg1 = (struct ddp_recover_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -8061,7 +8061,7 @@ long long _wrap_ddp_recover_options_struct_size_get_low_f5cd9cd78a6c3c90(struct 
 }
 
 
-void _wrap_ddp_recover_options_wait_ms_set_low_f5cd9cd78a6c3c90(struct ddp_recover_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_recover_options_wait_ms_set_low_8cedb92f16a8b413(struct ddp_recover_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_recover_options *arg1 = (struct ddp_recover_options *) 0 ;
   int64_t arg2 ;
   
@@ -8073,7 +8073,7 @@ void _wrap_ddp_recover_options_wait_ms_set_low_f5cd9cd78a6c3c90(struct ddp_recov
 }
 
 
-long long _wrap_ddp_recover_options_wait_ms_get_low_f5cd9cd78a6c3c90(struct ddp_recover_options *_swig_go_0) {
+long long _wrap_ddp_recover_options_wait_ms_get_low_8cedb92f16a8b413(struct ddp_recover_options *_swig_go_0) {
   struct ddp_recover_options *arg1 = (struct ddp_recover_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -8086,7 +8086,7 @@ long long _wrap_ddp_recover_options_wait_ms_get_low_f5cd9cd78a6c3c90(struct ddp_
 }
 
 
-void _wrap_ddp_recover_options_min_ranks_set_low_f5cd9cd78a6c3c90(struct ddp_recover_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_recover_options_min_ranks_set_low_8cedb92f16a8b413(struct ddp_recover_options *_swig_go_0, int _swig_go_1) {
   struct ddp_recover_options *arg1 = (struct ddp_recover_options *) 0 ;
   int32_t arg2 ;
   
@@ -8098,7 +8098,7 @@ void _wrap_ddp_recover_options_min_ranks_set_low_f5cd9cd78a6c3c90(struct ddp_rec
 }
 
 
-int _wrap_ddp_recover_options_min_ranks_get_low_f5cd9cd78a6c3c90(struct ddp_recover_options *_swig_go_0) {
+int _wrap_ddp_recover_options_min_ranks_get_low_8cedb92f16a8b413(struct ddp_recover_options *_swig_go_0) {
   struct ddp_recover_options *arg1 = (struct ddp_recover_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -8111,7 +8111,7 @@ int _wrap_ddp_recover_options_min_ranks_get_low_f5cd9cd78a6c3c90(struct ddp_reco
 }
 
 
-void _wrap_ddp_recover_options_allow_half_set_low_f5cd9cd78a6c3c90(struct ddp_recover_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_recover_options_allow_half_set_low_8cedb92f16a8b413(struct ddp_recover_options *_swig_go_0, int _swig_go_1) {
   struct ddp_recover_options *arg1 = (struct ddp_recover_options *) 0 ;
   int32_t arg2 ;
   
@@ -8123,7 +8123,7 @@ void _wrap_ddp_recover_options_allow_half_set_low_f5cd9cd78a6c3c90(struct ddp_re
 }
 
 
-int _wrap_ddp_recover_options_allow_half_get_low_f5cd9cd78a6c3c90(struct ddp_recover_options *_swig_go_0) {
+int _wrap_ddp_recover_options_allow_half_get_low_8cedb92f16a8b413(struct ddp_recover_options *_swig_go_0) {
   struct ddp_recover_options *arg1 = (struct ddp_recover_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -8136,7 +8136,7 @@ int _wrap_ddp_recover_options_allow_half_get_low_f5cd9cd78a6c3c90(struct ddp_rec
 }
 
 
-void _wrap_ddp_recover_options_cool_down_ms_set_low_f5cd9cd78a6c3c90(struct ddp_recover_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_recover_options_cool_down_ms_set_low_8cedb92f16a8b413(struct ddp_recover_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_recover_options *arg1 = (struct ddp_recover_options *) 0 ;
   int64_t arg2 ;
   
@@ -8148,7 +8148,7 @@ void _wrap_ddp_recover_options_cool_down_ms_set_low_f5cd9cd78a6c3c90(struct ddp_
 }
 
 
-long long _wrap_ddp_recover_options_cool_down_ms_get_low_f5cd9cd78a6c3c90(struct ddp_recover_options *_swig_go_0) {
+long long _wrap_ddp_recover_options_cool_down_ms_get_low_8cedb92f16a8b413(struct ddp_recover_options *_swig_go_0) {
   struct ddp_recover_options *arg1 = (struct ddp_recover_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -8161,7 +8161,7 @@ long long _wrap_ddp_recover_options_cool_down_ms_get_low_f5cd9cd78a6c3c90(struct
 }
 
 
-struct ddp_recover_options *_wrap_new_ddp_recover_options_low_f5cd9cd78a6c3c90() {
+struct ddp_recover_options *_wrap_new_ddp_recover_options_low_8cedb92f16a8b413() {
   struct ddp_recover_options *result = 0 ;
   struct ddp_recover_options *_swig_go_result;
   
@@ -8172,7 +8172,7 @@ struct ddp_recover_options *_wrap_new_ddp_recover_options_low_f5cd9cd78a6c3c90()
 }
 
 
-void _wrap_delete_ddp_recover_options_low_f5cd9cd78a6c3c90(struct ddp_recover_options *_swig_go_0) {
+void _wrap_delete_ddp_recover_options_low_8cedb92f16a8b413(struct ddp_recover_options *_swig_go_0) {
   struct ddp_recover_options *arg1 = (struct ddp_recover_options *) 0 ;
   
   arg1 = *(struct ddp_recover_options **)&_swig_go_0; 
@@ -8182,7 +8182,7 @@ void _wrap_delete_ddp_recover_options_low_f5cd9cd78a6c3c90(struct ddp_recover_op
 }
 
 
-void _wrap_ddp_recovery_struct_size_set_low_f5cd9cd78a6c3c90(struct ddp_recovery *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_recovery_struct_size_set_low_8cedb92f16a8b413(struct ddp_recovery *_swig_go_0, long long _swig_go_1) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int64_t arg2 ;
   
@@ -8194,7 +8194,7 @@ void _wrap_ddp_recovery_struct_size_set_low_f5cd9cd78a6c3c90(struct ddp_recovery
 }
 
 
-long long _wrap_ddp_recovery_struct_size_get_low_f5cd9cd78a6c3c90(struct ddp_recovery *_swig_go_0) {
+long long _wrap_ddp_recovery_struct_size_get_low_8cedb92f16a8b413(struct ddp_recovery *_swig_go_0) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -8207,7 +8207,7 @@ long long _wrap_ddp_recovery_struct_size_get_low_f5cd9cd78a6c3c90(struct ddp_rec
 }
 
 
-void _wrap_ddp_recovery_generation_set_low_f5cd9cd78a6c3c90(struct ddp_recovery *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_recovery_generation_set_low_8cedb92f16a8b413(struct ddp_recovery *_swig_go_0, long long _swig_go_1) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int64_t arg2 ;
   
@@ -8219,7 +8219,7 @@ void _wrap_ddp_recovery_generation_set_low_f5cd9cd78a6c3c90(struct ddp_recovery 
 }
 
 
-long long _wrap_ddp_recovery_generation_get_low_f5cd9cd78a6c3c90(struct ddp_recovery *_swig_go_0) {
+long long _wrap_ddp_recovery_generation_get_low_8cedb92f16a8b413(struct ddp_recovery *_swig_go_0) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -8232,7 +8232,7 @@ long long _wrap_ddp_recovery_generation_get_low_f5cd9cd78a6c3c90(struct ddp_reco
 }
 
 
-void _wrap_ddp_recovery_rank_set_low_f5cd9cd78a6c3c90(struct ddp_recovery *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_recovery_rank_set_low_8cedb92f16a8b413(struct ddp_recovery *_swig_go_0, int _swig_go_1) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int32_t arg2 ;
   
@@ -8244,7 +8244,7 @@ void _wrap_ddp_recovery_rank_set_low_f5cd9cd78a6c3c90(struct ddp_recovery *_swig
 }
 
 
-int _wrap_ddp_recovery_rank_get_low_f5cd9cd78a6c3c90(struct ddp_recovery *_swig_go_0) {
+int _wrap_ddp_recovery_rank_get_low_8cedb92f16a8b413(struct ddp_recovery *_swig_go_0) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -8257,7 +8257,7 @@ int _wrap_ddp_recovery_rank_get_low_f5cd9cd78a6c3c90(struct ddp_recovery *_swig_
 }
 
 
-void _wrap_ddp_recovery_size_set_low_f5cd9cd78a6c3c90(struct ddp_recovery *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_recovery_size_set_low_8cedb92f16a8b413(struct ddp_recovery *_swig_go_0, int _swig_go_1) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int32_t arg2 ;
   
@@ -8269,7 +8269,7 @@ void _wrap_ddp_recovery_size_set_low_f5cd9cd78a6c3c90(struct ddp_recovery *_swig
 }
 
 
-int _wrap_ddp_recovery_size_get_low_f5cd9cd78a6c3c90(struct ddp_recovery *_swig_go_0) {
+int _wrap_ddp_recovery_size_get_low_8cedb92f16a8b413(struct ddp_recovery *_swig_go_0) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -8282,7 +8282,7 @@ int _wrap_ddp_recovery_size_get_low_f5cd9cd78a6c3c90(struct ddp_recovery *_swig_
 }
 
 
-void _wrap_ddp_recovery_previous_rank_set_low_f5cd9cd78a6c3c90(struct ddp_recovery *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_recovery_previous_rank_set_low_8cedb92f16a8b413(struct ddp_recovery *_swig_go_0, int _swig_go_1) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int32_t arg2 ;
   
@@ -8294,7 +8294,7 @@ void _wrap_ddp_recovery_previous_rank_set_low_f5cd9cd78a6c3c90(struct ddp_recove
 }
 
 
-int _wrap_ddp_recovery_previous_rank_get_low_f5cd9cd78a6c3c90(struct ddp_recovery *_swig_go_0) {
+int _wrap_ddp_recovery_previous_rank_get_low_8cedb92f16a8b413(struct ddp_recovery *_swig_go_0) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -8307,7 +8307,7 @@ int _wrap_ddp_recovery_previous_rank_get_low_f5cd9cd78a6c3c90(struct ddp_recover
 }
 
 
-void _wrap_ddp_recovery_previous_size_set_low_f5cd9cd78a6c3c90(struct ddp_recovery *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_recovery_previous_size_set_low_8cedb92f16a8b413(struct ddp_recovery *_swig_go_0, int _swig_go_1) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int32_t arg2 ;
   
@@ -8319,7 +8319,7 @@ void _wrap_ddp_recovery_previous_size_set_low_f5cd9cd78a6c3c90(struct ddp_recove
 }
 
 
-int _wrap_ddp_recovery_previous_size_get_low_f5cd9cd78a6c3c90(struct ddp_recovery *_swig_go_0) {
+int _wrap_ddp_recovery_previous_size_get_low_8cedb92f16a8b413(struct ddp_recovery *_swig_go_0) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -8332,7 +8332,7 @@ int _wrap_ddp_recovery_previous_size_get_low_f5cd9cd78a6c3c90(struct ddp_recover
 }
 
 
-void _wrap_ddp_recovery_source_set_low_f5cd9cd78a6c3c90(struct ddp_recovery *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_recovery_source_set_low_8cedb92f16a8b413(struct ddp_recovery *_swig_go_0, int _swig_go_1) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int32_t arg2 ;
   
@@ -8344,7 +8344,7 @@ void _wrap_ddp_recovery_source_set_low_f5cd9cd78a6c3c90(struct ddp_recovery *_sw
 }
 
 
-int _wrap_ddp_recovery_source_get_low_f5cd9cd78a6c3c90(struct ddp_recovery *_swig_go_0) {
+int _wrap_ddp_recovery_source_get_low_8cedb92f16a8b413(struct ddp_recovery *_swig_go_0) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -8357,7 +8357,7 @@ int _wrap_ddp_recovery_source_get_low_f5cd9cd78a6c3c90(struct ddp_recovery *_swi
 }
 
 
-void _wrap_ddp_recovery_reserved_set_low_f5cd9cd78a6c3c90(struct ddp_recovery *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_recovery_reserved_set_low_8cedb92f16a8b413(struct ddp_recovery *_swig_go_0, int _swig_go_1) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int32_t arg2 ;
   
@@ -8369,7 +8369,7 @@ void _wrap_ddp_recovery_reserved_set_low_f5cd9cd78a6c3c90(struct ddp_recovery *_
 }
 
 
-int _wrap_ddp_recovery_reserved_get_low_f5cd9cd78a6c3c90(struct ddp_recovery *_swig_go_0) {
+int _wrap_ddp_recovery_reserved_get_low_8cedb92f16a8b413(struct ddp_recovery *_swig_go_0) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -8382,7 +8382,7 @@ int _wrap_ddp_recovery_reserved_get_low_f5cd9cd78a6c3c90(struct ddp_recovery *_s
 }
 
 
-void _wrap_ddp_recovery_seconds_set_low_f5cd9cd78a6c3c90(struct ddp_recovery *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_recovery_seconds_set_low_8cedb92f16a8b413(struct ddp_recovery *_swig_go_0, double _swig_go_1) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   double arg2 ;
   
@@ -8394,7 +8394,7 @@ void _wrap_ddp_recovery_seconds_set_low_f5cd9cd78a6c3c90(struct ddp_recovery *_s
 }
 
 
-double _wrap_ddp_recovery_seconds_get_low_f5cd9cd78a6c3c90(struct ddp_recovery *_swig_go_0) {
+double _wrap_ddp_recovery_seconds_get_low_8cedb92f16a8b413(struct ddp_recovery *_swig_go_0) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   double result;
   double _swig_go_result;
@@ -8407,7 +8407,7 @@ double _wrap_ddp_recovery_seconds_get_low_f5cd9cd78a6c3c90(struct ddp_recovery *
 }
 
 
-void _wrap_ddp_recovery_step_set_low_f5cd9cd78a6c3c90(struct ddp_recovery *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_recovery_step_set_low_8cedb92f16a8b413(struct ddp_recovery *_swig_go_0, long long _swig_go_1) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int64_t arg2 ;
   
@@ -8419,7 +8419,7 @@ void _wrap_ddp_recovery_step_set_low_f5cd9cd78a6c3c90(struct ddp_recovery *_swig
 }
 
 
-long long _wrap_ddp_recovery_step_get_low_f5cd9cd78a6c3c90(struct ddp_recovery *_swig_go_0) {
+long long _wrap_ddp_recovery_step_get_low_8cedb92f16a8b413(struct ddp_recovery *_swig_go_0) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -8432,7 +8432,7 @@ long long _wrap_ddp_recovery_step_get_low_f5cd9cd78a6c3c90(struct ddp_recovery *
 }
 
 
-void _wrap_ddp_recovery_went_back_set_low_f5cd9cd78a6c3c90(struct ddp_recovery *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_recovery_went_back_set_low_8cedb92f16a8b413(struct ddp_recovery *_swig_go_0, long long _swig_go_1) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int64_t arg2 ;
   
@@ -8444,7 +8444,7 @@ void _wrap_ddp_recovery_went_back_set_low_f5cd9cd78a6c3c90(struct ddp_recovery *
 }
 
 
-long long _wrap_ddp_recovery_went_back_get_low_f5cd9cd78a6c3c90(struct ddp_recovery *_swig_go_0) {
+long long _wrap_ddp_recovery_went_back_get_low_8cedb92f16a8b413(struct ddp_recovery *_swig_go_0) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -8457,7 +8457,7 @@ long long _wrap_ddp_recovery_went_back_get_low_f5cd9cd78a6c3c90(struct ddp_recov
 }
 
 
-void _wrap_ddp_recovery_kept_epoch_set_low_f5cd9cd78a6c3c90(struct ddp_recovery *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_recovery_kept_epoch_set_low_8cedb92f16a8b413(struct ddp_recovery *_swig_go_0, long long _swig_go_1) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int64_t arg2 ;
   
@@ -8469,7 +8469,7 @@ void _wrap_ddp_recovery_kept_epoch_set_low_f5cd9cd78a6c3c90(struct ddp_recovery 
 }
 
 
-long long _wrap_ddp_recovery_kept_epoch_get_low_f5cd9cd78a6c3c90(struct ddp_recovery *_swig_go_0) {
+long long _wrap_ddp_recovery_kept_epoch_get_low_8cedb92f16a8b413(struct ddp_recovery *_swig_go_0) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -8482,7 +8482,7 @@ long long _wrap_ddp_recovery_kept_epoch_get_low_f5cd9cd78a6c3c90(struct ddp_reco
 }
 
 
-void _wrap_ddp_recovery_kept_step_set_low_f5cd9cd78a6c3c90(struct ddp_recovery *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_recovery_kept_step_set_low_8cedb92f16a8b413(struct ddp_recovery *_swig_go_0, long long _swig_go_1) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int64_t arg2 ;
   
@@ -8494,7 +8494,7 @@ void _wrap_ddp_recovery_kept_step_set_low_f5cd9cd78a6c3c90(struct ddp_recovery *
 }
 
 
-long long _wrap_ddp_recovery_kept_step_get_low_f5cd9cd78a6c3c90(struct ddp_recovery *_swig_go_0) {
+long long _wrap_ddp_recovery_kept_step_get_low_8cedb92f16a8b413(struct ddp_recovery *_swig_go_0) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -8507,7 +8507,7 @@ long long _wrap_ddp_recovery_kept_step_get_low_f5cd9cd78a6c3c90(struct ddp_recov
 }
 
 
-struct ddp_recovery *_wrap_new_ddp_recovery_low_f5cd9cd78a6c3c90() {
+struct ddp_recovery *_wrap_new_ddp_recovery_low_8cedb92f16a8b413() {
   struct ddp_recovery *result = 0 ;
   struct ddp_recovery *_swig_go_result;
   
@@ -8518,7 +8518,7 @@ struct ddp_recovery *_wrap_new_ddp_recovery_low_f5cd9cd78a6c3c90() {
 }
 
 
-void _wrap_delete_ddp_recovery_low_f5cd9cd78a6c3c90(struct ddp_recovery *_swig_go_0) {
+void _wrap_delete_ddp_recovery_low_8cedb92f16a8b413(struct ddp_recovery *_swig_go_0) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   
   arg1 = *(struct ddp_recovery **)&_swig_go_0; 
@@ -8528,7 +8528,7 @@ void _wrap_delete_ddp_recovery_low_f5cd9cd78a6c3c90(struct ddp_recovery *_swig_g
 }
 
 
-void _wrap_ddp_rank_progress_struct_size_set_low_f5cd9cd78a6c3c90(struct ddp_rank_progress *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_rank_progress_struct_size_set_low_8cedb92f16a8b413(struct ddp_rank_progress *_swig_go_0, long long _swig_go_1) {
   struct ddp_rank_progress *arg1 = (struct ddp_rank_progress *) 0 ;
   int64_t arg2 ;
   
@@ -8540,7 +8540,7 @@ void _wrap_ddp_rank_progress_struct_size_set_low_f5cd9cd78a6c3c90(struct ddp_ran
 }
 
 
-long long _wrap_ddp_rank_progress_struct_size_get_low_f5cd9cd78a6c3c90(struct ddp_rank_progress *_swig_go_0) {
+long long _wrap_ddp_rank_progress_struct_size_get_low_8cedb92f16a8b413(struct ddp_rank_progress *_swig_go_0) {
   struct ddp_rank_progress *arg1 = (struct ddp_rank_progress *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -8553,7 +8553,7 @@ long long _wrap_ddp_rank_progress_struct_size_get_low_f5cd9cd78a6c3c90(struct dd
 }
 
 
-void _wrap_ddp_rank_progress_pass_index_set_low_f5cd9cd78a6c3c90(struct ddp_rank_progress *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_rank_progress_pass_index_set_low_8cedb92f16a8b413(struct ddp_rank_progress *_swig_go_0, long long _swig_go_1) {
   struct ddp_rank_progress *arg1 = (struct ddp_rank_progress *) 0 ;
   int64_t arg2 ;
   
@@ -8565,7 +8565,7 @@ void _wrap_ddp_rank_progress_pass_index_set_low_f5cd9cd78a6c3c90(struct ddp_rank
 }
 
 
-long long _wrap_ddp_rank_progress_pass_index_get_low_f5cd9cd78a6c3c90(struct ddp_rank_progress *_swig_go_0) {
+long long _wrap_ddp_rank_progress_pass_index_get_low_8cedb92f16a8b413(struct ddp_rank_progress *_swig_go_0) {
   struct ddp_rank_progress *arg1 = (struct ddp_rank_progress *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -8578,7 +8578,7 @@ long long _wrap_ddp_rank_progress_pass_index_get_low_f5cd9cd78a6c3c90(struct ddp
 }
 
 
-void _wrap_ddp_rank_progress_bucket_set_low_f5cd9cd78a6c3c90(struct ddp_rank_progress *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_rank_progress_bucket_set_low_8cedb92f16a8b413(struct ddp_rank_progress *_swig_go_0, int _swig_go_1) {
   struct ddp_rank_progress *arg1 = (struct ddp_rank_progress *) 0 ;
   int32_t arg2 ;
   
@@ -8590,7 +8590,7 @@ void _wrap_ddp_rank_progress_bucket_set_low_f5cd9cd78a6c3c90(struct ddp_rank_pro
 }
 
 
-int _wrap_ddp_rank_progress_bucket_get_low_f5cd9cd78a6c3c90(struct ddp_rank_progress *_swig_go_0) {
+int _wrap_ddp_rank_progress_bucket_get_low_8cedb92f16a8b413(struct ddp_rank_progress *_swig_go_0) {
   struct ddp_rank_progress *arg1 = (struct ddp_rank_progress *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -8603,7 +8603,7 @@ int _wrap_ddp_rank_progress_bucket_get_low_f5cd9cd78a6c3c90(struct ddp_rank_prog
 }
 
 
-void _wrap_ddp_rank_progress_in_call_set_low_f5cd9cd78a6c3c90(struct ddp_rank_progress *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_rank_progress_in_call_set_low_8cedb92f16a8b413(struct ddp_rank_progress *_swig_go_0, int _swig_go_1) {
   struct ddp_rank_progress *arg1 = (struct ddp_rank_progress *) 0 ;
   int32_t arg2 ;
   
@@ -8615,7 +8615,7 @@ void _wrap_ddp_rank_progress_in_call_set_low_f5cd9cd78a6c3c90(struct ddp_rank_pr
 }
 
 
-int _wrap_ddp_rank_progress_in_call_get_low_f5cd9cd78a6c3c90(struct ddp_rank_progress *_swig_go_0) {
+int _wrap_ddp_rank_progress_in_call_get_low_8cedb92f16a8b413(struct ddp_rank_progress *_swig_go_0) {
   struct ddp_rank_progress *arg1 = (struct ddp_rank_progress *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -8628,7 +8628,7 @@ int _wrap_ddp_rank_progress_in_call_get_low_f5cd9cd78a6c3c90(struct ddp_rank_pro
 }
 
 
-void _wrap_ddp_rank_progress_silent_set_low_f5cd9cd78a6c3c90(struct ddp_rank_progress *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_rank_progress_silent_set_low_8cedb92f16a8b413(struct ddp_rank_progress *_swig_go_0, double _swig_go_1) {
   struct ddp_rank_progress *arg1 = (struct ddp_rank_progress *) 0 ;
   double arg2 ;
   
@@ -8640,7 +8640,7 @@ void _wrap_ddp_rank_progress_silent_set_low_f5cd9cd78a6c3c90(struct ddp_rank_pro
 }
 
 
-double _wrap_ddp_rank_progress_silent_get_low_f5cd9cd78a6c3c90(struct ddp_rank_progress *_swig_go_0) {
+double _wrap_ddp_rank_progress_silent_get_low_8cedb92f16a8b413(struct ddp_rank_progress *_swig_go_0) {
   struct ddp_rank_progress *arg1 = (struct ddp_rank_progress *) 0 ;
   double result;
   double _swig_go_result;
@@ -8653,7 +8653,7 @@ double _wrap_ddp_rank_progress_silent_get_low_f5cd9cd78a6c3c90(struct ddp_rank_p
 }
 
 
-void _wrap_ddp_rank_progress_call_set_low_f5cd9cd78a6c3c90(struct ddp_rank_progress *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_rank_progress_call_set_low_8cedb92f16a8b413(struct ddp_rank_progress *_swig_go_0, int _swig_go_1) {
   struct ddp_rank_progress *arg1 = (struct ddp_rank_progress *) 0 ;
   int32_t arg2 ;
   
@@ -8665,7 +8665,7 @@ void _wrap_ddp_rank_progress_call_set_low_f5cd9cd78a6c3c90(struct ddp_rank_progr
 }
 
 
-int _wrap_ddp_rank_progress_call_get_low_f5cd9cd78a6c3c90(struct ddp_rank_progress *_swig_go_0) {
+int _wrap_ddp_rank_progress_call_get_low_8cedb92f16a8b413(struct ddp_rank_progress *_swig_go_0) {
   struct ddp_rank_progress *arg1 = (struct ddp_rank_progress *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -8678,7 +8678,7 @@ int _wrap_ddp_rank_progress_call_get_low_f5cd9cd78a6c3c90(struct ddp_rank_progre
 }
 
 
-void _wrap_ddp_rank_progress_reserved_set_low_f5cd9cd78a6c3c90(struct ddp_rank_progress *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_rank_progress_reserved_set_low_8cedb92f16a8b413(struct ddp_rank_progress *_swig_go_0, int _swig_go_1) {
   struct ddp_rank_progress *arg1 = (struct ddp_rank_progress *) 0 ;
   int32_t arg2 ;
   
@@ -8690,7 +8690,7 @@ void _wrap_ddp_rank_progress_reserved_set_low_f5cd9cd78a6c3c90(struct ddp_rank_p
 }
 
 
-int _wrap_ddp_rank_progress_reserved_get_low_f5cd9cd78a6c3c90(struct ddp_rank_progress *_swig_go_0) {
+int _wrap_ddp_rank_progress_reserved_get_low_8cedb92f16a8b413(struct ddp_rank_progress *_swig_go_0) {
   struct ddp_rank_progress *arg1 = (struct ddp_rank_progress *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -8703,7 +8703,7 @@ int _wrap_ddp_rank_progress_reserved_get_low_f5cd9cd78a6c3c90(struct ddp_rank_pr
 }
 
 
-struct ddp_rank_progress *_wrap_new_ddp_rank_progress_low_f5cd9cd78a6c3c90() {
+struct ddp_rank_progress *_wrap_new_ddp_rank_progress_low_8cedb92f16a8b413() {
   struct ddp_rank_progress *result = 0 ;
   struct ddp_rank_progress *_swig_go_result;
   
@@ -8714,7 +8714,7 @@ struct ddp_rank_progress *_wrap_new_ddp_rank_progress_low_f5cd9cd78a6c3c90() {
 }
 
 
-void _wrap_delete_ddp_rank_progress_low_f5cd9cd78a6c3c90(struct ddp_rank_progress *_swig_go_0) {
+void _wrap_delete_ddp_rank_progress_low_8cedb92f16a8b413(struct ddp_rank_progress *_swig_go_0) {
   struct ddp_rank_progress *arg1 = (struct ddp_rank_progress *) 0 ;
   
   arg1 = *(struct ddp_rank_progress **)&_swig_go_0; 
@@ -8724,7 +8724,7 @@ void _wrap_delete_ddp_rank_progress_low_f5cd9cd78a6c3c90(struct ddp_rank_progres
 }
 
 
-_gostring_ _wrap_ddp_recover_options_init_low_f5cd9cd78a6c3c90(struct ddp_recover_options *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_recover_options_init_low_8cedb92f16a8b413(struct ddp_recover_options *_swig_go_0, long long _swig_go_1) {
   ddp_recover_options *arg1 = (ddp_recover_options *) 0 ;
   int64_t arg2 ;
   ddp_status result;
@@ -8739,7 +8739,7 @@ _gostring_ _wrap_ddp_recover_options_init_low_f5cd9cd78a6c3c90(struct ddp_recove
 }
 
 
-_gostring_ _wrap_ddp_group_get_failed_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0, int *_swig_go_1, int _swig_go_2, int *_swig_go_3) {
+_gostring_ _wrap_ddp_group_get_failed_low_8cedb92f16a8b413(ddp_group *_swig_go_0, int *_swig_go_1, int _swig_go_2, int *_swig_go_3) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   int32_t *arg2 = (int32_t *) 0 ;
   int32_t arg3 ;
@@ -8758,7 +8758,7 @@ _gostring_ _wrap_ddp_group_get_failed_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0
 }
 
 
-_gostring_ _wrap_ddp_group_get_progress_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0, int _swig_go_1, struct ddp_rank_progress *_swig_go_2) {
+_gostring_ _wrap_ddp_group_get_progress_low_8cedb92f16a8b413(ddp_group *_swig_go_0, int _swig_go_1, struct ddp_rank_progress *_swig_go_2) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   int32_t arg2 ;
   ddp_rank_progress *arg3 = (ddp_rank_progress *) 0 ;
@@ -8775,7 +8775,7 @@ _gostring_ _wrap_ddp_group_get_progress_low_f5cd9cd78a6c3c90(ddp_group *_swig_go
 }
 
 
-_gostring_ _wrap_ddp_group_recover_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0, struct ddp_recover_options *_swig_go_1, struct ddp_recovery *_swig_go_2) {
+_gostring_ _wrap_ddp_group_recover_low_8cedb92f16a8b413(ddp_group *_swig_go_0, struct ddp_recover_options *_swig_go_1, struct ddp_recovery *_swig_go_2) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_recover_options *arg2 = (ddp_recover_options *) 0 ;
   ddp_recovery *arg3 = (ddp_recovery *) 0 ;
@@ -8792,7 +8792,7 @@ _gostring_ _wrap_ddp_group_recover_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0, s
 }
 
 
-_gostring_ _wrap_ddp_group_get_gone_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0, int *_swig_go_1, int _swig_go_2, int *_swig_go_3) {
+_gostring_ _wrap_ddp_group_get_gone_low_8cedb92f16a8b413(ddp_group *_swig_go_0, int *_swig_go_1, int _swig_go_2, int *_swig_go_3) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   int32_t *arg2 = (int32_t *) 0 ;
   int32_t arg3 ;
@@ -8811,7 +8811,7 @@ _gostring_ _wrap_ddp_group_get_gone_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0, 
 }
 
 
-_gostring_ _wrap_ddp_group_get_joined_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0, int *_swig_go_1, int _swig_go_2, int *_swig_go_3) {
+_gostring_ _wrap_ddp_group_get_joined_low_8cedb92f16a8b413(ddp_group *_swig_go_0, int *_swig_go_1, int _swig_go_2, int *_swig_go_3) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   int32_t *arg2 = (int32_t *) 0 ;
   int32_t arg3 ;
@@ -8830,7 +8830,7 @@ _gostring_ _wrap_ddp_group_get_joined_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0
 }
 
 
-_gostring_ _wrap_ddp_group_get_renumbered_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0, int *_swig_go_1, int _swig_go_2, int *_swig_go_3) {
+_gostring_ _wrap_ddp_group_get_renumbered_low_8cedb92f16a8b413(ddp_group *_swig_go_0, int *_swig_go_1, int _swig_go_2, int *_swig_go_3) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   int32_t *arg2 = (int32_t *) 0 ;
   int32_t arg3 ;
@@ -8849,7 +8849,7 @@ _gostring_ _wrap_ddp_group_get_renumbered_low_f5cd9cd78a6c3c90(ddp_group *_swig_
 }
 
 
-_gostring_ _wrap_ddp_optimizer_copy_loss_scale_low_f5cd9cd78a6c3c90(ddp_optimizer *_swig_go_0, struct ddp_tensor *_swig_go_1, void *_swig_go_2) {
+_gostring_ _wrap_ddp_optimizer_copy_loss_scale_low_8cedb92f16a8b413(ddp_optimizer *_swig_go_0, struct ddp_tensor *_swig_go_1, void *_swig_go_2) {
   ddp_optimizer *arg1 = (ddp_optimizer *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   void *arg3 = (void *) 0 ;
@@ -8866,7 +8866,7 @@ _gostring_ _wrap_ddp_optimizer_copy_loss_scale_low_f5cd9cd78a6c3c90(ddp_optimize
 }
 
 
-void _wrap_ddp_virtual_ranks_struct_size_set_low_f5cd9cd78a6c3c90(struct ddp_virtual_ranks *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_virtual_ranks_struct_size_set_low_8cedb92f16a8b413(struct ddp_virtual_ranks *_swig_go_0, long long _swig_go_1) {
   struct ddp_virtual_ranks *arg1 = (struct ddp_virtual_ranks *) 0 ;
   int64_t arg2 ;
   
@@ -8878,7 +8878,7 @@ void _wrap_ddp_virtual_ranks_struct_size_set_low_f5cd9cd78a6c3c90(struct ddp_vir
 }
 
 
-long long _wrap_ddp_virtual_ranks_struct_size_get_low_f5cd9cd78a6c3c90(struct ddp_virtual_ranks *_swig_go_0) {
+long long _wrap_ddp_virtual_ranks_struct_size_get_low_8cedb92f16a8b413(struct ddp_virtual_ranks *_swig_go_0) {
   struct ddp_virtual_ranks *arg1 = (struct ddp_virtual_ranks *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -8891,7 +8891,7 @@ long long _wrap_ddp_virtual_ranks_struct_size_get_low_f5cd9cd78a6c3c90(struct dd
 }
 
 
-void _wrap_ddp_virtual_ranks_total_set_low_f5cd9cd78a6c3c90(struct ddp_virtual_ranks *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_virtual_ranks_total_set_low_8cedb92f16a8b413(struct ddp_virtual_ranks *_swig_go_0, int _swig_go_1) {
   struct ddp_virtual_ranks *arg1 = (struct ddp_virtual_ranks *) 0 ;
   int32_t arg2 ;
   
@@ -8903,7 +8903,7 @@ void _wrap_ddp_virtual_ranks_total_set_low_f5cd9cd78a6c3c90(struct ddp_virtual_r
 }
 
 
-int _wrap_ddp_virtual_ranks_total_get_low_f5cd9cd78a6c3c90(struct ddp_virtual_ranks *_swig_go_0) {
+int _wrap_ddp_virtual_ranks_total_get_low_8cedb92f16a8b413(struct ddp_virtual_ranks *_swig_go_0) {
   struct ddp_virtual_ranks *arg1 = (struct ddp_virtual_ranks *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -8916,7 +8916,7 @@ int _wrap_ddp_virtual_ranks_total_get_low_f5cd9cd78a6c3c90(struct ddp_virtual_ra
 }
 
 
-void _wrap_ddp_virtual_ranks_first_set_low_f5cd9cd78a6c3c90(struct ddp_virtual_ranks *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_virtual_ranks_first_set_low_8cedb92f16a8b413(struct ddp_virtual_ranks *_swig_go_0, int _swig_go_1) {
   struct ddp_virtual_ranks *arg1 = (struct ddp_virtual_ranks *) 0 ;
   int32_t arg2 ;
   
@@ -8928,7 +8928,7 @@ void _wrap_ddp_virtual_ranks_first_set_low_f5cd9cd78a6c3c90(struct ddp_virtual_r
 }
 
 
-int _wrap_ddp_virtual_ranks_first_get_low_f5cd9cd78a6c3c90(struct ddp_virtual_ranks *_swig_go_0) {
+int _wrap_ddp_virtual_ranks_first_get_low_8cedb92f16a8b413(struct ddp_virtual_ranks *_swig_go_0) {
   struct ddp_virtual_ranks *arg1 = (struct ddp_virtual_ranks *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -8941,7 +8941,7 @@ int _wrap_ddp_virtual_ranks_first_get_low_f5cd9cd78a6c3c90(struct ddp_virtual_ra
 }
 
 
-void _wrap_ddp_virtual_ranks_count_set_low_f5cd9cd78a6c3c90(struct ddp_virtual_ranks *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_virtual_ranks_count_set_low_8cedb92f16a8b413(struct ddp_virtual_ranks *_swig_go_0, int _swig_go_1) {
   struct ddp_virtual_ranks *arg1 = (struct ddp_virtual_ranks *) 0 ;
   int32_t arg2 ;
   
@@ -8953,7 +8953,7 @@ void _wrap_ddp_virtual_ranks_count_set_low_f5cd9cd78a6c3c90(struct ddp_virtual_r
 }
 
 
-int _wrap_ddp_virtual_ranks_count_get_low_f5cd9cd78a6c3c90(struct ddp_virtual_ranks *_swig_go_0) {
+int _wrap_ddp_virtual_ranks_count_get_low_8cedb92f16a8b413(struct ddp_virtual_ranks *_swig_go_0) {
   struct ddp_virtual_ranks *arg1 = (struct ddp_virtual_ranks *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -8966,7 +8966,7 @@ int _wrap_ddp_virtual_ranks_count_get_low_f5cd9cd78a6c3c90(struct ddp_virtual_ra
 }
 
 
-void _wrap_ddp_virtual_ranks_reserved_set_low_f5cd9cd78a6c3c90(struct ddp_virtual_ranks *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_virtual_ranks_reserved_set_low_8cedb92f16a8b413(struct ddp_virtual_ranks *_swig_go_0, int _swig_go_1) {
   struct ddp_virtual_ranks *arg1 = (struct ddp_virtual_ranks *) 0 ;
   int32_t arg2 ;
   
@@ -8978,7 +8978,7 @@ void _wrap_ddp_virtual_ranks_reserved_set_low_f5cd9cd78a6c3c90(struct ddp_virtua
 }
 
 
-int _wrap_ddp_virtual_ranks_reserved_get_low_f5cd9cd78a6c3c90(struct ddp_virtual_ranks *_swig_go_0) {
+int _wrap_ddp_virtual_ranks_reserved_get_low_8cedb92f16a8b413(struct ddp_virtual_ranks *_swig_go_0) {
   struct ddp_virtual_ranks *arg1 = (struct ddp_virtual_ranks *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -8991,7 +8991,7 @@ int _wrap_ddp_virtual_ranks_reserved_get_low_f5cd9cd78a6c3c90(struct ddp_virtual
 }
 
 
-struct ddp_virtual_ranks *_wrap_new_ddp_virtual_ranks_low_f5cd9cd78a6c3c90() {
+struct ddp_virtual_ranks *_wrap_new_ddp_virtual_ranks_low_8cedb92f16a8b413() {
   struct ddp_virtual_ranks *result = 0 ;
   struct ddp_virtual_ranks *_swig_go_result;
   
@@ -9002,7 +9002,7 @@ struct ddp_virtual_ranks *_wrap_new_ddp_virtual_ranks_low_f5cd9cd78a6c3c90() {
 }
 
 
-void _wrap_delete_ddp_virtual_ranks_low_f5cd9cd78a6c3c90(struct ddp_virtual_ranks *_swig_go_0) {
+void _wrap_delete_ddp_virtual_ranks_low_8cedb92f16a8b413(struct ddp_virtual_ranks *_swig_go_0) {
   struct ddp_virtual_ranks *arg1 = (struct ddp_virtual_ranks *) 0 ;
   
   arg1 = *(struct ddp_virtual_ranks **)&_swig_go_0; 
@@ -9012,7 +9012,7 @@ void _wrap_delete_ddp_virtual_ranks_low_f5cd9cd78a6c3c90(struct ddp_virtual_rank
 }
 
 
-_gostring_ _wrap_ddp_group_get_virtual_ranks_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0, struct ddp_virtual_ranks *_swig_go_1) {
+_gostring_ _wrap_ddp_group_get_virtual_ranks_low_8cedb92f16a8b413(ddp_group *_swig_go_0, struct ddp_virtual_ranks *_swig_go_1) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_virtual_ranks *arg2 = (ddp_virtual_ranks *) 0 ;
   ddp_status result;
@@ -9027,7 +9027,7 @@ _gostring_ _wrap_ddp_group_get_virtual_ranks_low_f5cd9cd78a6c3c90(ddp_group *_sw
 }
 
 
-_gostring_ _wrap_ddp_virtual_rank_key_low_f5cd9cd78a6c3c90(long long _swig_go_0, long long _swig_go_1, int _swig_go_2, long long *_swig_go_3) {
+_gostring_ _wrap_ddp_virtual_rank_key_low_8cedb92f16a8b413(long long _swig_go_0, long long _swig_go_1, int _swig_go_2, long long *_swig_go_3) {
   int64_t arg1 ;
   int64_t arg2 ;
   int32_t arg3 ;
@@ -9046,7 +9046,7 @@ _gostring_ _wrap_ddp_virtual_rank_key_low_f5cd9cd78a6c3c90(long long _swig_go_0,
 }
 
 
-_gostring_ _wrap_ddp_group_reduce_part_metrics_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0, double *_swig_go_1, long long _swig_go_2, intgo _swig_go_3) {
+_gostring_ _wrap_ddp_group_reduce_part_metrics_low_8cedb92f16a8b413(ddp_group *_swig_go_0, double *_swig_go_1, long long _swig_go_2, intgo _swig_go_3) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   double *arg2 = (double *) 0 ;
   int64_t arg3 ;
@@ -9065,7 +9065,7 @@ _gostring_ _wrap_ddp_group_reduce_part_metrics_low_f5cd9cd78a6c3c90(ddp_group *_
 }
 
 
-_gostring_ _wrap_ddp_state_keep_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0, int _swig_go_1, void *_swig_go_2) {
+_gostring_ _wrap_ddp_state_keep_low_8cedb92f16a8b413(struct ddp_state *_swig_go_0, int _swig_go_1, void *_swig_go_2) {
   ddp_state *arg1 = (ddp_state *) 0 ;
   int32_t arg2 ;
   void *arg3 = (void *) 0 ;
@@ -9082,7 +9082,7 @@ _gostring_ _wrap_ddp_state_keep_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_
 }
 
 
-_gostring_ _wrap_ddp_group_get_kept_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0, void *_swig_go_1, long long _swig_go_2, long long *_swig_go_3) {
+_gostring_ _wrap_ddp_group_get_kept_low_8cedb92f16a8b413(ddp_group *_swig_go_0, void *_swig_go_1, long long _swig_go_2, long long *_swig_go_3) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   void *arg2 = (void *) 0 ;
   int64_t arg3 ;
@@ -9101,7 +9101,7 @@ _gostring_ _wrap_ddp_group_get_kept_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0, 
 }
 
 
-_gostring_ _wrap_ddp_state_save_latest_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0, _gostring_ _swig_go_1, long long _swig_go_2) {
+_gostring_ _wrap_ddp_state_save_latest_low_8cedb92f16a8b413(struct ddp_state *_swig_go_0, _gostring_ _swig_go_1, long long _swig_go_2) {
   ddp_state *arg1 = (ddp_state *) 0 ;
   char *arg2 = (char *) 0 ;
   int64_t arg3 ;
@@ -9123,7 +9123,7 @@ _gostring_ _wrap_ddp_state_save_latest_low_f5cd9cd78a6c3c90(struct ddp_state *_s
 }
 
 
-_gostring_ _wrap_ddp_state_load_latest_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0, _gostring_ _swig_go_1, struct ddp_load_options *_swig_go_2, struct ddp_load_report *_swig_go_3) {
+_gostring_ _wrap_ddp_state_load_latest_low_8cedb92f16a8b413(struct ddp_state *_swig_go_0, _gostring_ _swig_go_1, struct ddp_load_options *_swig_go_2, struct ddp_load_report *_swig_go_3) {
   ddp_state *arg1 = (ddp_state *) 0 ;
   char *arg2 = (char *) 0 ;
   ddp_load_options *arg3 = (ddp_load_options *) 0 ;
@@ -9147,7 +9147,7 @@ _gostring_ _wrap_ddp_state_load_latest_low_f5cd9cd78a6c3c90(struct ddp_state *_s
 }
 
 
-_gostring_ _wrap_ddp_model_get_loaded_file_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0) {
+_gostring_ _wrap_ddp_model_get_loaded_file_low_8cedb92f16a8b413(ddp_model *_swig_go_0) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   char *result = 0 ;
   _gostring_ _swig_go_result;
@@ -9160,7 +9160,7 @@ _gostring_ _wrap_ddp_model_get_loaded_file_low_f5cd9cd78a6c3c90(ddp_model *_swig
 }
 
 
-_gostring_ _wrap_ddp_model_get_skipped_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_model_get_skipped_low_8cedb92f16a8b413(ddp_model *_swig_go_0, long long _swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int64_t arg2 ;
   char *result = 0 ;
@@ -9175,7 +9175,7 @@ _gostring_ _wrap_ddp_model_get_skipped_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_
 }
 
 
-_gostring_ _wrap_ddp_state_save_local_low_f5cd9cd78a6c3c90(struct ddp_state *_swig_go_0, ddp_write_fn _swig_go_1, void *_swig_go_2) {
+_gostring_ _wrap_ddp_state_save_local_low_8cedb92f16a8b413(struct ddp_state *_swig_go_0, ddp_write_fn _swig_go_1, void *_swig_go_2) {
   ddp_state *arg1 = (ddp_state *) 0 ;
   ddp_write_fn arg2 = (ddp_write_fn) 0 ;
   void *arg3 = (void *) 0 ;
@@ -9192,7 +9192,7 @@ _gostring_ _wrap_ddp_state_save_local_low_f5cd9cd78a6c3c90(struct ddp_state *_sw
 }
 
 
-void _wrap_ddp_outer_options_struct_size_set_low_f5cd9cd78a6c3c90(struct ddp_outer_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_outer_options_struct_size_set_low_8cedb92f16a8b413(struct ddp_outer_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   int64_t arg2 ;
   
@@ -9204,7 +9204,7 @@ void _wrap_ddp_outer_options_struct_size_set_low_f5cd9cd78a6c3c90(struct ddp_out
 }
 
 
-long long _wrap_ddp_outer_options_struct_size_get_low_f5cd9cd78a6c3c90(struct ddp_outer_options *_swig_go_0) {
+long long _wrap_ddp_outer_options_struct_size_get_low_8cedb92f16a8b413(struct ddp_outer_options *_swig_go_0) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -9217,7 +9217,7 @@ long long _wrap_ddp_outer_options_struct_size_get_low_f5cd9cd78a6c3c90(struct dd
 }
 
 
-void _wrap_ddp_outer_options_every_set_low_f5cd9cd78a6c3c90(struct ddp_outer_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_outer_options_every_set_low_8cedb92f16a8b413(struct ddp_outer_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   int64_t arg2 ;
   
@@ -9229,7 +9229,7 @@ void _wrap_ddp_outer_options_every_set_low_f5cd9cd78a6c3c90(struct ddp_outer_opt
 }
 
 
-long long _wrap_ddp_outer_options_every_get_low_f5cd9cd78a6c3c90(struct ddp_outer_options *_swig_go_0) {
+long long _wrap_ddp_outer_options_every_get_low_8cedb92f16a8b413(struct ddp_outer_options *_swig_go_0) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -9242,7 +9242,7 @@ long long _wrap_ddp_outer_options_every_get_low_f5cd9cd78a6c3c90(struct ddp_oute
 }
 
 
-void _wrap_ddp_outer_options_overlap_set_low_f5cd9cd78a6c3c90(struct ddp_outer_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_outer_options_overlap_set_low_8cedb92f16a8b413(struct ddp_outer_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   int64_t arg2 ;
   
@@ -9254,7 +9254,7 @@ void _wrap_ddp_outer_options_overlap_set_low_f5cd9cd78a6c3c90(struct ddp_outer_o
 }
 
 
-long long _wrap_ddp_outer_options_overlap_get_low_f5cd9cd78a6c3c90(struct ddp_outer_options *_swig_go_0) {
+long long _wrap_ddp_outer_options_overlap_get_low_8cedb92f16a8b413(struct ddp_outer_options *_swig_go_0) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -9267,7 +9267,7 @@ long long _wrap_ddp_outer_options_overlap_get_low_f5cd9cd78a6c3c90(struct ddp_ou
 }
 
 
-void _wrap_ddp_outer_options_rate_set_low_f5cd9cd78a6c3c90(struct ddp_outer_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_outer_options_rate_set_low_8cedb92f16a8b413(struct ddp_outer_options *_swig_go_0, double _swig_go_1) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   double arg2 ;
   
@@ -9279,7 +9279,7 @@ void _wrap_ddp_outer_options_rate_set_low_f5cd9cd78a6c3c90(struct ddp_outer_opti
 }
 
 
-double _wrap_ddp_outer_options_rate_get_low_f5cd9cd78a6c3c90(struct ddp_outer_options *_swig_go_0) {
+double _wrap_ddp_outer_options_rate_get_low_8cedb92f16a8b413(struct ddp_outer_options *_swig_go_0) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -9292,7 +9292,7 @@ double _wrap_ddp_outer_options_rate_get_low_f5cd9cd78a6c3c90(struct ddp_outer_op
 }
 
 
-void _wrap_ddp_outer_options_momentum_set_low_f5cd9cd78a6c3c90(struct ddp_outer_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_outer_options_momentum_set_low_8cedb92f16a8b413(struct ddp_outer_options *_swig_go_0, double _swig_go_1) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   double arg2 ;
   
@@ -9304,7 +9304,7 @@ void _wrap_ddp_outer_options_momentum_set_low_f5cd9cd78a6c3c90(struct ddp_outer_
 }
 
 
-double _wrap_ddp_outer_options_momentum_get_low_f5cd9cd78a6c3c90(struct ddp_outer_options *_swig_go_0) {
+double _wrap_ddp_outer_options_momentum_get_low_8cedb92f16a8b413(struct ddp_outer_options *_swig_go_0) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -9317,7 +9317,7 @@ double _wrap_ddp_outer_options_momentum_get_low_f5cd9cd78a6c3c90(struct ddp_oute
 }
 
 
-void _wrap_ddp_outer_options_keep_set_low_f5cd9cd78a6c3c90(struct ddp_outer_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_outer_options_keep_set_low_8cedb92f16a8b413(struct ddp_outer_options *_swig_go_0, double _swig_go_1) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   double arg2 ;
   
@@ -9329,7 +9329,7 @@ void _wrap_ddp_outer_options_keep_set_low_f5cd9cd78a6c3c90(struct ddp_outer_opti
 }
 
 
-double _wrap_ddp_outer_options_keep_get_low_f5cd9cd78a6c3c90(struct ddp_outer_options *_swig_go_0) {
+double _wrap_ddp_outer_options_keep_get_low_8cedb92f16a8b413(struct ddp_outer_options *_swig_go_0) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -9342,7 +9342,7 @@ double _wrap_ddp_outer_options_keep_get_low_f5cd9cd78a6c3c90(struct ddp_outer_op
 }
 
 
-void _wrap_ddp_outer_options_fragments_set_low_f5cd9cd78a6c3c90(struct ddp_outer_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_outer_options_fragments_set_low_8cedb92f16a8b413(struct ddp_outer_options *_swig_go_0, int _swig_go_1) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   int32_t arg2 ;
   
@@ -9354,7 +9354,7 @@ void _wrap_ddp_outer_options_fragments_set_low_f5cd9cd78a6c3c90(struct ddp_outer
 }
 
 
-int _wrap_ddp_outer_options_fragments_get_low_f5cd9cd78a6c3c90(struct ddp_outer_options *_swig_go_0) {
+int _wrap_ddp_outer_options_fragments_get_low_8cedb92f16a8b413(struct ddp_outer_options *_swig_go_0) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -9367,7 +9367,7 @@ int _wrap_ddp_outer_options_fragments_get_low_f5cd9cd78a6c3c90(struct ddp_outer_
 }
 
 
-void _wrap_ddp_outer_options_nesterov_set_low_f5cd9cd78a6c3c90(struct ddp_outer_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_outer_options_nesterov_set_low_8cedb92f16a8b413(struct ddp_outer_options *_swig_go_0, int _swig_go_1) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   int32_t arg2 ;
   
@@ -9379,7 +9379,7 @@ void _wrap_ddp_outer_options_nesterov_set_low_f5cd9cd78a6c3c90(struct ddp_outer_
 }
 
 
-int _wrap_ddp_outer_options_nesterov_get_low_f5cd9cd78a6c3c90(struct ddp_outer_options *_swig_go_0) {
+int _wrap_ddp_outer_options_nesterov_get_low_8cedb92f16a8b413(struct ddp_outer_options *_swig_go_0) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -9392,7 +9392,7 @@ int _wrap_ddp_outer_options_nesterov_get_low_f5cd9cd78a6c3c90(struct ddp_outer_o
 }
 
 
-void _wrap_ddp_outer_options_bits_set_low_f5cd9cd78a6c3c90(struct ddp_outer_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_outer_options_bits_set_low_8cedb92f16a8b413(struct ddp_outer_options *_swig_go_0, int _swig_go_1) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   int32_t arg2 ;
   
@@ -9404,7 +9404,7 @@ void _wrap_ddp_outer_options_bits_set_low_f5cd9cd78a6c3c90(struct ddp_outer_opti
 }
 
 
-int _wrap_ddp_outer_options_bits_get_low_f5cd9cd78a6c3c90(struct ddp_outer_options *_swig_go_0) {
+int _wrap_ddp_outer_options_bits_get_low_8cedb92f16a8b413(struct ddp_outer_options *_swig_go_0) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -9417,7 +9417,7 @@ int _wrap_ddp_outer_options_bits_get_low_f5cd9cd78a6c3c90(struct ddp_outer_optio
 }
 
 
-void _wrap_ddp_outer_options_error_feedback_set_low_f5cd9cd78a6c3c90(struct ddp_outer_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_outer_options_error_feedback_set_low_8cedb92f16a8b413(struct ddp_outer_options *_swig_go_0, int _swig_go_1) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   int32_t arg2 ;
   
@@ -9429,7 +9429,7 @@ void _wrap_ddp_outer_options_error_feedback_set_low_f5cd9cd78a6c3c90(struct ddp_
 }
 
 
-int _wrap_ddp_outer_options_error_feedback_get_low_f5cd9cd78a6c3c90(struct ddp_outer_options *_swig_go_0) {
+int _wrap_ddp_outer_options_error_feedback_get_low_8cedb92f16a8b413(struct ddp_outer_options *_swig_go_0) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -9442,7 +9442,7 @@ int _wrap_ddp_outer_options_error_feedback_get_low_f5cd9cd78a6c3c90(struct ddp_o
 }
 
 
-struct ddp_outer_options *_wrap_new_ddp_outer_options_low_f5cd9cd78a6c3c90() {
+struct ddp_outer_options *_wrap_new_ddp_outer_options_low_8cedb92f16a8b413() {
   struct ddp_outer_options *result = 0 ;
   struct ddp_outer_options *_swig_go_result;
   
@@ -9453,7 +9453,7 @@ struct ddp_outer_options *_wrap_new_ddp_outer_options_low_f5cd9cd78a6c3c90() {
 }
 
 
-void _wrap_delete_ddp_outer_options_low_f5cd9cd78a6c3c90(struct ddp_outer_options *_swig_go_0) {
+void _wrap_delete_ddp_outer_options_low_8cedb92f16a8b413(struct ddp_outer_options *_swig_go_0) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   
   arg1 = *(struct ddp_outer_options **)&_swig_go_0; 
@@ -9463,7 +9463,7 @@ void _wrap_delete_ddp_outer_options_low_f5cd9cd78a6c3c90(struct ddp_outer_option
 }
 
 
-void _wrap_ddp_outer_stats_struct_size_set_low_f5cd9cd78a6c3c90(struct ddp_outer_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_outer_stats_struct_size_set_low_8cedb92f16a8b413(struct ddp_outer_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_outer_stats *arg1 = (struct ddp_outer_stats *) 0 ;
   int64_t arg2 ;
   
@@ -9475,7 +9475,7 @@ void _wrap_ddp_outer_stats_struct_size_set_low_f5cd9cd78a6c3c90(struct ddp_outer
 }
 
 
-long long _wrap_ddp_outer_stats_struct_size_get_low_f5cd9cd78a6c3c90(struct ddp_outer_stats *_swig_go_0) {
+long long _wrap_ddp_outer_stats_struct_size_get_low_8cedb92f16a8b413(struct ddp_outer_stats *_swig_go_0) {
   struct ddp_outer_stats *arg1 = (struct ddp_outer_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -9488,7 +9488,7 @@ long long _wrap_ddp_outer_stats_struct_size_get_low_f5cd9cd78a6c3c90(struct ddp_
 }
 
 
-void _wrap_ddp_outer_stats_steps_set_low_f5cd9cd78a6c3c90(struct ddp_outer_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_outer_stats_steps_set_low_8cedb92f16a8b413(struct ddp_outer_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_outer_stats *arg1 = (struct ddp_outer_stats *) 0 ;
   int64_t arg2 ;
   
@@ -9500,7 +9500,7 @@ void _wrap_ddp_outer_stats_steps_set_low_f5cd9cd78a6c3c90(struct ddp_outer_stats
 }
 
 
-long long _wrap_ddp_outer_stats_steps_get_low_f5cd9cd78a6c3c90(struct ddp_outer_stats *_swig_go_0) {
+long long _wrap_ddp_outer_stats_steps_get_low_8cedb92f16a8b413(struct ddp_outer_stats *_swig_go_0) {
   struct ddp_outer_stats *arg1 = (struct ddp_outer_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -9513,7 +9513,7 @@ long long _wrap_ddp_outer_stats_steps_get_low_f5cd9cd78a6c3c90(struct ddp_outer_
 }
 
 
-void _wrap_ddp_outer_stats_exchanges_set_low_f5cd9cd78a6c3c90(struct ddp_outer_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_outer_stats_exchanges_set_low_8cedb92f16a8b413(struct ddp_outer_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_outer_stats *arg1 = (struct ddp_outer_stats *) 0 ;
   int64_t arg2 ;
   
@@ -9525,7 +9525,7 @@ void _wrap_ddp_outer_stats_exchanges_set_low_f5cd9cd78a6c3c90(struct ddp_outer_s
 }
 
 
-long long _wrap_ddp_outer_stats_exchanges_get_low_f5cd9cd78a6c3c90(struct ddp_outer_stats *_swig_go_0) {
+long long _wrap_ddp_outer_stats_exchanges_get_low_8cedb92f16a8b413(struct ddp_outer_stats *_swig_go_0) {
   struct ddp_outer_stats *arg1 = (struct ddp_outer_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -9538,7 +9538,7 @@ long long _wrap_ddp_outer_stats_exchanges_get_low_f5cd9cd78a6c3c90(struct ddp_ou
 }
 
 
-void _wrap_ddp_outer_stats_under_way_set_low_f5cd9cd78a6c3c90(struct ddp_outer_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_outer_stats_under_way_set_low_8cedb92f16a8b413(struct ddp_outer_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_outer_stats *arg1 = (struct ddp_outer_stats *) 0 ;
   int64_t arg2 ;
   
@@ -9550,7 +9550,7 @@ void _wrap_ddp_outer_stats_under_way_set_low_f5cd9cd78a6c3c90(struct ddp_outer_s
 }
 
 
-long long _wrap_ddp_outer_stats_under_way_get_low_f5cd9cd78a6c3c90(struct ddp_outer_stats *_swig_go_0) {
+long long _wrap_ddp_outer_stats_under_way_get_low_8cedb92f16a8b413(struct ddp_outer_stats *_swig_go_0) {
   struct ddp_outer_stats *arg1 = (struct ddp_outer_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -9563,7 +9563,7 @@ long long _wrap_ddp_outer_stats_under_way_get_low_f5cd9cd78a6c3c90(struct ddp_ou
 }
 
 
-void _wrap_ddp_outer_stats_sent_bytes_set_low_f5cd9cd78a6c3c90(struct ddp_outer_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_outer_stats_sent_bytes_set_low_8cedb92f16a8b413(struct ddp_outer_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_outer_stats *arg1 = (struct ddp_outer_stats *) 0 ;
   int64_t arg2 ;
   
@@ -9575,7 +9575,7 @@ void _wrap_ddp_outer_stats_sent_bytes_set_low_f5cd9cd78a6c3c90(struct ddp_outer_
 }
 
 
-long long _wrap_ddp_outer_stats_sent_bytes_get_low_f5cd9cd78a6c3c90(struct ddp_outer_stats *_swig_go_0) {
+long long _wrap_ddp_outer_stats_sent_bytes_get_low_8cedb92f16a8b413(struct ddp_outer_stats *_swig_go_0) {
   struct ddp_outer_stats *arg1 = (struct ddp_outer_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -9588,7 +9588,7 @@ long long _wrap_ddp_outer_stats_sent_bytes_get_low_f5cd9cd78a6c3c90(struct ddp_o
 }
 
 
-void _wrap_ddp_outer_stats_wait_ns_set_low_f5cd9cd78a6c3c90(struct ddp_outer_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_outer_stats_wait_ns_set_low_8cedb92f16a8b413(struct ddp_outer_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_outer_stats *arg1 = (struct ddp_outer_stats *) 0 ;
   int64_t arg2 ;
   
@@ -9600,7 +9600,7 @@ void _wrap_ddp_outer_stats_wait_ns_set_low_f5cd9cd78a6c3c90(struct ddp_outer_sta
 }
 
 
-long long _wrap_ddp_outer_stats_wait_ns_get_low_f5cd9cd78a6c3c90(struct ddp_outer_stats *_swig_go_0) {
+long long _wrap_ddp_outer_stats_wait_ns_get_low_8cedb92f16a8b413(struct ddp_outer_stats *_swig_go_0) {
   struct ddp_outer_stats *arg1 = (struct ddp_outer_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -9613,7 +9613,7 @@ long long _wrap_ddp_outer_stats_wait_ns_get_low_f5cd9cd78a6c3c90(struct ddp_oute
 }
 
 
-struct ddp_outer_stats *_wrap_new_ddp_outer_stats_low_f5cd9cd78a6c3c90() {
+struct ddp_outer_stats *_wrap_new_ddp_outer_stats_low_8cedb92f16a8b413() {
   struct ddp_outer_stats *result = 0 ;
   struct ddp_outer_stats *_swig_go_result;
   
@@ -9624,7 +9624,7 @@ struct ddp_outer_stats *_wrap_new_ddp_outer_stats_low_f5cd9cd78a6c3c90() {
 }
 
 
-void _wrap_delete_ddp_outer_stats_low_f5cd9cd78a6c3c90(struct ddp_outer_stats *_swig_go_0) {
+void _wrap_delete_ddp_outer_stats_low_8cedb92f16a8b413(struct ddp_outer_stats *_swig_go_0) {
   struct ddp_outer_stats *arg1 = (struct ddp_outer_stats *) 0 ;
   
   arg1 = *(struct ddp_outer_stats **)&_swig_go_0; 
@@ -9634,7 +9634,7 @@ void _wrap_delete_ddp_outer_stats_low_f5cd9cd78a6c3c90(struct ddp_outer_stats *_
 }
 
 
-_gostring_ _wrap_ddp_outer_options_init_low_f5cd9cd78a6c3c90(struct ddp_outer_options *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_outer_options_init_low_8cedb92f16a8b413(struct ddp_outer_options *_swig_go_0, long long _swig_go_1) {
   ddp_outer_options *arg1 = (ddp_outer_options *) 0 ;
   int64_t arg2 ;
   ddp_status result;
@@ -9649,7 +9649,7 @@ _gostring_ _wrap_ddp_outer_options_init_low_f5cd9cd78a6c3c90(struct ddp_outer_op
 }
 
 
-_gostring_ _wrap_ddp_outer_create_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0, struct ddp_outer_options *_swig_go_1, ddp_outer **_swig_go_2) {
+_gostring_ _wrap_ddp_outer_create_low_8cedb92f16a8b413(ddp_model *_swig_go_0, struct ddp_outer_options *_swig_go_1, ddp_outer **_swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   ddp_outer_options *arg2 = (ddp_outer_options *) 0 ;
   ddp_outer **arg3 = (ddp_outer **) 0 ;
@@ -9666,7 +9666,7 @@ _gostring_ _wrap_ddp_outer_create_low_f5cd9cd78a6c3c90(ddp_model *_swig_go_0, st
 }
 
 
-void _wrap_ddp_outer_destroy_low_f5cd9cd78a6c3c90(ddp_outer *_swig_go_0) {
+void _wrap_ddp_outer_destroy_low_8cedb92f16a8b413(ddp_outer *_swig_go_0) {
   ddp_outer *arg1 = (ddp_outer *) 0 ;
   
   arg1 = *(ddp_outer **)&_swig_go_0; 
@@ -9676,7 +9676,7 @@ void _wrap_ddp_outer_destroy_low_f5cd9cd78a6c3c90(ddp_outer *_swig_go_0) {
 }
 
 
-_gostring_ _wrap_ddp_outer_step_low_f5cd9cd78a6c3c90(ddp_outer *_swig_go_0) {
+_gostring_ _wrap_ddp_outer_step_low_8cedb92f16a8b413(ddp_outer *_swig_go_0) {
   ddp_outer *arg1 = (ddp_outer *) 0 ;
   ddp_status result;
   _gostring_ _swig_go_result;
@@ -9689,7 +9689,7 @@ _gostring_ _wrap_ddp_outer_step_low_f5cd9cd78a6c3c90(ddp_outer *_swig_go_0) {
 }
 
 
-_gostring_ _wrap_ddp_outer_sync_low_f5cd9cd78a6c3c90(ddp_outer *_swig_go_0) {
+_gostring_ _wrap_ddp_outer_sync_low_8cedb92f16a8b413(ddp_outer *_swig_go_0) {
   ddp_outer *arg1 = (ddp_outer *) 0 ;
   ddp_status result;
   _gostring_ _swig_go_result;
@@ -9702,7 +9702,7 @@ _gostring_ _wrap_ddp_outer_sync_low_f5cd9cd78a6c3c90(ddp_outer *_swig_go_0) {
 }
 
 
-_gostring_ _wrap_ddp_outer_get_stats_low_f5cd9cd78a6c3c90(ddp_outer *_swig_go_0, struct ddp_outer_stats *_swig_go_1) {
+_gostring_ _wrap_ddp_outer_get_stats_low_8cedb92f16a8b413(ddp_outer *_swig_go_0, struct ddp_outer_stats *_swig_go_1) {
   ddp_outer *arg1 = (ddp_outer *) 0 ;
   ddp_outer_stats *arg2 = (ddp_outer_stats *) 0 ;
   ddp_status result;
@@ -9717,7 +9717,7 @@ _gostring_ _wrap_ddp_outer_get_stats_low_f5cd9cd78a6c3c90(ddp_outer *_swig_go_0,
 }
 
 
-_gostring_ _wrap_ddp_group_get_waits_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0, double *_swig_go_1, int _swig_go_2, int *_swig_go_3) {
+_gostring_ _wrap_ddp_group_get_waits_low_8cedb92f16a8b413(ddp_group *_swig_go_0, double *_swig_go_1, int _swig_go_2, int *_swig_go_3) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   double *arg2 = (double *) 0 ;
   int32_t arg3 ;
@@ -9736,7 +9736,7 @@ _gostring_ _wrap_ddp_group_get_waits_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0,
 }
 
 
-_gostring_ _wrap_ddp_group_post_barrier_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0, ddp_request **_swig_go_1) {
+_gostring_ _wrap_ddp_group_post_barrier_low_8cedb92f16a8b413(ddp_group *_swig_go_0, ddp_request **_swig_go_1) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_request **arg2 = (ddp_request **) 0 ;
   ddp_status result;
@@ -9751,7 +9751,7 @@ _gostring_ _wrap_ddp_group_post_barrier_low_f5cd9cd78a6c3c90(ddp_group *_swig_go
 }
 
 
-_gostring_ _wrap_ddp_group_post_all_reduce_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, intgo _swig_go_2, ddp_request **_swig_go_3, void *_swig_go_4) {
+_gostring_ _wrap_ddp_group_post_all_reduce_low_8cedb92f16a8b413(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, intgo _swig_go_2, ddp_request **_swig_go_3, void *_swig_go_4) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   ddp_reduce arg3 ;
@@ -9772,7 +9772,7 @@ _gostring_ _wrap_ddp_group_post_all_reduce_low_f5cd9cd78a6c3c90(ddp_group *_swig
 }
 
 
-_gostring_ _wrap_ddp_group_post_all_gather_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, ddp_request **_swig_go_3, void *_swig_go_4) {
+_gostring_ _wrap_ddp_group_post_all_gather_low_8cedb92f16a8b413(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, ddp_request **_swig_go_3, void *_swig_go_4) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -9793,7 +9793,7 @@ _gostring_ _wrap_ddp_group_post_all_gather_low_f5cd9cd78a6c3c90(ddp_group *_swig
 }
 
 
-_gostring_ _wrap_ddp_group_post_reduce_scatter_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, intgo _swig_go_3, ddp_request **_swig_go_4, void *_swig_go_5) {
+_gostring_ _wrap_ddp_group_post_reduce_scatter_low_8cedb92f16a8b413(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, intgo _swig_go_3, ddp_request **_swig_go_4, void *_swig_go_5) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -9816,7 +9816,7 @@ _gostring_ _wrap_ddp_group_post_reduce_scatter_low_f5cd9cd78a6c3c90(ddp_group *_
 }
 
 
-_gostring_ _wrap_ddp_group_post_broadcast_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, int _swig_go_2, ddp_request **_swig_go_3, void *_swig_go_4) {
+_gostring_ _wrap_ddp_group_post_broadcast_low_8cedb92f16a8b413(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, int _swig_go_2, ddp_request **_swig_go_3, void *_swig_go_4) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   int32_t arg3 ;
@@ -9837,7 +9837,7 @@ _gostring_ _wrap_ddp_group_post_broadcast_low_f5cd9cd78a6c3c90(ddp_group *_swig_
 }
 
 
-_gostring_ _wrap_ddp_group_post_reduce_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, intgo _swig_go_2, int _swig_go_3, ddp_request **_swig_go_4, void *_swig_go_5) {
+_gostring_ _wrap_ddp_group_post_reduce_low_8cedb92f16a8b413(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, intgo _swig_go_2, int _swig_go_3, ddp_request **_swig_go_4, void *_swig_go_5) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   ddp_reduce arg3 ;
@@ -9860,7 +9860,7 @@ _gostring_ _wrap_ddp_group_post_reduce_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_
 }
 
 
-_gostring_ _wrap_ddp_group_post_gather_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, int _swig_go_3, ddp_request **_swig_go_4, void *_swig_go_5) {
+_gostring_ _wrap_ddp_group_post_gather_low_8cedb92f16a8b413(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, int _swig_go_3, ddp_request **_swig_go_4, void *_swig_go_5) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -9883,7 +9883,7 @@ _gostring_ _wrap_ddp_group_post_gather_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_
 }
 
 
-_gostring_ _wrap_ddp_group_post_scatter_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, int _swig_go_3, ddp_request **_swig_go_4, void *_swig_go_5) {
+_gostring_ _wrap_ddp_group_post_scatter_low_8cedb92f16a8b413(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, int _swig_go_3, ddp_request **_swig_go_4, void *_swig_go_5) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -9906,7 +9906,7 @@ _gostring_ _wrap_ddp_group_post_scatter_low_f5cd9cd78a6c3c90(ddp_group *_swig_go
 }
 
 
-_gostring_ _wrap_ddp_group_post_all_to_all_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, long long *_swig_go_3, long long *_swig_go_4, ddp_request **_swig_go_5, void *_swig_go_6) {
+_gostring_ _wrap_ddp_group_post_all_to_all_low_8cedb92f16a8b413(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, long long *_swig_go_3, long long *_swig_go_4, ddp_request **_swig_go_5, void *_swig_go_6) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -9931,7 +9931,7 @@ _gostring_ _wrap_ddp_group_post_all_to_all_low_f5cd9cd78a6c3c90(ddp_group *_swig
 }
 
 
-_gostring_ _wrap_ddp_group_post_all_gather_counts_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, long long *_swig_go_3, ddp_request **_swig_go_4, void *_swig_go_5) {
+_gostring_ _wrap_ddp_group_post_all_gather_counts_low_8cedb92f16a8b413(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, long long *_swig_go_3, ddp_request **_swig_go_4, void *_swig_go_5) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -9954,7 +9954,7 @@ _gostring_ _wrap_ddp_group_post_all_gather_counts_low_f5cd9cd78a6c3c90(ddp_group
 }
 
 
-_gostring_ _wrap_ddp_group_post_send_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, int _swig_go_2, long long _swig_go_3, ddp_request **_swig_go_4, void *_swig_go_5) {
+_gostring_ _wrap_ddp_group_post_send_low_8cedb92f16a8b413(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, int _swig_go_2, long long _swig_go_3, ddp_request **_swig_go_4, void *_swig_go_5) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   int32_t arg3 ;
@@ -9977,7 +9977,7 @@ _gostring_ _wrap_ddp_group_post_send_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0,
 }
 
 
-_gostring_ _wrap_ddp_group_post_receive_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, int _swig_go_2, long long _swig_go_3, ddp_request **_swig_go_4, void *_swig_go_5) {
+_gostring_ _wrap_ddp_group_post_receive_low_8cedb92f16a8b413(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, int _swig_go_2, long long _swig_go_3, ddp_request **_swig_go_4, void *_swig_go_5) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   int32_t arg3 ;
@@ -10000,7 +10000,7 @@ _gostring_ _wrap_ddp_group_post_receive_low_f5cd9cd78a6c3c90(ddp_group *_swig_go
 }
 
 
-_gostring_ _wrap_ddp_request_test_low_f5cd9cd78a6c3c90(ddp_request *_swig_go_0, int *_swig_go_1) {
+_gostring_ _wrap_ddp_request_test_low_8cedb92f16a8b413(ddp_request *_swig_go_0, int *_swig_go_1) {
   ddp_request *arg1 = (ddp_request *) 0 ;
   int32_t *arg2 = (int32_t *) 0 ;
   ddp_status result;
@@ -10015,7 +10015,7 @@ _gostring_ _wrap_ddp_request_test_low_f5cd9cd78a6c3c90(ddp_request *_swig_go_0, 
 }
 
 
-_gostring_ _wrap_ddp_request_wait_low_f5cd9cd78a6c3c90(ddp_request *_swig_go_0, long long _swig_go_1, int *_swig_go_2) {
+_gostring_ _wrap_ddp_request_wait_low_8cedb92f16a8b413(ddp_request *_swig_go_0, long long _swig_go_1, int *_swig_go_2) {
   ddp_request *arg1 = (ddp_request *) 0 ;
   int64_t arg2 ;
   int32_t *arg3 = (int32_t *) 0 ;
@@ -10032,7 +10032,7 @@ _gostring_ _wrap_ddp_request_wait_low_f5cd9cd78a6c3c90(ddp_request *_swig_go_0, 
 }
 
 
-_gostring_ _wrap_ddp_request_wait_any_low_f5cd9cd78a6c3c90(long long *_swig_go_0, int _swig_go_1, long long _swig_go_2, int *_swig_go_3) {
+_gostring_ _wrap_ddp_request_wait_any_low_8cedb92f16a8b413(long long *_swig_go_0, int _swig_go_1, long long _swig_go_2, int *_swig_go_3) {
   int64_t *arg1 = (int64_t *) 0 ;
   int32_t arg2 ;
   int64_t arg3 ;
@@ -10051,7 +10051,7 @@ _gostring_ _wrap_ddp_request_wait_any_low_f5cd9cd78a6c3c90(long long *_swig_go_0
 }
 
 
-long long _wrap_ddp_request_id_low_f5cd9cd78a6c3c90(ddp_request *_swig_go_0) {
+long long _wrap_ddp_request_id_low_8cedb92f16a8b413(ddp_request *_swig_go_0) {
   ddp_request *arg1 = (ddp_request *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -10064,7 +10064,7 @@ long long _wrap_ddp_request_id_low_f5cd9cd78a6c3c90(ddp_request *_swig_go_0) {
 }
 
 
-int _wrap_ddp_request_source_low_f5cd9cd78a6c3c90(ddp_request *_swig_go_0) {
+int _wrap_ddp_request_source_low_8cedb92f16a8b413(ddp_request *_swig_go_0) {
   ddp_request *arg1 = (ddp_request *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -10077,7 +10077,7 @@ int _wrap_ddp_request_source_low_f5cd9cd78a6c3c90(ddp_request *_swig_go_0) {
 }
 
 
-void _wrap_ddp_request_destroy_low_f5cd9cd78a6c3c90(ddp_request *_swig_go_0) {
+void _wrap_ddp_request_destroy_low_8cedb92f16a8b413(ddp_request *_swig_go_0) {
   ddp_request *arg1 = (ddp_request *) 0 ;
   
   arg1 = *(ddp_request **)&_swig_go_0; 
@@ -10087,7 +10087,7 @@ void _wrap_ddp_request_destroy_low_f5cd9cd78a6c3c90(ddp_request *_swig_go_0) {
 }
 
 
-void _wrap_ddp_trace_options_struct_size_set_low_f5cd9cd78a6c3c90(struct ddp_trace_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_trace_options_struct_size_set_low_8cedb92f16a8b413(struct ddp_trace_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_trace_options *arg1 = (struct ddp_trace_options *) 0 ;
   int64_t arg2 ;
   
@@ -10099,7 +10099,7 @@ void _wrap_ddp_trace_options_struct_size_set_low_f5cd9cd78a6c3c90(struct ddp_tra
 }
 
 
-long long _wrap_ddp_trace_options_struct_size_get_low_f5cd9cd78a6c3c90(struct ddp_trace_options *_swig_go_0) {
+long long _wrap_ddp_trace_options_struct_size_get_low_8cedb92f16a8b413(struct ddp_trace_options *_swig_go_0) {
   struct ddp_trace_options *arg1 = (struct ddp_trace_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -10112,7 +10112,7 @@ long long _wrap_ddp_trace_options_struct_size_get_low_f5cd9cd78a6c3c90(struct dd
 }
 
 
-void _wrap_ddp_trace_options_capacity_set_low_f5cd9cd78a6c3c90(struct ddp_trace_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_trace_options_capacity_set_low_8cedb92f16a8b413(struct ddp_trace_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_trace_options *arg1 = (struct ddp_trace_options *) 0 ;
   int64_t arg2 ;
   
@@ -10124,7 +10124,7 @@ void _wrap_ddp_trace_options_capacity_set_low_f5cd9cd78a6c3c90(struct ddp_trace_
 }
 
 
-long long _wrap_ddp_trace_options_capacity_get_low_f5cd9cd78a6c3c90(struct ddp_trace_options *_swig_go_0) {
+long long _wrap_ddp_trace_options_capacity_get_low_8cedb92f16a8b413(struct ddp_trace_options *_swig_go_0) {
   struct ddp_trace_options *arg1 = (struct ddp_trace_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -10137,7 +10137,7 @@ long long _wrap_ddp_trace_options_capacity_get_low_f5cd9cd78a6c3c90(struct ddp_t
 }
 
 
-struct ddp_trace_options *_wrap_new_ddp_trace_options_low_f5cd9cd78a6c3c90() {
+struct ddp_trace_options *_wrap_new_ddp_trace_options_low_8cedb92f16a8b413() {
   struct ddp_trace_options *result = 0 ;
   struct ddp_trace_options *_swig_go_result;
   
@@ -10148,7 +10148,7 @@ struct ddp_trace_options *_wrap_new_ddp_trace_options_low_f5cd9cd78a6c3c90() {
 }
 
 
-void _wrap_delete_ddp_trace_options_low_f5cd9cd78a6c3c90(struct ddp_trace_options *_swig_go_0) {
+void _wrap_delete_ddp_trace_options_low_8cedb92f16a8b413(struct ddp_trace_options *_swig_go_0) {
   struct ddp_trace_options *arg1 = (struct ddp_trace_options *) 0 ;
   
   arg1 = *(struct ddp_trace_options **)&_swig_go_0; 
@@ -10158,7 +10158,7 @@ void _wrap_delete_ddp_trace_options_low_f5cd9cd78a6c3c90(struct ddp_trace_option
 }
 
 
-_gostring_ _wrap_ddp_trace_options_init_low_f5cd9cd78a6c3c90(struct ddp_trace_options *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_trace_options_init_low_8cedb92f16a8b413(struct ddp_trace_options *_swig_go_0, long long _swig_go_1) {
   ddp_trace_options *arg1 = (ddp_trace_options *) 0 ;
   int64_t arg2 ;
   ddp_status result;
@@ -10173,7 +10173,7 @@ _gostring_ _wrap_ddp_trace_options_init_low_f5cd9cd78a6c3c90(struct ddp_trace_op
 }
 
 
-_gostring_ _wrap_ddp_group_start_trace_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0, _gostring_ _swig_go_1, struct ddp_trace_options *_swig_go_2) {
+_gostring_ _wrap_ddp_group_start_trace_low_8cedb92f16a8b413(ddp_group *_swig_go_0, _gostring_ _swig_go_1, struct ddp_trace_options *_swig_go_2) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   char *arg2 = (char *) 0 ;
   ddp_trace_options *arg3 = (ddp_trace_options *) 0 ;
@@ -10195,7 +10195,7 @@ _gostring_ _wrap_ddp_group_start_trace_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_
 }
 
 
-_gostring_ _wrap_ddp_group_stop_trace_low_f5cd9cd78a6c3c90(ddp_group *_swig_go_0) {
+_gostring_ _wrap_ddp_group_stop_trace_low_8cedb92f16a8b413(ddp_group *_swig_go_0) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_status result;
   _gostring_ _swig_go_result;
