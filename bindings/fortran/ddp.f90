@@ -646,7 +646,7 @@ module ddp
       ! left is dealt out over `size` ranks. 0 to dataset_size
   end type
 
-  integer(c_int32_t), parameter :: DDP_EXPERIMENTAL_VERSION = 1
+  integer(c_int32_t), parameter :: DDP_HEADER_EXPERIMENTAL_VERSION = 1
 
   ! A rule of the program. Since 0.1.
   type, bind(c) :: ddp_custom_options
