@@ -348,9 +348,10 @@ module ddp
       ! DDP_DRIFT_REPORT (default) or DDP_DRIFT_RESEND
     integer(c_int64_t) :: check_every = 0
       ! k: every k-th REDUCE pass ends with a comparison of the parameters of all ranks (one pass over memory and one
-      ! small message); 0 (default): only ddp_model_check compares. With an optimizer that has shard and in_backward it
-      ! finds no drift: such a pass gives each owner's values to all ranks before the comparison, also values that have
-      ! drifted on the owner. With shard alone it finds what has drifted since the last ddp_optimizer_step
+      ! small message); 0 (default): only ddp_model_check_replicas compares. With an optimizer that has shard and
+      ! in_backward it finds no drift: such a pass gives each owner's values to all ranks before the comparison, also
+      ! values that have drifted on the owner. With shard alone it finds what has drifted since the last
+      ! ddp_optimizer_step
     integer(c_int32_t) :: divisor = 0
       ! DDP_DIVISOR_WORLD (default) or DDP_DIVISOR_WEIGHTS
     integer(c_int32_t) :: uneven_inputs = 0
@@ -1385,17 +1386,17 @@ contains
   end subroutine
 
   ! This rank's number, 0 to size - 1; -1 if `group` is not a group. Local, any thread. Since 0.1.
-  function ddp_group_rank(group) result(answer)
+  function ddp_group_get_rank(group) result(answer)
     type(ddp_group), intent(in) :: group
     integer(c_int32_t) :: answer
     interface
-      function c_ddp_group_rank(group) bind(c, name='ddp_group_rank') result(answer)
+      function c_ddp_group_get_rank(group) bind(c, name='ddp_group_get_rank') result(answer)
         import
         type(c_ptr), value :: group
         integer(c_int32_t) :: answer
       end function
     end interface
-    answer = c_ddp_group_rank(group%handle)
+    answer = c_ddp_group_get_rank(group%handle)
   end function
 
   ! Number of this group in this process: 1 for the first one that was created, and never used again; the same after
@@ -1415,31 +1416,31 @@ contains
   end function
 
   ! Number of ranks; -1 if `group` is not a group. Local, any thread. Since 0.1.
-  function ddp_group_size(group) result(answer)
+  function ddp_group_get_size(group) result(answer)
     type(ddp_group), intent(in) :: group
     integer(c_int32_t) :: answer
     interface
-      function c_ddp_group_size(group) bind(c, name='ddp_group_size') result(answer)
+      function c_ddp_group_get_size(group) bind(c, name='ddp_group_get_size') result(answer)
         import
         type(c_ptr), value :: group
         integer(c_int32_t) :: answer
       end function
     end interface
-    answer = c_ddp_group_size(group%handle)
+    answer = c_ddp_group_get_size(group%handle)
   end function
 
   ! What the group really uses (never AUTO when the world size is above 1). Local, any thread. Since 0.1.
-  function ddp_group_backend(group) result(answer)
+  function ddp_group_get_backend(group) result(answer)
     type(ddp_group), intent(in) :: group
     integer(c_int32_t) :: answer
     interface
-      function c_ddp_group_backend(group) bind(c, name='ddp_group_backend') result(answer)
+      function c_ddp_group_get_backend(group) bind(c, name='ddp_group_get_backend') result(answer)
         import
         type(c_ptr), value :: group
         integer(c_int32_t) :: answer
       end function
     end interface
-    answer = c_ddp_group_backend(group%handle)
+    answer = c_ddp_group_get_backend(group%handle)
   end function
 
   ! Return when all ranks have called. Collective, blocks.
@@ -2168,20 +2169,20 @@ contains
   ! Collective, blocks. Errors: MISMATCH names the first tensor that differs, parameters before buffers, and the ranks in the
   ! minority. If only buffers differ, as the running means of batch normalisation do, the text advises ddp_model_sync_buffers.
   ! Since 0.1.
-  subroutine ddp_model_check(model, stream, stat)
+  subroutine ddp_model_check_replicas(model, stream, stat)
     type(ddp_model), intent(in) :: model
     type(c_ptr), intent(in), optional :: stream
     integer(c_int32_t), intent(out), optional :: stat
     integer(c_int32_t) :: answer
     interface
-      function c_ddp_model_check(model, stream) bind(c, name='ddp_model_check') result(answer)
+      function c_ddp_model_check_replicas(model, stream) bind(c, name='ddp_model_check_replicas') result(answer)
         import
         type(c_ptr), value :: model
         type(c_ptr), value :: stream
         integer(c_int32_t) :: answer
       end function
     end interface
-    answer = c_ddp_model_check(model%handle, address(stream))
+    answer = c_ddp_model_check_replicas(model%handle, address(stream))
     call finish(answer, stat)
   end subroutine
 
@@ -2408,7 +2409,7 @@ contains
   ! The program has reduced all gradients of the model over the ranks itself, for example with MPI or ddp_group_all_reduce,
   ! and not in a pass. They then count as the gradients of a REDUCE pass that ended well, in which every parameter was used:
   ! they are good for one step of each optimizer. Call it on all ranks before each such step. The gradients must have the same
-  ! bits on all ranks, else the replicas drift apart (ddp_model_check finds it). What was accumulated is forgotten.
+  ! bits on all ranks, else the replicas drift apart (ddp_model_check_replicas finds it). What was accumulated is forgotten.
   ! Local, constant time for each parameter, not in an open pass. Errors: INVALID_ARGUMENT, INVALID_STATE (not committed; a
   ! pass is open; the step that an optimizer with in_backward made within the last pass was not ended by ddp_optimizer_step;
   ! the gradients are sums that a step with divide_in_step will divide; or virtual ranks of a step are done and not reduced,
@@ -3707,10 +3708,9 @@ contains
 
   ! The model's group as a hook may use it. Usable until the hook returns; the library's, not to be destroyed. It takes
   ! ddp_group_all_reduce, ddp_group_all_gather, ddp_group_reduce_scatter and ddp_group_broadcast, on the contents or on host
-  ! memory of your own (`stream` is not looked at), and ddp_group_rank and ddp_group_size. Other functions refuse it with
-  ! INVALID_ARGUMENT.
-  ! Its collectives also answer CALLBACK or MISMATCH: the hook failed on another rank, or did something else there. Return at
-  ! once then.
+  ! memory of your own (`stream` is not looked at), and ddp_group_get_rank and ddp_group_get_size. Other functions refuse it
+  ! with INVALID_ARGUMENT. Its collectives also answer CALLBACK or MISMATCH: the hook failed on another rank, or did something
+  ! else there. Return at once then.
   ! @param bucket in a hook now
   ! Local. Errors: INVALID_ARGUMENT, INVALID_STATE (not in a hook now). Since 0.1.
   subroutine ddp_bucket_get_group(bucket, out_group, stat)
@@ -3809,7 +3809,7 @@ contains
   end subroutine
 
   ! Every parameter becomes its mean over the ranks, with the same bits on all of them: local SGD makes some steps after
-  ! DDP_PASS_LOCAL passes and then this. Until then the replicas differ: ddp_model_check reports it (MISMATCH), and a
+  ! DDP_PASS_LOCAL passes and then this. Until then the replicas differ: ddp_model_check_replicas reports it (MISMATCH), and a
   ! checkpoint holds rank 0's parameters, so average before saving. Buffers and the state of optimizers stay each rank's own
   ! (ddp_model_sync_buffers copies buffers).
   ! Collective, blocks, not in an open pass. Errors: INVALID_STATE (also while ddp_ema_swap has put averages into the
@@ -5102,7 +5102,7 @@ contains
 
   ! Post ddp_group_receive. Receives with the same source and tag get messages in the order in which they are posted.
   ! @param tensor filled
-  ! @param source rank of the sender, or DDP_ANY_SOURCE; ddp_request_source tells then which it was
+  ! @param source rank of the sender, or DDP_ANY_SOURCE; ddp_request_get_source tells then which it was
   ! @param tag 0 or more
   ! @param out_request destroy with ddp_request_destroy; that withdraws a receive for which nothing has come
   ! @param stream NULL
@@ -5181,7 +5181,7 @@ contains
   end subroutine
 
   ! Wait until one of several requests has ended, of one group or of several.
-  ! @param ids `count` numbers, from ddp_request_id
+  ! @param ids `count` numbers, from ddp_request_get_id
   ! @param count 1 or more
   ! @param timeout_ms at most so long; -1: without a limit. The group's timeout_ms does not count here: a message that does
   !        not come is waited for as long as the other rank lives
@@ -5211,32 +5211,32 @@ contains
   end subroutine
 
   ! The number of a request, for ddp_request_wait_any; 0 if `request` is not a request. Local, any thread. Since 0.1.
-  function ddp_request_id(request) result(answer)
+  function ddp_request_get_id(request) result(answer)
     type(ddp_request), intent(in) :: request
     integer(c_int64_t) :: answer
     interface
-      function c_ddp_request_id(request) bind(c, name='ddp_request_id') result(answer)
+      function c_ddp_request_get_id(request) bind(c, name='ddp_request_get_id') result(answer)
         import
         type(c_ptr), value :: request
         integer(c_int64_t) :: answer
       end function
     end interface
-    answer = c_ddp_request_id(request%handle)
+    answer = c_ddp_request_get_id(request%handle)
   end function
 
   ! The rank that sent what a receive got; -1 until the receive has ended, and for other requests. Local, any thread.
   ! Since 0.1.
-  function ddp_request_source(request) result(answer)
+  function ddp_request_get_source(request) result(answer)
     type(ddp_request), intent(in) :: request
     integer(c_int32_t) :: answer
     interface
-      function c_ddp_request_source(request) bind(c, name='ddp_request_source') result(answer)
+      function c_ddp_request_get_source(request) bind(c, name='ddp_request_get_source') result(answer)
         import
         type(c_ptr), value :: request
         integer(c_int32_t) :: answer
       end function
     end interface
-    answer = c_ddp_request_source(request%handle)
+    answer = c_ddp_request_get_source(request%handle)
   end function
 
   ! Give up a request. On return its tensors are not used any more: a receive for which nothing has come is withdrawn, and any

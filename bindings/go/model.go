@@ -281,7 +281,7 @@ func (m *Model) SyncBuffers(root int) error {
 // CheckReplicas tells whether parameters and buffers are bitwise equal on all ranks; Mismatch names the first that differs. Collective.
 func (m *Model) CheckReplicas() error {
 	defer runtime.KeepAlive(m)
-	return low.Ddp_model_check(m.id(), m.stream)
+	return low.Ddp_model_check_replicas(m.id(), m.stream)
 }
 
 // Hash is one number over names and contents of all parameters on this rank.

@@ -135,10 +135,9 @@ DDP_API int32_t ddp_bucket_is_used(const ddp_bucket *bucket, int32_t position);
 /**
  * The model's group as a hook may use it. Usable until the hook returns; the library's, not to be destroyed. It takes
  * ddp_group_all_reduce, ddp_group_all_gather, ddp_group_reduce_scatter and ddp_group_broadcast, on the contents or on host
- * memory of your own (`stream` is not looked at), and ddp_group_rank and ddp_group_size. Other functions refuse it with
- * INVALID_ARGUMENT.
- * Its collectives also answer CALLBACK or MISMATCH: the hook failed on another rank, or did something else there. Return at
- * once then.
+ * memory of your own (`stream` is not looked at), and ddp_group_get_rank and ddp_group_get_size. Other functions refuse it
+ * with INVALID_ARGUMENT. Its collectives also answer CALLBACK or MISMATCH: the hook failed on another rank, or did something
+ * else there. Return at once then.
  * @param bucket in a hook now
  * Local. Errors: INVALID_ARGUMENT, INVALID_STATE (not in a hook now). Since 0.1.
  */

@@ -58,10 +58,10 @@ typedef struct ddp_model_options {
   ddp_progress progress;      /**< DDP_PROGRESS_AUTO (default); ranks may differ */
   ddp_drift drift;            /**< DDP_DRIFT_REPORT (default) or DDP_DRIFT_RESEND */
   int64_t check_every;   /**< k: every k-th REDUCE pass ends with a comparison of the parameters of all ranks (one pass over
-                            memory and one small message); 0 (default): only ddp_model_check compares. With an optimizer that
-                            has shard and in_backward it finds no drift: such a pass gives each owner's values to all ranks
-                            before the comparison, also values that have drifted on the owner. With shard alone it finds what
-                            has drifted since the last ddp_optimizer_step */
+                            memory and one small message); 0 (default): only ddp_model_check_replicas compares. With an
+                            optimizer that   has shard and in_backward it finds no drift: such a pass gives each owner's values
+                            to all ranks   before the comparison, also values that have drifted on the owner. With shard alone
+                            it   finds what   has drifted since the last ddp_optimizer_step */
   ddp_divisor divisor;   /**< DDP_DIVISOR_WORLD (default) or DDP_DIVISOR_WEIGHTS */
   int32_t uneven_inputs; /**< 1: ranks may run out of data and call ddp_model_join; costs one small message a pass, which
                               nobody waits for, and excludes optimizers with shard; 0 (default) */
@@ -223,7 +223,7 @@ DDP_API ddp_status ddp_model_sync_buffers(ddp_model *model, int32_t root, void *
  * minority. If only buffers differ, as the running means of batch normalisation do, the text advises ddp_model_sync_buffers.
  * Since 0.1.
  */
-DDP_API ddp_status ddp_model_check(ddp_model *model, void *stream);
+DDP_API ddp_status ddp_model_check_replicas(ddp_model *model, void *stream);
 
 /**
  * One 64-bit hash over the names and contents of all parameters, on this rank (XXH3). Equal on all ranks if they hold the

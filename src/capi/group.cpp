@@ -205,8 +205,8 @@ ddp_status ddp_group_status(const ddp_group* group) {
   return guarded_short([&] { group_of(group, "ddp_group_status")->health().check_usable(); });
 }
 
-int32_t ddp_group_rank(const ddp_group* group) {
-  constexpr const char* kName = "ddp_group_rank";
+int32_t ddp_group_get_rank(const ddp_group* group) {
+  constexpr const char* kName = "ddp_group_get_rank";
   return guarded_value<int32_t>(
       -1, [&] { return is_in_hook(group) ? bucket_of(group, kName)->rank() : group_of(group, kName)->rank(); });
 }
@@ -215,14 +215,14 @@ int64_t ddp_group_get_number(const ddp_group* group) {
   return guarded_value<int64_t>(0, [&] { return group_of(group, "ddp_group_get_number")->origin().number; });
 }
 
-int32_t ddp_group_size(const ddp_group* group) {
-  constexpr const char* kName = "ddp_group_size";
+int32_t ddp_group_get_size(const ddp_group* group) {
+  constexpr const char* kName = "ddp_group_get_size";
   return guarded_value<int32_t>(
       -1, [&] { return is_in_hook(group) ? bucket_of(group, kName)->size() : group_of(group, kName)->size(); });
 }
 
-ddp_backend ddp_group_backend(const ddp_group* group) {
-  return guarded_value<ddp_backend>(DDP_BACKEND_AUTO, [&] { return group_of(group, "ddp_group_backend")->backend(); });
+ddp_backend ddp_group_get_backend(const ddp_group* group) {
+  return guarded_value<ddp_backend>(DDP_BACKEND_AUTO, [&] { return group_of(group, "ddp_group_get_backend")->backend(); });
 }
 
 ddp_status ddp_group_barrier(ddp_group* group) {

@@ -180,8 +180,8 @@ ddp_status ddp_model_sync_buffers(ddp_model* model, int32_t root, void* stream) 
   return run_collective(model, "ddp_model_sync_buffers", [&](model::Model& object) { sync_buffers(object, root, stream); });
 }
 
-ddp_status ddp_model_check(ddp_model* model, void* stream) {
-  return run_collective(model, "ddp_model_check", [&](model::Model& object) { object.replicas().check(stream); });
+ddp_status ddp_model_check_replicas(ddp_model* model, void* stream) {
+  return run_collective(model, "ddp_model_check_replicas", [&](model::Model& object) { object.replicas().check(stream); });
 }
 
 ddp_status ddp_model_get_hash(const ddp_model* model, int64_t* out_hash) {

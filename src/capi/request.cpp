@@ -212,15 +212,15 @@ ddp_status ddp_request_wait_any(const int64_t* ids, int32_t count, int64_t timeo
   });
 }
 
-int64_t ddp_request_id(const ddp_request* request) {
+int64_t ddp_request_get_id(const ddp_request* request) {
   return guarded_value<int64_t>(0, [&] {
-    static_cast<void>(posted_of(request, "ddp_request_id"));
+    static_cast<void>(posted_of(request, "ddp_request_get_id"));
     return reinterpret_cast<int64_t>(request);
   });
 }
 
-int32_t ddp_request_source(const ddp_request* request) {
-  return guarded_value<int32_t>(-1, [&] { return posted_of(request, "ddp_request_source")->request->source(); });
+int32_t ddp_request_get_source(const ddp_request* request) {
+  return guarded_value<int32_t>(-1, [&] { return posted_of(request, "ddp_request_get_source")->request->source(); });
 }
 
 void ddp_request_destroy(ddp_request* request) {

@@ -158,7 +158,8 @@ bootstrap::CallState& Group::calls() noexcept { return impl_->control->calls(); 
 const ddp_group_options& Group::options() const noexcept { return impl_->options; }
 const Group::Origin& Group::origin() const noexcept { return impl_->origin; }
 
-// The end of a pass may compare replicas, whatever other pass is open (ddp_model_check itself has come through here before).
+// The end of a pass may compare replicas, whatever other pass is open (ddp_model_check_replicas itself has come through here
+// before).
 void Group::check_idle(const char* function) const {
   impl_->health.check_usable();
   const bootstrap::CallState& calls = impl_->control->calls();

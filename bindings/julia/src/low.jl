@@ -584,12 +584,12 @@ function ddp_group_status(group)
 end
 
 @doc raw"""
-    ddp_group_rank(group)
+    ddp_group_get_rank(group)
 
 This rank's number, 0 to size - 1; -1 if `group` is not a group. Local, any thread. Since 0.1.
 """
-function ddp_group_rank(group)
-    return ccall((:ddp_group_rank, libddp), Int32, (Ptr{ddp_group},), group)
+function ddp_group_get_rank(group)
+    return ccall((:ddp_group_get_rank, libddp), Int32, (Ptr{ddp_group},), group)
 end
 
 @doc raw"""
@@ -604,21 +604,21 @@ function ddp_group_get_number(group)
 end
 
 @doc raw"""
-    ddp_group_size(group)
+    ddp_group_get_size(group)
 
 Number of ranks; -1 if `group` is not a group. Local, any thread. Since 0.1.
 """
-function ddp_group_size(group)
-    return ccall((:ddp_group_size, libddp), Int32, (Ptr{ddp_group},), group)
+function ddp_group_get_size(group)
+    return ccall((:ddp_group_get_size, libddp), Int32, (Ptr{ddp_group},), group)
 end
 
 @doc raw"""
-    ddp_group_backend(group)
+    ddp_group_get_backend(group)
 
 What the group really uses (never AUTO when the world size is above 1). Local, any thread. Since 0.1.
 """
-function ddp_group_backend(group)
-    return ccall((:ddp_group_backend, libddp), ddp_backend, (Ptr{ddp_group},), group)
+function ddp_group_get_backend(group)
+    return ccall((:ddp_group_get_backend, libddp), ddp_backend, (Ptr{ddp_group},), group)
 end
 
 @doc raw"""
@@ -899,7 +899,7 @@ Options of a model. Fill with ddp_model_options_init(), then change what you nee
 - `unused`: DDP_UNUSED_ERROR (default) or DDP_UNUSED_ALLOW
 - `progress`: DDP_PROGRESS_AUTO (default); ranks may differ
 - `drift`: DDP_DRIFT_REPORT (default) or DDP_DRIFT_RESEND
-- `check_every`: k: every k-th REDUCE pass ends with a comparison of the parameters of all ranks (one pass over memory and one small message); 0 (default): only ddp_model_check compares. With an optimizer that has shard and in_backward it finds no drift: such a pass gives each owner's values to all ranks before the comparison, also values that have drifted on the owner. With shard alone it finds what has drifted since the last ddp_optimizer_step
+- `check_every`: k: every k-th REDUCE pass ends with a comparison of the parameters of all ranks (one pass over memory and one small message); 0 (default): only ddp_model_check_replicas compares. With an optimizer that has shard and in_backward it finds no drift: such a pass gives each owner's values to all ranks before the comparison, also values that have drifted on the owner. With shard alone it finds what has drifted since the last ddp_optimizer_step
 - `divisor`: DDP_DIVISOR_WORLD (default) or DDP_DIVISOR_WEIGHTS
 - `uneven_inputs`: 1: ranks may run out of data and call ddp_model_join; costs one small message a pass, which nobody waits for, and excludes optimizers with shard; 0 (default)
 - `wire`: DDP_F16 or DDP_BF16: F32 and F64 gradients are sent with 16 bits. Each rank's gradient is divided by the number of ranks (DDP_AVERAGE) in its own type and rounded once; terms are added in the tree over the ranks, each sum rounded to 16 bits. The same bits on every rank, transport and bucket size, also where nothing travels because ranks reduce in place. What does not fit into F16 becomes infinite on all ranks, NaN stays NaN; BF16 has the range of F32 and 8 bits of precision. Gradients of 16 bits, and groups of one rank, are as they are. DDP_F32: gradients of 16 bits are added between GPUs as F32 and rounded once, as they always are in host memory; twice the bytes. 0 (default): no other type
@@ -1132,7 +1132,7 @@ function ddp_model_sync_buffers(model, root, stream)
 end
 
 @doc raw"""
-    ddp_model_check(model, stream)
+    ddp_model_check_replicas(model, stream)
 
 Are parameters and buffers bitwise equal on all ranks? Compares content hashes. The option check_every does the same for
 parameters after every k-th pass.
@@ -1140,8 +1140,8 @@ Collective, blocks. Errors: MISMATCH names the first tensor that differs, parame
 minority. If only buffers differ, as the running means of batch normalisation do, the text advises ddp_model_sync_buffers.
 Since 0.1.
 """
-function ddp_model_check(model, stream)
-    return ccall((:ddp_model_check, libddp), ddp_status, (Ptr{ddp_model}, Ptr{Cvoid}), model, stream)
+function ddp_model_check_replicas(model, stream)
+    return ccall((:ddp_model_check_replicas, libddp), ddp_status, (Ptr{ddp_model}, Ptr{Cvoid}), model, stream)
 end
 
 @doc raw"""
@@ -1304,7 +1304,7 @@ end
 The program has reduced all gradients of the model over the ranks itself, for example with MPI or ddp_group_all_reduce,
 and not in a pass. They then count as the gradients of a REDUCE pass that ended well, in which every parameter was used:
 they are good for one step of each optimizer. Call it on all ranks before each such step. The gradients must have the same
-bits on all ranks, else the replicas drift apart (ddp_model_check finds it). What was accumulated is forgotten.
+bits on all ranks, else the replicas drift apart (ddp_model_check_replicas finds it). What was accumulated is forgotten.
 Local, constant time for each parameter, not in an open pass. Errors: INVALID_ARGUMENT, INVALID_STATE (not committed; a
 pass is open; the step that an optimizer with in_backward made within the last pass was not ended by ddp_optimizer_step;
 the gradients are sums that a step with divide_in_step will divide; or virtual ranks of a step are done and not reduced,
@@ -2402,10 +2402,9 @@ end
 
 The model's group as a hook may use it. Usable until the hook returns; the library's, not to be destroyed. It takes
 ddp_group_all_reduce, ddp_group_all_gather, ddp_group_reduce_scatter and ddp_group_broadcast, on the contents or on host
-memory of your own (`stream` is not looked at), and ddp_group_rank and ddp_group_size. Other functions refuse it with
-INVALID_ARGUMENT.
-Its collectives also answer CALLBACK or MISMATCH: the hook failed on another rank, or did something else there. Return at
-once then.
+memory of your own (`stream` is not looked at), and ddp_group_get_rank and ddp_group_get_size. Other functions refuse it
+with INVALID_ARGUMENT. Its collectives also answer CALLBACK or MISMATCH: the hook failed on another rank, or did something
+else there. Return at once then.
 - `bucket`: in a hook now
 Local. Errors: INVALID_ARGUMENT, INVALID_STATE (not in a hook now). Since 0.1.
 """
@@ -2464,7 +2463,7 @@ end
     ddp_model_average_parameters(model, stream)
 
 Every parameter becomes its mean over the ranks, with the same bits on all of them: local SGD makes some steps after
-DDP_PASS_LOCAL passes and then this. Until then the replicas differ: ddp_model_check reports it (MISMATCH), and a
+DDP_PASS_LOCAL passes and then this. Until then the replicas differ: ddp_model_check_replicas reports it (MISMATCH), and a
 checkpoint holds rank 0's parameters, so average before saving. Buffers and the state of optimizers stay each rank's own
 (ddp_model_sync_buffers copies buffers).
 Collective, blocks, not in an open pass. Errors: INVALID_STATE (also while ddp_ema_swap has put averages into the
@@ -3345,7 +3344,7 @@ end
 
 Post ddp_group_receive. Receives with the same source and tag get messages in the order in which they are posted.
 - `tensor`: filled
-- `source`: rank of the sender, or DDP_ANY_SOURCE; ddp_request_source tells then which it was
+- `source`: rank of the sender, or DDP_ANY_SOURCE; ddp_request_get_source tells then which it was
 - `tag`: 0 or more
 - `out_request`: destroy with ddp_request_destroy; that withdraws a receive for which nothing has come
 - `stream`: NULL
@@ -3388,7 +3387,7 @@ end
     ddp_request_wait_any(ids, count, timeout_ms, out_index)
 
 Wait until one of several requests has ended, of one group or of several.
-- `ids`: `count` numbers, from ddp_request_id
+- `ids`: `count` numbers, from ddp_request_get_id
 - `count`: 1 or more
 - `timeout_ms`: at most so long; -1: without a limit. The group's timeout_ms does not count here: a message that does
        not come is waited for as long as the other rank lives
@@ -3403,22 +3402,22 @@ function ddp_request_wait_any(ids, count, timeout_ms, out_index)
 end
 
 @doc raw"""
-    ddp_request_id(request)
+    ddp_request_get_id(request)
 
 The number of a request, for ddp_request_wait_any; 0 if `request` is not a request. Local, any thread. Since 0.1.
 """
-function ddp_request_id(request)
-    return ccall((:ddp_request_id, libddp), Int64, (Ptr{ddp_request},), request)
+function ddp_request_get_id(request)
+    return ccall((:ddp_request_get_id, libddp), Int64, (Ptr{ddp_request},), request)
 end
 
 @doc raw"""
-    ddp_request_source(request)
+    ddp_request_get_source(request)
 
 The rank that sent what a receive got; -1 until the receive has ended, and for other requests. Local, any thread.
 Since 0.1.
 """
-function ddp_request_source(request)
-    return ccall((:ddp_request_source, libddp), Int32, (Ptr{ddp_request},), request)
+function ddp_request_get_source(request)
+    return ccall((:ddp_request_get_source, libddp), Int32, (Ptr{ddp_request},), request)
 end
 
 @doc raw"""

@@ -204,7 +204,7 @@ end
 sync_buffers!(model::Model; root::Integer = 0) = check(Low.ddp_model_sync_buffers(model.handle, root, model.stream))
 
 """Throw `:MISMATCH` with the first difference unless parameters and buffers are bitwise equal on all ranks. Collective."""
-check_replicas(model::Model) = check(Low.ddp_model_check(model.handle, model.stream))
+check_replicas(model::Model) = check(Low.ddp_model_check_replicas(model.handle, model.stream))
 
 """One number over names and contents of all parameters on this rank."""
 function parameter_hash(model::Model)

@@ -339,7 +339,7 @@ class Model(Passes, Pulling, Closing):
     def check_replicas(self, *, stream: Optional[int] = None) -> None:
         """Raise MismatchError unless parameters and buffers are bitwise equal on all ranks."""
         self._take()
-        self._collective(low.ddp_model_check, stream)
+        self._collective(low.ddp_model_check_replicas, stream)
 
     def hash(self) -> int:
         """One 64-bit number over the names and contents of all parameters of this rank."""

@@ -85,7 +85,7 @@ inline void check(ddp_status status, const ddp_group* group = nullptr) {
   if (status == DDP_OK) return;
   const std::string text = ddp_last_error();
   auto numbers = detail::last_error_numbers();
-  throw Error(status, group == nullptr ? -1 : ddp_group_rank(group), text, std::move(numbers));
+  throw Error(status, group == nullptr ? -1 : ddp_group_get_rank(group), text, std::move(numbers));
 }
 
 /** A struct of the C API with its defaults in it: `ddp::GroupOptions options; options.timeout_ms = 5000;`. */

@@ -96,7 +96,7 @@ class Model {
   /** Copy all buffers from one rank to the others. Collective. */
   void sync_buffers(int root = 0, void* stream = nullptr) { checked(ddp_model_sync_buffers(get(), root, stream)); }
   /** Throws MISMATCH unless all ranks hold the same bits. Collective. */
-  void check_replicas(void* stream = nullptr) { checked(ddp_model_check(get(), stream)); }
+  void check_replicas(void* stream = nullptr) { checked(ddp_model_check_replicas(get(), stream)); }
   std::int64_t hash() const {
     std::int64_t found = 0;
     checked(ddp_model_get_hash(get(), &found));

@@ -598,10 +598,10 @@ extern swig_type_42 _wrap_ddp_group_split_low_8cedb92f16a8b413(uintptr_t arg1, i
 extern void _wrap_ddp_group_destroy_low_8cedb92f16a8b413(uintptr_t arg1);
 extern swig_type_43 _wrap_ddp_group_abort_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_44 arg2);
 extern swig_type_45 _wrap_ddp_group_status_low_8cedb92f16a8b413(uintptr_t arg1);
-extern int _wrap_ddp_group_rank_low_8cedb92f16a8b413(uintptr_t arg1);
+extern int _wrap_ddp_group_get_rank_low_8cedb92f16a8b413(uintptr_t arg1);
 extern swig_type_46 _wrap_ddp_group_get_number_low_8cedb92f16a8b413(uintptr_t arg1);
-extern int _wrap_ddp_group_size_low_8cedb92f16a8b413(uintptr_t arg1);
-extern swig_intgo _wrap_ddp_group_backend_low_8cedb92f16a8b413(uintptr_t arg1);
+extern int _wrap_ddp_group_get_size_low_8cedb92f16a8b413(uintptr_t arg1);
+extern swig_intgo _wrap_ddp_group_get_backend_low_8cedb92f16a8b413(uintptr_t arg1);
 extern swig_type_47 _wrap_ddp_group_barrier_low_8cedb92f16a8b413(uintptr_t arg1);
 extern swig_type_48 _wrap_ddp_group_all_reduce_low_8cedb92f16a8b413(uintptr_t arg1, uintptr_t arg2, swig_intgo arg3, uintptr_t arg4);
 extern swig_type_49 _wrap_ddp_group_all_gather_low_8cedb92f16a8b413(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4);
@@ -699,7 +699,7 @@ extern swig_type_119 _wrap_ddp_model_get_grad_low_8cedb92f16a8b413(uintptr_t arg
 extern swig_type_120 _wrap_ddp_model_get_value_low_8cedb92f16a8b413(uintptr_t arg1, int arg2, uintptr_t arg3);
 extern swig_type_121 _wrap_ddp_model_set_grad_low_8cedb92f16a8b413(uintptr_t arg1, int arg2, uintptr_t arg3);
 extern swig_type_122 _wrap_ddp_model_sync_buffers_low_8cedb92f16a8b413(uintptr_t arg1, int arg2, uintptr_t arg3);
-extern swig_type_123 _wrap_ddp_model_check_low_8cedb92f16a8b413(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_123 _wrap_ddp_model_check_replicas_low_8cedb92f16a8b413(uintptr_t arg1, uintptr_t arg2);
 extern swig_type_124 _wrap_ddp_model_get_hash_low_8cedb92f16a8b413(uintptr_t arg1, swig_voidp arg2);
 extern swig_type_125 _wrap_ddp_model_get_stats_low_8cedb92f16a8b413(uintptr_t arg1, uintptr_t arg2);
 extern swig_type_126 _wrap_ddp_model_describe_plan_low_8cedb92f16a8b413(uintptr_t arg1, swig_voidp arg2, swig_type_127 arg3, swig_voidp arg4);
@@ -1152,8 +1152,8 @@ extern swig_type_375 _wrap_ddp_group_post_receive_low_8cedb92f16a8b413(uintptr_t
 extern swig_type_377 _wrap_ddp_request_test_low_8cedb92f16a8b413(uintptr_t arg1, swig_voidp arg2);
 extern swig_type_378 _wrap_ddp_request_wait_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_379 arg2, swig_voidp arg3);
 extern swig_type_380 _wrap_ddp_request_wait_any_low_8cedb92f16a8b413(swig_voidp arg1, int arg2, swig_type_381 arg3, swig_voidp arg4);
-extern swig_type_382 _wrap_ddp_request_id_low_8cedb92f16a8b413(uintptr_t arg1);
-extern int _wrap_ddp_request_source_low_8cedb92f16a8b413(uintptr_t arg1);
+extern swig_type_382 _wrap_ddp_request_get_id_low_8cedb92f16a8b413(uintptr_t arg1);
+extern int _wrap_ddp_request_get_source_low_8cedb92f16a8b413(uintptr_t arg1);
 extern void _wrap_ddp_request_destroy_low_8cedb92f16a8b413(uintptr_t arg1);
 extern void _wrap_ddp_trace_options_struct_size_set_low_8cedb92f16a8b413(uintptr_t arg1, swig_type_383 arg2);
 extern swig_type_384 _wrap_ddp_trace_options_struct_size_get_low_8cedb92f16a8b413(uintptr_t arg1);
@@ -2608,10 +2608,10 @@ swig_r_1 = result(swig_r)
 	return swig_r_1
 }
 
-func Ddp_group_rank(arg1 uintptr) (_swig_ret int32) {
+func Ddp_group_get_rank(arg1 uintptr) (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_group_rank_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_group_get_rank_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
@@ -2622,17 +2622,17 @@ func Ddp_group_get_number(arg1 uintptr) (_swig_ret int64) {
 	return swig_r
 }
 
-func Ddp_group_size(arg1 uintptr) (_swig_ret int32) {
+func Ddp_group_get_size(arg1 uintptr) (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_group_size_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_group_get_size_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
-func Ddp_group_backend(arg1 uintptr) (_swig_ret int32) {
+func Ddp_group_get_backend(arg1 uintptr) (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_group_backend_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_group_get_backend_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
@@ -3534,11 +3534,11 @@ swig_r_1 = result(swig_r)
 	return swig_r_1
 }
 
-func Ddp_model_check(arg1 uintptr, arg2 uintptr) (_swig_ret error) {
+func Ddp_model_check_replicas(arg1 uintptr, arg2 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_check_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_check_replicas_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -7682,17 +7682,17 @@ swig_r_1 = result(swig_r)
 	return swig_r_1
 }
 
-func Ddp_request_id(arg1 uintptr) (_swig_ret int64) {
+func Ddp_request_get_id(arg1 uintptr) (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_request_id_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_request_get_id_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
-func Ddp_request_source(arg1 uintptr) (_swig_ret int32) {
+func Ddp_request_get_source(arg1 uintptr) (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_request_source_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_request_get_source_low_8cedb92f16a8b413(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 

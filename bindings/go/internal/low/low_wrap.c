@@ -2418,14 +2418,14 @@ _gostring_ _wrap_ddp_group_status_low_8cedb92f16a8b413(ddp_group *_swig_go_0) {
 }
 
 
-int _wrap_ddp_group_rank_low_8cedb92f16a8b413(ddp_group *_swig_go_0) {
+int _wrap_ddp_group_get_rank_low_8cedb92f16a8b413(ddp_group *_swig_go_0) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   int32_t result;
   int _swig_go_result;
   
   arg1 = *(ddp_group **)&_swig_go_0; 
   
-  result = ddp_group_rank((struct ddp_group const *)arg1);
+  result = ddp_group_get_rank((struct ddp_group const *)arg1);
   _swig_go_result = result; 
   return _swig_go_result;
 }
@@ -2444,27 +2444,27 @@ long long _wrap_ddp_group_get_number_low_8cedb92f16a8b413(ddp_group *_swig_go_0)
 }
 
 
-int _wrap_ddp_group_size_low_8cedb92f16a8b413(ddp_group *_swig_go_0) {
+int _wrap_ddp_group_get_size_low_8cedb92f16a8b413(ddp_group *_swig_go_0) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   int32_t result;
   int _swig_go_result;
   
   arg1 = *(ddp_group **)&_swig_go_0; 
   
-  result = ddp_group_size((struct ddp_group const *)arg1);
+  result = ddp_group_get_size((struct ddp_group const *)arg1);
   _swig_go_result = result; 
   return _swig_go_result;
 }
 
 
-intgo _wrap_ddp_group_backend_low_8cedb92f16a8b413(ddp_group *_swig_go_0) {
+intgo _wrap_ddp_group_get_backend_low_8cedb92f16a8b413(ddp_group *_swig_go_0) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_backend result;
   intgo _swig_go_result;
   
   arg1 = *(ddp_group **)&_swig_go_0; 
   
-  result = (ddp_backend)ddp_group_backend((struct ddp_group const *)arg1);
+  result = (ddp_backend)ddp_group_get_backend((struct ddp_group const *)arg1);
   _swig_go_result = (int)result;
   return _swig_go_result;
 }
@@ -3853,7 +3853,7 @@ _gostring_ _wrap_ddp_model_sync_buffers_low_8cedb92f16a8b413(ddp_model *_swig_go
 }
 
 
-_gostring_ _wrap_ddp_model_check_low_8cedb92f16a8b413(ddp_model *_swig_go_0, void *_swig_go_1) {
+_gostring_ _wrap_ddp_model_check_replicas_low_8cedb92f16a8b413(ddp_model *_swig_go_0, void *_swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   void *arg2 = (void *) 0 ;
   ddp_status result;
@@ -3862,7 +3862,7 @@ _gostring_ _wrap_ddp_model_check_low_8cedb92f16a8b413(ddp_model *_swig_go_0, voi
   arg1 = *(ddp_model **)&_swig_go_0; 
   arg2 = *(void **)&_swig_go_1; 
   
-  result = (ddp_status)ddp_model_check(arg1,arg2);
+  result = (ddp_status)ddp_model_check_replicas(arg1,arg2);
   _swig_go_result = ddp_go_result(result);
   return _swig_go_result;
 }
@@ -10051,27 +10051,27 @@ _gostring_ _wrap_ddp_request_wait_any_low_8cedb92f16a8b413(long long *_swig_go_0
 }
 
 
-long long _wrap_ddp_request_id_low_8cedb92f16a8b413(ddp_request *_swig_go_0) {
+long long _wrap_ddp_request_get_id_low_8cedb92f16a8b413(ddp_request *_swig_go_0) {
   ddp_request *arg1 = (ddp_request *) 0 ;
   int64_t result;
   long long _swig_go_result;
   
   arg1 = *(ddp_request **)&_swig_go_0; 
   
-  result = ddp_request_id((struct ddp_request const *)arg1);
+  result = ddp_request_get_id((struct ddp_request const *)arg1);
   _swig_go_result = result; 
   return _swig_go_result;
 }
 
 
-int _wrap_ddp_request_source_low_8cedb92f16a8b413(ddp_request *_swig_go_0) {
+int _wrap_ddp_request_get_source_low_8cedb92f16a8b413(ddp_request *_swig_go_0) {
   ddp_request *arg1 = (ddp_request *) 0 ;
   int32_t result;
   int _swig_go_result;
   
   arg1 = *(ddp_request **)&_swig_go_0; 
   
-  result = ddp_request_source((struct ddp_request const *)arg1);
+  result = ddp_request_get_source((struct ddp_request const *)arg1);
   _swig_go_result = result; 
   return _swig_go_result;
 }

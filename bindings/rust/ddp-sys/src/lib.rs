@@ -356,10 +356,10 @@ pub struct ddp_model_options {
     /// DDP_DRIFT_REPORT (default) or DDP_DRIFT_RESEND
     pub drift: ddp_drift,
     /// k: every k-th REDUCE pass ends with a comparison of the parameters of all ranks (one pass over
-    ///                             memory and one small message); 0 (default): only ddp_model_check compares. With an optimizer that
-    ///                             has shard and in_backward it finds no drift: such a pass gives each owner's values to all ranks
-    ///                             before the comparison, also values that have drifted on the owner. With shard alone it finds what
-    ///                             has drifted since the last ddp_optimizer_step
+    ///                             memory and one small message); 0 (default): only ddp_model_check_replicas compares. With an
+    ///                             optimizer that   has shard and in_backward it finds no drift: such a pass gives each owner's values
+    ///                             to all ranks   before the comparison, also values that have drifted on the owner. With shard alone
+    ///                             it   finds what   has drifted since the last ddp_optimizer_step
     pub check_every: i64,
     /// DDP_DIVISOR_WORLD (default) or DDP_DIVISOR_WEIGHTS
     pub divisor: ddp_divisor,
@@ -1113,7 +1113,7 @@ extern "C" {
     pub fn ddp_group_status(group: *const ddp_group) -> ddp_status;
 
     /// This rank's number, 0 to size - 1; -1 if `group` is not a group. Local, any thread. Since 0.1.
-    pub fn ddp_group_rank(group: *const ddp_group) -> i32;
+    pub fn ddp_group_get_rank(group: *const ddp_group) -> i32;
 
     /// Number of this group in this process: 1 for the first one that was created, and never used again; the same after
     /// ddp_group_recover. Other ranks may have another number for it. As in ddp_log_message. 0 if `group` is not a group.
@@ -1121,10 +1121,10 @@ extern "C" {
     pub fn ddp_group_get_number(group: *const ddp_group) -> i64;
 
     /// Number of ranks; -1 if `group` is not a group. Local, any thread. Since 0.1.
-    pub fn ddp_group_size(group: *const ddp_group) -> i32;
+    pub fn ddp_group_get_size(group: *const ddp_group) -> i32;
 
     /// What the group really uses (never AUTO when the world size is above 1). Local, any thread. Since 0.1.
-    pub fn ddp_group_backend(group: *const ddp_group) -> ddp_backend;
+    pub fn ddp_group_get_backend(group: *const ddp_group) -> ddp_backend;
 
     /// Return when all ranks have called. Collective, blocks.
     /// Errors: TIMED_OUT, PEER_FAILED, ABORTED, DIFFERENT_CALLS (another rank made another call, whatever the two are: all ranks
@@ -1362,7 +1362,7 @@ extern "C" {
     /// Collective, blocks. Errors: MISMATCH names the first tensor that differs, parameters before buffers, and the ranks in the
     /// minority. If only buffers differ, as the running means of batch normalisation do, the text advises ddp_model_sync_buffers.
     /// Since 0.1.
-    pub fn ddp_model_check(model: *mut ddp_model, stream: *mut c_void) -> ddp_status;
+    pub fn ddp_model_check_replicas(model: *mut ddp_model, stream: *mut c_void) -> ddp_status;
 
     /// One 64-bit hash over the names and contents of all parameters, on this rank (XXH3). Equal on all ranks if they hold the
     /// same model.
@@ -1451,7 +1451,7 @@ extern "C" {
     /// The program has reduced all gradients of the model over the ranks itself, for example with MPI or ddp_group_all_reduce,
     /// and not in a pass. They then count as the gradients of a REDUCE pass that ended well, in which every parameter was used:
     /// they are good for one step of each optimizer. Call it on all ranks before each such step. The gradients must have the same
-    /// bits on all ranks, else the replicas drift apart (ddp_model_check finds it). What was accumulated is forgotten.
+    /// bits on all ranks, else the replicas drift apart (ddp_model_check_replicas finds it). What was accumulated is forgotten.
     /// Local, constant time for each parameter, not in an open pass. Errors: INVALID_ARGUMENT, INVALID_STATE (not committed; a
     /// pass is open; the step that an optimizer with in_backward made within the last pass was not ended by ddp_optimizer_step;
     /// the gradients are sums that a step with divide_in_step will divide; or virtual ranks of a step are done and not reduced,
@@ -1823,10 +1823,9 @@ extern "C" {
 
     /// The model's group as a hook may use it. Usable until the hook returns; the library's, not to be destroyed. It takes
     /// ddp_group_all_reduce, ddp_group_all_gather, ddp_group_reduce_scatter and ddp_group_broadcast, on the contents or on host
-    /// memory of your own (`stream` is not looked at), and ddp_group_rank and ddp_group_size. Other functions refuse it with
-    /// INVALID_ARGUMENT.
-    /// Its collectives also answer CALLBACK or MISMATCH: the hook failed on another rank, or did something else there. Return at
-    /// once then.
+    /// memory of your own (`stream` is not looked at), and ddp_group_get_rank and ddp_group_get_size. Other functions refuse it
+    /// with INVALID_ARGUMENT. Its collectives also answer CALLBACK or MISMATCH: the hook failed on another rank, or did something
+    /// else there. Return at once then.
     /// @param bucket in a hook now
     /// Local. Errors: INVALID_ARGUMENT, INVALID_STATE (not in a hook now). Since 0.1.
     pub fn ddp_bucket_get_group(bucket: *mut ddp_bucket, out_group: *mut *mut ddp_group) -> ddp_status;
@@ -1861,7 +1860,7 @@ extern "C" {
     pub fn ddp_model_join(model: *mut ddp_model, stream: *mut c_void) -> ddp_status;
 
     /// Every parameter becomes its mean over the ranks, with the same bits on all of them: local SGD makes some steps after
-    /// DDP_PASS_LOCAL passes and then this. Until then the replicas differ: ddp_model_check reports it (MISMATCH), and a
+    /// DDP_PASS_LOCAL passes and then this. Until then the replicas differ: ddp_model_check_replicas reports it (MISMATCH), and a
     /// checkpoint holds rank 0's parameters, so average before saving. Buffers and the state of optimizers stay each rank's own
     /// (ddp_model_sync_buffers copies buffers).
     /// Collective, blocks, not in an open pass. Errors: INVALID_STATE (also while ddp_ema_swap has put averages into the
@@ -2283,7 +2282,7 @@ extern "C" {
 
     /// Post ddp_group_receive. Receives with the same source and tag get messages in the order in which they are posted.
     /// @param tensor filled
-    /// @param source rank of the sender, or DDP_ANY_SOURCE; ddp_request_source tells then which it was
+    /// @param source rank of the sender, or DDP_ANY_SOURCE; ddp_request_get_source tells then which it was
     /// @param tag 0 or more
     /// @param out_request destroy with ddp_request_destroy; that withdraws a receive for which nothing has come
     /// @param stream NULL
@@ -2306,7 +2305,7 @@ extern "C" {
     pub fn ddp_request_wait(request: *mut ddp_request, timeout_ms: i64, out_done: *mut i32) -> ddp_status;
 
     /// Wait until one of several requests has ended, of one group or of several.
-    /// @param ids `count` numbers, from ddp_request_id
+    /// @param ids `count` numbers, from ddp_request_get_id
     /// @param count 1 or more
     /// @param timeout_ms at most so long; -1: without a limit. The group's timeout_ms does not count here: a message that does
     ///        not come is waited for as long as the other rank lives
@@ -2317,11 +2316,11 @@ extern "C" {
     pub fn ddp_request_wait_any(ids: *const i64, count: i32, timeout_ms: i64, out_index: *mut i32) -> ddp_status;
 
     /// The number of a request, for ddp_request_wait_any; 0 if `request` is not a request. Local, any thread. Since 0.1.
-    pub fn ddp_request_id(request: *const ddp_request) -> i64;
+    pub fn ddp_request_get_id(request: *const ddp_request) -> i64;
 
     /// The rank that sent what a receive got; -1 until the receive has ended, and for other requests. Local, any thread.
     /// Since 0.1.
-    pub fn ddp_request_source(request: *const ddp_request) -> i32;
+    pub fn ddp_request_get_source(request: *const ddp_request) -> i32;
 
     /// Give up a request. On return its tensors are not used any more: a receive for which nothing has come is withdrawn, and any
     /// other request that has not ended is waited for.

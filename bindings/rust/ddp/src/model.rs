@@ -289,7 +289,7 @@ impl Model {
 
     /// Fails with `Status::Mismatch` unless all ranks hold the same bits.
     pub fn check_replicas(&mut self) -> Result<()> {
-        check(unsafe { sys::ddp_model_check(self.handle, null_mut()) })
+        check(unsafe { sys::ddp_model_check_replicas(self.handle, null_mut()) })
     }
 
     /// A hash over names and contents of all parameters of this rank.
